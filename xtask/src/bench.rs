@@ -1,10 +1,10 @@
-//! `cargo xtask bench`: runs every bench target and holds its numbers against their bars.
+//! `cargo xtask bench`: runs every bench target and compares its numbers with their bars.
 //!
 //! A bench target is a program (`harness = false`) that prints one JSON line per number:
 //! `{"bench":"fault/render_model","value":1.2,"unit":"µs CPU","bar":2.0,"better":"lower","low":1.1,"high":1.4}`.
-//! `budao_testkit::bench` writes them. Programs run in turns, round after round, so that what else
-//! happens on the machine hits all of them alike; a number is the median over its rounds. With `--peers`
-//! other frameworks take their turns too, and [`ratio`] holds ours against theirs.
+//! `budao_testkit::bench` writes them. Programs run alternately, round after round, so that other load on the machine
+//! affects all of them alike; a number is the median over its rounds. With `--peers` other frameworks take part, and
+//! [`ratio`] compares our numbers with theirs.
 
 mod chart;
 mod ratio;
@@ -25,7 +25,7 @@ use crate::process::{self, Stream};
 use crate::table::{self, Align};
 use crate::{peers, repo};
 
-/// A bench program that takes longer hangs.
+/// Time limit for one bench program.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(15 * 60);
 
 #[derive(Debug, clap::Args)]
@@ -58,11 +58,11 @@ struct BenchLine {
     bench: String,
     value: f64,
     unit: String,
-    /// What the project promises.
+    /// The value the project promises; absent if it promises none.
     bar: Option<f64>,
     #[serde(default)]
     better: Better,
-    /// The middle half of the program's own rounds.
+    /// Lower quartile of the program's own rounds.
     low: Option<f64>,
     high: Option<f64>,
     note: Option<String>,
@@ -76,11 +76,11 @@ enum Better {
     Higher,
 }
 
-/// A number against its bar.
+/// The result of comparing a number with its bar.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Verdict {
     Met,
-    /// By this part of the bar: 0.25 is a quarter.
+    /// The distance as a fraction of the bar: 0.25 is a quarter.
     MissedBy(f64),
     NoBar,
 }
@@ -90,7 +90,7 @@ enum Verdict {
 struct Program {
     name: String,
     path: PathBuf,
-    /// What it is started with, before what every bench program is told.
+    /// Arguments that come before those of every bench program.
     args: Vec<String>,
     dir: PathBuf,
 }
@@ -139,7 +139,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     Ok(if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The peers that print numbers: fetched or built if need be.
+/// The peers with benches, fetched or built if necessary.
 fn others() -> Result<Vec<Program>> {
     let present = peers::ensure_for_benches()?;
     let benches = present.into_iter().filter_map(|(peer, dir)| {
@@ -149,7 +149,7 @@ fn others() -> Result<Vec<Program>> {
     Ok(benches.collect())
 }
 
-/// Builds every bench target that is wanted at once and returns the programs.
+/// Builds all wanted bench targets in one cargo call and returns the programs.
 fn build(root: &Path, metadata: &Metadata, args: &Args) -> Result<Vec<Program>> {
     let mut cargo = process::cargo(root);
     cargo.args(["bench", "--locked", "--no-run", "--profile", &args.profile]);
@@ -184,7 +184,7 @@ fn build(root: &Path, metadata: &Metadata, args: &Args) -> Result<Vec<Program>> 
     Ok(programs)
 }
 
-/// The part of cargo's `compiler-artifact` message that leads to a program.
+/// The fields of cargo's `compiler-artifact` message that name a program.
 #[derive(Debug, Deserialize)]
 struct Artifact {
     manifest_path: PathBuf,
@@ -197,7 +197,7 @@ struct ArtifactTarget {
     name: String,
 }
 
-/// Runs a program once, or once for each filter; a number that several of them let through counts once.
+/// Runs a program once, or once per filter. A number that matches several filters counts once.
 fn measure_all(program: &Program, filters: &[String]) -> Result<Vec<BenchLine>> {
     if filters.is_empty() {
         return measure(program, None);
@@ -213,7 +213,7 @@ fn measure_all(program: &Program, filters: &[String]) -> Result<Vec<BenchLine>> 
     Ok(lines)
 }
 
-/// Runs a program once. Lines of its standard output that are no numbers are shown to the reader.
+/// Runs a program once. Lines of its standard output that are not measurements are printed.
 fn measure(program: &Program, filter: Option<&str>) -> Result<Vec<BenchLine>> {
     let mut command: Command = process::command(&program.path.to_string_lossy(), &program.dir);
     command.args(&program.args).arg("--bench").args(filter);
@@ -234,7 +234,7 @@ fn measure(program: &Program, filter: Option<&str>) -> Result<Vec<BenchLine>> {
     Ok(lines)
 }
 
-/// A line of the protocol, or none if the line is only talk.
+/// Parses a line of the protocol; `None` if the line is other output.
 fn understand(line: &str) -> Option<Result<BenchLine>> {
     if !line.starts_with('{') {
         return None;
@@ -242,7 +242,7 @@ fn understand(line: &str) -> Option<Result<BenchLine>> {
     Some(serde_json::from_str(line).with_context(|| format!("understand the bench line `{line}`")))
 }
 
-/// One row per bench, in the order first heard: the median over the rounds, and the widest spread.
+/// One row per bench, in order of first appearance: the median over the rounds, and the widest spread.
 fn merge(lines: &[BenchLine]) -> Vec<BenchLine> {
     let mut rows: Vec<BenchLine> = Vec::new();
     for line in lines {
@@ -286,7 +286,7 @@ fn judge(line: &BenchLine) -> Verdict {
     }
 }
 
-/// Three digits that matter: `1.23`, `45.6`, `789`, `12300`.
+/// Three significant digits: `1.23`, `45.6`, `789`, `12300`.
 fn number(value: f64) -> String {
     let digits = match value.abs() {
         size if size >= 100.0 || size == 0.0 => 0,
@@ -354,7 +354,7 @@ fn report(rows: &[BenchLine], broken: &[String], profile: &str) -> String {
     text
 }
 
-/// A run as it is kept in `target/bench.json`.
+/// A run as it is saved in `target/bench.json`.
 #[derive(Debug, Serialize, Deserialize)]
 struct Run {
     #[serde(flatten)]
@@ -375,7 +375,7 @@ impl Run {
     }
 }
 
-/// What is needed to compare numbers another day.
+/// Date, commit, compiler, machine and load, needed to compare runs of different days.
 #[derive(Debug, Serialize, Deserialize)]
 struct Circumstances {
     measured_at: String,
@@ -383,7 +383,7 @@ struct Circumstances {
     rustc: String,
     cpu: String,
     cores: usize,
-    /// The machine's load before the first program was built and when the last had ended.
+    /// The machine's load before the first build and after the last program.
     load: [String; 2],
     profile: String,
     rounds: u32,
@@ -417,7 +417,7 @@ impl Circumstances {
     }
 }
 
-/// The machine's load over the last minute.
+/// The machine's load average over the last minute.
 fn load() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().unwrap_or("unknown").to_owned()

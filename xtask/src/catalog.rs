@@ -1,8 +1,8 @@
-//! The fault catalog: reads `catalog/faults.toml` and the texts beside it, checks them against each
-//! other, and writes what is made from them: the enums of `core` and the pages in `docs/faults`.
+//! The fault catalog: reads `catalog/faults.toml` and the texts beside it, checks them against each other, and
+//! generates the enums of `core` and the pages in `docs/faults`.
 //!
-//! Everything that is wrong is reported at once, by row and cell, and then nothing is written: half a
-//! catalog would compile and mislead.
+//! All mistakes are reported at once, by row and cell, and then no file is written: a partial catalog would compile and
+//! be wrong.
 
 mod check;
 mod pages;
@@ -29,8 +29,7 @@ const CHINESE: &str = "catalog/zh.ftl";
 const RUST: &str = "crates/core/src/fault/kind.rs";
 const PAGES: &str = "docs/faults";
 
-/// Makes everything that comes from the catalog. With `check` it only compares, and an error names
-/// every file that is not as it would be made.
+/// Generates all files of the catalog. With `check` it only compares; the error then lists every file that differs.
 pub(crate) fn generate(check: bool) -> Result<()> {
     let root = repo::root();
     let read =
@@ -42,7 +41,7 @@ pub(crate) fn generate(check: bool) -> Result<()> {
     if check { compare(&root, &files, &leftover) } else { write(&root, &files, &leftover) }
 }
 
-/// A catalog without a mistake, and its texts.
+/// A valid catalog with its texts.
 #[derive(Debug)]
 struct Source {
     catalog: Catalog,
@@ -90,7 +89,7 @@ fn write(root: &Path, files: &BTreeMap<String, String>, leftover: &[String]) -> 
     fs::create_dir_all(root.join(PAGES)).context("make the directory of the fault pages")?;
     for (path, text) in files {
         let whole = root.join(path);
-        // A file that is already right keeps its time, so that nothing is compiled again for it.
+        // An unchanged file keeps its modification time, so that cargo does not rebuild.
         if fs::read_to_string(&whole).is_ok_and(|old| old == *text) {
             continue;
         }

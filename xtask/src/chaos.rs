@@ -1,11 +1,11 @@
-//! `cargo xtask chaos`: everybody on lines that break all the time, for as long as asked for, and then an audit. Shares of
-//! the same storms are part of every test run.
+//! `cargo xtask chaos`: runs clients over connections that keep breaking, for a chosen time, and then audits the
+//! result. Every test run plays a short share of the same storms.
 
 use anyhow::{Context as _, Result};
 
 use crate::test_programs::{self, TestProgram};
 
-/// The tests that are storms: program, name, and who is in it.
+/// The storm tests: program, test name, and participants.
 const STORMS: [(TestProgram, &str, &str); 3] = [
     (
         ("budao-serve", Some("proof")),
@@ -24,10 +24,10 @@ const STORMS: [(TestProgram, &str, &str); 3] = [
     ),
 ];
 
-/// Storms for `minutes`, shared among the storms; from this seed, if one is given.
+/// Runs all storms, `minutes` in total, from this seed if one is given.
 ///
 /// # Errors
-/// When an event was lost, repeated or out of order, or a call has no end or that of another.
+/// When an event was lost, repeated or out of order, or a call has no outcome or that of another call.
 pub(crate) fn run(minutes: u32, seed: Option<u64>) -> Result<()> {
     let seconds = u64::from(minutes) * 60 / STORMS.len() as u64;
     let tests = test_programs::tests(STORMS.map(|(which, ..)| which))?;

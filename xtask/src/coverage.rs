@@ -1,8 +1,8 @@
-//! `cargo xtask coverage`: which lines of the code that brings sessions back no test reaches.
+//! `cargo xtask coverage`: lists the lines of the recovery code that no test reaches.
 //!
-//! The tests of a package are built with the compiler's own counters in our crates alone, so that everything else is
-//! taken as the usual builds left it: cargo hands every crate of the workspace to this program ([`wrapped`]), which adds
-//! one flag. `llvm-profdata` and `llvm-cov` come with `rustup component add llvm-tools`.
+//! Only our crates are built with the compiler's counters, so that all dependencies are reused from the usual builds:
+//! cargo calls this program instead of the compiler for every workspace crate ([`wrapped`]), which adds one flag.
+//! `llvm-profdata` and `llvm-cov` come with `rustup component add llvm-tools`.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -21,9 +21,9 @@ use crate::recovery::{self, AREAS};
 use crate::table::{self, Align};
 use crate::{peers, repo};
 
-/// Set for the compilers that cargo starts through us.
+/// Environment variable that makes this program act as the compiler.
 const WRAPPER: &str = "BUDAO_XTASK_COUNTS_LINES";
-/// The tests of a package that take longer hang.
+/// Time limit for the tests of one package.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
 
 #[derive(Debug, clap::Args)]
@@ -36,16 +36,17 @@ pub(crate) struct Args {
     test: Option<String>,
 }
 
-/// Lines of a file, each with how often it ran.
+/// Lines of a file, each with its execution count.
 type Lines = BTreeMap<u32, u64>;
 
-/// As a compiler: `xtask rustc ARGUMENTS`, with one more of them. Nothing if we were not asked to be one.
+/// Runs `xtask rustc ARGUMENTS` as the compiler, with the coverage flag added. Returns `None` if [`WRAPPER`] is not
+/// set, and an error if the compiler cannot be started.
 pub(crate) fn wrapped() -> Option<std::io::Error> {
     env::var_os(WRAPPER)?;
     let mut words = env::args_os().skip(1);
     let mut rustc = Command::new(words.next()?);
     rustc.args(words).args(["-C", "instrument-coverage"]);
-    // Only returns if it could not be started.
+    // `exec` returns only if the compiler cannot be started.
     Some(rustc.exec())
 }
 
@@ -69,7 +70,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs the tests of one package; what they reached of our files.
+/// Runs the tests of one package; returns the line counts of our files.
 fn measure(
     root: &Path,
     tools: &Tools,
@@ -86,7 +87,7 @@ fn measure(
     let mut run = counting(root)?;
     run.args(["nextest", "run", "--locked", "--no-fail-fast", "--package", package]);
     run.args(["--status-level", "fail", "--final-status-level", "fail"]).args(test);
-    // Processes write into a few files together, not into one each.
+    // Processes share a few files, instead of one file each.
     run.env("LLVM_PROFILE_FILE", folder.join("%4m.profraw"));
     run.env("BUDAO_PEERS", peers::dir()?);
     process::run(&mut run, Some(Instant::now() + LIMIT))?;
@@ -114,7 +115,7 @@ fn measure(
     Ok(lcov(&said, root))
 }
 
-/// Cargo, with us between it and the compiler.
+/// A cargo command that uses this program as the compiler wrapper.
 fn counting(root: &Path) -> Result<Command> {
     let mut cargo = process::cargo(root);
     cargo.env("RUSTC_WORKSPACE_WRAPPER", env::current_exe().context("find this program")?);
@@ -122,7 +123,7 @@ fn counting(root: &Path) -> Result<Command> {
     Ok(cargo)
 }
 
-/// The test programs and examples of a package, with counters.
+/// Builds the test programs and examples of a package with counters.
 fn build(root: &Path, package: &str) -> Result<Vec<PathBuf>> {
     #[derive(Deserialize)]
     struct Artifact {
@@ -200,7 +201,7 @@ fn report(root: &Path, covered: &BTreeMap<String, Lines>) -> String {
         for file in area.files {
             let Some(lines) = covered.get(*file) else { continue };
             let text = fs::read_to_string(root.join("crates").join(file)).unwrap_or_default();
-            // Tests in the same file are no code that brings anything back.
+            // Unit tests in the same file are not recovery code.
             let end = text.lines().position(|line| line == "mod tests {").unwrap_or(usize::MAX);
             let lines: Vec<_> = lines.iter().filter(|(at, _)| (**at as usize) <= end).collect();
             let ran = lines.iter().filter(|(_, count)| **count > 0).count();

@@ -1,17 +1,17 @@
-//! `cargo xtask crash`: SIGKILL, again and again, and what is left is judged each time.
+//! `cargo xtask crash`: kills processes with SIGKILL, again and again, and checks the remaining state each time.
 //!
-//! A process that writes a journal is killed at random; the program that does both is an example of `budao-journal`.
-//! The rest are tests of their own, which every run has a share of: a journal in its checkpoints, a turn at every named
-//! point, the real server, hub, computer and bridge.
+//! An example of `budao-journal` kills a journal writer at random times. The other cases are tests, of which every run
+//! plays a share: a journal during its checkpoints, a turn at every named point, the real server, hub, computer and
+//! bridge.
 
 use anyhow::{Context as _, Result, ensure};
 
 use crate::test_programs::{self, TestProgram};
 
-/// What makes the tests below kill more often than in a usual run.
+/// Environment variable that makes the tests below kill more often than in a usual run.
 const DEEP: &str = "BUDAO_CRASH_DEEP";
 
-/// The test program, the tests in it, and what is killed.
+/// The test program, its test filter, and the kind of process that is killed.
 const OTHERS: [(TestProgram, &str, &str); 6] = [
     (
         ("budao-journal", Some("crash")),
@@ -37,10 +37,10 @@ const OTHERS: [(TestProgram, &str, &str); 6] = [
     ),
 ];
 
-/// Kills a process that writes a journal `kills` times.
+/// Kills a journal writer `kills` times.
 ///
 /// # Errors
-/// When something acknowledged is lost, doubled or half.
+/// When an acknowledged record is lost, duplicated or incomplete.
 pub(crate) fn run(kills: u32) -> Result<()> {
     let mut victim = test_programs::example("journal-victim")?;
     let status = victim.arg(kills.to_string()).status().context("cannot run the victim")?;
@@ -48,7 +48,7 @@ pub(crate) fn run(kills: u32) -> Result<()> {
     Ok(())
 }
 
-/// The same, and everything else that is killed.
+/// As [`run`], followed by all other crash tests.
 ///
 /// # Errors
 /// When a promise does not hold.

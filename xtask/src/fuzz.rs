@@ -1,7 +1,7 @@
-//! `cargo xtask fuzz`: feeds every parser and decoder hostile input for as long as one likes.
+//! `cargo xtask fuzz`: feeds every parser and decoder hostile input for a chosen time.
 //!
-//! Where a nightly compiler is, cargo-fuzz guides it by coverage ([`guided`]); elsewhere the mutator of `crates/hostile`
-//! does it.
+//! With a nightly compiler, cargo-fuzz guides the inputs by coverage ([`guided`]); otherwise the mutator of
+//! `crates/hostile` generates them.
 
 mod guided;
 
@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::{process, repo, test_programs};
 
-/// Read by the program itself, which has no library: its target is a test of the program.
+/// The target that runs as a test of the `budao` binary, because that crate has no library.
 const CONFIG: &str = "config";
 
 #[derive(Debug, clap::Args)]
@@ -32,10 +32,10 @@ pub(crate) struct Args {
     plain: bool,
 }
 
-/// Feeds.
+/// Feeds the chosen targets.
 ///
 /// # Errors
-/// When a target broke; what was printed says on what.
+/// When a target failed; the printed output names the input.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let (config, others): (Vec<&String>, Vec<&String>) =
         args.targets.iter().partition(|name| *name == CONFIG);

@@ -1,10 +1,9 @@
-//! `cargo xtask`: the project's chores. `test` runs every check, `bench` measures, `peers` fetches
-//! the programs of others that tests talk to, `codegen` makes what comes from the fault catalog, `crash`
-//! kills, `chaos` cuts lines, `sim` plays seeds, `fuzz` feeds parsers, `security` attacks, `probes` does the same
-//! failures to others and to us, `coverage` and `mutants` judge the tests themselves, `record` makes the moving
-//! picture of the demo.
+//! `cargo xtask`: the project's development commands. `test` runs every check, `bench` measures, `peers` fetches
+//! third-party programs for tests, `codegen` generates the files of the fault catalog, `crash` kills processes, `chaos`
+//! cuts connections, `sim` plays seeds, `fuzz` feeds parsers, `security` runs attacks, `probes` compares failures with
+//! other frameworks, `coverage` and `mutants` measure the tests themselves, `record` records the demo.
 //!
-//! Nothing here is needed to build or to use the project; a plain `cargo build` never sees it.
+//! Neither building nor using the project needs this crate; a plain `cargo build` does not build it.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a chore talks to its terminal")]
 

@@ -1,4 +1,4 @@
-//! What cargo knows about the workspace: its packages, their targets, where artefacts go.
+//! Cargo's metadata of the workspace: packages, targets, and the target folder.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::process;
 
-/// The part of `cargo metadata --no-deps` that the chores use.
+/// The fields of `cargo metadata --no-deps` that xtask uses.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Metadata {
     pub(crate) packages: Vec<Package>,
@@ -29,7 +29,7 @@ pub(crate) struct Target {
     pub(crate) kind: Vec<String>,
 }
 
-/// A dependency as a package's manifest asks for it.
+/// A dependency as the package's manifest declares it.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
@@ -38,7 +38,7 @@ pub(crate) struct Dependency {
 }
 
 impl Metadata {
-    /// Asks cargo. It does not look at the lock file for this; `cargo tree` does.
+    /// Runs `cargo metadata`, which does not check the lock file; `cargo tree` does.
     pub(crate) fn load(root: &Path) -> Result<Self> {
         let mut cargo = process::cargo(root);
         cargo.args(["metadata", "--no-deps", "--format-version", "1"]);
@@ -46,7 +46,7 @@ impl Metadata {
         serde_json::from_str(&text).context("understand `cargo metadata`")
     }
 
-    /// Every target of a kind, such as `bench`, with its package.
+    /// All targets of a kind, such as `bench`, with their packages.
     pub(crate) fn targets(&self, kind: &str) -> impl Iterator<Item = (&Package, &Target)> {
         self.packages.iter().flat_map(move |package| {
             let targets = package.targets.iter();

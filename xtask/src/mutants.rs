@@ -1,10 +1,9 @@
-//! `cargo xtask mutants`: small mistakes are put into the code that brings sessions back, one at a time, and the tests of
-//! its package have to notice.
+//! `cargo xtask mutants`: plants small mistakes in the recovery code, one at a time, and runs the tests of the package,
+//! which must fail.
 //!
-//! `cargo-mutants` says which mistakes there are; it is fetched into the peers folder. It would build everything anew for
-//! each of them, which takes most of a day. So they are all put into one copy of the repository, each behind a number
-//! ([`plant`]); that copy is built once ([`copy`]), and a mistake then costs no more than the tests that enter its
-//! function ([`trial`]).
+//! `cargo-mutants`, fetched into the peers folder, lists the mistakes. It would rebuild everything for each of them,
+//! which takes most of a day. Instead all of them go into one copy of the repository, each behind a number ([`plant`]).
+//! The copy is built once ([`copy`]), and each mistake then costs only the tests that enter its function ([`trial`]).
 
 mod copy;
 mod plant;
@@ -52,16 +51,16 @@ pub(crate) struct Args {
     patience: u64,
 }
 
-/// How a mistake ended, kept from one run to the next.
+/// The result of a mistake, saved between runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum MutantOutcome {
     Noticed,
     Hung,
     Missed,
-    /// It does not compile.
+    /// The mistake does not compile.
     Unviable,
-    /// It cannot be put behind a number.
+    /// The mistake cannot be placed behind a number.
     Apart,
 }
 
@@ -70,7 +69,7 @@ type MutantOutcomes = BTreeMap<String, MutantOutcome>;
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let root = repo::root();
     let packages = recovery::packages(&args.package);
-    // All of them are in the copy, whichever are tried: so it is built once.
+    // All mistakes go into the copy, whichever are tried, so that it is built once.
     let mistakes = listed(&root)?;
     let is_wanted = |mistake: &Mistake| {
         packages.contains(&mistake.package.as_str())
@@ -94,7 +93,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let numbers = mistakes.iter().enumerate();
     let known = numbers.filter(|(_, one)| ends.get(&one.name) == Some(&MutantOutcome::Unviable));
     let known = known.map(|(number, _)| number).collect();
-    // What does not compile is kept at once: to find it is half of the time.
+    // Mistakes that do not compile are saved at once: finding them takes half of the time.
     let keep = |unviable: &BTreeSet<usize>| {
         let names =
             unviable.iter().map(|number| (mistakes[*number].name.clone(), MutantOutcome::Unviable));
@@ -155,12 +154,12 @@ fn save(file: &Path, ends: &MutantOutcomes) -> Result<()> {
     fs::write(file, text).with_context(|| format!("write `{}`", file.display()))
 }
 
-/// The mistakes there are in the files that bring sessions back.
+/// All mistakes in the recovery files.
 fn listed(root: &Path) -> Result<Vec<Mistake>> {
     let program = TOOL.program()?;
     let mut list = process::command(&program.to_string_lossy(), root);
     list.args(["mutants", "--list", "--json", "--no-shuffle"]);
-    // A package that is named twice would be listed twice.
+    // cargo-mutants would list the mistakes of a repeated package twice; `packages` returns each once.
     for package in recovery::packages(&[]) {
         list.args(["--package", package]);
     }
@@ -172,14 +171,14 @@ fn listed(root: &Path) -> Result<Vec<Mistake>> {
     let said = process::output_of(&mut list, Duration::from_secs(300))?;
     let mut mistakes: Vec<Mistake> =
         serde_json::from_str(&said).context("understand what cargo-mutants lists")?;
-    // A function whose type is known by its body alone cannot have several bodies.
+    // A function whose return type is inferred from its body cannot have several bodies.
     for mistake in &mut mistakes {
         mistake.function.take_if(|function| function.return_type.contains("impl "));
     }
     Ok(mistakes)
 }
 
-/// A row for each area: of the mistakes that compile, the part which some test noticed.
+/// One row per area: the fraction of compiling mistakes that some test noticed.
 fn render_report(mistakes: &[&Mistake], ends: &MutantOutcomes) -> String {
     let head = [
         ("area", Align::Left),

@@ -1,14 +1,14 @@
-//! Parts of a page that come from a run: what stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
+//! Generated sections of a page: the text between `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-/// Puts `text` into the page, between the marks of this name.
+/// Replaces the text between the marks of this name.
 ///
 /// # Errors
-/// When the page does not have them.
+/// When the page does not have the marks.
 pub(crate) fn replace(page: &Path, name: &str, text: &str) -> Result<()> {
     let before = fs::read_to_string(page).with_context(|| format!("read `{}`", page.display()))?;
     let after = put(&before, name, text)
@@ -18,10 +18,10 @@ pub(crate) fn replace(page: &Path, name: &str, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Has the page a part of this name?
+/// Returns whether the page has a section of this name.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When the page cannot be read.
 pub(crate) fn has(page: &Path, name: &str) -> Result<bool> {
     let text = fs::read_to_string(page).with_context(|| format!("read `{}`", page.display()))?;
     Ok(put(&text, name, "").is_some())

@@ -1,9 +1,8 @@
-//! Peers: programs of others that our tests and benchmarks talk to, in exactly known versions.
+//! Peers: third-party programs that our tests and benchmarks talk to, in pinned versions.
 //!
-//! They live outside the repository, in `BUDAO_PEERS` or else the user's cache folder, so that a fresh
-//! clone finds them again. `PEERS/<name>` is a link to a folder under `PEERS/.store`. A peer is built in its
-//! final place, because a Python environment remembers where it was made, and becomes visible by one
-//! rename of the link: there is never half a peer.
+//! They live outside the repository, in `BUDAO_PEERS` or else the user's cache folder, so that a fresh clone finds them
+//! again. `PEERS/<name>` is a link to a folder under `PEERS/.store`. A peer is built in its final folder, because a
+//! Python environment stores its own path, and one rename of the link publishes it: a partial peer is never visible.
 
 mod install;
 mod list;
@@ -21,7 +20,7 @@ use crate::{repo, test};
 
 pub(crate) use list::PEERS;
 
-/// A program of others.
+/// A third-party program.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
@@ -31,46 +30,46 @@ pub(crate) struct Peer {
     pub(crate) probe: Probe,
 }
 
-/// Where a peer comes from.
+/// The source of a peer.
 #[derive(Debug)]
 pub(crate) enum Kind {
-    /// Packages as `name@version`; what begins with dashes is for npm.
+    /// Packages as `name@version`; items that begin with dashes are options for npm.
     Npm(&'static [&'static str]),
     /// Requirements as `name==version`, in a virtual environment of their own.
     Python(&'static [&'static str]),
     /// A small project of ours in `xtask/peers/<name>`, built with `--release`; its binary has the
     /// peer's name.
     Cargo,
-    /// A package of this machine's Debian, fetched and unpacked, not installed: nothing of it is started.
+    /// A package of this machine's Debian, downloaded and unpacked without installation; its services are not started.
     Debian(&'static str),
 }
 
-/// What a peer is for.
+/// The commands that need a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UseIn {
     Tests,
-    /// Fetched by the step of `cargo xtask test` that talks to it, or by name.
+    /// Fetched by the step of `cargo xtask test` that uses it, or by name.
     Full,
     /// Fetched by `cargo xtask bench --peers`, or by name.
     Benches,
 }
 
-/// A command that shows the peer to be alive, and a text it must print.
+/// A command that shows that the peer works, and a text its output must contain.
 #[derive(Debug)]
 pub(crate) struct Probe {
-    /// In the peer's folder if it has a slash, else on the path.
+    /// Relative to the peer's folder if it contains a slash, otherwise looked up on the path.
     pub(crate) program: &'static str,
     pub(crate) args: &'static [&'static str],
     pub(crate) stdin: &'static str,
     pub(crate) prints: &'static str,
 }
 
-/// Written into a peer's folder when it is complete.
+/// Written into a peer's folder when the installation is complete.
 #[derive(Debug, Serialize, Deserialize)]
 struct Stamp {
-    /// What was asked for; a different wish means a new installation.
+    /// The requested versions; a different list causes a new installation.
     wanted: Vec<String>,
-    /// What it was resolved to, down to the last dependency.
+    /// All resolved packages, dependencies included.
     resolved: Vec<String>,
     installed_at: String,
 }
@@ -133,29 +132,29 @@ fn choose(args: &Args) -> Result<Vec<&'static Peer>> {
     Ok(PEERS.iter().filter(wanted).collect())
 }
 
-/// Fetches every peer that tests talk to, and tells where each is.
+/// Fetches every peer that tests use, and returns their folders.
 pub(crate) fn ensure_for_tests() -> Result<Vec<(&'static Peer, PathBuf)>> {
     let dir = dir()?;
     let wanted = PEERS.iter().filter(|peer| peer.use_in == UseIn::Tests);
     wanted.map(|peer| Ok((peer, install::ensure(peer, &dir, false)?))).collect()
 }
 
-/// Fetches one peer, and tells where it is.
+/// Fetches one peer and returns its folder.
 pub(crate) fn ensure(name: &str) -> Result<PathBuf> {
     let peer = PEERS.iter().find(|peer| peer.name == name).context("there is no such peer")?;
     install::ensure(peer, &dir()?, false)
 }
 
-/// Fetches every peer that benchmarks are held against, and tells where each is.
+/// Fetches every peer that benchmarks compare with, and returns their folders.
 pub(crate) fn ensure_for_benches() -> Result<Vec<(&'static Peer, PathBuf)>> {
     let dir = dir()?;
     let wanted = PEERS.iter().filter(|peer| peer.use_in == UseIn::Benches);
     wanted.map(|peer| Ok((peer, install::ensure(peer, &dir, false)?))).collect()
 }
 
-/// How a peer's bench is started: its program and first arguments. A Python peer is measured by
-/// `xtask/peers/<name>/bench.py`, a peer in Rust is its own bench; those of npm, and those in Python that have a
-/// `server.py`, are measured by the bench they are compared with.
+/// The command that starts a peer's bench: program and first arguments. A Python peer is measured by
+/// `xtask/peers/<name>/bench.py`; a Rust peer is its own bench. `None` for npm peers and for Python peers with a
+/// `server.py`, which our own bench measures.
 pub(crate) fn bench(peer: &Peer, dir: &Path) -> Option<(PathBuf, Vec<String>)> {
     let program = dir.join(peer.probe.program);
     match peer.kind {
@@ -172,18 +171,18 @@ pub(crate) fn bench(peer: &Peer, dir: &Path) -> Option<(PathBuf, Vec<String>)> {
     }
 }
 
-/// Where peers live, whether or not there is one yet.
+/// The folder of all peers, which may not exist yet.
 pub(crate) fn dir() -> Result<PathBuf> {
     let from = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let dir = from("BUDAO_PEERS")
         .or_else(|| Some(from("XDG_CACHE_HOME")?.join("budao/peers")))
         .or_else(|| Some(from("HOME")?.join(".cache/budao/peers")))
         .context("nowhere to keep peers: set `BUDAO_PEERS`, or `HOME`")?;
-    // Not canonicalised: a link the user put there is the name the user knows.
+    // Not canonicalised, so that messages show the path the user configured.
     std::path::absolute(&dir).with_context(|| format!("find `{}`", dir.display()))
 }
 
-/// The folder of a peer that is present in the version we want.
+/// The folder of a peer; `None` if it is absent or outdated.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let peer = PEERS.iter().find(|peer| peer.name == name)?;
     let place = dir().ok()?.join(name);
@@ -193,7 +192,7 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
 #[derive(Debug, PartialEq, Eq)]
 enum Presence {
     Present,
-    /// There, but not what we want today.
+    /// Present in another version than the wanted one.
     Outdated,
     Absent,
 }
@@ -201,7 +200,7 @@ enum Presence {
 fn presence(peer: &Peer, place: &Path) -> Presence {
     let Ok(text) = fs::read_to_string(place.join(STAMP)) else { return Presence::Absent };
     let Ok(stamp) = serde_json::from_str::<Stamp>(&text) else { return Presence::Outdated };
-    // The interpreter a Python environment was made with may have been upgraded away.
+    // An upgrade may have removed the interpreter of a Python environment.
     let is_alive = !peer.probe.program.contains('/') || place.join(peer.probe.program).exists();
     match wanted(peer) {
         Ok(wanted) if stamp.wanted == wanted && is_alive => Presence::Present,
@@ -209,7 +208,7 @@ fn presence(peer: &Peer, place: &Path) -> Presence {
     }
 }
 
-/// What a peer is made from, exactly. Two equal lists mean the same peer.
+/// The exact inputs of a peer. Two equal lists mean the same peer.
 fn wanted(peer: &Peer) -> Result<Vec<String>> {
     let packages = |sort: &str, list: &[&str]| {
         let all = list.iter().map(|package| format!("{sort} {package}"));
@@ -232,12 +231,12 @@ fn wanted(peer: &Peer) -> Result<Vec<String>> {
     }
 }
 
-/// `langgraph 1.2.20`, `socket.io 4.8.4`: the package a peer is named after, and which one it is.
+/// The main package of a peer and its version: `langgraph 1.2.20`, `socket.io 4.8.4`.
 pub(crate) fn version(peer: &Peer) -> String {
     let packages = match peer.kind {
         Kind::Npm(list) => list.iter().find_map(|package| package.rsplit_once('@')),
         Kind::Python(list) => list.iter().find_map(|package| package.split_once("==")),
-        // Its probe prints it.
+        // The output of the probe contains the version.
         Kind::Cargo | Kind::Debian(_) => return peer.probe.prints.to_owned(),
     };
     packages.map_or_else(|| peer.name.to_owned(), |(name, version)| format!("{name} {version}"))
@@ -290,7 +289,7 @@ mod tests {
                     assert!(list.iter().all(|package| package.contains("==")), "{}", peer.name);
                 }
                 Kind::Cargo => assert_eq!(wanted(peer).unwrap().len(), 2),
-                // The release of Debian says which.
+                // The Debian release determines the version.
                 Kind::Debian(_) => assert_ne!(peer.use_in, UseIn::Tests, "{}", peer.name),
             }
         }

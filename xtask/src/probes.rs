@@ -1,9 +1,10 @@
-//! `cargo xtask probes`: three failures, done to other frameworks and to us, side by side.
+//! `cargo xtask probes`: three failures, caused in other frameworks and in ours, side by side.
 //!
-//! A: a process is killed in a batch of three calls, another goes on from its disk; what took place twice, what never?
-//! B: a model repeats one invalid call for ever; how often is it asked? C: a tool fails with a text that holds a key and
-//! a private address; what does the model read, what escapes? Each framework runs with its defaults, in processes of its
-//! own (`xtask/peers/*/probe.py`, ours is `crates/runtime/examples/failure-probe.rs`); the judging is done here, alike for all.
+//! A: a process is killed in a batch of three calls and another resumes from its disk; the probe counts effects that
+//! happened twice or never. B: a model repeats one invalid call forever; the probe counts the requests. C: a tool fails
+//! with a text that contains a key and a private address; the probe records what the model and others read. Each
+//! framework runs with its defaults, in its own processes (`xtask/peers/*/probe.py`; ours is
+//! `crates/runtime/examples/failure-probe.rs`). This file judges all of them by the same rules.
 
 mod judge;
 
@@ -19,11 +20,11 @@ use serde_json::Value;
 use crate::metadata::Metadata;
 use crate::{page, peers, process, repo, test_programs};
 
-/// A probe that takes longer hangs.
+/// Time limit for one probe.
 const LIMIT: Duration = Duration::from_secs(180);
-/// Calls of the batch of probe A, each with one effect.
+/// Calls in the batch of probe A, each with one effect.
 const CALLS: usize = 3;
-/// What the tool of probe C fails with; the first words are what a model could use.
+/// The failure text of the tool in probe C; only its first words are useful to a model.
 const TEXT: &str = "payment 17 refused by the bank, key sk-live-51H8xQ2eZvKYlo2C0aDPR4711 is not valid at 10.20.30.40:5432";
 const SECRETS: [&str; 2] = ["sk-live-51H8xQ2eZvKYlo2C0aDPR4711", "10.20.30.40"];
 
@@ -39,32 +40,32 @@ pub(crate) struct Args {
     write: bool,
 }
 
-/// Who is probed.
+/// A framework that is probed.
 struct Subject {
     name: String,
     program: PathBuf,
-    /// Before what names the probe.
+    /// Arguments before the name of the probe.
     args: Vec<String>,
-    /// Ways to run probe A, with what is added to its arguments; none if it keeps nothing on disk.
+    /// Variants of probe A, each with additional arguments; empty if the framework stores nothing on disk.
     batch: Vec<(&'static str, &'static [&'static str])>,
-    /// Ways for the tool of probe C to fail.
+    /// Variants of the tool's failure in probe C.
     fails: Vec<(&'static str, &'static [&'static str])>,
 }
 
-/// What was seen in probe A, over all kills.
+/// Results of probe A, summed over all kills.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct BatchProbe {
     name: String,
     kills: usize,
-    /// Effects that had taken place when the process was killed.
+    /// Effects that had happened when the process was killed.
     before: usize,
     again: usize,
     never: usize,
-    /// Calls of which the model was told that nobody knows.
+    /// Calls that the model was told have an unknown outcome.
     in_doubt: usize,
 }
 
-/// What was seen in probe B.
+/// Results of probe B.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct EndlessProbe {
     name: String,
@@ -72,7 +73,7 @@ struct EndlessProbe {
     ended: String,
 }
 
-/// What was seen in probe C.
+/// Results of probe C.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct SecretProbe {
     name: String,
@@ -109,7 +110,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The peers, fetched if need be, and us.
+/// The peers, fetched if necessary, and Budao.
 fn subjects(wanted: &impl Fn(&str) -> bool) -> Result<Vec<Subject>> {
     let on_disk: &[(&str, Option<&str>)] = &[
         ("langgraph", Some("langgraph, SQLite saver, `sync`")),
@@ -177,7 +178,7 @@ fn probe(subject: &Subject, times: u32, seen: &mut ProbeResults) -> Result<()> {
     Ok(())
 }
 
-/// One life that ends right after an effect, one that goes on; then the ledger is read.
+/// One process that is killed right after an effect, and one that resumes; then the ledger is read.
 fn kill(subject: &Subject, more: &[&str], after: usize, batch: &mut BatchProbe) -> Result<()> {
     let folder = std::env::temp_dir().join(format!("budao-probe-{}", std::process::id()));
     fs::create_dir_all(&folder).context("make a folder for the probe")?;
@@ -214,7 +215,7 @@ fn two_lives(
     Ok(())
 }
 
-/// Runs one probe to its end: the last line it prints is what it saw.
+/// Runs one probe to its end and parses its last line of output.
 fn ask(subject: &Subject, args: &[&str]) -> Result<Value> {
     let mut command = command(subject, args, &repo::root());
     let said = process::output_of(&mut command, LIMIT)?;

@@ -1,7 +1,7 @@
-//! Running other programs: one place for their environment, their time limit and how a failure reads.
+//! Runs other programs: the one place for their environment, their time limit and their error messages.
 //!
-//! Children stay in our process group, so that Ctrl-C and a runner's kill reach them too. When a time
-//! limit passes we therefore have to look for the child's descendants ourselves.
+//! Children stay in our process group, so that Ctrl-C and a runner's kill reach them too. After a time limit we
+//! therefore have to find and kill the child's descendants ourselves.
 
 use std::env;
 use std::fs;
@@ -16,21 +16,20 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How often we look whether a child has ended.
+/// Interval at which a child's exit is polled.
 const POLL: Duration = Duration::from_millis(20);
 
-/// How long we listen on after a child has ended, for what its pipes still hold. A grandchild that
-/// keeps a pipe open does not keep us longer than this.
+/// How long output is read after a child has ended. A grandchild that keeps a pipe open delays us no longer than this.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// Which of a child's two outputs a line came from.
+/// The output stream that a line came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stream {
     Out,
     Err,
 }
 
-/// Everything a child said, and how it ended.
+/// The output of a child, and its exit status.
 #[derive(Debug)]
 pub(crate) struct ProcessOutput {
     pub(crate) status: ExitStatus,
@@ -38,10 +37,10 @@ pub(crate) struct ProcessOutput {
     pub(crate) stderr: String,
 }
 
-/// A command in `dir` without what `cargo run` put into our own environment.
+/// A command in `dir`, without the variables that `cargo run` added to our own environment.
 ///
-/// Build scripts ask to be run again when some of those variables change (ring's does); leaving them
-/// in would rebuild half the tree between `cargo xtask test` and a plain `cargo build`.
+/// Some build scripts run again when those variables change (ring's does); keeping them would rebuild half the tree
+/// between `cargo xtask test` and a plain `cargo build`.
 pub(crate) fn command(program: &str, dir: &Path) -> Command {
     let mut command = Command::new(program);
     command.current_dir(dir).stdin(Stdio::null());
@@ -78,13 +77,13 @@ fn is_set_by_cargo_run(name: &str) -> bool {
         )
 }
 
-/// True on a terminal whose user did not ask for plain text.
+/// True on a terminal, unless the user asked for plain text.
 pub(crate) fn is_colour_welcome() -> bool {
     use std::io::IsTerminal as _;
     std::io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none()
 }
 
-/// The command as one would type it.
+/// The command as a user would type it.
 pub(crate) fn shown(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
@@ -93,7 +92,7 @@ pub(crate) fn shown(command: &Command) -> String {
     shell_words::join(words)
 }
 
-/// Runs a command that talks to our terminal directly; an error if it does not end well.
+/// Runs a command on our own terminal; returns an error if it does not succeed.
 pub(crate) fn run(command: &mut Command, deadline: Option<Instant>) -> Result<()> {
     println!("$ {}", shown(command));
     let mut child = spawn(command)?;
@@ -109,7 +108,7 @@ pub(crate) fn run(command: &mut Command, deadline: Option<Instant>) -> Result<()
     }
 }
 
-/// Runs a command and hands each line to `each` as it comes. The exit status is the caller's to judge.
+/// Runs a command and passes each line to `each` as it comes. The caller judges the exit status.
 pub(crate) fn follow(
     command: &mut Command,
     deadline: Option<Instant>,
@@ -122,8 +121,8 @@ pub(crate) fn follow(
     ended.context("nobody stopped the command, yet it has no exit status")
 }
 
-/// Starts a command, gives it `input`, and waits for a line that holds `text`. A server that answers and
-/// stays is then killed. Returns all that was said, and whether the line came.
+/// Starts a command, sends `input`, waits for a line that contains `text`, and kills the command if it still runs.
+/// Returns all output, and whether the line came.
 pub(crate) fn converse(
     command: &mut Command,
     input: &str,
@@ -140,7 +139,7 @@ pub(crate) fn converse(
     Ok((said, is_heard))
 }
 
-/// Runs a command until it ends, or until `each` has heard enough: then it is killed and has no status.
+/// Runs a command until it ends, or until `each` ends it: then it is killed and has no status.
 fn attend(
     command: &mut Command,
     input: &str,
@@ -158,10 +157,10 @@ fn attend(
     if let Some(pipe) = child.stderr.take() {
         thread::spawn(move || read_lines(pipe, Stream::Err, &lines));
     }
-    // Kept open until the child ends: some servers leave as soon as their input closes.
+    // Stays open until the child ends: some servers exit as soon as their input closes.
     let mut stdin = child.stdin.take();
     if let Some(pipe) = &mut stdin {
-        // A child that ended before reading will say so by its exit status.
+        // A child that exits before reading reports that by its status.
         pipe.write_all(input.as_bytes()).and_then(|()| pipe.flush()).ok();
     }
     let mut ended: Option<(ExitStatus, Instant)> = None;
@@ -194,7 +193,7 @@ fn attend(
     }
 }
 
-/// Runs a command to its end and returns all it said.
+/// Runs a command to its end and returns all its output.
 pub(crate) fn capture(command: &mut Command, limit: Duration) -> Result<ProcessOutput> {
     let (mut stdout, mut stderr) = (String::new(), String::new());
     let status = follow(command, Some(Instant::now() + limit), |stream, line| {
@@ -208,16 +207,16 @@ pub(crate) fn capture(command: &mut Command, limit: Duration) -> Result<ProcessO
     Ok(ProcessOutput { status, stdout, stderr })
 }
 
-/// How a command ended that nobody listens to.
+/// The result of a command without output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExitKind {
     Success,
     Failure,
-    /// It had to be killed.
+    /// The command exceeded its limit and was killed.
     TimedOut,
 }
 
-/// Runs a command whose words interest nobody.
+/// Runs a command and discards its output.
 pub(crate) fn silently(command: &mut Command, limit: Duration) -> ExitKind {
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let Ok(mut child) = spawn(command) else { return ExitKind::Failure };
@@ -236,7 +235,7 @@ pub(crate) fn silently(command: &mut Command, limit: Duration) -> ExitKind {
     }
 }
 
-/// As [`capture`], and an error with the command's own words if it does not end well.
+/// As [`capture`], but returns an error with the command's output if it does not succeed.
 pub(crate) fn output_of(command: &mut Command, limit: Duration) -> Result<String> {
     let said = capture(command, limit)?;
     if !said.status.success() {
@@ -273,11 +272,11 @@ fn read_lines(pipe: impl Read, stream: Stream, lines: &mpsc::Sender<(Stream, Str
     }
 }
 
-/// Kills the child and everything it started.
+/// Kills the child and all its descendants.
 fn kill_tree(child: &mut Child) {
     let family = descendants(child.id(), &parents());
-    // The child itself goes first, so that it cannot start replacements for what we kill next. It and
-    // the others may have ended by themselves in the meantime; that is what we want.
+    // The child is killed first, so that it cannot start replacements for its descendants. Errors are ignored, because
+    // any of them may have ended by itself.
     child.kill().ok();
     for pid in family.into_iter().filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
         kill_process(pid, Signal::KILL).ok();
@@ -285,7 +284,7 @@ fn kill_tree(child: &mut Child) {
     child.wait().ok();
 }
 
-/// Every process and its parent, as far as `/proc` tells.
+/// Every process id with its parent's, as far as `/proc` is readable.
 fn parents() -> Vec<(u32, u32)> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
@@ -298,8 +297,8 @@ fn parents() -> Vec<(u32, u32)> {
         .collect()
 }
 
-/// The parent in a line of `/proc/PID/stat`. The program's name comes before it, in parentheses, and may
-/// itself hold spaces and parentheses.
+/// The parent in a line of `/proc/PID/stat`. The program's name precedes it in parentheses, and may itself contain
+/// spaces and parentheses.
 fn parent_in_stat(stat: &str) -> Option<u32> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_whitespace().nth(1)?.parse().ok()

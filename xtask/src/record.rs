@@ -1,5 +1,5 @@
-//! `cargo xtask record`: plays `budao demo` in a real terminal and keeps what it showed, when it showed it, as a picture
-//! that moves: `docs/images/demo.svg`. Nothing in it is drawn by hand; play it again after the demo has changed.
+//! `cargo xtask record`: plays `budao demo` in a real terminal and saves its output with the original timing as an
+//! animated picture, `docs/images/demo.svg`. No part of it is drawn by hand; run it again after a change of the demo.
 
 mod picture;
 
@@ -14,11 +14,11 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::{metadata::Metadata, process, repo};
 
-/// Columns of the terminal.
+/// Width of the terminal in columns.
 const COLUMNS: NonZeroU16 = NonZeroU16::new(100).expect("it is not zero");
-/// Rows: all of the demo fits, so that a row, once written, stays where it is.
+/// Height of the terminal in rows: the whole demo fits, so that no row scrolls.
 const ROWS: NonZeroU16 = NonZeroU16::new(400).expect("it is not zero");
-/// The picture is part of the page people see first.
+/// Size limit: the picture is part of the README.
 const BYTES_MAX: usize = 200_000;
 
 /// What is played, and where it goes.
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     binary: Option<PathBuf>,
 }
 
-/// A row of the terminal and when it was first written to.
+/// A row of the terminal and the time of its first output.
 #[derive(Debug)]
 struct Row {
     at: Duration,
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Plays the demo in a terminal (`script` of util-linux gives it one) and notes when each row came.
+/// Plays the demo in a terminal (provided by `script` of util-linux) and notes when each row appeared.
 fn play(binary: &Path) -> Result<(Vec<Row>, Duration)> {
     let home = std::env::temp_dir().join(format!("budao-record-{}", std::process::id()));
     fs::create_dir_all(&home).context("make a home folder for the demo")?;
@@ -88,7 +88,7 @@ fn play(binary: &Path) -> Result<(Vec<Row>, Duration)> {
     Ok((rows.collect(), began.elapsed()))
 }
 
-/// Every row up to the cursor has come by now.
+/// Notes `at` as the time of every new row up to the cursor.
 fn note(screen: &vt100::Screen, at: Duration, came: &mut Vec<Duration>) {
     let (row, column) = screen.cursor_position();
     let last = usize::from(row) + usize::from(column > 0);

@@ -1,12 +1,12 @@
-//! The files that bring a session back: what coverage and mutation are counted on.
+//! The recovery code: the files that `coverage` and `mutants` measure.
 
-/// Code of one concern.
+/// The files of one concern.
 #[derive(Debug)]
 pub(crate) struct Area {
     pub(crate) name: &'static str,
-    /// The package whose tests are to reach every line of it.
+    /// The package whose tests must reach every line of the files.
     pub(crate) package: &'static str,
-    /// Under `crates/`.
+    /// Paths relative to `crates/`.
     pub(crate) files: &'static [&'static str],
 }
 
@@ -84,7 +84,7 @@ pub(crate) const AREAS: &[Area] = &[
     },
 ];
 
-/// The packages, each once, in order; only those asked for if any are.
+/// The packages with recovery code, each once, in order; only those in `asked` unless it is empty.
 pub(crate) fn packages(asked: &[String]) -> Vec<&'static str> {
     let mut names: Vec<&str> = AREAS.iter().map(|area| area.package).collect();
     names.dedup();

@@ -1,4 +1,4 @@
-//! Where things are: the repository's root, its tracked files, the small TOML tables beside this crate.
+//! Paths of the repository: its root, its tracked files, and the TOML tables beside this crate.
 
 use std::env;
 use std::fs;
@@ -8,19 +8,19 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use serde::de::DeserializeOwned;
 
-/// The repository's root. Asked of cargo at run time, so that a moved clone still finds itself.
+/// The repository's root. Cargo provides it at run time, so that a moved clone still works.
 pub(crate) fn root() -> PathBuf {
     let xtask = env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     xtask.parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
 }
 
-/// True where nobody is watching and a missing tool must not pass for a green run.
+/// True in CI, where a missing tool is a failure and not a skipped step.
 pub(crate) fn is_ci() -> bool {
     env::var("CI").is_ok_and(|ci| ci == "true" || ci == "1")
 }
 
-/// Every file git tracks, relative to the root. A file deleted but not yet staged is left out.
+/// All files that git tracks, relative to the root, without deleted files that are not staged yet.
 pub(crate) fn tracked_files(root: &Path) -> Result<Vec<String>> {
     let output = Command::new("git")
         .args(["ls-files", "-z"])
@@ -43,7 +43,7 @@ pub(crate) fn tracked_files(root: &Path) -> Result<Vec<String>> {
     Ok(files)
 }
 
-/// Reads one of the tables that live beside this crate, such as `xtask/smoke.toml`.
+/// Reads one of the tables beside this crate, such as `xtask/smoke.toml`.
 pub(crate) fn read_table<T: DeserializeOwned>(root: &Path, name: &str) -> Result<T> {
     let path = root.join("xtask").join(name);
     let text = fs::read_to_string(&path).with_context(|| format!("read `xtask/{name}`"))?;

@@ -1,5 +1,5 @@
-//! `cargo xtask security`: the security suites, with the count that was really run. Which suite is which, and what is
-//! defended and what is not, is on docs/security.md.
+//! `cargo xtask security`: runs the security suites and reports the number of cases each has tried. `docs/security.md`
+//! describes the suites, and what is defended and what is not.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use crate::{
     test_programs::{self, TestProgram},
 };
 
-/// What a suite's line begins with; its number follows.
+/// The prefix of a suite's output line; the suite's number follows.
 const MARK: &str = "security T";
 
-/// A suite: its number, and where its tests are.
+/// A suite: its number, and the location of its tests.
 struct Suite {
     number: u32,
     which: TestProgram,
@@ -69,16 +69,16 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Every case of every suite.
+    /// All cases of all suites.
     pub(crate) fn full() -> Self {
         Self { suites: Vec::new(), full: true }
     }
 }
 
-/// Runs them.
+/// Runs the chosen suites.
 ///
 /// # Errors
-/// When a case got through, or a suite did not say how many it tried.
+/// When an attack succeeded, or a suite did not report its number of cases.
 pub(crate) fn run(args: &Args) -> Result<String> {
     let wanted = |suite: &&Suite| args.suites.is_empty() || args.suites.contains(&suite.number);
     let suites: Vec<&Suite> = SUITES.iter().filter(wanted).collect();

@@ -1,4 +1,4 @@
-//! `cargo xtask sim`: plays seeds on the simulator, which is `crates/sim`.
+//! `cargo xtask sim`: plays seeds on the simulator in `crates/sim`.
 
 use std::path::PathBuf;
 
@@ -36,7 +36,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// This many seeds, from the first.
+    /// The first `seeds` seeds of the engine world.
     pub(crate) fn first(seeds: u64) -> Self {
         Self {
             seeds,
@@ -51,10 +51,10 @@ impl Args {
     }
 }
 
-/// Plays.
+/// Plays the chosen seeds.
 ///
 /// # Errors
-/// When a promise does not hold in one of the seeds; what was printed says how to see it again.
+/// When a promise does not hold in a seed; the printed output says how to reproduce it.
 pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(name) = &args.mutants {
         return sim_mutants::run(name, args.from);

@@ -1,6 +1,6 @@
-//! `cargo xtask sim --mutants`: would the simulator find a bug? Deliberate ones, each a patch in `crates/sim/mutants`
-//! whose name is the bug in words, are planted in a copy of the tree, one at a time; each copy is built and plays
-//! seeds. A bug that no seed finds is a promise without a law, and fails the run.
+//! `cargo xtask sim --mutants`: checks that the simulator finds deliberate bugs. Each is a patch in
+//! `crates/sim/mutants`, named after the bug. The patches are applied to a copy of the tree, one at a time; each copy
+//! is built and plays seeds. A bug that no seed finds shows a promise without a law, and fails the run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 use crate::table::{self, Align};
 use crate::{metadata::Metadata, process, repo};
 
-/// Where the patches are.
+/// The folder of the patches.
 const FOLDER: &str = "crates/sim/mutants";
-/// Seeds each is given, and the seconds they may take: some bugs make every seed slow. What shows in none of them is
-/// played until a seed finds it.
+/// Seeds for each bug, and below the seconds they may take, because some bugs slow down every seed. If none finds the
+/// bug, further seeds are played until one does, up to [`SEEDS_MOST`] and [`SECONDS_MOST`].
 const SEEDS: u64 = 400;
 const SECONDS: u64 = 60;
 const SEEDS_MOST: u64 = 20_000;
@@ -25,23 +25,23 @@ const SECONDS_MOST: u64 = 1_200;
 struct Mutant {
     name: String,
     patch: PathBuf,
-    /// The first crate it touches: which world is to find it.
+    /// The first crate the patch touches; it determines the world that should find the bug.
     krate: String,
 }
 
-/// What came of one.
+/// The result of one bug.
 struct MutantResult {
     seeds: u64,
     failed: u64,
-    /// The promise that broke most often, with the first seed that broke it.
+    /// The promise that broke most often, with the first seed that broke it; `None` if none broke.
     law: Option<(String, u64)>,
     took: Duration,
 }
 
-/// Plants each whose name has `name` in it, and plays seeds from `from` on.
+/// Plants each bug whose name contains `name`, and plays seeds starting with `from`.
 ///
 /// # Errors
-/// When one is not found, does not fit any more, or cannot be built.
+/// When a bug is not found, or its patch does not apply or does not build.
 pub(crate) fn run(name: &str, from: u64) -> Result<()> {
     let root = repo::root();
     let mutants: Vec<Mutant> =
@@ -86,10 +86,10 @@ fn row(mutant: &Mutant, caught: &MutantResult) -> Vec<String> {
     ]
 }
 
-/// Does every patch still fit? Cheap, for every run.
+/// Checks that every patch still applies. Cheap enough for every run.
 ///
 /// # Errors
-/// When one does not, or there are too few.
+/// When a patch does not apply, or there are too few.
 pub(crate) fn check(root: &Path) -> Result<usize> {
     let mutants = all(root)?;
     for mutant in &mutants {
@@ -127,14 +127,14 @@ fn all(root: &Path) -> Result<Vec<Mutant>> {
     Ok(mutants)
 }
 
-/// A copy of the tree with artefacts of its own.
+/// A copy of the tree with its own target folder.
 struct TreeCopy {
     tree: PathBuf,
     target: PathBuf,
 }
 
 impl TreeCopy {
-    /// Copies what git tracks; the dependencies that are built already are linked, not copied.
+    /// Copies the files that git tracks; built dependencies are linked, not copied.
     fn make(root: &Path) -> Result<Self> {
         let own = Metadata::load(root)?.target_directory;
         let (tree, target) = (own.join("mutants/tree"), own.join("mutants/target"));
@@ -146,7 +146,7 @@ impl TreeCopy {
                 link_all(&own.join("debug").join(folder), &target.join("debug").join(folder))?;
             }
         }
-        // A repository of its own, so that patches are applied here and not in the one around it.
+        // The copy is a repository of its own, so that patches apply here and not in the surrounding one.
         if !tree.join(".git").exists() {
             process::run(Command::new("git").args(["init", "--quiet"]).current_dir(&tree), None)?;
         }
@@ -169,7 +169,7 @@ impl TreeCopy {
     fn build(&self, mutant: &Mutant) -> Result<()> {
         let mut cargo = process::cargo(&self.tree);
         cargo.args(["build", "--quiet", "--package", "budao-sim"]);
-        // What no gateway has to do with is found without building them.
+        // Bugs outside the gateways are found without building them.
         if world(mutant) == "engine" {
             cargo.arg("--no-default-features");
         }
@@ -186,7 +186,7 @@ impl TreeCopy {
         Ok(MutantResult { seeds: caught.seeds + more.seeds, ..more })
     }
 
-    /// Plays so many seeds, for so many seconds, until so many have failed.
+    /// Plays seeds; `most` bounds the seeds, the seconds and the failures.
     fn play(&self, mutant: &Mutant, from: u64, most: (u64, u64, usize)) -> Result<MutantResult> {
         let (seeds, seconds, failures) = most;
         let mut sim = Command::new(self.target.join("debug/budao-sim"));
@@ -199,7 +199,7 @@ impl TreeCopy {
     }
 }
 
-/// The world in which a bug of this crate shows.
+/// The world that exercises the crate of this bug.
 fn world(mutant: &Mutant) -> &'static str {
     match mutant.krate.as_str() {
         "serve" => "served",
@@ -209,7 +209,7 @@ fn world(mutant: &Mutant) -> &'static str {
     }
 }
 
-/// Lines `law⇥times⇥first seed⇥promise`, and a last one that begins with the number of seeds.
+/// Parses lines `law⇥times⇥first seed⇥promise` and a last line that begins with the number of seeds.
 fn read(said: &str) -> Option<MutantResult> {
     let seeds = said.lines().last()?.split(' ').next()?.parse().ok()?;
     let mut caught = MutantResult { seeds, failed: 0, law: None, took: Duration::ZERO };
@@ -225,7 +225,7 @@ fn read(said: &str) -> Option<MutantResult> {
     Some(caught)
 }
 
-/// Copies a file unless it is there already as it is: what did not change is not built again.
+/// Copies a file unless it is equal, so that cargo does not rebuild unchanged files.
 fn refresh(from: &Path, to: &Path) -> Result<()> {
     let bytes = fs::read(from).with_context(|| from.display().to_string())?;
     if fs::read(to).is_ok_and(|there| there == bytes) {
@@ -237,7 +237,7 @@ fn refresh(from: &Path, to: &Path) -> Result<()> {
     fs::write(to, bytes).with_context(|| to.display().to_string())
 }
 
-/// Links everything below a folder, except what was made of our own code: that is built anew.
+/// Links everything below a folder, except artefacts of our own crates, which are rebuilt.
 fn link_all(from: &Path, to: &Path) -> Result<()> {
     let Ok(entries) = fs::read_dir(from) else { return Ok(()) };
     fs::create_dir_all(to)?;

@@ -1,8 +1,8 @@
-//! The steps of `cargo xtask test`. Adding a check is adding a row to [`STEPS`].
+//! The steps of `cargo xtask test`. To add a check, add a row to [`STEPS`].
 //!
-//! All cargo steps share the default target folder, the dev profile and `--locked`, and select the whole
-//! workspace, so that a dependency is compiled once with one set of features. Only the release step
-//! builds anew, because its subject is the release build.
+//! All cargo steps share the default target folder, the dev profile and `--locked`, and select the whole workspace, so
+//! that a dependency is compiled once with one set of features. Only the release step rebuilds, because it tests the
+//! release build.
 
 mod cargo;
 mod clients;
@@ -20,27 +20,27 @@ use anyhow::Result;
 
 use crate::{catalog, crash, peers, process, security, sim, sim_mutants, tidy};
 
-/// One check.
+/// One check of `cargo xtask test`.
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    /// What it may take on two cores from a cold start. Over it is a warning, not a failure.
+    /// Expected time on two cores from a cold start. Exceeding it is a warning, not a failure.
     pub(crate) budget: Duration,
     pub(crate) when: StepScope,
     pub(crate) needs: &'static [Need],
     pub(crate) run: fn(&StepContext) -> Result<StepResult>,
 }
 
-/// Whether a step belongs to every run.
+/// The runs a step belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StepScope {
     Always,
-    /// Only with `--full`, or when asked for by name.
+    /// Only with `--full`, or when selected by name.
     Full,
 }
 
-/// What must be there before a step can run.
+/// A prerequisite of a step.
 #[derive(Debug)]
 pub(crate) enum Need {
     /// A program on the path.
@@ -49,31 +49,31 @@ pub(crate) enum Need {
     Peer(&'static str),
 }
 
-/// How a step that did not fail ended.
+/// The result of a step that did not fail.
 #[derive(Debug)]
 pub(crate) enum StepResult {
-    /// With a word on what was checked, such as a count.
+    /// With a summary of the checks, such as a count.
     Passed(String),
-    /// There was nothing to check, or an optional tool is absent. Never a failure.
+    /// There was nothing to check, or an optional tool is absent. Never counts as a failure.
     Skipped(String),
 }
 
-/// What a step gets to know.
+/// The parameters of a run, shared by all steps.
 #[derive(Debug)]
 pub(crate) struct StepContext {
     pub(crate) root: PathBuf,
     pub(crate) is_ci: bool,
-    /// When everything must be over.
+    /// The time at which running programs are killed; `None` without a limit.
     pub(crate) deadline: Option<Instant>,
 }
 
-/// SIGKILLs in every run; `cargo xtask crash --kills N` does more.
+/// Number of SIGKILLs in every run; `cargo xtask crash --kills N` does more.
 const KILLS: u32 = 300;
 
-/// Seeds of the simulator in every run; `cargo xtask sim --seeds N` plays more.
+/// Number of simulator seeds in every run; `cargo xtask sim --seeds N` plays more.
 const SEEDS: u64 = 20_000;
 
-/// Fetches what tests talk to. Where somebody watches, a peer that cannot be had is said and skipped.
+/// Fetches the peers of the tests. Outside CI a peer that cannot be fetched is reported and skipped.
 fn peers(run: &StepContext) -> Result<StepResult> {
     match peers::ensure_for_tests() {
         Ok(found) => Ok(StepResult::Passed(format!("{} here", found.len()))),
@@ -291,14 +291,14 @@ pub(crate) static STEPS: &[Step] = &[
 ];
 
 impl StepContext {
-    /// Runs a cargo command whose output is for the reader.
+    /// Runs a cargo command with its output on our terminal.
     fn cargo(&self, args: &[&str]) -> Result<()> {
         process::run(process::cargo(&self.root).args(args), self.deadline)
     }
 }
 
 impl Need {
-    /// What is missing, and how to get it.
+    /// The missing tool or peer, and the command that installs it.
     pub(crate) fn remedy(&self) -> String {
         match self {
             Self::Tool(name) => format!("the program `{name}` is not on the path"),

@@ -1,16 +1,16 @@
-//! Plain tables and durations for people.
+//! Plain-text tables and durations for terminal output.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// Which side of its column a cell leans on.
+/// The alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,
     Right,
 }
 
-/// Rows in columns as wide as their widest cell, under a ruled head.
+/// Renders rows in columns as wide as their widest cell, under a ruled head.
 pub(crate) fn render(head: &[(&str, Align)], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
@@ -36,7 +36,7 @@ pub(crate) fn render(head: &[(&str, Align)], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// `0.4 s`, `12 s`, `3 min 5 s`, `2 h 4 min`.
+/// Formats a duration: `0.4 s`, `12 s`, `3 min 5 s`, `2 h 4 min`.
 pub(crate) fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     if seconds < 9.95 {

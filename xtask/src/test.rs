@@ -1,8 +1,8 @@
-//! `cargo xtask test`: every check, in order, each with its time against its budget.
+//! `cargo xtask test`: runs every check, in order, and compares its time with its budget.
 //!
-//! A failed step does not stop the rest, so that one run tells all. What was not checked is told as
-//! loudly as what failed, and where nobody is watching (`CI=true`) a missing tool or peer is a failure.
-//! The last two lines are for readers in a hurry: one for a machine, one for a person.
+//! A failed step does not stop the rest, so that one run finds all failures. The report lists unchecked steps as
+//! prominently as failed ones. In CI (`CI=true`) a missing tool or peer is a failure. The last two lines are a summary:
+//! one for a machine, one for a person.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -14,9 +14,9 @@ use crate::steps::{Need, STEPS, Step, StepContext, StepResult, StepScope};
 use crate::table::{self, Align};
 use crate::{peers, repo};
 
-/// With `CI=true` a run that takes longer is too slow, and says so: people wait for it.
+/// With `CI=true` a longer run is reported as too slow.
 const TOTAL_LIMIT: Duration = Duration::from_secs(45 * 60);
-/// And one that takes this long hangs.
+/// With `CI=true` no step starts after this time, and running programs are killed.
 const HARD_LIMIT: Duration = Duration::from_secs(75 * 60);
 
 #[derive(Debug, clap::Args)]
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     list: bool,
 }
 
-/// How one step ended.
+/// The result of one step.
 #[derive(Debug)]
 struct Row {
     name: &'static str,
@@ -43,7 +43,7 @@ struct Row {
 
 #[derive(Debug, PartialEq, Eq)]
 enum StepOutcome {
-    /// With a word on what was checked, for the table.
+    /// With a summary of the checks, for the table.
     Passed(String),
     Failed(String),
     Skipped(String),
@@ -79,7 +79,7 @@ fn choose(args: &Args) -> Result<Vec<&'static Step>> {
         let names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
         bail!("there is no step `{unknown}`; the steps are: {}", names.join(", "));
     }
-    // Asking for a heavy step by name is asking for it.
+    // Selecting a heavy step by name runs it, without `--full`.
     let wanted = |step: &&Step| {
         if args.only.is_empty() {
             args.full || step.when == StepScope::Always
@@ -160,7 +160,7 @@ fn budget(row: &Row) -> String {
     if row.took > row.budget { format!("{budget} OVER BUDGET") } else { budget }
 }
 
-/// The end of a run: the table, what deserves a second look, and the two last lines.
+/// The end of a run: the table, the warnings, and the two last lines.
 fn report(rows: &[Row], took: Duration, is_late: bool) -> String {
     let head = [
         ("step", Align::Left),

@@ -1,5 +1,5 @@
-//! Programs of ours, built as `cargo xtask test` builds them: always of the whole workspace, so that every dependency has one
-//! set of features and nothing is compiled a second time. What is being built is said.
+//! Builds programs of the workspace in the same way as `cargo xtask test`: always the whole workspace, so that every
+//! dependency has one set of features and is compiled once. Each build is announced.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -11,12 +11,12 @@ use serde::Deserialize;
 
 use crate::{metadata::Metadata, process, repo};
 
-/// A program of the workspace.
+/// A command for a binary of the workspace.
 pub(crate) fn bin(name: &str) -> Result<Command> {
     Ok(command(folder()?.join(name)))
 }
 
-/// The same, optimised.
+/// As [`bin`], built with optimisation.
 pub(crate) fn optimised(name: &str) -> Result<Command> {
     let root = repo::root();
     let built = process::cargo(&root)
@@ -27,12 +27,12 @@ pub(crate) fn optimised(name: &str) -> Result<Command> {
     Ok(command(Metadata::load(&root)?.target_directory.join("release").join(name)))
 }
 
-/// An example of the workspace.
+/// A command for an example of the workspace.
 pub(crate) fn example(name: &str) -> Result<Command> {
     Ok(command(folder()?.join("examples").join(name)))
 }
 
-/// One example alone, as the whole workspace would build it.
+/// Builds one example alone, with the features of a whole-workspace build, and returns its path.
 pub(crate) fn only_example(name: &str) -> Result<PathBuf> {
     let root = repo::root();
     let mut cargo = process::cargo(&root);
@@ -47,7 +47,7 @@ fn command(program: PathBuf) -> Command {
     command
 }
 
-/// Builds them all, which takes no time after the tests, and says where they are.
+/// Builds all programs, which is fast after the tests, and returns their folder.
 fn folder() -> Result<PathBuf> {
     let root = repo::root();
     let mut cargo = process::cargo(&root);
@@ -56,14 +56,14 @@ fn folder() -> Result<PathBuf> {
     Ok(Metadata::load(&root)?.target_directory.join("debug"))
 }
 
-/// Which test program: its package and its name. No name is the library's own tests.
+/// A test program: its package and its name. `None` means the unit tests of the library.
 pub(crate) type TestProgram = (&'static str, Option<&'static str>);
 
 /// Test programs that were built together.
 #[derive(Debug)]
 pub(crate) struct Tests(Vec<Artifact>);
 
-/// What cargo says of something it made.
+/// An artefact in cargo's output.
 #[derive(Debug, Deserialize)]
 struct Artifact {
     manifest_path: PathBuf,
@@ -83,7 +83,7 @@ struct Profile {
     test: bool,
 }
 
-/// Builds these test programs, and the programs and examples that some of them start, in two goes.
+/// Builds these test programs, and the programs and examples that some of them start, with two cargo calls.
 pub(crate) fn tests(wanted: impl IntoIterator<Item = TestProgram>) -> Result<Tests> {
     folder()?;
     let names: BTreeSet<Option<&str>> = wanted.into_iter().map(|(_, name)| name).collect();
@@ -106,7 +106,7 @@ pub(crate) fn tests(wanted: impl IntoIterator<Item = TestProgram>) -> Result<Tes
 }
 
 impl Tests {
-    /// One of them, to be run where cargo would run it.
+    /// A command for one of them, in the working directory that cargo would use.
     pub(crate) fn command(&self, (package, test): TestProgram) -> Result<Command> {
         let folder = package.strip_prefix("budao-").unwrap_or(package);
         let is_it = |made: &&Artifact| {
@@ -125,7 +125,7 @@ impl Tests {
     }
 }
 
-/// Runs one of them to its end, in the reader's sight.
+/// Runs a command to its end, with its output on our terminal.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status =
         command.status().with_context(|| format!("start `{}`", process::shown(command)))?;

@@ -1,8 +1,7 @@
-//! Rules about the repository's own files that no compiler knows: no path of anybody's machine, no
-//! unfinished work, a header on each source file, no dead link.
+//! Rules about the repository's files that no compiler checks: no machine-specific path, no unfinished work, a header
+//! on each source file, no dead link.
 //!
-//! An exception is a row in `xtask/tidy.toml` with a reason, and a row that no longer excuses anything
-//! is itself a mistake.
+//! An exception is a row in `xtask/tidy.toml` with a reason. A row that no longer excuses a finding is itself an error.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,10 +13,10 @@ use serde::Deserialize;
 
 use crate::repo;
 
-/// Invented people whose home folders may appear in samples.
+/// Invented user names whose home folders may appear in samples.
 const INVENTED: &[&str] = &["alice", "bob", "carol", "user", "username", "you", "me", "dev"];
 
-/// Text files larger than this are data; nobody reads them line by line.
+/// Larger text files are data and are not checked.
 const TEXT_BYTES_MAX: usize = 4 << 20;
 
 #[derive(Debug, Deserialize)]
@@ -31,9 +30,9 @@ struct Exceptions {
 #[serde(deny_unknown_fields)]
 struct Exception {
     rule: Rule,
-    /// A file, or a folder with a slash at its end.
+    /// A file, or a folder with a trailing slash.
     under: String,
-    /// Read by people only.
+    /// For readers only; the field is required.
     #[expect(dead_code, reason = "it must be written, and is for the reader")]
     reason: String,
 }
@@ -43,11 +42,11 @@ struct Exception {
 enum Rule {
     /// No absolute path of a home folder or of the machine a file was written on.
     MachinePath,
-    /// No test switched off, no code left for later.
+    /// No disabled test and no code left for later.
     Unfinished,
-    /// Each source file says at its top what it is.
+    /// Each source file begins with a header.
     ModuleHeader,
-    /// Links between our own documents lead somewhere.
+    /// Links between our own documents have an existing target.
     DeadLink,
 }
 
@@ -60,7 +59,7 @@ struct Finding {
     what: String,
 }
 
-/// Checks every tracked file; a word on what was checked, or an error that names each place.
+/// Checks every tracked file. Returns a summary, or an error that lists all findings.
 pub(crate) fn check(root: &Path) -> Result<String> {
     let exceptions: Exceptions = repo::read_table(root, "tidy.toml")?;
     let files = repo::tracked_files(root)?;
@@ -87,7 +86,7 @@ pub(crate) fn check(root: &Path) -> Result<String> {
     Ok(format!("{} files", files.len()))
 }
 
-/// Takes out what is excused, and tells which exceptions excused nothing.
+/// Removes excused findings, and returns the exceptions that excused none.
 fn excuse(findings: Vec<Finding>, rows: &[Exception]) -> (Vec<Finding>, Vec<&Exception>) {
     let covers = |row: &Exception, finding: &Finding| {
         let is_under = if row.under.ends_with('/') {
@@ -106,7 +105,7 @@ fn excuse(findings: Vec<Finding>, rows: &[Exception]) -> (Vec<Finding>, Vec<&Exc
     (left, idle)
 }
 
-/// All rules on one file. `exists` answers for paths relative to the root, as links give them.
+/// Applies all rules to one file. `exists` checks paths relative to the root.
 fn inspect(file: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
     let finding =
         |line: usize, rule: Rule, what: String| Finding { file: file.to_owned(), line, rule, what };
@@ -143,8 +142,8 @@ fn has_extension(file: &str, extension: &str) -> bool {
     Path::new(file).extension().is_some_and(|found| found == extension)
 }
 
-/// The first absolute path of somebody's machine in a line: a home folder, or the working folder of a
-/// build machine. `/home` in the middle of a web address is none.
+/// The first machine-specific absolute path in a line: a home folder, or the working folder of a build machine. `/home`
+/// in the middle of a URL does not count.
 fn machine_path(line: &str) -> Option<String> {
     for top in ["home", "Users", "root", "work", "farm"] {
         let needle = format!("/{top}/");
@@ -172,13 +171,13 @@ fn unfinished(line: &str) -> Option<&'static str> {
     marks.into_iter().find(|mark| line.contains(mark))
 }
 
-/// Sources do; a file called `tests.rs` says by its name what it is.
+/// Returns whether a file needs a header. Sources do, except a file called `tests.rs`.
 fn needs_header(file: &str) -> bool {
     let is_source = file.split('/').any(|folder| folder == "src");
     has_extension(file, "rs") && is_source && !file.ends_with("/tests.rs")
 }
 
-/// True if the first thing in a file, after plain comments and crate attributes, is its header.
+/// True if the file begins with its header, after plain comments and crate attributes.
 fn has_header(text: &str) -> bool {
     text.lines()
         .map(str::trim_start)
@@ -189,7 +188,7 @@ fn has_header(text: &str) -> bool {
         .is_some_and(|line| line.starts_with("//!"))
 }
 
-/// Every link target in a Markdown text with its line, code left out: `[a](target)`, `[a]: target`.
+/// All link targets in a Markdown text with their lines, outside of code: `[a](target)`, `[a]: target`.
 fn links(text: &str) -> BTreeSet<(usize, String)> {
     let mut found = BTreeSet::new();
     let mut fence: Option<&str> = None;
@@ -218,7 +217,7 @@ fn links(text: &str) -> BTreeSet<(usize, String)> {
     found
 }
 
-/// The line with `code` blanked out.
+/// The line with inline `code` blanked out.
 fn without_code(line: &str) -> String {
     let mut parts = line.split('`');
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -239,8 +238,8 @@ fn target(text: &str, end: char) -> Option<String> {
     (!raw.is_empty()).then(|| raw.to_owned())
 }
 
-/// The path from the root that a link in `file` means; none if it leaves the repository by its scheme
-/// or stays in the same document.
+/// The path relative to the root that a link in `file` points to; `None` for a URL, or for a link within the same
+/// document.
 fn resolve(file: &str, link: &str) -> Option<String> {
     let path = link.split(['#', '?']).next().unwrap_or_default();
     let has_scheme = path.split_once(':').is_some_and(|(scheme, _)| {

@@ -1,4 +1,4 @@
-//! Cargo tools of others, in exactly known versions: built into the peers folder when they are wanted for the first time.
+//! Third-party cargo subcommands in pinned versions, built into the peers folder on first use.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,21 +9,21 @@ use crate::{peers, process, repo};
 
 const INSTALL_LIMIT: Duration = Duration::from_secs(40 * 60);
 
-/// A subcommand of cargo that others wrote.
+/// A third-party cargo subcommand.
 #[derive(Debug)]
 pub(crate) struct Tool {
-    /// As cargo calls it: `mutants` is the program `cargo-mutants`.
+    /// The name of the subcommand: `mutants` is the program `cargo-mutants`.
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
 }
 
 impl Tool {
-    /// Where the tools are.
+    /// The folder of the tools.
     fn folder() -> Result<PathBuf> {
         Ok(peers::dir()?.join(".tools"))
     }
 
-    /// Its program, built if it is not there in this version.
+    /// The path of the program, which is built first if this version is absent.
     pub(crate) fn program(&self) -> Result<PathBuf> {
         let folder = Self::folder()?;
         let name = format!("cargo-{}", self.name);
@@ -33,7 +33,7 @@ impl Tool {
         }
         println!("{name} {} is not there; building it, which takes minutes", self.version);
         let mut cargo = process::cargo(&repo::root());
-        // Unoptimised: it only reads, or starts others.
+        // Unoptimised: the program only reads files or starts others.
         cargo.args(["install", "--locked", "--quiet", "--debug", "--root"]).arg(&folder);
         cargo.arg(format!("{name}@{}", self.version));
         process::run(&mut cargo, Some(Instant::now() + INSTALL_LIMIT))?;

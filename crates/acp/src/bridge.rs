@@ -1,4 +1,4 @@
-//! What a bridge is made of.
+//! The [`Bridge`] and its parts: the engine, the editor's options, and the host's services.
 
 use std::{fmt, sync::Arc};
 
@@ -20,39 +20,39 @@ use crate::editor_options::EditorOptions;
 pub struct Bridge {
     /// Runs the sessions.
     pub engine: Arc<dyn Engine>,
-    /// Where they are kept; for lists, and to know what a session has behind it.
+    /// Stores the sessions; read for lists and replays.
     pub journal: Arc<dyn Journal>,
-    /// Time, chance and tasks.
+    /// Clock, entropy, spawner and span exporter.
     pub world: World,
-    /// The bounds.
+    /// Limits of frames and messages.
     pub limits: Limits,
-    /// What the editor may choose from.
+    /// The models, modes and commands that the editor offers to its user.
     pub offer: EditorOptions,
-    /// What new sessions are set to; the editor adds its directory.
+    /// Settings of new sessions; the editor adds its directories.
     pub settings: Settings,
-    /// The language people are spoken to in.
+    /// Language of text for people.
     pub lang: Lang,
-    /// How a turn that failed is told.
+    /// How a failed turn is reported to the editor.
     pub execution_error: ExecutionError,
-    /// What the engine's owner does for the editor.
+    /// The embedding program's services: tool servers and sign-in.
     pub host: Arc<dyn Host>,
 }
 
-/// What an editor is told before anything is open: so it need not wait for a journal to be greeted.
+/// The part of a bridge that `initialize` needs, so that the answer does not wait for a journal to open.
 #[derive(Clone, Debug)]
 pub struct InitializeContext {
-    /// What the editor may choose from.
+    /// The models, modes and commands that the editor offers to its user.
     pub offer: EditorOptions,
-    /// Time, chance and tasks.
+    /// Clock, entropy, spawner and span exporter.
     pub world: World,
-    /// The bounds.
+    /// Limits of frames and messages.
     pub limits: Limits,
-    /// The language people are spoken to in.
+    /// Language of text for people.
     pub lang: Lang,
 }
 
 impl Bridge {
-    /// What this bridge tells an editor first.
+    /// Copies the part of this bridge that `initialize` needs.
     #[must_use]
     pub fn front(&self) -> InitializeContext {
         let Self { offer, world, limits, lang, .. } = self;
@@ -61,38 +61,38 @@ impl Bridge {
     }
 }
 
-/// How a turn that failed is told to the editor.
+/// How a failed turn is reported to the editor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExecutionError {
-    /// As a JSON-RPC error: the text stays where it is, and the editor shows what happened.
+    /// As a JSON-RPC error: the editor keeps the text shown so far and shows the fault.
     #[default]
     Error,
-    /// As the stop reason `refusal`, with a sentence before it. Some editors then delete the prompt.
+    /// As the stop reason `refusal`, preceded by a sentence. Some editors then delete the prompt.
     Refusal,
 }
 
-/// What the owner of an engine does for an editor.
+/// Services of the embedding program for an editor.
 #[async_trait]
 pub trait Host: Send + Sync + fmt::Debug {
-    /// Takes over the tool servers an editor brought for a session; before the session is opened or taken
-    /// up. What was there for it before is replaced.
+    /// Takes the tool servers that an editor configured for a session, before the session is opened or
+    /// resumed. They replace those of an earlier call.
     ///
     /// # Errors
-    /// When one of them is described in a way that cannot work.
+    /// The description of a server is invalid.
     async fn tool_servers(&self, session: SessionId, servers: Vec<ToolServer>)
     -> Result<(), Fault>;
 
-    /// The editor is done with a session: what was taken over for it can go.
+    /// Releases a session's tool servers; called when the editor closes or deletes the session.
     async fn forget(&self, session: SessionId);
 
-    /// Is the engine's service signed in to, in this way?
+    /// Checks that the user is signed in to the engine's service by this method.
     ///
     /// # Errors
-    /// When it is not; the fault says what to do.
+    /// The user is not signed in; the fault says what to do.
     async fn sign_in(&self, method: &str) -> Result<(), Fault>;
 }
 
-/// Nobody: tool servers are refused, and nothing needs signing in to.
+/// A host without services: it refuses tool servers and accepts every sign-in.
 #[derive(Clone, Copy, Debug)]
 pub struct NoHost;
 
@@ -114,39 +114,39 @@ impl Host for NoHost {
     }
 }
 
-/// A tool server the editor brings.
+/// A tool server that the editor configured.
 #[derive(Clone, Debug)]
 pub struct ToolServer {
-    /// Its name, as the editor has it.
+    /// Name of the server, as the editor knows it.
     pub name: String,
-    /// How it is reached.
+    /// Transport and address of the server.
     pub reach: ServerTransport,
 }
 
-/// How a tool server is reached. Values of variables and headers are secrets and are not shown.
+/// The transport of a tool server. `Debug` omits the values of variables and headers, which are secrets.
 #[derive(Clone)]
 pub enum ServerTransport {
-    /// A program that speaks on its standard input and output.
+    /// A program that speaks MCP on its standard input and output.
     Stdio {
-        /// The program.
+        /// Path or name of the program.
         command: String,
-        /// Its arguments.
+        /// Arguments of the program.
         args: Vec<String>,
-        /// Variables it gets.
+        /// Environment variables to set: name and value.
         env: Vec<(String, String)>,
     },
-    /// An address that speaks streamable HTTP.
+    /// A server that speaks MCP over streamable HTTP.
     Http {
-        /// Where.
+        /// Address of the server.
         url: String,
-        /// Headers of every request.
+        /// Headers of every request: name and value.
         headers: Vec<(String, String)>,
     },
-    /// An address that speaks the older protocol.
+    /// A server that speaks MCP over the older HTTP with server-sent events.
     Sse {
-        /// Where.
+        /// Address of the server.
         url: String,
-        /// Headers of every request.
+        /// Headers of every request: name and value.
         headers: Vec<(String, String)>,
     },
 }

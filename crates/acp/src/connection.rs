@@ -1,4 +1,4 @@
-//! One connection with an editor: it is greeted at once, and answered at the desk as soon as there is one.
+//! One connection with an editor: `initialize` is answered at once, other requests once the bridge is open.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -33,14 +33,14 @@ use crate::{
     request_handler::{RequestHandler, respond},
 };
 
-/// How long what is left may take once the editor is gone.
+/// Time for remaining work once the editor has disconnected.
 const SHUTDOWN_GRACE: Duration = Duration::from_millis(400);
 
 impl Bridge {
-    /// Serves one editor until it is gone. Input and output carry the protocol and nothing else.
+    /// Serves one editor until it disconnects. Input and output carry only the protocol.
     ///
     /// # Errors
-    /// When the connection broke instead of ending.
+    /// The connection broke instead of ending.
     pub async fn serve(
         self,
         input: impl AsyncRead + Send + Unpin + 'static,
@@ -51,11 +51,11 @@ impl Bridge {
 }
 
 impl InitializeContext {
-    /// Serves one editor until it is gone, and greets it while the bridge is still being opened. If that
-    /// fails, the editor is told at whatever it asks next.
+    /// Serves one editor until it disconnects, and answers `initialize` while the bridge is still opening. If
+    /// that fails, every later request is answered with its fault.
     ///
     /// # Errors
-    /// When the bridge could not be opened, or the connection broke instead of ending.
+    /// The bridge could not be opened, or the connection broke instead of ending.
     pub async fn serve(
         self,
         opening: impl Future<Output = Result<Bridge, Fault>> + Send + 'static,
@@ -79,7 +79,7 @@ impl InitializeContext {
         let ended = tokio::select! {
             biased;
             ended = talking => ended,
-            // An editor that stopped reading must not keep us once it is gone.
+            // An editor that stopped reading must not block the shutdown.
             () = async { over.cancelled().await; world.clock.sleep(SHUTDOWN_GRACE).await } => Ok(()),
         };
         let opened = lobby.close();
@@ -97,7 +97,7 @@ impl InitializeContext {
     }
 }
 
-/// Where an editor is greeted, and waits until there is somebody at the desk.
+/// Answers `initialize`; other requests wait here for the request handler.
 struct StartupHandler {
     front: InitializeContext,
     editor_capabilities: Arc<Mutex<EditorCapabilities>>,
@@ -111,7 +111,7 @@ impl StartupHandler {
         backlog: Arc<OutputBacklog>,
         session_tasks: TaskTracker,
     ) {
-        // Whoever waits for the desk must hear of a panic too.
+        // A panic becomes a fault, so that requests that wait for the handler are answered.
         let opened = AssertUnwindSafe(opening).catch_unwind().await;
         let panicked = |_| Err(Fault::new(Kind::Bug, Operation::TalkToEditor));
         let opened = opened.unwrap_or_else(panicked).map(|bridge| {
@@ -125,16 +125,16 @@ impl StartupHandler {
         if let Err(fault) = &opened {
             tracing::error!(%fault, "the editor cannot be served");
         }
-        // Set here alone.
+        // No other code sets it, so this cannot fail.
         let _ = self.desk.set(opened);
     }
 
-    /// Who answers what comes after the greeting.
+    /// Waits for the request handler, or for the fault of its opening.
     async fn desk(&self) -> Result<&Arc<RequestHandler>, Error> {
         self.desk.wait().await.as_ref().map_err(|fault| faults::error(fault, self.front.lang))
     }
 
-    /// The editor is gone: every attendant hears of it. Says whether there was a desk, as far as is known.
+    /// Tells every session task that the editor has disconnected. Fails if the bridge is known to have failed to open.
     fn close(&self) -> Result<(), Fault> {
         match self.desk.get() {
             Some(Ok(desk)) => desk.close(),

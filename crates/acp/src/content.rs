@@ -1,4 +1,4 @@
-//! What an editor puts into a prompt, as blocks of a message.
+//! Converts an editor's prompt into the blocks of a message.
 
 use agent_client_protocol::{
     Error,
@@ -12,10 +12,10 @@ use crate::{
     faults::invalid,
 };
 
-/// The most characters of a title made from a prompt.
+/// Upper bound of a title made from a prompt, in characters.
 const TITLE_CHARS: usize = 60;
 
-/// The blocks of a prompt.
+/// Converts a prompt; refuses an empty one.
 pub(crate) fn blocks(prompt: Vec<ContentBlock>) -> Result<Vec<Block>, Error> {
     let blocks: Vec<Block> = prompt.into_iter().map(block).collect::<Result<_, Error>>()?;
     let says_something = blocks.iter().any(|block| match block {
@@ -63,20 +63,20 @@ fn picture(media_type: String, data: String) -> Result<Block, Error> {
     Ok(Block::Image { media_type, data })
 }
 
-/// A link the model can follow with its tools: files by their path.
+/// Renders a link that the model can follow with its tools; a file becomes its path.
 fn linked(link: &ResourceLink) -> String {
     let place = link.uri.strip_prefix("file://").unwrap_or(&link.uri);
     format!("[@{}]({place})", link.name)
 }
 
-/// Text that came along, marked with where it is from.
+/// Renders embedded text, marked with its source.
 fn embedded(uri: &str, text: &str) -> String {
     let place = uri.strip_prefix("file://").unwrap_or(uri);
     let end = if text.ends_with('\n') { "" } else { "\n" };
     format!("<context ref=\"{}\">\n{text}{end}</context>", place.replace('"', "%22"))
 }
 
-/// A name for the session, from the first words of its first prompt.
+/// Makes a session title from the first line of text in its first prompt.
 pub(crate) fn title(content: &[Block]) -> Option<String> {
     let text = content.iter().find_map(|block| match block {
         Block::Text(text) => text.lines().map(str::trim).find(|line| !line.is_empty()),
@@ -96,7 +96,7 @@ pub(crate) fn weight(content: &[Block]) -> usize {
     content.iter().map(of).sum()
 }
 
-/// The tool servers an editor brings.
+/// Converts the tool servers that an editor configured.
 pub(crate) fn servers(servers: Vec<McpServer>) -> Result<Vec<ToolServer>, Error> {
     let server = |server: McpServer| match server {
         McpServer::Stdio(stdio) => {

@@ -1,6 +1,6 @@
-//! What an editor may choose from, and what a choice does to a session's settings.
+//! The options that an editor offers, and the effect of a choice on a session's settings.
 //!
-//! A mode that is shown is a mode that is enforced: each is one of the engine's own permission modes.
+//! Every mode that is shown is enforced: each is one of the engine's own permission modes.
 
 use std::collections::BTreeMap;
 
@@ -18,83 +18,83 @@ use serde_json::Value;
 
 use crate::texts::localize;
 
-/// What an editor may choose from.
+/// The options that an editor can offer to its user.
 #[derive(Clone, Debug, Default)]
 pub struct EditorOptions {
-    /// The engine's name, for the editor's list.
+    /// Name of the engine; sessions of other engines are not listed and cannot be loaded.
     pub engine: String,
     /// The models; the first is the default.
     pub models: Vec<ModelChoice>,
-    /// May the depth of thought be chosen?
+    /// True to offer a choice of the thinking level.
     pub thinking: bool,
-    /// Tokens a model can read; what usage is held against.
+    /// Size of the context in tokens; usage is shown relative to it.
     pub context_tokens: u64,
-    /// Slash commands the engine understands.
+    /// Slash commands that the engine understands.
     pub commands: Vec<SlashCommand>,
-    /// Ways to sign in.
+    /// Sign-in methods for the editor to offer; empty if the engine needs none.
     pub sign_ins: Vec<SignIn>,
-    /// Modes of the engine's own, besides those that every engine has.
+    /// Modes of this engine only, in addition to the standard ones.
     pub modes: Vec<EngineMode>,
-    /// Where, among a session's extra settings, the engine finds further directories to work in. None: it
-    /// works in one.
+    /// Key in a session's extra settings under which the engine reads further directories. `None` if it
+    /// supports only one directory.
     pub directories: Option<String>,
 }
 
-/// A mode of an engine's own, kept among a session's extra settings.
+/// A mode of one engine only, stored in a session's extra settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineMode {
-    /// What is set.
+    /// Id of the mode in the protocol.
     pub id: String,
-    /// What is shown.
+    /// Name for the user.
     pub name: String,
-    /// What it does.
+    /// Description for the user.
     pub about: String,
-    /// What the session's permissions are in it.
+    /// The session's permission mode while this mode is set.
     pub permissions: Mode,
-    /// The extra setting the engine knows it by, and its value.
+    /// Key and value of the extra setting by which the engine recognizes the mode.
     pub setting: (String, String),
 }
 
-/// One of several.
+/// A model that the user can choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelChoice {
-    /// What is set.
+    /// Name of the model in the session's settings.
     pub id: String,
-    /// What is shown.
+    /// Name for the user.
     pub name: String,
 }
 
-/// Something a person may type with a slash before it.
+/// A command that the user can type with a leading slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlashCommand {
-    /// Without its slash.
+    /// Name without the slash.
     pub name: String,
-    /// What it does.
+    /// Description for the user.
     pub about: String,
-    /// What may follow it.
+    /// Hint about the command's argument; `None` shows no hint.
     pub hint: Option<String>,
 }
 
-/// A way to sign in.
+/// A sign-in method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignIn {
-    /// Names it.
+    /// Id of the method, as passed to [`Host::sign_in`](crate::Host::sign_in).
     pub id: String,
-    /// What is shown.
+    /// Name for the user.
     pub name: String,
-    /// What a person has to do.
+    /// Instructions for the user.
     pub about: String,
 }
 
-/// The ids of the options.
+/// Ids of the options in the protocol.
 const MODE: &str = "mode";
 const MODEL: &str = "model";
 const THOUGHT: &str = "thought_level";
 
-/// The modes, in the order they are shown: id, mode.
+/// Id and permission mode of each standard mode, in display order.
 const MODES: [(&str, Mode); 3] =
     [("default", Mode::Approval), ("plan", Mode::Readonly), ("auto", Mode::Auto)];
-/// The depths of thought: id, depth.
+/// Id and value of each thinking level, in display order.
 const LEVELS: [(&str, Option<Thinking>); 4] = [
     ("off", None),
     ("low", Some(Thinking::Low)),
@@ -102,23 +102,23 @@ const LEVELS: [(&str, Option<Thinking>); 4] = [
     ("high", Some(Thinking::High)),
 ];
 
-/// A change somebody wants made to a session's settings.
+/// A requested change to a session's settings.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum SettingsChange {
     Mode(Mode, BTreeMap<String, Option<String>>),
     Model(String),
     Thinking(Option<Thinking>),
     Title(String),
-    /// The directory it works in, and further ones under this key.
+    /// The working directory, and further directories with the key of their setting.
     Workspace(String, Option<(String, Vec<String>)>),
-    /// This tool runs without a question from now on.
+    /// The tool runs without a question from now on.
     AllowTool(String),
-    /// This tool never runs from now on.
+    /// The tool is denied from now on.
     DenyTool(String),
 }
 
 impl SettingsChange {
-    /// The settings with the change made.
+    /// Returns the settings with the change applied.
     pub(crate) fn made(&self, settings: &Settings) -> Settings {
         let mut settings = settings.clone();
         match self {
@@ -152,7 +152,7 @@ impl SettingsChange {
     }
 }
 
-/// Sets one of a session's extra settings, or takes it away.
+/// Sets or removes one of a session's extra settings.
 fn set(settings: &mut Settings, key: &str, value: Option<Value>) {
     match value {
         Some(value) => settings.extra.insert(key.to_owned(), value),
@@ -166,26 +166,26 @@ fn add(list: &mut Vec<String>, tool: &str) {
     }
 }
 
-/// The label a session's directory is found by.
+/// The session label that holds the working directory.
 pub(crate) const CWD: &str = "cwd";
 
-/// Where a session works.
+/// The directories in which a session works.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkingDirectories {
     pub(crate) cwd: String,
-    /// Further directories.
+    /// Additional directories; empty unless the engine supports them.
     pub(crate) others: Vec<String>,
 }
 
 impl EditorOptions {
-    /// The change that makes a session work there.
+    /// The change that sets a session's directories.
     pub(crate) fn workspace(&self, place: WorkingDirectories) -> SettingsChange {
         let others = self.directories.clone().map(|key| (key, place.others));
         SettingsChange::Workspace(place.cwd, others)
     }
 }
 
-/// What a new session of an editor is set to, before it is told where to work.
+/// Settings of a new session, before its directories are set.
 pub(crate) fn settings_for(base: &Settings) -> Settings {
     let mut settings = base.clone();
     settings.labels.insert("gateway".to_owned(), "acp".to_owned());
@@ -193,7 +193,7 @@ pub(crate) fn settings_for(base: &Settings) -> Settings {
 }
 
 impl EditorOptions {
-    /// The change an option stands for; none if there is no such option or value.
+    /// The change for an option's value; `None` if the option or value does not exist.
     pub(crate) fn change(
         &self,
         option: &str,
@@ -215,7 +215,7 @@ impl EditorOptions {
         }
     }
 
-    /// The models, with the one that is set even if nobody offers it any more.
+    /// The offered models, plus the current one if it is no longer offered.
     fn models_with(&self, current: &str) -> Vec<ModelChoice> {
         let mut models = self.models.clone();
         if !models.iter().any(|choice| choice.id == current) {
@@ -224,7 +224,7 @@ impl EditorOptions {
         models
     }
 
-    /// Every option with its value, as the editor shows them.
+    /// Every option with its current value, in the protocol's form.
     pub(crate) fn options(&self, settings: &Settings, lang: Lang) -> Vec<SessionConfigOption> {
         let modes: Vec<_> = self
             .all_modes(lang)
@@ -272,7 +272,7 @@ impl EditorOptions {
         options
     }
 
-    /// The slash commands, as the editor shows them.
+    /// The slash commands, in the protocol's form.
     pub(crate) fn commands(&self) -> Vec<AvailableCommand> {
         let command = |command: &SlashCommand| {
             let input = command.hint.as_ref().map(|hint| {
@@ -284,7 +284,7 @@ impl EditorOptions {
     }
 }
 
-/// A command as an engine noted it: `{name, about, hint}`.
+/// Reads a command from an engine's annotation `{name, about, hint}`; `None` without a name.
 pub(crate) fn noted_command(noted: &Value) -> Option<AvailableCommand> {
     let text = |key: &str| noted[key].as_str().filter(|text| !text.is_empty());
     let input = text("hint")
@@ -294,21 +294,21 @@ pub(crate) fn noted_command(noted: &Value) -> Option<AvailableCommand> {
 }
 
 impl EditorOptions {
-    /// The change that a mode of that id stands for.
+    /// The change for the mode of this id; `None` if there is no such mode.
     pub(crate) fn mode(&self, id: &str) -> Option<SettingsChange> {
         let own = self.modes.iter().find(|mode| mode.id == id);
         let permissions = match own {
             Some(own) => own.permissions,
             None => MODES.iter().find(|(name, _)| *name == id)?.1,
         };
-        // Whatever was set by another mode goes.
+        // Clears the settings of all other engine modes.
         let mut settings: BTreeMap<String, Option<String>> =
             self.modes.iter().map(|mode| (mode.setting.0.clone(), None)).collect();
         settings.extend(own.map(|own| (own.setting.0.clone(), Some(own.setting.1.clone()))));
         Some(SettingsChange::Mode(permissions, settings))
     }
 
-    /// The id of the mode a session is in.
+    /// Id of the session's current mode.
     pub(crate) fn mode_id(&self, settings: &Settings) -> &str {
         let permissions = settings.permissions.mode;
         let is_set = |mode: &&EngineMode| {
@@ -323,7 +323,7 @@ impl EditorOptions {
         }
     }
 
-    /// The modes and which one is set.
+    /// All modes and the current one, in the protocol's form.
     pub(crate) fn modes(&self, settings: &Settings, lang: Lang) -> SessionModeState {
         let mode = |(id, name, about): (String, String, String)| {
             SessionMode::new(id, name).description(about)
@@ -332,7 +332,7 @@ impl EditorOptions {
         SessionModeState::new(current, self.all_modes(lang).into_iter().map(mode).collect())
     }
 
-    /// Id, name and meaning of every mode: those of all engines, then the engine's own.
+    /// Id, name and description of every mode: the standard ones, then the engine's.
     fn all_modes(&self, lang: Lang) -> Vec<(String, String, String)> {
         let standard = MODES.iter().map(|(id, mode)| {
             let (name, about) = mode_words(*mode, lang);

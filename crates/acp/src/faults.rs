@@ -1,4 +1,4 @@
-//! Faults in the protocol's own shape.
+//! Converts faults to the protocol's errors.
 
 use agent_client_protocol::{Error, ErrorCode};
 use budao_core::{
@@ -7,12 +7,12 @@ use budao_core::{
 };
 use serde_json::{Value, json};
 
-/// A fault as a JSON-RPC error: its sentence, and what a program or a person can do with it.
+/// Converts a fault to a JSON-RPC error; `data` carries kind, code, operation and advice.
 pub(crate) fn error(fault: &Fault, lang: Lang) -> Error {
     let told = render::render_for_editor(fault, lang);
     let mut data = json!({
         "kind": told.kind,
-        // The name other agents use for the same thing.
+        // Other agents use this name for the same value.
         "errorKind": told.kind,
         "code": fault.row().code,
         "operation": fault.operation().to_string(),
@@ -34,13 +34,13 @@ pub(crate) fn error(fault: &Fault, lang: Lang) -> Error {
     Error::new(told.json_rpc, told.message).data(data)
 }
 
-/// Parameters that cannot be: which, and what was expected.
+/// An `INVALID_PARAMS` error that names the field and its expected value.
 pub(crate) fn invalid(field: &str, expected: &str) -> Error {
     Error::new(ErrorCode::INVALID_PARAMS, format!("`{field}` must be {expected}"))
         .data(json!({"field": field, "expected": expected}))
 }
 
-/// There is no such session here.
+/// An `unknown_session` error; the id is cut to 80 characters.
 pub(crate) fn unknown_session(session: &str, lang: Lang) -> Error {
     use budao_core::fault::{Kind, Operation};
     let shown: String = session.chars().take(80).collect();

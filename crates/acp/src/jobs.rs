@@ -1,6 +1,6 @@
-//! What is asked of the engine for one session: in order, one at a time.
+//! The queue of commands to the engine for one session: in order, one at a time.
 //!
-//! A cancel that came after a prompt reaches the engine after it, and one that came before it, before.
+//! A cancel and a prompt reach the engine in the order in which the editor sent them.
 
 use std::{collections::VecDeque, future::poll_fn, task::Poll};
 
@@ -19,15 +19,15 @@ use futures::future::BoxFuture;
 
 use crate::editor_options::SettingsChange;
 
-/// One thing to ask.
+/// One command to the engine.
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// The prompt that is being answered.
+    /// Submit the active prompt.
     Message {
         command: CommandId,
         ask: CommandBody,
     },
-    /// Take a message back that its prompt no longer waits for.
+    /// Withdraw a message whose prompt has already been answered.
     Withdraw {
         message: CommandId,
     },
@@ -40,13 +40,13 @@ pub(crate) enum Job {
         reply: SettingsResponder,
         made: Option<Box<Settings>>,
     },
-    /// End the session; afterwards it is let go.
+    /// End the session; afterwards its task ends.
     Close,
-    /// Have the session taken up, so that what is unfinished goes on.
+    /// Load the session, so that unfinished work continues.
     Resume,
 }
 
-/// Who wants to know that a setting was changed.
+/// The request that waits for a change of settings.
 #[derive(Debug)]
 pub(crate) enum SettingsResponder {
     None,
@@ -54,7 +54,7 @@ pub(crate) enum SettingsResponder {
     Option(Responder<SetSessionConfigOptionResponse>),
 }
 
-/// Who wants to know that the session was let go.
+/// The request that waits for the end of the session's task.
 #[derive(Debug)]
 pub(crate) enum LeaveResponder {
     Close(Responder<CloseSessionResponse>),
@@ -74,17 +74,17 @@ impl JobQueue {
         self.waiting.push_back(job);
     }
 
-    /// The next one, if none is being done.
+    /// Takes the next job unless one is running.
     pub(crate) fn ready(&mut self) -> Option<Job> {
         if self.doing.is_some() { None } else { self.waiting.pop_front() }
     }
 
-    /// This one is being done.
+    /// Sets the running job and the future of its answer.
     pub(crate) fn start(&mut self, job: Job, asking: PendingAnswer) {
         self.doing = Some((job, asking));
     }
 
-    /// What waits is no longer wanted.
+    /// Drops all waiting jobs.
     pub(crate) fn forget_waiting(&mut self) {
         self.waiting.clear();
     }
@@ -93,7 +93,7 @@ impl JobQueue {
         self.doing.is_none() && self.waiting.is_empty()
     }
 
-    /// Waits until the one that is being done is done.
+    /// Waits for the running job; pending for ever if there is none.
     pub(crate) async fn done(&mut self) -> (Job, Result<Answer, Fault>) {
         let answer = poll_fn(|context| match &mut self.doing {
             Some((_, asking)) => asking.as_mut().poll(context),

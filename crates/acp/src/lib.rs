@@ -1,9 +1,9 @@
 //! The editor bridge: an ACP agent on any engine.
 //!
-//! One [`Bridge`] serves one connection. Each session the editor has open is looked after by one task
-//! (`attendant`): it takes prompts in order, follows the session's records, projects them (`project`) and
-//! writes what comes of them, updates first, the answer of the prompt last. Nothing else writes for that
-//! session, so nothing of a turn can come after its end. The protocol crate is seen nowhere else.
+//! One [`Bridge`] serves one connection. One task per open session (`session_task`) takes prompts in order,
+//! follows the session's records, projects them (`project`) and writes the updates, then the answer to the
+//! prompt. Only this task writes for its session, so no update of a turn can follow the turn's end. Only this
+//! crate uses the protocol crate.
 
 mod bridge;
 mod connection;

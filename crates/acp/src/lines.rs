@@ -1,9 +1,9 @@
-//! The wire: lines in, with a bound; lines out, counted when they are written.
+//! The transport: bounded lines in; counted lines out.
 //!
-//! The protocol crate queues without bound in both directions. Incoming lines are short work, so their
-//! queue does not grow; outgoing ones wait for the editor. So we count: an update is weighed when it is
-//! queued and taken off the scale when its line was written, and whoever produces updates asks the
-//! [`OutputBacklog`] before it makes more.
+//! The protocol crate queues without bound in both directions. The incoming queue stays short, because
+//! handlers do not wait. The outgoing queue grows when the editor reads slowly. [`OutputBacklog`] therefore
+//! counts the bytes of each update from its queueing to its write, and producers of updates check it before
+//! they add more.
 
 use std::{
     collections::VecDeque,
@@ -22,20 +22,20 @@ use tokio_util::{
     sync::{CancellationToken, PollSender},
 };
 
-/// Bytes of updates that may wait for the editor.
+/// High-water mark of queued updates, in bytes.
 const QUEUE_BYTES: usize = 256 * 1024;
-/// Once there were that many, no more are queued until so few are left.
+/// Low-water mark: once the high mark was reached, producers wait until the queue falls below this.
 const QUEUE_BYTES_LOW: usize = 16 * 1024;
-/// Lines between the protocol crate and the writer, and how many are written at once.
+/// Capacity of the queue between protocol crate and writer, and the largest number of lines per write.
 const LINES: usize = 64;
-/// How an update's line begins.
+/// Prefix of every update's line.
 const UPDATE: &str = r#"{"jsonrpc":"2.0","method":"session/update""#;
-/// What is looked at of a line that is too long.
+/// Bytes kept of a line that is too long.
 pub(crate) const HEAD: usize = 4 * 1024;
-/// The method a line that is too long is answered under.
+/// Method of the request that replaces a line that is too long.
 pub(crate) const TOO_LONG: &str = "_budao/line_too_long";
 
-/// How much waits for the editor.
+/// Counts the updates that the editor has not read yet.
 #[derive(Debug, Default)]
 pub(crate) struct OutputBacklog {
     waiting: Mutex<BacklogState>,
@@ -44,17 +44,17 @@ pub(crate) struct OutputBacklog {
 
 #[derive(Debug, Default)]
 struct BacklogState {
-    /// Updates that were queued and not written, oldest first.
+    /// Sizes of queued updates, oldest first.
     weights: VecDeque<usize>,
     bytes: usize,
-    /// There was no room, and there is not enough yet.
+    /// The high-water mark was reached and the low-water mark not yet.
     is_full: bool,
-    /// The most there ever was.
+    /// Largest value of `bytes` so far.
     most: usize,
 }
 
 impl OutputBacklog {
-    /// An update goes into the queue.
+    /// Counts an update of `weight` bytes as queued.
     pub(crate) fn queued(&self, weight: usize) {
         let mut waiting = self.waiting.lock().expect("no code panics while holding this");
         waiting.weights.push_back(weight);
@@ -62,7 +62,7 @@ impl OutputBacklog {
         waiting.most = waiting.most.max(waiting.bytes);
     }
 
-    /// Lines were written.
+    /// Removes written updates from the count.
     fn wrote(&self, lines: &[String]) {
         let updates = lines.iter().filter(|line| line.starts_with(UPDATE)).count();
         let mut waiting = self.waiting.lock().expect("no code panics while holding this");
@@ -74,7 +74,7 @@ impl OutputBacklog {
         self.lighter.notify_waiters();
     }
 
-    /// May more be queued?
+    /// May more updates be queued?
     pub(crate) fn has_room(&self) -> bool {
         let mut waiting = self.waiting.lock().expect("no code panics while holding this");
         let limit = if waiting.is_full { QUEUE_BYTES_LOW } else { QUEUE_BYTES };
@@ -82,7 +82,7 @@ impl OutputBacklog {
         !waiting.is_full
     }
 
-    /// Waits until more may be queued.
+    /// Waits until more updates may be queued.
     pub(crate) async fn room(&self) {
         loop {
             let lighter = self.lighter.notified();
@@ -93,20 +93,20 @@ impl OutputBacklog {
         }
     }
 
-    /// The most bytes of updates that ever waited.
+    /// Largest number of queued bytes so far.
     pub(crate) fn most(&self) -> usize {
         self.waiting.lock().expect("no code panics while holding this").most
     }
 }
 
-/// Lines as they come in. Ends `over` when there are no more.
+/// Streams the incoming lines, and cancels `over` when they end.
 pub(crate) fn incoming(
     input: impl AsyncRead + Send + Unpin + 'static,
     most: usize,
     over: CancellationToken,
 ) -> impl Stream<Item = io::Result<String>> + Send + 'static {
     let lines = FramedRead::new(input, BoundedLineCodec::new(most));
-    // However reading ends, whoever waits for the end hears of it.
+    // The guard cancels `over` however reading ends.
     let guard = over.drop_guard();
     lines
         .take_while(|line| std::future::ready(line.is_ok()))
@@ -117,12 +117,12 @@ pub(crate) fn incoming(
         .filter(|line| std::future::ready(!line.as_ref().is_ok_and(|line| line.trim().is_empty())))
 }
 
-/// Splits into lines. What is longer than it may be is replaced by a short line that says so.
+/// Splits input into lines. A line that is too long is replaced by a short one that says so.
 pub(crate) struct BoundedLineCodec {
     most: usize,
-    /// Bytes searched for an end of line.
+    /// Number of buffered bytes already searched for a newline.
     searched: usize,
-    /// The beginning of a line that is being skipped.
+    /// The first bytes of an over-long line that is being skipped.
     skipping: Option<String>,
 }
 
@@ -173,8 +173,8 @@ impl Decoder for BoundedLineCodec {
     }
 }
 
-/// A line that is not UTF-8 is no JSON either, and is answered as such. The protocol crate sends a line it
-/// cannot read back whole; of a long one it is given the beginning.
+/// Converts a line to text. A line that is not UTF-8 becomes text that is answered as malformed. The protocol
+/// crate echoes a malformed line completely, so a long one is cut.
 fn text(line: &[u8]) -> String {
     let text = std::str::from_utf8(line).unwrap_or("a line that is not UTF-8");
     if text.len() > HEAD && serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
@@ -187,8 +187,8 @@ fn head_of(line: &[u8]) -> String {
     String::from_utf8_lossy(&line[..line.len().min(HEAD)]).into_owned()
 }
 
-/// A request in place of one that is too long, with its id if that stood in front; else something that is
-/// answered as malformed.
+/// Replaces an over-long line: by a request with its id if the id is near the start, otherwise by text that
+/// is answered as malformed.
 fn too_long(head: &str) -> String {
     match id_in(head) {
         Some(id) => format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{TOO_LONG}","params":{{}}}}"#),
@@ -196,7 +196,7 @@ fn too_long(head: &str) -> String {
     }
 }
 
-/// The `id` member of the object that begins here, as JSON text.
+/// Finds the `id` member of the top-level object in `head`, as JSON text.
 fn id_in(head: &str) -> Option<String> {
     let (mut depth, mut rest) = (0_usize, head);
     loop {
@@ -231,7 +231,7 @@ fn end_of_string(text: &str) -> Option<usize> {
     })
 }
 
-/// Where lines go, and the task that writes them. One write takes what has gathered.
+/// Returns the sink for outgoing lines and the future that writes them. One write takes all queued lines.
 pub(crate) fn outgoing(
     mut output: impl AsyncWrite + Send + Unpin + 'static,
     backlog: Arc<OutputBacklog>,

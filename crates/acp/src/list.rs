@@ -1,4 +1,4 @@
-//! The sessions an editor can come back to: those that have a directory and belong to the engine behind the bridge.
+//! Lists the sessions that an editor can load: those with a directory that belong to the bridge's engine.
 
 use agent_client_protocol::{
     Error,
@@ -16,10 +16,10 @@ use crate::{
     faults::{self, invalid},
 };
 
-/// Sessions on one page.
+/// Sessions per page.
 const PAGE: usize = 50;
 
-/// One page of the list.
+/// Returns one page of the list.
 pub(crate) async fn page(
     bridge: &Bridge,
     request: ListSessionsRequest,
@@ -44,7 +44,8 @@ pub(crate) async fn page(
         .await
         .map_err(|fault| faults::error(&fault, bridge.lang))?;
     let next = found.last().filter(|_| found.len() == PAGE).map(cursor);
-    // A page may be short, or empty, and not the last: the others would be refused when they are loaded.
+    // Sessions of other engines are left out, because loading them is refused. A short or empty page may not
+    // be the last.
     let ours = found.into_iter().filter(|found| engine_of(&found.labels) == bridge.offer.engine);
     Ok(ListSessionsResponse::new(ours.map(info).collect()).next_cursor(next))
 }

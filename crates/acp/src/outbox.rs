@@ -1,7 +1,7 @@
-//! What one session says to the editor: one place, in order.
+//! All messages of one session to the editor, in order.
 //!
-//! While the editor keeps up, every update goes out at once. When it does not, one update is held back and
-//! what follows is joined to it, as far as it can be; then nothing more is taken from the session until
+//! While the editor keeps up, every update is sent at once. When it does not, the outbox holds one update
+//! back and joins following ones to it where possible. Then it takes nothing more from the session until
 //! there is room. The session itself never waits.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use agent_client_protocol::{
 
 use crate::lines::OutputBacklog;
 
-/// How much may be joined into one update.
+/// Upper bound of a joined update's text, in bytes.
 const JOIN_BYTES: usize = 64 * 1024;
 
 #[derive(Debug)]
@@ -28,9 +28,9 @@ pub(crate) struct Outbox {
     session: SessionId,
     backlog: Arc<OutputBacklog>,
     held: Option<SessionUpdate>,
-    /// Is what is told history? Then nobody waits for each word, and all of a message is joined.
+    /// True during a replay: latency does not matter, so all pieces of a message are joined.
     is_history: bool,
-    /// Updates sent so far.
+    /// Number of updates sent so far.
     pub(crate) updates: u64,
 }
 
@@ -48,7 +48,7 @@ impl Outbox {
         &self.connection
     }
 
-    /// Tells the editor, now or joined with what comes next.
+    /// Sends an update, or holds it back to join it with the next.
     pub(crate) fn tell(&mut self, update: SessionUpdate) {
         if let Some(held) = &mut self.held {
             if let Err(update) = join(held, update) {
@@ -63,12 +63,12 @@ impl Outbox {
         }
     }
 
-    /// From here on history is told, or no longer.
+    /// Switches the replay mode on or off.
     pub(crate) fn history(&mut self, is_history: bool) {
         self.is_history = is_history;
     }
 
-    /// Answers a request, behind everything that was told.
+    /// Answers a request after all earlier updates.
     pub(crate) fn answer<T: JsonRpcResponse>(
         &mut self,
         responder: Responder<T>,
@@ -80,7 +80,7 @@ impl Outbox {
         }
     }
 
-    /// Sends what is held back.
+    /// Sends the update that is held back.
     pub(crate) fn flush(&mut self) {
         let Some(update) = self.held.take() else { return };
         let weight = weigh(&update);
@@ -92,13 +92,13 @@ impl Outbox {
         }
     }
 
-    /// Does it wait for room, to send what it holds or to take more?
+    /// Does the outbox wait for room, to send its held update or to accept more?
     pub(crate) fn needs_room(&self) -> bool {
         let holds = self.held.is_some() && !self.is_history;
         holds || !self.takes_more()
     }
 
-    /// May more be taken from the session?
+    /// May more records be taken from the session?
     pub(crate) fn takes_more(&self) -> bool {
         match &self.held {
             None => true,
@@ -106,13 +106,13 @@ impl Outbox {
         }
     }
 
-    /// Waits until the editor has taken enough.
+    /// Waits until the editor has read enough.
     pub(crate) async fn room(&self) {
         self.backlog.room().await;
     }
 }
 
-/// Joins an update to the one before it, or gives it back.
+/// Joins an update to the held one; returns it if that is impossible.
 fn join(held: &mut SessionUpdate, next: SessionUpdate) -> Result<(), Box<SessionUpdate>> {
     use SessionUpdate as Update;
     match (held, next) {
@@ -155,7 +155,7 @@ fn join_text(held: &mut ContentChunk, next: ContentChunk) -> Result<(), Box<Cont
     }
 }
 
-/// Later fields win; those that are not there leave what was.
+/// Merges fields: later values win, absent ones keep the earlier value.
 fn join_fields(held: &mut ToolCallUpdateFields, next: ToolCallUpdateFields) {
     let ToolCallUpdateFields {
         kind,
@@ -178,7 +178,7 @@ fn join_fields(held: &mut ToolCallUpdateFields, next: ToolCallUpdateFields) {
     held.raw_output = raw_output.or(held.raw_output.take());
 }
 
-/// Could something be joined to it?
+/// Can another update be joined to this one?
 fn can_grow(update: &SessionUpdate) -> bool {
     match update {
         SessionUpdate::AgentMessageChunk(chunk) | SessionUpdate::AgentThoughtChunk(chunk) => {
@@ -188,7 +188,7 @@ fn can_grow(update: &SessionUpdate) -> bool {
     }
 }
 
-/// About how many bytes its line has.
+/// Estimates the length of the update's line, in bytes.
 fn weigh(update: &SessionUpdate) -> usize {
     const AROUND: usize = 200;
     match update {

@@ -1,4 +1,4 @@
-//! How the end of a turn is told: a stop reason, or an error. No failure looks like a finished turn.
+//! Maps the end of a turn to a stop reason or an error. A failure never looks like a finished turn.
 
 use agent_client_protocol::{
     Error,
@@ -14,28 +14,28 @@ use serde_json::json;
 
 use crate::{bridge::ExecutionError, faults, texts::localize};
 
-/// A turn that ended.
+/// The end of a turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EndedTurn<'a> {
     pub(crate) turn: TurnNumber,
     pub(crate) trace: Trace,
     pub(crate) stop: StopReason,
     pub(crate) fault: Option<&'a Fault>,
-    /// Did the editor ask for it to be stopped?
+    /// True if the editor asked to cancel the turn.
     pub(crate) cancelled: bool,
 }
 
-/// What the editor is answered.
+/// The answer to a prompt.
 #[derive(Debug)]
 pub(crate) struct PromptAnswer {
     pub(crate) answer: Result<PromptResponse, Error>,
-    /// A sentence that has to stand before the answer, where the answer itself says too little.
+    /// A sentence to show before the answer, if the answer itself does not explain enough.
     pub(crate) before: Option<String>,
-    /// For the log: the stop reason, or the code.
+    /// The stop reason or error code, for the log.
     pub(crate) word: String,
 }
 
-/// The first rule that fits decides.
+/// Maps the end of a turn to the answer; the first rule that matches decides.
 pub(crate) fn tell(ended: &EndedTurn<'_>, how: ExecutionError, lang: Lang) -> PromptAnswer {
     if ended.cancelled {
         return stopped(ended, Stop::Cancelled, None);
@@ -89,7 +89,7 @@ fn failed(ended: &EndedTurn<'_>, how: ExecutionError, lang: Lang) -> PromptAnswe
     let fault = ended.fault.cloned().unwrap_or_else(unnamed).with_trace(ended.trace);
     let mut error = faults::error(&fault, lang);
     let word = fault.row().code.to_owned();
-    // Who is not signed in must be told so, or the editor cannot offer it.
+    // `AUTH_REQUIRED` always stays an error, because the editor needs it to offer sign-in.
     if how == ExecutionError::Refusal
         && error.code != agent_client_protocol::ErrorCode::AUTH_REQUIRED
     {

@@ -1,4 +1,4 @@
-//! Permission questions: what the editor's user may answer, and what the answer means.
+//! Permission questions: the options for the editor's user, and the meaning of the answer.
 
 use agent_client_protocol::{
     Error,
@@ -19,7 +19,7 @@ const ALLOW_ALWAYS: &str = "allow_always";
 const REJECT: &str = "reject";
 const REJECT_ALWAYS: &str = "reject_always";
 
-/// The request for a question.
+/// Builds the protocol's request for a question.
 pub(crate) fn request(
     session: SessionId,
     ask: &PermissionRequest,
@@ -59,7 +59,7 @@ pub(crate) fn request(
     RequestPermissionRequest::new(session.to_string(), ask.call.clone(), options)
 }
 
-/// What was answered: the decision, the rule the user made of it, and a word for the model.
+/// The user's answer: the decision, a rule for later calls, and a note for the model.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PermissionAnswer {
     pub(crate) decision: Decision,
@@ -67,7 +67,7 @@ pub(crate) struct PermissionAnswer {
     pub(crate) note: Option<&'static str>,
 }
 
-/// Everything that is not clearly a yes is a no.
+/// Reads the answer. Anything other than a clear approval is a denial.
 pub(crate) fn read(
     answer: &Result<RequestPermissionResponse, Error>,
     tool: &str,

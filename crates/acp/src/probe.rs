@@ -1,4 +1,5 @@
-//! Any bytes through everything that reads what an editor sends: for the fuzz target, and for a share of it in every run.
+//! Feeds arbitrary bytes through the parsers of editor input, for the fuzz target and for a short run of it
+//! in the tests.
 
 use agent_client_protocol::v1::schema::{ContentBlock, McpServer};
 use bytes::BytesMut;
@@ -10,14 +11,13 @@ use crate::{
     lines::{BoundedLineCodec, HEAD},
 };
 
-/// The longest line here: longer than what is looked at of one that is too long.
+/// Upper bound of a line in bytes; larger than the kept part of an over-long line.
 const MOST: usize = HEAD * 2;
 
-/// Splits bytes into lines, however they arrive, and reads each as a prompt and as a list of tool servers. Panics
-/// if a promise does not hold.
+/// Splits bytes into lines, in chunks of several sizes, and parses each as a prompt and as a list of tool servers.
 ///
 /// # Panics
-/// If a line is too long, if how the bytes were cut makes a difference, or if what was read says nothing.
+/// A line is too long, the chunk size changes the lines, or an accepted prompt is empty.
 pub fn lines(bytes: &[u8]) {
     let whole = split(bytes, usize::MAX);
     for size in [3, 61] {
@@ -47,7 +47,7 @@ fn split(bytes: &[u8], size: usize) -> Vec<String> {
     all
 }
 
-/// What a prompt or a new session brings.
+/// Parses the parameters of a prompt or a new session.
 fn request(params: &Value) {
     if let Ok(prompt) = serde_json::from_value::<Vec<ContentBlock>>(params["prompt"].clone())
         && let Ok(blocks) = content::blocks(prompt)

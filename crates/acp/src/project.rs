@@ -1,7 +1,7 @@
-//! Projection: what an editor is shown of a session's records.
+//! Projection: what the editor shows of a session's records.
 //!
-//! A pure function of the records so far. The same one serves a running turn and the replay of a history;
-//! only what is live by nature (notices, own prompts that are not echoed) differs.
+//! A pure function of the records so far, for a running turn and for the replay of a history. Only live parts
+//! differ: notices, and prompts of this editor, which are not echoed.
 
 mod call;
 mod tasks;
@@ -39,18 +39,18 @@ use crate::{
     texts::localize,
 };
 
-/// What of a running call's output is shown.
+/// Bytes shown of a running call's output, from its end.
 const OUTPUT_TAIL: usize = 4 * 1024;
 
-/// What is to be done for the editor.
+/// An action of the session task towards the editor.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "nearly all of them are updates")]
 pub(crate) enum EditorAction {
-    /// Tell it this.
+    /// Send an update.
     Update(SessionUpdate),
-    /// Ask it this.
+    /// Ask the user for permission.
     AskPermission(Box<PermissionRequest>),
-    /// This question is no longer open.
+    /// Withdraw a question that is no longer open.
     WithdrawQuestion(QuestionId),
 }
 
@@ -58,47 +58,47 @@ pub(crate) enum EditorAction {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PermissionRequest {
     pub(crate) question: QuestionId,
-    /// What the answer is bound to.
+    /// Hash of tool and arguments; the decision applies only to it.
     pub(crate) digest: String,
     pub(crate) tool: String,
-    /// May the answer become a rule?
+    /// True if the user may turn the answer into a rule.
     pub(crate) rules: bool,
     pub(crate) call: ToolCallUpdate,
 }
 
-/// What the editor can show.
+/// Optional features of the protocol that the editor supports.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EditorCapabilities {
     pub(crate) notices: bool,
     pub(crate) compaction: bool,
 }
 
-/// The fold behind the projection.
+/// The fold behind the projection. It must see every record, in order.
 #[derive(Debug)]
 pub(crate) struct Projector {
     offer: Arc<EditorOptions>,
     lang: Lang,
     editor_capabilities: EditorCapabilities,
-    /// Is this happening now, or is it history?
+    /// False while the history is replayed.
     live: bool,
     pub(crate) settings: Settings,
-    /// Messages the editor sent on this connection: it shows them itself.
+    /// Messages that the editor sent on this connection, and therefore shows by itself.
     own: BTreeSet<CommandId>,
-    /// Messages nobody has begun to answer.
+    /// Messages whose turn has not started.
     waiting: BTreeMap<CommandId, Vec<Block>>,
-    /// The turn that runs.
+    /// The running turn.
     pub(crate) turn: Option<TurnNumber>,
     text: TextDeduplicator,
     thought: TextDeduplicator,
-    /// Names of the messages that text and thought are parts of now.
+    /// Ids of the messages to which text and thinking currently belong.
     message: MessageIds,
     calls: BTreeMap<CallId, OpenCall>,
     tasks: Tasks,
-    /// What the turn has shown so far.
+    /// Counts of the running turn, for the log.
     pub(crate) counts: TurnCounts,
 }
 
-/// What a turn has shown.
+/// Counts of the parts that a turn has shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TurnCounts {
     pub(crate) text_bytes: usize,
@@ -114,7 +114,7 @@ struct OpenCall {
     has_differences: bool,
 }
 
-/// The names of messages: one per step and part, the same whenever it is projected.
+/// Message ids: one per step and part, and the same in every projection.
 #[derive(Debug, Default)]
 struct MessageIds {
     turn: TurnNumber,
@@ -173,17 +173,17 @@ impl Projector {
         }
     }
 
-    /// From here on it happens now.
+    /// Ends the replay: the following records are live.
     pub(crate) fn go_live(&mut self) {
         self.live = true;
     }
 
-    /// The editor sent this message itself.
+    /// Notes that the editor itself sent this message.
     pub(crate) fn expect(&mut self, message: CommandId) {
         self.own.insert(message);
     }
 
-    /// One record of the projection.
+    /// Returns the actions for one record, in order.
     pub(crate) fn project(&mut self, record: &Record) -> Vec<EditorAction> {
         let mut shows = Vec::new();
         match &record.event {
@@ -219,7 +219,7 @@ impl Projector {
         shows
     }
 
-    /// What the model and the tools do.
+    /// Projects events of the model and the tools.
     fn work(&mut self, event: &Event, record: &Record, shows: &mut Vec<EditorAction>) {
         match event {
             Event::StepStarted { step, .. } => self.message.step(record.turn, *step),
@@ -270,8 +270,7 @@ impl Projector {
         }
     }
 
-    /// An engine's own facts, by the last part of their topic: commands it understands, and what it said
-    /// beside its turns.
+    /// Projects an engine's annotation by the last part of its topic: `commands`, or `aside` for text outside a turn.
     fn noted(&mut self, topic: &str, data: &Value, seq: Seq, shows: &mut Vec<EditorAction>) {
         match topic.rsplit('.').next() {
             Some("commands") => {
@@ -335,7 +334,7 @@ impl Projector {
         }
     }
 
-    /// Nothing of it stays open, whatever the records said.
+    /// Ends the turn: closes all calls and questions that the records left open.
     fn turn_ended(&mut self, shows: &mut Vec<EditorAction>) {
         self.turn = None;
         self.text = TextDeduplicator::default();
@@ -401,7 +400,7 @@ impl Projector {
         shows.push(EditorAction::Update(SessionUpdate::AgentThoughtChunk(chunk)));
     }
 
-    /// What was shown of an answer is void, and another one follows.
+    /// Shows that the text so far is void and another attempt follows.
     fn begins_again(&mut self, shows: &mut Vec<EditorAction>) {
         let title =
             localize(self.lang, "The answer broke off and begins again", "回答中断，重新开始");
@@ -415,7 +414,7 @@ impl Projector {
         }
     }
 
-    /// A call is shown the first time, or changed.
+    /// Shows a new call, or updates a shown one.
     fn call(
         &mut self,
         call: &CallId,
@@ -529,7 +528,7 @@ impl Projector {
         self.remark(NoticeSeverity::Info, title.to_owned(), record.seq, shows);
     }
 
-    /// Something a person should know now: a notice where there are any, else a line of thought.
+    /// Shows a live remark: as a notice if the editor supports them, otherwise as a line of thinking.
     fn remark(
         &mut self,
         severity: NoticeSeverity,
@@ -547,7 +546,7 @@ impl Projector {
         });
     }
 
-    /// A line that is no part of the answer.
+    /// A line of thinking that is not part of the answer.
     fn aside(&self, said: &str, seq: Seq) -> EditorAction {
         let id = MessageId::new(format!("{seq}.aside"));
         let chunk = ContentChunk::new(format!("{said}\n").into()).message_id(id);

@@ -1,6 +1,6 @@
-//! The prompts of one session: one is answered, the others wait here.
+//! The prompts of one session: one is active, the others wait here.
 //!
-//! They wait here and not in the engine, so that one of them can be withdrawn without a trace.
+//! They wait here and not in the engine, so that withdrawing one leaves no record.
 
 use std::{collections::VecDeque, future::poll_fn, task::Poll};
 
@@ -13,22 +13,22 @@ use budao_core::{
 };
 use futures::future::BoxFuture;
 
-/// A prompt that has no answer yet.
+/// A prompt without an answer.
 pub(crate) struct Prompt {
-    /// Counts the prompts of the connection.
+    /// Number of the prompt within the connection.
     pub(crate) number: u64,
     pub(crate) content: Vec<Block>,
     pub(crate) command: CommandId,
     pub(crate) trace: Trace,
     pub(crate) responder: Responder<PromptResponse>,
-    /// Completes when the editor takes the request back.
+    /// Completes when the editor cancels the request.
     withdrawn: Option<BoxFuture<'static, ()>>,
     pub(crate) since: Timestamp,
-    /// The editor asked for it to be stopped.
+    /// True once the editor has asked to cancel the turn.
     pub(crate) cancelled: bool,
-    /// The turn that answers it, once it began.
+    /// The turn that answers the prompt; `None` before its start.
     pub(crate) turn: Option<TurnNumber>,
-    /// Updates sent before it began.
+    /// Value of `Outbox::updates` when the prompt became active.
     pub(crate) updates_before: u64,
 }
 
@@ -68,7 +68,7 @@ impl Prompt {
     }
 }
 
-/// All of them.
+/// All unanswered prompts of a session.
 #[derive(Default)]
 pub(crate) struct Prompts {
     pub(crate) active: Option<Prompt>,
@@ -76,7 +76,7 @@ pub(crate) struct Prompts {
 }
 
 impl Prompts {
-    /// Waits until the editor takes one back; its number.
+    /// Waits until the editor cancels one of the requests, and returns its prompt's number.
     pub(crate) async fn withdrawn(&mut self) -> u64 {
         poll_fn(|context| {
             let mut all = self.active.iter_mut().chain(&mut self.waiting);
@@ -88,7 +88,7 @@ impl Prompts {
         .await
     }
 
-    /// Takes one out that waits.
+    /// Removes a waiting prompt; `None` if it does not wait.
     pub(crate) fn remove(&mut self, number: u64) -> Option<Prompt> {
         let at = self.waiting.iter().position(|prompt| prompt.number == number)?;
         self.waiting.remove(at)

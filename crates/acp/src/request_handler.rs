@@ -1,7 +1,7 @@
-//! Who answers an editor once the bridge is open: every method but the greeting.
+//! Handles the editor's requests once the bridge is open: every method except `initialize`.
 //!
-//! Handlers run one after the other and block the reading of the next line, so none of them waits: each
-//! hands over to the session's attendant, whose inbox keeps the order in which lines came.
+//! The protocol crate runs handlers one at a time and reads no further line meanwhile, so no handler waits.
+//! Each one passes its request to the session's task, whose inbox keeps the order of arrival.
 
 use std::{
     collections::BTreeMap,
@@ -46,16 +46,16 @@ use crate::{
     session_task::{EditorCommand, OpenResponder, SessionStart, SessionTask},
 };
 
-/// Further directories a session may work in.
+/// Upper bound of additional directories of a session.
 const DIRECTORIES: usize = 64;
-/// What an attendant's inbox holds.
+/// Capacity of a session task's inbox.
 const INBOX: usize = 512;
-/// A line that was too long, in place of what it said.
+/// The request that replaces a line that is too long.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonRpcRequest)]
 #[request(method = "_budao/line_too_long", response = serde_json::Value)]
 pub(crate) struct LineTooLong {}
 
-/// Answers a request; a connection that is gone needs no answer.
+/// Answers a request; a closed connection is ignored.
 macro_rules! respond {
     ($responder:expr, $answer:expr) => {
         if let Err(error) = $responder.respond_with_result($answer) {
@@ -65,7 +65,7 @@ macro_rules! respond {
 }
 pub(crate) use respond;
 
-/// What all handlers share.
+/// The state that all handlers share.
 pub(crate) struct RequestHandler {
     bridge: Arc<Bridge>,
     backlog: Arc<OutputBacklog>,
@@ -96,7 +96,7 @@ impl RequestHandler {
         }
     }
 
-    /// The editor is gone: every attendant hears of it.
+    /// Tells every session task that the editor has disconnected, by closing its inbox.
     pub(crate) fn close(&self) {
         self.sessions.lock().expect("no code panics while holding this").clear();
     }
@@ -196,8 +196,7 @@ impl RequestHandler {
         }
     }
 
-    /// A session that is open is closed first; one that is not is just deleted. Deleting what is not there
-    /// is no mistake: it is gone, as was asked.
+    /// Deletes a session; an open one is closed first. Deleting a session that does not exist succeeds.
     pub(crate) fn delete_session(
         self: &Arc<Self>,
         request: DeleteSessionRequest,
@@ -299,7 +298,7 @@ impl RequestHandler {
         self.bridge.world.spawn.spawn(Box::pin(self.session_tasks.track_future(work)));
     }
 
-    /// Where a session works, and with which servers.
+    /// Checks the directories and tool servers of a session.
     fn place(
         &self,
         cwd: &Path,
@@ -324,7 +323,7 @@ impl RequestHandler {
         session.parse().map_err(|_| faults::unknown_session(session, self.bridge.lang))
     }
 
-    /// The inbox of a session the editor has open.
+    /// The inbox of an open session; an `unknown_session` error if it is not open.
     fn inbox(&self, session: &str) -> Result<mpsc::Sender<EditorCommand>, Error> {
         let id = self.id(session)?;
         let sessions = self.sessions.lock().expect("no code panics while holding this");
@@ -332,7 +331,7 @@ impl RequestHandler {
         open.cloned().ok_or_else(|| faults::unknown_session(session, self.bridge.lang))
     }
 
-    /// Begins with a session: by its attendant if it has one, else by a new one.
+    /// Passes a start to the session's task, and creates the task if there is none.
     fn begin(&self, session: SessionId, begin: SessionStart, connection: &Connection) {
         let mut sessions = self.sessions.lock().expect("no code panics while holding this");
         sessions.retain(|_, inbox| !inbox.is_closed());
@@ -349,8 +348,8 @@ impl RequestHandler {
     }
 }
 
-/// Hands something to an attendant. One whose inbox is full drops it, which answers the request with an
-/// error: the editor is told at once, and nothing waits.
+/// Passes a command to a session task without waiting. If the inbox is full, the command is dropped, and
+/// dropping its responder answers the request with an error.
 fn hand_over(inbox: &mpsc::Sender<EditorCommand>, input: EditorCommand) {
     if let Err(error) = inbox.try_send(input) {
         tracing::warn!(%error, limit = INBOX, limit_name = "acp_inbox", "a session is too busy");

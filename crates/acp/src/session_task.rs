@@ -1,9 +1,8 @@
-//! The attendant of one session: the only one who speaks to the editor about it.
+//! The task of one session: the only writer to the editor for that session.
 //!
-//! It takes what the editor wants, hands it to the engine in that order, follows the session's records and
-//! shows what they say. A prompt is answered when the end of its own turn was read, and everything of that
-//! turn was told before. No result is ever matched to a prompt by time or by being the next one: only by
-//! the command that the turn says it answers.
+//! It passes the editor's commands to the engine in order, follows the session's records and shows them. A
+//! prompt is answered at the recorded end of its own turn, after all updates of that turn. A turn is matched
+//! to a prompt only by the command id that the turn answers, never by time or order.
 
 mod begin;
 mod settle;
@@ -49,12 +48,12 @@ use crate::{
     prompts::{Prompt, Prompts},
 };
 
-/// How long a stopped turn may take to end before the editor is answered anyway.
+/// How long a cancelled turn may take to end before its prompt is answered anyway.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Questions that may be open at once.
+/// Upper bound of open questions.
 const QUESTIONS: usize = 256;
 
-/// Everything the editor can want of a session.
+/// A command of the editor to a session.
 #[derive(Debug)]
 pub(crate) enum EditorCommand {
     Begin(Box<SessionStart>),
@@ -71,19 +70,19 @@ impl std::fmt::Debug for Prompt {
     }
 }
 
-/// An answer to a permission question.
+/// The editor's answer to a permission request.
 type PermissionReply = (QuestionId, Result<RequestPermissionResponse, Error>);
 
-/// A question that is open; asked once the session is live.
+/// An open question. It is sent to the editor once the session is live.
 struct Question {
     ask: PermissionRequest,
     handle: Option<RequestCancellationHandle>,
 }
 
-/// Prompts of which nothing is shown any more that are remembered.
+/// Upper bound of remembered muted turns.
 const MUTED_MAX: usize = 64;
 
-/// A turn whose prompt was answered before the turn ended: nothing of it is shown.
+/// A turn whose prompt was answered before its end; nothing more of it is shown.
 struct MutedTurn {
     command: CommandId,
     turn: Option<TurnNumber>,
@@ -98,9 +97,9 @@ pub(crate) struct SessionTask {
     answering: mpsc::Sender<PermissionReply>,
     editor_capabilities: EditorCapabilities,
     projector: Projector,
-    /// Settings the engine accepted and whose record was not read yet.
+    /// Settings that the engine accepted and whose record has not been read yet.
     accepted: Option<Settings>,
-    /// None before the session was opened, and after following it failed.
+    /// `None` before the session is opened, and after following it failed.
     records: Option<BoxStream<'static, Result<Record, Fault>>>,
     seen: Seq,
     replay: Option<Replay>,
@@ -111,11 +110,11 @@ pub(crate) struct SessionTask {
     patience: Option<BoxFuture<'static, ()>>,
     muted: Vec<MutedTurn>,
     leaving: Option<LeaveResponder>,
-    /// The session was ended or deleted; nothing more is expected of it.
+    /// The session was closed or deleted; the task ends.
     is_over: bool,
 }
 
-/// What woke it.
+/// An event that wakes the task.
 enum LoopEvent {
     Command(Option<EditorCommand>),
     PermissionAnswered(PermissionReply),
@@ -161,7 +160,7 @@ impl SessionTask {
         }
     }
 
-    /// Attends until the editor leaves the session, or is gone.
+    /// Runs until the editor leaves the session or disconnects.
     pub(crate) async fn run(mut self) {
         while !self.is_over {
             self.start_job();
@@ -183,7 +182,7 @@ impl SessionTask {
         self.depart().await;
     }
 
-    /// What the editor wants goes before what it is told.
+    /// Waits for the next event. Commands of the editor take precedence over records.
     async fn wake(&mut self) -> LoopEvent {
         let takes_more = self.outbox.takes_more();
         let needs_room = self.outbox.needs_room();
@@ -245,7 +244,7 @@ impl SessionTask {
         self.begin_next().await;
     }
 
-    /// Takes up the next prompt, if nothing stands before it.
+    /// Starts the next waiting prompt, unless one is active or a replay runs.
     async fn begin_next(&mut self) {
         if self.prompts.active.is_some() || self.replay.is_some() {
             return;
@@ -278,7 +277,7 @@ impl SessionTask {
         self.prompts.active = Some(prompt);
     }
 
-    /// A prompt as a command: words for the model, or `/plan` with a question.
+    /// Converts a prompt to a command: a message, or a plan for `/plan` with a question.
     fn message_command(&self, content: Vec<Block>) -> EngineCommand {
         let plan = match content.as_slice() {
             [Block::Text(text)] => text.trim_start().strip_prefix("/plan "),
@@ -291,7 +290,7 @@ impl SessionTask {
         }
     }
 
-    /// The editor wants everything it asked for so far stopped. What it asks for from now on is not meant.
+    /// Cancels the active prompt and all waiting ones. Later prompts are not affected.
     fn cancel(&mut self) {
         for prompt in std::mem::take(&mut self.prompts.waiting) {
             self.never_began(prompt);
@@ -317,14 +316,14 @@ impl SessionTask {
         self.jobs.push(Job::Cancel);
     }
 
-    /// Starts the next job, if there is one and none is being done.
+    /// Starts the next job, if there is one and none is running.
     fn start_job(&mut self) {
         let Some(mut job) = self.jobs.ready() else { return };
         let active = self.prompts.active.as_ref();
         let own = || (CommandId::own(self.bridge.world.uuid()), Trace::NONE);
         let (ask, (id, trace)) = match &mut job {
             Job::Message { command, ask } => {
-                // One that was answered meanwhile is not asked any more.
+                // A prompt that has been answered meanwhile is not submitted.
                 let Some(prompt) = active.filter(|prompt| prompt.command == *command) else {
                     return;
                 };
@@ -412,7 +411,7 @@ impl SessionTask {
         }
     }
 
-    /// What further changes are made to.
+    /// The settings to which further changes apply: the accepted ones, or those on record.
     fn settings(&self) -> &Settings {
         self.accepted.as_ref().unwrap_or(&self.projector.settings)
     }
@@ -424,7 +423,7 @@ impl SessionTask {
             self.show(show, is_muted);
         }
         match &record.event {
-            // Its prompt has its answer: it must not run.
+            // The prompt has already been answered, so its turn must not run.
             Event::TurnStarted { .. } if is_muted => self.jobs.push(Job::Cancel),
             Event::TurnStarted { message } => self.turn_started(message, record.turn),
             Event::TurnEnded { .. } => self.turn_ended(record).await,
@@ -445,7 +444,7 @@ impl SessionTask {
         self.muted.iter().any(|muted| muted.turn == Some(record.turn))
     }
 
-    /// Nothing of this prompt's turn is shown from now on: its answer is on its way.
+    /// Hides the rest of this prompt's turn, because the prompt is being answered.
     fn mute(&mut self, prompt: &Prompt) {
         if self.muted.len() == MUTED_MAX {
             self.muted.remove(0);
@@ -478,12 +477,12 @@ impl SessionTask {
         }
     }
 
-    /// Asks the editor's user. Whatever goes wrong with it is a no.
+    /// Asks the editor's user. Any failure counts as a denial.
     fn ask(&mut self, question: &QuestionId) {
         let Some(open) = self.questions.get_mut(question) else { return };
         self.outbox.flush();
         let request = permission::request(self.session, &open.ask, self.bridge.lang);
-        // Room for the answer is taken now, so that it cannot be lost.
+        // The channel slot is reserved now, so that the answer cannot be lost.
         let Ok(room) = self.answering.clone().try_reserve_owned() else {
             return self.decide(question, Decision::Deny, Some("too many questions are open"));
         };
@@ -525,7 +524,7 @@ impl SessionTask {
         self.jobs.push(Job::Decide { ask });
     }
 
-    /// The session can no longer be followed: nobody is left waiting for it.
+    /// Answers all prompts with the fault, because the session can no longer be followed.
     fn lost(&mut self, fault: &Fault) {
         tracing::warn!(session = %self.session, %fault, "a session could not be followed");
         self.records = None;

@@ -1,8 +1,8 @@
-//! Short words for the editor in both languages. Sentences about faults come from the catalog.
+//! Short texts for the editor in both languages. Texts about faults come from the catalog.
 
 use budao_core::Lang;
 
-/// The one of two spellings the reader understands.
+/// Picks the text of the reader's language.
 pub(crate) fn localize<'a>(lang: Lang, en: &'a str, zh: &'a str) -> &'a str {
     match lang {
         Lang::En => en,

@@ -1,8 +1,8 @@
-//! Agents that fall well: the facade for Rust users.
+//! Agents that recover from failures: the facade for Rust users.
 //!
 //! An [`Agent`] has a model, tools and permissions, and opens sessions. A [`Session`] takes messages and
-//! answers them; whatever goes wrong on the way is a [`Fault`], told to the model so that it can correct
-//! itself, and to the caller so that a failed turn never looks like a finished one.
+//! answers them. Every failure is a [`Fault`]: the model gets a rendering it can correct itself with, and the
+//! caller gets the fault itself, so a failed turn never looks like a finished one.
 //!
 //! ```
 //! use budao::{Agent, models::Script, tool};
@@ -47,17 +47,17 @@ pub use budao_runtime::{
 };
 pub use budao_tools as tools;
 
-/// Clock, randomness and task spawning, which are handed to everything that needs them.
+/// Clock, randomness and task spawning. Components receive them as a parameter; none reads a global.
 pub mod world {
     pub use budao_core::world::*;
     pub use budao_runtime::world::*;
 }
 pub use budao_tools::{CallContext, Tool, ToolError, Toolbox};
 
-/// What a tool may do, and how a call ends.
+/// The tool contract: permissions, effects, and the outcome of a call.
 pub use budao_core::tool as contract;
 
-/// The guides' programs are compiled and run with the other examples in the documentation.
+/// Compiles and runs the code blocks of the guides as doctests.
 #[cfg(doctest)]
 mod guides {
     #[doc = include_str!("../../../docs/tools.md")]

@@ -1,26 +1,26 @@
-//! One answer of the model while it comes: what was streamed, what came whole, what is void.
+//! One answer of the model while it arrives: its streamed pieces, its complete blocks, its void parts.
 //!
-//! The CLI says everything twice: as pieces of the stream, and as whole blocks. Usually both come, in that
-//! order; after a broken stream the whole comes alone. So each piece is shown when it comes, and of a whole
-//! block only what was not shown yet.
+//! The CLI sends every block twice: as pieces of a stream, then complete. After a broken stream only the
+//! complete block arrives. The draft therefore shows each piece on arrival, and of a complete block only the
+//! part that was not shown.
 
 use budao_core::message::{Block, ModelStop, ToolUse, Usage};
 use serde_json::Value;
 
 use crate::wire;
 
-/// An answer in the making.
+/// An answer that is not complete yet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AnswerDraft {
-    /// The provider's id of it.
+    /// The provider's message id; `None` until the CLI reports it.
     pub(crate) message: Option<String>,
-    /// Its stream is open: more may come.
+    /// True while the answer's stream is open.
     pub(crate) streaming: bool,
-    /// What was shown, by block of the stream.
+    /// Text shown so far, one entry per block of the stream.
     shown: Vec<ShownBlock>,
-    /// Shown blocks that have come whole.
+    /// Number of entries in `shown` whose complete block has arrived.
     matched: usize,
-    /// What came whole, in order.
+    /// Complete blocks, in order of arrival.
     blocks: Vec<Block>,
     stop: Option<String>,
     usage: wire::Usage,
@@ -33,7 +33,7 @@ struct ShownBlock {
     text: String,
 }
 
-/// What a whole block has to say beyond what was shown.
+/// The part of complete blocks that was not shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnseenText {
     pub(crate) text: String,
@@ -49,7 +49,7 @@ impl AnswerDraft {
         Self { message: head.id.clone(), ..Self::default() }
     }
 
-    /// A piece was shown.
+    /// Notes that a piece was shown.
     pub(crate) fn piece(&mut self, index: usize, is_thought: bool, text: &str) {
         match self.shown.last_mut() {
             Some(last) if last.index == index && last.is_thought == is_thought => {
@@ -59,7 +59,7 @@ impl AnswerDraft {
         }
     }
 
-    /// Why it stopped, and what it cost.
+    /// Takes the stop reason and the usage. Usage reports repeat, so the larger numbers count.
     pub(crate) fn ends(&mut self, stop: Option<&str>, usage: wire::Usage) {
         if let Some(stop) = stop {
             self.stop = Some(stop.to_owned());
@@ -71,7 +71,7 @@ impl AnswerDraft {
         larger(&mut self.usage.cache_creation_input_tokens, usage.cache_creation_input_tokens);
     }
 
-    /// Takes whole blocks; returns what of them was not shown yet.
+    /// Takes complete blocks and returns the part of them that was not shown.
     pub(crate) fn take(&mut self, head: &wire::MessageHead) -> UnseenText {
         let mut unseen = UnseenText::default();
         for value in &head.content {
@@ -87,7 +87,7 @@ impl AnswerDraft {
         unseen
     }
 
-    /// The part of a whole text behind what was shown of it.
+    /// Returns the part of a complete text that follows its shown part.
     fn unseen<'a>(&mut self, is_thought: bool, whole: &'a str) -> &'a str {
         let rest = &self.shown[self.matched..];
         let found = rest.iter().position(|shown| {
@@ -105,17 +105,17 @@ impl AnswerDraft {
         }
     }
 
-    /// Were words or thoughts shown?
+    /// Was any text or thinking shown?
     pub(crate) fn was_shown(&self) -> bool {
         self.shown.iter().any(|shown| !shown.text.is_empty())
     }
 
-    /// The calls it asks for, as the CLI names them.
+    /// Does the answer request this call? The id is the CLI's.
     pub(crate) fn asks_for(&self, tool_use_id: &str) -> bool {
         self.tool_uses().any(|id| id == tool_use_id)
     }
 
-    /// The CLI's names of the calls, in order.
+    /// The CLI's ids of the requested calls, in order.
     pub(crate) fn tool_uses(&self) -> impl Iterator<Item = &str> {
         self.blocks.iter().filter_map(|block| match block {
             Block::ToolUse(call) => Some(&*call.id.0),
@@ -123,7 +123,7 @@ impl AnswerDraft {
         })
     }
 
-    /// Throws away the blocks from `first` on. Is anything of what was shown void now?
+    /// Removes the blocks from index `first` on. Returns true if some of their text was shown.
     pub(crate) fn abandon_from(&mut self, first: usize) -> bool {
         let void = self.shown.iter().any(|shown| shown.index >= first && !shown.text.is_empty());
         self.shown.retain(|shown| shown.index < first);
@@ -132,12 +132,12 @@ impl AnswerDraft {
         void
     }
 
-    /// Is nothing left of it?
+    /// Is there neither a complete block nor shown text?
     pub(crate) fn is_empty(&self) -> bool {
         self.blocks.is_empty() && !self.was_shown()
     }
 
-    /// What of it stands and was shown.
+    /// All shown text that is still valid.
     pub(crate) fn shown_text(&self) -> UnseenText {
         let of = |is_thought: bool| {
             let parts = self.shown.iter().filter(|shown| shown.is_thought == is_thought);
@@ -146,7 +146,7 @@ impl AnswerDraft {
         UnseenText { text: of(false), thought: of(true) }
     }
 
-    /// The answer as it is kept: what came whole, and behind it what was shown and never came whole.
+    /// Returns the answer to record: complete blocks, then shown text whose complete block never arrived.
     pub(crate) fn finish(self) -> (Vec<Block>, ModelStop, Usage) {
         let mut content = self.blocks;
         for shown in self.shown.into_iter().skip(self.matched) {
@@ -169,7 +169,7 @@ impl AnswerDraft {
     }
 }
 
-/// Tokens in our count: what was read includes the cache.
+/// Converts token counts: the provider excludes cached input from `input_tokens`, Budao includes it.
 pub(crate) fn tokens(usage: wire::Usage) -> Usage {
     let cached = usage.cache_read_input_tokens;
     let written = usage.cache_creation_input_tokens;
@@ -180,7 +180,7 @@ pub(crate) fn tokens(usage: wire::Usage) -> Usage {
     }
 }
 
-/// A block of the provider's in our words.
+/// Converts a block of the provider.
 fn block(value: &Value) -> Block {
     let text = |key: &str| value[key].as_str().map(str::to_owned);
     match value["type"].as_str() {

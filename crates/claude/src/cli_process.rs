@@ -1,7 +1,6 @@
-//! The line to one process of the CLI: one reader and one writer for its whole life.
+//! The connection to one CLI process: one reader and one writer for its lifetime.
 //!
-//! The reader never stops at a result: whatever comes, whenever it comes, is passed on with the number of
-//! the life it belongs to.
+//! The reader does not stop at a result. It forwards every line with the number of the process that wrote it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,29 +24,29 @@ use crate::{
     wire,
 };
 
-/// Lines that may wait to be written.
+/// Upper bound of queued outgoing lines.
 const OUTBOX: usize = 1_024;
-/// KiB that may wait to be written.
+/// Upper bound of queued outgoing data, in KiB.
 const OUTBOX_KIB: usize = 64 * 1_024;
-/// How long a process may live on after its output has ended.
+/// How long a process may run after its output has ended.
 const OUTLIVE: Duration = Duration::from_secs(2);
 
-/// A line that waits to be written, and its room among them.
+/// A queued outgoing line with its share of the queue's size limit.
 #[derive(Debug)]
 struct Waiting {
     bytes: Vec<u8>,
     _room: OwnedSemaphorePermit,
 }
 
-/// One life of the CLI. Dropping it ends it.
+/// One CLI process; `life` is its number within the session. Dropping it ends the process.
 #[derive(Debug)]
 pub(crate) struct CliProcess {
     pub(crate) life: u32,
     outbox: Option<mpsc::Sender<Waiting>>,
-    /// A permit for each KiB that may wait.
+    /// One permit for each KiB that may be queued.
     room: Arc<Semaphore>,
     stop: CancellationToken,
-    /// Set when nothing of it is left.
+    /// Cancelled once the process and everything it started have ended.
     gone: CancellationToken,
 }
 
@@ -57,7 +56,7 @@ impl Drop for CliProcess {
     }
 }
 
-/// What a life needs to know.
+/// The parts that every process of a session uses.
 #[derive(Clone, Debug)]
 pub(crate) struct ProcessContext {
     pub(crate) launcher: Arc<dyn Launcher>,
@@ -67,7 +66,7 @@ pub(crate) struct ProcessContext {
 }
 
 impl CliProcess {
-    /// Starts a life, once the one before it is gone.
+    /// Starts a process once the previous one has ended (`before`).
     pub(crate) fn start(
         life: u32,
         start: LaunchSpec,
@@ -95,7 +94,7 @@ impl CliProcess {
         link
     }
 
-    /// Hands a line to the writer. A process that reads nothing is no use.
+    /// Queues a line for the writer. Fails with `cli_silent` if the queue is full because the process does not read.
     pub(crate) fn send(&self, line: &Value) -> Result<(), Fault> {
         let Some(outbox) = &self.outbox else { return Ok(()) };
         let full = |name: &'static str, limit: usize| {
@@ -112,13 +111,13 @@ impl CliProcess {
         let room = room.try_acquire_many_owned(u32::try_from(kib).unwrap_or(u32::MAX));
         let room = room.map_err(|_| full("kib_to_write", OUTBOX_KIB))?;
         match outbox.try_send(Waiting { bytes, _room: room }) {
-            // Its end is on its way to whoever wants to know.
+            // A closed queue means that the process has ended; its `Exited` signal reports that.
             Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => Ok(()),
             Err(mpsc::error::TrySendError::Full(_)) => Err(full("lines_to_write", OUTBOX)),
         }
     }
 
-    /// Ends it: its input closes, and soon everything it started.
+    /// Ends the process: closes its input, then ends its process group. The token is cancelled once it has ended.
     pub(crate) fn end(mut self) -> CancellationToken {
         self.outbox = None;
         self.stop.cancel();
@@ -126,7 +125,7 @@ impl CliProcess {
     }
 }
 
-/// A life from its start to its end, which it returns.
+/// Runs a process to its end and returns the fault that describes the end.
 async fn live(
     life: u32,
     start: LaunchSpec,
@@ -153,9 +152,9 @@ async fn live(
             () = &mut reader => {}
             () = &mut writer => {}
         }
-        // Its input closes here, and it knows that nothing more will come.
+        // The input closes here, which tells the CLI that nothing more will come.
     }
-    // Nothing more is wanted, or nothing more comes: it has a moment to leave, then it is ended.
+    // Unless it was stopped, the process gets `OUTLIVE` to exit by itself before it is killed.
     if !stop.is_cancelled() {
         tokio::select! {
             biased;
@@ -171,7 +170,7 @@ fn stopped() -> Fault {
     Fault::new(Kind::CliExited, Operation::StartCli).with(Fact::Program, PROGRAM)
 }
 
-/// Reads until there is nothing more to read.
+/// Reads lines until the output ends.
 async fn read(life: u32, output: impl AsyncRead + Unpin, around: &ProcessContext) {
     let mut lines = BoundedLines::new(output, around.line_bytes_max);
     while let Some(read) = lines.next().await {
@@ -194,8 +193,8 @@ async fn read(life: u32, output: impl AsyncRead + Unpin, around: &ProcessContext
     }
 }
 
-/// Writes as long as anybody has something to write. What cannot be written is not told here: the output of
-/// such a process ends too, and that is where its end is told.
+/// Writes queued lines until the queue closes. A write error is not reported here: the output of such a
+/// process ends too, and the reader reports that.
 async fn write(mut input: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<Waiting>) {
     while let Some(line) = lines.recv().await {
         let written = async {

@@ -1,7 +1,7 @@
 //! The Claude CLI as a decider: the pure machine decides, this module starts, feeds and ends the CLI's process.
 //!
-//! If an append fails, nothing of the batch has happened: the host drops the decider, which ends the CLI, and the
-//! session that is loaded next gives the turn its fault.
+//! If an append fails, nothing of the batch takes effect: the host drops the decider, which ends the CLI. The
+//! next load of the session ends the turn with a fault.
 
 use std::sync::Arc;
 

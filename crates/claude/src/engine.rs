@@ -1,4 +1,4 @@
-//! The engine: sessions by id, loaded when touched, their CLI ended when they have been idle for long.
+//! The engine: sessions by id, loaded on first use. An idle session's CLI is ended after `idle_keep`.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -23,40 +23,40 @@ use crate::{
     machine::CliTimeouts,
 };
 
-/// The label that says which engine runs a session.
+/// The session label that names the engine.
 pub const ENGINE_LABEL: &str = Settings::ENGINE;
 /// The label's value for sessions of this engine.
 pub const ENGINE_NAME: &str = "claude";
 
-/// What an engine is made of.
+/// The parts and settings of a [`Claude`] engine.
 #[derive(Clone, Debug)]
 pub struct ClaudeConfig {
-    /// Where its records are.
+    /// Stores the sessions' records.
     pub journal: Arc<dyn Journal>,
-    /// Time, chance and tasks.
+    /// Clock, entropy, spawner and span exporter.
     pub world: World,
-    /// Starts the CLI.
+    /// Starts CLI processes; a test can replace it.
     pub launcher: Arc<dyn Launcher>,
-    /// The bounds.
+    /// Limits of sessions and payloads.
     pub limits: Limits,
-    /// The CLI's bounds.
+    /// Time limits of the CLI.
     pub timeouts: CliTimeouts,
-    /// Takes secrets out of what is recorded.
+    /// Removes secrets from everything that is recorded.
     pub scrubber: Scrubber,
-    /// Who writes; unique for each run of a program.
+    /// Name under which leases are taken; must be unique for each run of a program.
     pub holder: String,
-    /// Whose leases may be taken before they run out.
+    /// Tells which lease holders have died, so that their leases can be taken before they expire.
     pub liveness: Arc<dyn HolderLiveness>,
-    /// How long an idle session keeps its CLI.
+    /// How long an idle session keeps its CLI; 15 min by default.
     pub idle_keep: Duration,
-    /// Is the CLI started when a session is opened, before anything is asked?
+    /// True to start the CLI when a session is opened, before its first message.
     pub ahead: bool,
-    /// Where the CLI keeps the plans it writes in plan mode, an absolute path. Without it no plan can be written there.
+    /// Absolute path of the folder in which the CLI stores plans. `None` denies every write in plan mode.
     pub plan_folder: Option<PathBuf>,
 }
 
 impl ClaudeConfig {
-    /// The usual.
+    /// Creates a configuration with default limits and timeouts and a random holder name.
     #[must_use]
     pub fn new(journal: Arc<dyn Journal>, world: World, launcher: Arc<dyn Launcher>) -> Self {
         let holder = format!("claude-{}", world.uuid().simple());
@@ -76,7 +76,7 @@ impl ClaudeConfig {
     }
 }
 
-/// What all sessions share.
+/// The parts that all sessions share.
 #[derive(Debug)]
 pub(crate) struct ClaudeShared {
     pub(crate) world: World,
@@ -89,7 +89,7 @@ pub(crate) struct ClaudeShared {
     pub(crate) plan_folder: Option<PathBuf>,
 }
 
-/// The Claude CLI as an engine. Clones are cheap and are the same engine.
+/// The Claude CLI as an engine. A clone is cheap and refers to the same engine.
 #[derive(Clone, Debug)]
 pub struct Claude {
     shared: Arc<ClaudeShared>,
@@ -97,7 +97,7 @@ pub struct Claude {
 }
 
 impl Claude {
-    /// An engine without loaded sessions.
+    /// Creates an engine; it loads no session yet.
     #[must_use]
     pub fn new(config: ClaudeConfig) -> Self {
         let ClaudeConfig { journal, world, launcher, limits, timeouts, scrubber, .. } = config;
@@ -125,19 +125,19 @@ impl Claude {
         Self { host: Host::new(host, ClaudeFactory(Arc::clone(&shared))), shared }
     }
 
-    /// The journal it writes.
+    /// The journal that stores this engine's sessions.
     #[must_use]
     pub fn journal(&self) -> &Arc<dyn Journal> {
         &self.host.config().journal
     }
 
-    /// Hands over MCP servers for a session, as the CLI's `mcpServers` has them; for when its CLI is started
-    /// next. They are not recorded, because they may hold keys.
+    /// Sets the MCP servers of a session, in the format of the CLI's `mcpServers`. They apply from the next
+    /// start of its CLI. They are not recorded, because they may contain keys.
     pub fn tool_servers(&self, session: SessionId, servers: Value) {
         self.shared.tool_servers.insert(session, servers);
     }
 
-    /// Forgets what was handed over for a session.
+    /// Removes the MCP servers of a session.
     pub fn forget(&self, session: SessionId) {
         self.shared.tool_servers.remove(&session);
     }

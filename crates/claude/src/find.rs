@@ -1,4 +1,4 @@
-//! Where the CLI is: told, or found. Nothing here reads the environment; its values are handed in.
+//! Locates the CLI's program. Nothing here reads the environment; the caller passes its values.
 
 use std::{
     ffi::OsString,
@@ -9,10 +9,10 @@ use budao_core::fault::{Fact, Fault, Kind, Operation};
 
 use crate::PROGRAM;
 
-/// Where to look, in this order.
+/// Where to look; the first field that is set decides.
 #[derive(Clone, Debug, Default)]
 pub struct Search {
-    /// A path somebody gave. If it is wrong, nothing else is tried.
+    /// A configured path. If it is wrong, nothing else is tried.
     pub given: Option<PathBuf>,
     /// The value of `CLAUDE_CODE_EXECUTABLE`. If it is wrong, nothing else is tried.
     pub executable: Option<OsString>,
@@ -20,10 +20,10 @@ pub struct Search {
     pub path: Option<OsString>,
 }
 
-/// The CLI's program.
+/// Returns the path of the CLI's program.
 ///
 /// # Errors
-/// `cli_not_installed`, naming what was looked for.
+/// `cli_not_installed`, with the path or name that was looked for.
 pub fn find(search: &Search) -> Result<PathBuf, Fault> {
     let told = search.given.clone().or_else(|| {
         let executable = search.executable.clone().filter(|value| !value.is_empty());
@@ -31,7 +31,7 @@ pub fn find(search: &Search) -> Result<PathBuf, Fault> {
     });
     let path = search.path.as_ref();
     let name = told.as_deref().unwrap_or_else(|| Path::new(PROGRAM));
-    // A bare name is looked for on the path; anything else is a path itself.
+    // `which_in` searches `PATH` for a bare name and takes anything else as a path.
     which::which_in(name, path, "/").map_err(|error| {
         Fault::new(Kind::CliNotInstalled, Operation::StartCli)
             .with(Fact::Program, name.display().to_string())

@@ -1,4 +1,4 @@
-//! How the CLI is started: a port, so that tests can play it over a pipe, and the real thing.
+//! Starts the CLI: a trait, so that tests can play the CLI over a pipe, and its real implementation.
 
 use std::{ffi::OsString, fmt, io, path::PathBuf, sync::Arc, time::Duration};
 
@@ -20,35 +20,35 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{PROGRAM, machine::Launch, permissions};
 
-/// From the end of its input to TERM.
+/// Time between the end of the CLI's input and SIGTERM.
 const LEAVE: Duration = Duration::from_millis(100);
-/// How long the last words of a process that has ended may take to arrive.
+/// How long to wait for the rest of an ended process's standard error.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// What a CLI is started for.
+/// The inputs of one start of the CLI.
 #[derive(Clone, Debug)]
 pub struct LaunchSpec {
-    /// The session, whose id is the conversation's.
+    /// The session; its id is also the id of the CLI's conversation.
     pub session: SessionId,
-    /// On which conversation.
+    /// The conversation to start on: new, resumed or forked.
     pub launch: Launch,
-    /// Set to what.
+    /// The session's settings at the start.
     pub settings: Settings,
-    /// MCP servers, as the CLI's `mcpServers` has them.
+    /// MCP servers in the format of the CLI's `mcpServers`; may contain keys.
     pub mcp_servers: Option<Value>,
 }
 
-/// A CLI that runs.
+/// A running CLI.
 pub struct RunningCli {
-    /// Its process, if it is one.
+    /// The process id; `None` if a test plays the CLI.
     pub pid: Option<u32>,
-    /// What it reads.
+    /// The CLI's standard input; dropping it closes it.
     pub input: Box<dyn AsyncWrite + Send + Unpin>,
-    /// What it writes.
+    /// The CLI's standard output.
     pub output: Box<dyn AsyncRead + Send + Unpin>,
-    /// Ends it, with everything it started.
+    /// Cancelling it ends the CLI and everything it started.
     pub stop: CancellationToken,
-    /// Its end, as a fault that says how.
+    /// Completes when the CLI has ended, with a fault that carries exit code or signal and the end of standard error.
     pub ended: BoxFuture<'static, Fault>,
 }
 
@@ -58,39 +58,40 @@ impl fmt::Debug for RunningCli {
     }
 }
 
-/// Starts CLIs.
+/// Starts CLI processes.
 #[async_trait]
 pub trait Launcher: Send + Sync + fmt::Debug {
-    /// Starts one.
+    /// Starts one CLI. The caller ends it with `RunningCli::stop`.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// The program or its workspace is missing, or the process cannot be started.
     async fn launch(&self, start: LaunchSpec) -> Result<RunningCli, Fault>;
 }
 
-/// Starts the real one.
+/// Starts the real CLI as a child process.
 #[derive(Clone, Debug)]
 pub struct CliProgram {
-    /// The program.
+    /// Path of the program; see [`crate::find`].
     pub path: PathBuf,
-    /// Arguments before all others.
+    /// Arguments that precede all others.
     pub args: Vec<String>,
-    /// Variables besides, or instead of, those of this process.
+    /// Environment variables to add to, or to override in, the inherited ones.
     pub env: Vec<(OsString, OsString)>,
-    /// Are this process's variables passed on? The CLI keeps its sign-in there.
+    /// True to pass on this process's environment, which the CLI needs for its sign-in.
     pub inherit_env: bool,
-    /// From TERM to KILL.
+    /// Time between SIGTERM and SIGKILL.
     pub grace: Duration,
-    /// Starts the supervisor under which the CLI runs. Without one a `kill -9` of this program leaves the CLI behind.
+    /// Starts the supervisor under which the CLI runs. Without one, a `kill -9` of this program leaves
+    /// the CLI running.
     pub supervisor: Option<launch::Launcher>,
-    /// Time and tasks.
+    /// Clock, entropy and spawner.
     pub world: World,
-    /// Takes secrets out of what it complains about.
+    /// Removes secrets from the CLI's standard error.
     pub scrubber: Scrubber,
 }
 
 impl CliProgram {
-    /// The program at this path, with this process's variables.
+    /// Describes the program at this path, with the inherited environment and a grace of 2 s.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>, world: World) -> Self {
         Self {
@@ -112,7 +113,7 @@ impl CliProgram {
     ) -> launch::Start {
         let mut program = launch::Start::new(&self.path, self.world.uuid().as_u128());
         program.inherits_env = self.inherit_env;
-        // A CLI that was itself started by a CLI refuses to run.
+        // The CLI refuses to run if this variable shows that another CLI started it.
         program.env_without = vec!["CLAUDECODE".into()];
         program.env.clone_from(&self.env);
         program.args.extend(self.args.iter().chain(&arguments(start)).map(Into::into));
@@ -121,14 +122,14 @@ impl CliProgram {
         }
         program.directory = start.settings.workspace.as_ref().map(PathBuf::from);
         program.input = Input::Piped;
-        // Once its output is read by nobody, or its program has ended, nothing that changes files may go on.
+        // No grace for orphans: without a reader, or after the CLI's end, nothing that changes files may go on.
         let zero = Duration::ZERO;
         program.graces = Graces { stop: self.grace, orphan: zero, left: zero };
         program
     }
 }
 
-/// The arguments for a session.
+/// Builds the CLI's arguments for a session, without `--mcp-config`.
 #[must_use]
 pub fn arguments(start: &LaunchSpec) -> Vec<String> {
     let LaunchSpec { session, launch, settings, .. } = start;
@@ -147,7 +148,7 @@ pub fn arguments(start: &LaunchSpec) -> Vec<String> {
             add("--resume", parent.to_string());
         }
     }
-    // Always: a CLI that resumes without it restores the mode its conversation was left in.
+    // Always set: without it, a resumed CLI restores the mode in which its conversation was left.
     add("--permission-mode", permissions::mode(settings).to_owned());
     if let Some(model) = permissions::model(settings) {
         add("--model", model.to_owned());
@@ -188,7 +189,7 @@ impl Launcher for CliProgram {
             return Err(Fault::new(Kind::FileNotFound, Operation::StartCli)
                 .with(Fact::Path, workspace.clone()));
         }
-        // Keys of servers must not stand on a command line, where everybody can read them.
+        // Servers go into a file: their keys must not appear on a command line, which other users can read.
         let servers = start.mcp_servers.as_ref().map(servers_file).transpose();
         let servers = servers.map_err(|error| not_started(&error))?;
         let program = self.to_start(&start, servers.as_ref());
@@ -218,7 +219,7 @@ impl Launcher for CliProgram {
             servers,
         };
         let (sender, ended) = tokio::sync::oneshot::channel();
-        // Its own task: the process is waited for and its group ended even if nobody listens.
+        // A task of its own: the process is reaped and its group ended even if `ended` is dropped.
         self.world.spawn.spawn(Box::pin(async move {
             drop(sender.send(keeper.keep().await));
         }));
@@ -247,7 +248,8 @@ struct ProcessSupervisor {
 }
 
 impl ProcessSupervisor {
-    /// Waits for the end, or brings it about; tells how it ended.
+    /// Waits for the end of the process, or ends it when `stop` is cancelled. Returns the fault that
+    /// describes the end.
     async fn keep(mut self) -> Fault {
         let ended = tokio::select! {
             biased;
@@ -301,7 +303,7 @@ mod tests {
 
     use super::*;
 
-    /// Flags of ours that stand alone; every other one takes the next word, whatever it is, as its value.
+    /// Flags without a value; every other flag takes the next word as its value.
     const ALONE: [&str; 5] = [
         "-p",
         "--verbose",
@@ -310,7 +312,7 @@ mod tests {
         "--fork-session",
     ];
 
-    /// What somebody might set to be more than a value.
+    /// Setting values that try to become flags.
     fn values() -> Vec<String> {
         let flags = [
             "--dangerously-skip-permissions",
@@ -339,7 +341,7 @@ mod tests {
         flags.iter().flat_map(|flag| frames.iter().map(move |frame| frame(flag))).collect()
     }
 
-    /// The flags of a command line, read as the CLI reads it.
+    /// Lists the flags of a command line, parsed as the CLI parses it.
     fn flags(args: &[String]) -> Vec<&str> {
         let (mut flags, mut rest) = (Vec::new(), args.iter());
         while let Some(arg) = rest.next() {
@@ -351,8 +353,8 @@ mod tests {
         flags
     }
 
-    /// Goal: what a session is set to is a value and never a flag. Method: words that look like flags in every setting
-    /// that reaches the command line; the flags there are those of the same setting with a plain word.
+    /// Goal: a setting is always a value and never a flag. Method: put flag-like words into every setting
+    /// that reaches the command line; its flags must equal those of a plain word.
     #[test]
     fn no_setting_becomes_a_flag() {
         let set: [fn(&mut Settings, &str); 5] = [

@@ -1,9 +1,8 @@
-//! The Claude CLI as an engine: one child process per session, JSON lines both ways, turns told apart.
+//! The Claude CLI as an engine: one child process per session, JSON lines in both directions.
 //!
-//! [`machine`] decides, and is pure: lines and commands in, events and actions out. [`Claude`] is the
-//! [`Engine`](budao_core::engine::Engine) around it: one task a session, which owns the lease, the journal's
-//! records and the process. Records are the same domain events as those of the native loop, so every gateway
-//! works with either.
+//! [`machine`] decides and is pure: lines and commands in, events and actions out. [`Claude`] implements
+//! [`Engine`](budao_core::engine::Engine) with it: one task per session owns the lease, the records and the process.
+//! Its records are the same domain events as those of the native loop, so every gateway works with either.
 
 mod answer_draft;
 mod cli_process;
@@ -25,10 +24,10 @@ pub use engine::{Claude, ClaudeConfig, ENGINE_LABEL, ENGINE_NAME};
 pub use launch::{CliProgram, LaunchSpec, Launcher, RunningCli, arguments};
 pub use machine::{CliTimeouts, Launch};
 
-/// The model that is the CLI's own choice: then it is told none.
+/// Model name that leaves the choice to the CLI; no `--model` is passed.
 pub const DEFAULT_MODEL: &str = "default";
 
-/// What the CLI is called in faults.
+/// Name of the CLI in faults.
 pub(crate) const PROGRAM: &str = "claude";
-/// What its model service is called in faults.
+/// Name of the CLI's model service in faults.
 pub(crate) const SERVICE: &str = "Anthropic";

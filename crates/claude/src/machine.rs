@@ -1,14 +1,12 @@
-//! Who said what for which turn: a pure state machine. No clock, no I/O, no waiting.
+//! Attributes every CLI line to a turn: a pure state machine without clock or I/O.
 //!
-//! [`step`] takes one [`Input`] (a command, a line of the CLI, the end of its process, a time that came) and
-//! answers with events, which are applied to the session at once, and with [`Action`]s for the process. The
-//! caller makes the events durable before it acts.
+//! [`step`] takes one [`Input`] and returns events, already applied to the session, and [`Action`]s for the
+//! process. The caller makes the events durable before it performs the actions.
 //!
-//! One prompt is with the CLI at a time; what comes meanwhile waits in the session's queue, where it is
-//! durable and can be cancelled without the CLI's help. A prompt has an id of its own. A result ends a turn
-//! only if it is stamped with that id; for a CLI that does not stamp, only if the turn has begun there, no
-//! other is owed, and the result does not claim to be older than the turn. Everything else is recorded as
-//! late and dropped.
+//! The CLI has one prompt at a time; further messages wait in the session's queue, where they are durable and
+//! can be cancelled without the CLI. Each prompt has an id. A result ends a turn only if it carries that id.
+//! Without ids, the turn must have begun in the CLI, and the result must not claim to have run longer than
+//! the turn. Any other result is recorded as late and dropped.
 
 mod answers;
 mod calls;
@@ -48,23 +46,23 @@ use crate::{
     wire::{CanUseTool, CliLine},
 };
 
-/// Prompts remembered after their turn, so that what comes late for them can be told whose it was.
+/// Ended prompts that are remembered, so that a late result can be attributed to its turn.
 const PAST: usize = 64;
 
-/// How long the CLI may take for what. Each bound names itself in the fault that reports it.
+/// Time limits of the CLI. A `cli_silent` fault names the limit that was exceeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CliTimeouts {
-    /// From its start to its first word.
+    /// From the process's start to its first protocol line; 60 s by default.
     pub start: Duration,
-    /// Without a word while a turn runs, before it is asked whether it lives.
+    /// Silence during a turn after which a probe is sent; 60 s by default.
     pub silence: Duration,
-    /// To answer that question.
+    /// Time to answer the probe before the process is killed; 20 s by default.
     pub probe: Duration,
-    /// Alive, but without anything for the turn.
+    /// Time without progress of the turn although the CLI answers probes; 30 min by default.
     pub quiet: Duration,
-    /// To end a turn that was cancelled.
+    /// Time to end a cancelled turn before the process is killed; 10 s by default.
     pub stop: Duration,
-    /// To ask whether a tool may be used, before the tool counts as running.
+    /// Time to ask for permission before a requested call counts as running; 200 ms by default.
     pub call: Duration,
 }
 
@@ -81,208 +79,208 @@ impl Default for CliTimeouts {
     }
 }
 
-/// Everything that can wake the machine.
+/// The inputs of the machine.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// Somebody asked for something.
+    /// A command to the session; it gets exactly one answer.
     Command(Command),
     /// The session was loaded by a new writer.
     Resumed,
-    /// The session is to begin.
+    /// A new session is opened.
     Opened {
-        /// What it is set to.
+        /// The settings of the session.
         settings: Box<Settings>,
-        /// Where it comes from.
+        /// The parent of a fork or a child session; `None` for a session without a parent.
         origin: Option<budao_core::event::Origin>,
     },
-    /// Have the CLI started although nothing is asked of it yet.
+    /// Start the CLI although no prompt waits.
     Warm,
-    /// The CLI said something.
+    /// The CLI wrote a line.
     Line {
-        /// Which process.
+        /// Number of the process.
         life: u32,
-        /// What.
+        /// The line, already parsed.
         line: Box<CliLine>,
     },
-    /// The CLI's process ended, or its output did.
+    /// The CLI's process or its output ended.
     Exited {
-        /// Which process.
+        /// Number of the process.
         life: u32,
-        /// What to tell.
+        /// Describes the end: exit code or signal, and the end of standard error.
         fault: Fault,
     },
-    /// The CLI could not be started, or not be written to.
+    /// The CLI could not be started or written to.
     Broken {
-        /// Which process.
+        /// Number of the process.
         life: u32,
-        /// Why.
+        /// The fault of the start or the write.
         fault: Fault,
     },
-    /// The session cannot go on as it is: the turn ends here.
+    /// The session cannot continue; the running turn ends.
     Aborted {
-        /// Why.
+        /// The fault that ends the turn.
         fault: Fault,
     },
-    /// The engine stops: the turn ends here, and what waits is left for the next writer.
+    /// The engine shuts down: the running turn ends, and queued messages are left for the next writer.
     Parked {
-        /// Why.
+        /// The fault that ends the turn.
         fault: Fault,
     },
-    /// A time came that somebody was waiting for.
+    /// The time that [`Machine::wake`] returned has come.
     TimerFired,
-    /// Words that came are to be recorded now.
+    /// Record the buffered text now.
     Flush,
 }
 
-/// What the process is to do. In order.
+/// An action on the CLI's process. Actions are performed in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Start it.
+    /// Start a process.
     Start {
-        /// Its number.
+        /// Number of the process, counted per loaded session.
         life: u32,
-        /// On which conversation.
+        /// The conversation to start on.
         launch: Launch,
-        /// Set to what.
+        /// The session's settings at the start.
         settings: Box<Settings>,
     },
-    /// Write a line to it.
+    /// Write a line to the process.
     Send {
-        /// Its number.
+        /// Number of the process.
         life: u32,
-        /// The line.
+        /// The line as JSON, without its newline.
         line: Value,
     },
-    /// End it, with everything it started.
+    /// End the process and everything it started.
     Kill {
-        /// Its number.
+        /// Number of the process.
         life: u32,
     },
 }
 
-/// On which conversation the CLI is started.
+/// The conversation on which the CLI is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Launch {
-    /// A new one, under the session's id.
+    /// A new conversation under the session's id.
     Fresh,
-    /// The session's.
+    /// The session's existing conversation.
     Resume,
-    /// A copy of another session's, under the session's id.
+    /// A copy of another session's conversation, under this session's id.
     Fork(SessionId),
 }
 
-/// What a decision may use besides the state: all of it handed in.
+/// The outside values that one decision may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Env<'a> {
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
-    /// A new id.
+    /// A fresh id, for the prompt of a turn that starts.
     pub uuid: Uuid,
-    /// A trace for a turn that nobody brought one for.
+    /// The trace of a turn whose message carries none.
     pub trace: Trace,
-    /// The bounds.
+    /// Limits of sessions and payloads.
     pub limits: &'a Limits,
-    /// The CLI's bounds.
+    /// Time limits of the CLI.
     pub timeouts: &'a CliTimeouts,
-    /// Takes secrets out of what is recorded.
+    /// Removes secrets from everything that is recorded.
     pub scrubber: &'a Scrubber,
 }
 
-/// What follows from an input.
+/// The result of one decision.
 #[derive(Clone, Debug, Default)]
 pub struct Transition {
-    /// To be made durable before anything else. Already applied to the session.
+    /// Events to append, already applied to the session.
     pub entries: Vec<Entry>,
-    /// To the command, if the input was one.
+    /// The answer to the command; `None` if the input was no command.
     pub answer: Option<(CommandId, Answer)>,
-    /// For the process, after that.
+    /// Actions to perform once the entries are durable.
     pub actions: Vec<Action>,
 }
 
-/// A session and what is known of its CLI.
+/// A session and the known state of its CLI.
 #[derive(Clone, Debug)]
 pub struct Machine {
     id: SessionId,
     session: Session,
     up: Option<ProcessState>,
     lives: u32,
-    /// The CLI has answered in this conversation, so it has it on disk.
+    /// The CLI has the conversation on disk, because it has answered in it.
     is_kept: bool,
     live: Option<LiveTurn>,
-    /// What the CLI says in a turn of its own while ours waits to begin there.
+    /// Text of a turn that the CLI started by itself while the session's turn waits to begin there.
     aside: Option<String>,
     words: Option<TextBuffer>,
     questions: BTreeMap<QuestionId, OpenQuestion>,
     past: VecDeque<(String, TurnNumber)>,
     requests: u64,
-    /// No further turn begins here.
+    /// The engine shuts down; no further turn starts.
     is_parked: bool,
-    /// Where the CLI keeps its plans.
+    /// Folder in which the CLI stores plans, an absolute path.
     plan_folder: Option<PathBuf>,
 }
 
-/// A process of the CLI.
+/// The state of the CLI's process.
 #[derive(Clone, Debug)]
 struct ProcessState {
     life: u32,
     launch: Launch,
     started_at: Timestamp,
-    /// It has understood us: it is more than a process.
+    /// The process has sent a protocol line, so its start succeeded.
     has_begun: bool,
     heard_at: Timestamp,
-    /// Something came that was no mere sign of life.
+    /// Time of the last line that was progress, not only a sign of life.
     moved_at: Timestamp,
     probed_at: Option<Timestamp>,
-    /// It stamps what it says with prompts.
+    /// The CLI stamps its lines with prompt ids.
     stamps: bool,
-    /// The settings it was started with are no longer the session's.
+    /// The session's settings changed in a way that requires a restart.
     is_stale: bool,
-    /// The permission mode it last said it was in; at first, the one it was started in.
+    /// The permission mode that the CLI last reported; initially the one it was started in.
     mode: String,
-    /// Requests of ours that wait for an answer, and what they are about.
+    /// Open control requests to the CLI: request id and topic.
     requests: BTreeMap<String, &'static str>,
     last_words: Option<String>,
 }
 
-/// What is known of the running turn beyond the session's state.
+/// The state of the running turn beyond the session's own state.
 #[derive(Clone, Debug)]
 struct LiveTurn {
     prompt: String,
     content: Vec<Block>,
     number: TurnNumber,
-    /// The CLI began it by itself.
+    /// The CLI started this turn by itself.
     is_own: bool,
     sent_at: Timestamp,
-    /// The CLI has begun it.
+    /// The CLI has begun the turn.
     has_begun: bool,
     draft: Option<AnswerDraft>,
     attempt: u32,
-    /// The next answer is another try of the same step: which.
+    /// Set if the next answer is another attempt of the same step: the attempt's number.
     redo: Option<u32>,
     held: Vec<DeferredLine>,
-    /// Calls by the CLI's name for them.
+    /// Call ids by the CLI's own tool-use id.
     calls: BTreeMap<String, CallId>,
-    /// Calls the CLI denied by its own rules.
+    /// Tool-use ids of calls that the CLI denied by its own rules.
     denied: BTreeSet<String>,
-    /// Words were shown that stand.
+    /// Text was shown that is still valid.
     has_spoken: bool,
     reported: Option<ReportedError>,
-    /// The turn is being cancelled, since then.
+    /// When the turn was asked to stop; `None` if it was not.
     stopping: Option<Timestamp>,
     interrupts: u32,
-    /// The CLI was started on another conversation than tried first.
+    /// The CLI was restarted on the other conversation; that is tried once per turn.
     is_relaunched: bool,
     called_at: Option<Timestamp>,
 }
 
-/// What came for an answer whose stream is still open.
+/// A line that concerns a call of an answer whose stream is still open.
 #[derive(Clone, Debug)]
 enum DeferredLine {
     CanUseTool(CanUseTool),
     Result(calls::CliToolResult),
 }
 
-/// A question that waits for a person.
+/// An open permission question.
 #[derive(Clone, Debug)]
 struct OpenQuestion {
     request: String,
@@ -293,7 +291,7 @@ struct OpenQuestion {
     expires_at: Timestamp,
 }
 
-/// Words that came and are not recorded yet.
+/// Received text that is not recorded yet.
 #[derive(Clone, Debug)]
 struct TextBuffer {
     step: u32,
@@ -302,7 +300,7 @@ struct TextBuffer {
 }
 
 impl Machine {
-    /// A session as its records say, without a CLI.
+    /// Creates a machine for a session that was folded from its records. No CLI runs yet.
     #[must_use]
     pub fn new(id: SessionId, session: Session) -> Self {
         Self {
@@ -322,31 +320,31 @@ impl Machine {
         }
     }
 
-    /// With the folder in which the CLI keeps its plans, an absolute path.
+    /// Sets the folder in which the CLI stores plans, an absolute path.
     #[must_use]
     pub fn plan_folder(self, folder: Option<PathBuf>) -> Self {
         Self { plan_folder: folder, ..self }
     }
 
-    /// The session's state.
+    /// The session's state after the last decision.
     #[must_use]
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Is there nothing under way?
+    /// Is there no turn and no open question?
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.live.is_none() && self.session.turn.is_none() && self.questions.is_empty()
     }
 
-    /// Have words come that are not recorded yet?
+    /// Is there buffered text that is not recorded yet?
     #[must_use]
     pub fn has_words(&self) -> bool {
         self.words.is_some()
     }
 
-    /// When it wants to be woken.
+    /// When the machine needs an [`Input::TimerFired`]; `None` if nothing is timed.
     #[must_use]
     pub fn wake(&self, timeouts: &CliTimeouts) -> Option<Timestamp> {
         let mut times: Vec<Timestamp> =
@@ -359,7 +357,7 @@ impl Machine {
         times.into_iter().min()
     }
 
-    /// When the CLI will have been silent for too long.
+    /// When the CLI's current silence exceeds its limit.
     fn silent_at(&self, up: &ProcessState, timeouts: &CliTimeouts) -> Option<Timestamp> {
         if !up.has_begun {
             return Some(up.started_at.after(timeouts.start));
@@ -375,7 +373,7 @@ impl Machine {
     }
 }
 
-/// Decides what follows from `input`, and applies it to the machine.
+/// Decides about `input` and applies the decision to the machine.
 pub fn step(machine: &mut Machine, input: Input, env: &Env<'_>) -> Transition {
     let mut step = Stepper { m: machine, env, out: Transition::default() };
     match input {
@@ -400,7 +398,7 @@ pub fn step(machine: &mut Machine, input: Input, env: &Env<'_>) -> Transition {
     step.out
 }
 
-/// One decision in the making.
+/// Collects the events and actions of one decision.
 struct Stepper<'a> {
     m: &'a mut Machine,
     env: &'a Env<'a>,
@@ -408,7 +406,7 @@ struct Stepper<'a> {
 }
 
 impl Stepper<'_> {
-    /// Records an event of the running turn, or of none. Words that came before it come before it.
+    /// Records an event, of the running turn if there is one. Buffered text is recorded before it.
     fn emit(&mut self, event: Event) {
         self.flush();
         self.emit_now(event);
@@ -434,7 +432,7 @@ impl Stepper<'_> {
         self.out.entries.push(Entry { at: self.env.now, trace, turn, event });
     }
 
-    /// Records the words that came.
+    /// Records the buffered text.
     fn flush(&mut self) {
         if let Some(TextBuffer { step, is_thought, text }) = self.m.words.take() {
             self.emit_now(match is_thought {
@@ -444,7 +442,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// Words came for the current step.
+    /// Buffers text of the current step.
     fn buffer_text(&mut self, is_thought: bool, text: &str) {
         if text.is_empty() {
             return;
@@ -461,7 +459,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// Something came for a turn that is over, or for none.
+    /// Records that a line of an ended or unknown turn was dropped.
     fn late(&mut self, of_turn: TurnNumber) {
         self.emit(Event::LateArrivalDropped { operation: Operation::ReadCli, of_turn, call: None });
     }
@@ -478,7 +476,7 @@ impl Stepper<'_> {
         self.m.session.turn.as_ref().is_some_and(|turn| turn.cancelling)
     }
 
-    /// Starts a turn for the next message, if there is one and nothing runs.
+    /// Starts a turn for the next queued message unless a turn runs.
     fn start_next(&mut self) {
         if self.m.session.turn.is_some() || self.m.is_parked {
             return;
@@ -489,7 +487,7 @@ impl Stepper<'_> {
         self.go_live(content);
     }
 
-    /// Has the CLI answer this in the turn that has begun.
+    /// Sends this content to the CLI as the prompt of the turn that has started.
     fn go_live(&mut self, content: Vec<Block>) {
         self.m.live = Some(LiveTurn::new(self.env.uuid.to_string(), content, self));
         self.send_prompt();
@@ -509,7 +507,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// Asks the CLI for something; `about` is what an error is reported with.
+    /// Sends a control request to the CLI. `about` names the request when its answer arrives.
     fn request(&mut self, about: &'static str, request: &Value) {
         self.m.requests += 1;
         let id = format!("budao-{}", self.m.requests);

@@ -1,7 +1,7 @@
-//! What a result means: how our turn ended, and with which fault.
+//! Maps a CLI result to the stop reason and fault of a turn.
 //!
-//! No failure looks like a finished turn: a result we do not know is a failure whatever it says of itself,
-//! and so is an execution error in a turn that nobody cancelled.
+//! A failure never looks like a finished turn: an unknown result is a failure whatever it claims, and so is
+//! an execution error in a turn that was not cancelled.
 
 use budao_core::{
     event::StopReason,
@@ -10,16 +10,16 @@ use budao_core::{
 
 use crate::{PROGRAM, SERVICE, wire::TurnReport};
 
-/// What the CLI reported as a message instead of an answer.
+/// An error that the CLI reported in place of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReportedError {
-    /// In the CLI's word: `rate_limit`, `authentication_failed` …
+    /// The CLI's error name, such as `rate_limit` or `authentication_failed`.
     pub(crate) error: String,
-    /// In words, for the operator.
+    /// The CLI's message, for the operator.
     pub(crate) text: String,
 }
 
-/// How a turn ended that nobody cancelled.
+/// Returns the stop reason and fault of a turn that was not cancelled.
 pub(crate) fn of(
     result: &TurnReport,
     reported: Option<&ReportedError>,
@@ -66,7 +66,7 @@ fn turn_failed(
     fault_of(Kind::CliTurnFailed, result, reported).with(Fact::Reason, reason)
 }
 
-/// A fault of this kind, with the CLI's words for the operator.
+/// Creates a fault of this kind with the CLI's message as its cause, cut to 2 000 characters.
 fn fault_of(kind: Kind, result: &TurnReport, reported: Option<&ReportedError>) -> Fault {
     let fault = with_service(Fault::new(kind, Operation::ModelRequest));
     let fault = match status_of(result) {
@@ -83,7 +83,7 @@ fn fault_of(kind: Kind, result: &TurnReport, reported: Option<&ReportedError>) -
     fault.with_cause(words.chars().take(2_000).collect::<String>())
 }
 
-/// Facts that texts of several kinds use.
+/// Adds the facts `program` and `service`, which the texts of several kinds use.
 pub(crate) fn with_service(fault: Fault) -> Fault {
     fault.with(Fact::Program, PROGRAM).with(Fact::Service, SERVICE)
 }
@@ -97,7 +97,7 @@ fn kind_of(result: &TurnReport, error: &str) -> Kind {
     kind(status_of(result), error)
 }
 
-/// The kind of a failed model request, from what is known of it.
+/// Maps HTTP status and error name of a failed model request to a kind.
 pub(crate) fn kind(status: Option<u16>, error: &str) -> Kind {
     match (status, error) {
         (Some(403), _) => Kind::ModelPermission,
@@ -117,7 +117,7 @@ pub(crate) fn kind(status: Option<u16>, error: &str) -> Kind {
     }
 }
 
-/// The kind of what the CLI tries again by itself. Without a status the line broke.
+/// The kind of a failure that the CLI retries. Without a status, the connection broke.
 pub(crate) fn retried_kind(status: Option<u16>, error: &str) -> Kind {
     match kind(status, error) {
         Kind::CliTurnFailed => Kind::ModelStreamCut,
@@ -125,7 +125,7 @@ pub(crate) fn retried_kind(status: Option<u16>, error: &str) -> Kind {
     }
 }
 
-/// The HTTP status: said, or written into the words of an older CLI (`API Error: 429 …`).
+/// The HTTP status: from its field, or parsed from an older CLI's text (`API Error: 429 …`).
 fn status_of(result: &TurnReport) -> Option<u16> {
     result.api_error_status.or_else(|| {
         let (_, after) = result.result.as_deref()?.split_once("API Error: ")?;

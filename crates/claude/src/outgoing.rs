@@ -1,9 +1,9 @@
-//! The lines we write to the CLI. A line that is not JSON makes it exit, so a serialiser makes them all.
+//! Builds the lines to the CLI. The CLI exits on invalid JSON, so every line comes from a serializer.
 
 use budao_core::message::Block;
 use serde_json::{Value, json};
 
-/// A prompt with its own id.
+/// A prompt. `uuid` is the id by which the CLI's lines are attributed to its turn.
 #[must_use]
 pub fn prompt(uuid: &str, session: &str, content: &[Block]) -> Value {
     let content: Vec<Value> = content.iter().filter_map(block).collect();
@@ -28,13 +28,13 @@ fn block(block: &Block) -> Option<Value> {
     }
 }
 
-/// A request of ours.
+/// A control request; the CLI answers it with the same id.
 #[must_use]
 pub fn request(id: &str, request: &Value) -> Value {
     json!({"type": "control_request", "request_id": id, "request": request})
 }
 
-/// The answer to a request of the CLI's.
+/// A successful answer to a control request of the CLI.
 #[must_use]
 pub fn answer(id: &str, response: &Value) -> Value {
     json!({
@@ -43,7 +43,7 @@ pub fn answer(id: &str, response: &Value) -> Value {
     })
 }
 
-/// The answer to a request we do not know.
+/// An error answer to a control request that is not supported.
 #[must_use]
 pub fn refuse(id: &str, error: &str) -> Value {
     json!({
@@ -52,13 +52,13 @@ pub fn refuse(id: &str, error: &str) -> Value {
     })
 }
 
-/// A tool may be used, with these arguments.
+/// Allows a tool, with these arguments.
 #[must_use]
 pub fn allow(arguments: &Value) -> Value {
     json!({"behavior": "allow", "updatedInput": arguments})
 }
 
-/// The plan is approved: the call may run, and the CLI leaves plan mode for this one.
+/// Approves a plan: the call may run, and the CLI changes from plan mode to `mode`.
 #[must_use]
 pub fn approve_plan(arguments: &Value, mode: &str) -> Value {
     json!({
@@ -68,7 +68,7 @@ pub fn approve_plan(arguments: &Value, mode: &str) -> Value {
     })
 }
 
-/// A tool may not be used; the model reads why.
+/// Denies a tool; the model reads `message`.
 #[must_use]
 pub fn deny(message: &str) -> Value {
     json!({"behavior": "deny", "message": message})

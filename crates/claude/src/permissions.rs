@@ -1,7 +1,7 @@
-//! Who may use which tool of the CLI: the session's permissions, and the CLI's modes taken at their word.
+//! Decides which CLI tools may run, from the session's permissions and the CLI's mode.
 //!
-//! The CLI enforces plan mode only by asking; a host that says yes gets the file written. So we say no. The one
-//! file it may write there is its plan, without which it has none to hand in.
+//! In plan mode the CLI only asks; if the host allows a write, the CLI performs it. So plan mode denies every
+//! change here. The one exception is the plan's own file, which the CLI needs to submit a plan.
 
 use std::path::Path;
 
@@ -13,15 +13,15 @@ use serde_json::Value;
 
 use crate::DEFAULT_MODEL;
 
-/// The key of the CLI's mode in a session's extra settings.
+/// Key of the CLI's mode in a session's extra settings; the value is one of [`MODES`].
 pub const MODE: &str = "claude.mode";
-/// The key of further directories the CLI may work in, a list.
+/// Key of the list of further directories in a session's extra settings.
 pub const DIRECTORIES: &str = "claude.directories";
 
-/// The modes of the CLI that a session may be set to.
+/// The CLI modes that a session supports.
 pub const MODES: &[&str] = &["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"];
 
-/// Tools that change or run something; all others of the CLI's own only look.
+/// Effects of the CLI's own tools. A tool in none of the lists counts as executing.
 const WRITES: &[&str] = &["Edit", "MultiEdit", "NotebookEdit", "Write"];
 const EXECUTES: &[&str] = &["Bash", "KillBash", "KillShell"];
 const READS: &[&str] = &[
@@ -39,24 +39,24 @@ const READS: &[&str] = &[
     "WebSearch",
 ];
 
-/// The mode in which nothing but a plan is written.
+/// The mode in which only a plan is written.
 pub(crate) const PLAN: &str = "plan";
-/// The mode in which the CLI asks about what its rules do not allow, and which an approved plan leads to.
+/// The mode in which the CLI asks about calls that its rules do not allow. An approved plan leads to it.
 pub(crate) const DEFAULT: &str = "default";
 
-/// The tool by which a plan is handed in. Saying yes to it ends plan mode, so a person always says it.
+/// The tool that submits a plan. Allowing it ends plan mode, so a person always decides.
 pub(crate) const HAND_IN_PLAN: &str = "ExitPlanMode";
-/// The tool by which the model begins to plan.
+/// The tool that starts plan mode.
 pub(crate) const BEGIN_PLAN: &str = "EnterPlanMode";
-/// The tool by which the model asks the person something.
+/// The tool with which the model asks the person a question.
 const ASK_PERSON: &str = "AskUserQuestion";
 
-/// A text among a session's extra settings.
+/// Reads a text from a session's extra settings.
 pub(crate) fn extra<'a>(settings: &'a Settings, key: &str) -> Option<&'a str> {
     settings.extra.get(key).and_then(Value::as_str)
 }
 
-/// The CLI's mode for these settings: the one that is set, or the one that fits what tools may do.
+/// The CLI's mode for these settings: the configured one, or the one that matches the permissions.
 pub(crate) fn mode(settings: &Settings) -> &str {
     extra(settings, MODE).unwrap_or(match settings.permissions.mode {
         Mode::Readonly => PLAN,
@@ -64,7 +64,7 @@ pub(crate) fn mode(settings: &Settings) -> &str {
     })
 }
 
-/// These settings in another mode of the CLI. None for a mode that sessions cannot be set to.
+/// Returns the settings changed to another CLI mode; `None` if sessions do not support it.
 pub(crate) fn in_mode(settings: &Settings, mode: &str) -> Option<Settings> {
     let mut settings = settings.clone();
     let permissions = &mut settings.permissions.mode;
@@ -83,17 +83,17 @@ pub(crate) fn in_mode(settings: &Settings, mode: &str) -> Option<Settings> {
     Some(settings)
 }
 
-/// The model the CLI is told, unless it is to choose itself.
+/// The value of `--model`; `None` leaves the choice to the CLI.
 pub(crate) fn model(settings: &Settings) -> Option<&str> {
     Some(settings.model.as_str()).filter(|model| !model.is_empty() && *model != DEFAULT_MODEL)
 }
 
-/// How hard the CLI's model is to think, in the CLI's word.
+/// The thinking level, in the CLI's words.
 pub(crate) fn effort(settings: &Settings) -> Option<&'static str> {
     settings.thinking.map(Into::into)
 }
 
-/// What a tool of the CLI's does. One we do not know does the worst.
+/// The effect of a CLI tool. An unknown tool counts as executing.
 fn effect(tool: &str) -> Effect {
     if READS.contains(&tool) {
         Effect::Reads
@@ -104,18 +104,18 @@ fn effect(tool: &str) -> Effect {
     }
 }
 
-/// A call the CLI asks about.
+/// A call that the CLI asks about.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ToolRequest<'a> {
     pub(crate) tool: &'a str,
     pub(crate) input: &'a Value,
-    /// Where the CLI keeps its plans, an absolute path; none if that is not known.
+    /// Folder in which the CLI stores plans, an absolute path; `None` if unknown.
     pub(crate) plan_folder: Option<&'a Path>,
 }
 
 impl ToolRequest<'_> {
-    /// Does it write a plan where the CLI keeps them? Paths are compared as they are written: one with `..` in it
-    /// is not in the folder.
+    /// Does the call write a plan into the plan folder? Paths are compared literally, so a path with `..`
+    /// is never inside.
     fn writes_plan(&self) -> bool {
         let path = self.input["file_path"].as_str().map(Path::new);
         WRITES.contains(&self.tool)
@@ -127,7 +127,7 @@ impl ToolRequest<'_> {
     }
 }
 
-/// The CLI asks whether a tool may be used: what do the settings say?
+/// Decides about a call that the CLI asks about.
 pub(crate) fn permit(settings: &Settings, request: ToolRequest<'_>) -> Permission {
     let tool = request.tool;
     if mode(settings) == PLAN && tool != HAND_IN_PLAN && effect(tool) != Effect::Reads {
@@ -141,7 +141,7 @@ pub(crate) fn permit(settings: &Settings, request: ToolRequest<'_>) -> Permissio
     }
     let asks_person = tool == HAND_IN_PLAN || tool == ASK_PERSON;
     match settings.permissions.permit(&spec(tool, asks_person)) {
-        // The CLI asks only about what its own rules do not allow, so reading alone is no reason.
+        // The CLI asks only about calls that its own rules do not allow, so being a read is no reason to allow one.
         Permission::Allow if is_free(&settings.permissions, tool) && !asks_person => {
             Permission::Allow
         }
@@ -173,8 +173,8 @@ fn spec(tool: &str, confirm: bool) -> ToolSpec {
     }
 }
 
-/// Rules the CLI must know itself, because it does not ask about everything. In plan mode it asks about every
-/// change, whatever its user allowed it elsewhere: one of them is the plan, and which one is decided here.
+/// Rules that the CLI itself must enforce, because it does not ask about every call. In plan mode it must ask
+/// about every change, even one that its user allowed elsewhere: `permit` then admits only the plan.
 pub(crate) fn rules(settings: &Settings) -> Option<Value> {
     let permissions = &settings.permissions;
     let (mut deny, mut ask) = (permissions.deny.clone(), permissions.ask.clone());
@@ -190,7 +190,7 @@ pub(crate) fn rules(settings: &Settings) -> Option<Value> {
     }
     let mut rules = serde_json::json!({"permissions": {"deny": deny, "ask": ask}});
     if is_plan {
-        // Plans are kept in the CLI's own folder, not in the project, where nothing is written in this mode.
+        // The CLI's own folder stores the plans, not the project, in which plan mode writes nothing.
         rules["plansDirectory"] = "".into();
     }
     Some(rules)
@@ -208,7 +208,7 @@ mod tests {
         with_path(settings, tool, "/users/ada/work/src.rs")
     }
 
-    /// What is decided about a tool that writes there.
+    /// The decision about a tool that writes to `path`.
     fn with_path(settings: &Settings, tool: &str, path: &str) -> Permission {
         let input = json!({"file_path": path});
         let plan_folder = Some(Path::new(PLANS));
@@ -337,7 +337,7 @@ mod tests {
         let readonly = rules(&settings(Mode::Readonly, "default")).unwrap();
         assert!(readonly["permissions"]["deny"].as_array().unwrap().contains(&"Bash".into()));
         assert_eq!(rules(&settings(Mode::Approval, "default")), None);
-        // A plan is written by a tool that changes files: the CLI must ask, and not refuse by itself.
+        // A tool that changes files writes the plan: the CLI must ask about it and not deny it by itself.
         for plan in [settings(Mode::Readonly, "plan"), settings(Mode::Approval, "plan")] {
             let rules = rules(&plan).unwrap();
             assert_eq!(rules["permissions"]["deny"], json!([]));

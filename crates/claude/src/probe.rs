@@ -1,4 +1,5 @@
-//! Any bytes as what the CLI writes, through the reader and the machine: for the fuzz target, and for a share of it in every run.
+//! Feeds arbitrary bytes as CLI output through the reader and the machine, for the fuzz target and
+//! for a short run of it in the tests.
 
 use budao_core::{
     event::{Command, CommandBody, Entry, Event, SessionId},
@@ -20,15 +21,15 @@ use crate::{
     wire,
 };
 
-/// The longest line here.
+/// Upper bound of a line, in bytes.
 const LINE_BYTES: usize = 16 * 1024;
-/// Lines of one life.
+/// Upper bound of lines per process.
 const LINES: usize = 200;
 
-/// A life of the CLI that says these bytes while it works on a message. Panics if a promise does not hold.
+/// Runs a session whose CLI writes these bytes while it works on two messages.
 ///
 /// # Panics
-/// If a turn does not end once, a call has not one outcome, or a record cannot be read back.
+/// A turn does not end exactly once, a call does not have exactly one outcome, or a record cannot be read back.
 pub fn life(bytes: &[u8]) {
     let mut play = ProbeSession::new();
     play.input(Input::Opened { settings: Box::default(), origin: None });
@@ -36,7 +37,7 @@ pub fn life(bytes: &[u8]) {
     play.say("second");
     for line in lines(bytes) {
         play.input(Input::Line { life: 1, line: Box::new(wire::read(&line)) });
-        // Time passes on the CLI's own word: a line that is a number of seconds.
+        // A line that is a number advances the clock by that many seconds.
         if let Some(seconds) = std::str::from_utf8(&line).ok().and_then(|it| it.trim().parse().ok())
         {
             play.wait(seconds);
@@ -101,7 +102,7 @@ impl ProbeSession {
         self.input(Input::TimerFired);
     }
 
-    /// Ids count from one, so that what is fed may know them.
+    /// Ids count from 1, so that the fed bytes can contain them.
     fn input(&mut self, input: Input) {
         self.ids += 1;
         let env = Env {

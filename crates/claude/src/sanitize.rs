@@ -1,10 +1,10 @@
-//! What may be kept: faults scrubbed, and secrets this process knows removed from payloads by exact match. Payloads are
-//! nested no deeper than a reader of the journal goes.
+//! Sanitizes events before they are recorded: scrubs faults, removes known secrets from payloads by exact
+//! match, and limits the nesting of payloads to the depth that a reader of the journal accepts.
 
 use budao_core::{event::Event, nesting, scrub::Scrubber, tool::Outcome};
 use serde_json::Value;
 
-/// An event without what must not be kept, its payloads nested in at most `levels` levels.
+/// Scrubs an event and limits the nesting of its payloads to `levels`.
 pub(crate) fn event(event: Event, scrubber: &Scrubber, levels: usize) -> Event {
     let clean = |value: &mut Value| {
         nesting::flatten(value, levels);

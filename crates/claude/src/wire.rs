@@ -1,85 +1,85 @@
-//! The lines of the CLI, read tolerantly.
+//! Parses the CLI's lines, tolerantly.
 //!
-//! Every set here is open: a line, a value or a field we do not know becomes [`CliLine::Other`] or is
-//! skipped, and never ends anything. What we write ourselves is in [`crate::outgoing`].
+//! Every set is open: an unknown line becomes [`CliLine::Other`], and an unknown value or field is skipped.
+//! Neither ends a turn. Lines to the CLI are in [`crate::outgoing`].
 
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;
 
-/// One line the CLI wrote.
+/// One line of the CLI's output.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CliLine {
-    /// A turn of the CLI's begins: what it is and can.
+    /// A turn starts in the CLI; with version and capabilities.
     Init(Init),
     /// The CLI reports the permission mode that is in force from now on.
     Mode {
-        /// In the CLI's word.
+        /// The CLI's name of the mode, such as `acceptEdits`.
         mode: String,
     },
-    /// It asks the model again, by itself, after a pause.
+    /// The CLI retries a model request by itself, after a delay.
     Retry(Retry),
-    /// It denied a call by its own rules.
+    /// The CLI denied a call by its own rules.
     Denied {
-        /// The call, as the CLI names it.
+        /// The CLI's id of the call.
         tool_use_id: String,
     },
-    /// What became of a prompt of ours.
+    /// The state of a prompt changed.
     Lifecycle {
-        /// The prompt.
+        /// The prompt's id, as sent to the CLI.
         prompt: String,
-        /// How far it is.
+        /// For example `started`, `completed`, `cancelled`, `discarded` or `refused`.
         state: String,
     },
     /// An event of the model's stream.
     Stream(StreamLine),
-    /// Whole blocks of an answer.
+    /// Complete blocks of an answer.
     Assistant(Assistant),
-    /// Results of tools, echoes of prompts, outputs of commands.
+    /// Tool results, echoes of prompts, or outputs of CLI commands.
     User(User),
-    /// A turn of the CLI's ended.
+    /// A turn ended in the CLI.
     Result(Box<TurnReport>),
-    /// May a tool be used?
+    /// The CLI asks whether a tool may be used.
     CanUseTool(CanUseTool),
-    /// Something else is asked of us.
+    /// Any other control request of the CLI; it is refused.
     Request {
-        /// The request's id.
+        /// Id of the request, needed for the answer.
         id: String,
-        /// What is asked.
+        /// Name of the request.
         subtype: String,
     },
-    /// A request is withdrawn.
+    /// The CLI withdraws a control request.
     Withdrawn {
-        /// The request's id.
+        /// Id of the request.
         id: String,
     },
-    /// The answer to a request of ours.
+    /// The CLI's answer to a control request.
     ControlResponse(ControlResponse),
-    /// A line we know of and need not act on, or do not know.
+    /// A line that is unknown or needs no action.
     Other {
         /// Its `type`, with `subtype` if it has one.
         kind: String,
     },
-    /// No line of the protocol.
+    /// A line that is not valid JSON, or is too long.
     Unreadable {
-        /// What is wrong with it.
+        /// The parser's message, or the length of the line.
         reason: String,
     },
 }
 
-/// `system/init`.
+/// A `system/init` line.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Init {
-    /// Which prompts the turn is for; empty when the CLI began it by itself.
+    /// Ids of the turn's prompts; empty if the CLI started the turn by itself or does not stamp.
     #[serde(deserialize_with = "lenient")]
     pub user_message_uuids: Vec<String>,
-    /// What it can.
+    /// Optional protocol features, such as `msg_lifecycle_v1`.
     #[serde(deserialize_with = "lenient")]
     pub capabilities: Vec<String>,
-    /// Its version.
+    /// Version of the CLI.
     #[serde(deserialize_with = "lenient")]
     pub claude_code_version: Option<String>,
-    /// Its model.
+    /// Name of the CLI's model.
     #[serde(deserialize_with = "lenient")]
     pub model: Option<String>,
     /// The permission mode in force.
@@ -87,47 +87,47 @@ pub struct Init {
     pub permission_mode: Option<String>,
 }
 
-/// `system/api_retry`.
+/// A `system/api_retry` line.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Retry {
-    /// The try that failed.
+    /// Number of the failed attempt.
     #[serde(deserialize_with = "lenient")]
     pub attempt: u32,
-    /// Further tries.
+    /// Upper bound of retries.
     #[serde(deserialize_with = "lenient")]
     pub max_retries: u32,
-    /// The pause.
+    /// Delay before the next attempt, in milliseconds.
     #[serde(deserialize_with = "lenient")]
     pub retry_delay_ms: f64,
-    /// The HTTP status.
+    /// HTTP status; absent if the connection broke.
     #[serde(deserialize_with = "lenient")]
     pub error_status: Option<u16>,
-    /// What failed, as the CLI calls it.
+    /// The CLI's error name, such as `rate_limit`.
     #[serde(deserialize_with = "lenient")]
     pub error: Option<String>,
 }
 
-/// `stream_event`.
+/// A `stream_event` line.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct StreamLine {
-    /// The event.
+    /// The provider's stream event.
     pub event: StreamEvent,
-    /// Set when it is a sub-agent's.
+    /// The CLI's id of the call that started the sub-agent; absent for the main agent.
     #[serde(default)]
     pub parent_tool_use_id: Option<String>,
-    /// Set on the end of a stream that was thrown away.
+    /// Present at the end of a stream that the CLI abandoned.
     #[serde(default, deserialize_with = "lenient")]
     pub abandoned_blocks: Option<AbandonedBlocks>,
-    /// Which prompts it is for, on the first of a turn.
+    /// Ids of the turn's prompts; only on the first line of a turn.
     #[serde(default, deserialize_with = "lenient")]
     pub user_message_uuids: Vec<String>,
 }
 
-/// Which blocks of an answer are void.
+/// The blocks of an answer that are void.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct AbandonedBlocks {
-    /// The first of them.
+    /// Index of the first void block; all later ones are void, too.
     #[serde(default)]
     pub from_block_index: usize,
 }
@@ -136,211 +136,211 @@ pub struct AbandonedBlocks {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum StreamEvent {
-    /// An answer begins.
+    /// An answer starts.
     MessageStart {
-        /// What is known of it.
+        /// Id and model of the answer; its content is still empty.
         message: MessageHead,
     },
-    /// More of a block.
+    /// A piece of a block arrived.
     ContentBlockDelta {
-        /// Which block.
+        /// Index of the block within the answer.
         #[serde(default)]
         index: usize,
-        /// What.
+        /// The added text; other kinds of pieces are ignored.
         delta: Delta,
     },
-    /// Why it stopped, what it cost.
+    /// The provider reports stop reason and usage.
     MessageDelta {
-        /// Why.
+        /// The stop reason; empty until the answer stops.
         #[serde(default, deserialize_with = "lenient")]
         delta: StopDelta,
-        /// What.
+        /// Tokens so far.
         #[serde(default, deserialize_with = "lenient")]
         usage: Usage,
     },
-    /// An answer ends.
+    /// The stream of an answer ends.
     MessageStop,
-    /// Anything else.
+    /// Any other event; ignored.
     #[serde(other)]
     Other,
 }
 
-/// What is known of an answer.
+/// An answer, or the known part of it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct MessageHead {
-    /// The provider's id of it.
+    /// The provider's message id.
     #[serde(deserialize_with = "lenient")]
     pub id: Option<String>,
-    /// The model.
+    /// Name of the model that answers.
     #[serde(deserialize_with = "lenient")]
     pub model: Option<String>,
-    /// Its blocks.
+    /// The blocks as the provider's JSON.
     #[serde(deserialize_with = "lenient")]
     pub content: Vec<Value>,
-    /// Why it stopped.
+    /// The provider's stop reason, such as `end_turn`; absent until the answer stops.
     #[serde(deserialize_with = "lenient")]
     pub stop_reason: Option<String>,
-    /// What it cost so far.
+    /// Tokens so far.
     #[serde(deserialize_with = "lenient")]
     pub usage: Usage,
 }
 
-/// More of a block.
+/// A piece of a block.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Delta {
-    /// Words.
+    /// A piece of the answer's text.
     TextDelta {
-        /// The words.
+        /// The added text only.
         text: String,
     },
-    /// Thought.
+    /// A piece of the model's thinking.
     ThinkingDelta {
-        /// The thought.
+        /// The added text only.
         thinking: String,
     },
-    /// Anything else: arguments, signatures.
+    /// Any other piece, such as arguments or a signature; ignored.
     #[serde(other)]
     Other,
 }
 
-/// Why an answer stopped.
+/// The stop reason inside a `message_delta`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct StopDelta {
-    /// In the provider's word.
+    /// The provider's stop reason, such as `end_turn` or `max_tokens`.
     #[serde(deserialize_with = "lenient")]
     pub stop_reason: Option<String>,
 }
 
-/// Tokens, as the provider counts them.
+/// Token counts as the provider reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Usage {
-    /// Read, not from the cache.
+    /// Input tokens, without those read from or written to the cache.
     #[serde(deserialize_with = "lenient")]
     pub input_tokens: u64,
-    /// Written.
+    /// Tokens written by the model.
     #[serde(deserialize_with = "lenient")]
     pub output_tokens: u64,
-    /// Read from the cache.
+    /// Input tokens read from the cache.
     #[serde(deserialize_with = "lenient")]
     pub cache_read_input_tokens: u64,
-    /// Read and put into the cache.
+    /// Input tokens written to the cache.
     #[serde(deserialize_with = "lenient")]
     pub cache_creation_input_tokens: u64,
 }
 
-/// `assistant`: one block or more of an answer, whole.
+/// An `assistant` line: one or more complete blocks of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Assistant {
-    /// The answer it belongs to.
+    /// The answer with the complete blocks.
     pub message: MessageHead,
-    /// Set when it is a sub-agent's.
+    /// The CLI's id of the call that started the sub-agent; absent for the main agent.
     #[serde(deserialize_with = "lenient")]
     pub parent_tool_use_id: Option<String>,
-    /// Set when it is no answer but the report of a failure.
+    /// The CLI's error name; present if the line reports a failure in place of an answer.
     #[serde(deserialize_with = "lenient")]
     pub error: Option<String>,
-    /// Which prompts it is for, on the first of a turn.
+    /// Ids of the turn's prompts; only on the first line of a turn.
     #[serde(deserialize_with = "lenient")]
     pub user_message_uuids: Vec<String>,
 }
 
-/// `user`: what was put into the conversation that the model did not say.
+/// A `user` line: content that entered the conversation and is not from the model.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct User {
-    /// What.
+    /// The content of the line.
     pub message: UserMessage,
-    /// Set when it is a sub-agent's.
+    /// The CLI's id of the call that started the sub-agent; absent for the main agent.
     #[serde(deserialize_with = "lenient")]
     pub parent_tool_use_id: Option<String>,
-    /// Its id; of an echo, the prompt's.
+    /// Id of the message; for an echo, the prompt's id.
     #[serde(deserialize_with = "lenient")]
     pub uuid: Option<String>,
-    /// Is it the echo of something we sent?
+    /// True for the echo of a prompt.
     #[serde(rename = "isReplay", deserialize_with = "lenient")]
     pub is_replay: bool,
 }
 
-/// The inside of a `user` line.
+/// The `message` of a `user` line.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct UserMessage {
-    /// Text, or blocks.
+    /// A text, or a list of blocks.
     pub content: Value,
 }
 
-/// `result`: how a turn of the CLI's ended.
+/// A `result` line: the end of a turn in the CLI.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct TurnReport {
-    /// In one word.
+    /// For example `success`, `error_max_turns` or `error_during_execution`.
     #[serde(deserialize_with = "lenient")]
     pub subtype: String,
-    /// Did it fail? Set for failures of the API although the word is `success`.
+    /// True if the turn failed. An API failure sets it although `subtype` is `success`.
     #[serde(deserialize_with = "lenient")]
     pub is_error: bool,
-    /// The last words.
+    /// The final text of the turn; for an API failure, its message.
     #[serde(deserialize_with = "lenient")]
     pub result: Option<String>,
-    /// What went wrong, in the CLI's words.
+    /// The CLI's error messages.
     #[serde(deserialize_with = "lenient")]
     pub errors: Vec<Value>,
-    /// Why the model stopped.
+    /// The provider's stop reason of the last answer.
     #[serde(deserialize_with = "lenient")]
     pub stop_reason: Option<String>,
-    /// Why the turn ended.
+    /// The CLI's reason for the end, such as `prompt_too_long`.
     #[serde(deserialize_with = "lenient")]
     pub terminal_reason: Option<String>,
-    /// The HTTP status of the failure.
+    /// HTTP status of an API failure.
     #[serde(deserialize_with = "lenient")]
     pub api_error_status: Option<u16>,
-    /// The provider's word for the failure.
+    /// The provider's error type of an API failure.
     #[serde(deserialize_with = "lenient")]
     pub api_error_type: Option<String>,
-    /// Model requests of the turn.
+    /// Number of model requests in the turn.
     #[serde(deserialize_with = "lenient")]
     pub num_turns: u64,
-    /// How long the turn took.
+    /// Duration of the turn in milliseconds.
     #[serde(deserialize_with = "lenient")]
     pub duration_ms: f64,
-    /// What the turn used.
+    /// Tokens of the whole turn.
     #[serde(deserialize_with = "lenient")]
     pub usage: Usage,
-    /// Set when no prompt of ours caused the turn.
+    /// The cause of the turn; its `kind` is `human`, `user` or `sdk` if a person sent the prompt.
     #[serde(deserialize_with = "lenient")]
     pub origin: Option<Value>,
-    /// The prompt it is for.
+    /// Id of the turn's prompt; absent if the CLI does not stamp.
     #[serde(deserialize_with = "lenient")]
     pub user_message_uuid: Option<String>,
-    /// All prompts it is for.
+    /// Ids of all prompts of the turn; empty if the CLI does not stamp.
     #[serde(deserialize_with = "lenient")]
     pub user_message_uuids: Vec<String>,
 }
 
 impl TurnReport {
-    /// Is it stamped with a prompt?
+    /// Does the result carry a prompt id?
     #[must_use]
     pub fn is_stamped(&self) -> bool {
         self.user_message_uuid.is_some() || !self.user_message_uuids.is_empty()
     }
 
-    /// Is it this prompt's?
+    /// Does the result carry the id of this prompt?
     #[must_use]
     pub fn is_for(&self, prompt: &str) -> bool {
         self.stamps().any(|stamp| stamp == prompt)
     }
 
-    /// The prompts it is stamped with.
+    /// All prompt ids of the result.
     pub fn stamps(&self) -> impl Iterator<Item = &str> {
         self.user_message_uuid.iter().chain(&self.user_message_uuids).map(String::as_str)
     }
 
-    /// What went wrong, for the operator.
+    /// The error messages and the final text, joined with `; `, for the operator.
     #[must_use]
     pub fn words(&self) -> String {
         let errors = self.errors.iter().map(|error| match error {
@@ -352,49 +352,49 @@ impl TurnReport {
     }
 }
 
-/// `control_request/can_use_tool`.
+/// A `control_request/can_use_tool` line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CanUseTool {
-    /// The request's id.
+    /// Id of the request, needed for the answer.
     pub id: String,
-    /// What is asked.
+    /// The call that needs permission.
     pub request: CanUseToolRequest,
 }
 
-/// The inside of a permission request.
+/// The `request` of a permission request.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct CanUseToolRequest {
-    /// The tool.
+    /// Name of the tool, as the CLI knows it.
     #[serde(deserialize_with = "lenient")]
     pub tool_name: String,
-    /// What it would run with.
+    /// The arguments of the call.
     pub input: Value,
-    /// The call.
+    /// The CLI's id of the call.
     #[serde(deserialize_with = "lenient")]
     pub tool_use_id: Option<String>,
-    /// Why it is asked.
+    /// The CLI's reason to ask.
     #[serde(deserialize_with = "lenient")]
     pub decision_reason: Option<String>,
-    /// The path that made it ask.
+    /// The path that made the CLI ask.
     #[serde(deserialize_with = "lenient")]
     pub blocked_path: Option<String>,
 }
 
-/// `control_response`.
+/// A `control_response` line.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ControlResponse {
-    /// The request it answers.
+    /// Id of the request that it answers.
     #[serde(deserialize_with = "lenient")]
     pub request_id: String,
     /// `success` or `error`.
     #[serde(deserialize_with = "lenient")]
     pub subtype: String,
-    /// What went wrong.
+    /// The error message; present if `subtype` is `error`.
     #[serde(deserialize_with = "lenient")]
     pub error: Option<String>,
-    /// The answer.
+    /// The payload of a successful answer.
     pub response: Value,
 }
 
@@ -406,7 +406,7 @@ struct LineKind {
     subtype: Option<Value>,
 }
 
-/// Reads a line. Whatever it is, it is something.
+/// Parses a line. It never fails: see [`CliLine::Other`] and [`CliLine::Unreadable`].
 #[must_use]
 pub fn read(line: &[u8]) -> CliLine {
     let head: LineKind = match serde_json::from_slice(line) {
@@ -442,7 +442,7 @@ fn parse<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
     serde_json::from_slice(line).ok()
 }
 
-/// A status line, if it names the permission mode; most do not.
+/// Reads a status line; `None` unless it names the permission mode, which most do not.
 fn mode(line: &[u8]) -> Option<CliLine> {
     #[derive(Deserialize)]
     struct Status {
@@ -501,7 +501,7 @@ fn answered(line: &[u8]) -> Option<CliLine> {
     parse::<Response>(line).map(|line| CliLine::ControlResponse(line.response))
 }
 
-/// A value of another shape than we expect is as good as none.
+/// Reads a value of an unexpected type as the default.
 fn lenient<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

@@ -1,7 +1,7 @@
 //! `budao acp`: an agent for editors, on stdin and stdout.
 //!
-//! Stdout carries the protocol and nothing else. What the operator should know goes into a log file in the
-//! state directory; `budao acp doctor` looks at everything and writes nothing.
+//! Stdout carries the protocol and nothing else. Log lines for the operator go into a file in the state directory.
+//! `budao acp doctor` checks the same setup and writes nothing.
 
 mod claude;
 mod doctor;
@@ -36,8 +36,8 @@ use crate::{
 
 pub(crate) use editor_servers::EditorServers;
 
-/// How long sessions may take to end their turns and their programs once the editor is gone. Then the programs that are
-/// left are killed.
+/// Time sessions get to end their turns and programs after the editor disconnects. Programs that still run are then
+/// killed.
 const SHUTDOWN_GRACE: Duration = Duration::from_millis(300);
 
 /// Serves an editor that speaks the Agent Client Protocol, on stdin and stdout.
@@ -98,10 +98,10 @@ struct ServeArgs {
     journal: JournalArgs,
 }
 
-/// Who does the work.
+/// The engine behind the bridge, from `--engine` or from the named models and the installed CLI.
 enum EngineChoice {
     Native,
-    /// The Claude CLI at this place.
+    /// Path of the Claude CLI executable.
     Claude(PathBuf),
 }
 
@@ -201,7 +201,7 @@ fn wrong(key: &str, expected: &str, received: &str) -> Fault {
         .with(Fact::Received, received.chars().take(40).collect::<String>())
 }
 
-/// Where log lines of this subcommand go, before anything is logged.
+/// Directs log lines to the ACP log file; must run before the first log line. `doctor` writes no log.
 pub(crate) fn start_log(args: &Args) -> Result<(), Fault> {
     match args.action {
         None => log::start(&args.serve.config.load()?.log),
@@ -209,7 +209,7 @@ pub(crate) fn start_log(args: &Args) -> Result<(), Fault> {
     }
 }
 
-/// `budao acp`.
+/// Runs `budao acp`: the bridge itself, or `doctor`.
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     match &args.action {
         Some(Action::Doctor { serve, json }) => Ok(doctor::run(serve, *json, lang, terminal).await),
@@ -236,11 +236,11 @@ async fn serve_claude(args: &ServeArgs, program: PathBuf, lang: Lang) -> Result<
     let (stand, journal) = (front.clone(), args.journal.clone());
     let running = Arc::new(OnceLock::new());
     let keep = Arc::clone(&running);
-    // An editor is greeted while the journal is opened.
+    // The bridge answers `initialize` while the journal opens.
     let opening = async move {
         let InitializeContext { offer, world, limits, lang } = stand;
         let journal = journal.open(&world).await?;
-        // An editor opens a session to use it: the CLI starts while its user types.
+        // `ahead` is true: the CLI starts when the editor opens the session, while the user is still typing.
         let writes = Arc::clone(&journal) as _;
         let engine = crate::claude::engine(program, writes, &world, limits.clone(), true);
         let engine = keep.get_or_init(|| engine).clone();
@@ -267,7 +267,7 @@ async fn serve_native(args: &ServeArgs, lang: Lang) -> Result<Exit, Fault> {
     let keep = Arc::clone(&running);
     let opening = async move {
         let InitializeContext { offer, limits, lang, .. } = stand;
-        // Servers that are late join when they are there: an editor must not wait for them.
+        // Slow MCP servers join later; the editor does not wait for them.
         let wired = setup::wire_within(&journal, config, Duration::ZERO).await?;
         let (runtime, host) = (wired.runtime.clone(), Arc::clone(&wired.handed) as _);
         keep.get_or_init(|| wired);
@@ -282,7 +282,7 @@ async fn serve_native(args: &ServeArgs, lang: Lang) -> Result<Exit, Fault> {
     served.map(|()| Exit::Success)
 }
 
-/// Serves until the editor hangs up, or a signal asks the program to end: TERM, INT or HUP.
+/// Serves until the editor closes stdin or the process receives TERM, INT or HUP.
 async fn until_told(serve: impl Future<Output = Result<(), Fault>>) -> Result<(), Fault> {
     let told = crate::screen::termination_signal();
     tokio::select! {
@@ -295,7 +295,7 @@ async fn until_told(serve: impl Future<Output = Result<(), Fault>>) -> Result<()
     }
 }
 
-/// Puts aside what runs, if that does not take long: whoever has gone does not wait.
+/// Awaits `close` for at most [`SHUTDOWN_GRACE`]; the editor is gone and nothing waits for a result.
 async fn within_farewell(close: impl Future<Output = ()>) {
     if tokio::time::timeout(SHUTDOWN_GRACE, close).await.is_err() {
         tracing::warn!("some programs did not end in time and are killed");

@@ -1,7 +1,7 @@
-//! `budao sessions --anomalies`: turns that look like something went wrong though nothing says so.
+//! `budao sessions --anomalies`: turns that look wrong although no fault was recorded.
 //!
-//! Found in the records alone, after the fact: this is what one greps an adapter's log for when prompts seem
-//! to be answered at once, or one turn late.
+//! Works on stored records only. It finds, for example, prompts that ended immediately or were answered one turn
+//! late.
 
 use std::time::Duration;
 
@@ -14,28 +14,28 @@ use serde::Serialize;
 
 use crate::{exit::Exit, terminal::Terminal, texts::localize};
 
-/// A turn that ended sooner ended at once.
+/// A turn shorter than this counts as [`AnomalyKind::EndedAtOnce`].
 const AT_ONCE: Duration = Duration::from_millis(100);
-/// A message that comes sooner after an end comes right after it.
+/// A message within this time after a turn's end counts as [`AnomalyKind::MessageRightAfterEnd`].
 const RIGHT_AFTER: Duration = Duration::from_secs(1);
-/// A turn in which nothing is recorded for longer was silent.
+/// A gap between two records of a turn longer than this counts as [`AnomalyKind::Silence`].
 const SILENT: Duration = Duration::from_secs(60);
-/// Sessions looked at together.
+/// Sessions read from the journal per query.
 const PAGE: usize = 200;
 
-/// What looks wrong.
+/// The pattern that was found; serialized in snake case for `--json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum AnomalyKind {
-    /// It ended before a model could have answered.
+    /// The turn ended before a model could have answered.
     EndedAtOnce,
-    /// It ended well and said nothing.
+    /// The turn ended normally without text, calls or results.
     EndedWithoutText,
-    /// Something came for a turn that was over.
+    /// A result arrived for a turn that had already ended, and was dropped.
     ResultDropped,
-    /// A message came as soon as a turn had ended.
+    /// A message arrived within [`RIGHT_AFTER`] of a turn's end.
     MessageRightAfterEnd,
-    /// Nothing happened in it for a long time.
+    /// The turn recorded nothing for longer than [`SILENT`].
     Silence,
 }
 
@@ -55,7 +55,7 @@ impl AnomalyKind {
     }
 }
 
-/// One of them, where and when.
+/// One finding, with the position of the record that revealed it. Serialized for `--json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Anomaly {
     session: SessionId,
@@ -63,11 +63,11 @@ struct Anomaly {
     turn: TurnNumber,
     seq: u64,
     what: AnomalyKind,
-    /// How long it took, where that is what looks wrong.
+    /// The measured duration or gap in milliseconds; 0 for [`AnomalyKind::ResultDropped`].
     elapsed_ms: u64,
 }
 
-/// Looks at the records of one session, one after the other.
+/// Scans the records of one session, in order.
 #[derive(Debug, Default)]
 struct AnomalyDetector {
     turn: Option<RunningTurn>,
@@ -79,7 +79,7 @@ struct RunningTurn {
     since: Timestamp,
     last: Timestamp,
     has_said: bool,
-    /// Questions that wait for a person: then silence is no wonder.
+    /// Open questions; while a person is asked, silence is expected.
     questions: usize,
 }
 
@@ -160,7 +160,7 @@ fn since(from: Timestamp, to: Timestamp) -> Duration {
     Duration::from_micros(u64::try_from(to.as_micros() - from.as_micros()).unwrap_or(0))
 }
 
-/// Looks through every session, newest first.
+/// Scans every session updated since `since`, most recent first, and prints the findings.
 pub(crate) async fn run(
     journal: &dyn Journal,
     since: Option<Timestamp>,
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn the_signature_of_a_turn_answered_by_another_is_found() {
-        // A ends well, B ends at once without a word, C comes right behind it.
+        // Turn A ends well, B ends at once without text, and C's message follows immediately.
         let found = seen(&[
             (0, start()),
             (7_000, text()),

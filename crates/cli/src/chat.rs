@@ -1,7 +1,7 @@
-//! `budao chat`: a conversation on the whole screen.
+//! `budao chat`: a full-screen conversation.
 //!
-//! Three parts: what is known (`view`, a fold of records), what keys mean (`keys`), how it looks (`draw`,
-//! `lines`, `tellings`). None of them has a terminal; here is the loop that has one.
+//! Three parts work without a terminal: state (`view`, a fold of records), input (`keys`) and drawing (`draw`,
+//! `lines`, `fault_details`). This file has the event loop, which owns the terminal.
 
 mod draw;
 mod fault_details;
@@ -46,11 +46,11 @@ use crate::{
     texts::localize,
 };
 
-/// The shortest time between two pictures.
+/// Redraw interval while a turn runs; key presses redraw at once.
 const FRAME: Duration = Duration::from_millis(50);
-/// Commands on their way to the engine.
+/// Capacity of the channels for commands to the engine and for refusals from it.
 const COMMANDS: usize = 64;
-/// Records taken up before the next picture.
+/// Maximum records applied before the next redraw.
 const AT_ONCE: usize = 1_000;
 
 /// Talks to an agent on the whole screen.
@@ -85,7 +85,7 @@ pub(crate) struct Args {
     journal: JournalArgs,
 }
 
-/// Who does the work, as it is written.
+/// The value of `--engine`: `native` or `claude`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString)]
 #[strum(serialize_all = "snake_case")]
 enum EngineName {
@@ -93,7 +93,7 @@ enum EngineName {
     Claude,
 }
 
-/// `budao chat`.
+/// Runs `budao chat` until the user quits, then prints how to resume the session.
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     if let Err(exit) = screen::is_there("budao run TASK", lang, terminal) {
         return Ok(exit);
@@ -139,7 +139,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     ended.map(|()| Exit::Success)
 }
 
-/// Log lines would tear the picture, unless they go to a file.
+/// Turns log lines off unless they go to a file; on stderr they would corrupt the screen.
 fn quiet(mut config: Config) -> Config {
     if config.log.file.is_none() {
         config.log.level = Some("off".to_owned());
@@ -147,13 +147,13 @@ fn quiet(mut config: Config) -> Config {
     config
 }
 
-/// The model of a new session. The CLI knows its own names, not ours.
+/// The model of a new session. The Claude CLI does not know our model names, so those become its default model.
 fn model(named: &str, is_claude: bool) -> String {
     let is_ours = Models::parse_spec(named).is_ok();
     if is_claude && is_ours { DEFAULT_MODEL.to_owned() } else { named.to_owned() }
 }
 
-/// Which session is talked to.
+/// The session to talk to, from `--resume` or the list.
 enum SessionChoice {
     New,
     Existing { session: SessionId, is_foreign: bool },
@@ -194,7 +194,8 @@ async fn chosen(
     Ok(choice)
 }
 
-/// Hands commands to the engine one after the other, and tells of those that were refused.
+/// Starts a task that submits commands to the engine one at a time, and sends the fault of each refused one to
+/// `told`.
 fn submitter(
     engine: Arc<dyn Engine>,
     told: mpsc::Sender<Fault>,
@@ -220,13 +221,13 @@ pub(crate) use tests::shown;
 
 type Records = BoxStream<'static, Result<Record, Fault>>;
 
-/// A conversation and all it needs.
+/// State of the event loop: engine, journal, session, screen contents and input.
 struct Chat {
     engine: Arc<dyn Engine>,
     journal: Arc<dyn Journal>,
     world: World,
     settings: Settings,
-    /// None until the first word is said: who only looks leaves nothing in the journal.
+    /// None until the first message is sent, so that a user who sends nothing leaves no session in the journal.
     session: Option<SessionId>,
     records: Option<Records>,
     commands: mpsc::Sender<(SessionId, Command)>,
@@ -235,11 +236,11 @@ struct Chat {
     hands: InputState,
     look: Theme,
     lang: Lang,
-    /// Lines of conversation that fit.
+    /// Conversation lines that fit on the screen; set by each redraw.
     page: usize,
 }
 
-/// What woke the loop.
+/// An event of the main loop.
 enum LoopEvent {
     Key(Option<ratatui::crossterm::event::Event>),
     Record(Option<Box<Result<Record, Fault>>>),
@@ -249,7 +250,7 @@ enum LoopEvent {
 }
 
 impl Chat {
-    /// Borrows the screen and talks until somebody leaves. How it ended, and which session it was.
+    /// Shows the conversation until the user quits. Returns the result and the session, if one was opened.
     async fn on_screen(
         mut self,
         running: &RunningEngine,
@@ -274,7 +275,7 @@ impl Chat {
         (ended, self.session)
     }
 
-    /// Takes up what happened before, and follows from there.
+    /// Applies all records up to the session's present head, then follows new ones.
     async fn read_up(&mut self, session: SessionId) -> Result<(), Fault> {
         let info = self.journal.info(session).await?;
         let (from, head): (Seq, Seq) =
@@ -321,7 +322,7 @@ impl Chat {
                     self.hands.notice = Some(text::user_text(&fault, self.lang));
                 }
                 LoopEvent::Record(Some(record)) => {
-                    // The picture comes with the next tick while something runs: words come fast.
+                    // While a turn runs, the next tick redraws; text arrives faster than the screen should change.
                     let was_moving = self.view.turn.is_some();
                     self.take_all(&(*record)?)?;
                     is_new = !was_moving || self.view.turn.is_none();
@@ -346,7 +347,7 @@ impl Chat {
         drawn.map_err(|error| unusable(&error))
     }
 
-    /// A record, and those that are there already.
+    /// Applies a record and up to [`AT_ONCE`] further ones that are ready.
     fn take_all(&mut self, record: &Record) -> Result<(), Fault> {
         self.view.take(record);
         let Some(records) = &mut self.records else { return Ok(()) };
@@ -359,7 +360,7 @@ impl Chat {
         Ok(())
     }
 
-    /// Does what somebody wants. Does the conversation go on?
+    /// Performs a user action. Returns false if the user quits.
     async fn wanted(&mut self, want: UserAction) -> Result<bool, Fault> {
         match want {
             UserAction::Nothing => {}
@@ -371,7 +372,7 @@ impl Chat {
                 });
             }
             UserAction::Decide { question, decision, note } => {
-                // Answered once, and not again while the answer is on its way.
+                // Removed at once, so that a second key press cannot answer the same question again.
                 self.view.questions.retain(|open| open.id != question.id);
                 let (arguments, digest) = (None, Some(question.digest));
                 let question = question.id;
@@ -413,7 +414,7 @@ impl Chat {
     }
 }
 
-/// The next record; never, as long as there is no session.
+/// The next record; pending forever while there is no session.
 async fn next(records: &mut Option<Records>) -> Option<Result<Record, Fault>> {
     match records {
         Some(records) => records.next().await,
@@ -421,7 +422,7 @@ async fn next(records: &mut Option<Records>) -> Option<Result<Record, Fault>> {
     }
 }
 
-/// The terminal went away, or never was one.
+/// The fault for a terminal that cannot be read or drawn on.
 pub(crate) fn unusable(error: &std::io::Error) -> Fault {
     Fault::new(Kind::ConnectionLost, Operation::OpenSession).caused_by(error)
 }

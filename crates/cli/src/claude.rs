@@ -1,4 +1,4 @@
-//! The Claude CLI as this program runs it: where it is, and the engine around it.
+//! Locates the Claude CLI and builds the engine that runs it.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -11,7 +11,7 @@ use budao_journal::Journal;
 
 use crate::{lease_holder, setup};
 
-/// Where the CLI is: told, in the environment, or on the path.
+/// Path of the CLI: `given`, else `CLAUDE_CODE_EXECUTABLE`, else `claude` in `PATH`. Fails if there is none.
 pub(crate) fn program(given: Option<PathBuf>) -> Result<PathBuf, Fault> {
     find(&Search {
         given,
@@ -20,7 +20,7 @@ pub(crate) fn program(given: Option<PathBuf>) -> Result<PathBuf, Fault> {
     })
 }
 
-/// The folder in which the CLI keeps its sign-in, its conversations and its plans.
+/// The CLI's configuration folder with its sign-in, conversations and plans; none if there is no home directory.
 pub(crate) fn config_folder() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let folder = set("CLAUDE_CONFIG_DIR")
@@ -29,7 +29,7 @@ pub(crate) fn config_folder() -> Option<PathBuf> {
     std::path::absolute(folder).ok()
 }
 
-/// An engine that runs the CLI at this place. `ahead`: is it started as soon as a session is opened?
+/// An engine that runs the CLI at `program`. With `ahead`, the CLI starts as soon as a session is opened.
 pub(crate) fn engine(
     program: PathBuf,
     journal: Arc<dyn Journal>,

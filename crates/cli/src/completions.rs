@@ -1,4 +1,4 @@
-//! `budao completions`: what a shell needs to finish a half-typed command.
+//! `budao completions`: prints a shell's completion script.
 
 use crate::{exit::Exit, terminal::Terminal};
 
@@ -13,7 +13,7 @@ pub(crate) struct Args {
     shell: clap_complete::Shell,
 }
 
-/// `budao completions`.
+/// Prints the completion script of the given shell on stdout.
 pub(crate) fn run(args: &Args, mut program: clap::Command, terminal: &Terminal) -> Exit {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut program, "budao", &mut script);

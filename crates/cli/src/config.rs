@@ -1,7 +1,7 @@
-//! The configuration: one TOML file, over which the environment and then the flags have their say.
+//! The configuration file, in TOML. Precedence: flags, then environment, then file.
 //!
-//! A key of the file that has a flag sets that flag's default, so `--help`, the environment and the flags
-//! themselves work as if there were no file. Secrets are never in the file: it says where they are.
+//! A file key that has a flag sets that flag's default value, so that `--help` and clap's parsing apply to it
+//! unchanged. The file contains no secrets, only references to them.
 
 mod command;
 mod layers;
@@ -40,11 +40,11 @@ pub(crate) struct ConfigArgs {
     mcp: Vec<String>,
 }
 
-/// What a configuration may say.
+/// The contents of the configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Config {
-    /// What has a flag with every subcommand.
+    /// The five keys up to `permission` are also flags and are read through [`FLAGS`]; here they are only accepted.
     #[serde(rename = "lang")]
     _lang: Option<String>,
     #[serde(rename = "model")]
@@ -55,50 +55,51 @@ pub(crate) struct Config {
     _workspace: Option<PathBuf>,
     #[serde(rename = "permission")]
     _permission: Option<String>,
-    /// Bounds that differ from the usual ones.
+    /// Limits that differ from the defaults.
     pub(crate) limits: Limits,
-    /// MCP servers.
+    /// MCP servers whose tools are offered.
     pub(crate) mcp: Vec<McpConfig>,
-    /// Rooms whose computers' tools are offered.
+    /// SMCP rooms whose computers' tools are offered.
     pub(crate) smcp: Vec<RoomConfig>,
-    /// `budao serve`.
+    /// The `[serve]` table, for `budao serve`.
     pub(crate) serve: ServeConfig,
-    /// Log lines.
+    /// Level, format and destination of log lines.
     pub(crate) log: Log,
-    /// Who is told of faults that need somebody.
+    /// Alerts about critical, unrecoverable or frequent faults.
     pub(crate) alerts: AlertsConfig,
-    /// Who collects traces; the flag has its own way to it.
+    /// The trace collector. Only accepted here; [`traces`] reads it, because it is needed before the configuration is
+    /// loaded.
     #[serde(rename = "traces")]
     _traces: TracesConfig,
 }
 
-/// Who collects traces.
+/// The `[traces]` table.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct TracesConfig {
-    /// Where they go.
+    /// Base URL of an OTLP collector that accepts HTTP.
     #[serde(rename = "endpoint")]
     _endpoint: Option<String>,
 }
 
-/// Who is told of faults that need somebody.
+/// Alerts about critical, unrecoverable or frequent faults.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct AlertsConfig {
-    /// Where messages are posted.
+    /// URL that alerts are posted to; without one there are no alerts.
     #[serde(skip_serializing)]
     webhook: Option<SecretText>,
-    /// Time between looks, and between two messages about the same.
+    /// `round`: milliseconds between two checks. `pause`: milliseconds between two alerts about the same fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     round: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pause: Option<u64>,
-    /// Many faults of a sort in a short time.
+    /// Rates of faults that raise an alert.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     threshold: Vec<Threshold>,
 }
 
-/// A text that is not shown.
+/// A text that `Debug` does not print.
 #[derive(Clone, Deserialize)]
 #[serde(transparent)]
 struct SecretText(String);
@@ -110,7 +111,7 @@ impl std::fmt::Debug for SecretText {
 }
 
 impl AlertsConfig {
-    /// As the server takes them, if a webhook is named.
+    /// The alert rules for the server; none without a webhook. The cursor file lies beside the journal.
     pub(crate) fn wired(&self, journal: &Path) -> Option<budao_serve::alerts::Alerts> {
         let mut rules = Rules { threshold: self.threshold.clone(), ..Rules::default() };
         rules.round = self.round.map_or(rules.round, Duration::from_millis);
@@ -122,7 +123,7 @@ impl AlertsConfig {
     }
 }
 
-/// What `budao serve` is told. What is not `limits` has a flag.
+/// The `[serve]` table. Every key except `limits` is also a flag.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ServeConfig {
@@ -146,11 +147,11 @@ pub(crate) struct ServeConfig {
     allow_model: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     on_disconnect: Option<String>,
-    /// Bounds of the gateway.
+    /// Limits of the gateway.
     pub(crate) limits: ServeLimits,
 }
 
-/// Keys of the file that set a flag's default: the key, and the flag where it differs.
+/// File keys that set a flag's default: the key, and the id of the flag.
 const FLAGS: [(&str, &str); 15] = [
     ("lang", "lang"),
     ("model", "model"),
@@ -170,7 +171,7 @@ const FLAGS: [(&str, &str); 15] = [
 ];
 
 impl ConfigArgs {
-    /// The file, if there is one, what the environment says over it, and what the flags add.
+    /// Reads the file, if there is one, applies the environment, and adds the servers of `--mcp`.
     pub(crate) fn load(&self) -> Result<Config, Fault> {
         let mut config = load(layers::file(self.config.as_deref()).as_deref())?;
         for text in &self.mcp {
@@ -180,8 +181,8 @@ impl ConfigArgs {
     }
 }
 
-/// The command line with the file's word for every flag it speaks of. A file that is wrong is told later, by
-/// whoever loads it.
+/// Sets the file's values as default values of the flags. An invalid file is ignored here; [`ConfigArgs::load`]
+/// reports it.
 pub(crate) fn with_defaults(command: clap::Command, arguments: &[String]) -> clap::Command {
     let Some(path) = used_file(arguments) else { return command };
     let Ok(table) = read(&path).and_then(|text| layers::table(&text, &path)) else {
@@ -195,7 +196,7 @@ pub(crate) fn with_defaults(command: clap::Command, arguments: &[String]) -> cla
     })
 }
 
-/// Sets the defaults of one command's flags.
+/// Sets the default values of one command's flags.
 fn default_of(mut command: clap::Command, name: &str, table: &Table) -> clap::Command {
     for (key, flag) in FLAGS {
         let place = key.rsplit_once('.').map_or("", |(place, _)| place);
@@ -207,7 +208,7 @@ fn default_of(mut command: clap::Command, name: &str, table: &Table) -> clap::Co
             Value::Array(items) => items.iter().filter_map(Value::as_str).collect(),
             _ => continue,
         };
-        // clap wants them for as long as the program runs; there are few, and it is asked once.
+        // clap needs `'static` texts. They are few, and this runs once per process.
         let texts = texts.into_iter().map(|text| &*Box::leak(Box::<str>::from(text)));
         command = command.mut_arg(flag, |known| known.default_values(texts));
     }
@@ -221,7 +222,7 @@ fn find<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
     }
 }
 
-/// `--config FILE` or `--config=FILE`, before clap has its turn.
+/// The value of `--config FILE` or `--config=FILE`, found before clap parses the arguments.
 fn named_file(arguments: &[String]) -> Option<PathBuf> {
     let mut arguments = arguments.iter().take_while(|argument| *argument != "--");
     while let Some(argument) = arguments.next() {
@@ -235,7 +236,8 @@ fn named_file(arguments: &[String]) -> Option<PathBuf> {
     None
 }
 
-/// Where the file, or the environment over it, sends traces. A file that is wrong is told later, by whoever loads it.
+/// The trace endpoint from the environment or the file. An invalid file is ignored here; [`ConfigArgs::load`] reports
+/// it.
 pub(crate) fn traces() -> Option<String> {
     let arguments: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
@@ -244,7 +246,7 @@ pub(crate) fn traces() -> Option<String> {
     find(table.as_table()?, "traces.endpoint")?.as_str().map(str::to_owned)
 }
 
-/// The file that is read: named by a flag, by the environment, or the usual one.
+/// The file to read: from `--config`, else `BUDAO_CONFIG`, else the default path if it exists.
 fn used_file(arguments: &[String]) -> Option<PathBuf> {
     let named = named_file(arguments).or_else(|| std::env::var_os("BUDAO_CONFIG").map(Into::into));
     layers::file(named.as_deref())
@@ -259,7 +261,7 @@ fn load(path: Option<&Path>) -> Result<Config, Fault> {
     })
 }
 
-/// The file and what the environment says over it, before references are followed.
+/// The file overlaid with the environment; references to secrets are not resolved yet.
 fn merged(path: Option<&Path>) -> Result<Table, Fault> {
     let mut table = match path {
         Some(path) => {
@@ -282,14 +284,14 @@ fn read(path: &Path) -> Result<String, Fault> {
     })
 }
 
-/// Reads a file's text and checks every key and value in it.
+/// Parses a file's text and checks every key and value.
 fn parse(text: &str, path: &Path) -> Result<Table, Fault> {
     let table = layers::table(text, path)?;
     toml::from_str::<Config>(text).map_err(|error| layers::at(text, path, &error))?;
     Ok(table)
 }
 
-/// `NAME=COMMAND ARG…`, or `NAME=http://…`.
+/// Parses `NAME=COMMAND ARG…` or `NAME=http://…`.
 fn server(text: &str) -> Result<McpConfig, Fault> {
     let expected = "NAME=COMMAND or NAME=URL";
     let (name, place) = text.split_once('=').ok_or_else(|| wrong("--mcp", expected, text))?;
@@ -396,8 +398,8 @@ mod tests {
         assert_eq!(named("run -- --config c.toml"), None);
     }
 
-    /// Goal: whatever a file says, it is read or refused in words, and no secret in it is repeated. Method: the corpus
-    /// and mutations of it; `cargo xtask fuzz config` does it for longer.
+    /// Goal: any input is either read or refused with a fault, without a panic. Method: the corpus and mutations of
+    /// it; `cargo xtask fuzz config` runs the same for longer.
     #[test]
     fn whatever_a_configuration_says_it_is_read_or_refused_in_words() {
         fn run(bytes: &[u8]) {

@@ -1,5 +1,5 @@
-//! `budao demo`: a guided minute. Five acts, each played by real processes of this program, and each checked against
-//! what the processes recorded. Nothing shown here is written down beforehand but the words of the guide.
+//! `budao demo`: five acts in about a minute. Each act runs real processes of this program, and its claims are
+//! checked against the records they wrote. Only the narration is prepared.
 
 mod act;
 mod cut;
@@ -24,10 +24,10 @@ use self::{
 };
 use crate::{exit::Exit, terminal::Terminal, texts::localize};
 
-/// An act that takes longer than this has failed.
+/// Time limit of one act; a longer one counts as failed.
 const ACT: Duration = Duration::from_secs(60);
 
-/// Somebody who watches gets this long to read what comes.
+/// Pause before each act on a terminal, to read its introduction.
 const READING: Duration = Duration::from_secs(2);
 
 /// Shows in a minute what it means to fall well: nothing is needed, and nothing is staged.
@@ -42,10 +42,10 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What was said of an act, and whether it came out so.
+/// Each claim of an act, and whether it held.
 pub(crate) type CheckedClaims = Vec<(Claim, bool)>;
 
-/// `budao demo`.
+/// Runs all acts. The exit code is a failure if any claim did not hold.
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     let mut stage = DemoRunner::build(lang, terminal, !args.json)?;
     let is_watched = !args.json && io::stdout().is_terminal();
@@ -77,13 +77,13 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     Ok(if good == Act::ALL.len() { Exit::Success } else { Exit::Failed })
 }
 
-/// An act is good if everything claimed of it was checked, and is so.
+/// An act passes if every one of its claims was checked and held.
 fn is_good(act: Act, played: &Result<CheckedClaims, Fault>) -> bool {
     let claimed = act.claims().iter().map(|claim| (*claim, true));
     played.as_ref().is_ok_and(|checked| claimed.eq(checked.iter().copied()))
 }
 
-/// Whoever talks between the acts.
+/// Prints the text between the acts, or one JSON object per act.
 struct Narrator<'a> {
     lang: Lang,
     terminal: &'a Terminal,
@@ -134,7 +134,7 @@ impl Narrator<'_> {
         self.paragraph(act.look_at(self.lang));
     }
 
-    /// The same for machines.
+    /// Prints the act's result as one JSON object.
     fn report(
         &self,
         act: Act,

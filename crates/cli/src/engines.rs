@@ -12,16 +12,16 @@ use crate::{
     traces,
 };
 
-/// A started engine and the parts it stands on.
+/// A started engine with its journal.
 pub(crate) struct RunningEngine {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) journal: Arc<dyn Journal>,
-    /// Tool servers and shells; the Claude CLI has its own.
+    /// The native engine's tool servers and shells; none for the Claude CLI, which has its own.
     pub(crate) native: Option<Box<Application>>,
 }
 
 impl RunningEngine {
-    /// Starts one. `claude` asks for the Claude CLI, at this path if one is given.
+    /// Starts an engine. `claude` selects the Claude CLI, at the inner path if one is given.
     pub(crate) async fn start(
         claude: Option<Option<&Path>>,
         journal: &JournalArgs,

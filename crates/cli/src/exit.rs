@@ -1,8 +1,8 @@
-//! How the program ends, as the shell sees it.
+//! Exit codes of the program.
 
 use std::process::ExitCode;
 
-/// The table people read in `--help`.
+/// The table of exit codes in `--help`.
 pub(crate) const HELP: &str = "\
 Exit codes:
   0   fine
@@ -11,18 +11,18 @@ Exit codes:
   3   the turn ended before its end: cancelled, refused, or at a limit
   70  a mistake in this program; please report it";
 
-/// How a subcommand ended.
+/// The result of a subcommand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// It did what it was asked for.
+    /// The subcommand did its work.
     Success,
-    /// It did not, for a reason outside of this program: the agent, the user, the machine.
+    /// The subcommand failed for a reason outside this program: the agent, the user or the machine.
     Failed,
-    /// It was asked for something that does not exist.
+    /// The command line is invalid or names something that does not exist.
     Usage,
-    /// The turn ended before its end: cancelled, refused, or at a limit.
+    /// The turn ended early: cancelled, refused, or at a limit.
     Stopped,
-    /// A mistake of ours. The panic has said what it knows.
+    /// A bug in this program. The panic message is already on stderr.
     Bug,
 }
 

@@ -1,4 +1,4 @@
-//! `budao explain`: what a code means, who has the next move, and what to do.
+//! `budao explain`: the meaning of a fault code, its remedy, and recommendations.
 
 mod find;
 mod list;
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Runs it.
+/// Runs `budao explain`. An unknown code is a usage error and prints suggestions.
 pub(crate) fn main(args: &Args, lang: Lang, terminal: &Terminal) -> Exit {
     let what = args.what.join(" ");
     if args.list {
@@ -91,7 +91,7 @@ fn show_list(kinds: &[Kind], json: bool, lang: Lang, terminal: &Terminal) -> Exi
     Exit::Success
 }
 
-/// Other kinds have that number too.
+/// The hint that other kinds share the number.
 fn also(number: i64, others: usize, lang: Lang) -> String {
     match lang {
         Lang::En => format!(
@@ -103,7 +103,7 @@ fn also(number: i64, others: usize, lang: Lang) -> String {
     }
 }
 
-/// There is no such thing, but there are these.
+/// The message for an unknown code, with suggestions.
 fn unknown(what: &str, near: &Suggestions, lang: Lang, terminal: &Terminal) -> String {
     let mut text = match lang {
         Lang::En => format!("There is no code, number or name `{what}`.\n"),
@@ -124,7 +124,7 @@ fn unknown(what: &str, near: &Suggestions, lang: Lang, terminal: &Terminal) -> S
     text
 }
 
-/// A parser for the words of a column of the catalog.
+/// A clap parser for the values of one catalog column.
 fn one_of<T>() -> impl TypedValueParser<Value = T>
 where
     T: VariantArray + Copy + Into<&'static str> + std::str::FromStr + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! `budao journal` and `budao backup`: what operators do with the file sessions are kept in.
+//! `budao journal` and `budao backup`: maintenance of the journal file.
 
 use std::{
     fs::OpenOptions,
@@ -93,7 +93,7 @@ pub(crate) struct BackupArgs {
     json: bool,
 }
 
-/// `budao journal`.
+/// Runs `budao journal check`, `export`, `import` or `stats`.
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     match &args.action {
         Action::Check { file, json } => check(file, *json, lang, terminal).await,
@@ -125,7 +125,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     }
 }
 
-/// `budao backup`.
+/// Runs `budao backup`; shows progress on a terminal.
 pub(crate) async fn backup(
     args: &BackupArgs,
     lang: Lang,
@@ -225,14 +225,14 @@ async fn export(
     Ok(report)
 }
 
-/// The file that an export goes to, or stdout.
+/// Creates the export file with mode 0600, or uses stdout. Fails if the file exists.
 fn create_output(output: Option<&Path>) -> Result<Box<dyn Write + Send>, Fault> {
     let Some(path) = output else { return Ok(Box::new(BufWriter::new(io::stdout()))) };
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     Ok(Box::new(BufWriter::new(made.map_err(|error| unwritable(path, &error))?)))
 }
 
-/// What could be read only in part is worth an exit code of its own kind: it did not work whole.
+/// Reports sessions that were exported only in part; the exit code is then a failure.
 fn report_cut_export(report: ExportReport, lang: Lang, terminal: &Terminal) -> Exit {
     if report.cut == 0 {
         return Exit::Success;
@@ -289,7 +289,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Fault {
         .caused_by(error)
 }
 
-/// A JSON object as lines for people.
+/// Renders a JSON object as one line per field.
 fn table(object: &str, lang: Lang) -> String {
     let object: serde_json::Value = serde_json::from_str(object).unwrap_or_default();
     let rows = object.as_object().into_iter().flatten().map(|(name, value)| {

@@ -1,12 +1,12 @@
-//! The language to speak.
+//! Chooses the language of the program's texts.
 
 use budao_core::Lang;
 
 use crate::terminal::Terminal;
 
-/// The language that was asked for, or the first one of the environment that we speak, or English.
+/// The requested language, else the first supported locale of the environment, else English.
 ///
-/// A language we do not speak is worth a word only if somebody asked for it here and now.
+/// Only an unsupported language in `asked` is reported; unsupported locales are skipped silently.
 pub(crate) fn choose(asked: Option<&str>, terminal: &Terminal) -> Lang {
     let Some(asked) = asked else {
         return sys_locale::get_locales().find_map(|tag| Lang::from_tag(&tag)).unwrap_or_default();

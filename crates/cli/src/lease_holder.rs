@@ -1,14 +1,14 @@
-//! Who we are to a journal, and whether others still are: a process, by number, birth and boot.
+//! Identifies this process as a lease holder, by pid, start time and boot, and detects dead holders.
 
 use budao_runtime::HolderLiveness;
 
-/// The name this process takes leases under.
+/// The holder name of this process: `pid:NUMBER:START:BOOT-NAMESPACE`.
 pub(crate) fn name() -> String {
     let pid = std::process::id();
     format!("pid:{pid}:{}:{}", birth(pid).unwrap_or(0), place().unwrap_or_default())
 }
 
-/// Knows which processes of this machine are gone.
+/// Detects processes of this machine that have ended.
 #[derive(Debug)]
 pub(crate) struct LocalProcesses;
 
@@ -18,24 +18,23 @@ impl HolderLiveness for LocalProcesses {
     }
 }
 
-/// None when it cannot be told.
+/// None if it cannot be determined.
 fn is_gone(holder: &str) -> Option<bool> {
     let mut parts = holder.strip_prefix("pid:")?.split(':');
     let pid: u32 = parts.next()?.parse().ok()?;
     let born: u64 = parts.next()?.parse().ok()?;
     let its_place = parts.next().filter(|place| !place.is_empty())?;
-    // Another boot, another machine or another container: we cannot see its processes, and say nothing.
-    // The lease runs out by itself.
+    // Another boot, machine or container: its processes are not visible here. Its lease expires by itself.
     if place()? != its_place {
         return None;
     }
     Some(birth(pid) != Some(born))
 }
 
-/// When a process was born, in ticks since boot; none if there is no such process.
+/// Start time of a process in clock ticks since boot; none if it does not exist or is a zombie.
 fn birth(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything, so count from behind it.
+    // The name in parentheses may contain anything, so fields are counted after it.
     let rest = stat.rsplit_once(')')?.1;
     let state = rest.split_whitespace().next()?;
     if state == "Z" {
@@ -44,7 +43,7 @@ fn birth(pid: u32) -> Option<u64> {
     rest.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// Where process numbers mean what they mean here: this boot, and this namespace of processes.
+/// The scope in which a pid is unique: boot id and pid namespace. None outside Linux.
 fn place() -> Option<String> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let namespace = std::fs::read_link("/proc/self/ns/pid").ok()?;

@@ -1,4 +1,4 @@
-//! Log lines: for people or for machines, to stderr or to files that are changed by the day.
+//! Log configuration: format, level, and stderr or rotated files.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,22 +17,22 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-/// What is logged, how, and where to.
+/// The `[log]` table of the configuration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Log {
-    /// What is worth a line: `off`, `error`, `warn`, `info`, `debug`, `trace`, and for single modules
-    /// `budao_serve=debug`, with commas between.
+    /// Filter directives: `off`, `error`, `warn`, `info`, `debug`, `trace`, or `budao_serve=debug` for one module,
+    /// separated by commas. Each subcommand has its own default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) level: Option<String>,
-    /// For people or for machines.
+    /// Text for people or one JSON object per line.
     pub(crate) format: Format,
-    /// A file instead of stderr; the date is added to its name.
+    /// A file instead of stderr; with rotation, the date is appended to its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) file: Option<PathBuf>,
-    /// When a new file is begun.
+    /// Interval after which a new file is started.
     pub(crate) rotation: LogRotation,
-    /// How many files are kept.
+    /// Number of files kept, at least 1.
     pub(crate) keep: usize,
 }
 
@@ -48,7 +48,7 @@ impl Default for Log {
     }
 }
 
-/// Who reads the lines.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Format {
@@ -56,7 +56,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// When a new file is begun.
+/// Interval after which a new log file is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LogRotation {
@@ -66,22 +66,22 @@ pub(crate) enum LogRotation {
 }
 
 impl Log {
-    /// Lines are written from now on. `usual` is what is worth a line if nobody says so.
+    /// Installs the global log subscriber. `usual` is the filter if the configuration has no level.
     ///
     /// # Errors
-    /// `configuration_wrong` when a level is no level, or the file cannot be made.
+    /// `configuration_wrong` if a level cannot be parsed or the file cannot be created.
     pub(crate) fn start(&self, usual: &str) -> Result<(), Fault> {
         let filter = self.filter(usual)?;
         let layer = match &self.file {
             Some(path) => self.layer(self.appender(path)?, false),
             None => self.layer(std::io::stderr, console::colors_enabled_stderr()),
         };
-        // It fails only if lines go somewhere already.
+        // This fails only if a subscriber is installed already, which then stays.
         let _ = tracing_subscriber::registry().with(layer.with_filter(filter)).try_init();
         Ok(())
     }
 
-    /// What is worth a line; `usual` if nobody says so.
+    /// The configured filter, else `usual`. Fails if it cannot be parsed.
     pub(crate) fn filter(&self, usual: &str) -> Result<EnvFilter, Fault> {
         let level = self.level.as_deref().unwrap_or(usual);
         EnvFilter::try_new(level).map_err(|error| {
@@ -90,7 +90,7 @@ impl Log {
         })
     }
 
-    /// Lines of the format that was asked for.
+    /// A layer that writes lines in the configured format.
     pub(crate) fn layer<W>(
         &self,
         writer: W,
@@ -106,7 +106,7 @@ impl Log {
         }
     }
 
-    /// The files that take lines, one after the other.
+    /// Opens the rotated log files. Fails if the file cannot be created.
     pub(crate) fn appender(&self, path: &Path) -> Result<Appender, Fault> {
         let place = path.display().to_string();
         let unusable = || wrong("log.file", "a file that can be made", &place);
@@ -133,13 +133,13 @@ impl Log {
     }
 }
 
-/// Log files, one after the other, of which the newest are kept.
+/// Rotated log files, of which the newest are kept.
 ///
-/// The library would remove every file whose name begins like a log file's; here only log files are removed.
+/// The library's own cleanup would remove every file with the same prefix; this one removes only log files.
 pub(crate) struct Appender {
     files: RollingFileAppender,
     old: OldFiles,
-    /// When old files were last removed, in hours since 1970.
+    /// Hour of the last cleanup, in hours since 1970.
     hour: AtomicU64,
 }
 
@@ -157,7 +157,7 @@ impl<'w> MakeWriter<'w> for Appender {
     }
 }
 
-/// The log files of one name.
+/// Finds and removes old log files of one name.
 struct OldFiles {
     directory: PathBuf,
     name: String,
@@ -166,21 +166,21 @@ struct OldFiles {
 }
 
 impl OldFiles {
-    /// Removes all but the newest. A file that cannot be removed is tried again an hour later.
+    /// Removes all but the newest `keep` files. A file that cannot be removed is tried again an hour later.
     fn remove(&self) {
         let Ok(entries) = std::fs::read_dir(&self.directory) else { return };
         let mut names: Vec<String> = entries
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
             .filter(|name| self.is_log_file(name))
             .collect();
-        // Dates sort as their text does.
+        // Dates in this format sort as text.
         names.sort_unstable();
         for name in names.iter().rev().skip(self.keep) {
             let _ = std::fs::remove_file(self.directory.join(name));
         }
     }
 
-    /// Is this the name and a date, as the appender writes them?
+    /// True if the name is the log's name followed by a date in the appender's format.
     fn is_log_file(&self, name: &str) -> bool {
         let date = name.strip_prefix(&self.name).and_then(|rest| rest.strip_prefix('.'));
         let shape = match self.rotation {
@@ -211,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    /// The names in a directory after a log was started there.
+    /// File names in the directory after one line was logged there.
     fn names_after(log: &Log, directory: &Path) -> Vec<String> {
         let appender = log.appender(&directory.join("app")).unwrap();
         appender.make_writer().write_all(b"a line\n").unwrap();

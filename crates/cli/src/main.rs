@@ -1,8 +1,7 @@
-//! The binary `budao`: reads the environment, wires the parts together, prints, exits.
+//! The `budao` binary: parses the command line, sets up the parts, and runs a subcommand.
 //!
-//! Every subcommand is a module with an `Args` and a `main` that returns an [`Exit`]. What it has to say goes
-//! through a [`Terminal`]: data on stdout, talk on stderr. A mistake of ours that no subcommand caught ends
-//! here, with an exit code of its own.
+//! Every subcommand is a module with clap arguments and a function that returns an [`Exit`]. Output goes through a
+//! [`Terminal`]: data on stdout, messages on stderr. A panic ends here with an exit code of its own.
 
 mod acp;
 mod anomalies;
@@ -44,7 +43,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use exit::Exit;
 use terminal::Terminal;
 
-/// How long killed programs may take to be gone before we exit.
+/// Time limit for killed programs to end before this process exits.
 const CHILDREN_END_MAX: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// Runs AI agents that fall well.
@@ -85,8 +84,8 @@ enum Command {
 }
 
 fn main() -> std::process::ExitCode {
-    // Every program we start runs under a supervisor, which is this same program. It must come before anything
-    // that could start a thread.
+    // Every program we start runs under a supervisor, which is this same binary. The supervisor must start before any
+    // thread exists.
     if let Some(code) = budao_tools::launch::maybe_launch(std::env::args_os().skip(1)) {
         return code;
     }
@@ -94,7 +93,7 @@ fn main() -> std::process::ExitCode {
     std::panic::catch_unwind(|| run(&parse())).unwrap_or(Exit::Bug).into()
 }
 
-/// The command line, over what the configuration file says.
+/// Parses the command line with the configuration file's values as defaults.
 fn parse() -> Cli {
     let arguments: Vec<String> = std::env::args_os()
         .skip(1)
@@ -108,10 +107,10 @@ fn run(cli: &Cli) -> Exit {
     let terminal = Terminal::from_env();
     let lang = lang::choose(cli.lang.as_deref(), &terminal);
     traces::aim(cli.traces.clone().or_else(config::traces));
-    // What reads the configuration logs as that says.
+    // These four start their log themselves, once they have read the configuration.
     match &cli.command {
         Command::Serve(_) | Command::Run(_) | Command::Resume(_) | Command::Chat(_) => {}
-        // Its screen is no place for log lines.
+        // Log lines would corrupt its screen.
         Command::Top(_) => {}
         Command::Acp(args) => {
             if let Err(fault) = acp::start_log(args) {
@@ -145,7 +144,7 @@ fn run(cli: &Cli) -> Exit {
     terminal.finish(exit)
 }
 
-/// Runs what needs an async runtime, and tells its fault.
+/// Runs a future on a new tokio runtime and prints its fault, if any.
 fn wait(work: impl Future<Output = Result<Exit, Fault>>, lang: Lang, terminal: &Terminal) -> Exit {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -160,12 +159,12 @@ fn wait(work: impl Future<Output = Result<Exit, Fault>>, lang: Lang, terminal: &
         traces::finish().await;
         done
     });
-    // No program that we started outlives us.
+    // Programs started by this process do not outlive it.
     let left = budao_tools::launch::end_all(CHILDREN_END_MAX);
     if left > 0 {
         tracing::warn!(left, "programs have not ended yet; their supervisors go on ending them");
     }
-    // Whatever still blocks a thread is not waited for.
+    // Threads that still block are not waited for.
     runtime.shutdown_background();
     done.unwrap_or_else(|fault| failed(&fault, lang, terminal))
 }
@@ -192,7 +191,7 @@ fn failed(fault: &Fault, lang: Lang, terminal: &Terminal) -> Exit {
     }
 }
 
-/// Log lines go to stderr: what somebody asks for, otherwise what is usual.
+/// Sends log lines to stderr, filtered by `BUDAO_LOG`, else by `usual`.
 fn logging(usual: &str) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("BUDAO_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(usual));
@@ -203,8 +202,8 @@ fn logging(usual: &str) {
         .try_init();
 }
 
-/// One TLS provider for everything that speaks TLS in this process.
+/// Installs the TLS provider of this process.
 fn install_tls() {
-    // It fails only if one is installed already, and then there is one.
+    // This fails only if a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }

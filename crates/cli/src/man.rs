@@ -1,4 +1,4 @@
-//! `budao man`: the manual, made of the same words as `--help`.
+//! `budao man`: manual pages, generated from the same texts as `--help`.
 
 use std::{fs, io, path::PathBuf};
 
@@ -22,14 +22,14 @@ pub(crate) struct Args {
     to: Option<PathBuf>,
 }
 
-/// `budao man`.
+/// Prints one page, or writes all pages with `--to`. An unknown command is a usage error.
 pub(crate) fn run(
     args: &Args,
     mut program: clap::Command,
     lang: Lang,
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
-    // Names of pages and their usage lines are those of the whole command.
+    // `build` gives subcommands their full names, such as `budao-journal-check`, in titles and usage lines.
     program.build();
     if let Some(directory) = &args.to {
         let written = fs::create_dir_all(directory)

@@ -1,8 +1,8 @@
-//! Who listens at a port, as far as this machine lets us see.
+//! Finds the process that listens on a local port, from `/proc`.
 
 use std::{fs, net::SocketAddr, path::Path};
 
-/// The program that listens at the address: its process and its name. None if it is not ours to see.
+/// The listening process, such as `process 4711 (budao)`; none if it belongs to another user or `/proc` is absent.
 pub(crate) fn listener(address: SocketAddr) -> Option<String> {
     let sockets = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
     let inodes: Vec<String> = sockets
@@ -24,7 +24,7 @@ pub(crate) fn listener(address: SocketAddr) -> Option<String> {
     Some(format!("process {id} ({})", name.trim()))
 }
 
-/// The sockets of a table that listen at this port.
+/// Inodes of the sockets in a `/proc/net/tcp` table that listen on this port.
 fn inodes(table: &str, port: u16) -> Vec<String> {
     const LISTENS: &str = "0A";
     let wanted = format!(":{port:04X}");

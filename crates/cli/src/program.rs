@@ -1,7 +1,7 @@
-//! A program of the owner's that is asked something: given its input, heard, and ended with everybody it started.
+//! Runs a short-lived program of the user's: writes its input, reads its output, and ends all its processes.
 //!
-//! It runs under a supervisor, and all its processes are killed when it has ended, when its time is over, and when
-//! nobody waits for it any more. So what it left behind neither stays nor keeps anybody waiting.
+//! The program runs under a supervisor. All its processes are killed when it exits, when its time limit passes, or
+//! when the future is dropped. Processes it leaves behind neither survive nor delay the result.
 
 use std::{ffi::OsStr, io, time::Duration};
 
@@ -11,31 +11,31 @@ use tokio::{
     net::unix::pipe::{Receiver, Sender},
 };
 
-/// Bytes of what it says that are read.
+/// Maximum bytes of output that are read.
 const SAID_MAX: usize = 16 * 1024;
 
-/// Its last words may take this long to arrive after its end.
+/// Time to read the remaining output after the program has exited.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// How a program ended.
+/// The exit of a program and its output.
 #[derive(Debug)]
 pub(crate) struct CommandExit {
-    /// Its status; nothing if it was killed.
+    /// Exit status; none if a signal ended it.
     pub(crate) code: Option<i32>,
     pub(crate) said: String,
 }
 
-/// Why there is no end to tell of.
+/// The program did not run to its end.
 #[derive(Debug)]
 pub(crate) enum ProgramError {
     NotStarted(String),
     TimedOut,
 }
 
-/// Runs a program to its end, or to the end of its time.
+/// Runs a program until it exits or `limit` passes.
 ///
 /// # Errors
-/// If it cannot be run, or takes too long.
+/// [`ProgramError::NotStarted`] if it cannot be started, [`ProgramError::TimedOut`] if it takes longer than `limit`.
 pub(crate) async fn run(
     program: impl AsRef<OsStr>,
     args: &[String],
@@ -71,14 +71,14 @@ async fn attend(program: &OsStr, args: &[String], input: &[u8]) -> io::Result<Co
     Ok(CommandExit { code: ended.code, said: String::from_utf8_lossy(&said).into_owned() })
 }
 
-/// A program that does not want its input is fine.
+/// Writes the input; a program that closes its stdin early is not an error.
 async fn give(stdin: Option<Sender>, input: &[u8]) {
     if let Some(mut stdin) = stdin {
         let _ = stdin.write_all(input).await;
     }
 }
 
-/// Reads until the end, or until it is enough; can be broken off and taken up again.
+/// Reads until the end or [`SAID_MAX`]. Cancel-safe: a later call continues where this one stopped.
 async fn hear(stdout: &mut Option<Receiver>, said: &mut Vec<u8>) {
     let Some(open) = stdout else { return };
     while said.len() < SAID_MAX {
@@ -88,7 +88,7 @@ async fn hear(stdout: &mut Option<Receiver>, said: &mut Vec<u8>) {
             Ok(0) | Err(_) => break,
         }
     }
-    // Nobody reads any further: whoever goes on talking is told so by the pipe.
+    // Closes the pipe: a program that writes more gets a broken pipe instead of blocking.
     *stdout = None;
 }
 
@@ -104,7 +104,7 @@ mod tests {
         vec!["-c".to_owned(), script.to_owned()]
     }
 
-    /// Waits until a process is gone, or only its name is left.
+    /// Waits until a process has ended or is a zombie.
     async fn gone(pid: &str) -> bool {
         let until = Instant::now() + LONG;
         while Instant::now() < until {

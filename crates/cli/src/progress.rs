@@ -1,18 +1,18 @@
-//! Bars for what takes long. They stand on stderr, and only when that is a terminal.
+//! Progress bars for long operations, on stderr and only if that is a terminal.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Time between two looks at how far something is.
+/// Time between two updates of a bar.
 pub(crate) const ROUND: Duration = Duration::from_millis(100);
 
-/// For a number of parts that is told later.
+/// A bar in percent; the caller sets its length later.
 pub(crate) fn parts(what: &'static str) -> ProgressBar {
     styled(ProgressBar::new(0), what, "{msg} {wide_bar} {percent}% {elapsed}")
 }
 
-/// For about this many bytes.
+/// A bar in bytes; `all` may be an estimate.
 pub(crate) fn bytes(all: u64, what: &'static str) -> ProgressBar {
     styled(ProgressBar::new(all), what, "{msg} {wide_bar} {bytes}/{total_bytes} {elapsed}")
 }

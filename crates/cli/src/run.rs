@@ -1,4 +1,4 @@
-//! `budao run`, `resume`, `cancel` and `replay`: one session at the terminal.
+//! `budao run`, `resume`, `cancel` and `replay`: one session on the terminal.
 
 use std::{path::PathBuf, str::FromStr};
 
@@ -158,7 +158,7 @@ pub(crate) fn session_id(text: &str) -> Result<SessionId, Fault> {
     })
 }
 
-/// A flag's value, if it is one of those there are.
+/// Parses a flag's value; a fault names the flag and the expected values.
 pub(crate) fn one_of<T: FromStr>(
     flag: &'static str,
     text: &str,
@@ -173,7 +173,7 @@ pub(crate) fn one_of<T: FromStr>(
 }
 
 impl SessionArgs {
-    /// The settings they make.
+    /// The settings of a new session. Fails if `--permission` or `--thinking` has an unknown value.
     pub(crate) fn settings(&self, lang: Lang) -> Result<Settings, Fault> {
         let mode: Mode = one_of("--permission", &self.permission, "auto, approval or readonly")?;
         let thinking = self
@@ -196,12 +196,12 @@ impl SessionArgs {
     }
 }
 
-/// The short name of a session that begins with these words.
+/// The title of a session: the first 60 characters of its first message.
 pub(crate) fn title(text: &str) -> String {
     text.chars().take(60).collect()
 }
 
-/// `budao run`.
+/// Runs `budao run`: opens a session, sends the task and follows the turn to its end.
 pub(crate) async fn run(args: &RunArgs, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     let settings = Settings { title: Some(title(&args.task)), ..args.session.settings(lang)? };
     let wired = setup::wire(&args.journal, args.config.load()?).await?;
@@ -216,7 +216,7 @@ pub(crate) async fn run(args: &RunArgs, lang: Lang, terminal: &Terminal) -> Resu
     follow(wired, session, message, show(args.json), lang, terminal).await
 }
 
-/// Sends words; the position before them.
+/// Sends a message; returns the position to follow from.
 async fn message(wired: &Application, session: SessionId, text: &str) -> Result<u64, Fault> {
     let content = vec![Block::Text(text.to_owned())];
     let command = wired.runtime.command("terminal", CommandBody::Message { content });
@@ -241,7 +241,7 @@ async fn follow(
     exit
 }
 
-/// `budao resume`.
+/// Runs `budao resume`: continues an interrupted turn, or sends a further message.
 pub(crate) async fn resume(
     args: &ResumeArgs,
     lang: Lang,
@@ -270,7 +270,7 @@ pub(crate) async fn resume(
     follow(wired, session, after, show, lang, terminal).await
 }
 
-/// `budao cancel`.
+/// Runs `budao cancel`: stops the running turn, or withdraws a waiting message.
 pub(crate) async fn cancel(
     args: &CancelArgs,
     lang: Lang,
@@ -309,7 +309,7 @@ pub(crate) async fn cancel(
     }
 }
 
-/// `budao replay`.
+/// Runs `budao replay`: prints the records that match the filters.
 pub(crate) async fn replay(
     args: &ReplayArgs,
     lang: Lang,
@@ -350,7 +350,7 @@ pub(crate) async fn replay(
     Ok(Exit::Success)
 }
 
-/// In a replay the person's words are part of the story.
+/// Prints user messages, which `run` and `resume` leave out.
 fn print_message(record: &budao_core::Record, terminal: &Terminal, lang: Lang) {
     if let budao_core::Event::MessageAccepted { content, .. } = &record.event {
         let who = localize(lang, "you", "用户");

@@ -1,7 +1,8 @@
-//! The whole screen of a terminal, borrowed, and given back however the program ends.
+//! Full-screen mode of the terminal, restored however the program ends.
 //!
-//! Whoever draws is the main thread. When it panics the screen is given back before the panic speaks; when
-//! another thread does, what it has to say waits until the screen is back, so that it does not tear the picture.
+//! The thread that enters the screen draws on it. If that thread panics, the terminal is restored before the panic
+//! message is printed. Panic messages of other threads are held back until then, so that they do not corrupt the
+//! screen.
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
@@ -32,18 +33,18 @@ use tokio::{
 
 use crate::{exit::Exit, terminal::Terminal as Talk, texts::localize};
 
-/// Keys that wait to be looked at.
+/// Capacity of the channel for input events.
 const KEYS: usize = 256;
-/// How long the keyboard is waited for at a time, before it is looked whether anybody still wants to know.
+/// Time the reader thread waits for input before it checks whether to stop.
 const KEY_TIMEOUT: Duration = Duration::from_millis(100);
-/// Panics of other threads that are told afterwards.
+/// Maximum panic messages held back.
 const MISHAPS: usize = 16;
 
 static BORROWED: AtomicBool = AtomicBool::new(false);
 static OWNER: OnceLock<ThreadId> = OnceLock::new();
 static TOLD_LATER: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Is there somebody who sees a screen and has a keyboard? If not, says what to use instead.
+/// Checks that stdin and stdout are a usable terminal. If not, suggests `instead` and returns the exit code.
 pub(crate) fn is_there(instead: &str, lang: Lang, talk: &Talk) -> Result<(), Exit> {
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
     if io::stdin().is_terminal() && io::stdout().is_terminal() && !dumb {
@@ -55,7 +56,7 @@ pub(crate) fn is_there(instead: &str, lang: Lang, talk: &Talk) -> Result<(), Exi
     Err(Exit::Usage)
 }
 
-/// A borrowed screen and its keyboard.
+/// The terminal in full-screen mode, with its keyboard. Dropping it restores the terminal.
 pub(crate) struct Screen {
     terminal: DefaultTerminal,
     keys: mpsc::Receiver<Event>,
@@ -64,7 +65,7 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Borrows it.
+    /// Switches to raw mode and the alternate screen. On failure the terminal is restored.
     pub(crate) fn enter() -> io::Result<Self> {
         mind_panics();
         BORROWED.store(true, Ordering::SeqCst);
@@ -82,12 +83,12 @@ impl Screen {
         Ok(Self { terminal, keys, stop, reader: Some(reader) })
     }
 
-    /// Shows a picture.
+    /// Draws one frame.
     pub(crate) fn draw(&mut self, picture: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         self.terminal.draw(picture).map(drop)
     }
 
-    /// The next key, paste or change of size; none when the keyboard is gone.
+    /// The next key, paste or resize; none once the terminal cannot be read.
     pub(crate) async fn next(&mut self) -> Option<Event> {
         self.keys.recv().await
     }
@@ -97,7 +98,7 @@ impl Drop for Screen {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
         if let Some(reader) = self.reader.take() {
-            // It looks within its patience; then nobody else takes what is typed next.
+            // The reader stops within [`KEY_TIMEOUT`]; after that it no longer takes keys meant for the next reader.
             let _ = reader.join();
         }
         give_back();
@@ -109,7 +110,7 @@ fn read(stop: &AtomicBool, keys: &mpsc::Sender<Event>) {
         match input::poll(KEY_TIMEOUT) {
             Ok(false) => {}
             Ok(true) => match input::read() {
-                // More keys than anybody can press: what does not fit is lost.
+                // If the channel is full, the event is lost.
                 Ok(event) => drop(keys.try_send(event)),
                 Err(_) => return,
             },
@@ -118,12 +119,12 @@ fn read(stop: &AtomicBool, keys: &mpsc::Sender<Event>) {
     }
 }
 
-/// Gives the screen back, once; says what had to wait.
+/// Restores the terminal, once, and prints the messages that were held back.
 fn give_back() {
     if !BORROWED.swap(false, Ordering::SeqCst) {
         return;
     }
-    // If the terminal is gone there is nothing to give back.
+    // Errors are ignored: if the terminal is gone, there is nothing to restore.
     let _ = terminal::disable_raw_mode();
     let left = (input::DisableBracketedPaste, LeaveAlternateScreen, cursor::Show);
     let _ = execute!(io::stdout(), left.0, left.1, left.2);
@@ -133,7 +134,7 @@ fn give_back() {
     }
 }
 
-/// From now on a panic does not leave a terminal that nobody can read.
+/// Installs the panic hook described in the header; the calling thread becomes the drawing thread.
 fn mind_panics() {
     if OWNER.set(thread::current().id()).is_err() {
         return;
@@ -154,8 +155,8 @@ fn mind_panics() {
     }));
 }
 
-/// Completes when somebody tells the program to end. To be called before the screen is borrowed: from this call on, and
-/// not only when it is waited for, a signal does not end the program in the middle.
+/// Completes on TERM, HUP or INT. Call it before [`Screen::enter`]: the handlers are installed by this call, not by
+/// the first poll, and from then on a signal does not end the process.
 pub(crate) fn termination_signal() -> impl Future<Output = ()> {
     let kinds = [SignalKind::terminate(), SignalKind::hangup(), SignalKind::interrupt()];
     let waits = kinds.into_iter().filter_map(|kind| signal(kind).ok()).map(|mut signal| {
@@ -172,7 +173,7 @@ pub(crate) fn termination_signal() -> impl Future<Output = ()> {
     }
 }
 
-/// How things look. Nothing is said by colour alone.
+/// The styles of the screen. No information is carried by colour alone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Theme {
     pub(crate) colours: bool,
@@ -183,37 +184,37 @@ impl Theme {
         if self.colours { Style::new().fg(color) } else { Style::new() }
     }
 
-    /// Beside the point.
+    /// Secondary text, dimmed.
     pub(crate) fn faint(self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }
 
-    /// Important.
+    /// Important text, bold.
     pub(crate) fn strong(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// A bar with words on it.
+    /// A title bar, in reverse video.
     pub(crate) fn bar(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    /// A name one can type.
+    /// A name the user can type, in cyan.
     pub(crate) fn name(self) -> Style {
         self.ink(Color::Cyan)
     }
 
-    /// It worked.
+    /// Success, in green.
     pub(crate) fn good(self) -> Style {
         self.ink(Color::Green)
     }
 
-    /// It did not.
+    /// Failure, in red.
     pub(crate) fn bad(self) -> Style {
         self.ink(Color::Red)
     }
 
-    /// Somebody should look.
+    /// Something that needs attention, in yellow.
     pub(crate) fn warn(self) -> Style {
         self.ink(Color::Yellow)
     }
@@ -231,7 +232,7 @@ mod tests {
 
     const WHO: &str = "BUDAO_TEST_WHO_PANICS";
 
-    /// What the next test runs in a terminal of its own; without one there is nothing to do.
+    /// Run by the next test in a pseudo-terminal; does nothing without its environment variable.
     #[test]
     fn somebody_panics_in_a_terminal() {
         let Some(who) = std::env::var_os(WHO) else { return };
@@ -254,7 +255,7 @@ mod tests {
             command.args(["--exact", test, "--nocapture"]).env(WHO, who);
             let terminal = PtyProcess::new(command).unwrap();
             let (mut output, mut written) = (terminal.get_file_handle().unwrap(), Vec::new());
-            // It ends with an error when the other end is closed.
+            // Reading fails with an error when the other end closes.
             let _ = output.read_to_end(&mut written);
             let text = String::from_utf8_lossy(&written).into_owned();
             let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}: {text}"));

@@ -36,7 +36,7 @@ use crate::{
     traces,
 };
 
-/// Where it listens unless told.
+/// Default address to listen on.
 pub(crate) const LISTEN: &str = "127.0.0.1:7333";
 
 /// Serves sessions to front ends, over WebSocket, SSE and HTTP.
@@ -126,7 +126,7 @@ pub(crate) struct Args {
     journal: JournalArgs,
 }
 
-/// `budao serve`.
+/// Runs the server until TERM or INT.
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     let mut file = args.config.load()?;
     file.log.start("warn")?;
@@ -179,7 +179,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     let (engine, journal) = (Arc::clone(&running.engine), Arc::clone(&running.journal));
     let stopped = stop.clone().cancelled_owned();
     let serving = budao_serve::serve(listener, config, engine, journal, traces::world(), stopped);
-    // Sessions and rooms end at the same time: neither keeps the other's clients waiting.
+    // Sessions and the hub shut down at the same time, so that neither delays the other's clients.
     let ending = async {
         told.await;
         stop.cancel();
@@ -208,7 +208,7 @@ impl Args {
     }
 }
 
-/// Who is let in, as far as a hub can say it.
+/// The server's authentication, as far as it applies to its hub.
 fn door<'a>(args: &'a Args, made: Option<&'a str>) -> HubAccess<'a> {
     match made.or(args.token.as_deref()) {
         _ if args.no_auth => HubAccess::Open,
@@ -217,7 +217,7 @@ fn door<'a>(args: &'a Args, made: Option<&'a str>) -> HubAccess<'a> {
     }
 }
 
-/// Enters the rooms of this server's own hub, which serves by now or in a moment.
+/// Joins the rooms of this server's own hub; runs as a task, because the hub starts serving at the same time.
 async fn enter(rooms: Arc<JoinedRooms>, own: Vec<RoomConfig>) {
     for room in own {
         let name = room.room_name().to_owned();
@@ -227,7 +227,7 @@ async fn enter(rooms: Arc<JoinedRooms>, own: Vec<RoomConfig>) {
     }
 }
 
-/// The address goes to stdout, for programs; what it means goes to stderr, for people.
+/// Prints the address with the token on stdout, for programs, and a message on stderr.
 fn announce(listener: &TcpListener, token: Option<&str>, lang: Lang, terminal: &Terminal) {
     let Ok(address) = listener.local_addr() else { return };
     let token = token.map_or(String::new(), |token| format!("#token={token}"));
@@ -235,7 +235,7 @@ fn announce(listener: &TcpListener, token: Option<&str>, lang: Lang, terminal: &
     terminal.say(localize(lang, "Listening; Ctrl-C stops.", "正在监听；Ctrl-C 停止。"));
 }
 
-/// Takes an address, or says who has it.
+/// Binds the address. If it is in use, the fault names the process that listens there.
 pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, Fault> {
     TcpListener::bind(address).await.map_err(|error| {
         let fault = match error.kind() {
@@ -255,7 +255,7 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, Fault> {
     })
 }
 
-/// Completes when somebody asks the program to stop. From this call on, not only once it is waited for.
+/// Completes on TERM or INT. The handlers are installed by this call, not by the first poll.
 fn shutdown_signal() -> impl Future<Output = ()> + Send {
     let mut signals =
         [SignalKind::terminate(), SignalKind::interrupt()].map(|kind| signal(kind).ok());
@@ -265,7 +265,7 @@ fn shutdown_signal() -> impl Future<Output = ()> + Send {
     }
 }
 
-/// Who may come in, and the token if one was made.
+/// The configured authentication, and the generated token if none is configured.
 fn auth(args: &Args, key: &str) -> Result<(Auth, Option<String>), Fault> {
     if args.no_auth {
         return Ok((Auth::open(), None));
@@ -275,7 +275,7 @@ fn auth(args: &Args, key: &str) -> Result<(Auth, Option<String>), Fault> {
         || args.jwt_secret.is_some()
         || args.jwt_key.is_some();
     if !named {
-        // The same after a restart, so that a page that was open finds its way back.
+        // Derived from the key, so it stays the same after a restart and open pages can reconnect.
         let token = Keyring::token(key);
         return Ok((Auth::token(&token), Some(token)));
     }
@@ -311,7 +311,7 @@ fn keyring(args: &Args, key: &str) -> Result<Keyring, Fault> {
     Keyring::new(keys?)
 }
 
-/// The key beside the journal, made when it is needed first. Nobody else may read it.
+/// The key file beside the journal, created with mode 0600 on first use.
 fn state_key(journal: &Path) -> Result<String, Fault> {
     let mut path = journal.as_os_str().to_owned();
     path.push("-key");
@@ -332,7 +332,7 @@ fn state_key(journal: &Path) -> Result<String, Fault> {
             file.write_all(key.as_bytes()).map_err(|error| unwritable(&error))?;
             Ok(key)
         }
-        // Somebody was faster.
+        // Another process created the file in the meantime.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => read("--state-key", &path),
         Err(error) => Err(unwritable(&error)),
     }

@@ -1,4 +1,4 @@
-//! `budao sessions`: what is in the journal, found by what happened in it.
+//! `budao sessions`: lists, shows and deletes sessions of the journal, and finds anomalies.
 
 use budao_core::{
     Fault, Lang, Timestamp,
@@ -115,7 +115,7 @@ impl ListArgs {
     }
 }
 
-/// `budao sessions`.
+/// Runs `budao sessions`. Only `delete` needs write access to the journal.
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     let journal = match &args.action {
         Some(Action::Delete { .. }) => args.journal.existing(),

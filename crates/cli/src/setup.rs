@@ -1,4 +1,4 @@
-//! Puts the parts together as the command line asks.
+//! Builds the runtime with its journal, models and tools, as the command line and the configuration say.
 
 use std::{
     collections::HashMap,
@@ -28,13 +28,13 @@ use budao_tools::{
 
 use crate::{acp::EditorServers, config::Config, lease_holder, smcp::JoinedRooms, traces};
 
-/// How long a start waits for MCP servers; those that are late join when they are there.
+/// Time a start waits for MCP servers; slower ones join later.
 const SERVERS_READY: Duration = Duration::from_secs(15);
 
-/// How long a finished session is kept when room is needed.
+/// Age after which finished sessions are removed when the disk is full.
 const SESSIONS_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Models kept open at once.
+/// Maximum models kept open; beyond it the cache is cleared.
 const MODELS_OPEN: usize = 64;
 
 /// Where sessions are kept.
@@ -48,20 +48,20 @@ pub(crate) struct JournalArgs {
     access: Access,
 }
 
-/// What a command does with the journal.
+/// How a command accesses the journal.
 #[derive(Clone, Copy, Debug, Default)]
 enum Access {
-    /// Writes it, and creates it if it is absent.
+    /// Writes the journal, and creates it if it is absent.
     #[default]
     Create,
-    /// Writes one that exists.
+    /// Writes a journal that must exist.
     Existing,
-    /// Reads one that exists. It is opened for writing where that is allowed, to bring the lists up to date.
+    /// Reads a journal that must exist. It is opened for writing where permitted, to update the session lists.
     Read,
 }
 
 impl JournalArgs {
-    /// For a command that changes what is in a journal and never creates one.
+    /// For a command that changes a journal and never creates one.
     pub(crate) fn existing(&self) -> Self {
         Self { access: Access::Existing, ..self.clone() }
     }
@@ -71,7 +71,7 @@ impl JournalArgs {
         Self { access: Access::Read, ..self.clone() }
     }
 
-    /// The file. Nothing is created.
+    /// Path of the journal: `--journal`, else the default in the state directory. Creates nothing.
     pub(crate) fn path(&self) -> Result<PathBuf, Fault> {
         if let Some(path) = &self.journal {
             return Ok(path.clone());
@@ -85,15 +85,15 @@ impl JournalArgs {
         Ok(directory.join("journal.db"))
     }
 
-    /// The file itself behind any links, inspected: a journal is there or can be created there. Files beside the
-    /// journal may be created only after this.
+    /// The path with links resolved, after a check that a journal exists or can be created there. Create files beside
+    /// the journal only after this check.
     pub(crate) async fn inspected_path(&self) -> Result<PathBuf, Fault> {
         let path = self.path()?;
         self.create_default_directory(&path)?;
         Ok(Sqlite::inspect(&path).await?.0)
     }
 
-    /// The directory of the default file is ours to create; any other is not.
+    /// Creates the directory of the default path; a directory named by the user is never created.
     fn create_default_directory(&self, path: &Path) -> Result<(), Fault> {
         let directory = path.parent().filter(|_| self.journal.is_none());
         let Some(directory) = directory else { return Ok(()) };
@@ -104,7 +104,7 @@ impl JournalArgs {
         })
     }
 
-    /// Opens it.
+    /// Opens the journal with the access the command asked for.
     pub(crate) async fn open(&self, world: &World) -> Result<Arc<Sqlite>, Fault> {
         let path = self.path()?;
         let (world, options) = (world.clone(), JournalOptions::default());
@@ -140,21 +140,21 @@ pub(crate) fn state_directory() -> Option<PathBuf> {
     Some(base.join("budao"))
 }
 
-/// The parts of a running program.
+/// The native runtime with the tool servers, shells and rooms it uses.
 pub(crate) struct Application {
     pub(crate) runtime: Runtime,
     shells: builtin::Shells,
     servers: Arc<ServerSet>,
-    /// Servers an editor handed over.
+    /// MCP servers that an editor configured.
     pub(crate) handed: Arc<EditorServers>,
-    /// Rooms whose computers' tools are offered.
+    /// SMCP rooms whose computers' tools are offered.
     pub(crate) rooms: Arc<JoinedRooms>,
-    /// MCP servers and rooms that are not there yet, and why.
+    /// MCP servers and rooms that have not started yet, with the reason.
     pub(crate) missing: Vec<(String, Fault)>,
 }
 
 impl Application {
-    /// Parks what runs, ends what was started.
+    /// Parks running turns and ends shells and tool servers.
     pub(crate) async fn close(&self) {
         self.runtime.shutdown(Duration::ZERO).await;
         self.shells.end_all().await;
@@ -163,12 +163,12 @@ impl Application {
     }
 }
 
-/// Wires a runtime over a journal.
+/// Builds the runtime and waits up to [`SERVERS_READY`] for MCP servers.
 pub(crate) async fn wire(journal: &JournalArgs, config: Config) -> Result<Application, Fault> {
     wire_within(journal, config, SERVERS_READY).await
 }
 
-/// Wires a runtime over a journal, and waits this long for MCP servers.
+/// Builds the runtime and waits up to `ready` for MCP servers.
 pub(crate) async fn wire_within(
     journal: &JournalArgs,
     config: Config,
@@ -221,7 +221,7 @@ pub(crate) async fn wire_within(
     Ok(Application { runtime, shells, servers, handed, rooms, missing })
 }
 
-/// Makes room on a full disk: sessions that are long over go, and with them the outputs kept for them.
+/// Frees disk space: removes sessions that ended long ago, with their kept outputs.
 #[derive(Debug)]
 struct SessionReclaimer {
     journal: Arc<Sqlite>,
@@ -239,7 +239,7 @@ impl CleanUp for SessionReclaimer {
     }
 }
 
-/// The keys in the environment, and their texts for the scrubber.
+/// The API keys in the environment, and their values for the scrubber.
 pub(crate) fn keys() -> (Keys, Vec<String>) {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let (anthropic, openai) = (set("ANTHROPIC_API_KEY"), set("OPENAI_API_KEY"));
@@ -248,11 +248,11 @@ pub(crate) fn keys() -> (Keys, Vec<String>) {
     (keys, secrets)
 }
 
-/// Models by their specification: what a session's settings name.
+/// Opens models by the specification in a session's settings.
 #[derive(Debug)]
 struct ModelRegistry {
     models: Models,
-    /// Opened ones: a model keeps its connections, and a script its place.
+    /// Open models. They are reused, because a model keeps its connections and a script its position.
     open: Mutex<HashMap<String, Arc<dyn Model>>>,
 }
 
@@ -271,7 +271,7 @@ impl ModelSource for ModelRegistry {
     }
 }
 
-/// The built-in tools in the session's workspace, and those of MCP servers and rooms.
+/// The built-in tools in the session's workspace, plus the tools of MCP servers and rooms.
 #[derive(Debug)]
 struct SessionTools {
     options: builtin::BuiltinOptions,

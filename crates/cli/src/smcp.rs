@@ -1,4 +1,4 @@
-//! `budao smcp`: the hub, a computer, and an agent by hand.
+//! `budao smcp`: a hub, a computer, and agent commands for the shell.
 
 mod computer;
 mod mounted_hub;
@@ -151,7 +151,7 @@ struct WatchArgs {
 }
 
 impl Args {
-    /// What is worth a log line if nobody says so: whoever others rely on tells what failed, on each machine.
+    /// Default log filter: `warn` for the hub and a computer, which other machines depend on, else `off`.
     pub(crate) fn usual_log(&self) -> &'static str {
         match self.action {
             Action::Server(_) | Action::Computer(_) => "warn",
@@ -159,7 +159,7 @@ impl Args {
         }
     }
 
-    /// Does a program read what is said?
+    /// True if `--json` is given.
     fn as_json(&self) -> bool {
         match &self.action {
             Action::Server(args) => args.json,
@@ -178,7 +178,7 @@ impl ConnectArgs {
         self.join_by(room, Dialect::V04).await
     }
 
-    /// Joins, and speaks like this unless told otherwise.
+    /// Joins the room as an agent. `usual` is the dialect without `--dialect`.
     async fn join_by(&self, room: &str, usual: Dialect) -> Result<Agent, Fault> {
         Agent::connect(AgentConfig::new(self.place(room, usual)), traces::world()).await
     }
@@ -238,7 +238,7 @@ async fn serve(args: &ServerArgs, show: Printer<'_>) -> Result<Exit, Fault> {
     Ok(Exit::Success)
 }
 
-/// Waits until the user or the system wants us to stop.
+/// Completes on INT or TERM.
 async fn interrupted() {
     let Ok(mut terminate) =
         tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
@@ -253,7 +253,7 @@ async fn interrupted() {
     }
 }
 
-/// `SECRET`, `SECRET@ROLE` or `SECRET@ROLE@ROOM,ROOM`.
+/// Parses `SECRET`, `SECRET@ROLE` or `SECRET@ROLE@ROOM,ROOM`.
 fn read_token(text: &str) -> Result<Token, Fault> {
     let wrong = || {
         Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)

@@ -1,16 +1,16 @@
-//! Text of strangers on a screen of cells: made harmless, then broken into lines that fit.
+//! Makes untrusted text safe for a terminal and breaks it into lines that fit.
 
 use std::borrow::Cow;
 
 use textwrap::{Options, WrapAlgorithm};
 use unicode_width::UnicodeWidthChar as _;
 
-/// Blanks for a tab.
+/// Spaces shown for a tab.
 const TAB: &str = "    ";
-/// Stands for a character that would do something instead of being seen.
+/// Replaces control and direction characters.
 const HARMLESS: char = '\u{fffd}';
 
-/// The text with nothing in it that could move a cursor or turn the line around.
+/// Replaces characters that move the cursor or change the text direction; tabs become spaces.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     match text.contains('\t') {
         true => Cow::Owned(harmless(&text.replace('\t', TAB), &[]).into_owned()),
@@ -18,7 +18,7 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The same for what goes to a terminal line by line: tabs stay, and so do the styles we write ourselves.
+/// Like [`clean`], for line-by-line output: tabs stay, and so do the escape sequences in `ours`.
 pub(crate) fn harmless<'a>(text: &'a str, ours: &[&str]) -> Cow<'a, str> {
     if !text.chars().any(|c| c == '\r' || acts(c)) {
         return Cow::Borrowed(text);
@@ -39,26 +39,26 @@ pub(crate) fn harmless<'a>(text: &'a str, ours: &[&str]) -> Cow<'a, str> {
     Cow::Owned(shown)
 }
 
-/// Control characters, and those that change the direction of what follows.
+/// True for control characters and characters that change the text direction.
 fn acts(c: char) -> bool {
     let turns = matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
         | '\u{2066}'..='\u{2069}');
     turns || (c.is_control() && c != '\n' && c != '\t' && c != '\r')
 }
 
-/// The same on one line.
+/// Like [`clean`], with all whitespace reduced to single spaces.
 pub(crate) fn one_line(text: &str) -> String {
     let spaced = text.split_whitespace().collect::<Vec<_>>().join(" ");
     clean(&spaced).into_owned()
 }
 
-/// Lines of at most so many columns; a Chinese character takes two.
+/// Lines of at most `columns` columns; a Chinese character takes two.
 pub(crate) fn wrap(text: &str, columns: usize) -> Vec<String> {
     let options = Options::new(columns.max(1)).wrap_algorithm(WrapAlgorithm::FirstFit);
     textwrap::wrap(&clean(text), options).into_iter().map(Cow::into_owned).collect()
 }
 
-/// As much of the beginning as fits, with a mark where something is missing.
+/// The beginning of the text that fits, with `…` if something was cut.
 pub(crate) fn cut(text: &str, columns: usize) -> String {
     let width = |c: char| c.width().unwrap_or(0);
     if text.chars().map(width).sum::<usize>() <= columns {

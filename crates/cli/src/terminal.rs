@@ -1,6 +1,6 @@
-//! Where words go: data to stdout, talk to stderr, in columns that fit.
+//! Output of the program: data on stdout, messages on stderr, wrapped to the terminal's width.
 //!
-//! Nothing here panics when the other end is gone: `budao explain --list | head` ends quietly.
+//! A closed pipe is not an error: `budao explain --list | head` ends quietly.
 
 use std::{
     cell::Cell,
@@ -13,25 +13,26 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::{exit::Exit, symbols};
 
-/// Lines longer than this are hard to read, however wide the window is.
+/// Maximum line width in columns, because longer lines are hard to read.
 const COLUMNS_MAX: usize = 80;
 const COLUMNS_MIN: usize = 40;
-/// What `strong`, `name` and `faint` write: all that may change how a terminal looks.
+/// The escape sequences of `strong`, `name` and `faint`; on a terminal, all others are replaced.
 const STYLES: [&str; 4] = ["\u{1b}[1m", "\u{1b}[36m", "\u{1b}[2m", "\u{1b}[0m"];
 
-/// Stdout and stderr, and how they look.
+/// Stdout and stderr with their width and colours.
 #[derive(Debug)]
 pub(crate) struct Terminal {
-    /// How wide a line may be.
+    /// Line width in columns, 40 to 80.
     pub(crate) columns: usize,
     colours: bool,
-    /// Somebody looks at stdout, and at stderr: text of strangers must not steer their screens.
+    /// Whether stdout and stderr are terminals, where untrusted text must not act on the screen.
     is_screen: [bool; 2],
     failed: Cell<bool>,
 }
 
 impl Terminal {
-    /// As the environment has it: no colour unless stdout is a terminal that wants it.
+    /// From the environment. Colours are on only if stdout is a terminal, `NO_COLOR` is unset and `TERM` is not
+    /// `dumb`.
     pub(crate) fn from_env() -> Self {
         let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -45,23 +46,23 @@ impl Terminal {
         }
     }
 
-    /// For text that goes elsewhere: no colour.
+    /// Without colours, for text that goes into a screen or a file.
     pub(crate) fn plain() -> Self {
         let is_screen = [false, false];
         Self { columns: COLUMNS_MAX, colours: false, is_screen, failed: Cell::new(false) }
     }
 
-    /// Does it want colour?
+    /// True if output is coloured.
     pub(crate) fn has_colours(&self) -> bool {
         self.colours
     }
 
-    /// Data, for stdout. A file or a pipe gets it as it is.
+    /// Writes data to stdout. A file or a pipe receives it unchanged.
     pub(crate) fn data(&self, text: &str) {
         self.out(text, self.styles());
     }
 
-    /// Words of a model, for stdout: not even our styles are theirs to write.
+    /// Writes text of a model to stdout; on a terminal, all control characters are replaced.
     pub(crate) fn words(&self, text: &str) {
         self.out(text, &[]);
     }
@@ -76,25 +77,25 @@ impl Terminal {
         self.bytes(shown.as_bytes());
     }
 
-    /// The same for what may be no text.
+    /// Writes bytes to stdout unchanged.
     pub(crate) fn bytes(&self, bytes: &[u8]) {
         let mut out = io::stdout().lock();
         let written = out.write_all(bytes).and_then(|()| out.flush());
-        // A reader that has seen enough is no failure of ours.
+        // A reader that closes the pipe early is not an error.
         if written.is_err_and(|error| error.kind() != ErrorKind::BrokenPipe) {
             self.failed.set(true);
         }
     }
 
-    /// Talk, for stderr.
+    /// Writes a message to stderr, with a line break.
     pub(crate) fn say(&self, text: &str) {
         let [_, is_screen] = self.is_screen;
         let text = if is_screen { symbols::harmless(text, self.styles()) } else { text.into() };
-        // If nobody listens there is nobody to tell.
+        // Errors are ignored; there is no other place to report them.
         let _ = writeln!(io::stderr().lock(), "{text}");
     }
 
-    /// The last word on how it ended: what could not be written did not work.
+    /// The final exit code: a success becomes a failure if stdout could not be written.
     pub(crate) fn finish(&self, exit: Exit) -> Exit {
         if self.failed.get() && exit == Exit::Success {
             self.say("The answer could not be written.");
@@ -103,17 +104,17 @@ impl Terminal {
         exit
     }
 
-    /// Important.
+    /// Important text, bold.
     pub(crate) fn strong(&self, text: impl Display) -> String {
         self.styled(Style::new().bold(), text)
     }
 
-    /// A name one can type.
+    /// A name the user can type, in cyan.
     pub(crate) fn name(&self, text: impl Display) -> String {
         self.styled(Style::new().cyan(), text)
     }
 
-    /// Beside the point.
+    /// Secondary text, dimmed.
     pub(crate) fn faint(&self, text: impl Display) -> String {
         self.styled(Style::new().dim(), text)
     }
@@ -122,12 +123,12 @@ impl Terminal {
         style.force_styling(self.colours).apply_to(text).to_string()
     }
 
-    /// A paragraph, indented.
+    /// Wraps a paragraph, every line indented.
     pub(crate) fn wrap(&self, text: &str, indent: &str) -> String {
         self.wrap_after(indent, text, indent)
     }
 
-    /// A paragraph whose first line begins otherwise.
+    /// Wraps a paragraph whose first line starts with `first` and the others with `rest`.
     pub(crate) fn wrap_after(&self, first: &str, text: &str, rest: &str) -> String {
         let options = textwrap::Options::new(self.columns)
             .initial_indent(first)
@@ -137,7 +138,7 @@ impl Terminal {
     }
 }
 
-/// The text and blanks up to `columns`; a Chinese character takes two.
+/// The text padded with spaces to `columns`; a Chinese character takes two.
 pub(crate) fn pad(text: &str, columns: usize) -> String {
     let blanks = columns.saturating_sub(text.width());
     format!("{text}{:blanks$}", "")

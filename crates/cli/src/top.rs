@@ -1,4 +1,4 @@
-//! `budao top`: what all sessions of a journal are doing, live, whoever writes them.
+//! `budao top`: live state of all sessions of a journal, whichever process writes them, or of a server.
 
 mod draw;
 mod poll;
@@ -29,7 +29,7 @@ use crate::{
     terminal::Terminal,
 };
 
-/// Time between two looks at the journal.
+/// Time between two polls.
 const ROUND: Duration = Duration::from_secs(1);
 
 /// Shows what all sessions are doing: turns, retries, faults, as they happen.
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     journal: JournalArgs,
 }
 
-/// Where it looks.
+/// Where snapshots come from.
 enum TopSource {
     Journal(Box<JournalPoller>),
     Server(Remote),
@@ -77,7 +77,7 @@ impl TopSource {
     }
 }
 
-/// `budao top`.
+/// Runs `budao top`: full screen, or one snapshot with `--once` or `--json`.
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     let window: Window = one_of("--window", &args.window, "5m, 1h, 24h or 7d")?;
     let is_live = !args.once && !args.json;
@@ -107,7 +107,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     done.map(|()| Exit::Success)
 }
 
-/// Looks and shows until somebody leaves.
+/// Polls and draws until the user quits.
 async fn live(eye: TopSource, window: Window, look: Theme, lang: Lang) -> Result<(), Fault> {
     let (wanted, wants) = watch::channel(window);
     let (sender, mut seen) = mpsc::channel(1);
@@ -130,7 +130,7 @@ async fn live(eye: TopSource, window: Window, look: Theme, lang: Lang) -> Result
                     (last, place.is_away) = (Some(found), false);
                     continue;
                 }
-                // A server that was there comes back; a journal that fails does not.
+                // A server may come back, so its last snapshot stays. A journal that fails ends the command.
                 Some(Err(_)) if last.as_ref().is_some_and(|last| last.from.is_some()) => {
                     place.is_away = true;
                     continue;
@@ -153,7 +153,7 @@ async fn live(eye: TopSource, window: Window, look: Theme, lang: Lang) -> Result
     done
 }
 
-/// Does it go on after this key?
+/// Applies a key; returns false if the user quits.
 fn pressed(key: KeyEvent, place: &mut ScrollPosition, window: &watch::Sender<Window>) -> bool {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     match key.code {
@@ -178,7 +178,7 @@ fn after(window: Window) -> Window {
     }
 }
 
-/// Looks every second, and at once when another window is wanted.
+/// Polls every second, and at once when the window changes.
 async fn keep_looking(
     mut eye: TopSource,
     mut window: watch::Receiver<Window>,

@@ -1,7 +1,7 @@
-//! Traces, for whoever collects them: OpenTelemetry over HTTP, when an endpoint is named.
+//! Exports traces to an OpenTelemetry collector over HTTP, if an endpoint is configured.
 //!
-//! Work never waits for this. What is over is put into a queue with a bound; one task sends what has gathered, once,
-//! and what the collector does not take is counted and forgotten.
+//! Work never waits for the export. Finished spans go into a bounded queue, and one task sends them in batches, each
+//! once. Spans the collector does not accept are counted and dropped.
 
 mod otlp;
 
@@ -28,26 +28,26 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Spans that may wait; more are dropped and counted.
+/// Capacity of the queue; further spans are dropped and counted.
 const WAITING: usize = 4_096;
-/// Spans that are sent together.
+/// Maximum spans per batch.
 const TOGETHER: usize = 512;
-/// What came first waits this long for company.
+/// Time the first span of a batch waits for others.
 const GATHER: Duration = Duration::from_millis(500);
-/// How long a collector may take.
+/// Time limit of one export.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the end of the program waits for the last ones.
+/// Time the program's end waits for the last batch.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
-/// A collector that is away is complained of this often.
+/// Minimum time between two warnings about a collector that fails.
 const COMPLAINTS: Duration = Duration::from_secs(60);
 
-/// What the standard calls where traces go, and only traces.
+/// OpenTelemetry's variable for the traces endpoint; used as it is, without a path added.
 const ONLY_TRACES: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
 
 static AIM: OnceLock<Option<String>> = OnceLock::new();
 static EXPORT: OnceLock<Arc<ExportHandle>> = OnceLock::new();
 
-/// The real world, with traces if they are collected.
+/// The system's world, with the span exporter if one was started.
 pub(crate) fn world() -> World {
     match EXPORT.get() {
         Some(export) => {
@@ -57,19 +57,19 @@ pub(crate) fn world() -> World {
     }
 }
 
-/// Says where spans go, if anywhere.
+/// Sets the endpoint; the first call counts. [`ONLY_TRACES`] takes precedence over `endpoint`.
 pub(crate) fn aim(endpoint: Option<String>) {
     let only_traces = std::env::var(ONLY_TRACES).ok();
     let only_traces = only_traces.filter(|value| !value.is_empty());
     let endpoint = endpoint.filter(|value| !value.is_empty());
-    // It is said once, before anything runs.
+    // `main` calls this once, before anything runs.
     let _ = AIM.set(only_traces.or_else(|| endpoint.as_deref().map(whole)));
 }
 
-/// Sends spans there from now on. Must be called inside a tokio runtime.
+/// Starts the export if an endpoint is set. Must be called inside a tokio runtime.
 ///
 /// # Errors
-/// `configuration_wrong` when it is no address.
+/// `configuration_wrong` if the endpoint is not an http or https URL.
 pub(crate) fn start() -> Result<(), Fault> {
     let Some(url) = AIM.get().cloned().flatten() else { return Ok(()) };
     let exporter = exporter(&url)?;
@@ -80,7 +80,7 @@ pub(crate) fn start() -> Result<(), Fault> {
     Ok(())
 }
 
-/// Sends what is left, if that does not take long.
+/// Sends the remaining spans; waits at most [`SHUTDOWN_GRACE`].
 pub(crate) async fn finish() {
     let Some(export) = EXPORT.get() else { return };
     let (reply, sent) = oneshot::channel();
@@ -92,7 +92,7 @@ pub(crate) async fn finish() {
     let _ = timeout(SHUTDOWN_GRACE, farewell).await;
 }
 
-/// An endpoint is named by its host; the path is the protocol's, unless one is named.
+/// The endpoint with the protocol's path `/v1/traces`, which is added if it is missing.
 fn whole(endpoint: &str) -> String {
     let bare = endpoint.trim_end_matches('/');
     let has_path = bare.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
@@ -123,7 +123,7 @@ fn exporter(url: &str) -> Result<SpanExporter, Fault> {
         .with_protocol(Protocol::HttpBinary)
         .with_endpoint(url)
         .with_timeout(EXPORT_TIMEOUT)
-        // Spans that are lost are counted; there is one loop that tries again, and it is not here.
+        // No retries: failed spans are counted and dropped.
         .with_retry_policy(RetryPolicy::disabled())
         .build()
         .map_err(|error| wrong().caused_by(&error))?;
@@ -136,14 +136,14 @@ fn exporter(url: &str) -> Result<SpanExporter, Fault> {
     Ok(exporter)
 }
 
-/// What the task is handed.
+/// An item of the export queue.
 #[derive(Debug)]
 enum ExportItem {
     Span(Box<Span>),
     Flush(oneshot::Sender<()>),
 }
 
-/// The way to the task that sends.
+/// The sending end of the export queue.
 #[derive(Debug)]
 struct ExportHandle {
     sender: mpsc::Sender<ExportItem>,
@@ -165,7 +165,7 @@ fn count(result: &'static str, spans: usize) {
     counter!("budao_spans_total", "result" => result).increment(spans as u64);
 }
 
-/// Sends what has gathered, until nobody has anything to say.
+/// Sends batches until the queue is closed.
 async fn send(exporter: SpanExporter, mut inbox: mpsc::Receiver<ExportItem>) {
     let mut complained: Option<Instant> = None;
     while let Some(first) = inbox.recv().await {
@@ -207,7 +207,7 @@ fn failed(spans: usize, error: &str, complained: &mut Option<Instant>) {
 #[derive(Default)]
 struct SpanBatch {
     spans: Vec<Span>,
-    /// Who waits until it is sent.
+    /// Flush requests, answered after the batch was sent.
     waiting: Vec<oneshot::Sender<()>>,
 }
 

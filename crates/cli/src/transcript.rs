@@ -1,4 +1,4 @@
-//! A record as a person reads it: one line, or none.
+//! Renders a record as a line for people, or as nothing.
 
 use budao_core::{
     Lang, Record,
@@ -9,7 +9,7 @@ use budao_core::{
 
 use crate::{terminal::Terminal, texts::localize};
 
-/// Characters of arguments and outputs that fit a line.
+/// Maximum characters of arguments and outputs in a line.
 const PREVIEW: usize = 100;
 
 /// The channels a record can be filtered by.
@@ -23,7 +23,7 @@ pub(crate) enum Channel {
     Monitor,
 }
 
-/// The channel a record belongs to.
+/// The channel an event belongs to.
 pub(crate) fn channel(event: &Event) -> Channel {
     match event {
         Event::QuestionAsked { .. }
@@ -55,7 +55,7 @@ pub(crate) fn channel(event: &Event) -> Channel {
     }
 }
 
-/// Tells records in one language.
+/// Renders records in one language.
 pub(crate) struct TranscriptPrinter<'a> {
     pub(crate) terminal: &'a Terminal,
     pub(crate) lang: Lang,
@@ -66,7 +66,7 @@ impl TranscriptPrinter<'_> {
         localize(self.lang, en, zh)
     }
 
-    /// The line of a record, if it has one. Words of the model are told elsewhere.
+    /// The text of a record, one or two lines; none if it has none. Text deltas are printed by the caller.
     pub(crate) fn line(&self, record: &Record) -> Option<String> {
         let terminal = self.terminal;
         Some(match &record.event {
@@ -238,14 +238,14 @@ impl TranscriptPrinter<'_> {
     }
 }
 
-/// A number of things; Chinese has one form for all numbers.
+/// A number with its noun, such as `1 step`; Chinese has one form for all numbers.
 pub(crate) fn count(lang: Lang, number: u64, en: [&str; 2], zh: &str) -> String {
     let [one, many] = en;
     let what = localize(lang, if number == 1 { one } else { many }, zh);
     format!("{number} {what}")
 }
 
-/// Slips that were repaired. A default that was filled in is no slip.
+/// Number of corrected arguments. A default that was filled in does not count.
 pub(crate) fn repaired(repairs: &[Repair]) -> usize {
     repairs.iter().filter(|repair| repair.kind != RepairKind::DefaultFilled).count()
 }

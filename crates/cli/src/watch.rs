@@ -1,4 +1,4 @@
-//! Follows a turn on the terminal: words to stdout, what happens to stderr, questions to whoever is there.
+//! Follows a turn on the terminal: text on stdout, events on stderr, questions to the user.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -14,28 +14,28 @@ use futures::StreamExt;
 
 use crate::{exit::Exit, terminal::Terminal, texts::localize, transcript::TranscriptPrinter};
 
-/// How a turn is shown.
+/// The output format of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TurnFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// One JSON object per record, for machines.
+    /// One JSON object per record, for programs.
     Json,
 }
 
-/// A terminal that follows a session.
+/// Follows one session on a terminal.
 pub(crate) struct Watcher<'a> {
     pub(crate) runtime: &'a Runtime,
     pub(crate) session: SessionId,
     pub(crate) terminal: &'a Terminal,
     pub(crate) lang: Lang,
     pub(crate) show: TurnFormat,
-    /// Words were written and no line was ended since.
+    /// True if text was printed and its line is not ended yet.
     pub(crate) mid_line: bool,
 }
 
 impl Watcher<'_> {
-    /// Asks what is still open: a question that was shown by a process that is gone.
+    /// Asks the open questions of a session again, which an earlier process had shown.
     pub(crate) async fn ask_pending(&mut self, state: &Session) -> Result<(), Fault> {
         for question in Question::open_in(state) {
             self.terminal.say(&format!(
@@ -49,7 +49,7 @@ impl Watcher<'_> {
         Ok(())
     }
 
-    /// Follows from a position until a turn ends with nothing queued behind it.
+    /// Follows records after a position until a turn ends with an empty queue. A second Ctrl-C stops following.
     pub(crate) async fn until_idle(&mut self, after: Seq) -> Result<Exit, Fault> {
         let mut records = self.runtime.follow(self.session, after).await?;
         let mut interrupts = 0;
@@ -86,7 +86,7 @@ impl Watcher<'_> {
         }
     }
 
-    /// One record, as the reader wants it.
+    /// Prints one record in the chosen format.
     pub(crate) fn print_record(&mut self, record: &Record) {
         if self.show == TurnFormat::Json {
             let line = serde_json::to_string(record).unwrap_or_default();
@@ -137,14 +137,14 @@ impl Watcher<'_> {
         self.runtime.submit(self.session, command).await.map(drop)
     }
 
-    /// Asks the person at the terminal; without one, denies and says how to allow.
+    /// Asks the user at the terminal; without a terminal, denies the call and says how to allow it.
     async fn ask(&mut self, question: &Question) -> Result<(), Fault> {
         let somebody = io::stdin().is_terminal() && io::stderr().is_terminal();
         let (decision, note) = if somebody && self.show == TurnFormat::Text {
             let prompt = localize(self.lang, "  [y] yes  [n] no > ", "  [y] 允许  [n] 拒绝 > ");
             let answer = tokio::select! {
                 biased;
-                // Whoever interrupts instead of answering wants the turn to stop.
+                // Ctrl-C instead of an answer cancels the turn.
                 _ = tokio::signal::ctrl_c() => None,
                 answer = read_answer(prompt) => Some(answer),
             };
@@ -170,20 +170,20 @@ impl Watcher<'_> {
     }
 }
 
-/// Reads a line on a thread of its own, which nobody waits for: an interrupt must not have to wait for Enter.
+/// Reads a line on a thread that is never joined, so that Ctrl-C does not have to wait for Enter.
 async fn read_answer(prompt: &'static str) -> Decision {
     let (answer, answered) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
         let mut stderr = io::stderr().lock();
         let asked = stderr.write_all(prompt.as_bytes()).and_then(|()| stderr.flush());
         let mut line = String::new();
-        // The prompt is on its line before the read begins: nothing else may wait for stderr meanwhile.
+        // Releases stderr before the read blocks, so that other threads can write to it.
         drop(stderr);
         let decision = match asked.and_then(|()| io::stdin().lock().read_line(&mut line)) {
             Ok(_) if line.trim().eq_ignore_ascii_case("y") => Decision::Allow,
             _ => Decision::Deny,
         };
-        // Nobody listens any more after an interrupt.
+        // The receiver is gone after an interrupt.
         let _ = answer.send(decision);
     });
     answered.await.unwrap_or(Decision::Deny)

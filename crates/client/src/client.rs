@@ -1,4 +1,4 @@
-//! Where to connect, as whom, and how patiently.
+//! Client configuration: the server's address, the credentials, the timeouts and the retry policy.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     session::{Error, Events, Session},
 };
 
-/// A server and how to talk to it. Cheap to clone; every session has a connection of its own.
+/// A server's address and connection settings. Cheap to clone; every session opens its own connection.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) url: String,
@@ -22,17 +22,18 @@ pub struct Client {
     pub(crate) seed: Option<u64>,
 }
 
-/// What a new session is asked to be.
+/// The content of `user.create_session`. The server may refuse any of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionRequest {
-    /// The language of what people read: `en`, `zh`.
+    /// The language of texts for people: `en` or `zh`. If `None`, the server's default applies.
     pub language: Option<String>,
-    /// More of `user.create_session`'s content, as the protocol has it.
+    /// Further fields of the content, sent unchanged. `preferences` is replaced if `language` is set.
     pub more: Map<String, Value>,
 }
 
 impl Client {
-    /// A server by its address: `ws://127.0.0.1:7333/ws`.
+    /// Creates a client for a WebSocket URL such as `ws://127.0.0.1:7333/ws`. Nothing is sent until a session is
+    /// opened.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         Self {
@@ -51,61 +52,63 @@ impl Client {
         }
     }
 
-    /// Signs in with this.
+    /// Sends this token as `Authorization: Bearer …` on every connection.
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
         self
     }
 
-    /// How often and how patiently to come back, 1000 tries with waits of 250 ms to 30 s unless told. A connection
-    /// that was made starts the count anew.
+    /// Sets how often and how fast the client reconnects. Default: 1000 tries with waits of 250 ms to 30 s. An
+    /// established connection resets the count.
     #[must_use]
     pub fn retry(mut self, retry: RetryPolicy) -> Self {
         self.retry = retry;
         self
     }
 
-    /// How long a line may be silent before it counts as lost, 40 s unless told: heartbeats come every 15 s.
+    /// Sets how long a connection may be silent before it counts as lost. Default: 40 s; the server sends a heartbeat
+    /// every 15 s.
     #[must_use]
     pub fn silence(mut self, silence: Duration) -> Self {
         self.silence = silence;
         self
     }
 
-    /// How long to wait for the answer to a command over all reconnects, 120 s unless told.
+    /// Sets how long a command waits for its answer, across all reconnects. Default: 120 s.
     #[must_use]
     pub fn reply(mut self, reply: Duration) -> Self {
         self.reply = reply;
         self
     }
 
-    /// How many events may wait for their reader, 256 unless told, at least 2; then the line is not read either.
+    /// Sets how many events may wait to be read: 256 by default, at least 2. Once they are full, the client stops
+    /// reading from the connection.
     #[must_use]
     pub fn inbox(mut self, events: usize) -> Self {
         self.inbox = events.max(2);
         self
     }
 
-    /// Draws the jitter of the waits from this seed and not from chance.
+    /// Derives the jitter of the waits from this seed, for reproducible tests. Default: a random seed.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Opens a new session. When this returns, it is durable on the server.
+    /// Opens a new session. The session is durable on the server when this returns.
     ///
     /// # Errors
-    /// When the server cannot be reached, does not let us in, or refuses the session.
+    /// If the server is unreachable, rejects the credentials, or refuses the session.
     pub async fn create(&self, create: SessionRequest) -> Result<(Session, Events), Error> {
         Session::create(self.clone(), create).await
     }
 
-    /// Takes up a session where `cursor` left it, or from its beginning.
+    /// Attaches to an existing session and delivers the events after `cursor`; without a cursor, all events.
     ///
     /// # Errors
-    /// When the server cannot be reached, does not let us in, or has no such session for us.
+    /// If the server is unreachable, rejects the credentials, or has no such session for this identity.
     pub async fn attach(
         &self,
         session_id: &str,
@@ -114,7 +117,7 @@ impl Client {
         Session::attach(self.clone(), session_id.to_owned(), cursor.unwrap_or_default()).await
     }
 
-    /// The waits between tries, from the first again.
+    /// Returns the waits between tries, starting with the first.
     pub(crate) fn waits(&self) -> Schedule {
         let seed = self.seed.unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().1);
         self.retry.schedule(seed)
@@ -122,7 +125,7 @@ impl Client {
 }
 
 impl std::fmt::Debug for Client {
-    /// Without the token.
+    /// Omits the token.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Client").field("url", &self.url).finish_non_exhaustive()
     }

@@ -1,4 +1,4 @@
-//! The task that owns the line: one connection after the other, and what has to survive between them.
+//! The task that owns a session's connection, and the state that survives a reconnect.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -22,7 +22,7 @@ use crate::{
     socket::{ConnectionEnd, Socket, lost},
 };
 
-/// One command from a handle.
+/// One command from a [`Session`](crate::Session) handle.
 #[derive(Debug)]
 pub(crate) struct OutgoingCommand {
     pub(crate) id: String,
@@ -30,38 +30,38 @@ pub(crate) struct OutgoingCommand {
     pub(crate) reply: oneshot::Sender<Reply>,
 }
 
-/// What the reader gets, and where it then stands.
+/// One item for the reader, and the cursor after it.
 pub(crate) type StreamItem = (Result<Event, Fault>, Cursor);
 
-/// What one frame may become: at most a fault, and itself.
+/// Upper bound of items that one frame produces: a fault and the frame.
 const ITEMS_PER_FRAME: usize = 2;
 
-/// Events that are kept for a reader who waits for an answer and does not read meanwhile.
+/// Items buffered for a reader that waits for an answer and does not read meanwhile.
 const OVERFLOW: usize = 16 * 1024;
 
 pub(crate) struct ConnectionTask {
     client: Client,
-    /// None until a new session has its id.
+    /// `None` until a new session has its id.
     thread: Option<CursorTracker>,
-    /// Who waits for the first resume.
+    /// Receives the answer to the first resume.
     opened: Option<oneshot::Sender<Reply>>,
     pending: Pending,
     asks: mpsc::Receiver<OutgoingCommand>,
     out: mpsc::Sender<StreamItem>,
-    /// What the reader has no room for yet.
+    /// Items that did not fit into the reader's channel.
     overflow: VecDeque<StreamItem>,
-    /// Where the thread was torn last; the second tear at one place is a gap.
+    /// The cursor at the last missing frame. A second miss at the same cursor is reported as a gap.
     torn_at: Option<u64>,
-    /// When a server that stops asked us to come back.
+    /// The wait requested by a server that shuts down.
     come_back: Duration,
 }
 
-/// What a connection has come to.
+/// How far the handshake of one connection has come.
 #[derive(Default)]
 struct HandshakeState {
-    /// The id of the resume that waits for its answer.
+    /// The id of the unanswered `user.reconnect`.
     resume: Option<String>,
-    /// The server knows us on this connection.
+    /// The server has accepted the session on this connection.
     is_established: bool,
 }
 
@@ -86,7 +86,7 @@ impl ConnectionTask {
         }
     }
 
-    /// Connects, serves, comes back; ends when nobody is left on this side, or coming back makes no sense.
+    /// Connects, serves and reconnects. Ends when all handles are dropped, or when a reconnect cannot succeed.
     pub(crate) async fn run(mut self) {
         let mut waits = self.client.waits();
         let mut attempt = 0;
@@ -120,20 +120,20 @@ impl ConnectionTask {
         }
     }
 
-    /// Is there something to take from the handles, and room to keep it?
+    /// True if a command can be received and stored.
     fn may_take(&self) -> bool {
         self.pending.has_room() && !(self.asks.is_closed() && self.asks.is_empty())
     }
 
-    /// Has the reader room for what a frame may become? Whoever waits for an answer may not be reading: until it is
-    /// there more is kept for them.
+    /// True if the reader has room for the items of one frame. While an answer is awaited, the reader may be blocked,
+    /// so up to `OVERFLOW` items are buffered.
     fn may_read(&self) -> bool {
         let is_awaited = self.opened.is_some() || !self.pending.is_empty();
         let has_room = self.overflow.is_empty() && self.out.capacity() >= ITEMS_PER_FRAME;
         has_room || self.out.is_closed() || (is_awaited && self.overflow.len() < OVERFLOW)
     }
 
-    /// Waits before the next try and takes commands meanwhile. False when nobody is left.
+    /// Waits before the next try and accepts commands meanwhile. Returns false if all handles are dropped.
     async fn wait(&mut self, wait: Duration) -> bool {
         let until = Instant::now() + wait;
         loop {
@@ -151,7 +151,7 @@ impl ConnectionTask {
         }
     }
 
-    /// One connection from its first word to its end; `None` when nobody is left on this side.
+    /// Serves one connection to its end. Returns `None` if all handles are dropped.
     async fn serve(
         &mut self,
         mut socket: Socket,
@@ -164,7 +164,7 @@ impl ConnectionTask {
         loop {
             let may_read = self.may_read();
             if !may_read {
-                // A reader who takes long is no silence of the line.
+                // A slow reader is not a silent connection.
                 deadline = Instant::now() + self.client.silence;
             }
             tokio::select! {
@@ -173,7 +173,7 @@ impl ConnectionTask {
                     let Some(ask) = ask else { continue };
                     let sent = match stage.resume {
                         None => socket.send(&ask.frame).await,
-                        // Goes out with the others once the answer to the resume is here.
+                        // Sent with the other pending commands once the resume is answered.
                         Some(_) => Ok(()),
                     };
                     self.pending.keep(ask.id, ask.frame, ask.reply);
@@ -200,7 +200,7 @@ impl ConnectionTask {
         }
     }
 
-    /// The first words: resume if there is something to resume, else what is waiting.
+    /// Sends a resume if the session is known, otherwise the pending commands.
     async fn greet(
         &mut self,
         socket: &mut Socket,
@@ -227,7 +227,7 @@ impl ConnectionTask {
         Ok(())
     }
 
-    /// Takes in one event: settles what it answers, moves the cursor, tells the reader.
+    /// Handles one event: completes the command it answers, moves the cursor, delivers it to the reader.
     async fn take(
         &mut self,
         event: Event,
@@ -244,7 +244,7 @@ impl ConnectionTask {
             stage.is_established = self.thread.is_some();
         }
         let heard = self.thread.as_mut().map_or(FrameStatus::New, |thread| thread.classify(&event));
-        // Settled even if told before: the answer to a repeated command is a repeat.
+        // Completes the command even for a duplicate: the answer to a resent command is one.
         self.pending.settle(&event);
         if event.meta("action") == "shutdown" {
             let wait = event.meta("retry_after_ms").as_u64().unwrap_or(0);
@@ -259,7 +259,7 @@ impl ConnectionTask {
         Ok(())
     }
 
-    /// A frame before this one never came. Once it is asked for again; then it is a gap.
+    /// Handles a missing frame. The first time, the task reconnects to fetch it; the second time, it reports a gap.
     async fn torn(&mut self, event: Event, to: u64) -> Result<(), ConnectionEnd> {
         let Some(thread) = &mut self.thread else { return Ok(()) };
         let at = thread.cursor().seq;
@@ -275,7 +275,7 @@ impl ConnectionTask {
         Ok(())
     }
 
-    /// The answer to a resume: what can be had, and then everything that was not answered is asked again.
+    /// Handles the answer to a resume, then resends all unanswered commands.
     async fn resumed(
         &mut self,
         event: Event,
@@ -303,7 +303,7 @@ impl ConnectionTask {
         self.send_again(socket).await
     }
 
-    /// What the server could not tell us: that it cannot.
+    /// Delivers `error.connection_lost`, which the server cannot send itself.
     async fn report_loss(&mut self, fault: &Fault, uptime: Duration) {
         let Some(thread) = &self.thread else { return };
         let fault = fault
@@ -320,13 +320,13 @@ impl ConnectionTask {
         if !self.overflow.is_empty() {
             return self.overflow.push_back(item);
         }
-        // A reader who left wants nothing more; commands may still be under way.
+        // If the reader is gone, the item is dropped; commands may still be pending.
         if let Err(TrySendError::Full(item)) = self.out.try_send(item) {
             self.overflow.push_back(item);
         }
     }
 
-    /// Gives the reader as much of the overflow as it has room for.
+    /// Moves items from the overflow to the reader's channel until it is full.
     fn hand_over(&mut self) {
         while let Some(item) = self.overflow.pop_front() {
             match self.out.try_send(item) {
@@ -337,7 +337,7 @@ impl ConnectionTask {
         }
     }
 
-    /// Nothing more will come.
+    /// Fails all pending commands and delivers the final fault.
     async fn end(mut self, fault: Fault) {
         self.asks.close();
         while let Ok(ask) = self.asks.try_recv() {
@@ -356,12 +356,13 @@ impl ConnectionTask {
     }
 }
 
-/// Waits until the reader has room for what a frame may become, or has left. The room is not held: one task sends.
+/// Waits until the reader's channel has room for one frame's items, or is closed. Only this task sends, so no permit
+/// is held.
 async fn room(out: &mpsc::Sender<StreamItem>) {
     let _ = out.reserve_many(ITEMS_PER_FRAME).await;
 }
 
-/// The next event. A line that is silent for too long is lost.
+/// Returns the next event; after `deadline` the connection counts as lost.
 async fn read_event(socket: &mut Socket, deadline: Instant) -> Result<Event, ConnectionEnd> {
     match tokio::time::timeout_at(deadline, socket.next()).await {
         Ok(heard) => heard,

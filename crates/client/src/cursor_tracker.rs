@@ -1,32 +1,32 @@
-//! The thread of a history as one client hears it: what is new, what is repeated, what is missing. Pure.
+//! Tracks a client's cursor and classifies each frame as new, duplicate or after a gap. Does no I/O.
 
 use budao_core::fault::{Fact, Fault, Kind, Operation};
 use serde_json::Value;
 
 use crate::event::{Cursor, Event};
 
-/// What a frame is to the one who hears it.
+/// How a frame relates to the cursor.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum FrameStatus {
-    /// It follows what came before, or has no place in the history.
+    /// The frame follows the cursor, or has no position in the history.
     New,
-    /// It came before.
+    /// The frame's position is at or before the cursor.
     Duplicate,
-    /// Something before it is missing, and the server may still have it.
+    /// Frames before this one are missing; a resume may still deliver them.
     Gap {
-        /// The last position before it that never came.
+        /// The position of the last missing frame.
         to: u64,
     },
-    /// It belongs to another history.
+    /// The frame belongs to another epoch.
     OtherEpoch(Fault),
 }
 
-/// The cursor, and the judgement of what arrives.
+/// The cursor of one session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CursorTracker {
     session: String,
     cursor: Cursor,
-    /// The last frame there was, as the heartbeat before said.
+    /// The last frame's position according to the previous heartbeat; 0 if unknown.
     promised: u64,
 }
 
@@ -43,7 +43,7 @@ impl CursorTracker {
         &self.cursor
     }
 
-    /// Judges a frame; the cursor moves only for what is new.
+    /// Classifies a frame. Only a new frame moves the cursor.
     pub(crate) fn classify(&mut self, event: &Event) -> FrameStatus {
         let Some(seq) = event.seq else { return self.beat(event) };
         if let Some(epoch) = event.epoch.as_deref().filter(|epoch| *epoch != self.cursor.epoch) {
@@ -64,7 +64,8 @@ impl CursorTracker {
         }
     }
 
-    /// A heartbeat names the last frame there is. It may overtake that frame, but not by a whole heartbeat.
+    /// Handles a heartbeat, which names the session's last frame. The heartbeat may arrive before that frame, so a gap
+    /// is reported only by the next heartbeat.
     fn beat(&mut self, event: &Event) -> FrameStatus {
         if event.event != "system.heartbeat" {
             return FrameStatus::New;
@@ -78,8 +79,8 @@ impl CursorTracker {
         FrameStatus::New
     }
 
-    /// Takes in the answer to a resume. A fault says what of the history cannot be had; the cursor then stands behind
-    /// it.
+    /// Applies the answer to a resume. A returned fault names the unavailable part of the history; the cursor is then
+    /// after that part.
     pub(crate) fn resumed(&mut self, answer: &Event) -> Option<Fault> {
         let epoch = answer.meta("epoch").as_str().unwrap_or_default();
         match answer.meta("status").as_str() {
@@ -106,7 +107,7 @@ impl CursorTracker {
         }
     }
 
-    /// Gives up what lies between here and `to`.
+    /// Moves the cursor to `to` and returns the fault that names the skipped range.
     pub(crate) fn give_up(&mut self, to: u64, reason: &str) -> Fault {
         let from = self.cursor.seq + 1;
         self.cursor.seq = self.cursor.seq.max(to);
@@ -117,7 +118,7 @@ impl CursorTracker {
             .with(Fact::Reason, reason.to_owned())
     }
 
-    /// The range the server says it no longer has.
+    /// Skips the range that the server reports as lost.
     fn skip(&mut self, answer: &Event) -> Fault {
         let lost = answer.meta("lost");
         let to = number(&lost[1]).max(number(&lost[0]));
@@ -209,8 +210,8 @@ mod tests {
         fn any_order_of_cuts_and_replays_gives_every_frame_once(
             rewinds in proptest::collection::vec(0..50_u64, 0..20),
         ) {
-            // Goal: whatever stretch a server repeats, a client hears 1..=50 once and in order.
-            // Method: after each stretch go back to a random earlier frame and send from there again.
+            // Goal: whatever range a server repeats, a client accepts 1..=50 once and in order.
+            // Method: after each range, rewind to a random earlier frame and send from there again.
             let mut thread = CursorTracker::new("s".into(), Cursor::default());
             let mut heard = Vec::new();
             let mut send = |range: std::ops::RangeInclusive<u64>| {

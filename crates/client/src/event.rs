@@ -1,4 +1,4 @@
-//! What arrives: one frame of the protocol, and the place it has in the history.
+//! The frames a client receives, and its cursor in the history.
 
 use std::fmt;
 
@@ -9,70 +9,70 @@ use budao_core::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// One event as the server tells it. Fields this version does not know are in `more`.
+/// One frame as the server sent it. Fields unknown to this version are in `more`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// `agent.final_answer`, `error.timeout` …
+    /// The event's name, such as `agent.final_answer` or `error.timeout`.
     pub event: String,
-    /// Whose it is; absent on what belongs to the connection alone.
+    /// The session; absent on frames about the connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// Its position in the session's history; absent on what is not part of it.
+    /// The position in the session's history; absent on frames that are not part of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
-    /// The position of the frame before it, as this observer was sent them.
+    /// The `seq` of the previous frame sent to this observer. A difference from the cursor means a missing frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prev: Option<u64>,
-    /// Which incarnation of the history.
+    /// The incarnation of the history; it changes when the history is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<String>,
-    /// The same on every replay.
+    /// `session.epoch.seq`, identical on every replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_id: Option<String>,
-    /// The command this answers.
+    /// The id of the command that this frame answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command_id: Option<String>,
-    /// What a question and its answer have in common.
+    /// Links a question to its answer, and a call to its outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_id: Option<String>,
-    /// When, UTC.
+    /// The time of the event in UTC, RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<String>,
-    /// The text or the object.
+    /// A text, an object, or null.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub content: Value,
-    /// What is meant for machines.
+    /// Structured details for programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map<String, Value>>,
-    /// What is meant for people, in the session's language.
+    /// The text to show to a person, in the session's language.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub show_content: Option<String>,
-    /// Everything else.
+    /// All fields without a member of their own.
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }
 
 impl Event {
-    /// The content if it is text, else what is meant to be shown, else nothing.
+    /// The content if it is text, otherwise `show_content`, otherwise an empty string.
     #[must_use]
     pub fn text(&self) -> &str {
         self.content.as_str().or(self.show_content.as_deref()).unwrap_or_default()
     }
 
-    /// A field of the metadata; null if there is none.
+    /// A field of the metadata; null if it is absent.
     #[must_use]
     pub fn meta(&self, name: &str) -> &Value {
         self.metadata.as_ref().and_then(|all| all.get(name)).unwrap_or(&Value::Null)
     }
 
-    /// True for `error.connection_lost` made on this side of the line: the server cannot send it.
+    /// True for `error.connection_lost` events that this client created; the server cannot send them.
     #[must_use]
     pub fn is_local(&self) -> bool {
         self.meta("source") == "client"
     }
 
-    /// The command this answers. What a run tells names its command too, but has a place in the history; only the
-    /// opening of a session is both.
+    /// The id of the command that this frame answers. Frames of a run also name their command but have a position; only
+    /// `agent.session_created` is an answer with a position.
     pub(crate) fn answers(&self) -> Option<&str> {
         if self.seq.is_some() && self.event != "agent.session_created" {
             return None;
@@ -80,12 +80,12 @@ impl Event {
         self.command_id.as_deref().or_else(|| self.meta("command_id").as_str())
     }
 
-    /// Does it say no?
+    /// True if the frame reports an error.
     pub(crate) fn is_refusal(&self) -> bool {
         self.event.starts_with("error.") || self.event == "system.error"
     }
 
-    /// A fault of this side as the event that announces it.
+    /// Renders a fault of this client as an event with `source: client`.
     pub(crate) fn local(fault: &Fault, session_id: Option<&str>) -> Self {
         let told = render::render_for_user(fault, Lang::En);
         let mut metadata = Map::new();
@@ -111,12 +111,12 @@ impl Event {
     }
 }
 
-/// How far a client is in a session's history: what to hand in when coming back, also from another process.
+/// A client's position in a session's history. It can be stored and used from another process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
-    /// Which incarnation; empty if not known yet.
+    /// The incarnation of the history; empty before the first frame.
     pub epoch: String,
-    /// The last position that arrived; 0 is before the first.
+    /// The position of the last received frame; 0 before the first.
     pub seq: u64,
 }
 

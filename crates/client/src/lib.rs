@@ -1,4 +1,4 @@
-//! A small client of the session server: connects, comes back after a cut, misses nothing, repeats nothing.
+//! A small client for the session server. It reconnects after a lost connection and delivers each event exactly once.
 //!
 //! ```no_run
 //! # async fn hello() -> Result<(), budao_client::Error> {
@@ -18,10 +18,10 @@
 //! # }
 //! ```
 //!
-//! A [`Session`] asks and its [`Events`] tell. One task between them owns the line. It keeps the cursor (epoch and
-//! position), drops what came before, checks that every frame follows the one before it, and when the line is lost comes
-//! back with a growing wait, resumes at the cursor and sends again what was not answered, under the same ids. A part of
-//! the history that cannot be had is told as a fault that names its range; it is never skipped in silence.
+//! A [`Session`] sends commands and its [`Events`] deliver frames. One task between them owns the connection. The task
+//! keeps the cursor (epoch and position), drops duplicates and checks that each frame follows the previous one. After a
+//! lost connection it reconnects with growing delays, resumes at the cursor and resends unanswered commands under the
+//! same ids. If a part of the history is unavailable, the events contain a fault that names its range.
 
 mod client;
 mod connection_task;

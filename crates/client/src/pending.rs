@@ -1,4 +1,4 @@
-//! Commands that have no answer yet. They keep their ids and their order over every reconnect.
+//! Commands without an answer yet. They keep their ids and their order across reconnects.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use tokio::sync::oneshot;
 
 use crate::{event::Event, session::Error};
 
-/// Commands that may wait for their answers; more wait with their senders.
+/// Upper bound for unanswered commands; at the bound, further commands stay in the handles' channel.
 const ROOM: usize = 1024;
 
-/// How a command ends.
+/// The result of a command: the answering event, or why there is none.
 pub(crate) type Reply = Result<Event, Error>;
 
 #[derive(Debug)]
@@ -21,7 +21,7 @@ struct PendingCommand {
     reply: oneshot::Sender<Reply>,
 }
 
-/// The commands, oldest first.
+/// The unanswered commands, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     next: u64,
@@ -29,29 +29,29 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Keeps a command until it is answered.
+    /// Stores a command until it is answered.
     pub(crate) fn keep(&mut self, id: String, frame: Value, reply: oneshot::Sender<Reply>) {
         self.commands.insert(self.next, PendingCommand { id, frame, reply });
         self.next += 1;
     }
 
-    /// Is everything answered?
+    /// True if every command is answered.
     pub(crate) fn is_empty(&self) -> bool {
         self.commands.is_empty()
     }
 
-    /// May one more be kept?
+    /// True if one more command fits.
     pub(crate) fn has_room(&self) -> bool {
         self.commands.len() < ROOM
     }
 
-    /// What has to be sent again, in order. Whoever no longer waits is forgotten.
+    /// Returns the frames to resend, oldest first. Commands whose caller stopped waiting are dropped.
     pub(crate) fn again(&mut self) -> Vec<Value> {
         self.commands.retain(|_, command| !command.reply.is_closed());
         self.commands.values().map(|command| command.frame.clone()).collect()
     }
 
-    /// Gives an answer to the command it names.
+    /// Passes an answer to the command that it names, if that command is still pending.
     pub(crate) fn settle(&mut self, event: &Event) {
         let Some(id) = event.answers() else { return };
         let found = self.commands.iter().find(|(_, command)| command.id == id);
@@ -64,7 +64,7 @@ impl Pending {
         let _ = command.reply.send(reply);
     }
 
-    /// Ends all of them: nobody will answer any more.
+    /// Fails all pending commands with this fault.
     pub(crate) fn fail(&mut self, fault: &Fault) {
         for command in std::mem::take(&mut self.commands).into_values() {
             let _ = command.reply.send(Err(Error::Fault(fault.clone())));
@@ -72,7 +72,7 @@ impl Pending {
     }
 }
 
-/// What a command is told when its session was closed under it.
+/// The fault of a command whose connection task has ended.
 pub(crate) fn closed() -> Fault {
     Fault::new(Kind::ConnectionLost, Operation::SubmitCommand)
         .with_cause("the session was closed on this side")

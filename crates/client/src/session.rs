@@ -1,4 +1,4 @@
-//! A session as its user holds it: a handle that asks, and a stream that tells.
+//! The public handles of a session: [`Session`] sends commands, [`Events`] delivers frames.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,32 +15,32 @@ use crate::{
     pending::{self, Reply},
 };
 
-/// Commands on their way to the line.
+/// Commands queued for the connection task; further senders wait.
 const ASKS: usize = 64;
 
-/// Why something asked for did not happen.
+/// Why a command failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The server said no; this is its event, with code, field and advice.
+    /// The server refused the command. The event carries the code, the field and the advice.
     #[error("{}", .0.text())]
     Rejected(Box<Event>),
-    /// It could not be asked.
+    /// The command got no answer: the connection was lost for good, or the wait timed out.
     #[error(transparent)]
     Fault(#[from] Fault),
 }
 
-/// The answer to a question.
+/// The answer to a question about a call or a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
-    /// Go on.
+    /// Runs the call or the plan as shown.
     Approve,
-    /// Go on, with this in the place of what was shown: a plan's tasks, a call's arguments.
+    /// Runs it with this value in place of the one shown: an array is a plan's tasks, anything else a call's arguments.
     ApproveWith(Value),
-    /// Do not, and what the model should know about it.
+    /// Refuses it. The text, if any, is passed to the model.
     Deny(Option<String>),
 }
 
-/// Asks a session. Clones ask the same one.
+/// Sends commands to one session. Clones share the connection.
 #[derive(Clone, Debug)]
 pub struct Session {
     id: Arc<str>,
@@ -48,7 +48,7 @@ pub struct Session {
     reply: Duration,
 }
 
-/// Tells what happens in a session: past events first, then new ones, each once, in order.
+/// The events of a session in order, each once: first the history, then live events.
 #[derive(Debug)]
 pub struct Events {
     inbox: mpsc::Receiver<StreamItem>,
@@ -85,24 +85,24 @@ impl Session {
         Ok((Self { id: session_id, asks, reply: client.reply }, events))
     }
 
-    /// Its id: with it, and a cursor, anyone allowed may attach.
+    /// The session's id. Any client with access to the session can attach with it.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Sends a message. When this returns it is durable and will be answered, whatever happens to the line.
+    /// Sends a message. The message is durable when this returns and survives a lost connection.
     ///
     /// # Errors
-    /// When the server refuses it, or there was no answer in time.
+    /// If the server refuses the message, or no answer arrives in time.
     pub async fn send(&self, text: &str) -> Result<Event, Error> {
         self.ask("user.message", json!({ "content": text })).await
     }
 
-    /// Answers the question that carried this `step_id`.
+    /// Answers the open question that has this `step_id`.
     ///
     /// # Errors
-    /// When the question is not open, or there was no answer in time.
+    /// If the question is not open, or no answer arrives in time.
     pub async fn answer(&self, step_id: &str, decision: Decision) -> Result<Event, Error> {
         let content = match decision {
             Decision::Approve => json!({ "confirmed": true }),
@@ -116,35 +116,35 @@ impl Session {
         self.ask("user.response", json!({ "step_id": step_id, "content": content })).await
     }
 
-    /// Stops what runs. The session can be used on.
+    /// Cancels the running turn. The session stays usable.
     ///
     /// # Errors
-    /// When the server refuses it, or there was no answer in time.
+    /// If the server refuses the command, or no answer arrives in time.
     pub async fn cancel(&self) -> Result<Event, Error> {
         self.ask("user.cancel", json!({})).await
     }
 
-    /// Takes back a message that waits for its turn. `command_id` is what [`Session::send`] was answered with.
+    /// Withdraws a message that is still queued. `command_id` comes from the answer to [`Session::send`].
     ///
     /// # Errors
-    /// When the message does not wait any more, or there was no answer in time.
+    /// If the message is no longer queued, or no answer arrives in time.
     pub async fn withdraw(&self, command_id: &str) -> Result<Event, Error> {
         self.ask("user.withdraw", json!({ "content": { "message": command_id } })).await
     }
 
-    /// Sends any `user.*` event with these fields and waits for its answer. It gets an id, and is sent again under
-    /// that id until it is answered, so it happens once.
+    /// Sends any `user.*` event with these fields and waits for its answer. The command gets a new id and is resent
+    /// under that id until it is answered, so the server executes it once.
     ///
     /// # Errors
-    /// When the server refuses it, or there was no answer in time.
+    /// If the server refuses the command, or no answer arrives in time.
     pub async fn ask(&self, event: &str, fields: Value) -> Result<Event, Error> {
         self.ask_as(&Uuid::now_v7().to_string(), event, fields).await
     }
 
-    /// As [`Session::ask`], under an id of the caller's: asking twice under one id gives the first answer again.
+    /// Like [`Session::ask`], with an id chosen by the caller. A second command with the same id gets the first answer.
     ///
     /// # Errors
-    /// When the server refuses it, or there was no answer in time.
+    /// If the server refuses the command, or no answer arrives in time.
     pub async fn ask_as(&self, id: &str, event: &str, fields: Value) -> Result<Event, Error> {
         let mut frame = json!({ "event": event, "command_id": id });
         if !self.id.is_empty() {
@@ -161,21 +161,21 @@ impl Session {
 }
 
 impl Events {
-    /// The next event. A fault says what of the history cannot be had, and the events go on behind it; after a fault
-    /// that ends the line, and after the session was let go, there is `None`.
+    /// Returns the next event. A fault that names a missing range of the history is followed by further events. `None`
+    /// follows a fault that ends the connection.
     pub async fn next(&mut self) -> Option<Result<Event, Fault>> {
         let (told, cursor) = self.inbox.recv().await?;
         self.cursor = cursor;
         Some(told)
     }
 
-    /// Where the last event that [`Events::next`] gave stands: keep it to come back later.
+    /// The position of the last event returned by [`Events::next`]. Store it to resume later.
     #[must_use]
     pub fn cursor(&self) -> &Cursor {
         &self.cursor
     }
 
-    /// The same as a stream for combinators.
+    /// Converts the events into a stream for combinators.
     pub fn into_stream(self) -> impl futures::Stream<Item = Result<Event, Fault>> {
         futures::stream::unfold(self, async |mut events| Some((events.next().await?, events)))
     }
@@ -193,7 +193,7 @@ fn start(
     (asks, Events { inbox, cursor: Cursor::default() })
 }
 
-/// Waits for an answer, but not for ever.
+/// Waits for an answer, at most for `limit`.
 async fn within(limit: Duration, answer: oneshot::Receiver<Reply>) -> Reply {
     match tokio::time::timeout(limit, answer).await {
         Ok(Ok(reply)) => reply,

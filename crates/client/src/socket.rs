@@ -1,4 +1,4 @@
-//! One connection: made within a time, read as events, and its end sorted by whether coming back makes sense.
+//! One WebSocket connection. Its end is classified by whether a reconnect can succeed.
 
 use std::time::Duration;
 
@@ -18,42 +18,42 @@ use tokio_tungstenite::{
 
 use crate::{client::Client, event::Event};
 
-/// To connect and be let in.
+/// Time limit for the connection and the upgrade.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// To hand a frame to the line.
+/// Time limit for writing one frame.
 const SEND: Duration = Duration::from_secs(10);
 
-/// To say good-bye.
+/// Time limit for the closing handshake.
 const CLOSE: Duration = Duration::from_secs(1);
 
-/// The greatest frame that is read.
+/// Upper bound for a received message.
 const FRAME_BYTES: usize = 64 * 1024 * 1024;
 
-/// Little, because most frames are.
+/// Initial read buffer; small because most frames are.
 const BUFFER_BYTES: usize = 8 * 1024;
 
-/// Closed because this client read too slowly.
+/// Close code: this client read too slowly.
 const TOO_SLOW: u16 = 4408;
 
-/// Closed because this client asked too much at once.
+/// Close code: this client sent too many commands.
 const TOO_MANY: u16 = 4429;
 
-/// Why a connection is over.
+/// Why a connection ended.
 #[derive(Debug)]
 pub(crate) enum ConnectionEnd {
-    /// Come back; the server may have said when.
+    /// A reconnect can succeed. The fault may carry the server's retry hint.
     Lost(Fault),
-    /// Coming back would end the same way.
+    /// A reconnect would end in the same way.
     Refused(Fault),
 }
 
-/// An open connection.
+/// An open, authenticated connection.
 #[derive(Debug)]
 pub(crate) struct Socket(WebSocketStream<MaybeTlsStream<TcpStream>>);
 
 impl Socket {
-    /// Connects and signs in.
+    /// Connects and authenticates, within 10 s.
     pub(crate) async fn open(client: &Client) -> Result<Self, ConnectionEnd> {
         let mut request = client.url.as_str().into_client_request().map_err(|error| {
             ConnectionEnd::Refused(
@@ -84,7 +84,7 @@ impl Socket {
         }
     }
 
-    /// The next event. Control frames are answered and not told; what is no event is skipped, as unknown events are.
+    /// Returns the next event. Control frames are handled here; text that is not an event is logged and skipped.
     pub(crate) async fn next(&mut self) -> Result<Event, ConnectionEnd> {
         loop {
             match self.0.next().await {
@@ -100,7 +100,7 @@ impl Socket {
         }
     }
 
-    /// Sends one command.
+    /// Sends one command; the connection counts as lost after 10 s without progress.
     pub(crate) async fn send(&mut self, frame: &Value) -> Result<(), ConnectionEnd> {
         let sending = self.0.send(Message::text(frame.to_string()));
         match tokio::time::timeout(SEND, sending).await {
@@ -110,14 +110,14 @@ impl Socket {
         }
     }
 
-    /// Says good-bye, if there is someone to hear it.
+    /// Sends a close frame and waits at most 1 s for the peer.
     pub(crate) async fn close(mut self) {
         let frame = CloseFrame { code: CloseCode::Normal, reason: "done".into() };
         let _ = tokio::time::timeout(CLOSE, self.0.close(Some(frame))).await;
     }
 }
 
-/// A line that broke without a word: what the protocol calls 1006.
+/// The fault of a connection that broke without a close frame: code 1006.
 pub(crate) fn lost() -> Fault {
     Fault::new(Kind::ConnectionLost, Operation::Connect).with(Fact::CloseCode, 1006_u64)
 }
@@ -126,7 +126,7 @@ fn connecting(kind: Kind, client: &Client) -> Fault {
     Fault::new(kind, Operation::Connect).with(Fact::Endpoint, client.url.clone())
 }
 
-/// The server's own words at the end: it says by the code whether coming back makes sense.
+/// Classifies a close frame: its code says whether a reconnect can succeed.
 fn closed(frame: Option<CloseFrame>) -> ConnectionEnd {
     let Some(frame) = frame else {
         return ConnectionEnd::Lost(lost().with(Fact::CloseCode, 1005_u64));
@@ -140,7 +140,7 @@ fn closed(frame: Option<CloseFrame>) -> ConnectionEnd {
     }
 }
 
-/// Why there is no connection. Only what a person has to change is final.
+/// Classifies a failed connection attempt. Only errors that need a changed URL or credential are final.
 fn not_let_in(error: tungstenite::Error, client: &Client) -> ConnectionEnd {
     let response = match error {
         tungstenite::Error::Http(response) => response,

@@ -1,9 +1,8 @@
 //! The brake: stops a model that repeats itself, and never one that makes progress.
 //!
-//! It is a pure part: its memory is folded from the outcomes of one turn's calls. A call that repeats an
-//! *invalid* call exactly is answered without running; the third time ends the turn. Failing calls in a
-//! row end it after a budget. Progress lets go: a success, or a kind of failure not seen since the last
-//! success.
+//! Its state is folded from the outcomes of one turn's calls. An exact repetition of an *invalid* call is answered
+//! without running; the third one ends the turn. A limited number of failures in a row ends it too. Progress resets the
+//! brake: a success, or a kind of failure not seen since the last success.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,47 +11,46 @@ use serde_json::Value;
 
 use crate::{fault::Kind, limits::Limits};
 
-/// What the brake remembers of one turn.
+/// The brake's state within one turn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Brake {
-    /// Invalid calls since the last progress, with how often each came.
+    /// Invalid calls since the last progress, each with its count.
     invalid: BTreeMap<String, u32>,
     /// Kinds of failure since the last success.
     kinds: BTreeSet<Kind>,
-    /// Failures since the last progress.
+    /// Failed steps since the last progress.
     failures: u32,
 }
 
 /// Why the brake ends a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BrakeTrip {
-    /// The same invalid call came this often.
+    /// The same invalid call was made this many times.
     SameInvalidCall(u32),
-    /// This many calls failed in a row.
+    /// This many failures occurred in a row.
     FailuresInARow(u32),
 }
 
 impl Brake {
-    /// How often this very invalid call came before, since the last progress.
+    /// How often this exact invalid call was made since the last progress.
     #[must_use]
     pub fn repeats(&self, key: &str) -> u32 {
         self.invalid.get(key).copied().unwrap_or(0)
     }
 
-    /// A step is over in which a call worked.
+    /// Records a step in which a call succeeded.
     pub fn note_success(&mut self) {
         *self = Self::default();
     }
 
-    /// A step is over in which every call failed. However many there were, the model has heard of none of
-    /// them yet, so they count as one failure, and the same invalid call counts once. Beside its kind goes
-    /// the key of a call that never ran because it does not fit.
+    /// Records a step in which every call failed. The model has not read any of the failures yet, so they count as one,
+    /// and identical invalid calls count once. An invalid call that never ran adds its key to its kind.
     pub fn note_failures(&mut self, failed: impl IntoIterator<Item = (Kind, Option<String>)>) {
         let mut keys = BTreeSet::new();
         let mut progress = false;
         for (kind, invalid) in failed {
-            // The brake's own answer is not a new kind of failure: it says the old one again.
+            // The brake's own fault is not a new kind of failure; it repeats an earlier one.
             progress |= kind != Kind::RepeatedCallStopped && self.kinds.insert(kind);
             keys.extend(invalid);
         }
@@ -67,7 +65,7 @@ impl Brake {
         }
     }
 
-    /// Must the turn end?
+    /// Whether the turn must end, and why.
     #[must_use]
     pub fn trip(&self, limits: &Limits) -> Option<BrakeTrip> {
         let most = self.invalid.values().copied().max().unwrap_or(0);
@@ -81,7 +79,7 @@ impl Brake {
     }
 }
 
-/// What makes two calls the same: the tool, and the arguments as a value where they are JSON at all.
+/// The key that equal calls share: the tool and the arguments, compared as JSON values where they parse.
 #[must_use]
 pub fn call_key(tool: &str, arguments: &str) -> String {
     let mut key = format!("{tool} ");
@@ -89,11 +87,11 @@ pub fn call_key(tool: &str, arguments: &str) -> String {
         Ok(value) => canonical(&value, &mut key),
         Err(_) => key.push_str(arguments.trim()),
     }
-    // A key is kept in memory and in snapshots; a long one is as good as its hash.
+    // Keys are kept in memory and in snapshots, so a long key is replaced by its hash.
     if key.len() > 256 { hash(&key) } else { key }
 }
 
-/// JSON with sorted keys, whatever order the map type keeps.
+/// JSON with sorted keys, independent of the order of the map type.
 fn canonical(value: &Value, out: &mut String) {
     match value {
         Value::Object(map) => {

@@ -1,6 +1,6 @@
-//! The engine: what every gateway knows, and all it knows.
+//! The engine trait: the complete interface between engines and gateways.
 //!
-//! An engine runs sessions. It is asked by commands and heard through records; nothing else crosses.
+//! An engine runs sessions. Commands go in and records come out; gateways have no other access.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use crate::{
     fault::{Fact, Fault, Kind, Operation},
 };
 
-/// What a new session is opened with.
+/// Options for a new session.
 #[derive(Clone, Debug, Default)]
 pub struct SessionOptions {
-    /// The id to use; a new one if none.
+    /// The id to use; a new one if absent.
     pub session: Option<SessionId>,
-    /// What it is set to.
+    /// All settings the session starts with.
     pub settings: Settings,
-    /// Where it comes from, if not from a person.
+    /// The parent session; absent for a session that a person opens.
     pub origin: Option<Origin>,
 }
 
-/// The fault that says that a session belongs to another engine.
+/// The fault for a session that belongs to another engine.
 #[must_use]
 pub fn wrong_engine(session: SessionId, settings: &Settings) -> Fault {
     Fault::new(Kind::WrongEngine, Operation::OpenSession)
@@ -31,26 +31,26 @@ pub fn wrong_engine(session: SessionId, settings: &Settings) -> Fault {
         .with(Fact::Engine, settings.engine().to_owned())
 }
 
-/// Runs sessions.
+/// Runs sessions. Gateways use no other interface.
 #[async_trait]
 pub trait Engine: Send + Sync + std::fmt::Debug {
-    /// Opens a session. When this returns, it is durable.
+    /// Opens a session. The session is durable when this returns.
     ///
     /// # Errors
-    /// When the settings are wrong, there are too many sessions, or the journal fails.
+    /// When the settings are invalid, there are too many sessions, or the journal fails.
     async fn open(&self, opening: SessionOptions) -> Result<SessionId, Fault>;
 
-    /// Submits a command and returns its one answer. An accepted command is durable; its effects come as
-    /// records. The same id gives the same answer and has no second effect.
+    /// Submits a command and returns its one answer. An accepted command is durable, and its effects appear as records.
+    /// A repeated id gets the same answer and has no second effect.
     ///
     /// # Errors
-    /// When the command could not be made durable, so nobody knows of it.
+    /// When the command could not be made durable; it then has no effect.
     async fn submit(&self, session: SessionId, command: Command) -> Result<Answer, Fault>;
 
-    /// Every record after `after`, then new ones as they become durable: no seam, no gap, no repeat.
+    /// Streams every record after `after`, then new ones as they become durable, without gaps or repetitions.
     ///
     /// # Errors
-    /// When the session is unknown or its history no longer reaches back that far.
+    /// When the session is unknown, or the history no longer holds records that old.
     async fn follow(
         &self,
         session: SessionId,
@@ -67,7 +67,7 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// When the journal cannot be read.
     async fn recover(&self) -> Result<usize, Fault>;
 
-    /// Lets turns finish for up to `grace`, then stops what is left; the next start resumes it. When this returns,
-    /// no work of the engine runs, unless a bound that is logged was exceeded.
+    /// Waits up to `grace` for turns to finish, then stops the rest, which the next start resumes. When this returns,
+    /// no work of the engine runs, unless a logged bound was exceeded.
     async fn shutdown(&self, grace: Duration);
 }

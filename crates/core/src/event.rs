@@ -1,10 +1,10 @@
-//! Everything that can happen to a session, in our own words.
+//! Session events and the records that hold them.
 //!
-//! Events are facts in the past tense: small, written before anyone is told, never changed. An event at
-//! its position is a [`Record`]. Gateways *project* records onto their protocols; a record becomes at
-//! most one frame per gateway, so where a protocol wants two frames, two facts are recorded.
+//! An event is a small fact in the past tense. The writer makes it durable before any observer sees it and never
+//! changes it. An event at its position is a [`Record`]. A gateway projects a record onto at most one frame of its
+//! protocol, so a protocol that needs two frames needs two events.
 //!
-//! `docs/events.md` is the page that settles what each one means.
+//! `docs/events.md` defines the meaning of each event and the order readers may rely on.
 
 mod command;
 mod ids;
@@ -28,505 +28,504 @@ pub use ids::{CommandId, Epoch, QuestionId, Seq, SessionId, TaskId, TurnNumber};
 pub use parts::{Scope, SessionEnd, Stage, StopReason, Task, TaskEnd};
 pub use settings::{Origin, Settings, Thinking, engine_of};
 
-/// An event at its position.
+/// An event at its position in a session's history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Whose.
+    /// The session whose history holds this record.
     pub session: SessionId,
-    /// Of which incarnation.
+    /// The incarnation of the history; changes only when the history was replaced.
     pub epoch: Epoch,
-    /// Where.
+    /// The position, from 1, without gaps.
     pub seq: Seq,
-    /// When, UTC.
+    /// When the event happened: UTC, microseconds.
     pub at: Timestamp,
-    /// The trace it belongs to.
+    /// All zeros when the event belongs to no trace.
     pub trace: Trace,
-    /// The turn it belongs to, 0 for none.
+    /// The turn the event belongs to, from 1; 0 for none. A late event carries the number of its own turn.
     pub turn: TurnNumber,
-    /// What happened.
+    /// Stored as JSON, for example `{"tool_call_ended":{…}}`.
     pub event: Event,
 }
 
 impl Record {
-    /// Never changes, on replay neither: `{session}.{epoch}.{seq}`.
+    /// The stable id `{session}.{epoch}.{seq}`; a replay yields the same one.
     #[must_use]
     pub fn event_id(&self) -> String {
         format!("{}.{}.{}", self.session, self.epoch, self.seq)
     }
 }
 
-/// An event on its way into the journal, which gives it its position.
+/// An event before its append; the journal assigns its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// When, UTC.
+    /// When the event happened: UTC, microseconds.
     pub at: Timestamp,
-    /// The trace it belongs to.
+    /// All zeros when the event belongs to no trace.
     pub trace: Trace,
-    /// The turn it belongs to, 0 for none.
+    /// The turn the event belongs to, from 1; 0 for none.
     pub turn: TurnNumber,
-    /// What happened.
+    /// The event to append.
     pub event: Event,
 }
 
-/// Everything that can happen.
+/// Every event a session can record. Variants and defaulted fields are added, never removed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
     // ── the session ──
-    /// It was opened.
+    /// The session was opened.
     SessionOpened {
-        /// What it was set to.
+        /// All settings the session starts with.
         settings: Settings,
-        /// Where it comes from.
+        /// The parent session, for a session that a call, a stage or a fork opened; absent otherwise.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         origin: Option<Origin>,
     },
-    /// It was set to something else.
+    /// The settings were replaced.
     SettingsChanged {
         /// All settings, not the difference.
         settings: Settings,
     },
-    /// It was taken up again after its writer was gone.
+    /// A new writer resumed the session after the previous writer was lost.
     SessionResumed {
-        /// Calls whose outcome is unknown and was sealed as such.
+        /// Calls without a known outcome, which the new writer sealed.
         sealed: Vec<CallId>,
     },
-    /// It ended. A later message re-opens it.
+    /// The session ended. A later message re-opens it.
     SessionEnded {
-        /// How.
+        /// Closed on request, or ended by an error.
         end: SessionEnd,
-        /// What went wrong.
+        /// The fault that ended the session, if any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         fault: Option<Fault>,
     },
 
     // ── messages and turns ──
-    /// A message was accepted; it will be answered.
+    /// A message was accepted. Exactly one turn answers it, unless it is withdrawn first.
     MessageAccepted {
-        /// The command that brought it.
+        /// The command that carried the message.
         command: CommandId,
-        /// What it says.
+        /// The content, verbatim.
         content: Vec<Block>,
     },
-    /// Plan → solve → aggregate was accepted; it will run, as a turn.
+    /// A plan → solve → aggregate pipeline was accepted; it runs as one turn.
     PipelineAccepted {
-        /// The command that brought it.
+        /// The command that requested the pipeline.
         command: CommandId,
-        /// What is asked.
+        /// The question to plan for or, with `tasks`, the question behind the tasks.
         question: String,
-        /// Must a person confirm the plan?
+        /// Whether a person must confirm the plan before its tasks start.
         #[serde(default)]
         confirm: bool,
-        /// Tasks that were given, so that no planner is asked.
+        /// Tasks from the command; when present, no planner runs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tasks: Option<Vec<Task>>,
     },
-    /// A message that waited was taken back; it will not be answered.
+    /// A queued message was withdrawn; no turn will answer it.
     MessageWithdrawn {
-        /// The command that brought it.
+        /// The command that carried the withdrawn message.
         command: CommandId,
-        /// Who took it back.
+        /// The sender of the withdrawal.
         by: String,
     },
-    /// A turn began, to answer that message.
+    /// A turn started for an accepted message or pipeline.
     TurnStarted {
-        /// The message's command.
+        /// The command that carried the message.
         message: CommandId,
     },
-    /// Somebody asked to stop the turn.
+    /// A sender asked to cancel the running turn.
     CancelRequested {
-        /// Who.
+        /// The sender of the cancel command.
         by: String,
-        /// Why.
+        /// The sender's own words; absent when the command gave none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// Somebody asked to close the session while a turn was running. The turn is stopped first; what was
-    /// accepted before is not begun any more; then the session ends.
+    /// A sender asked to close the session while a turn was running. The turn stops first, messages accepted earlier
+    /// get an empty turn that ends as cancelled, and then the session ends.
     CloseRequested {
-        /// Who.
+        /// The sender of the close command.
         by: String,
     },
-    /// The turn ended. Nothing of it follows.
+    /// The turn ended. No further event of it follows.
     TurnEnded {
-        /// Why.
+        /// Why the turn ended; `Failed` comes with a fault.
         stop: StopReason,
-        /// What went wrong, if it failed.
+        /// The fault that ended the turn; absent unless it failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         fault: Option<Fault>,
-        /// Model requests made.
+        /// Model requests the turn made.
         steps: u32,
-        /// What they cost.
+        /// Tokens of all model requests of the turn, those of its children included.
         usage: Usage,
     },
 
     // ── the model ──
-    /// The model is being asked.
+    /// A request to the model started.
     StepStarted {
-        /// Counts the model requests of the turn from 1.
+        /// Counts the model requests of the turn, from 1.
         step: u32,
-        /// Which try.
+        /// Counts the tries of this step, from 1.
         attempt: u32,
-        /// Which model.
+        /// The model's name, as the engine's configuration spells it.
         model: String,
     },
-    /// Words came.
+    /// Answer text arrived. Provisional until `ModelAnswered`; `AnswerAbandoned` voids it.
     TextDelta {
-        /// Of which step.
+        /// The step that produced the text, from 1.
         step: u32,
-        /// The words.
+        /// The new text only, not the text so far.
         text: String,
     },
-    /// Thought came.
+    /// Thinking text arrived. Provisional until `ModelAnswered`; `AnswerAbandoned` voids it.
     ThinkingDelta {
-        /// Of which step.
+        /// The step that produced the text, from 1.
         step: u32,
-        /// The thought.
+        /// The new text only, not the text so far.
         text: String,
     },
-    /// What had come of an answer is void: the try failed or was cancelled.
+    /// The deltas of an answer are void because the attempt failed or was cancelled.
     AnswerAbandoned {
-        /// Of which step.
+        /// The step whose deltas are void.
         step: u32,
-        /// Of which try.
+        /// The attempt that failed, from 1.
         attempt: u32,
     },
-    /// The model's answer is complete.
+    /// The model's answer is complete and replaces the deltas before it.
     ModelAnswered {
-        /// Of which step.
+        /// The step that this answer completes.
         step: u32,
-        /// The whole answer.
+        /// The complete answer, tool calls included.
         content: Vec<Block>,
-        /// Why it stopped.
+        /// Why the model stopped generating.
         stop: ModelStop,
-        /// What it cost.
+        /// Tokens of this request.
         usage: Usage,
     },
-    /// Old history is too long for the model and is being summarised.
+    /// The history is too long for the model; its oldest part is being summarised.
     CompactionStarted {
-        /// Before which step.
+        /// The step that waits for the summary.
         step: u32,
-        /// Estimated tokens.
+        /// Estimated tokens of the history.
         tokens: u64,
     },
-    /// Old history was replaced, for the model, by a summary. The records stay.
+    /// A summary replaced old history in later model requests. The records stay.
     HistoryCompacted {
-        /// How many of the oldest messages the summary stands for. The question of the running turn stays
-        /// behind it as it was asked.
+        /// How many of the oldest messages the summary replaces. The question of the running turn follows it unchanged.
         messages: u64,
-        /// The summary.
+        /// The text that replaces those messages.
         summary: String,
-        /// Was it written by a model, or cut by rule because that failed?
+        /// True if a model wrote the summary; false if the history was cut by rule because the model failed.
         by_model: bool,
-        /// Estimated tokens before.
+        /// Estimated tokens of the history before.
         tokens_before: u64,
-        /// Estimated tokens after.
+        /// Estimated tokens of the history after.
         tokens_after: u64,
-        /// What the summary cost.
+        /// Tokens the summary itself cost.
         #[serde(default)]
         usage: Usage,
     },
 
     // ── calls ──
-    /// A person must decide about a call.
+    /// A call waits for a person's decision.
     QuestionAsked {
-        /// Names the question.
+        /// Unique in its session; the decision refers to it.
         question: QuestionId,
-        /// The call.
+        /// The call that waits.
         call: CallId,
-        /// The tool.
+        /// The name of the tool, as the model called it.
         tool: String,
         /// The exact arguments that would run.
         arguments: Value,
-        /// Repairs made to get them.
+        /// Repairs that turned the model's arguments into these.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         repairs: Vec<Repair>,
-        /// Hash over tool and arguments; the answer is bound to it.
+        /// Hash over tool and arguments; a decision is bound to it.
         digest: String,
-        /// May it run again after a crash?
+        /// Whether the call may run again after a crash.
         idempotent: bool,
-        /// Why it is asked.
+        /// Why the call needs a decision: a rule, a hook or a policy.
         reason: String,
-        /// Unanswered by then, it is denied.
+        /// The time at which an unanswered question counts as denied.
         expires_at: Timestamp,
     },
-    /// The question was answered, once and for all.
+    /// A question was answered. The first decision is final.
     QuestionAnswered {
-        /// Which question.
+        /// The question this decision answers.
         question: QuestionId,
-        /// The call.
+        /// The call that waited.
         call: CallId,
-        /// The answer.
+        /// Whether the call may run.
         decision: Decision,
-        /// Who.
+        /// The sender of the decision.
         by: String,
-        /// A word for the model.
+        /// The person's remark for the model.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         note: Option<String>,
-        /// Other arguments to run with; they are checked again.
+        /// Replacement arguments from the person; they are checked again before the call runs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         arguments: Option<Value>,
     },
-    /// Nobody answered in time.
+    /// A question expired without an answer; its call is denied.
     QuestionExpired {
-        /// Which question.
+        /// The question that expired.
         question: QuestionId,
-        /// The call.
+        /// The call that waited.
         call: CallId,
     },
-    /// A call starts. This is on disk before the tool runs.
+    /// A call started. The record is durable before the tool runs.
     ToolCallStarted {
-        /// The call.
+        /// The model's id of the call.
         call: CallId,
-        /// The tool.
+        /// The name of the tool, as the model called it.
         tool: String,
-        /// What it runs with.
+        /// The arguments the tool receives, after repairs and decisions.
         arguments: Value,
-        /// Repairs made to get them.
+        /// Repairs that turned the model's arguments into these.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         repairs: Vec<Repair>,
-        /// Which try.
+        /// Counts the tries of this call, from 1.
         attempt: u32,
-        /// May it run again after a crash?
+        /// Whether the call may run again after a crash.
         idempotent: bool,
     },
-    /// Output of a running call.
+    /// A running call produced output.
     ToolOutputDelta {
-        /// The call.
+        /// The running call.
         call: CallId,
-        /// The output.
+        /// The new output only, not the output so far.
         text: String,
     },
-    /// A running call had something to say.
+    /// A running call reported structured data that belongs to no other event.
     ToolCallAnnotated {
-        /// The call.
+        /// The running call.
         call: CallId,
-        /// The tool.
+        /// The name of the tool that reports.
         tool: String,
-        /// What about.
+        /// Identifies the format of `data`.
         topic: String,
-        /// What.
+        /// Any JSON, defined by the topic.
         data: Value,
     },
-    /// A call ended. Exactly one per call.
+    /// A call ended. Every call has exactly one such event, after a crash too.
     ToolCallEnded {
-        /// The call.
+        /// The call that ended.
         call: CallId,
-        /// The tool.
+        /// The name of the tool, as the model called it.
         tool: String,
-        /// How.
+        /// Done or failed; a failure carries its fault.
         outcome: Outcome,
-        /// How long it ran.
+        /// Run time in milliseconds.
         duration_ms: u64,
     },
-    /// A call, or a stage of a pipeline, runs a session of its own.
+    /// A call or a pipeline stage opened a child session.
     ChildOpened {
-        /// The child.
+        /// The child session.
         child: SessionId,
-        /// The call that runs it.
+        /// The call that runs the child; absent for a stage.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         call: Option<CallId>,
-        /// The stage it works on.
+        /// The stage the child works on; absent for a call.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stage: Option<Stage>,
-        /// The task it works on.
+        /// The task the child solves; absent outside the solving stage.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         task: Option<TaskId>,
     },
-    /// A child did what it was opened for, or gave up. What it used is the turn's too.
+    /// A child session completed or failed. Its usage also counts towards the turn.
     ChildEnded {
-        /// The child.
+        /// The child session.
         child: SessionId,
-        /// The call that ran it.
+        /// The call that ran the child; absent for a stage.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         call: Option<CallId>,
-        /// The stage it worked on.
+        /// The stage the child worked on; absent for a call.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stage: Option<Stage>,
-        /// The task it worked on.
+        /// The task the child solved; absent outside the solving stage.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         task: Option<TaskId>,
-        /// What it used.
+        /// Tokens the child used.
         usage: Usage,
     },
     /// The to-do list was replaced.
     TodosChanged {
-        /// The whole list.
+        /// The complete new list, not the difference.
         todos: Vec<Todo>,
     },
-    /// A tool has seen a file in this state; a later write is checked against it.
+    /// A tool found or left a file in this state. A later write is checked against it.
     FileSeen {
         /// Path inside the workspace.
         path: String,
-        /// Hash of the content; none if it does not exist.
+        /// Hash of the content; none if the file does not exist.
         digest: Option<String>,
     },
 
     // ── what went wrong ──
-    /// Something failed.
+    /// An operation failed.
     FaultRaised {
-        /// What.
+        /// Scrubbed before it is recorded.
         fault: Fault,
-        /// What it is about.
+        /// The step, call or task that the fault concerns.
         #[serde(default)]
         scope: Scope,
     },
-    /// It will be tried again.
+    /// A failed operation will be tried again.
     RetryScheduled {
-        /// What is being tried.
+        /// The operation to repeat.
         operation: Operation,
-        /// What went wrong.
+        /// The kind of fault that caused the retry.
         kind: Kind,
-        /// The try that failed.
+        /// The attempt that failed, from 1.
         attempt: u32,
-        /// The try that comes.
+        /// The attempt that follows.
         next_attempt: u32,
-        /// All tries.
+        /// The most attempts there can be, the first included.
         max_attempts: u32,
-        /// How long we wait.
+        /// Time to wait, in milliseconds.
         wait_ms: u64,
-        /// When it comes.
+        /// UTC time at which the next attempt starts.
         due_at: Timestamp,
-        /// What it is about.
+        /// The step, call or task that the retry concerns.
         #[serde(default)]
         scope: Scope,
     },
-    /// It worked in the end.
+    /// A retried operation succeeded.
     Recovered {
-        /// What was being tried.
+        /// The operation that was retried.
         operation: Operation,
-        /// What had gone wrong.
+        /// The kind of fault that caused the retries.
         kind: Kind,
-        /// Tries it took.
+        /// Attempts made, the successful one included.
         attempts: u32,
-        /// From the first failure to now.
+        /// Milliseconds from the first failure to the success.
         elapsed_ms: u64,
-        /// What it is about.
+        /// The step, call or task that was retried.
         #[serde(default)]
         scope: Scope,
     },
-    /// We gave up.
+    /// A retried operation failed for good.
     RecoveryFailed {
-        /// On what.
+        /// The fault of the last attempt.
         fault: Fault,
-        /// What it is about.
+        /// The step, call or task that was retried.
         #[serde(default)]
         scope: Scope,
     },
-    /// Something arrived for a turn that is over; it was dropped.
+    /// A result for a turn that has ended arrived and was dropped.
     LateArrivalDropped {
-        /// What it was.
+        /// The operation whose result was dropped.
         operation: Operation,
-        /// Of which turn.
+        /// The turn that had started the operation.
         of_turn: TurnNumber,
-        /// Of which call.
+        /// The call it belongs to; absent when the operation was not a call.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         call: Option<CallId>,
     },
-    /// Somebody who was watching was lost.
+    /// An observer lost its connection.
     ObserverLost {
-        /// Why, as the transport says.
+        /// The close code of the transport, for example 1006.
         close_code: u16,
-        /// Why, in words.
+        /// The close reason of the transport.
         close_reason: String,
-        /// The last record they had.
+        /// The last record the observer received.
         last_seq: Seq,
-        /// How long they had been there.
+        /// How long the observer was connected, in milliseconds.
         uptime_ms: u64,
     },
 
     // ── plan → solve → aggregate ──
-    /// Tasks are being found for a question.
+    /// The planner started to split a question into tasks.
     PlanStarted {
-        /// The question.
+        /// The question to plan for.
         question: String,
     },
-    /// The plan is made.
+    /// The plan is complete.
     PlanMade {
-        /// Its tasks.
+        /// The tasks, in the planner's order.
         tasks: Vec<Task>,
-        /// What it is, in words.
+        /// The planner's description of the plan.
         summary: String,
     },
-    /// What the planner wrote is no plan.
+    /// The planner's answer is not a valid plan.
     PlanRefused {
-        /// Why.
+        /// Why the answer was refused.
         fault: Fault,
     },
-    /// The plan was given up before it was solved.
+    /// The plan was cancelled before its tasks were solved.
     PlanCancelled {
-        /// Why.
+        /// Why the plan was cancelled.
         reason: String,
     },
-    /// Somebody asked for another plan; what runs is stopped first.
+    /// A sender asked for a new plan. Running work stops first.
     ReplanRequested {
-        /// The question it is for.
+        /// The question of the new plan.
         question: String,
-        /// Who.
+        /// The sender of the replan command.
         by: String,
     },
-    /// Work on a task began.
+    /// Work on a task started.
     TaskStarted {
-        /// The task.
+        /// The task, complete.
         task: Task,
-        /// Which try.
+        /// Counts the tries of this task, from 1.
         attempt: u32,
     },
-    /// Somebody asked to stop work on a task. It ends when the work has stopped.
+    /// A sender asked to stop a task. `TaskEnded` follows when the work has stopped.
     TaskStopRequested {
-        /// The task.
+        /// The task to stop.
         task: TaskId,
-        /// Who.
+        /// The sender of the command.
         by: String,
-        /// Is it to be worked on again from the start?
+        /// Whether the task starts again from the beginning after it stopped.
         restart: bool,
     },
     /// Work on a task ended.
     TaskEnded {
-        /// The task.
+        /// The task that ended.
         task: TaskId,
-        /// How.
+        /// Completed, failed or cancelled.
         end: TaskEnd,
     },
-    /// A task will be worked on again from the start.
+    /// A task will start again from the beginning.
     TaskRestarted {
-        /// The task.
+        /// The task to repeat.
         task: TaskId,
-        /// Which try comes.
+        /// The attempt that follows.
         attempt: u32,
-        /// Why.
+        /// Why the task is repeated.
         reason: String,
     },
-    /// Results are being combined.
+    /// The results of the tasks are being combined.
     AggregateStarted {
-        /// How many tasks worked.
+        /// Tasks that completed.
         completed: u32,
-        /// How many did not.
+        /// Tasks that failed or were cancelled.
         failed: u32,
     },
-    /// Results are combined, or that failed.
+    /// Combining the results completed, failed or was cancelled.
     AggregateEnded {
-        /// The whole.
+        /// The combined output, or the fault.
         end: TaskEnd,
     },
-    /// The pipeline is through.
+    /// The pipeline ended; `TurnEnded` follows.
     PipelineEnded {
-        /// Did every task work?
+        /// Whether every task completed.
         complete: bool,
     },
 
     // ── everything else ──
-    /// A fact of a gateway's own, kept with the session.
+    /// A gateway stored a fact of its own with the session.
     Annotated {
-        /// Whose and what: `serve.nonce`.
+        /// The owning gateway and the subject: `serve.nonce`.
         topic: String,
-        /// The fact.
+        /// Any JSON, defined by the topic.
         data: Value,
     },
 }
 
 impl Event {
-    /// The bytes that are kept.
+    /// Encodes the event as the JSON bytes that the journal stores.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(128);
@@ -534,12 +533,12 @@ impl Event {
         bytes
     }
 
-    /// The same, behind what is there.
+    /// Appends the encoded event to `bytes`.
     pub fn encode_into(&self, bytes: &mut Vec<u8>) {
         serde_json::to_writer(bytes, self).expect("events have string keys and finite numbers");
     }
 
-    /// Reads what was kept.
+    /// Decodes bytes that [`Event::encode`] wrote.
     ///
     /// # Errors
     /// When the bytes are not an event of this version.
@@ -547,7 +546,7 @@ impl Event {
         serde_json::from_slice(bytes)
     }
 
-    /// The same event with the texts of its faults scrubbed: what may be kept. Payloads stay verbatim.
+    /// Scrubs the texts of the event's fault, as required before an append. Payloads stay verbatim.
     #[must_use]
     pub fn scrub(mut self, scrubber: &Scrubber) -> Self {
         if self.fault().is_none() {
@@ -569,7 +568,7 @@ impl Event {
         self
     }
 
-    /// The fault it tells of, if it tells of one.
+    /// The fault that the event carries, if any.
     #[must_use]
     pub fn fault(&self) -> Option<&Fault> {
         match self {
@@ -584,7 +583,7 @@ impl Event {
         }
     }
 
-    /// The tool it is about, if it is about one.
+    /// The name of the tool that the event concerns, if any.
     #[must_use]
     pub fn tool(&self) -> Option<&str> {
         match self {

@@ -1,13 +1,12 @@
-//! Faults: everything that can go wrong, sorted by who can do something about it.
+//! Faults: everything that can go wrong, classified by which party can act on it.
 //!
-//! One type crosses every boundary. What is known about its *kind* stands in the catalog
-//! (`catalog/faults.toml`, generated into [`Kind`]); what is known about *this one* is in its fields.
-//! A fault is made where the failure happens, and nobody classifies it again.
+//! One type crosses every boundary. The catalog (`catalog/faults.toml`, generated into [`Kind`]) describes each kind;
+//! the fields describe the single fault. The code that detects a failure creates the fault; no other code reclassifies
+//! it.
 //!
-//! Safe by default: the text of a foreign error is a cause, and causes are for the operator alone.
-//! The model and the user read the catalog's sentence, filled with facts, until someone writes
-//! [`Advice`] on purpose. `Display` is the operator's line with its causes in it, so
-//! [`std::error::Error::source`] returns nothing: told once.
+//! The text of a foreign error is a cause, and only the operator reads causes. The model and the user read the
+//! catalog's sentence, filled with facts, and any explicit [`Advice`]. `Display` is the operator's line and includes
+//! the causes, so [`std::error::Error::source`] returns none.
 
 mod detail;
 mod kind;
@@ -29,7 +28,7 @@ pub use row::{
 
 use crate::{nesting, scrub::Scrubber, trace::Trace};
 
-/// One failure. See the module for what its fields mean to whom.
+/// One failure: a kind, the operation that failed, and typed details.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Fault(Box<FaultInner>);
@@ -56,30 +55,30 @@ struct FaultInner {
     causes: Vec<String>,
 }
 
-/// By reference, as serde asks.
+/// Whether serde skips the field; serde passes it by reference.
 fn is_none(trace: &Trace) -> bool {
     !trace.is_some()
 }
 
-/// Where a fault stands in its retries.
+/// The retry count of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempts {
-    /// The try that failed; the first is 1.
+    /// The attempt that failed, from 1.
     pub attempt: u32,
-    /// How many tries there are in all, the first counted.
+    /// The most attempts there can be, the first included.
     pub max: u32,
 }
 
-/// A place a fault passed on its way here: `mcp server → computer → server → agent`.
+/// A component that a fault passed through: `mcp server → computer → server → agent`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hop {
-    /// What sort of place: `mcp_server`, `computer`, `server`, `agent`, `cli`.
+    /// The component's role: `mcp_server`, `computer`, `server`, `agent`, `cli`.
     pub role: Cow<'static, str>,
-    /// Its name.
+    /// The configured or advertised name of the component.
     pub name: String,
 }
 
-/// A recommendation written for this fault. It stands before the catalog's general ones.
+/// A recommendation for this one fault. It precedes the catalog's general ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Advice {
@@ -87,16 +86,16 @@ pub enum Advice {
     Known {
         /// The message's id without its `advice-` prefix.
         advice: Cow<'static, str>,
-        /// What the text is filled with.
+        /// The facts that the text refers to.
         #[serde(default, skip_serializing_if = "Detail::is_empty")]
         with: Detail,
     },
-    /// Words of a tool's author, kept as they are.
+    /// A text from a tool's author, verbatim and not translated.
     Custom(String),
 }
 
 impl Advice {
-    /// A text of the catalog without arguments.
+    /// Advice from the catalog, without arguments; `advice` is the id without its `advice-` prefix.
     #[must_use]
     pub fn known(advice: &'static str) -> Self {
         Self::Known { advice: advice.into(), with: Detail::new() }
@@ -104,7 +103,7 @@ impl Advice {
 }
 
 impl Fault {
-    /// A fault of this kind, met while doing `operation`.
+    /// A fault of this kind, detected during `operation`.
     #[must_use]
     pub fn new(kind: Kind, operation: Operation) -> Self {
         Self(Box::new(FaultInner {
@@ -121,14 +120,14 @@ impl Fault {
         }))
     }
 
-    /// Adds a fact; the last word on a fact wins.
+    /// Adds a fact; a second value for the same fact replaces the first.
     #[must_use]
     pub fn with(mut self, fact: Fact, value: impl Into<FactValue>) -> Self {
         self.0.detail.set(fact, value.into());
         self
     }
 
-    /// Adds a place where arguments do not fit.
+    /// Adds a mismatch between arguments and schema.
     #[must_use]
     pub fn mismatch(mut self, mut mismatch: Mismatch) -> Self {
         mismatch.allowed.iter_mut().for_each(nesting::bound);
@@ -136,20 +135,20 @@ impl Fault {
         self
     }
 
-    /// Adds advice behind what is already there.
+    /// Appends advice to what the fault already carries.
     #[must_use]
     pub fn advise(mut self, advice: impl IntoIterator<Item = Advice>) -> Self {
         self.0.advice.extend(advice);
         self
     }
 
-    /// Adds a foreign error with its whole chain, for the operator.
+    /// Adds a foreign error and its whole source chain as causes, for the operator.
     #[must_use]
     pub fn caused_by(mut self, error: &(dyn std::error::Error + 'static)) -> Self {
         let mut next = Some(error);
         while let Some(error) = next {
             let text = error.to_string();
-            // Many libraries repeat the cause in their own text; saying it once is enough.
+            // Many libraries repeat the source in their own text; a repeated cause is left out.
             if !self.0.causes.last().is_some_and(|last| last.ends_with(&text)) {
                 self.0.causes.push(text);
             }
@@ -158,50 +157,50 @@ impl Fault {
         self
     }
 
-    /// Adds a cause in words, for the operator.
+    /// Adds a cause as text, for the operator.
     #[must_use]
     pub fn with_cause(mut self, cause: impl Into<String>) -> Self {
         self.0.causes.push(cause.into());
         self
     }
 
-    /// Says which try this was.
+    /// Sets the attempt that failed, from 1, and the most attempts there can be.
     #[must_use]
     pub fn attempt(mut self, attempt: u32, max: u32) -> Self {
         self.0.attempts = Some(Attempts { attempt, max });
         self
     }
 
-    /// Says when a service wants to be asked again.
+    /// Sets the delay that a service asked for before the next request.
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Self {
         self.0.retry_after_ms = Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         self
     }
 
-    /// Says that what was cancelled had not begun, so that nobody looks for traces of it.
+    /// States that the cancelled work had not started, so it left no traces.
     #[must_use]
     pub fn not_started(self) -> Self {
         self.with(Fact::State, "not_started")
     }
 
-    /// Gives it a trace, unless it brought one.
+    /// Sets the trace, unless the fault has one.
     #[must_use]
     pub fn with_trace(mut self, trace: Trace) -> Self {
         self.0.trace = self.0.trace.or(trace);
         self
     }
 
-    /// Notes a place it passed. Hops are added, never removed.
+    /// Appends a component that the fault passed through. Hops are never removed.
     #[must_use]
     pub fn via(mut self, role: &'static str, name: impl Into<String>) -> Self {
         self.0.hops.push(Hop { role: role.into(), name: name.into() });
         self
     }
 
-    /// The same fault with every text of it scrubbed: what may be recorded, logged or sent.
+    /// Scrubs every text of the fault. Required before a fault is recorded, logged or sent.
     ///
-    /// Numbers, names of kinds and operations, and the trace are kept.
+    /// Numbers, kind and operation names, and the trace are kept.
     #[must_use]
     pub fn scrub(mut self, scrubber: &Scrubber) -> Self {
         let inner = &mut *self.0;
@@ -224,74 +223,74 @@ impl Fault {
         self
     }
 
-    /// Which sort of fault.
+    /// The kind, which determines the catalog row.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.0.kind
     }
 
-    /// What the catalog says about its kind.
+    /// The catalog's row for the kind.
     #[must_use]
     pub fn row(&self) -> &'static CatalogRow {
         self.0.kind.row()
     }
 
-    /// What we were doing.
+    /// The operation that failed.
     #[must_use]
     pub fn operation(&self) -> Operation {
         self.0.operation
     }
 
-    /// The facts.
+    /// The facts of this fault, in catalog order.
     #[must_use]
     pub fn detail(&self) -> &Detail {
         &self.0.detail
     }
 
-    /// Where arguments do not fit.
+    /// Mismatches between arguments and schema; empty for most kinds.
     #[must_use]
     pub fn mismatches(&self) -> &[Mismatch] {
         &self.0.mismatches
     }
 
-    /// What was written for this one, specific first.
+    /// The advice for this fault, most specific first.
     #[must_use]
     pub fn advice(&self) -> &[Advice] {
         &self.0.advice
     }
 
-    /// Where it stands in its retries.
+    /// The retry count; absent if none was set.
     #[must_use]
     pub fn attempts(&self) -> Option<Attempts> {
         self.0.attempts
     }
 
-    /// When a service wants to be asked again.
+    /// The delay that a service asked for before the next request.
     #[must_use]
     pub fn retry_hint(&self) -> Option<Duration> {
         self.0.retry_after_ms.map(Duration::from_millis)
     }
 
-    /// Its trace.
+    /// All zeros when the fault belongs to no trace.
     #[must_use]
     pub fn trace(&self) -> Trace {
         self.0.trace
     }
 
-    /// Where it passed, first place first.
+    /// The components that the fault passed through, in order.
     #[must_use]
     pub fn hops(&self) -> &[Hop] {
         &self.0.hops
     }
 
-    /// The foreign errors behind it, outermost first. For the operator alone.
+    /// The foreign errors behind the fault, outermost first. For the operator only.
     #[must_use]
     pub fn causes(&self) -> &[String] {
         &self.0.causes
     }
 
-    /// May the runtime repeat it by itself? Not when its tries are used up: an outer loop must not
-    /// multiply an inner one. And not when the work may have been done: see [`repeat`].
+    /// Whether the runtime may repeat the operation by itself. False when its attempts are used up, so that an outer
+    /// loop does not multiply an inner one, and when the work may have been done: see [`repeat`].
     #[must_use]
     pub fn may_auto_retry(&self) -> bool {
         self.repeat().auto_retry && self.0.attempts.is_none_or(|tries| tries.attempt < tries.max)
@@ -299,8 +298,7 @@ impl Fault {
 }
 
 impl fmt::Display for Fault {
-    /// The operator's line: code, operation, summary, where it stands, and the causes, once. One line,
-    /// whatever is in it.
+    /// The operator's line: code, operation, summary, attempts and causes. Always a single line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let row = self.row();
         write!(f, "{} {}: ", row.code, self.0.operation)?;
@@ -320,7 +318,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Line breaks become `; `, so that nothing in a text can look like another log line.
+/// Replaces line breaks with `; `, so that no text can imitate another log line.
 fn on_one_line(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     let lines = text.split(['\n', '\r']).map(str::trim_end).filter(|line| !line.is_empty());
     for (index, line) in lines.enumerate() {
@@ -333,7 +331,7 @@ fn on_one_line(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
 }
 
 impl fmt::Debug for Fault {
-    /// A page: every field that says something.
+    /// All non-empty fields, on several lines.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inner = &*self.0;
         f.debug_struct("Fault")

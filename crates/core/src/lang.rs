@@ -1,8 +1,8 @@
-//! The two languages people are spoken to in.
+//! The two languages of texts for people.
 
 use serde::{Deserialize, Serialize};
 
-/// A language we have every text in.
+/// A language with a complete set of texts.
 #[derive(
     Clone,
     Copy,
@@ -20,15 +20,15 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Lang {
-    /// English, and what unknown languages fall back to.
+    /// English; also the fallback for unknown languages.
     #[default]
     En,
-    /// Simplified Chinese.
+    /// Simplified Chinese, with tag `zh`.
     Zh,
 }
 
 impl Lang {
-    /// The language a tag names (`zh-CN`, `zh_Hans`, `en_US.UTF-8`), or `None` for one we do not speak.
+    /// The language that a tag names (`zh-CN`, `zh_Hans`, `en_US.UTF-8`), or `None` if there are no texts for it.
     #[must_use]
     pub fn from_tag(tag: &str) -> Option<Self> {
         let primary = tag.split(['-', '_', '.', '@']).next().unwrap_or_default();

@@ -1,9 +1,8 @@
-//! The pure middle of Budao: what can go wrong, what can happen, and what happens next.
+//! The core of Budao: faults, events, and the rules for what happens next.
 //!
-//! Nothing here does I/O, reads a clock, draws a random number or knows the name of a protocol.
-//! Everything that happened is an [`event::Event`]; a session is the fold of its records
-//! ([`session::Session`]); a turn is a state machine over that fold ([`turn`]). What went wrong is a
-//! [`fault::Fault`], classified once by its row in the catalog.
+//! Core does no I/O, reads no clock, draws no random numbers and knows no protocol. Everything that happened is an
+//! [`event::Event`]. A session is the fold of its records ([`session::Session`]), and a turn is a state machine over
+//! that fold ([`turn`]). Every failure is a [`fault::Fault`], classified once by its row in the catalog.
 
 pub mod brake;
 pub mod engine;

@@ -1,4 +1,4 @@
-//! Every bound in one place, with its default. Whoever hits one is told its name and value.
+//! Every configurable bound, with its default. A fault for an exceeded bound carries its name and value.
 
 use std::time::Duration;
 
@@ -6,80 +6,80 @@ use serde::{Deserialize, Serialize};
 
 use crate::retry::RetryPolicy;
 
-/// The bounds of a running system. All configurable, all enforced.
+/// The bounds of a running system. Durations are configured in milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// A frame or body above this is answered with a fault.
+    /// The largest frame or body; a larger one is answered with a fault.
     pub frame_bytes: usize,
-    /// A frame or body above this ends the connection with a reason.
+    /// The frame or body size at which the connection is closed with a reason.
     pub frame_bytes_hard: usize,
-    /// Levels of nesting in any JSON from outside.
+    /// The most levels of nesting in JSON from outside.
     pub json_depth: usize,
-    /// What a model sees of one tool output, head and tail.
+    /// The most bytes of one tool output that the model sees, head and tail.
     pub output_bytes: usize,
-    /// What is kept of one tool output.
+    /// The most bytes of one tool output that are stored.
     pub output_bytes_kept: usize,
-    /// A tool's deadline unless it has its own.
+    /// The deadline of a tool that has none of its own.
     #[serde(with = "millis")]
     pub tool_deadline: Duration,
-    /// From TERM to KILL.
+    /// The time between TERM and KILL.
     #[serde(with = "millis")]
     pub kill_grace: Duration,
-    /// To connect to a model.
+    /// The time to connect to a model service.
     #[serde(with = "millis")]
     pub model_connect: Duration,
-    /// To the first token.
+    /// The time from a model request to the first token.
     #[serde(with = "millis")]
     pub model_first_token: Duration,
-    /// Between tokens.
+    /// The longest pause between two tokens.
     #[serde(with = "millis")]
     pub model_between_tokens: Duration,
-    /// Bytes of one model answer.
+    /// The largest model answer, in bytes.
     pub model_answer_bytes: usize,
-    /// Tries, waits and the ceiling for hints.
+    /// Attempts, delays and the ceiling for hints.
     pub retry: RetryPolicy,
-    /// Model requests in one turn.
+    /// The most model requests in one turn.
     pub steps: u32,
-    /// Failed calls in a row in one turn.
+    /// The most failed steps in a row in one turn.
     pub failures_in_a_row: u32,
-    /// Identical invalid calls in one turn: this many are answered, the last ends the turn.
+    /// The most identical invalid calls in one turn; the last of them ends the turn.
     pub identical_invalid_calls: u32,
-    /// Calls of one step that run at once.
+    /// The most calls of one step that run at the same time.
     pub parallel_calls: usize,
-    /// Calls in one step; the rest are refused.
+    /// The most calls in one step; further calls are refused.
     pub calls_per_step: usize,
-    /// A hook, guard or listener.
+    /// The deadline of a hook, guard or listener.
     #[serde(with = "millis")]
     pub hook: Duration,
-    /// A permission question, then it is denied.
+    /// The time to answer a permission question; after it the call is denied.
     #[serde(with = "millis")]
     pub question: Duration,
-    /// Messages waiting in one session.
+    /// The most messages that wait in one session.
     pub queued_messages: usize,
-    /// Joining of deltas before they are recorded.
+    /// How long deltas are joined before they are recorded.
     #[serde(with = "millis")]
     pub delta_window: Duration,
-    /// Tokens of context before history is compacted.
+    /// The context size in tokens above which the history is compacted.
     pub context_tokens: u64,
-    /// Tokens in and out that one turn may use; 0 is no bound.
+    /// The most tokens, input and output, that one turn may use; 0 for no bound.
     pub turn_tokens: u64,
-    /// Sub-agents below sub-agents.
+    /// The deepest level of sub-agents below a person's session.
     pub depth: u32,
-    /// Sessions running at once.
+    /// The most sessions that run at the same time.
     pub sessions: usize,
-    /// A lease, unless renewed. Processes that share a journal want the same one, a minute at most: whoever sees a much
-    /// longer one takes it for one from before the clock was set back.
+    /// How long a lease lasts unless renewed. Processes that share a journal need the same value, at most a minute: a
+    /// much longer lease is treated as one from before the clock was set back.
     #[serde(with = "millis")]
     pub lease: Duration,
-    /// Time between renewals.
+    /// The time between two renewals of a lease.
     #[serde(with = "millis")]
     pub lease_renewal: Duration,
-    /// Records between snapshots.
+    /// The number of records between two snapshots.
     pub snapshot_records: u64,
-    /// Records in one page of a replay.
+    /// The number of records in one page of a replay.
     pub page_records: usize,
-    /// Abandoned tool calls that may still be alive before further calls are refused.
+    /// The most abandoned tool calls that may still be alive; above it further calls are refused.
     pub abandoned_calls: usize,
 }
 
@@ -122,24 +122,24 @@ impl Default for Limits {
     }
 }
 
-/// Durations in configuration are whole milliseconds.
+/// Serde functions for durations as whole milliseconds.
 pub mod millis {
     use std::time::Duration;
 
     use serde::{Deserialize, Deserializer, Serializer};
 
-    /// Writes milliseconds.
+    /// Writes a duration as whole milliseconds, saturating.
     ///
     /// # Errors
-    /// The serializer's.
+    /// When the serializer fails.
     pub fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_u64(u64::try_from(value.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Reads milliseconds.
+    /// Reads whole milliseconds.
     ///
     /// # Errors
-    /// The deserializer's.
+    /// When the value is not an unsigned integer.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         u64::deserialize(deserializer).map(Duration::from_millis)
     }

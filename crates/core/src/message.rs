@@ -1,6 +1,6 @@
-//! What a conversation is made of, and what passes between us and a model.
+//! Messages, model requests and the parts of a model's answer.
 //!
-//! These are our own shapes; each provider's wire has its twin in `budao-models`.
+//! These types belong to no provider; `budao-models` converts them to each provider's format.
 
 use std::sync::Arc;
 
@@ -12,54 +12,54 @@ use crate::{
     trace::{SpanId, Trace},
 };
 
-/// One piece of a message.
+/// One part of a message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Block {
-    /// Words.
+    /// Text of a person or of the model, verbatim.
     Text(String),
-    /// What the model thought, with the provider's seal; sent back byte for byte.
+    /// The model's thinking, signed by the provider; sent back byte for byte.
     Thinking {
-        /// The words; empty when the provider keeps them to itself.
+        /// The thinking text; empty when the provider hides it.
         text: String,
-        /// The provider's signature over them.
+        /// The provider's signature over the text.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         signature: Option<String>,
     },
-    /// The model wants a tool called.
+    /// A tool call that the model requests.
     ToolUse(ToolUse),
-    /// What became of a call.
+    /// The outcome of a call.
     ToolResult {
-        /// The call it answers.
+        /// The call whose outcome this is.
         call: CallId,
-        /// Did it fail?
+        /// Whether the call failed.
         is_error: bool,
-        /// What the model reads: one JSON object.
+        /// One JSON object, as the model reads it.
         content: String,
     },
-    /// A picture, as base64.
+    /// A picture, base64-encoded.
     Image {
-        /// `image/png` …
+        /// The MIME type, for example `image/png`.
         media_type: String,
         /// The bytes in base64.
         data: String,
     },
-    /// A block we do not know: the provider's own JSON text, kept and sent back as it came.
+    /// A block of a type unknown here: the provider's own JSON text, stored and sent back verbatim.
     Opaque(String),
 }
 
-/// A tool call as the model wrote it. The arguments are its words and may not even be JSON.
+/// A tool call as the model wrote it. The arguments may be invalid JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolUse {
-    /// Unique in the session: the provider's id, unless it was empty or used before.
+    /// Unique in the session: the provider's id, unless it was empty or already used.
     pub id: CallId,
-    /// The tool's name as the model wrote it.
+    /// The tool's name, as the model wrote it.
     pub name: String,
-    /// JSON text, exactly as it came.
+    /// JSON text, verbatim.
     pub arguments: String,
 }
 
-/// Names a call, unique in its session.
+/// Identifies a call, unique in its session.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CallId(pub Arc<str>);
@@ -76,103 +76,104 @@ impl From<&str> for CallId {
     }
 }
 
-/// Who said it.
+/// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// The person, or the results of tools.
+    /// A person, or the runtime with tool results.
     User,
-    /// The model.
+    /// The model, with its text, thinking and calls.
     Assistant,
 }
 
-/// One entry of the history a model is given.
+/// One message of the history that a model receives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// Who said it.
+    /// The author of the message.
     pub role: Role,
-    /// What was said.
+    /// The parts, in order.
     pub content: Vec<Block>,
 }
 
 impl Message {
-    /// Words of the user.
+    /// A text message of the user.
     #[must_use]
     pub fn user(text: impl Into<String>) -> Self {
         Self { role: Role::User, content: vec![Block::Text(text.into())] }
     }
 
-    /// Words of the model.
+    /// A text message of the model.
     #[must_use]
     pub fn assistant(text: impl Into<String>) -> Self {
         Self { role: Role::Assistant, content: vec![Block::Text(text.into())] }
     }
 }
 
-/// What a model is asked.
+/// A request to a model.
 #[derive(Clone, Debug)]
 pub struct ModelRequest {
-    /// The model's name, as its provider knows it.
+    /// The model's name, as its provider spells it.
     pub model: String,
-    /// Standing instructions.
+    /// Standing instructions, sent as the system prompt.
     pub system: Option<Arc<str>>,
-    /// The conversation; well paired, ends with the user. Shared with the session, not copied.
+    /// The conversation: every tool use has its result, and the last message is the user's. Shared with the session,
+    /// not copied.
     pub messages: Arc<Vec<Message>>,
     /// The tools on offer.
     pub tools: Arc<[Arc<ToolSpec>]>,
-    /// The most tokens it may answer with.
+    /// The most tokens of the answer.
     pub max_tokens: u32,
-    /// Tokens it may think with; none is no thinking.
+    /// The thinking budget in tokens; no thinking if absent.
     pub thinking_tokens: Option<u32>,
-    /// Goes with the request as `traceparent`.
+    /// Sent with the request in `traceparent`.
     pub trace: Trace,
-    /// Goes with it: which piece of work of the trace asks.
+    /// The span of this request, sent in `traceparent`.
     pub span: SpanId,
 }
 
-/// One thing that comes out of a model's stream.
+/// One item of a model's answer stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Piece {
-    /// More words.
+    /// More answer text.
     Text(String),
-    /// More thought.
+    /// More thinking text.
     Thought(String),
-    /// Something whole: a finished block, in the order of the answer. Text and thinking blocks repeat
-    /// what was streamed as pieces; a tool use comes only whole.
+    /// A finished block, in the order of the answer. Text and thinking blocks repeat what was streamed before; a tool
+    /// use arrives only as a block.
     Block(Block),
-    /// How it ended. Nothing follows; a stream that ends without one was cut.
+    /// The end of the answer. Nothing follows; a stream without it was interrupted.
     End {
-        /// Why it stopped.
+        /// Why the model stopped generating.
         stop: ModelStop,
-        /// What it cost.
+        /// Tokens of the request.
         usage: Usage,
     },
 }
 
-/// Why a model stopped.
+/// Why a model stopped generating.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelStop {
-    /// It was done.
+    /// The answer is finished.
     EndTurn,
-    /// It wants tools called.
+    /// The model waits for the results of its calls.
     ToolUse,
-    /// It ran into its output limit.
+    /// The answer reached its token limit.
     MaxTokens,
-    /// It, or its provider's filter, declined.
+    /// The model or its provider's filter refused to answer.
     Refusal,
-    /// A stop sequence, or a reason we do not know; treated as done.
+    /// A stop sequence or an unknown reason; treated as a finished answer.
     Other,
 }
 
-/// Tokens used.
+/// Token counts, as providers report them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Read by the model, cached ones included.
+    /// Tokens the model read, cached ones included.
     pub input_tokens: u64,
-    /// Written by it.
+    /// Tokens the model wrote.
     pub output_tokens: u64,
-    /// Of the read ones, those that came from its cache.
+    /// The part of `input_tokens` that came from the provider's cache.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cached_tokens: u64,
 }
@@ -190,7 +191,7 @@ impl std::ops::AddAssign for Usage {
     }
 }
 
-/// The text of some blocks, joined.
+/// The text blocks, joined.
 #[must_use]
 pub fn text_of(content: &[Block]) -> String {
     content
@@ -206,7 +207,7 @@ pub fn text_of(content: &[Block]) -> String {
         .collect()
 }
 
-/// What a model reads of a success: `{"ok":true,"data":…}`.
+/// The JSON for the model after a successful call: `{"ok":true,"data":…}`.
 #[must_use]
 pub fn success_content(data: &Value, note: Option<&str>) -> String {
     #[derive(Serialize)]

@@ -1,16 +1,16 @@
-//! JSON that is nested too deeply to be walked or kept: found without recursion, and made flat.
+//! Detects and flattens JSON that is nested too deeply, without recursion.
 //!
-//! Writing, comparing, cloning, validating and even dropping a value recurse, and a deep one overflows the stack, which
-//! ends the process. Text that is parsed has a bound; a value built in memory has none. So a value from outside is bounded
-//! where it enters ([`bound`]), and every recursion over it is bounded with it. A record has a smaller bound
-//! ([`flatten`]): readers stop at a depth.
+//! Writing, comparing, cloning, validating and even dropping a value recurse, and a deep value overflows the stack,
+//! which ends the process. The parser has a depth limit; a value built in memory has none. [`bound`] therefore limits
+//! every outside value where it enters. Records have a lower limit ([`flatten`]), because readers stop at a depth of
+//! their own.
 
 use serde_json::Value;
 
-/// The deepest value that recursive code may meet. The JSON parser stops a little above it.
+/// The deepest value that recursive code may receive. The JSON parser's own limit is slightly higher.
 pub const LEVELS_MAX: usize = 120;
 
-/// Is a value nested in more than `levels` levels? A list in a list is two.
+/// Whether a value has more than `levels` levels of nesting. A list in a list has two.
 #[must_use]
 pub fn is_deeper(value: &Value, levels: usize) -> bool {
     let mut left = vec![(value, 1)];
@@ -25,13 +25,13 @@ pub fn is_deeper(value: &Value, levels: usize) -> bool {
     false
 }
 
-/// Makes a value from outside safe to walk, clone and drop: what is nested in more than [`LEVELS_MAX`] levels becomes
-/// text.
+/// Makes an outside value safe to walk, clone and drop: parts deeper than [`LEVELS_MAX`] levels become text.
 pub fn bound(value: &mut Value) {
     flatten(value, LEVELS_MAX);
 }
 
-/// Replaces what is nested in more than `levels` levels (at most [`LEVELS_MAX`]) by its JSON as text. Was there any?
+/// Replaces parts deeper than `levels` levels (at most [`LEVELS_MAX`]) with their JSON as text. Returns whether it
+/// replaced any.
 pub fn flatten(value: &mut Value, levels: usize) -> bool {
     let levels = levels.min(LEVELS_MAX);
     let deep = is_deeper(value, levels);
@@ -59,7 +59,7 @@ fn as_text(value: Value) -> Value {
     Value::String(value.to_string())
 }
 
-/// Drops a value level by level: dropping it whole recurses.
+/// Drops a value level by level, because the ordinary drop recurses.
 pub fn dismantle(value: Value) {
     let mut left = vec![value];
     while let Some(value) = left.pop() {

@@ -1,13 +1,12 @@
-//! Plan → solve → aggregate, as a fold: which tasks there are and how far each is.
+//! State of a plan → solve → aggregate pipeline: its tasks and the progress of each, folded from events.
 //!
-//! A pipeline runs *as a turn* of its session: it is accepted and queued like a message, it has a turn
-//! number and a trace, messages that arrive meanwhile wait, cancel stops it, and its answer is the
-//! turn's answer. What it does not do is ask the session's own model: every stage is a child session of
-//! its own, and this state says which children must be at work ([`crate::turn::due`]).
+//! A pipeline runs as a turn of its session. It is queued like a message, has a turn number and a trace, is cancelled
+//! like a turn, and its answer is the turn's answer. It never uses the session's own model: each stage runs in a child
+//! session, and this state determines which children must run ([`crate::turn::due`]).
 //!
-//! Every start has one terminal event: a plan is made, refused or cancelled; a task and the aggregation
-//! end completed, failed or cancelled; and they end when their child has stopped, not before. A person
-//! confirms a plan *before* it counts as made, so an edited plan is simply the plan.
+//! Every start has one terminal event. A plan is made, refused or cancelled; a task and the aggregation end completed,
+//! failed or cancelled, after their child has stopped. A person confirms a plan before it counts as made, so an edited
+//! plan replaces the original one.
 
 pub mod plan;
 pub mod prompt;
@@ -20,104 +19,104 @@ use crate::{
     time::Timestamp,
 };
 
-/// What a question about a plan names in place of a call and a tool.
+/// Takes the place of the call and tool names in a question about a plan.
 pub const PLAN: &str = "plan";
 
-/// What a pipeline was asked for, besides its question.
+/// Options of a pipeline besides its question.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PipelineOptions {
-    /// Must a person confirm the plan?
+    /// Whether a person must confirm the plan before its tasks start.
     pub confirm: bool,
-    /// Tasks that were given, so that no planner is asked.
+    /// Tasks from the command; when present, no planner runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tasks: Option<Vec<Task>>,
 }
 
-/// A pipeline and how far it is.
+/// A pipeline and its progress.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pipeline {
-    /// What was asked.
+    /// The question to plan for.
     pub question: String,
-    /// How it was asked.
+    /// The options from the command.
     pub asked: PipelineOptions,
-    /// Counts the plans of this run; a plan made anew is another round.
+    /// Counts the plans of this pipeline; a replan increases it.
     pub round: u32,
-    /// The stage it is in; none before the first and once it is through.
+    /// The current stage; absent before the first and after the last.
     pub stage: Option<Stage>,
-    /// Which try of the planner or the aggregator.
+    /// The current attempt of the planner or the aggregator, from 1.
     pub attempt: u32,
-    /// The child that plans or aggregates, once it was opened.
+    /// The child that plans or aggregates; absent until it is opened.
     pub child: Option<SessionId>,
-    /// Why the planner's last answer was no plan, while it is asked again, or why there is none.
+    /// Why the planner's last answer was not a valid plan.
     pub refused: Option<Fault>,
-    /// A plan that waits for a person.
+    /// The plan that waits for a person's confirmation.
     pub confirmation: Option<Confirmation>,
-    /// Another plan is wanted for this question, as soon as nothing runs any more.
+    /// The question of the requested new plan, which starts when no job runs any more.
     pub replan: Option<String>,
-    /// The plan in words.
+    /// The planner's description of the plan.
     pub summary: String,
     /// The tasks, in the planner's order.
     pub tasks: Vec<TaskState>,
-    /// What the aggregator made of it.
+    /// The aggregator's text, once it completed.
     pub output: Option<String>,
 }
 
-/// A plan a person must confirm.
+/// A plan that waits for a person's confirmation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Confirmation {
-    /// The question.
+    /// The question that the decision must name.
     pub question: QuestionId,
-    /// The plan as it was shown.
+    /// The plan as the person sees it.
     pub draft: plan::PlanDraft,
-    /// What the answer is bound to.
+    /// Hash over the plan; the decision is bound to it.
     pub digest: String,
-    /// Unanswered by then, the plan is given up.
+    /// The time at which an unconfirmed plan is cancelled.
     pub expires_at: Timestamp,
 }
 
-/// A task and how far it is.
+/// A task and its progress.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskState {
-    /// The task.
+    /// The task as planned.
     pub task: Task,
-    /// Which try; 0 before the first.
+    /// The current attempt; 0 before the first.
     pub attempt: u32,
-    /// Is it being worked on?
+    /// Whether a child works on the task.
     pub running: bool,
-    /// The child that works on it, once it was opened.
+    /// The child that works on the task; absent until it is opened.
     pub child: Option<SessionId>,
-    /// It is being stopped.
+    /// Set while the task is being stopped.
     pub stopping: Option<StopRequest>,
-    /// How it ended.
+    /// The end of the last attempt; absent until then.
     pub end: Option<TaskEnd>,
 }
 
-/// Why a task is being stopped.
+/// A request to stop a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StopRequest {
-    /// Who asked.
+    /// The sender of the request.
     pub by: String,
-    /// Will it be worked on again?
+    /// Whether the task starts again after it stopped.
     pub restart: bool,
 }
 
-/// One piece of work for one child session. Equal jobs are the same job, and have the same child.
+/// One job for one child session. Equal jobs are the same job and share the same child.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct StageJob {
-    /// Of which round.
+    /// The plan the job belongs to, counted by [`Pipeline::round`].
     pub round: u32,
-    /// Of which stage.
+    /// The stage the job belongs to.
     pub stage: Stage,
-    /// Which task, when solving.
+    /// The task to solve; absent outside the solving stage.
     pub task: Option<TaskId>,
-    /// Which try.
+    /// The attempt, from 1.
     pub attempt: u32,
 }
 
 impl StageJob {
-    /// What a fault of it is about.
+    /// The scope of this job's faults.
     #[must_use]
     pub fn scope(&self) -> Scope {
         Scope { stage: Some(self.stage), task: self.task.clone(), ..Scope::default() }
@@ -125,25 +124,25 @@ impl StageJob {
 }
 
 impl Pipeline {
-    /// A pipeline that has not begun.
+    /// A pipeline that has not started.
     #[must_use]
     pub fn new(question: String, asked: PipelineOptions) -> Self {
         Self { question, asked, ..Self::default() }
     }
 
-    /// What a fault of a whole stage is about.
+    /// The scope of a fault that concerns a whole stage.
     #[must_use]
     pub fn scope_of(stage: Stage) -> Scope {
         Scope { stage: Some(stage), ..Scope::default() }
     }
 
-    /// Is there something left to do?
+    /// Whether a stage is running.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.stage.is_some()
     }
 
-    /// The jobs whose children are at work, in the order of the plan.
+    /// The jobs whose children are running, in the order of the plan.
     #[must_use]
     pub fn jobs(&self) -> Vec<StageJob> {
         let job = |stage, task, attempt| StageJob { round: self.round, stage, task, attempt };
@@ -162,13 +161,13 @@ impl Pipeline {
         }
     }
 
-    /// Is this job's child at work?
+    /// Whether the child of this job is running.
     #[must_use]
     pub fn runs(&self, job: &StageJob) -> bool {
         self.jobs().contains(job)
     }
 
-    /// The child of a job that runs, once it was opened.
+    /// The child of a running job; absent until it is opened.
     #[must_use]
     pub fn child_of(&self, job: &StageJob) -> Option<SessionId> {
         match &job.task {
@@ -177,13 +176,13 @@ impl Pipeline {
         }
     }
 
-    /// A task of the plan.
+    /// A task of the plan, by id.
     #[must_use]
     pub fn task(&self, id: &TaskId) -> Option<&TaskState> {
         self.tasks.iter().find(|state| state.task.id == *id)
     }
 
-    /// How many tasks worked, and how many did not.
+    /// The number of completed tasks, and of all others.
     #[must_use]
     pub fn tally(&self) -> (u32, u32) {
         let worked = self.tasks.iter().filter(|state| state.is_completed()).count();
@@ -191,7 +190,7 @@ impl Pipeline {
         (count(worked), count(self.tasks.len() - worked))
     }
 
-    /// One event of the fold.
+    /// Applies one event. Events that do not concern a pipeline are ignored.
     pub fn apply(&mut self, event: &Event) {
         match event {
             Event::PlanStarted { question } => self.plan(question),
@@ -244,7 +243,7 @@ impl Pipeline {
         }
     }
 
-    /// A planner is asked: whatever another plan had left is gone.
+    /// Resets the state for a new planner.
     fn plan(&mut self, question: &str) {
         *self = Self {
             question: question.to_owned(),
@@ -256,7 +255,7 @@ impl Pipeline {
         };
     }
 
-    /// There is a plan.
+    /// Sets the tasks of a valid plan.
     fn solve(&mut self, tasks: &[Task], summary: &str) {
         self.round = self.round.max(1);
         summary.clone_into(&mut self.summary);
@@ -266,7 +265,7 @@ impl Pipeline {
         self.stage = Some(Stage::Solving);
     }
 
-    /// The planner's answer was no plan: it is asked again, in a child of its own.
+    /// Records why the planner's answer was refused. The next attempt runs in a new child.
     fn faulted(&mut self, fault: &Fault, scope: &Scope) {
         let planning = self.stage == Some(Stage::Planning) && scope.stage == self.stage;
         if planning && fault.kind() == Kind::PlanCoercionFailed {
@@ -288,13 +287,13 @@ impl TaskState {
         Self { task, attempt: 0, running: false, child: None, stopping: None, end: None }
     }
 
-    /// Does it wait to be worked on?
+    /// Whether the task has not started yet.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         !self.running && self.end.is_none()
     }
 
-    /// Did it work?
+    /// Whether the task completed.
     #[must_use]
     pub fn is_completed(&self) -> bool {
         matches!(self.end, Some(TaskEnd::Completed { .. }))

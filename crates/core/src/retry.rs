@@ -1,8 +1,8 @@
-//! Retry: the fault says whether, the schedule says when. Nothing here waits.
+//! Retry decisions: the fault decides whether, the schedule decides when. Nothing here waits.
 //!
-//! The delay before try *n + 1* is `base · multiplier^(n − 1)`, jittered by up to ±10 %, then clamped
-//! to `[base, max]`. A service's own hint is a floor and may exceed `max`, up to a ceiling of its own;
-//! past that we fail at once and say when. `tries` counts every try, the first included.
+//! The delay before attempt *n + 1* is `base · multiplier^(n − 1)`, jittered by up to ±10 %, then clamped to
+//! `[base, max]`. A service's own hint is a lower bound and may exceed `max`, up to `hint_ceiling`. A longer hint fails
+//! the operation at once, and the fault says when to come back. `tries` counts every attempt, the first included.
 
 use std::{fmt, time::Duration};
 
@@ -14,21 +14,21 @@ use crate::{
     limits::millis,
 };
 
-/// How often and how patiently to try.
+/// How often and at which intervals to retry.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryPolicy {
-    /// All tries, the first counted.
+    /// The most attempts, the first included.
     pub tries: u32,
-    /// The first delay, and the least.
+    /// The first delay, and the shortest.
     #[serde(with = "millis")]
     pub base: Duration,
-    /// The greatest delay we choose ourselves.
+    /// The longest delay without a hint from the service.
     #[serde(with = "millis")]
     pub max: Duration,
-    /// Growth from delay to delay.
+    /// The growth factor from delay to delay.
     pub multiplier: f64,
-    /// The greatest hint we follow.
+    /// The longest hint that is followed; a longer one ends the retries.
     #[serde(with = "millis")]
     pub hint_ceiling: Duration,
 }
@@ -45,20 +45,20 @@ impl Default for RetryPolicy {
     }
 }
 
-/// How much of a delay jitter may add or take.
+/// The largest share of a delay that jitter may add or subtract.
 const JITTER: f64 = 0.1;
 
-/// What to do after a failed try.
+/// The decision after a failed attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RetryDecision {
-    /// Try again after this long.
+    /// Retry after this delay.
     Retry(Duration),
-    /// Stop here; the fault says why.
+    /// No retry; the fault says why.
     GiveUp(Fault),
 }
 
 impl RetryPolicy {
-    /// The delay after failed try `attempt` (the first is 1), for a jitter in −1..=1.
+    /// The delay after failed attempt `attempt` (from 1), for a jitter in −1..=1.
     #[must_use]
     pub fn delay(&self, attempt: u32, jitter: f64) -> Duration {
         let plain = self.plain_delay(attempt);
@@ -73,7 +73,7 @@ impl RetryPolicy {
         (self.base.as_secs_f64() * self.multiplier.max(1.0).powi(exponent)).min(f64::MAX)
     }
 
-    /// Decides after failed try `attempt`. A kind that must not repeat wins over tries that are left.
+    /// Decides after failed attempt `attempt`. A kind that must not be repeated wins over remaining attempts.
     #[must_use]
     pub fn after(&self, fault: Fault, attempt: u32, jitter: f64) -> RetryDecision {
         let may_repeat = fault.may_auto_retry();
@@ -97,14 +97,14 @@ impl RetryPolicy {
         }
     }
 
-    /// The delays in order, jitter drawn from `seed`.
+    /// The delays in order, with jitter drawn from `seed`.
     #[must_use]
     pub fn schedule(self, seed: u64) -> Schedule {
         Schedule { policy: self, attempt: 0, state: seed }
     }
 }
 
-/// The delays between tries, one fewer than there are tries. Also a backoff for `backon`.
+/// The delays between attempts, one fewer than there are attempts. Also a backoff for `backon`.
 #[derive(Clone)]
 pub struct Schedule {
     policy: RetryPolicy,
@@ -124,7 +124,7 @@ impl Iterator for Schedule {
     }
 }
 
-/// SplitMix64, enough to spread clients that failed together.
+/// SplitMix64; sufficient to spread clients that failed at the same time.
 fn next_jitter(state: &mut u64) -> f64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut bits = *state;
@@ -145,7 +145,7 @@ impl fmt::Debug for Schedule {
 impl BackoffBuilder for RetryPolicy {
     type Backoff = Schedule;
 
-    /// With jitter from a fixed seed; [`RetryPolicy::schedule`] takes one, and is a builder itself.
+    /// Uses a fixed seed for the jitter; [`RetryPolicy::schedule`] takes a seed and is a builder too.
     fn build(self) -> Schedule {
         self.schedule(0)
     }
@@ -201,8 +201,8 @@ mod tests {
 
         #[test]
         fn inner_retries_never_multiply_outer_ones(inner in 1..6_u32, outer in 1..6_u32) {
-            // Goal: `outer` tries around `inner` tries make at most `inner` requests.
-            // Method: play both loops against a service that always fails, and count.
+            // Goal: `outer` attempts around `inner` attempts make at most `inner` requests. Method: run both loops
+            // against a service that always fails, and count its requests.
             let policy = |tries| RetryPolicy { tries, ..RetryPolicy::default() };
             let mut requests = 0;
             let mut run_inner = || {

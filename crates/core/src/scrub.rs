@@ -1,25 +1,13 @@
-//! The scrubber: takes secrets out of text and leaves the rest of the sentence alone.
+//! The scrubber removes secrets from text and leaves the rest of the sentence unchanged.
 //!
-//! # What is scrubbed, and what is not
+//! Faults, log lines and details for peers pass [`Scrubber::scrub`], [`Scrubber::scrub_json`] or a [`ScrubStream`],
+//! which match by pattern. Payloads (messages, tool arguments, tool results) stay verbatim, because a change would
+//! break edits, digests, signed blocks and re-runs; a policy may scrub chosen tools. Configured secrets are removed
+//! everywhere by exact match: [`Scrubber::scrub_exact`] does only that.
 //!
-//! * *Faults, log lines and the details sent to peers* pass [`Scrubber::scrub`] (or
-//!   [`Scrubber::scrub_json`], or a [`ScrubStream`]): keys, tokens, passwords, connection strings, private
-//!   keys, cookies, private addresses and ports, home directories, stack traces, by pattern.
-//! * *Payloads* (messages, tool arguments, tool results) are verbatim. Scrubbing them would break
-//!   edits, digests, signed blocks and re-runs. A policy may switch the scrubber on for chosen tools.
-//! * *Configured secrets*, those this process knows, are removed by exact match everywhere:
-//!   [`Scrubber::scrub_exact`] does only that, and every other way does it too.
-//!
-//! # How
-//!
-//! One automaton looks for the literals that secrets begin with or stand beside; at each, one rule
-//! reads a bounded number of bytes and says what, if anything, to replace. A second pass jumps through
-//! the text for long runs of base64 and decodes those that are base64 of text. Nothing backtracks, so
-//! hostile text costs a small multiple of innocent text.
-//!
-//! Only the secret is replaced, by words that say what stood there: `[redacted api key]`,
-//! `[private address]`, `~` for a home directory, `[stack trace, 12 lines]`. Every other byte stays.
-//! Scrubbing twice is the same as scrubbing once.
+//! One automaton finds the literals that mark secrets; a rule then reads a bounded number of bytes at each. A second
+//! pass decodes long runs of base64. Nothing backtracks, so hostile text costs a small multiple of ordinary text.
+//! A marker such as `[redacted api key]` or `~` replaces only the secret. A second scrub changes nothing.
 //!
 //! ```
 //! use budao_core::scrub::Scrubber;
@@ -62,38 +50,38 @@ use crate::message::Block;
 
 pub use self::stream::ScrubStream;
 
-/// How often text is looked at, if each time something was changed. Once is nearly always enough.
+/// The most passes over one text. A further pass follows only if the previous one changed something.
 const PASSES_MAX: usize = 3;
 
-/// Takes secrets out of text. Clones are cheap and share the configured secrets.
+/// Removes secrets from text. Clones are cheap and share the configured secrets.
 #[derive(Clone, Default)]
 pub struct Scrubber {
     exact: Option<Arc<KnownSecrets>>,
 }
 
 impl fmt::Debug for Scrubber {
-    /// Never shows a secret, nor how many there are.
+    /// Shows neither the secrets nor their number.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Scrubber").finish_non_exhaustive()
     }
 }
 
 impl Scrubber {
-    /// A scrubber that works by pattern alone.
+    /// A scrubber without configured secrets; it works by pattern alone.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A scrubber that also removes these secrets wherever they stand: as they are, inside base64 (both
-    /// alphabets, any alignment), percent-encoded, and escaped as in JSON.
+    /// A scrubber that also removes these secrets in every form: verbatim, inside base64 (both alphabets, any
+    /// alignment), percent-encoded, and escaped as in JSON.
     ///
-    /// Blanks around a secret do not belong to it. A secret of fewer than 6 bytes is ignored: taking
-    /// every `abc` out of a text would ruin the text and hide nothing.
+    /// Surrounding whitespace is not part of a secret. A secret of fewer than 6 bytes is ignored: removing every `abc`
+    /// would ruin the text and hide nothing.
     pub fn with_secrets<S: AsRef<[u8]>>(secrets: impl IntoIterator<Item = S>) -> Self {
         Self { exact: KnownSecrets::new(secrets).map(Arc::new) }
     }
 
-    /// Replaces configured secrets and everything that looks like one.
+    /// Replaces configured secrets and everything that looks like a secret.
     pub fn scrub<'a>(&self, text: &'a str) -> Cow<'a, str> {
         match self.scrub_exact(text) {
             Cow::Borrowed(text) => by_pattern(text),
@@ -101,21 +89,21 @@ impl Scrubber {
         }
     }
 
-    /// Replaces configured secrets alone: for payloads, which otherwise stay as they are.
+    /// Replaces configured secrets only; for payloads, which otherwise stay verbatim.
     pub fn scrub_exact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         self.exact.as_ref().map_or(Cow::Borrowed(text), |exact| exact.replace(text))
     }
 
-    /// Whether [`Scrubber::scrub`] would leave `text` as it is.
+    /// Whether [`Scrubber::scrub`] would leave `text` unchanged.
     pub fn is_clean(&self, text: &str) -> bool {
         self.exact.as_ref().is_none_or(|exact| exact.is_clean(text))
             && rules::scan(text, 0, ScanScope::First).spans.is_empty()
     }
 
-    /// Scrubs every string in `value`, and replaces what stands under a secret's name
-    /// (`password`, `api_key`, `authorization`, `cookie` …).
+    /// Scrubs every string in `value`, and replaces values under secret names (`password`, `api_key`, `authorization`,
+    /// `cookie` …).
     pub fn scrub_json(&self, value: &mut Value) {
-        // A list of what is left to do instead of recursion: depth is the sender's choice.
+        // A work list instead of recursion, because the sender chooses the depth.
         let mut left = vec![(value, None)];
         while let Some((value, name)) = left.pop() {
             match value {
@@ -140,14 +128,14 @@ impl Scrubber {
         }
     }
 
-    /// Removes configured secrets alone from `text`.
+    /// Removes configured secrets only, in place.
     pub fn clean_text(&self, text: &mut String) {
         if let Cow::Owned(clean) = self.scrub_exact(text) {
             *text = clean;
         }
     }
 
-    /// Removes configured secrets alone from every text in `value`, names included: for payloads.
+    /// Removes configured secrets only, from every string and key in `value`; for payloads.
     pub fn clean_json(&self, value: &mut Value) {
         let Some(exact) = &self.exact else { return };
         let mut left = vec![value];
@@ -169,8 +157,8 @@ impl Scrubber {
         }
     }
 
-    /// Removes configured secrets alone from what was said, but not from what a provider sealed: one byte
-    /// changed there, and it is refused.
+    /// Removes configured secrets only, except from blocks that a provider signed: the provider refuses a changed
+    /// block.
     pub fn clean_blocks(&self, content: &mut [Block]) {
         for block in content {
             match block {
@@ -183,7 +171,7 @@ impl Scrubber {
         }
     }
 
-    /// A scrubber for text that comes in pieces.
+    /// A scrubber for text that arrives in parts.
     pub fn stream(&self) -> ScrubStream {
         ScrubStream::new(self.exact.clone())
     }
@@ -202,10 +190,10 @@ impl Scrubber {
     }
 }
 
-/// Replaces what looks like a secret.
+/// Replaces everything that looks like a secret.
 ///
-/// A replacement can, very rarely, make its neighbour look different (a value grows short enough to be
-/// judged). So what was changed is looked at again, until nothing new is found.
+/// A replacement can, very rarely, change how its neighbour is judged, for example when a value becomes shorter.
+/// Changed text is therefore scanned again until nothing new is found.
 fn by_pattern(text: &str) -> Cow<'_, str> {
     let pass = |text: &str| {
         let spans = rules::scan(text, 0, ScanScope::End).spans;
@@ -221,7 +209,7 @@ fn by_pattern(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// What `text` becomes under a key called `name`, if that name makes it a secret.
+/// The replacement for `text` under a key called `name`, if that name marks a secret.
 fn scrub_named_value(name: &str, text: &str) -> Option<String> {
     let lower = name.to_ascii_lowercase();
     if lower.ends_with("authorization") || lower.ends_with("cookie") {

@@ -1,8 +1,7 @@
-//! A session is the fold of its records, and nothing else may change it.
+//! A session's state: the fold of its records, changed by nothing else.
 //!
-//! Replay, resume, snapshot and the running turn all use [`Session::apply`]; so a session that was
-//! killed and read back is the same session. `history` is what a model would be given next; the whole
-//! history stays in the records.
+//! Replay, resume, snapshots and the running turn all use [`Session::apply`], so a session that was killed and read
+//! back is the same session. `history` holds only what the next model request needs; the records keep everything.
 
 mod call;
 mod files;
@@ -30,69 +29,69 @@ pub use files::SeenFiles;
 pub use pairs::{estimate_tokens, question, unpaired};
 pub use turn::{OngoingFailure, Phase, Turn};
 
-/// Everything a session is, at one position of its history.
+/// The state of a session at one position of its history.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Session {
-    /// The position this is the fold up to.
+    /// The position of the last record applied.
     pub head: Seq,
-    /// What it is set to.
+    /// The settings in force.
     pub settings: Settings,
-    /// Where it comes from.
+    /// The parent session; absent for a session that a person opened.
     pub origin: Option<Origin>,
-    /// Accepted messages nobody has begun to answer.
+    /// Accepted messages that no turn has started to answer.
     pub queue: VecDeque<QueuedMessage>,
-    /// The number of the last turn that began.
+    /// The number of the last turn that started; 0 before the first.
     pub turns: TurnNumber,
-    /// The turn that is running.
+    /// The running turn, if any.
     pub turn: Option<Turn>,
-    /// How the last turn ended.
+    /// The end of the previous turn; absent before the first turn ends.
     pub last: Option<LastTurn>,
-    /// What a model is given: well paired whenever a model is asked.
+    /// The messages of the next model request. Every tool use has its result whenever a model request starts.
     pub history: Arc<Vec<Message>>,
-    /// About how many tokens that is.
+    /// Estimated tokens of `history`.
     pub tokens: u64,
-    /// Set once it ended; a message re-opens it.
+    /// Set when the session ended; a message re-opens it.
     pub ended: Option<SessionEnd>,
-    /// The to-do list.
+    /// The current to-do list, as tools last wrote it.
     pub todos: Vec<Todo>,
-    /// In which state tools last saw which file.
+    /// The state in which tools last saw each file.
     pub files: SeenFiles,
-    /// What all turns used.
+    /// Tokens of all turns.
     pub usage: Usage,
-    /// Plan → solve → aggregate, when that is what runs.
+    /// The plan → solve → aggregate pipeline that runs or ran last.
     pub pipeline: Option<Pipeline>,
-    /// Set while it is being closed: how many of the queued messages came before that was asked.
+    /// Set while the session closes: how many of the queued messages were accepted before the close.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub closing: Option<usize>,
 }
 
-/// A message waiting for its turn.
+/// An accepted message that waits for its turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueuedMessage {
-    /// The command that brought it.
+    /// The command that carried the message.
     pub command: CommandId,
-    /// What it says.
+    /// The content, verbatim.
     pub content: Vec<Block>,
-    /// The trace it came with.
+    /// The trace of the command; its turn continues it.
     pub trace: Trace,
-    /// Set when it is not for the model itself but for a pipeline.
+    /// Set when a pipeline, not the model, answers the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipeline: Option<pipeline::PipelineOptions>,
 }
 
-/// How a turn ended.
+/// The end of the previous turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LastTurn {
-    /// Which.
+    /// The number of the turn, from 1.
     pub number: TurnNumber,
-    /// Why.
+    /// Why the turn ended.
     pub stop: StopReason,
-    /// What went wrong.
+    /// The fault that ended the turn; absent unless it failed.
     pub fault: Option<Fault>,
 }
 
-/// What a session is doing, in one word.
+/// A session's activity, for lists and filters.
 #[derive(
     Clone,
     Copy,
@@ -109,30 +108,30 @@ pub struct LastTurn {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Status {
-    /// Nothing to do.
+    /// No turn runs and no message waits.
     Idle,
-    /// A turn is running.
+    /// A turn runs, or a message waits for its turn.
     Running,
-    /// A turn waits for a person.
+    /// A turn waits for a person's decision.
     Paused,
-    /// It ended.
+    /// The session ended; a message re-opens it.
     Ended,
 }
 
 impl Session {
-    /// The fold of some records onto this.
+    /// Applies records in order.
     pub fn apply_all<'a>(&mut self, records: impl IntoIterator<Item = &'a Record>) {
         for record in records {
             self.apply_record(record);
         }
     }
 
-    /// One record of the fold.
+    /// Applies one record. The caller passes records in order, without gaps.
     pub fn apply_record(&mut self, record: &Record) {
         self.apply(&record.event, record.at, record.trace);
     }
 
-    /// One event of the fold: total, so that no history can stop it.
+    /// Applies one event and advances `head`. The fold is total: no event can make it fail.
     pub fn apply(&mut self, event: &Event, at: Timestamp, trace: Trace) {
         self.head = self.head.saturating_add(1);
         if let Some(pipeline) = &mut self.pipeline {
@@ -185,10 +184,10 @@ impl Session {
         }
     }
 
-    /// Does this message wait for its turn?
+    /// Checks that a message waits for its turn.
     ///
     /// # Errors
-    /// When it does not: nobody sent it, or it is being answered, or was.
+    /// When the message is unknown, is being answered or was answered.
     pub fn waits(&self, message: &CommandId) -> Result<(), Fault> {
         if self.queue.iter().any(|queued| queued.command == *message) {
             return Ok(());
@@ -204,7 +203,7 @@ impl Session {
             return;
         };
         self.queue.remove(at);
-        // Of those that came before a close was asked for there is one less.
+        // A withdrawn message from before the close no longer counts.
         self.closing = self.closing.map(|before| before - usize::from(at < before));
     }
 
@@ -253,7 +252,7 @@ impl Session {
         self.usage += usage;
     }
 
-    /// No call may stay unanswered in history, whatever the records say: heals what should not happen.
+    /// Gives every open call a result in `history`. A complete history has none; this covers damaged ones.
     fn seal_open_calls(&mut self) {
         let calls = self.turn.iter().flat_map(|turn| &turn.calls);
         let ids: Vec<CallId> =
@@ -310,7 +309,7 @@ impl Session {
         let cut = usize::try_from(messages).unwrap_or(usize::MAX).min(self.history.len());
         let first = self.turn.as_ref().map_or(usize::MAX, |turn| turn.first_message);
         let history = Arc::make_mut(&mut self.history);
-        // A summary may miss the point; the question that is being answered stays as it was asked.
+        // A summary may lose the question of the running turn, so the question stays verbatim.
         let question = pairs::question(history, first, cut).cloned();
         let (asked_at, summary) = (usize::from(question.is_some()), Message::user(summary));
         history.splice(..cut, std::iter::once(summary).chain(question));
@@ -328,7 +327,7 @@ impl Session {
         Arc::make_mut(&mut self.history).push(message);
     }
 
-    /// What it is doing, in one word.
+    /// The session's activity, derived from its turn, queue and end.
     #[must_use]
     pub fn status(&self) -> Status {
         match &self.turn {
@@ -340,20 +339,20 @@ impl Session {
         }
     }
 
-    /// The trace things belong to now.
+    /// The trace of the running turn; none if no turn runs.
     #[must_use]
     pub fn trace(&self) -> Trace {
         self.turn.as_ref().map_or(Trace::NONE, |turn| turn.trace)
     }
 
-    /// The last words of the model.
+    /// The text of the model's last answer, if any.
     #[must_use]
     pub fn last_text(&self) -> Option<String> {
         let last = self.history.iter().rev().find(|message| message.role == Role::Assistant)?;
         Some(text_of(&last.content))
     }
 
-    /// How deep below a person's session it is.
+    /// Distance from the session a person opened; 0 for that session itself.
     #[must_use]
     pub fn depth(&self) -> u32 {
         match self.origin {

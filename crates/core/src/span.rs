@@ -1,7 +1,7 @@
-//! Traces, as a collector wants them: pieces of work that are over, each below the one that asked for it.
+//! Spans for a trace collector: finished operations, each below the operation that caused it.
 //!
-//! What a session does is in its records, so its spans are woven from them ([`SpanBuilder`]), after they are durable. A
-//! turn that a crash interrupted and another process finished is one span, from its first record to its last.
+//! [`SpanBuilder`] derives a session's spans from its durable records. A turn that a crash interrupted and another
+//! process finished is therefore one span, from its first record to its last.
 
 #[cfg(test)]
 mod tests;
@@ -17,109 +17,109 @@ use crate::{
     trace::{SpanId, Trace},
 };
 
-/// Calls of one turn that are kept open; of more, only the end is told.
+/// The most calls of one turn tracked as open; for further calls only the end is known.
 const OPEN_CALLS: usize = 256;
 
-/// Messages that wait and are known not to be traced.
+/// The most waiting messages remembered as untraced.
 const UNTRACED: usize = 256;
 
-/// A piece of work that is over.
+/// A finished operation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
-    /// The trace it belongs to.
+    /// The trace that the span belongs to.
     pub trace: Trace,
-    /// Which.
+    /// Unique in its trace.
     pub id: SpanId,
-    /// What asked for it.
+    /// The operation that caused this one; none for a root.
     pub parent: SpanId,
-    /// Of which session.
+    /// The session that did the work; absent outside sessions.
     pub session: Option<SessionId>,
-    /// When it began.
+    /// UTC time of the start.
     pub began: Timestamp,
-    /// When it was over.
+    /// UTC time of the end.
     pub ended: Timestamp,
-    /// What went wrong: a code of the catalog or of a protocol, or `cancelled`.
+    /// The code of the failure, from the catalog or a protocol, or `cancelled`; absent after a success.
     pub failed: Option<Cow<'static, str>>,
-    /// What it was.
+    /// The operation and its attributes.
     pub about: SpanOperation,
 }
 
-/// What a piece of work was.
+/// The operation that a span describes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SpanOperation {
-    /// Somebody asked a session for something.
+    /// A command to a session.
     Request {
-        /// What, in a word.
+        /// The snake-case name of the command.
         what: &'static str,
     },
-    /// A turn.
+    /// One turn of a session.
     Turn {
-        /// Which.
+        /// The number of the turn, from 1.
         turn: TurnNumber,
-        /// Model requests made.
+        /// Model requests the turn made.
         steps: u32,
-        /// Why it ended.
+        /// Why the turn ended.
         stop: StopReason,
-        /// What it used.
+        /// Tokens the turn used.
         usage: Usage,
     },
-    /// A model was asked.
+    /// One attempt at a model request.
     Model {
-        /// Which.
+        /// The model's name.
         model: String,
-        /// Which request of the turn.
+        /// The step of the turn, from 1.
         step: u32,
-        /// Which try.
+        /// The attempt, from 1.
         attempt: u32,
-        /// What it used; none if it did not answer.
+        /// Tokens used; absent if the model did not answer.
         usage: Option<Usage>,
     },
-    /// Old history was summarised.
+    /// A summary of old history.
     Compaction,
-    /// A tool was called.
+    /// One attempt at a tool call.
     Call {
-        /// Which.
+        /// The tool's name.
         tool: String,
-        /// The call.
+        /// The call's id in its session.
         call: CallId,
-        /// Which try.
+        /// The attempt, from 1.
         attempt: u32,
     },
-    /// A tool of another computer was called, as seen by who asked.
+    /// A call of a tool on another computer, measured by the caller.
     RemoteCall {
-        /// Whom.
+        /// The name of the called computer.
         computer: String,
-        /// The tool.
+        /// The tool's name.
         tool: String,
     },
-    /// A question was passed on between others.
+    /// A request that a server relayed between two peers.
     Relay {
-        /// What was asked, as the protocol says it.
+        /// The protocol's name of the request.
         event: &'static str,
-        /// Of whom.
+        /// The name of the target computer.
         computer: String,
-        /// The tool, if it was about one.
+        /// The tool's name; empty if the request concerns no tool.
         tool: String,
     },
-    /// A tool was called for somebody elsewhere.
+    /// A tool call served for a remote caller.
     ServedCall {
-        /// Which.
+        /// The tool's name.
         tool: String,
     },
 }
 
-/// The code a fault is counted and found by.
+/// The code that identifies a fault in metrics and traces.
 #[must_use]
 pub fn code_of(fault: &Fault) -> Cow<'static, str> {
     Cow::Borrowed(fault.row().code)
 }
 
-/// Makes spans of the records of one session.
+/// Builds spans from the records of one session.
 #[derive(Debug)]
 pub struct SpanBuilder {
     session: SessionId,
     turn: Option<OpenTurn>,
-    /// Messages that wait and that nobody traced: their turns have nothing above them.
+    /// Waiting messages without a trace; the spans of their turns are roots.
     untraced: Vec<CommandId>,
 }
 
@@ -151,7 +151,7 @@ struct OpenCall {
 }
 
 impl SpanBuilder {
-    /// Goes on where the session is.
+    /// Continues from the current state of the session.
     #[must_use]
     pub fn new(session: SessionId, state: &Session) -> Self {
         let turn = state.turn.as_ref().map(|turn| {
@@ -172,7 +172,7 @@ impl SpanBuilder {
         Self { session, turn, untraced: untraced.map(|queued| queued.command.clone()).collect() }
     }
 
-    /// Takes up what was recorded, and says what is over with it.
+    /// Processes recorded events and emits a span for each operation that they end.
     pub fn take(
         &mut self,
         at: Timestamp,
@@ -277,7 +277,7 @@ impl OpenTurn {
         SpanId::of_turn(session, self.number)
     }
 
-    /// A piece of work of this turn.
+    /// A span below the span of this turn.
     fn span(
         &self,
         session: SessionId,
@@ -336,7 +336,7 @@ impl OpenTurn {
         self.span(session, id, (began, at), failed, SpanOperation::Call { tool, call, attempt })
     }
 
-    /// What was still open is over with the turn.
+    /// Ends the operations that are still open at the end of the turn.
     fn ended(
         mut self,
         session: SessionId,

@@ -1,4 +1,4 @@
-//! Points in time. Core never asks what time it is; it is told.
+//! Points in time. Core never reads a clock; callers pass the time in.
 
 use std::{fmt, time::Duration};
 
@@ -28,13 +28,13 @@ impl Timestamp {
         self.0.div_euclid(1000)
     }
 
-    /// This much later; at the end of time it stays there.
+    /// This time plus `wait`, saturating.
     #[must_use]
     pub fn after(self, wait: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(wait.as_micros()).unwrap_or(i64::MAX)))
     }
 
-    /// How long after `earlier` this is; zero if it is not (clocks jump).
+    /// The time since `earlier`; zero if `earlier` is later, because clocks jump.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))

@@ -1,4 +1,4 @@
-//! The tool contract: what a tool says about itself, what a call is, and how a call ends.
+//! The tool contract: a tool's description of itself, the repair of its arguments, and the outcome of a call.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,73 +7,73 @@ use serde_json::Value;
 
 use crate::{fault::Fault, limits::millis};
 
-/// What a tool says about itself. The schema is the one the model is given *and* the one enforced.
+/// A tool's description of itself. The model receives the same schema that the runtime enforces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolSpec {
     /// `[A-Za-z0-9_-]{1,64}`, unique in its toolbox.
     pub name: Arc<str>,
-    /// What the model reads about it.
+    /// The description for the model.
     pub description: Arc<str>,
     /// JSON Schema of the arguments; an object schema.
     pub schema: Arc<Value>,
-    /// What a call does to the world.
+    /// The strongest effect a call can have; permissions depend on it.
     pub effect: Effect,
-    /// May a call be repeated without harm? Only such calls are retried or re-run by themselves.
+    /// Whether a call can be repeated without harm. Only such calls are retried, or run again after a crash.
     pub idempotent: bool,
-    /// Must a person confirm each call, whatever the mode?
+    /// Whether a person must confirm each call, whatever the mode.
     pub confirm: bool,
-    /// May slips in the arguments be repaired without asking?
+    /// Whether mistakes in the arguments may be repaired without a question.
     pub repair: bool,
-    /// Its own deadline.
+    /// The tool's own deadline; the system's limit if absent.
     pub deadline: Option<Duration>,
-    /// Its own cap on what the model sees.
+    /// The most output bytes the model sees; the system's limit if absent.
     pub output_bytes: Option<usize>,
-    /// Where it comes from.
+    /// The source that provides the tool.
     pub source: ToolOrigin,
 }
 
-/// What a call does to the world.
+/// The effect of a call on its surroundings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// Nothing.
+    /// The call changes nothing.
     Reads,
-    /// It changes something.
+    /// The call changes files or other state.
     Writes,
-    /// It runs something.
+    /// The call runs a program.
     Executes,
 }
 
-/// Where a tool comes from.
+/// The source that provides a tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolOrigin {
-    /// Ours.
+    /// Part of Budao.
     Builtin,
-    /// Registered by the program.
+    /// Registered by the embedding program.
     Registered,
-    /// An MCP server.
+    /// Provided by an MCP server.
     Mcp {
-        /// Its name.
+        /// The server's configured name.
         server: String,
     },
-    /// A remote computer.
+    /// Provided by a remote computer.
     Computer {
-        /// Its name.
+        /// The computer's name.
         computer: String,
     },
 }
 
-/// A slip in the arguments that was repaired without loss, and is told to the model.
+/// A mistake in the arguments that was repaired without loss. The outcome reports it to the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Repair {
-    /// JSON pointer to the place.
+    /// JSON pointer to the repaired place.
     pub pointer: String,
-    /// What was done.
+    /// The repair that was made.
     pub kind: RepairKind,
 }
 
-/// The repairs there are. Each is lossless.
+/// The repairs that exist. Each is lossless.
 #[derive(
     Clone,
     Copy,
@@ -88,66 +88,66 @@ pub struct Repair {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum RepairKind {
-    /// An absent value got its default. Not a slip, but said all the same.
+    /// An absent value got its default. Not a mistake, but reported to the model as well.
     DefaultFilled,
     /// `"5"` became `5`.
     TextToNumber,
     /// `"true"` became `true`.
     TextToBool,
-    /// JSON text became the value it spells.
+    /// A string with JSON in it became the value it encodes.
     TextToJson,
-    /// One value became a list of one.
+    /// A single value became a list of one.
     OneToList,
-    /// `null` for something optional became absent.
+    /// `null` for an optional value was removed.
     NullToAbsent,
     /// `"RED"` became `"red"`, the only allowed value that differs in case alone.
     EnumCase,
-    /// Malformed JSON was read as what it clearly meant.
+    /// Malformed JSON with only one plausible meaning was parsed.
     MalformedJson,
 }
 
-/// How a call ended. Exactly one per call, for ever.
+/// How a call ended. Every call has exactly one outcome, and it never changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It worked.
+    /// The call succeeded.
     Done(Output),
-    /// It did not.
+    /// The call failed.
     Failed(Failure),
 }
 
-/// A failed call.
+/// The outcome of a failed call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
-    /// What went wrong.
+    /// Why the call failed.
     pub fault: Fault,
-    /// What the tool had to say besides, verbatim.
+    /// Data that the tool attached to its failure, verbatim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Value>,
-    /// A remark for the model.
+    /// A remark for the model, for example a person's note.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// What a call gave.
+/// The outcome of a successful call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Output {
-    /// The answer.
+    /// The result, as JSON.
     pub data: Value,
-    /// A remark for the model: what was repaired, what was cut.
+    /// A remark for the model: repairs made, output cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// Set when the model sees only head and tail.
+    /// Set when the model sees only the head and the tail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<Truncation>,
 }
 
-/// An output that was too long to show whole.
+/// Describes an output that was too long to show completely.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Truncation {
-    /// Its full size.
+    /// The full size in bytes.
     pub total_bytes: u64,
-    /// Where the full text is kept, by content hash; none if even that was too large.
+    /// The content hash under which the full text is stored; absent if the text exceeded that limit too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<String>,
 }
@@ -159,7 +159,7 @@ impl From<Fault> for Outcome {
 }
 
 impl Outcome {
-    /// The fault of a failed call.
+    /// The fault, if the call failed.
     #[must_use]
     pub fn fault(&self) -> Option<&Fault> {
         match self {
@@ -168,13 +168,13 @@ impl Outcome {
         }
     }
 
-    /// Did it work?
+    /// Whether the call succeeded.
     #[must_use]
     pub fn is_done(&self) -> bool {
         matches!(self, Self::Done(_))
     }
 
-    /// The JSON object the model reads, and whether it is an error.
+    /// The JSON object for the model, and whether it is an error.
     #[must_use]
     pub fn render_for_model(&self, lang: crate::Lang) -> (String, bool) {
         match self {
@@ -188,7 +188,7 @@ impl Outcome {
     }
 }
 
-/// How freely tools run.
+/// The default permission for tools that no list names.
 #[derive(
     Clone,
     Copy,
@@ -206,42 +206,42 @@ impl Outcome {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Mode {
-    /// Everything runs.
+    /// All tools run.
     Auto,
-    /// What only reads runs; what writes or executes is asked about.
+    /// Reading tools run; writing and executing ones need a decision.
     #[default]
     Approval,
-    /// What only reads runs; the rest is denied.
+    /// Reading tools run; all others are denied.
     Readonly,
 }
 
-/// Who may call what.
+/// Rules for which tools run, which need a decision and which are denied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Permissions {
-    /// What happens to a tool that no list names.
+    /// Applies to tools that no list names.
     pub mode: Mode,
-    /// Tools that run without a question.
+    /// Tools that run without a question, by name or `prefix*`.
     pub allow: Vec<String>,
-    /// Tools that are always asked about.
+    /// Tools that always need a decision, by name or `prefix*`.
     pub ask: Vec<String>,
-    /// Tools that never run.
+    /// Tools that never run, by name or `prefix*`.
     pub deny: Vec<String>,
 }
 
-/// May a call run?
+/// Whether a call may run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Permission {
-    /// Yes.
+    /// The call runs without a question.
     Allow,
-    /// If a person says so; why it is asked.
+    /// A person must decide; carries the reason.
     Ask(&'static str),
-    /// No; why.
+    /// The call is denied; carries the reason.
     Deny(&'static str),
 }
 
 impl Permissions {
-    /// Deny wins over ask, ask over allow, any list over the mode. A list entry may end in `*`.
+    /// Evaluates the rules. Deny wins over ask, ask over allow, any list over the mode. A list entry may end in `*`.
     #[must_use]
     pub fn permit(&self, spec: &ToolSpec) -> Permission {
         let named = |list: &[String]| list.iter().any(|pattern| matches(pattern, &spec.name));
@@ -268,7 +268,7 @@ impl Permissions {
         }
     }
 
-    /// What a child of a session with these permissions gets when it asks for `wanted`: never more.
+    /// The permissions of a child session that requests `wanted`: never more than its parent has.
     #[must_use]
     pub fn narrow(&self, wanted: &Self) -> Self {
         let strictness = |mode| match mode {
@@ -285,7 +285,7 @@ impl Permissions {
         };
         Self {
             mode,
-            // Only what the parent lets run freely may run freely in the child.
+            // The child keeps only the allow entries that its parent allows as well.
             allow: wanted
                 .allow
                 .iter()
@@ -298,7 +298,7 @@ impl Permissions {
     }
 }
 
-/// Does a pattern name this tool? It is a name, or a beginning and a `*`.
+/// Whether a pattern (a name, or a prefix and a `*`) matches this tool.
 #[must_use]
 pub fn matches(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
@@ -307,36 +307,36 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// A to-do entry of a session.
+/// An entry of a session's to-do list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Todo {
     /// Unique in the list.
     pub id: String,
-    /// What is to be done.
+    /// One line, for lists.
     pub title: String,
-    /// How far it is.
+    /// Progress of the entry.
     pub status: TodoStatus,
-    /// Who does it.
+    /// The agent or person that does it; absent if unassigned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignee: Option<String>,
-    /// Anything else.
+    /// Free text for details.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notes: Option<String>,
 }
 
-/// How far a to-do entry is.
+/// Progress of a to-do entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TodoStatus {
-    /// Not begun.
+    /// Work on the entry has not started.
     Pending,
-    /// Being done; at most one is.
+    /// In progress; at most one entry of a list is.
     InProgress,
-    /// Done.
+    /// Work on the entry is finished.
     Completed,
 }
 
-/// A wait that is written as milliseconds in records.
+/// A duration stored as milliseconds in records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Millis(#[serde(with = "millis")] pub Duration);

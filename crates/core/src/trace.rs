@@ -1,7 +1,7 @@
-//! Trace ids: W3C trace context, as far as we need it.
+//! Trace and span ids, as in W3C Trace Context.
 //!
-//! A trace is made when a turn starts and no caller brought one; it goes with every fault, event, log
-//! line and hop. Core cannot draw random numbers, so making one takes the bits from the caller.
+//! A turn creates a trace when its sender brought none. Every fault, record, log line and hop carries it. Core draws no
+//! random numbers, so the caller supplies the bits.
 
 use std::{fmt, str::FromStr};
 
@@ -13,52 +13,52 @@ use crate::{
     message::CallId,
 };
 
-/// 32 hex digits. Zero means "none yet" and is never sent.
+/// A trace id, written as 32 hex digits. Zero means "none" and is never sent.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Trace(u128);
 
 impl Trace {
-    /// No trace yet.
+    /// The absent trace: all zeros.
     pub const NONE: Self = Self(0);
 
-    /// A trace from random bits; the invalid all-zero id becomes one.
+    /// Creates a trace from random bits; the invalid id 0 becomes 1.
     #[must_use]
     pub const fn from_random(bits: u128) -> Self {
         Self(if bits == 0 { 1 } else { bits })
     }
 
-    /// The id as a number.
+    /// The id as a number; 0 for none.
     #[must_use]
     pub const fn as_u128(self) -> u128 {
         self.0
     }
 
-    /// Is there one?
+    /// Whether the id is not zero.
     #[must_use]
     pub const fn is_some(self) -> bool {
         self.0 != 0
     }
 
-    /// This trace, or `other` if there is none.
+    /// This trace, or `other` if this one is absent.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         if self.is_some() { self } else { other }
     }
 
-    /// Reads a `traceparent` header. A malformed one is no trace: the standard says to start anew.
+    /// The trace of a `traceparent` header. A malformed header counts as none, as the standard demands.
     #[must_use]
     pub fn from_traceparent(header: &str) -> Option<Self> {
         parent_of(header).map(|(trace, _)| trace)
     }
 
-    /// Writes a `traceparent` header for a call made as `span`.
+    /// Formats a `traceparent` header for a call made by `span`.
     #[must_use]
     pub fn to_traceparent(self, span: SpanId) -> String {
         format!("00-{self}-{}-01", SpanId::from_random(span.0))
     }
 }
 
-/// Reads a `traceparent` header: the trace, and the span that sent it.
+/// Parses a `traceparent` header into its trace and the sender's span.
 #[must_use]
 pub fn parent_of(header: &str) -> Option<(Trace, SpanId)> {
     let mut parts = header.trim().split('-');
@@ -78,50 +78,50 @@ pub fn parent_of(header: &str) -> Option<(Trace, SpanId)> {
     (trace.is_some() && parent.is_some()).then_some((trace, parent))
 }
 
-/// Names one piece of work in a trace: 16 hex digits. Zero means "none" and is never sent.
+/// Identifies one operation in a trace, written as 16 hex digits. Zero means "none" and is never sent.
 ///
-/// Made from what is recorded about the work and not by chance, so that everybody who knows the record knows the
-/// id: the model and the tool server that are told it, and another process that goes on after a crash.
+/// The id is derived from the record of the operation, not drawn at random. Every process that knows the record can
+/// compute it, including one that resumes the session after a crash.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpanId(u64);
 
 impl SpanId {
-    /// None.
+    /// The absent span: all zeros.
     pub const NONE: Self = Self(0);
 
-    /// From random bits; the invalid all-zero id becomes one.
+    /// Creates an id from random bits; the invalid id 0 becomes 1.
     #[must_use]
     pub const fn from_random(bits: u64) -> Self {
         Self(if bits == 0 { 1 } else { bits })
     }
 
-    /// Of somebody's wish that a session do something.
+    /// The span of a command.
     #[must_use]
     pub fn of_request(session: SessionId, command: &CommandId) -> Self {
         Self::of(&["request", &session.to_string(), &command.0])
     }
 
-    /// Of a turn.
+    /// The span of a turn.
     #[must_use]
     pub fn of_turn(session: SessionId, turn: TurnNumber) -> Self {
         Self::of(&["turn", &session.to_string(), &turn.to_string()])
     }
 
-    /// Of one try to have a model answer.
+    /// The span of one attempt at a model request.
     #[must_use]
     pub fn of_step(session: SessionId, turn: TurnNumber, step: u32, attempt: u32) -> Self {
         let numbers = format!("{turn}.{step}.{attempt}");
         Self::of(&["step", &session.to_string(), &numbers])
     }
 
-    /// Of one try of a call.
+    /// The span of one attempt at a call.
     #[must_use]
     pub fn of_call(session: SessionId, turn: TurnNumber, call: &CallId, attempt: u32) -> Self {
         let numbers = format!("{turn}.{attempt}");
         Self::of(&["call", &session.to_string(), &numbers, &call.0])
     }
 
-    /// Of whatever these words name.
+    /// The span of any other operation, derived from a hash over its identifying parts.
     #[must_use]
     pub fn of(parts: &[&str]) -> Self {
         let mut hash = Sha256::new();
@@ -135,19 +135,19 @@ impl SpanId {
         Self::from_random(u64::from_be_bytes(bytes))
     }
 
-    /// The id as a number.
+    /// The id as a number; 0 for none.
     #[must_use]
     pub const fn as_u64(self) -> u64 {
         self.0
     }
 
-    /// Is there one?
+    /// Whether the id is not zero.
     #[must_use]
     pub const fn is_some(self) -> bool {
         self.0 != 0
     }
 
-    /// This one, or `other` if there is none.
+    /// This span, or `other` if this one is absent.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         if self.is_some() { self } else { other }

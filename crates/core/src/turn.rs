@@ -1,14 +1,12 @@
-//! The turn: decides what happens next. No clock, no I/O, no waiting.
+//! The turn's decision logic, without clock, I/O or waiting.
 //!
-//! Two functions are the whole of it. [`step`] takes one [`Input`] and answers with the events that
-//! follow from it; they are applied to the session at once, and the caller makes them durable before it
-//! acts on them or throws the session away. [`due`] says which work must be under way in a given state.
-//! The caller starts what is due and not running, and drops what is running and no longer due. So a
-//! restart needs no code of its own: what was due is due again, and [`Input::Resumed`] only settles the
-//! calls nobody can vouch for.
+//! [`step`] takes one [`Input`], applies the events that follow from it to the session and returns them. The caller
+//! makes them durable before it acts on them, or discards the session. [`due`] lists the work that a state requires.
+//! The caller starts due work that is not running and drops running work that is no longer due. A restart therefore
+//! needs no code of its own: the same work is due again, and [`Input::Resumed`] only settles calls whose outcome is
+//! unknown.
 //!
-//! Everything in flight carries its turn number. What comes for another turn is dropped and counted; it
-//! never ends, feeds or colours this one.
+//! All work carries its turn number. A result for another turn is dropped; it never affects the current turn.
 
 mod calls;
 mod command;
@@ -36,224 +34,224 @@ use crate::{
     trace::Trace,
 };
 
-/// Everything that can wake a session. Closed on purpose: this list is the whole story.
+/// Everything that can wake a session. The list is closed: no other path changes a session.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
-    /// Somebody asked for something.
+    /// A sender gave a command.
     Command(Command),
-    /// The session was loaded by a new writer.
+    /// A new writer loaded the session.
     Resumed,
-    /// Pieces of an answer came, already joined.
+    /// Parts of an answer arrived, already joined.
     Delta {
-        /// For which turn.
+        /// The turn that made the request.
         turn: TurnNumber,
-        /// For which step.
+        /// The step that made the request.
         step: u32,
-        /// For which try.
+        /// The attempt that made the request; a stale one is dropped.
         attempt: u32,
-        /// Words.
+        /// Answer text since the last delta.
         text: String,
-        /// Thought.
+        /// Thinking text since the last delta.
         thought: String,
     },
     /// The model's answer is complete.
     ModelAnswered {
-        /// For which turn.
+        /// The turn that made the request.
         turn: TurnNumber,
-        /// For which step.
+        /// The step that made the request.
         step: u32,
-        /// For which try.
+        /// The attempt that made the request; a stale one is dropped.
         attempt: u32,
-        /// The whole of it.
+        /// The complete answer, tool calls included.
         content: Vec<Block>,
-        /// Why it stopped.
+        /// Why the model stopped generating.
         stop: ModelStop,
-        /// What it cost.
+        /// Tokens of this request.
         usage: Usage,
     },
-    /// The model could not answer.
+    /// A model request failed.
     ModelFailed {
-        /// For which turn.
+        /// The turn that made the request.
         turn: TurnNumber,
-        /// For which step.
+        /// The step that made the request.
         step: u32,
-        /// For which try.
+        /// The attempt that made the request; a stale one is dropped.
         attempt: u32,
-        /// Why.
+        /// Decides whether the request is repeated.
         fault: Fault,
     },
-    /// History was compacted, or that failed and it was cut by rule.
+    /// A model summarised old history or, when that failed, a rule cut it.
     HistoryCompacted {
-        /// For which turn.
+        /// The turn that asked for the compaction.
         turn: TurnNumber,
-        /// The oldest messages the summary stands for.
+        /// How many of the oldest messages the summary replaces.
         messages: u64,
-        /// The summary.
+        /// The text that replaces those messages.
         summary: String,
-        /// Written by a model?
+        /// False if the history was cut by rule.
         by_model: bool,
-        /// About how many tokens are left.
+        /// Estimated tokens of the shortened history.
         tokens_after: u64,
-        /// What that cost.
+        /// Tokens the summary itself cost.
         usage: Usage,
     },
     /// The calls of a step were checked.
     CallsChecked {
-        /// For which turn.
+        /// The turn that asked for the check.
         turn: TurnNumber,
-        /// What is to be done with each.
+        /// The verdict on each checked call.
         verdicts: Vec<(CallId, CallVerdict)>,
     },
-    /// Something happened beside the turn that is only to be recorded.
+    /// An event that is only recorded and does not advance the turn.
     RecordOnly {
-        /// For which turn; 0 for none.
+        /// The turn the event belongs to; 0 for none.
         turn: TurnNumber,
-        /// What.
+        /// Recorded as it is.
         event: Event,
     },
-    /// A call ended.
+    /// An attempt at a call ended.
     ToolCallEnded {
-        /// For which turn.
+        /// The turn that made the call.
         turn: TurnNumber,
-        /// Which.
+        /// The call that ended.
         call: CallId,
-        /// Which try.
+        /// The attempt that ended; a stale one is dropped.
         attempt: u32,
-        /// How.
+        /// A failure may lead to another attempt.
         outcome: Outcome,
     },
-    /// A child was opened for a stage of the pipeline.
+    /// A child session was opened for a pipeline job.
     StageOpened {
-        /// For which turn.
+        /// The turn that runs the pipeline.
         turn: TurnNumber,
-        /// For which piece of work.
+        /// The job that the child works on.
         job: StageJob,
-        /// The child.
+        /// The child session.
         child: SessionId,
     },
-    /// A stage's child came to rest: it answered, failed, or was stopped.
+    /// The child of a pipeline job stopped: it answered, failed or was cancelled.
     StageEnded {
-        /// For which turn.
+        /// The turn that runs the pipeline.
         turn: TurnNumber,
-        /// Which piece of work.
+        /// The job that the child worked on.
         job: StageJob,
-        /// How.
+        /// Completed, failed or cancelled.
         end: TaskEnd,
-        /// What it used.
+        /// Tokens the child used.
         usage: Usage,
     },
-    /// The session cannot go on as it is, though nothing in it is wrong: the turn ends here.
+    /// The host cannot continue the session although its state is valid. The turn ends here.
     Aborted {
-        /// Why.
+        /// Recorded as the reason of the turn's end.
         fault: Fault,
     },
-    /// A time came that somebody was waiting for.
+    /// A time from [`Work::Wake`] was reached.
     TimerFired {
-        /// For which turn.
+        /// The turn that set the timer.
         turn: TurnNumber,
     },
 }
 
-/// What is to be done with a checked call.
+/// The decision on a checked call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallVerdict {
-    /// Run it.
+    /// The call may run.
     Run {
-        /// What with.
+        /// The arguments to run with, after repairs.
         arguments: Value,
-        /// Repairs made to get them.
+        /// Repairs that turned the model's arguments into these.
         repairs: Vec<Repair>,
-        /// May it run again after a crash?
+        /// Whether the call may run again after a crash.
         idempotent: bool,
     },
-    /// Ask a person first.
+    /// A person must decide first.
     Ask {
-        /// What it would run with.
+        /// The arguments the call would run with.
         arguments: Value,
-        /// Repairs made to get them.
+        /// Repairs that turned the model's arguments into these.
         repairs: Vec<Repair>,
-        /// May it run again after a crash?
+        /// Whether the call may run again after a crash.
         idempotent: bool,
-        /// What the answer is bound to.
+        /// Hash over tool and arguments; the decision is bound to it.
         digest: String,
-        /// Why it is asked.
+        /// Why the call needs a decision.
         reason: String,
     },
-    /// It has its outcome already: refused, denied, or supplied by a hook.
+    /// The call has its outcome without running: refused, denied, or supplied by a hook.
     Settled(Outcome),
 }
 
-/// Work that must be under way. Equal work is the same work.
+/// Work that a state requires. Two equal values are the same work, so the host starts it once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Work {
-    /// Make the history shorter.
+    /// Shorten the history.
     Compact {
-        /// For which turn.
+        /// The turn that needs it.
         turn: TurnNumber,
-        /// For which step.
+        /// The step that waits for it.
         step: u32,
     },
-    /// Ask the model.
+    /// Send a request to the model.
     Model {
-        /// For which turn.
+        /// The turn that makes the request.
         turn: TurnNumber,
-        /// For which step.
+        /// The step, from 1.
         step: u32,
-        /// For which try.
+        /// The attempt, from 1.
         attempt: u32,
     },
-    /// Check the calls that have not been.
+    /// Check calls: arguments, permissions, hooks.
     Check {
-        /// For which turn.
+        /// The turn that made the calls.
         turn: TurnNumber,
-        /// Which.
+        /// The calls not checked yet, in the model's order.
         calls: Vec<CallId>,
     },
     /// Run a call.
     Call {
-        /// For which turn.
+        /// The turn that made the call.
         turn: TurnNumber,
-        /// Which.
+        /// The call to run.
         call: CallId,
-        /// Which try.
+        /// The attempt, from 1.
         attempt: u32,
     },
-    /// Have a child session at work on a stage of the pipeline, and report its end.
+    /// Run a child session for a pipeline job and report its end.
     Stage {
-        /// For which turn.
+        /// The turn that runs the pipeline.
         turn: TurnNumber,
-        /// Which piece of work.
+        /// The job to run.
         job: StageJob,
     },
-    /// Stop a stage's child, if there is one, and report that it has stopped.
+    /// Stop the child of a pipeline job, if there is one, and report that it stopped.
     Stop {
-        /// For which turn.
+        /// The turn that runs the pipeline.
         turn: TurnNumber,
-        /// Which piece of work.
+        /// The job to stop.
         job: StageJob,
     },
-    /// Wake the session at a time.
+    /// Send [`Input::TimerFired`] at a time.
     Wake {
-        /// For which turn.
+        /// The turn that waits.
         turn: TurnNumber,
-        /// When.
+        /// UTC time of the wake-up.
         at: Timestamp,
     },
 }
 
-/// What a decision may use besides the session: all of it handed in.
+/// Inputs of a decision besides the session. The caller supplies all of them, so decisions are reproducible.
 #[derive(Clone, Copy)]
 pub struct Env<'a> {
-    /// The time.
+    /// The current time, UTC.
     pub now: Timestamp,
-    /// In −1..=1, for delays.
+    /// Random spread of retry delays, in −1..=1.
     pub jitter: f64,
-    /// Takes a retry from the provider's budget, or says that it is spent. Asked only when a failed model
-    /// request would be repeated.
+    /// Takes a retry from the provider's budget; false if the budget is spent. Called only before a failed model
+    /// request is repeated.
     pub may_retry: &'a dyn Fn() -> bool,
-    /// A trace for a turn that nobody brought one for.
+    /// The trace of a turn whose message carries none.
     pub trace: Trace,
-    /// The bounds.
+    /// The bounds in force.
     pub limits: &'a Limits,
 }
 
@@ -266,18 +264,18 @@ impl fmt::Debug for Env<'_> {
     }
 }
 
-/// What follows from an input.
+/// The result of one input.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Transition {
-    /// To be made durable before anything else. Already applied to the session.
+    /// Events to append before anything else. Already applied to the session.
     pub entries: Vec<Entry>,
-    /// To the command, if the input was one.
+    /// The answer to the command, if the input was one; durable in the same append.
     pub answer: Option<(CommandId, Answer)>,
 }
 
-/// Decides what follows from `input`, and applies it to the session.
+/// Decides what follows from `input` and applies it to the session.
 pub fn step(session: &mut Session, input: Input, env: &Env<'_>) -> Transition {
-    // Most decisions are one or two events; room for more would be a large piece of memory each time.
+    // Most decisions produce one or two events; a larger reservation would waste memory on each.
     let room = if let Input::Delta { .. } = input { 1 } else { 2 };
     let decided = Transition { entries: Vec::with_capacity(room), answer: None };
     let mut stepper = Stepper { session, env, decided };
@@ -335,7 +333,7 @@ pub fn step(session: &mut Session, input: Input, env: &Env<'_>) -> Transition {
     stepper.decided
 }
 
-/// The work that must be under way in this state.
+/// The work that this state requires.
 #[must_use]
 pub fn due(session: &Session, limits: &Limits) -> Vec<Work> {
     let Some(turn) = &session.turn else { return Vec::new() };
@@ -356,11 +354,11 @@ pub fn due(session: &Session, limits: &Limits) -> Vec<Work> {
 
 fn needs_compaction(session: &Session, turn: &Turn, limits: &Limits) -> bool {
     let too_long = turn.too_long || session.tokens > limits.context_tokens;
-    // Once a step: if it did not help, the provider's answer decides.
+    // Compaction runs once per step. If the history is still too long, the provider's fault decides.
     too_long && turn.compacted_in_step < turn.step && session.history.len() > 2
 }
 
-/// The events of one decision, applied as they are made, so that the next one sees them.
+/// Collects the events of one decision and applies each at once, so that later rules see it.
 struct Stepper<'a> {
     session: &'a mut Session,
     env: &'a Env<'a>,
@@ -408,7 +406,7 @@ impl Stepper<'_> {
         self.session.turn.as_ref().expect("only called while a turn is running")
     }
 
-    /// Starts a turn for the next message, if there is one and nothing is running.
+    /// Starts a turn for the next message, if one waits and no turn runs.
     fn start_next(&mut self) {
         if self.session.turn.is_some() {
             return;
@@ -424,8 +422,8 @@ impl Stepper<'_> {
         }
     }
 
-    /// The session is being closed and nothing runs: messages from before are answered with a turn that
-    /// does nothing, then it ends. A message that came since re-opens it.
+    /// Completes a close when no turn runs: each message from before the close gets an empty turn, then the session
+    /// ends. A message accepted since then re-opens it.
     fn finish_closing(&mut self) {
         while let Some(before) = self.session.closing {
             match self.session.queue.front() {
@@ -442,7 +440,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// The next model request of the turn, or its end if a budget is spent.
+    /// Starts the next model request of the turn, or ends the turn if a budget is spent.
     fn next_step(&mut self) {
         let turn = self.turn();
         let limits = self.env.limits;
@@ -467,7 +465,7 @@ impl Stepper<'_> {
         self.record_compaction();
     }
 
-    /// Says that history is being made shorter, if that is what comes before the model is asked.
+    /// Records that the history is being shortened, if that must precede the model request.
     fn record_compaction(&mut self) -> bool {
         let needed = needs_compaction(self.session, self.turn(), self.env.limits);
         if needed {
@@ -477,7 +475,7 @@ impl Stepper<'_> {
         needed
     }
 
-    /// The fault of a turn that has used all its tokens.
+    /// The fault for a turn that has used all its tokens, if it has.
     fn tokens_spent(&self) -> Option<Fault> {
         let usage = self.turn().usage;
         let most = self.session.settings.max_turn_tokens.unwrap_or(self.env.limits.turn_tokens);
@@ -490,7 +488,7 @@ impl Stepper<'_> {
         })
     }
 
-    /// Ends the turn as failed: recovery failed, then the end, then the session if nothing can go on.
+    /// Ends the turn as failed and, if the fault prevents any further turn, ends the session too.
     fn give_up(&mut self, fault: Fault) {
         let scope = Scope { step: Some(self.turn().step), ..Scope::default() };
         self.give_up_in(scope, fault);
@@ -510,7 +508,7 @@ impl Stepper<'_> {
         self.start_next();
     }
 
-    /// Ends the turn and goes on with the queue.
+    /// Ends the turn and starts the next queued message.
     fn end_turn(&mut self, stop: StopReason, fault: Option<Fault>) {
         let trace = self.session.trace();
         self.close_turn(stop, fault.map(|fault| fault.with_trace(trace)));
@@ -523,7 +521,7 @@ impl Stepper<'_> {
         self.emit(Event::TurnEnded { stop, fault, steps, usage });
     }
 
-    /// Says that words which were shown are void.
+    /// Records that text shown to observers is void.
     fn abandon_partial(&mut self) {
         let turn = self.turn();
         if let (true, Phase::AwaitingModel { attempt }) = (turn.partial, turn.phase) {
@@ -532,7 +530,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// A new process took the session up: settles what the old one left behind.
+    /// Settles the calls that the previous writer left open.
     fn resumed(&mut self) {
         if self.session.turn.is_none() {
             return self.start_next();
@@ -551,8 +549,8 @@ impl Stepper<'_> {
         self.after_calls();
     }
 
-    /// Ends the turn with what is known: what ran is unknown, what did not run is cancelled. Only events
-    /// that bring something to its end, so that they fit on a full disk.
+    /// Ends the turn at once: started calls end as unknown, the others as cancelled. Emits only closing events, so that
+    /// they fit on a full disk.
     fn halted(&mut self, fault: Fault) {
         let Some(turn) = &self.session.turn else { return };
         if self.runs_pipeline() {
@@ -576,7 +574,7 @@ impl Stepper<'_> {
         self.give_up(fault);
     }
 
-    /// Time passed: retries whose time has come, questions nobody answered.
+    /// Starts retries that are due and expires unanswered questions.
     fn woke(&mut self) {
         if self.runs_pipeline() {
             return self.wake_pipeline();
@@ -591,7 +589,7 @@ impl Stepper<'_> {
         self.after_calls();
     }
 
-    /// All calls of the step have ended: on to the model, or to the end.
+    /// Continues after all calls of the step ended: the next model request, or the turn's end.
     fn after_calls(&mut self) {
         let Some(turn) = &self.session.turn else { return };
         if turn.phase != Phase::Calling || turn.calls.iter().any(crate::session::Call::is_open) {
@@ -607,7 +605,7 @@ impl Stepper<'_> {
     }
 }
 
-/// What goes wrong in a child that works on a stage is about that stage, and says so.
+/// Adds the stage and task of a child session to the scope of its faults.
 fn placed(mut event: Event, origin: Option<&Origin>) -> Event {
     let Some(Origin::Stage { stage, task, .. }) = origin else { return event };
     if let Event::FaultRaised { scope, .. }

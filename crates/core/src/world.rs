@@ -1,7 +1,7 @@
-//! What the world does to a program, as traits: time, chance, ids, spawning.
+//! Traits for everything that makes a program non-deterministic: time, randomness, spawning and trace export.
 //!
-//! They are handed in and never taken, so that a simulation can hand in its own and the same seed
-//! gives the same bytes. The real ones live in `budao-runtime`, the simulated ones in the testkit.
+//! Callers pass in the implementations, so a simulation can pass its own and the same seed yields the same bytes. The
+//! real implementations are in `budao-runtime`, the simulated ones in the testkit.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -10,38 +10,38 @@ use uuid::Uuid;
 
 use crate::{span::Span, time::Timestamp, trace::Trace};
 
-/// Tells the time and waits.
+/// Provides time and timers.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// Wall-clock time, for records. It may jump.
+    /// Wall-clock time, UTC, for records. It may jump.
     fn now(&self) -> Timestamp;
 
-    /// Waits. Must complete even if the wall clock jumps.
+    /// Completes after `wait`, even if the wall clock jumps.
     fn sleep(&self, wait: Duration) -> BoxFuture<'static, ()>;
 }
 
-/// Random bits.
+/// A source of random bits.
 pub trait Entropy: Send + Sync + fmt::Debug {
-    /// 64 of them.
+    /// The next 64 random bits.
     fn bits(&self) -> u64;
 }
 
-/// Starts tasks nobody waits for.
+/// Spawns detached tasks.
 pub trait Spawn: Send + Sync + fmt::Debug {
-    /// Runs `task` until it is done.
+    /// Runs `task` to completion; the caller gets no handle.
     fn spawn(&self, task: BoxFuture<'static, ()>);
 }
 
-/// Takes what was traced to whoever collects traces. It never waits and never fails: what it cannot take is lost
-/// and counted.
+/// Exports finished spans to a trace collector. Never waits and never fails: a span that does not fit is dropped and
+/// counted.
 pub trait SpanExporter: Send + Sync + fmt::Debug {
-    /// Does anybody collect them? If not, none need be made.
+    /// Whether a collector is configured. If not, callers skip creating spans.
     fn is_enabled(&self) -> bool;
 
-    /// One that is over.
+    /// Exports one finished span.
     fn export(&self, span: Span);
 }
 
-/// Nobody collects them.
+/// An exporter for systems without a collector; always disabled.
 #[derive(Debug)]
 pub struct NoopSpanExporter;
 
@@ -53,34 +53,34 @@ impl SpanExporter for NoopSpanExporter {
     fn export(&self, _span: Span) {}
 }
 
-/// All of them together, cheap to clone.
+/// All four traits together. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct World {
-    /// Time.
+    /// Time and timers.
     pub clock: Arc<dyn Clock>,
-    /// Chance.
+    /// Random bits for ids and jitter.
     pub entropy: Arc<dyn Entropy>,
-    /// Tasks.
+    /// Spawns detached tasks.
     pub spawn: Arc<dyn Spawn>,
-    /// Traces.
+    /// Exports finished spans.
     pub spans: Arc<dyn SpanExporter>,
 }
 
 impl World {
-    /// A new trace.
+    /// Creates a new random trace.
     #[must_use]
     pub fn trace(&self) -> Trace {
         Trace::from_random(self.bits128())
     }
 
-    /// Tells of a span, if anybody wants to know.
+    /// Exports a span if a collector is configured; otherwise `span` is not called.
     pub fn export_span(&self, span: impl FnOnce() -> Span) {
         if self.spans.is_enabled() {
             self.spans.export(span());
         }
     }
 
-    /// A new UUIDv7: sorted by time, unique by chance.
+    /// Creates a UUIDv7: ordered by time, with random low bits.
     #[must_use]
     pub fn uuid(&self) -> Uuid {
         let millis = u64::try_from(self.clock.now().as_millis()).unwrap_or(0);
@@ -90,7 +90,7 @@ impl World {
         uuid::Builder::from_unix_timestamp_millis(millis, &tail).into_uuid()
     }
 
-    /// A number in −1..=1, for jitter.
+    /// A random number in −1..=1, for jitter.
     #[must_use]
     pub fn jitter(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "53 bits are plenty for jitter")]

@@ -1,4 +1,4 @@
-//! From a function to a tool.
+//! Expands an annotated function into a tool: an argument struct, a tool struct and its `TypedTool` implementation.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -9,9 +9,9 @@ use syn::{
 
 use crate::options::Options;
 
-/// What a function gives back.
+/// The shape of the function's return type, which decides how errors become a `Failure`.
 enum ReturnShape {
-    /// A value.
+    /// Any type that is not a `Result`.
     Value,
     /// A `Result` whose error becomes a `ToolError`.
     Result,
@@ -21,14 +21,14 @@ enum ReturnShape {
     Failure,
 }
 
-/// The parts of the parameters.
+/// The function's parameters, sorted by how the expansion uses them.
 #[derive(Default)]
 struct Parameters {
-    /// Fields of the arguments' struct.
+    /// Fields of the generated argument struct, with their attributes.
     fields: Vec<TokenStream>,
-    /// Their names, to take the struct apart.
+    /// Field names, used to destructure the argument struct.
     names: Vec<syn::Ident>,
-    /// What the function is called with.
+    /// Arguments of the call to the original function, in order.
     passed: Vec<TokenStream>,
 }
 
@@ -137,7 +137,7 @@ fn field(parameter: &mut PatType, all: &mut Parameters) -> syn::Result<()> {
         return Err(syn::Error::new(reference.span(), message));
     }
     let (name, kind) = (name.ident.clone(), parameter.ty.clone());
-    // Doc comments, `#[serde(…)]` and `#[schemars(…)]` belong to the field.
+    // Doc comments, `#[serde(…)]` and `#[schemars(…)]` move to the field.
     let attributes = std::mem::take(&mut parameter.attrs);
     all.fields.push(quote!(#(#attributes)* pub #name: #kind));
     all.passed.push(quote!(#name));
@@ -150,7 +150,7 @@ fn is_context(kind: &Type) -> bool {
     ends_in(&reference.elem, "CallContext")
 }
 
-/// The output's type, and the expression that gives it.
+/// Returns the output type and the expression that produces it.
 fn answer(given: &ReturnType, home: &syn::Path, call: &TokenStream) -> (TokenStream, TokenStream) {
     let ReturnType::Type(_, kind) = given else {
         return (quote!(()), quote!({ #call; ::core::result::Result::Ok(()) }));
@@ -208,7 +208,7 @@ fn ends_in(kind: &Type, name: &str) -> bool {
     path.path.segments.last().is_some_and(|last| last.ident == name)
 }
 
-/// A doc comment as text: leading spaces go, single line breaks join, paragraphs stay.
+/// Joins a doc comment into text: drops leading spaces, joins single line breaks and keeps paragraphs.
 fn doc_of(attributes: &[Attribute]) -> String {
     let mut text = String::new();
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("doc")) {

@@ -1,32 +1,32 @@
-//! The `#[tool]` attribute: makes a tool of a plain async function.
+//! The `#[tool]` attribute: turns a plain async function into a tool.
 //!
-//! The function's doc comment is what the model reads about the tool, the doc comments on its parameters
-//! what it reads about them.
+//! The function's doc comment becomes the tool's description for the model. The doc comments on its parameters become
+//! the descriptions of its arguments.
 
 mod function;
 mod options;
 
 use proc_macro::TokenStream;
 
-/// Makes a tool of an async function. See `budao_tools` for what the result is used for.
+/// Turns an async function into a tool. `budao_tools` shows how to register the result.
 ///
 /// Options, all optional:
 ///
 /// | option | meaning |
 /// | --- | --- |
-/// | `name = "…"` | the tool's name; the function's if not said |
-/// | `read_only` | changes nothing: runs unasked, may be repeated, slips are repaired |
-/// | `executes` | runs something, rather than writes |
+/// | `name = "…"` | the tool's name; default: the function's name |
+/// | `read_only` | changes nothing: runs without a question, may be repeated, slips in its arguments are repaired |
+/// | `executes` | runs a command or program instead of writing |
 /// | `idempotent` | may be repeated without harm |
 /// | `confirm` | a person confirms every call |
-/// | `repair`, `repair = false` | may slips in the arguments be repaired? |
-/// | `quick` | never blocks and is over in microseconds: runs without a thread of its own |
+/// | `repair`, `repair = false` | whether slips in the arguments may be repaired |
+/// | `quick` | never blocks and ends within microseconds: runs without a thread of its own |
 /// | `deadline = "90s"` | its own deadline: `ms`, `s`, `m` |
-/// | `output = "256k"` | its own cap on what the model sees: bytes, `k`, `m` |
-/// | `crate = "path"` | where `budao_tools` is found |
+/// | `output = "256k"` | its own cap on the output the model sees: bytes, `k`, `m` |
+/// | `crate = "path"` | the path of `budao_tools` |
 ///
-/// A parameter of type `&CallContext` gets the call's context. The function may return a value, or a
-/// `Result` whose error is `ToolError`, anything that becomes one with `?`, or a text for the model.
+/// A parameter of type `&CallContext` gets the call's context. The function may return a value, or a `Result` whose
+/// error is `ToolError`, any type that `?` converts to it, or a text for the model.
 #[proc_macro_attribute]
 pub fn tool(options: TokenStream, item: TokenStream) -> TokenStream {
     let made = syn::parse(options)

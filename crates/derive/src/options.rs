@@ -1,4 +1,4 @@
-//! What stands in the brackets of `#[tool(…)]`.
+//! Parses the options in the parentheses of `#[tool(…)]`.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
@@ -8,12 +8,12 @@ use syn::{
     parse::{Parse, ParseStream},
 };
 
-/// The options of one tool.
+/// The parsed options of one `#[tool]` attribute.
 #[derive(Default)]
 pub(crate) struct Options {
     pub(crate) name: Option<LitStr>,
     pub(crate) home: Option<Path>,
-    /// Calls on `Options`, in the order they were written.
+    /// Calls on the run-time `ToolOptions`, in source order.
     calls: Vec<OptionCall>,
     read_only: bool,
 }
@@ -80,7 +80,7 @@ impl Options {
         Ok(())
     }
 
-    /// The expression that makes the run-time options.
+    /// Returns the expression that builds the run-time options.
     pub(crate) fn expression(&self, home: &Path) -> TokenStream {
         let start = if self.read_only { quote!(read_only) } else { quote!(default) };
         let calls = self.calls.iter().map(|call| match call {
@@ -97,7 +97,7 @@ impl Options {
         quote!(#home::ToolOptions::#start() #(#calls)*)
     }
 
-    /// Where `budao_tools` is found: as said, or as the manifest of the crate being compiled says.
+    /// The path of `budao_tools`: the `crate` option, or the name in the manifest of the crate being compiled.
     pub(crate) fn home(&self) -> Path {
         if let Some(home) = &self.home {
             return home.clone();
@@ -117,7 +117,7 @@ fn text(input: ParseStream<'_>) -> syn::Result<LitStr> {
     input.parse()
 }
 
-/// `option` or `option = false`.
+/// Parses `option` or `option = false`.
 fn switch(input: ParseStream<'_>) -> syn::Result<bool> {
     if input.peek(Token![=]) {
         input.parse::<Token![=]>()?;

@@ -1,8 +1,8 @@
-//! Hostile input: every parser and decoder as one function over bytes, and a player that feeds them.
+//! Fuzz targets: every parser and decoder as one function over bytes, and a driver that feeds them.
 //!
-//! A [`Target`] panics if a promise does not hold and returns otherwise; that is all a fuzzer needs to know. The same
-//! functions are fed by the tests of every run (the corpus and a bounded number of seeded mutations), by
-//! `cargo xtask fuzz` for as long as one likes, and by `cargo fuzz` with coverage (`fuzz/`), where a nightly compiler is.
+//! A [`Target`] panics if a promise does not hold, and returns otherwise. Three drivers call the same functions: the
+//! tests of every run (the corpus and a bounded number of seeded mutations), `cargo xtask fuzz` for a chosen time, and
+//! `cargo fuzz` with coverage (`fuzz/`), which needs a nightly compiler.
 
 mod mutate;
 mod play;

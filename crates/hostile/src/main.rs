@@ -1,4 +1,5 @@
-//! `budao-hostile`: feeds targets for as long as one likes, and keeps what broke one. `cargo xtask fuzz` starts it.
+//! `budao-hostile`: feeds targets for a chosen time and keeps the inputs that make one fail. `cargo xtask fuzz` starts
+//! it.
 
 #![allow(clippy::print_stdout, reason = "this is a program: its answer goes to stdout")]
 
@@ -13,7 +14,7 @@ use std::{
 use budao_hostile::{TARGETS, Target, corpus, play, target};
 use clap::Parser;
 
-/// One input may take this long; more is a hang.
+/// An input that takes longer counts as a hang.
 const HANG: Duration = Duration::from_secs(20);
 
 /// Feed parsers and decoders hostile input.
@@ -38,7 +39,7 @@ struct Args {
 fn main() -> ExitCode {
     let args = Args::parse();
     if args.input.is_none() {
-        // What breaks is told once, when it has been made small.
+        // A panic is reported once, after its input was shrunk.
         std::panic::set_hook(Box::new(|_| {}));
     }
     let mut wanted: Vec<&Target> = Vec::new();
@@ -57,7 +58,7 @@ fn main() -> ExitCode {
     if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Feeds one target. True if nothing broke.
+/// Feeds one target. Returns true if no input failed.
 fn run(target: &'static Target, args: &Args) -> bool {
     if let Some(file) = &args.input {
         return once(target, file, args);
@@ -83,7 +84,7 @@ fn run(target: &'static Target, args: &Args) -> bool {
     }
 }
 
-/// Feeds one file. True if nothing broke; else the panic is shown as it is, and the file made small.
+/// Feeds one file. Returns true if it passes; otherwise the panic is printed in full and the file is shrunk.
 fn once(target: &Target, file: &std::path::Path, args: &Args) -> bool {
     let input = match std::fs::read(file) {
         Ok(input) => input,
@@ -104,7 +105,7 @@ fn once(target: &Target, file: &std::path::Path, args: &Args) -> bool {
     false
 }
 
-/// Says what broke a target, and keeps it. False: it broke.
+/// Prints a failure and keeps its input. Always returns false, the result of [`run`] for a failed target.
 fn report_failure(target: &Target, broken: &budao_hostile::FailingInput, args: &Args) -> bool {
     let file = save_input(&args.keep, target.name, "broken", &broken.input);
     println!("{}: broke after {} inputs: {}", target.name, broken.tried, broken.said);
@@ -113,10 +114,10 @@ fn report_failure(target: &Target, broken: &budao_hostile::FailingInput, args: &
     false
 }
 
-/// What is being fed now, and since when.
+/// The input being processed and its start time; `None` between inputs.
 type CurrentInput = Arc<Mutex<Option<(Instant, Vec<u8>)>>>;
 
-/// Ends the program if one input takes too long: that is a finding too, and nothing else could report it.
+/// Ends the program if one input hangs: that is a failure too, and the hung thread cannot report it.
 fn watch(name: &'static str, keep: PathBuf) -> CurrentInput {
     let now: CurrentInput = Arc::default();
     let watched = Arc::downgrade(&now);

@@ -1,17 +1,17 @@
-//! Changes an input into one that is nearly as good: bits, numbers, pieces of others, words that parsers look for.
+//! Mutates inputs: bits, numbers, pieces of other inputs, and words that parsers look for.
 
-/// Seeded chance.
+/// A seeded random number generator.
 #[derive(Clone, Debug)]
 pub struct SeededRng(u64);
 
 impl SeededRng {
-    /// The same seed rolls the same.
+    /// The same seed gives the same sequence.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// 64 bits.
+    /// 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
@@ -20,19 +20,19 @@ impl SeededRng {
         bits ^ (bits >> 31)
     }
 
-    /// Below `sides`; 0 if that is 0.
+    /// A number below `sides`; 0 if `sides` is 0.
     pub fn below(&mut self, sides: usize) -> usize {
         let sides = u64::try_from(sides).unwrap_or(u64::MAX).max(1);
         usize::try_from(self.bits() % sides).unwrap_or(0)
     }
 
-    /// One of them.
+    /// A random element of `all`, which must not be empty.
     pub fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len())]
     }
 }
 
-/// What parsers look for, or stumble over.
+/// Words that parsers treat specially or often mishandle.
 const WORDS: &[&[u8]] = &[
     b"{",
     b"}",
@@ -110,10 +110,10 @@ const WORDS: &[&[u8]] = &[
     b"user.message",
 ];
 
-/// The longest input that is made.
+/// Upper bound for the length of an input.
 const BYTES_MAX: usize = 64 * 1024;
 
-/// Makes inputs from a corpus.
+/// Generates inputs from a corpus.
 #[derive(Debug)]
 pub struct Mutator<'a> {
     corpus: &'a [Vec<u8>],
@@ -121,13 +121,13 @@ pub struct Mutator<'a> {
 }
 
 impl<'a> Mutator<'a> {
-    /// From this corpus, with this seed.
+    /// The same corpus and seed give the same inputs.
     #[must_use]
     pub fn new(corpus: &'a [Vec<u8>], seed: u64) -> Self {
         Self { corpus, dice: SeededRng::new(seed) }
     }
 
-    /// The next input: one of the corpus, changed a few times.
+    /// The next input: an element of the corpus with a few mutations.
     pub fn next_input(&mut self) -> Vec<u8> {
         let mut input = match self.corpus {
             [] => Vec::new(),
@@ -157,7 +157,7 @@ impl<'a> Mutator<'a> {
                 let piece = input[at.min(end)..end].repeat(1 + dice.below(4));
                 drop(input.splice(at..at, piece));
             }
-            // Much of the same: what is deep, long or many.
+            // Repetition, for deep, long or numerous structures.
             6 if dice.below(8) == 0 => {
                 let word = *dice.pick(WORDS);
                 let times = 1 << dice.below(12);
@@ -179,7 +179,7 @@ impl<'a> Mutator<'a> {
     }
 }
 
-/// Another number where one stands.
+/// Replaces the number at `at` by another.
 fn number(input: &mut Vec<u8>, at: usize, dice: &mut SeededRng) {
     let is_digit = |byte: &u8| byte.is_ascii_digit();
     let Some(start) = input[at..].iter().position(is_digit).map(|found| at + found) else { return };

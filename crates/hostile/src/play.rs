@@ -1,4 +1,4 @@
-//! Feeds a target: its corpus, then mutations of it, until a count or a time is reached; and makes what broke it small.
+//! Feeds a target its corpus, then mutations, until a count or a time is reached, and shrinks an input that fails.
 
 use std::{
     panic::{self, AssertUnwindSafe},
@@ -8,29 +8,29 @@ use std::{
 
 use crate::{Mutator, Target};
 
-/// Tries to make a failing input smaller.
+/// Upper bound for the attempts to shrink a failing input.
 const SHRINKS: usize = 2_000;
 
-/// An input that broke a promise.
+/// An input that made a target panic.
 #[derive(Debug)]
 pub struct FailingInput {
-    /// What broke it, as small as it could be made.
+    /// The input after shrinking.
     pub input: Vec<u8>,
-    /// What it said.
+    /// The panic message.
     pub said: String,
-    /// Inputs tried before it.
+    /// Number of inputs tried before this one.
     pub tried: u64,
 }
 
-/// Where the corpora are.
+/// The folder with one corpus per target.
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus")
 }
 
-/// The committed inputs of a target, in the order of their names.
+/// The committed inputs of a target, sorted by file name.
 ///
 /// # Panics
-/// If there are none: a target without a corpus is a mistake.
+/// If there are none: every target needs a corpus.
 #[must_use]
 pub fn corpus(target: &Target) -> Vec<Vec<u8>> {
     let folder = folder().join(target.name);
@@ -45,11 +45,11 @@ pub fn corpus(target: &Target) -> Vec<Vec<u8>> {
     files.iter().filter_map(|path| std::fs::read(path).ok()).collect()
 }
 
-/// Feeds a target its corpus and then `count` mutations, or as many as fit before `until`. Returns how many inputs
-/// it was fed.
+/// Feeds a target its corpus and then `count` mutations, or as many as fit before `until`. Returns the number of
+/// inputs.
 ///
 /// # Errors
-/// The first input that broke it.
+/// The first input that made the target panic, shrunk.
 pub fn play(
     target: &Target,
     corpus: &[Vec<u8>],
@@ -89,7 +89,7 @@ fn fed(target: &Target, input: &[u8]) -> Result<(), String> {
     })
 }
 
-/// Takes away what the failure does not need.
+/// Removes parts of the input as long as the target still panics.
 fn smaller(target: &Target, mut input: Vec<u8>, mut said: String) -> (Vec<u8>, String) {
     let (mut size, mut left) = (input.len() / 2, SHRINKS);
     while size > 0 && left > 0 {

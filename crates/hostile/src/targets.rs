@@ -1,4 +1,5 @@
-//! The targets: one function over bytes each. Most live beside the parser they try, where its inner parts can be seen.
+//! The list of targets, one function over bytes each. Most functions live beside the parser they test, to reach its
+//! private parts.
 
 mod calls;
 mod files;
@@ -6,14 +7,14 @@ mod frames;
 mod history;
 mod texts;
 
-/// A parser or decoder, and what must hold whatever it is fed.
+/// A parser or decoder, with the promises that must hold for any input.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, and that of its corpus.
+    /// The name of the target and of its corpus folder.
     pub name: &'static str,
-    /// What is read, and from whom.
+    /// What the target reads, and who produces it.
     pub about: &'static str,
-    /// Mutations in every run of the tests.
+    /// Number of mutations in every run of the tests.
     pub share: u64,
     /// Panics if a promise does not hold.
     pub run: fn(&[u8]),
@@ -23,7 +24,7 @@ const fn target_of(name: &'static str, about: &'static str, share: u64, run: fn(
     Target { name, about, share, run }
 }
 
-/// All of them.
+/// All targets, in the order they are fed.
 pub const TARGETS: &[Target] = &[
     target_of("inbound", "what clients of the server send", 10_000, frames::inbound),
     target_of("signed", "signed states that clients bring back", 10_000, frames::signed),
@@ -74,7 +75,7 @@ pub const TARGETS: &[Target] = &[
     ),
 ];
 
-/// The target of this name.
+/// The target of this name; `None` if there is none.
 #[must_use]
 pub fn target(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)

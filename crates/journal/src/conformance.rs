@@ -1,7 +1,7 @@
-//! The suite every implementation of [`crate::Journal`] passes.
+//! The test suite for every implementation of [`crate::Journal`].
 //!
-//! Call [`conformance_suite!`](crate::conformance_suite) in a test module with a function that makes an
-//! empty journal from a [`budao_core::world::World`]; each promise of the contract becomes a test of its own.
+//! Call [`conformance_suite!`](crate::conformance_suite) in a test module with a function that creates an empty journal
+//! from a [`budao_core::world::World`]. Each promise of the contract becomes a test of its own.
 
 #![expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "it is made of tests")]
 
@@ -15,8 +15,8 @@ pub mod views;
 
 pub use fixture::{Fixture, ManualClock};
 
-/// Makes one test for each promise. `$make` is an `async fn(World) -> (guard, Arc<dyn Journal>)`; the guard
-/// is kept until the test is over (a temporary directory, a server).
+/// Generates one test per promise. `$make` is an `async fn(World) -> (guard, Arc<dyn Journal>)`; the guard (a temporary
+/// directory, a server) is dropped when the test ends.
 #[macro_export]
 macro_rules! conformance_suite {
     ($make:expr) => {

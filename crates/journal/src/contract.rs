@@ -1,33 +1,7 @@
-//! What a journal promises, said once.
+//! The journal contract: the [`Journal`] trait, its requests and its errors.
 //!
-//! **Order.** A session's records are numbered 1, 2, 3 … without gaps. A position is given once: after a
-//! crash an unacknowledged record is there whole or not at all, and nothing acknowledged is missing.
-//!
-//! **Durable before answered.** When [`Journal::append`], [`Journal::submit`] or any other change returns
-//! `Ok`, it survives the end of the process and of the machine (as far as the implementation can:
-//! [`crate::Memory`] survives neither). When a change returns a fault it may still have happened; reading
-//! tells. No reader and no follower sees a record before it is durable.
-//!
-//! **One writer per session.** Appends carry a lease's token and the expected position. A writer whose
-//! lease was taken by another, released, or whose session was deleted is refused for ever
-//! ([`AppendError::Fenced`]). A lease that has merely run out still works until somebody takes it:
-//! fencing is by token, never by the clock. Tokens grow and are never given twice.
-//!
-//! **All or nothing.** The entries of one append, the answers to the commands that caused them and the
-//! snapshot that comes with them become durable together.
-//!
-//! **Commands are idempotent.** Any process may submit a command; the lease holder takes it up. The same
-//! id with the same ask never has a second effect and gets the same answer; with another ask it is
-//! refused as `command_repeated`. Whoever no longer waits for an answer withdraws the command: from then on it has
-//! the answer `rejected`, and no writer can take it up.
-//!
-//! **Readers never wait for writers**, and the run never waits for a reader. A follower goes from history
-//! to live without a seam: every record after its position once, in order, in batches, also records that
-//! other processes write. It is pulled, so a slow one costs no memory.
-//!
-//! **What is gone is said.** Retention removes only records that a snapshot covers, from the front, and
-//! leaves an exact [`Gap`]. A position beyond the head means that the history was replaced and is answered
-//! with `epoch_mismatch`. A damaged record is reported with its position; what stands before it can be read.
+//! The documentation of [`Journal`] lists the promises that callers may rely on. The suite in
+//! [`crate::conformance`] tests an implementation against them.
 
 mod search;
 mod stored;
@@ -57,23 +31,51 @@ pub use self::{
     },
 };
 
-/// Durable, ordered records per session. See the module for what callers may rely on.
+/// Durable, ordered records per session.
+///
+/// **Order.** A session's records are numbered 1, 2, 3 … without gaps. A position is used once. After a crash an
+/// unacknowledged record is present whole or not at all, and no acknowledged record is missing.
+///
+/// **Durable before answered.** When [`Journal::append`], [`Journal::submit`] or any other change returns `Ok`, the
+/// change survives the end of the process and of the machine ([`crate::Memory`] survives neither). A change that
+/// returns a fault may still have happened; the caller reads to find out. Readers and followers see only durable
+/// records.
+///
+/// **One writer per session.** An append carries the token of a lease and the expected position. The journal refuses a
+/// writer for ever ([`AppendError::Fenced`]) once its lease is released or taken by another holder, or its session is
+/// deleted. An expired lease still works until another holder takes it: fencing is by token, never by the clock. Tokens
+/// grow and are never reused.
+///
+/// **All or nothing.** The entries of one append, the answers to the commands that caused them and the snapshot become
+/// durable together.
+///
+/// **Commands are idempotent.** Any process may submit a command; the lease holder handles it. A repeated id with the
+/// same content has no second effect and gets the same answer; with other content it is refused as `command_repeated`.
+/// A withdrawn command has the answer `rejected` from then on, and no writer can handle it.
+///
+/// **Readers never wait for writers**, and a turn never waits for a reader. A follower gets every record after its
+/// position once, in order, in batches, including records of other processes. It pulls, so a slow follower costs no
+/// memory.
+///
+/// **Removal is visible.** Retention removes only records that a snapshot covers, from the front, and leaves an exact
+/// [`Gap`]. A position beyond the head means that the history was replaced; the answer is `epoch_mismatch`. A damaged
+/// record is reported with its position; the records before it stay readable.
 #[async_trait]
 pub trait Journal: Send + Sync + fmt::Debug {
-    /// Becomes the writer of a session.
+    /// Makes the caller the writer of a session.
     ///
     /// # Errors
-    /// `session_busy` while another holder's lease runs, `unknown_session` when it does not exist and was
-    /// not to be created. The same holder may take its own lease again; its older token is fenced.
+    /// `session_busy` while another holder's lease is valid; `unknown_session` when the session does not exist and
+    /// [`IfMissing::Refuse`] is set. A holder may take its own lease again; its older token is then fenced.
     async fn take_lease(&self, request: LeaseRequest) -> Result<Lease, Fault>;
 
-    /// Prolongs a lease, also one that has run out if nobody took it.
+    /// Extends a lease by `ttl` from now, even an expired one that no other holder has taken.
     ///
     /// # Errors
-    /// `fenced` when it is no longer ours.
+    /// `fenced` when another holder has the lease, or it was released.
     async fn renew(&self, lease: &Lease, ttl: Duration) -> Result<Lease, Fault>;
 
-    /// Gives a lease back, so that the next writer need not wait. Releasing a lost lease does nothing.
+    /// Releases a lease, so that the next writer need not wait. Releasing a lost lease does nothing.
     ///
     /// # Errors
     /// When the journal fails.
@@ -85,19 +87,19 @@ pub trait Journal: Send + Sync + fmt::Debug {
     /// See [`AppendError`].
     async fn append(&self, append: Append) -> Result<Seq, AppendError>;
 
-    /// Makes a command durable, for the lease holder to take up.
+    /// Makes a command durable and wakes the lease holder.
     ///
     /// # Errors
-    /// `unknown_session`; `command_repeated` when its id was used for something else; `limit_reached` when
-    /// too many wait.
+    /// `unknown_session`; `command_repeated` when the id was used for another command; `limit_reached` when too many
+    /// commands are pending.
     async fn submit(&self, session: SessionId, command: Command) -> Result<SubmitOutcome, Fault>;
 
-    /// Sees to it that a command never takes effect, whoever may have read it. If it has an answer, that one stands
-    /// and is returned. Otherwise it is rejected with this fault, also if it was never submitted, and a writer that
-    /// is about to take it up fails to append (`command_repeated`).
+    /// Ensures that a command never takes effect, even if a writer has already read it. An existing answer stands and
+    /// is returned. Otherwise the command is rejected with `fault`, even if it was never submitted; a writer that then
+    /// tries to handle it fails to append (`command_repeated`).
     ///
     /// # Errors
-    /// `unknown_session`; `command_repeated` when its id was used for something else; when the journal fails.
+    /// `unknown_session`; `command_repeated` when the id was used for another command; when the journal fails.
     async fn withdraw(
         &self,
         session: SessionId,
@@ -105,77 +107,77 @@ pub trait Journal: Send + Sync + fmt::Debug {
         fault: Fault,
     ) -> Result<Answer, Fault>;
 
-    /// The commands that wait for an answer, in the order they came.
+    /// The commands without an answer, in order of submission.
     ///
     /// # Errors
     /// `unknown_session`, or when the journal fails.
     async fn inbox(&self, session: SessionId) -> Result<Vec<Command>, Fault>;
 
-    /// The answer to a command, if it has one.
+    /// The answer to a command; `None` if it is pending or was never submitted.
     ///
     /// # Errors
     /// `unknown_session`, or when the journal fails.
     async fn answer(&self, session: SessionId, id: &CommandId) -> Result<Option<Answer>, Fault>;
 
-    /// Waits for the answer to a command, whoever gives it. Bound the wait at the call.
+    /// Waits for the answer to a command, from this or another process. There is no timeout: the caller sets one.
     ///
     /// # Errors
-    /// `unknown_session`, or when the journal fails.
+    /// `unknown_session`; `bad_request` if the command was never submitted; when the journal fails.
     async fn await_answer(&self, session: SessionId, id: &CommandId) -> Result<Answer, Fault>;
 
-    /// Wakes whoever holds it when a command may have come, from this or another process.
+    /// Subscribes to the inbox of a session: wakes when this or another process may have submitted a command.
     fn watch(&self, session: SessionId) -> ChangeWatch;
 
-    /// Where a session stands; none if it does not exist.
+    /// The epoch, positions and lease of a session; `None` if it does not exist.
     ///
     /// # Errors
     /// When the journal fails.
     async fn info(&self, session: SessionId) -> Result<Option<HistoryInfo>, Fault>;
 
-    /// The records after a position, oldest first: at least one if there is one, even above the byte limit.
-    /// Records before the first one kept are skipped and named in [`Page::gap`].
+    /// The records after a position, oldest first. A page has at least one record if there is one, even above the byte
+    /// limit. Removed records are skipped and named in [`Page::gap`].
     ///
     /// # Errors
-    /// `unknown_session`; `epoch_mismatch` for a position beyond the head; `journal_damaged` when the very
-    /// next record is damaged (a page before it ends at the damage).
+    /// `unknown_session`; `epoch_mismatch` for a position beyond the head; `journal_damaged` when the very next record
+    /// is damaged (an earlier page ends before the damage).
     async fn read(&self, session: SessionId, after: Seq, limits: PageLimits)
     -> Result<Page, Fault>;
 
     /// Every record after a position, then new ones as they become durable. Batches are never empty.
     ///
-    /// The stream ends only after an error: those of [`Journal::read`], and `history_gap` when retention
-    /// has removed the next record. A session without records is waited for.
+    /// The stream ends only after an error: those of [`Journal::read`], and `history_gap` when retention has removed
+    /// the next record. On a session without records the stream waits.
     fn follow(
         &self,
         session: SessionId,
         after: Seq,
     ) -> BoxStream<'static, Result<Vec<StoredRecord>, Fault>>;
 
-    /// The newest snapshot.
+    /// The newest snapshot; `None` if the session has none.
     ///
     /// # Errors
     /// When the journal fails, or the snapshot claims a position the history does not reach.
     async fn snapshot(&self, session: SessionId) -> Result<Option<Snapshot>, Fault>;
 
-    /// Keeps a large output aside. It lives as long as a session that put it.
+    /// Stores a large output by its content. It is kept until every session that put it is deleted.
     ///
     /// # Errors
-    /// `unknown_session`; `limit_reached` above the limit for kept outputs.
+    /// `unknown_session`; `limit_reached` above the size limit for stored outputs.
     async fn put_blob(&self, session: SessionId, content: Bytes) -> Result<Digest, Fault>;
 
-    /// What was kept aside; none if it is gone.
+    /// The content of a stored output; `None` if it was removed.
     ///
     /// # Errors
-    /// `journal_damaged` when the content no longer has its hash.
+    /// `journal_damaged` when the content no longer matches its hash.
     async fn blob(&self, digest: Digest) -> Result<Option<Bytes>, Fault>;
 
-    /// Sessions that fit, the most recently changed first.
+    /// Sessions that match the filter, the most recently changed first.
     ///
     /// # Errors
     /// When the journal fails.
     async fn sessions(&self, filter: Filter) -> Result<Vec<SessionSummary>, Fault>;
 
-    /// Sessions with a turn that has not ended or commands that wait, by id, after `after`.
+    /// Sessions with an open turn or pending commands, ordered by id, starting after `after`.
     ///
     /// # Errors
     /// When the journal fails.
@@ -185,126 +187,127 @@ pub trait Journal: Send + Sync + fmt::Debug {
         limit: usize,
     ) -> Result<Vec<UnfinishedSession>, Fault>;
 
-    /// How often each code came, over time.
+    /// Counts of fault codes per time bucket.
     ///
     /// # Errors
     /// When the journal fails.
     async fn rates(&self, query: RateQuery) -> Result<Vec<Rate>, Fault>;
 
-    /// Throws the views away and makes them again from the records.
+    /// Deletes the views and derives them again from the records.
     ///
     /// # Errors
     /// When the journal fails.
     async fn rebuild_views(&self) -> Result<(), Fault>;
 
-    /// Removes what is past its time. Safe to stop at any moment and to run again.
+    /// Removes records, sessions and stored outputs that exceed the bounds. It may be interrupted at any moment and
+    /// repeated.
     ///
     /// # Errors
     /// When the journal fails.
     async fn retain(&self, retention: Retention) -> Result<RetentionReport, Fault>;
 
-    /// Removes a session entirely. Its writer is fenced, its followers are told. Was there one?
+    /// Removes a session entirely and fences its writer; its followers end with a fault. Returns whether the session
+    /// existed.
     ///
     /// # Errors
     /// When the journal fails.
     async fn delete(&self, session: SessionId) -> Result<bool, Fault>;
 
-    /// What it has to do and how large it is, for whoever watches it.
+    /// Queue depth and file size, for metrics. All 0 unless the implementation overrides it.
     fn load(&self) -> Load {
         Load::default()
     }
 }
 
-/// What a journal has to do and how large it is.
+/// Queue depth and size of a journal, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Requests that wait to be made durable.
+    /// Requests that wait for the writer.
     pub waiting: usize,
-    /// Bytes of its files.
+    /// Bytes of the journal's files; 0 for a journal without files.
     pub bytes: u64,
 }
 
-/// What happens when a lease is asked for a session that does not exist.
+/// Behaviour of [`Journal::take_lease`] for a session that does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfMissing {
-    /// It is a fault.
+    /// Returns the fault `unknown_session`.
     Refuse,
-    /// It is created, with a new epoch.
+    /// Creates the session, with a new epoch.
     Create,
 }
 
-/// Who wants to write what.
+/// A request to become the writer of a session.
 #[derive(Clone, Debug)]
 pub struct LeaseRequest {
-    /// The session.
+    /// The session to write.
     pub session: SessionId,
-    /// Who asks; unique for each run of a program.
+    /// Identifies the caller; unique for each run of a program.
     pub holder: String,
-    /// How long it is good for unless renewed.
+    /// Validity of the lease unless it is renewed.
     pub ttl: Duration,
-    /// What if there is no such session.
+    /// Whether to create a session that does not exist.
     pub missing: IfMissing,
-    /// A holder known to be gone: its lease is taken although it still runs.
+    /// A holder known to have ended: its lease is taken even before it expires.
     pub instead_of: Option<String>,
 }
 
-/// Proof of being the writer. Grows; never given twice.
+/// Fencing token: proves that its bearer is the writer. Tokens grow and are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LeaseToken(pub u64);
 
-/// The right to write a session, until somebody else has it.
+/// The right to write a session, until another holder takes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// The session.
+    /// The session this lease is for.
     pub session: SessionId,
-    /// Proof.
+    /// Goes with every append; a later token fences this one.
     pub token: LeaseToken,
-    /// The history's incarnation.
+    /// The epoch of the history; changes when a session is deleted and created again.
     pub epoch: Epoch,
     /// The last position when the lease was taken or renewed.
     pub head: Seq,
-    /// From then on others may take it.
+    /// From this time on another holder may take the lease.
     pub expires: Timestamp,
 }
 
-/// An event to be recorded.
+/// An event to append.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// When it happened.
+    /// When the event happened, by the writer's clock.
     pub at: Timestamp,
-    /// The trace it belongs to.
+    /// The trace of the turn that the event belongs to.
     pub trace: Trace,
-    /// The turn it belongs to, 0 for none.
+    /// The turn that the event belongs to, 0 for none.
     pub turn: TurnNumber,
-    /// What happened. Shared with whoever is told of it in this process.
+    /// The event. Followers in this process share it without a copy.
     pub event: Arc<Event>,
 }
 
-/// What one append makes durable, all or nothing.
+/// The content of one append: becomes durable all or nothing.
 #[derive(Clone, Debug)]
 pub struct Append {
-    /// The session.
+    /// The session to append to.
     pub session: SessionId,
-    /// Proof of being its writer.
+    /// The token of the writer's lease.
     pub token: LeaseToken,
-    /// The last position the writer knows of.
+    /// The last position that the writer knows of; any other head is a conflict.
     pub expected: Seq,
-    /// What happened, in order. May be empty when only answers are recorded.
+    /// Events in order. May be empty when the append only records answers.
     pub entries: Vec<Entry>,
-    /// Answers to commands of the inbox that this takes up. One for a command that does not wait, because it was
+    /// Answers to pending commands of the inbox. An answer to a command that is no longer pending, because it was
     /// withdrawn meanwhile, fails the whole append with `command_repeated`.
     pub answers: Vec<(CommandId, Answer)>,
-    /// Commands the writer took up without their having waited in the inbox, with their answers: recorded
-    /// so that a repeated id gets the same answer. One whose id is known already fails the whole append
-    /// with `command_repeated`.
+    /// Commands that the writer handled without the inbox, with their answers. They are recorded so that a repeated id
+    /// gets the same answer. A known id fails the whole append with `command_repeated`.
     pub taken: Vec<(Command, Answer)>,
-    /// The session's state after these entries, as its owner writes it.
+    /// The session's state after these entries, in the writer's own encoding.
     pub snapshot: Option<Vec<u8>>,
 }
 
 impl Append {
-    /// Entries at a position, nothing else.
+    /// An append of entries alone, without answers or snapshot.
     #[must_use]
     pub fn new(lease: &Lease, expected: Seq, entries: Vec<Entry>) -> Self {
         Self {
@@ -318,8 +321,8 @@ impl Append {
         }
     }
 
-    /// May this use the room that is reserved for a full disk? Only what reports a failure or brings
-    /// something to its end may.
+    /// Whether this append may use the disk space reserved for a full disk: true if all of its events report a failure
+    /// or end something.
     #[must_use]
     pub fn is_closing(&self) -> bool {
         self.snapshot.is_none()
@@ -345,25 +348,25 @@ impl Append {
     }
 }
 
-/// Why an append was not made.
+/// The reason why an append failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum AppendError {
-    /// The head is not where the writer thinks; nothing was written. Read on from there.
+    /// The head differs from the expected position; nothing was written. The writer reads on from the head.
     #[error("the session's head is {head}")]
     Conflict {
-        /// Where it is.
+        /// The actual last position of the session.
         head: Seq,
     },
-    /// Another writer has the session, or it is gone. Stop.
+    /// Another writer has the session, or the session is deleted. The caller must stop writing.
     #[error("another writer has the session")]
     Fenced,
-    /// The journal failed. It may or may not have been written; reading tells.
+    /// The journal failed. The append may or may not be durable; the caller reads to find out.
     #[error(transparent)]
     Failed(#[from] Fault),
 }
 
 impl AppendError {
-    /// The fault that tells of it.
+    /// Converts to a fault. A conflict becomes `fenced` too, with the head as a fact.
     #[must_use]
     pub fn into_fault(self, session: SessionId) -> Fault {
         let fault = |kind| {
@@ -377,29 +380,29 @@ impl AppendError {
     }
 }
 
-/// What became of a submitted command.
+/// The state of a command after [`Journal::submit`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum SubmitOutcome {
-    /// It is durable and waits to be taken up.
+    /// The command is durable and pending.
     New,
-    /// It was submitted before and still waits.
+    /// The command was submitted before and is still pending.
     Pending,
-    /// It was submitted before; this is its one answer.
+    /// The command was submitted before and has this answer.
     Answered(Answer),
 }
 
-/// Wakes its holder when a command may have come. Waking for nothing is allowed, missing one is not.
+/// Wakes its owner when a command may have arrived. It may wake without a command, but never misses one.
 #[derive(Debug)]
 pub struct ChangeWatch(pub(crate) crate::notifier::Subscription);
 
 impl ChangeWatch {
-    /// Waits until something may have come since the last call (or since the watch was made).
+    /// Waits until a command may have arrived since the last call, or since the watch was created.
     pub async fn changed(&mut self) {
         self.0.inbox_changed().await;
     }
 }
 
-/// A new incarnation. Never 0, so that a forgotten epoch is noticed.
+/// A random epoch. Never 0, so that an uninitialised epoch is noticed.
 pub(crate) fn new_epoch(world: &World) -> Epoch {
     #[expect(clippy::cast_possible_truncation, reason = "the lower half is as random as the whole")]
     Epoch((world.entropy.bits() as u32).max(1))

@@ -1,4 +1,4 @@
-//! Events as the bytes they are kept as: those of one append in one piece of memory.
+//! Encodes the events of one append into a single allocation.
 
 use std::sync::Arc;
 
@@ -11,21 +11,21 @@ use bytes::Bytes;
 
 use crate::contract::{CachedEvent, Entry, StoredRecord};
 
-/// About what an event takes.
+/// Estimated size of an encoded event, for the initial allocation.
 const EVENT_BYTES: usize = 128;
 
-/// An entry whose event is already encoded.
+/// An entry with its event encoded.
 #[derive(Clone, Debug)]
 pub(crate) struct EncodedRecord {
     pub(crate) at: Timestamp,
     pub(crate) trace: Trace,
     pub(crate) turn: u64,
     pub(crate) body: Bytes,
-    /// What the bytes were made from, if that was here.
+    /// The decoded event; `None` if the entry was made from bytes.
     pub(crate) event: Option<Arc<Event>>,
 }
 
-/// Encodes the entries of an append.
+/// Encodes the entries of an append. Their bodies share one buffer.
 pub(crate) fn encode(entries: Vec<Entry>) -> Vec<EncodedRecord> {
     let mut bytes = Vec::with_capacity(entries.len() * EVENT_BYTES);
     let ends: Vec<usize> = entries
@@ -47,7 +47,7 @@ pub(crate) fn encode(entries: Vec<Entry>) -> Vec<EncodedRecord> {
 }
 
 impl EncodedRecord {
-    /// The record it is at this position.
+    /// Converts the entry to the record at this position.
     pub(crate) fn stored(&self, session: SessionId, epoch: Epoch, seq: Seq) -> StoredRecord {
         StoredRecord {
             session,

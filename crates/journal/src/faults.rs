@@ -1,4 +1,4 @@
-//! The faults both implementations raise, made in one place so that they read the same.
+//! The faults that both implementations raise, so that their facts are the same.
 
 use budao_core::{
     event::{CommandId, Epoch, Seq, SessionId},
@@ -49,9 +49,8 @@ pub(crate) fn limit(
         .with(Fact::Actual, actual)
 }
 
-/// An append answered a command that does not wait.
-/// The writer answers a command that has its answer, or never came. Most likely it was withdrawn after the writer
-/// read it: what the writer decided is void, as it is for a command that came before.
+/// The writer answered a command that already has an answer or was never submitted. Usually the command was withdrawn
+/// after the writer read it. The writer's decision is void.
 pub(crate) fn not_waiting(session: SessionId, id: &CommandId) -> Fault {
     Fault::new(Kind::CommandRepeated, Operation::AppendRecords)
         .with(Fact::Session, session.to_string())

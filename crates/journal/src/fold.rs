@@ -1,4 +1,4 @@
-//! A session as it stood at a position: its newest snapshot and the records behind it, folded.
+//! Computes a session's state from its newest snapshot and the records after it.
 
 use budao_core::{
     event::{Seq, SessionId},
@@ -11,10 +11,10 @@ use crate::{
     faults,
 };
 
-/// A session's state at its head, and the position of the snapshot it was read from, 0 for none.
+/// Returns a session's state at its head, and the position of the snapshot that was used, 0 for none.
 ///
-/// Costs what came after the snapshot, however long the history is, and works when retention has removed
-/// the records before it. To go on from here, follow after the state's own `head`.
+/// The cost depends only on the number of records after the snapshot. Works when retention has removed the records
+/// before it. To continue from here, follow after the state's own `head`.
 ///
 /// # Errors
 /// Those of [`Journal::read`]; `history_gap` when neither a snapshot nor the records reach back far enough.
@@ -25,10 +25,10 @@ pub async fn fold(journal: &dyn Journal, session: SessionId) -> Result<(Session,
     Ok((state, snapshot))
 }
 
-/// A session's state at a position, for whoever goes on from a bookmark.
+/// Returns a session's state at a position, for a client that resumes from a cursor.
 ///
 /// # Errors
-/// As [`fold`]; `epoch_mismatch` for a position beyond the head.
+/// Those of [`fold`]; `epoch_mismatch` for a position beyond the head.
 pub async fn fold_at(journal: &dyn Journal, session: SessionId, at: Seq) -> Result<Session, Fault> {
     let mut state = from_snapshot(journal, session).await?;
     if state.head > at {
@@ -38,9 +38,9 @@ pub async fn fold_at(journal: &dyn Journal, session: SessionId, at: Seq) -> Resu
     Ok(state)
 }
 
-/// A snapshot of another version is no loss while the records are there: they are the truth. Nor is one that says it
-/// stands elsewhere than it does, as an imported file may: folding on from there would leave records out or take them
-/// twice.
+/// Loads the snapshot, or returns an empty state if it is unusable, since the records are the truth. A snapshot of
+/// another version is unusable. So is one whose state has another head than its row says, which an imported file may
+/// have: folding on from it would skip or repeat records.
 async fn from_snapshot(journal: &dyn Journal, session: SessionId) -> Result<Session, Fault> {
     let Some(snapshot) = journal.snapshot(session).await? else { return Ok(Session::default()) };
     match serde_json::from_slice::<Session>(&snapshot.body) {

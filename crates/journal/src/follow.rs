@@ -1,8 +1,7 @@
-//! Following: history, then live, without a seam.
+//! The follower stream: history first, then live records, without a gap or a repeat.
 //!
-//! We listen before we read. What lands between the two is heard as well, and dropped by position, so a
-//! follower can see no gap and no repeat. Live batches come from the bell's memory when it has them and
-//! from the journal otherwise; both give whole, durable records.
+//! The follower subscribes before it reads. Records that arrive between the two are announced as well and dropped by
+//! position. Live batches come from the notifier's cache if it has them, else from the journal.
 
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ use crate::{
     notifier::{Notifier, Subscription},
 };
 
-/// Something a follower can read pages from.
+/// A source of pages for a follower: one of the journal implementations.
 #[async_trait]
 pub(crate) trait PageSource: Send + Sync + 'static {
     async fn page(

@@ -1,9 +1,8 @@
 //! Durable, ordered records per session: append, read, follow.
 //!
-//! The only truth of a session is the sequence of its records; state, replay, resume, metrics and audit
-//! are read from it. [`Journal`] is the contract and says once what callers may rely on. [`Memory`] keeps
-//! everything in memory and forgets it; [`Sqlite`] keeps it in one file, safe against crashes, for several
-//! processes at once. [`conformance`] is the suite every implementation passes.
+//! A session is the sequence of its records; state, replay, resume, metrics and audit are derived from it. [`Journal`]
+//! is the contract and lists its promises. [`Memory`] keeps records in memory only. [`Sqlite`] keeps them in one
+//! crash-safe file that several processes can use at once. [`conformance`] is the test suite for every implementation.
 
 pub mod conformance;
 mod contract;

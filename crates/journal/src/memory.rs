@@ -1,6 +1,6 @@
-//! A journal in memory: for tests, and for sessions nobody wants back.
+//! A journal in memory, for tests and for sessions that need not survive the process.
 //!
-//! It keeps every promise of the contract except surviving the process.
+//! It keeps every other promise of the contract.
 
 mod state;
 
@@ -29,7 +29,7 @@ use crate::{
 
 use self::state::MemoryState;
 
-/// A journal in memory. Clones share it.
+/// A journal in memory. Clones share the same records.
 #[derive(Clone, Debug)]
 pub struct Memory {
     shared: Arc<MemoryShared>,
@@ -43,7 +43,7 @@ struct MemoryShared {
 }
 
 impl Memory {
-    /// An empty journal.
+    /// Creates an empty journal.
     #[must_use]
     pub fn new(world: World, limits: Limits) -> Self {
         let state = Mutex::new(MemoryState::new(limits));
@@ -85,7 +85,7 @@ impl Journal for Memory {
     async fn append(&self, mut append: Append) -> Result<Seq, AppendError> {
         let session = append.session;
         let is_answer = !append.answers.is_empty();
-        // All sessions wait for the one lock: what can be done before is.
+        // All sessions share one lock, so events are encoded before it is taken.
         let encoded = encoded::encode(std::mem::take(&mut append.entries));
         let (head, batch) = self.with(|state, _| state.append(append, &encoded))?;
         self.shared.notifier.records(session, head, batch);

@@ -1,7 +1,7 @@
-//! Wakes followers, writers and waiters inside this process.
+//! Wakes followers, writers and waiting callers inside this process.
 //!
-//! A slot exists only while somebody listens to its session, so idle sessions cost nothing. It keeps the
-//! last few batches: a follower that keeps up never asks the disk for what was just written.
+//! A slot exists only while a session has a subscription, so idle sessions cost nothing. The slot caches the last
+//! batches: a follower that keeps up reads no recent record from the disk.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -17,23 +17,23 @@ use tokio::sync::Notify;
 
 use crate::contract::{CachedEvent, StoredRecord};
 
-/// Kept for each session somebody listens to: enough for whoever keeps up, little beside the session itself.
+/// Cache bound of a subscribed session: enough for followers that keep up.
 const RECENT: Bound = Bound { records: 64, bytes: 64 * 1024 };
-/// Kept while somebody follows and has not caught up: several rounds of a busy session, so that being late for
-/// a moment does not mean to read from the disk.
+/// Cache bound while a follower is behind: several batches of a busy session, so that a short delay causes no disk
+/// read.
 const BEHIND: Bound = Bound { records: 1024, bytes: 1024 * 1024 };
 
-/// Kept for a session that one follows, who has everything.
+/// Cache bound of a session whose only follower has caught up.
 const NOTHING: Bound = Bound { records: 0, bytes: 0 };
 
-/// How much is kept.
+/// The size limits of a cache.
 #[derive(Clone, Copy)]
 struct Bound {
     records: usize,
     bytes: usize,
 }
 
-/// All slots of a journal.
+/// The slots of all subscribed sessions of a journal.
 #[derive(Default)]
 pub(crate) struct Notifier {
     slots: Mutex<HashMap<SessionId, Weak<Slot>>>,
@@ -46,7 +46,7 @@ impl fmt::Debug for Notifier {
     }
 }
 
-/// What is known of a session somebody listens to.
+/// The signals and the cache of one subscribed session.
 struct Slot {
     session: SessionId,
     notifier: Weak<Notifier>,
@@ -56,7 +56,7 @@ struct Slot {
     recent: Mutex<RecentRecords>,
 }
 
-/// Something that happens again and again. Much smaller than a watch channel; every observed session has three.
+/// A repeatable notification with a counter. Much smaller than a watch channel; every subscribed session has three.
 #[derive(Default)]
 struct ChangeSignal {
     times: AtomicU64,
@@ -73,10 +73,10 @@ impl ChangeSignal {
         self.rung.notify_waiters();
     }
 
-    /// Waits until it has rung more often than `seen`.
+    /// Waits until the counter differs from `seen`, then updates `seen`.
     async fn changed(&self, seen: &mut u64) {
         loop {
-            // From here on every ring is heard, so the count is looked at afterwards.
+            // The order matters: `notified` registers first, so no ring between it and the count is lost.
             let rung = self.rung.notified();
             let times = self.times();
             if times != *seen {
@@ -88,10 +88,10 @@ impl ChangeSignal {
     }
 }
 
-/// Listens to one session.
+/// A subscription to the changes of one session.
 pub(crate) struct Subscription {
     slot: Arc<Slot>,
-    /// How often each had rung when this one last looked.
+    /// The counter of each signal when this subscription last checked it.
     records: u64,
     inbox: u64,
     answers: u64,
@@ -104,13 +104,13 @@ impl fmt::Debug for Subscription {
 }
 
 impl Notifier {
-    /// Has `wake` called whenever somebody begins to listen.
+    /// Sets the callback that runs after every new subscription.
     pub(crate) fn on_subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
-        // A second call would be a mistake of ours; the first one stays.
+        // Only the first call takes effect; a second one would be a bug.
         let _ = self.on_subscribe.set(wake);
     }
 
-    /// Begins to listen. Everything announced from now on is heard.
+    /// Subscribes to a session. The subscription receives everything announced from now on.
     pub(crate) fn subscribe(self: &Arc<Self>, session: SessionId) -> Subscription {
         let slot = {
             let mut slots = lock(&self.slots);
@@ -139,22 +139,22 @@ impl Notifier {
         }
     }
 
-    /// Is anybody listening to anything?
+    /// Whether no session has a subscription.
     pub(crate) fn is_idle(&self) -> bool {
         lock(&self.slots).is_empty()
     }
 
-    /// Does anybody listen to this session?
+    /// Whether this session has a subscription.
     pub(crate) fn has_subscribers(&self, session: SessionId) -> bool {
         lock(&self.slots).contains_key(&session)
     }
 
-    /// The sessions somebody listens to.
+    /// The sessions with a subscription.
     pub(crate) fn subscribed_sessions(&self) -> Vec<SessionId> {
         lock(&self.slots).keys().copied().collect()
     }
 
-    /// Tells of records that became durable; `batch` may be empty when only the head is known.
+    /// Announces durable records. `batch` may be empty when only the head is known.
     pub(crate) fn records(&self, session: SessionId, head: Seq, batch: Vec<StoredRecord>) {
         if let Some(slot) = self.slot(session) {
             let is_news = lock(&slot.recent).push(head, batch);
@@ -164,7 +164,7 @@ impl Notifier {
         }
     }
 
-    /// Tells that the history is not what it was: records removed, replaced or deleted.
+    /// Announces that records were removed or replaced, or the session was deleted. Clears the cache.
     pub(crate) fn history_changed(&self, session: SessionId) {
         if let Some(slot) = self.slot(session) {
             lock(&slot.recent).forget();
@@ -174,7 +174,7 @@ impl Notifier {
         }
     }
 
-    /// Has everybody look again, whatever they know.
+    /// Makes every subscription of a session read the journal again.
     pub(crate) fn wake_all(&self, session: SessionId) {
         if let Some(slot) = self.slot(session) {
             lock(&slot.recent).pokes += 1;
@@ -184,23 +184,23 @@ impl Notifier {
         }
     }
 
-    /// Tells of a command.
+    /// Announces a new command in the inbox.
     pub(crate) fn command(&self, session: SessionId) {
         if let Some(slot) = self.slot(session) {
             slot.inbox.ring();
         }
     }
 
-    /// Tells of an answer.
+    /// Announces a new answer to a command.
     pub(crate) fn answered(&self, session: SessionId) {
         if let Some(slot) = self.slot(session) {
             slot.answers.ring();
         }
     }
 
-    /// Has everybody look for their answers.
+    /// Makes every subscription of every session check for answers.
     pub(crate) fn all_answered(&self) {
-        // Taken out first: a slot that is dropped while we hold the lock would want it too.
+        // The slots are collected first: dropping the last reference to a slot takes the same lock.
         let slots: Vec<Arc<Slot>> = lock(&self.slots).values().filter_map(Weak::upgrade).collect();
         for slot in slots {
             slot.answers.ring();
@@ -216,7 +216,7 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let Some(notifier) = self.notifier.upgrade() else { return };
         let mut slots = lock(&notifier.slots);
-        // Somebody may have begun to listen anew between our last ear and now.
+        // A new subscription may have replaced the slot since the last one was dropped.
         if slots.get(&self.session).is_some_and(|slot| slot.strong_count() == 0) {
             slots.remove(&self.session);
         }
@@ -228,7 +228,7 @@ impl Subscription {
         self.slot.records.changed(&mut self.records).await;
     }
 
-    /// Whatever is read from now on is at least as new as this moment.
+    /// Marks all announcements so far as seen. A read after this call is at least as new as they are.
     pub(crate) fn mark_records_seen(&mut self) {
         self.records = self.slot.records.times();
     }
@@ -241,25 +241,25 @@ impl Subscription {
         self.slot.answers.changed(&mut self.answers).await;
     }
 
-    /// The records after a position, if they are among the last few.
+    /// The records after a position, if the cache holds them.
     pub(crate) fn recent(&self, after: Seq) -> Option<Vec<StoredRecord>> {
         lock(&self.slot.recent).after(after)
     }
 
-    /// Somebody follows from now on: what it has not got yet is kept for it.
+    /// Registers a follower: the cache keeps the records that it has not received yet.
     pub(crate) fn begin_to_follow(&self) {
         lock(&self.slot.recent).followers += 1;
     }
 
-    /// One less follows.
+    /// Unregisters a follower and shrinks the cache.
     pub(crate) fn end_following(&self) {
         let mut recent = lock(&self.slot.recent);
         recent.followers = recent.followers.saturating_sub(1);
         recent.keep_only(RECENT);
     }
 
-    /// Is this the last record, as far as this process was told? What comes later is heard. Then whoever follows has
-    /// everything, and what was kept for it is let go: in one step, or what comes just now would go too.
+    /// Whether `after` is the last record known to this process. If so, the cache is shrunk under the same lock, so
+    /// that records announced meanwhile stay in it.
     pub(crate) fn has_caught_up(&self, after: Seq) -> bool {
         let mut recent = lock(&self.slot.recent);
         let is_at_head = recent.is_at_head(after);
@@ -270,12 +270,13 @@ impl Subscription {
         is_at_head
     }
 
-    /// To be asked before the journal is read, for [`Subscription::looked`].
+    /// The number of [`Notifier::wake_all`] calls so far. Read it before the journal and pass it to
+    /// [`Subscription::looked`].
     pub(crate) fn pokes(&self) -> u64 {
         lock(&self.slot.recent).pokes
     }
 
-    /// The journal was read, so whoever was poked before needs not.
+    /// Reports that the journal was read up to `head`. Wake-ups counted in `pokes` need no further read.
     pub(crate) fn looked(&self, pokes: u64, head: Seq) {
         let mut recent = lock(&self.slot.recent);
         recent.told = recent.told.max(head);
@@ -285,20 +286,20 @@ impl Subscription {
     }
 }
 
-/// The last batches of a session, consecutive.
+/// The cached batches of a session, consecutive.
 #[derive(Default)]
 struct RecentRecords {
     batches: VecDeque<Vec<StoredRecord>>,
     records: usize,
     bytes: usize,
-    /// The last record that was told of, kept or not.
+    /// The last record announced, cached or not.
     last: Option<Seq>,
     followers: usize,
-    /// The highest head everybody was rung for.
+    /// The highest head that the subscriptions were woken for.
     announced: Seq,
-    /// The highest head anyone told of; beyond our records when another process writes.
+    /// The highest head known; beyond our own records when another process writes.
     told: Seq,
-    /// Times everybody was to look again, and how many of those somebody has looked after.
+    /// The number of requests to read the journal again, and how many of those a later read has covered.
     pokes: u64,
     looked: u64,
 }
@@ -308,7 +309,7 @@ impl RecentRecords {
         self.looked == self.pokes && self.told == after && self.last == Some(after)
     }
 
-    /// Nothing that is known holds any more; somebody must look.
+    /// Discards everything known; the next follower must read the journal.
     fn forget(&mut self) {
         self.clear();
         self.told = 0;
@@ -323,7 +324,7 @@ impl RecentRecords {
         self.bytes = 0;
     }
 
-    /// Was its head news?
+    /// Adds a batch. Returns whether its head is new.
     fn push(&mut self, head: Seq, batch: Vec<StoredRecord>) -> bool {
         let is_news = head > self.announced;
         self.announced = self.announced.max(head);
@@ -351,7 +352,7 @@ impl RecentRecords {
     }
 
     fn add(&mut self, batch: Vec<StoredRecord>) {
-        // Whoever keeps up needs the last batch only; what is kept for others is bytes.
+        // Followers that keep up need decoded events of the last batch only; older batches keep their bytes alone.
         if let Some(before) = self.batches.back_mut() {
             before.iter_mut().for_each(|record| record.fresh = CachedEvent::default());
         }
@@ -378,7 +379,7 @@ fn size(batch: &[StoredRecord]) -> usize {
     batch.iter().map(|record| record.body.len()).sum()
 }
 
-/// A poisoned lock guards plain data that is whole after every statement.
+/// Locks a mutex even if it is poisoned: the guarded data is consistent after every statement.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -398,7 +399,7 @@ mod tests {
         StoredRecord { session: ID, epoch: Epoch(1), seq, at, trace, turn: 0, body, fresh }
     }
 
-    /// The same seed must give the same bytes: a `watch` leaves this order to chance.
+    /// The same seed must give the same bytes; a `watch` channel wakes its receivers in random order.
     #[tokio::test]
     async fn who_waits_is_woken_in_the_order_they_began_to() {
         let notifier = Arc::new(Notifier::default());
@@ -473,7 +474,7 @@ mod tests {
         let notifier = Arc::new(Notifier::default());
         let subscription = notifier.subscribe(ID);
         notifier.records(ID, 4, Vec::new());
-        // Our own writer tells of an older batch late.
+        // Our own writer announces an older batch late.
         notifier.records(ID, 2, vec![stored(1), stored(2)]);
         assert!(!subscription.has_caught_up(2));
     }

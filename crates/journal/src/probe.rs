@@ -1,4 +1,4 @@
-//! Any bytes as a batch of records, and as a witness: for the fuzz targets, and for a share of them in every run.
+//! Entry points for the fuzz targets of batches and watermarks; tests run a part of them too.
 
 use budao_core::event::{Epoch, Event, SessionId};
 use bytes::Bytes;
@@ -13,14 +13,14 @@ use crate::{
 };
 
 const SESSION: SessionId = SessionId(Uuid::from_u128(7));
-/// Records a batch claims to have: from here up.
+/// Record counts that a batch claims to have.
 const COUNTS: [u64; 4] = [1, 3, 64, u64::MAX];
 
-/// Unpacks bytes as a batch of several sizes. What comes out of it stood in it, and whoever packs it again gets a
-/// batch that is whole.
+/// Unpacks bytes as batches of several record counts, then packs the records again. Checks that unpacked records come
+/// from the input and that the new batch is whole.
 ///
 /// # Panics
-/// If a promise does not hold.
+/// If a check fails.
 pub fn batch(bytes: &[u8]) {
     let body = Bytes::copy_from_slice(bytes);
     for count in COUNTS {
@@ -55,7 +55,7 @@ fn repack(records: &[crate::StoredRecord]) {
     assert_eq!(unpacked.damaged, None, "what was packed is whole");
 }
 
-/// A batch that is whole, of these events: something for a fuzzer to begin with.
+/// Packs encoded events into a valid batch, as a seed for a fuzzer.
 #[must_use]
 pub fn packed(events: &[&[u8]]) -> Vec<u8> {
     let entries: Vec<EncodedRecord> = events
@@ -71,10 +71,10 @@ pub fn packed(events: &[&[u8]]) -> Vec<u8> {
     frame::pack(SESSION, 1, 9, &entries).0
 }
 
-/// Does the witness in `bytes` belong to the journal of the witness `own`, and say that it had come further?
+/// Whether the watermark in `bytes` belongs to the same journal as the watermark `own` and is ahead of it.
 ///
 /// # Panics
-/// If `own` is no witness, or if `bytes` is one in another spelling than it is written.
+/// If `own` is not a valid watermark, or if `bytes` decodes but differs from its own encoding.
 #[must_use]
 pub fn is_ahead(bytes: &[u8], own: &[u8]) -> bool {
     let id = journal_of(own);
@@ -85,7 +85,7 @@ pub fn is_ahead(bytes: &[u8], own: &[u8]) -> bool {
     })
 }
 
-/// A whole witness for the journal of the witness `own`, with numbers from `bytes`.
+/// Encodes a valid watermark for the journal of the watermark `own`, with numbers from `bytes`.
 #[must_use]
 pub fn watermark_from(bytes: &[u8], own: &[u8]) -> Vec<u8> {
     let mut numbers = bytes.chunks(8).map(|chunk| {

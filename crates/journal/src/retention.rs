@@ -1,10 +1,10 @@
-//! Retention as a pure function: how far a session's records may go.
+//! Retention as a pure function: computes up to which position a session's records are removed.
 
 use budao_core::{event::Seq, time::Timestamp};
 
 use crate::contract::{GapReason, Retention};
 
-/// What retention needs to know of a record.
+/// The position, time and size of a record, which retention decides by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetainedSize {
     pub(crate) seq: Seq,
@@ -12,8 +12,8 @@ pub(crate) struct RetainedSize {
     pub(crate) bytes: u64,
 }
 
-/// The last record that goes, and the bound that says so. `weights` are oldest first; nothing that the
-/// newest snapshot does not cover may go, because state could not be folded again.
+/// Returns the last record to remove and the bound that requires it. `weights` are oldest first. Records that the
+/// newest snapshot does not cover stay, because the state is folded from them.
 pub(crate) fn cut(
     weights: &[RetainedSize],
     covered: Seq,

@@ -1,7 +1,7 @@
 //! A journal in one SQLite file, for several processes at once.
 //!
-//! One thread writes, a few connections read, one thread listens for other processes. `docs/journal.md`
-//! describes the file; `frame` how records lie in it.
+//! One thread writes, several connections read, and one thread polls for writes of other processes. `docs/journal.md`
+//! describes the file, `frame` the encoding of records.
 
 mod apply;
 mod check;
@@ -73,22 +73,22 @@ use crate::{
     notifier::{Notifier, lock},
 };
 
-/// How a file is used. The defaults are right for everybody but tests.
+/// Settings of a journal file. Only tests need values other than the defaults.
 #[derive(Clone, Debug)]
 pub struct SqliteOptions {
-    /// The system's bounds.
+    /// Limits shared with the other crates.
     pub limits: Limits,
-    /// Questions answered at once.
+    /// Read connections, and so the number of concurrent queries.
     pub readers: usize,
-    /// Requests that may wait for the writer; more wait in line before it.
+    /// Length of the writer's queue; further requests wait for a slot.
     pub queue: usize,
-    /// Bytes of events in one append.
+    /// The largest size of one append, in bytes of events.
     pub append_bytes: usize,
-    /// Room set aside for a full disk; 0 for none.
+    /// Bytes of disk space reserved for closing appends on a full disk; 0 for none.
     pub reserve_bytes: u64,
-    /// Wait for another process's write.
+    /// How long a write waits for another process's transaction.
     pub busy: Duration,
-    /// Page size of a new file.
+    /// Page size of a new file, in bytes.
     pub page_bytes: u32,
 }
 
@@ -106,29 +106,29 @@ impl Default for SqliteOptions {
     }
 }
 
-/// What a journal's writer has done since it was opened.
+/// Counters of a journal's writer since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JournalCounters {
-    /// Transactions made durable: one sync each.
+    /// Committed transactions, with one sync each.
     pub transactions: u64,
-    /// Requests answered by them.
+    /// Requests in those transactions.
     pub requests: u64,
-    /// Those of a lone session, written on its own thread.
+    /// Requests written on the caller's thread, because only one session was writing.
     pub alone: u64,
     /// Transactions that failed.
     pub failures: u64,
-    /// Times the write-ahead log was carried over into the file.
+    /// Checkpoints of the write-ahead log into the file.
     pub checkpoints: u64,
-    /// The longest of those: the worst pause a writer makes by itself.
+    /// Duration of the longest checkpoint: the longest pause that the writer causes by itself.
     pub longest_checkpoint: Duration,
 }
 
-/// Appends of one session in a row after which it counts as alone.
+/// Consecutive appends after which a session counts as the sole writer.
 const TIMES_TO_BE_ALONE: u32 = 2;
-/// Bytes of an append that is written on its caller's own thread.
+/// The largest append, in bytes, that the caller's thread writes itself.
 const ALONE_BYTES: usize = 64 * 1024;
 
-/// A journal in one SQLite file. Clones share it; when the last one drops, queued work is finished.
+/// A journal in one SQLite file. Clones share it; dropping the last one finishes the queued requests.
 #[derive(Clone, Debug)]
 pub struct Sqlite {
     shared: Arc<SqliteShared>,
@@ -141,12 +141,12 @@ struct SqliteShared {
     options: SqliteOptions,
     notifier: Arc<Notifier>,
     readers: Arc<Readers>,
-    /// None when the file was opened for reading only.
+    /// `None` when the file was opened read-only.
     writer_handle: Option<WriterHandle>,
     _poller: Poller,
 }
 
-/// Where requests to the writer are handed in.
+/// The queue of the writer thread, and the lock on the writer itself.
 #[derive(Debug)]
 struct WriterHandle {
     tally: Arc<WriterCounters>,
@@ -158,7 +158,7 @@ struct WriterHandle {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Notices when one session writes and no other does.
+/// Detects that only one session is writing.
 #[derive(Debug, Default)]
 struct SoleWriterDetector {
     last: AtomicU64,
@@ -166,7 +166,7 @@ struct SoleWriterDetector {
 }
 
 impl SoleWriterDetector {
-    /// Has this session written last, several times in a row?
+    /// Records an append of this session. Returns whether the last few appends were all from it.
     fn is(&self, session: SessionId) -> bool {
         let (_, id) = session.0.as_u64_pair();
         if self.last.swap(id, Ordering::Relaxed) == id {
@@ -178,8 +178,8 @@ impl SoleWriterDetector {
 }
 
 impl Sqlite {
-    /// Opens a journal; creates the file if it is absent, migrates an older one. A path that leads to anything
-    /// else is left as it is.
+    /// Opens a journal for writing. Creates the file if it is absent and migrates an older version. A path that leads
+    /// to any other file is refused and left unchanged.
     ///
     /// # Errors
     /// `not_a_journal`, `no_journal` if the directory does not exist, `journal_of_other_user`, `journal_damaged`,
@@ -190,10 +190,10 @@ impl Sqlite {
             .await
     }
 
-    /// Opens a journal that exists, for writing. Never creates one.
+    /// Opens an existing journal for writing. Never creates one.
     ///
     /// # Errors
-    /// As [`Sqlite::open`]; `no_journal` if there is none.
+    /// Those of [`Sqlite::open`]; `no_journal` if the file does not exist.
     pub async fn open_existing(
         path: &Path,
         world: World,
@@ -204,10 +204,10 @@ impl Sqlite {
             .await
     }
 
-    /// What a path leads to, and the file itself behind any links. Changes nothing.
+    /// Returns the file that a path leads to, with links resolved, and what it contains. Changes nothing.
     ///
     /// # Errors
-    /// When no journal can be written there: `not_a_journal`, `no_journal` if the directory does not exist,
+    /// When no journal can be written at the path: `not_a_journal`, `no_journal` if the directory does not exist,
     /// `journal_of_other_user`, `file_permission`, `journal_damaged`.
     pub async fn inspect(path: &Path) -> Result<(PathBuf, PathContent), Fault> {
         let path = path.to_owned();
@@ -219,10 +219,10 @@ impl Sqlite {
         .await
     }
 
-    /// Opens a journal that exists, to read it only. Nothing is changed, not even by migration.
+    /// Opens an existing journal for reading only. Changes nothing and runs no migration.
     ///
     /// # Errors
-    /// As [`Sqlite::open_existing`].
+    /// Those of [`Sqlite::open_existing`].
     pub async fn open_read_only(
         path: &Path,
         world: World,
@@ -282,7 +282,7 @@ impl Sqlite {
             thread: Mutex::new(Some(thread)),
         };
         let readers = readers(&path, Purpose::Read, &options, file);
-        // One is opened now, so that reading goes on when the file is taken away later.
+        // One connection is opened now, so that reads still work if the file is removed later.
         readers.ask_now(Operation::OpenJournal, |_, _| Ok(()))?;
         Self::assemble(path, world, options, notifier, readers, ours, Some(writer_handle))
     }
@@ -310,13 +310,13 @@ impl Sqlite {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// The file.
+    /// The path of the file, with links resolved.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.shared.path
     }
 
-    /// What was done since it was opened.
+    /// The writer's counters since the journal was opened; all 0 if it is read-only.
     #[must_use]
     pub fn counters(&self) -> JournalCounters {
         let Some(writer_handle) = &self.shared.writer_handle else {
@@ -335,14 +335,14 @@ impl Sqlite {
         }
     }
 
-    /// Finishes what is queued and lets the file go. Later requests are refused as `shutting_down`.
+    /// Finishes the queued requests and closes the file. Later requests are refused as `shutting_down`.
     pub async fn close(&self) {
         let Some(writer_handle) = &self.shared.writer_handle else { return };
         self.shared.readers.rest();
         drop(lock(&writer_handle.jobs).take());
         let thread = lock(&writer_handle.thread).take();
         if let Some(thread) = thread {
-            // The writer catches its own panics; there is nothing to learn from joining it.
+            // The writer catches its own panics, so the result of the join carries no information.
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }
     }
@@ -395,7 +395,7 @@ impl Sqlite {
         Ok(())
     }
 
-    /// Brings the views up to date, as far as we may write.
+    /// Brings the views up to date. A read-only journal keeps the views it has.
     async fn catch_up(&self) -> Result<(), Fault> {
         if self.shared.writer_handle.is_none() {
             return Ok(());
@@ -411,10 +411,10 @@ impl Sqlite {
 }
 
 impl WriterHandle {
-    /// Writes an append on the caller's own thread, if its session is alone and it will not take long.
+    /// Writes an append on the caller's thread, if its session is the sole writer and the append is small.
     ///
-    /// That keeps a thread of the caller's waiting for the disk, as any work of a lone session would; with others
-    /// about, the writer's thread shares one sync among all.
+    /// The caller's thread then waits for the disk. When several sessions write, the writer thread shares one sync
+    /// among them instead.
     fn write_alone(&self, ask: &WriteRequest) -> Option<Result<WriteReply, AppendError>> {
         let WriteRequest::Append(append) = ask else { return None };
         let is_alone = self.sole_writer.is(append.session)
@@ -432,7 +432,7 @@ impl WriterHandle {
         Some(done)
     }
 
-    /// False when the journal was closed.
+    /// Sends a message to the writer thread. Returns false if the journal is closed.
     fn send(&self, note: WriterMessage) -> bool {
         lock(&self.jobs).as_ref().is_some_and(|jobs| jobs.send(note).is_ok())
     }
@@ -459,7 +459,7 @@ async fn in_background<T: Send + 'static>(
     done.map_err(|error| Fault::new(Kind::Bug, operation).caused_by(&error))?
 }
 
-/// For requests that are never fenced or in conflict.
+/// Converts the error of a request that can be neither fenced nor in conflict.
 fn into_fault(error: AppendError) -> Fault {
     match error {
         AppendError::Failed(fault) => fault,
@@ -469,7 +469,7 @@ fn into_fault(error: AppendError) -> Fault {
     }
 }
 
-/// The writer answers each request with its own sort of answer.
+/// The fault for a reply of the wrong type: a bug, since each request has its own reply type.
 fn mixed_up(operation: Operation, done: &WriteReply) -> Fault {
     Fault::new(Kind::Bug, operation).with_cause(format!("the writer answered {done:?}"))
 }

@@ -1,7 +1,6 @@
-//! What operators search by, derived from records by pure functions.
+//! The views that operators search by, derived from records by pure functions.
 //!
-//! Both implementations use these, so a view means the same everywhere and can be made again from the
-//! records at any time.
+//! Both implementations use these functions, so their views agree and can be rebuilt from the records at any time.
 
 use std::collections::BTreeMap;
 
@@ -13,29 +12,29 @@ use budao_core::{
 
 use crate::contract::{SessionState, SessionSummary, StoredRecord};
 
-/// Minutes: the grain in which counts are kept.
+/// The resolution of counts: one minute, in microseconds.
 pub(crate) const BUCKET_MICROS: i64 = 60_000_000;
 
-/// What one record adds to the views besides the summary.
+/// The changes of one record to the views other than the summary.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marks {
-    /// A tool that was called: its name, and whether this record counts as a call.
+    /// The name of the tool, if the record starts or ends a call.
     pub(crate) tool: Option<String>,
-    /// A code that came.
+    /// The fault code in the record, if there is one.
     pub(crate) code: Option<CodeMark>,
-    /// The labels were replaced.
+    /// Whether the record changes the session's labels.
     pub(crate) has_new_labels: bool,
 }
 
-/// A code that came.
+/// A fault code in a record.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CodeMark {
     pub(crate) code: &'static str,
-    /// Was it raised here (or did it end something)?
+    /// True if the record raises the fault; false if the fault ends a turn, task or session.
     pub(crate) is_raised: bool,
 }
 
-/// Events that are many and change no view; they are not even decoded.
+/// Prefixes of frequent events that change no view; they are not decoded.
 const BULK: [&[u8]; 5] = [
     b"{\"text_delta\"",
     b"{\"thinking_delta\"",
@@ -44,7 +43,7 @@ const BULK: [&[u8]; 5] = [
     b"{\"annotated\"",
 ];
 
-/// A session before its first record.
+/// The summary of a session without records.
 pub(crate) fn nothing(session: SessionId) -> SessionSummary {
     SessionSummary {
         session,
@@ -60,7 +59,7 @@ pub(crate) fn nothing(session: SessionId) -> SessionSummary {
     }
 }
 
-/// Takes up one record.
+/// Adds one record to a summary and returns its other changes to the views.
 pub(crate) fn apply(summary: &mut SessionSummary, record: &StoredRecord) -> Result<Marks, Fault> {
     if summary.head == 0 {
         summary.opened_at = record.at;
@@ -115,8 +114,8 @@ pub(crate) fn apply(summary: &mut SessionSummary, record: &StoredRecord) -> Resu
     Ok(marks)
 }
 
-/// A fault is counted as raised where it is told first: raised by name, or as the outcome of a call.
-/// Where it is told again because it ended something, it is counted as that.
+/// A fault counts as raised in the record that reports it first: as an event of its own or as the outcome of a call. A
+/// later record in which the same fault ends something counts as ended.
 fn code_mark(event: &Event) -> Option<CodeMark> {
     let code = event.fault()?.row().code;
     match event {
@@ -131,14 +130,14 @@ fn code_mark(event: &Event) -> Option<CodeMark> {
     }
 }
 
-/// Where the bucket of this time begins, for buckets of so many minutes.
+/// The start of the bucket that contains `at`, for buckets of `minutes` minutes.
 pub(crate) fn bucket(at: Timestamp, minutes: i64) -> Timestamp {
     let length = BUCKET_MICROS.saturating_mul(minutes.max(1));
     let micros = at.as_micros();
     Timestamp::from_micros(micros.saturating_sub(micros.rem_euclid(length)))
 }
 
-/// Whole minutes, at least one.
+/// The length in minutes, rounded up, at least 1.
 pub(crate) fn minutes(length: std::time::Duration) -> i64 {
     i64::try_from(length.as_secs().div_ceil(60)).unwrap_or(i64::MAX / BUCKET_MICROS).max(1)
 }

@@ -1,7 +1,7 @@
-//! What a server's answer to a call is to the model.
+//! Converts the server's answer to a call into a tool result.
 //!
-//! Structured content is the answer where there is some; texts alone are joined; anything with pictures,
-//! sounds or resources in it is kept as the blocks it came in.
+//! Structured content is preferred. Text blocks alone are joined. Content with images, audio or resources stays a list
+//! of blocks.
 
 use budao_core::{
     fault::{Fact, Fault, Kind},
@@ -13,16 +13,16 @@ use serde_json::{Value, json};
 
 use crate::error::{FaultContext, bounded};
 
-/// What is made of a result that is no error.
+/// The form of a successful result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResultForm {
-    /// What a model is told.
+    /// The data for a model.
     Data,
-    /// The result as the server gave it.
+    /// The server's result unchanged.
     Whole,
 }
 
-/// The result of a call.
+/// Converts the result of a call.
 pub(crate) fn of_result(
     result: CallToolResult,
     form: ResultForm,
@@ -49,7 +49,7 @@ pub(crate) fn of_result(
     Err(Failure { fault: fault.via("mcp_server", about.server), data, note: None })
 }
 
-/// A fault and nothing besides.
+/// A failure without data or a note.
 pub(crate) fn plain(fault: Fault) -> Failure {
     Failure { fault, data: None, note: None }
 }
@@ -81,7 +81,7 @@ fn block(block: &ContentBlock) -> Value {
     serde_json::to_value(block).unwrap_or_default()
 }
 
-/// A value that happens to look like `{"ok": …}` is a value all the same: MCP has its own way to say no.
+/// Wraps a value that looks like `{"ok": …}`, since MCP reports errors in another way.
 fn unambiguous(data: Value) -> Value {
     let speaks = |key| data.get(key).is_some();
     if speaks("ok") || speaks("_validationError") || speaks("_thrownError") {

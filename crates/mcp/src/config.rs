@@ -1,7 +1,7 @@
-//! What is said about an MCP server in configuration.
+//! The configuration of an MCP server.
 //!
-//! Values of `env` and `headers` are secrets: they cannot be serialised, and debug output does not show
-//! them. An address is shown without its user and its query, because keys are put there too.
+//! Values of `env` and `headers` are secrets: they cannot be serialised, and debug output omits them. A URL is shown
+//! without its user and query, because those may contain keys.
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
@@ -18,101 +18,102 @@ use serde::{Deserialize, Deserializer};
 
 use crate::name;
 
-/// One MCP server.
+/// The settings of one MCP server.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct McpServerConfig {
-    /// Its name: letters, digits, `-` and single `_` inside; at most 32 of them.
+    /// The prefix of its tools' names: 1 to 32 letters, digits, `-` and `_`; no `__`, and no `_` at either end.
     pub name: String,
-    /// How to reach it.
+    /// The transport and its address or program.
     pub transport: Transport,
-    /// Is it used at all?
+    /// False excludes the server without removing its settings.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// Tools that are taken; empty for all. An entry may end in `*`.
+    /// Tools to offer; empty for all. An entry may end in `*`.
     #[serde(default)]
     pub include: Vec<String>,
-    /// Tools that are left out, even if included. An entry may end in `*`.
+    /// Tools to leave out, even if included. An entry may end in `*`.
     #[serde(default)]
     pub exclude: Vec<String>,
-    /// May its word count on what its tools do? If not, every tool counts as one that runs something and
-    /// must not be repeated.
+    /// Whether to trust the server's hints about its tools. If false, every tool counts as one that executes something
+    /// and must not be repeated.
     #[serde(default = "yes")]
     pub trust_hints: bool,
-    /// Directories it is told to work in.
+    /// Directories that the client reports to the server as its roots.
     #[serde(default)]
     pub roots: Vec<PathBuf>,
-    /// How long things may take.
+    /// Time limits for starting, listing and calling.
     #[serde(default)]
     pub timeouts: Timeouts,
-    /// How it is started again. Tries in a row without success; by default it never gives up.
+    /// The restart policy. `tries` counts consecutive failures; by default the client never stops trying.
     #[serde(default = "patient")]
     pub reconnect: RetryPolicy,
-    /// Calls it may have at once, those it still has to be told to forget included.
+    /// The largest number of concurrent calls. A cancelled call counts until the server is notified.
     #[serde(default = "calls")]
     pub calls: usize,
-    /// Are results handed over whole, as the server gave them? For whoever passes them on; a model is told their data.
+    /// Whether calls return the server's result unchanged, for a gateway that forwards it. If false, they return its
+    /// data.
     #[serde(skip)]
     pub whole_results: bool,
 }
 
-/// How to reach a server.
+/// The transport of a server.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Transport {
-    /// A program that speaks on its standard input and output.
+    /// A program that the client starts and reaches over standard input and output.
     Stdio(Stdio),
-    /// An address that speaks streamable HTTP.
+    /// A URL with the streamable HTTP transport.
     Http(Address),
-    /// An address that speaks the older protocol: events one way, posts the other.
+    /// A URL with the older HTTP+SSE transport: an event stream for answers, POST for requests.
     Sse(Address),
 }
 
-/// A program.
+/// The program of a stdio server.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stdio {
-    /// The program.
+    /// A path, or a name that is looked up in `PATH`.
     pub command: String,
-    /// Its arguments.
+    /// Arguments, passed without a shell.
     #[serde(default)]
     pub args: Vec<String>,
-    /// Variables it gets besides the usual few (`PATH`, `HOME` …).
+    /// Variables in addition to the standard few (`PATH`, `HOME` …). The values are secrets.
     #[serde(default, deserialize_with = "secrets")]
     pub env: BTreeMap<String, SecretString>,
-    /// Variables of ours it gets too. An entry may end in `*`.
+    /// Names of our own variables to pass on. An entry may end in `*`.
     #[serde(default)]
     pub inherit: Vec<String>,
-    /// Where it runs.
+    /// The working directory; ours if absent.
     #[serde(default)]
     pub cwd: Option<PathBuf>,
 }
 
-/// A place on the net.
+/// The address of an HTTP server.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Address {
-    /// Where.
+    /// An `http` or `https` URL with a host.
     pub url: String,
-    /// Headers of every request.
+    /// Headers of every request. The values are secrets; headers that the protocol sets are refused.
     #[serde(default, deserialize_with = "secrets")]
     pub headers: BTreeMap<String, SecretString>,
 }
 
-/// How long things may take, in milliseconds.
+/// Time limits of a server, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Timeouts {
-    /// To start or connect, shake hands and list the tools.
+    /// For each step of a start: connecting, the handshake, the first list of tools. 60 s by default.
     #[serde(with = "millis")]
     pub start: Duration,
-    /// To list the tools again.
+    /// For each later list of tools; 30 s by default.
     #[serde(with = "millis")]
     pub list: Duration,
-    /// Between two times a server on the net is asked for its tools; never if 0.
+    /// Interval at which the client lists the tools of an HTTP server again; 60 s by default, 0 for never.
     #[serde(deserialize_with = "maybe_millis")]
     pub refresh: Option<Duration>,
-    /// One call; the tool deadline of the limits if 0 or not said.
+    /// For one call; 0 or absent for the tool deadline of the limits.
     #[serde(deserialize_with = "maybe_millis")]
     pub call: Option<Duration>,
 }
@@ -129,7 +130,7 @@ impl Default for Timeouts {
 }
 
 impl McpServerConfig {
-    /// A program as a server, with everything else as usual.
+    /// A stdio server with default settings.
     #[must_use]
     pub fn stdio(
         name: impl Into<String>,
@@ -148,13 +149,13 @@ impl McpServerConfig {
         )
     }
 
-    /// An address that speaks streamable HTTP as a server, with everything else as usual.
+    /// A streamable HTTP server with default settings.
     #[must_use]
     pub fn http(name: impl Into<String>, url: impl Into<String>) -> Self {
         Self::new(name, Transport::Http(Address { url: url.into(), headers: BTreeMap::new() }))
     }
 
-    /// An address that speaks the older protocol as a server, with everything else as usual.
+    /// An HTTP+SSE server with default settings.
     #[must_use]
     pub fn sse(name: impl Into<String>, url: impl Into<String>) -> Self {
         Self::new(name, Transport::Sse(Address { url: url.into(), headers: BTreeMap::new() }))
@@ -176,10 +177,10 @@ impl McpServerConfig {
         }
     }
 
-    /// What must be right before anything is tried.
+    /// Validates the settings without contacting the server.
     ///
     /// # Errors
-    /// A fault that names the setting.
+    /// `configuration_wrong`, with the setting as a fact.
     pub fn check(&self) -> Result<(), Fault> {
         if let Some(expected) = name::server_problem(&self.name) {
             return Err(wrong("name", expected).with(Fact::Received, self.name.clone()));
@@ -199,21 +200,21 @@ impl McpServerConfig {
         checked.map_err(|fault| fault.with(Fact::McpServer, self.name.clone()))
     }
 
-    /// Is this tool of the server taken?
+    /// Whether `include` and `exclude` admit this tool.
     #[must_use]
     pub fn takes(&self, tool: &str) -> bool {
         let named = |list: &[String]| list.iter().any(|pattern| matches(pattern, tool));
         (self.include.is_empty() || named(&self.include)) && !named(&self.exclude)
     }
 
-    /// The secrets in it, for whoever scrubs.
+    /// The secret values of 8 bytes or more, for a scrubber.
     pub fn secrets(&self) -> impl Iterator<Item = &str> {
         let (env, headers) = match &self.transport {
             Transport::Stdio(stdio) => (Some(&stdio.env), None),
             Transport::Http(address) | Transport::Sse(address) => (None, Some(&address.headers)),
         };
         let all = env.into_iter().chain(headers).flat_map(BTreeMap::values);
-        // Shorter ones are switches rather than secrets, and would punch holes into every text.
+        // Shorter values are usually switches; scrubbing them would damage ordinary text.
         all.map(ExposeSecret::expose_secret).filter(|secret| secret.len() >= SECRET_BYTES_MIN)
     }
 
@@ -224,7 +225,7 @@ impl McpServerConfig {
 
 const SECRET_BYTES_MIN: usize = 8;
 
-/// Headers the protocol sets by itself.
+/// Headers that the protocol sets itself.
 const RESERVED: &[&str] = &["accept", "last-event-id", "mcp-protocol-version", "mcp-session-id"];
 
 impl Address {
@@ -265,7 +266,7 @@ impl fmt::Debug for Address {
     }
 }
 
-/// An address without what may be secret in it.
+/// The URL without its user and query, which may be secret.
 pub(crate) fn shown_url(url: &str) -> String {
     match Url::parse(url) {
         Ok(url) => format!("{}{}", url.origin().ascii_serialization(), url.path()),
@@ -306,7 +307,7 @@ where
     Ok(plain.into_iter().map(|(key, value)| (key, value.into())).collect())
 }
 
-/// Milliseconds; 0 is none.
+/// Reads milliseconds; 0 becomes `None`.
 fn maybe_millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let millis = Option::<u64>::deserialize(deserializer)?;
     Ok(millis.filter(|millis| *millis > 0).map(Duration::from_millis))

@@ -33,24 +33,24 @@ use crate::{
     web::{self, BoundedHttpClient},
 };
 
-/// Tools and pages of one server, at most.
+/// The largest number of tools of one server, and of pages in one listing.
 const TOOLS_MAX: usize = 1_000;
 const PAGES_MAX: usize = 200;
 
-/// How long a server on the net may take to forget us.
+/// How long closing the session with an HTTP server may take.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// A connection.
+/// An open connection to a server, with its limit on concurrent calls.
 #[derive(Debug)]
 pub(crate) struct ServerConnection {
     pub(crate) peer: Peer<RoleClient>,
     service: Mutex<Option<RunningService<RoleClient, Host>>>,
     process: Option<Arc<ServerProcess>>,
-    /// Set when nothing more will come.
+    /// Cancelled when the transport has ended.
     pub(crate) gone: CancellationToken,
-    /// Rung when the server says its tools have changed.
+    /// Notified when the server reports that its tools have changed.
     pub(crate) changed: Arc<Notify>,
-    /// Rung when a call failed in a way that makes us doubt the connection.
+    /// Notified when a call failed in a way that casts doubt on the connection.
     pub(crate) doubt: Notify,
     progress: Arc<ProgressRouter>,
     room: Arc<Semaphore>,
@@ -58,7 +58,7 @@ pub(crate) struct ServerConnection {
     unwanted: mpsc::Sender<AbandonedCall>,
 }
 
-/// A call whose answer nobody waits for any more. The server is told so; until then it takes its room.
+/// A call whose answer is no longer awaited. It keeps its permit until the server is notified.
 #[derive(Debug)]
 struct AbandonedCall {
     id: RequestId,
@@ -66,7 +66,7 @@ struct AbandonedCall {
 }
 
 impl ServerConnection {
-    /// Connects and shakes hands. The fault says what was tried, and what the server said last.
+    /// Connects and performs the handshake. The fault names the command or URL and the server's last output.
     pub(crate) async fn open(
         config: &McpServerConfig,
         around: &ConnectionContext,
@@ -137,7 +137,7 @@ impl ServerConnection {
         let mut options = StreamableHttpClientTransportConfig::with_uri(url.as_str())
             .custom_headers(headers.into_iter().filter_map(|(k, v)| Some((k?, v))).collect())
             .max_sse_event_size(around.limits.frame_bytes_hard);
-        // A lost answer is asked for a few times; then the call must hear of it.
+        // rmcp tries to resume a lost answer three times; then the call fails.
         let mut again = FixedInterval::default();
         (again.max_times, again.duration) = (Some(3), Duration::from_millis(250));
         options.retry_config = Arc::new(again);
@@ -185,7 +185,7 @@ impl ServerConnection {
         })
     }
 
-    /// Every tool of the server, all pages of it.
+    /// Lists the server's tools, over all pages.
     pub(crate) async fn list(&self) -> Result<Vec<Tool>, ServerError> {
         let has_tools = |info: &rmcp::model::ServerPeerInfo| info.capabilities.tools.is_some();
         if self.peer.peer_info().is_some_and(|info| !has_tools(&info)) {
@@ -214,7 +214,7 @@ impl ServerConnection {
         Ok(tools)
     }
 
-    /// Calls a tool. `None` when the call was told to stop.
+    /// Calls a tool. Returns `None` if the call was cancelled.
     pub(crate) async fn call(
         &self,
         tool: &str,
@@ -265,11 +265,11 @@ impl ServerConnection {
         self.progress.follow(token, notes)
     }
 
-    /// Ends the connection and whatever was started for it.
+    /// Closes the connection and ends the process, if there is one.
     pub(crate) async fn close(&self, around: &ConnectionContext) {
         if let Some(mut service) = self.service.lock().await.take() {
             let farewell = around.world.clock.sleep(FAREWELL);
-            // Closing the process below goes on without it.
+            // If the time runs out, the process is ended anyway.
             tokio::select! {
                 biased;
                 _ = service.close() => {}
@@ -281,7 +281,7 @@ impl ServerConnection {
         }
     }
 
-    /// A fault of this connection, with what the server said last.
+    /// Adds the server's exit status and last stderr output to a fault.
     pub(crate) async fn last_words(&self, fault: Fault, world: &World) -> Fault {
         match &self.process {
             Some(process) => {
@@ -292,8 +292,8 @@ impl ServerConnection {
         }
     }
 
-    /// Does the connection stay when asking for the tools failed like this? One that is idle and does not
-    /// answer is better made anew.
+    /// Whether the connection stays open after this error of listing the tools. An idle connection that timed out is
+    /// replaced.
     pub(crate) fn outlives(&self, trouble: &ServerError) -> bool {
         let is_idle = self.room.available_permits() == self.calls;
         match trouble {
@@ -302,18 +302,18 @@ impl ServerConnection {
         }
     }
 
-    /// Is it somewhere on the net?
+    /// Whether the server is reached over HTTP.
     pub(crate) fn is_remote(&self) -> bool {
         self.process.is_none()
     }
 
-    /// The process of the server, if it is one.
+    /// The process id of a stdio server.
     pub(crate) fn process_id(&self) -> Option<u32> {
         self.process.as_ref().map(|process| process.id)
     }
 }
 
-/// Waits for a step of connecting, unless it takes too long or nobody wants it any more.
+/// Waits for a step of connecting, until the start timeout or the stop signal.
 async fn in_time<T>(
     config: &McpServerConfig,
     around: &ConnectionContext,
@@ -328,7 +328,7 @@ async fn in_time<T>(
     }
 }
 
-/// Tells the server which answers nobody waits for.
+/// Sends a cancellation to the server for each abandoned call.
 async fn forget(
     peer: Peer<RoleClient>,
     mut list: mpsc::Receiver<AbandonedCall>,
@@ -349,7 +349,7 @@ async fn forget(
     }
 }
 
-/// A call that is waited for. If it is dropped before its answer came, the server is told.
+/// A call in progress. Dropping it before the answer arrives cancels the call at the server.
 struct PendingCall {
     unwanted: Option<(RequestId, OwnedSemaphorePermit)>,
     list: mpsc::Sender<AbandonedCall>,
@@ -365,13 +365,13 @@ impl PendingCall {
 impl Drop for PendingCall {
     fn drop(&mut self) {
         if let Some((id, room)) = self.unwanted.take() {
-            // There is room for every call that may run, so this fails only when the connection is gone.
+            // The channel holds as many entries as calls may run, so this fails only when the connection has ended.
             drop(self.list.try_send(AbandonedCall { id, _room: room }));
         }
     }
 }
 
-/// Says when nothing more will come, before rmcp tidies up.
+/// Cancels `gone` when the transport ends, before rmcp cleans up.
 struct WatchedTransport<T> {
     wire: T,
     gone: CancellationToken,
@@ -406,7 +406,7 @@ impl<T> Drop for WatchedTransport<T> {
     }
 }
 
-/// The fault with what a process said last and how it ended.
+/// Adds the exit status and the last stderr output of a process to a fault.
 fn last_words(fault: Fault, process: &ServerProcess) -> Fault {
     let said = process.tail.text();
     let fault = match process.exit() {
@@ -422,7 +422,7 @@ fn last_words(fault: Fault, process: &ServerProcess) -> Fault {
     fault.with(Fact::StderrTail, said.clone()).with_cause(format!("stderr: {said}"))
 }
 
-/// What goes with a call: its trace.
+/// The metadata of a call: its trace.
 fn meta(context: &CallContext) -> RequestMetaObject {
     let mut meta = RequestMetaObject::new();
     if context.trace.is_some() {
@@ -446,7 +446,7 @@ fn reach(
     Ok((BoundedHttpClient { client, bytes_max: around.limits.frame_bytes_hard }, url, headers))
 }
 
-/// What starting a server is about.
+/// The context for faults that occur while a server starts.
 pub(crate) fn starting<'a>(config: &'a McpServerConfig, limits: &Limits) -> FaultContext<'a> {
     FaultContext {
         operation: Operation::StartMcpServer,

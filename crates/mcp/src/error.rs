@@ -1,19 +1,7 @@
-//! What went wrong between us and a server, told once as a fault.
+//! Errors between the client and a server, and their conversion to faults.
 //!
-//! | what happened | kind |
-//! | --- | --- |
-//! | the server answered with an error result | `tool_said_no` |
-//! | error −32602 | `invalid_arguments`, or `unknown_tool` if that is what it says |
-//! | error −32601 | `unknown_tool` |
-//! | error −32042, status 401 | `upstream_sign_in_needed` |
-//! | status 403 | `upstream_sign_in_refused` |
-//! | status 429 | `service_rate_limited` |
-//! | an answer that is too long | `output_too_large` |
-//! | any other error, an answer nobody understands, no connection | `mcp_server_failed` |
-//! | the server was lost while a call ran that must not be repeated | `outcome_unknown` |
-//!
-//! A server never confirms that it stopped, so a call that was told to stop, or whose answer cannot be read, carries the fact
-//! `outcome_unknown` beside its kind.
+//! [`ServerError::fault`] lists which error becomes which kind. A server never confirms a cancellation, so a call that
+//! was cancelled or whose answer is unreadable also carries the fact `outcome_unknown`.
 
 use std::{borrow::Cow, error::Error, io, time::Duration};
 
@@ -29,56 +17,56 @@ use serde_json::Value;
 
 use crate::line;
 
-/// Characters of a server's own words in a fault.
+/// The longest quotation of a server's message in a fault, in characters.
 const WORDS_MAX: usize = 500;
 
-/// `URLElicitationRequired`: the call needs something a person does in a browser.
+/// `URLElicitationRequired`: a person must do something in a browser before the call can run.
 const URL_NEEDED: ErrorCode = ErrorCode(-32042);
 
-/// What happened, before it is known to whom.
+/// An error of a connection or a request, before server and tool are attached.
 #[derive(Debug)]
 pub(crate) enum ServerError {
     /// The server is not connected.
     Down,
-    /// The connection ended while we waited.
+    /// The connection ended before the answer arrived.
     Lost,
-    /// It took too long.
+    /// No answer arrived within this time.
     TimedOut(Duration),
-    /// The server has as many calls as it may have.
+    /// The server has the configured number of running calls, which is given here.
     Busy(usize),
-    /// It answered with an error.
+    /// The server answered with a JSON-RPC error.
     Refused(ErrorData),
-    /// It answered something that is no answer to what was asked.
+    /// The answer does not match the request.
     Unclear(Cow<'static, str>),
-    /// It asks for something we do not have.
+    /// The server requests a feature that this client lacks.
     Unsupported(&'static str),
-    /// Sending, or reading the answer, failed.
+    /// Sending the request or reading the answer failed.
     Wire(Box<dyn Error + Send + Sync>),
 }
 
-/// Whom it concerns.
+/// The server, tool and operation that a fault is about.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FaultContext<'a> {
     pub(crate) operation: Operation,
     pub(crate) server: &'a str,
-    /// The tool as the model knows it.
+    /// The tool's name for the model; `None` if the fault concerns no tool.
     pub(crate) tool: Option<&'a str>,
-    /// The tool as the server knows it.
+    /// The server's own name for the tool.
     pub(crate) called: &'a str,
-    /// May the call be repeated without harm?
+    /// Whether the call may be repeated without harm.
     pub(crate) idempotent: bool,
     pub(crate) limit: usize,
 }
 
 impl<'a> FaultContext<'a> {
-    /// What is about a server and none of its tools.
+    /// A context for a fault that concerns a server but none of its tools.
     pub(crate) fn bare(server: &'a str, operation: Operation) -> Self {
         Self { operation, server, tool: None, called: "", idempotent: true, limit: 0 }
     }
 }
 
 impl FaultContext<'_> {
-    /// A fault of this kind about them.
+    /// A fault of this kind, with the server and the tool as facts.
     pub(crate) fn fault(&self, kind: Kind) -> Fault {
         let fault = Fault::new(kind, self.operation).with(Fact::McpServer, self.server.to_owned());
         match self.tool {
@@ -91,7 +79,7 @@ impl FaultContext<'_> {
         self.fault(Kind::McpServerFailed).with(Fact::Reason, bounded(&reason.into()))
     }
 
-    /// The server was lost after it had the call.
+    /// The connection ended after the request was sent. A call that must not be repeated becomes `outcome_unknown`.
     fn unknown(&self, reason: &'static str) -> Fault {
         if self.tool.is_none() || self.idempotent {
             return self.doubted(self.failed(reason));
@@ -99,13 +87,13 @@ impl FaultContext<'_> {
         self.fault(Kind::OutcomeUnknown).with_cause(reason).advise([Advice::known("mcp-server")])
     }
 
-    /// The server has the call, and its answer does not say what came of it.
+    /// The server received the call, but its answer does not reveal the outcome.
     fn unclear(&self, reason: impl Into<String>) -> Fault {
         self.doubted(self.failed(reason))
     }
 
-    /// A fault of this kind about a call that the server has, and of which it did not say how it ended. The protocol has no
-    /// answer to a cancelled request, so a server that was told to stop never confirms it.
+    /// A fault of this kind about a call with an unknown outcome. The protocol has no answer to a cancelled request, so
+    /// the server never confirms that it stopped.
     pub(crate) fn unconfirmed(&self, kind: Kind) -> Fault {
         self.doubted(self.fault(kind))
     }
@@ -120,7 +108,7 @@ impl FaultContext<'_> {
 }
 
 impl ServerError {
-    /// Is the connection beyond use? Not if the server answered, whatever it said.
+    /// Whether the connection is unusable. An answer of any kind proves that it works.
     pub(crate) fn is_fatal(&self) -> bool {
         match self {
             Self::Down | Self::Lost => true,
@@ -150,7 +138,19 @@ impl ServerError {
         }
     }
 
-    /// The fault it is.
+    /// Converts the error to a fault.
+    ///
+    /// | error | kind |
+    /// | --- | --- |
+    /// | an error result (converted in `answer`) | `tool_said_no` |
+    /// | code −32602 | `invalid_arguments`, or `unknown_tool` if the message says so |
+    /// | code −32601 | `unknown_tool` |
+    /// | code −32042, status 401 | `upstream_sign_in_needed` |
+    /// | status 403 | `upstream_sign_in_refused` |
+    /// | status 429 | `service_rate_limited` |
+    /// | an answer above the size limit | `output_too_large` |
+    /// | any other error, an unreadable answer, no connection | `mcp_server_failed` |
+    /// | the server was lost during a call that must not be repeated | `outcome_unknown` |
     pub(crate) fn fault(self, about: &FaultContext<'_>) -> Fault {
         let fault = match self {
             Self::Down => about.failed("it is not connected at the moment"),
@@ -209,7 +209,7 @@ impl From<ClientInitializeError> for ServerError {
     }
 }
 
-/// An error the server answered with.
+/// Converts a JSON-RPC error to a fault.
 fn refused(error: &ErrorData, about: &FaultContext<'_>) -> Fault {
     let said = bounded(&error.message);
     let code = i64::from(error.code.0);
@@ -227,7 +227,7 @@ fn refused(error: &ErrorData, about: &FaultContext<'_>) -> Fault {
         URL_NEEDED => sign_in(about, error.data.as_ref()),
         line::TOO_LONG => {
             let bytes = error.message.parse::<u64>().unwrap_or_default();
-            // The tool ran, and what it did is in the answer that was not read.
+            // The tool ran, but its result was not read.
             return about.doubted(too_large(about)).with(Fact::Actual, bytes);
         }
         line::UNREADABLE => {
@@ -239,7 +239,7 @@ fn refused(error: &ErrorData, about: &FaultContext<'_>) -> Fault {
     fault.with(Fact::PeerCode, code).with_cause(format!("error {code}: {said}"))
 }
 
-/// Does an error about parameters say that there is no such tool? The protocol's own example does.
+/// Whether a parameter error says that the tool does not exist, as in the protocol's own example.
 fn names_no_tool(message: &str, called: &str) -> bool {
     let names_it = message
         .split(|letter: char| letter.is_whitespace() || "\"'`:,;()".contains(letter))
@@ -267,7 +267,7 @@ fn sign_in(about: &FaultContext<'_>, data: Option<&Value>) -> Fault {
     }
 }
 
-/// The wire failed.
+/// Converts a transport error to a fault, from the first known error in its chain of sources.
 fn wire(error: &(dyn Error + 'static), about: &FaultContext<'_>) -> Fault {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -279,7 +279,7 @@ fn wire(error: &(dyn Error + 'static), about: &FaultContext<'_>) -> Fault {
     about.unknown("its connection failed").caused_by(below(error).unwrap_or(error))
 }
 
-/// What an error was made from. rmcp does not say so of a client's.
+/// The source of an error. rmcp does not report it for errors of the HTTP client.
 fn below<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     match error.downcast_ref() {
         Some(StreamableHttpError::<reqwest::Error>::Client(error)) => Some(error),
@@ -298,7 +298,7 @@ fn known_wire(error: &(dyn Error + 'static), about: &FaultContext<'_>) -> Option
     if let Some(error) = error.downcast_ref::<io::Error>() {
         return Some(match error.kind() {
             io::ErrorKind::FileTooLarge => too_large(about),
-            // From a process. Half a line is no call.
+            // Writing to a process failed. An incomplete line is not a call.
             _ => about.failed("it does not take calls any more"),
         });
     }
@@ -317,7 +317,7 @@ fn known_wire(error: &(dyn Error + 'static), about: &FaultContext<'_>) -> Option
         }
         StreamableHttpError::HttpStatus(status) => {
             let reason = format!("it answered with status {}", status.status);
-            // A request that is refused did not reach a tool; one that failed inside may have.
+            // A 4xx status means that no tool ran; after any other status one may have.
             let is_refused = (400..500).contains(&status.status);
             let fault = if is_refused { about.failed(reason) } else { about.unclear(reason) };
             Some(fault.with(Fact::Status, status.status))
@@ -334,7 +334,7 @@ fn known_wire(error: &(dyn Error + 'static), about: &FaultContext<'_>) -> Option
     }
 }
 
-/// A server's words, not too many of them.
+/// A server's text, trimmed and cut to [`WORDS_MAX`] characters.
 pub(crate) fn bounded(text: &str) -> String {
     let text = text.trim();
     match text.char_indices().nth(WORDS_MAX) {

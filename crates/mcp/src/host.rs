@@ -1,7 +1,7 @@
-//! Our side towards a server: what we say about ourselves, and what we do with what it asks or tells.
+//! The client's side of the protocol: its capabilities, and its handling of requests and notifications.
 //!
-//! Asking a model or a person through us is not offered, and refused politely. Directories are told if some
-//! are configured. News about tools, progress and log lines are taken.
+//! Sampling and elicitation are not offered: the client refuses the one and declines the other. Configured directories
+//! are reported as roots. Notifications about tools, resources, progress and log lines are handled.
 #![expect(
     deprecated,
     reason = "servers of today still ask for roots, and we tell them if configured"
@@ -29,24 +29,24 @@ use tokio::sync::{Notify, broadcast};
 
 use crate::{config::McpServerConfig, error::bounded, resources::ResourceChange};
 
-/// Our side towards one server.
+/// The client's handler for one server.
 #[derive(Debug)]
 pub(crate) struct Host {
     server: Arc<str>,
     roots: Vec<Root>,
     scrubber: Scrubber,
-    /// Rung when the server says that its tools have changed. Rings that come together are one.
+    /// Notified when the server reports that its tools have changed. Several notifications may merge into one.
     pub(crate) changed: Arc<Notify>,
     news: broadcast::Sender<ResourceChange>,
     pub(crate) progress: Arc<ProgressRouter>,
 }
 
-/// Where news about running calls goes.
+/// Routes progress notifications to the running calls.
 #[derive(Debug, Default)]
 pub(crate) struct ProgressRouter(Mutex<HashMap<ProgressToken, NoteSender>>);
 
 impl ProgressRouter {
-    /// Sends what is told about `token` to `notes`, until the guard is dropped.
+    /// Sends progress for `token` to `notes` until the guard is dropped.
     pub(crate) fn follow(
         self: &Arc<Self>,
         token: ProgressToken,
@@ -61,7 +61,7 @@ impl ProgressRouter {
     }
 }
 
-/// As long as it lives, progress is shown.
+/// Keeps a progress route alive; dropping it removes the route.
 #[derive(Debug)]
 pub(crate) struct ProgressGuard {
     progress: Arc<ProgressRouter>,
@@ -144,7 +144,7 @@ impl ClientHandler for Host {
     }
 
     async fn on_resource_list_changed(&self, _context: NotificationContext<RoleClient>) {
-        // Nobody listening is fine.
+        // An error only means that there is no receiver.
         let _ = self.news.send(ResourceChange::Listed);
     }
 

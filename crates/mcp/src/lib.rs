@@ -1,11 +1,11 @@
 //! MCP servers as a tool source.
 //!
-//! A [`ServerHandle`] is started from its [`McpServerConfig`], looked after by one task, and offers its tools under
-//! `mcp__server__tool`. [`ServerSet`] is several of them. `docs/mcp.md` says what happens when.
+//! One task supervises each [`ServerHandle`], which is started from its [`McpServerConfig`]. Its tools are named
+//! `mcp__server__tool`. A [`ServerSet`] combines several servers. `docs/mcp.md` describes the behaviour in each case.
 //!
-//! rmcp does the protocol and is not seen outside this crate. What it leaves open is done here: a call that
-//! fails at once when its server dies, answers that are too long, cancellation that does not wait, processes
-//! that leave nothing behind, and the older HTTP transport.
+//! rmcp implements the protocol and is not visible outside this crate. This crate adds calls that fail at once when
+//! their server dies, limits on answers, cancellation without waiting, processes that leave no children behind, and the
+//! older HTTP transport.
 
 mod answer;
 mod config;

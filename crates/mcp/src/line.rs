@@ -1,31 +1,30 @@
-//! One message a line; and what can still be told about a line that is no message.
+//! Parses one message per line, and recovers the id from a line that is not a valid message.
 //!
-//! A server's answer that is too long or cannot be read must not leave its call waiting for the deadline.
-//! So the id is fished out of its beginning or end, where every known SDK puts it, and an error takes the
-//! answer's place.
+//! A call must not wait for its deadline because its answer is too long or unreadable. The parser looks for the id at
+//! the beginning or end of the line, where every known SDK puts it, and substitutes an error for the answer.
 
 use budao_tools::child::BoundedLine;
 use rmcp::model::{ErrorCode, ErrorData, NumberOrString, RequestId, ServerJsonRpcMessage};
 use serde_json::Value;
 
-/// The code of an error that stands for an answer that was too long.
+/// The code of the error that replaces an answer above the size limit.
 pub(crate) const TOO_LONG: ErrorCode = ErrorCode(i32::MIN);
 
-/// The code of an error that stands for an answer nobody could read.
+/// The code of the error that replaces an unreadable answer.
 pub(crate) const UNREADABLE: ErrorCode = ErrorCode(i32::MIN + 1);
 
-/// What a line says.
+/// The result of parsing a line.
 #[derive(Debug)]
 pub(crate) enum ParsedMessage {
-    /// A message.
+    /// A valid message.
     Message(ServerJsonRpcMessage),
-    /// Nothing that can be used, but an answer: the error that takes its place.
+    /// The error that replaces an unusable answer.
     StandIn(ServerJsonRpcMessage),
-    /// Nothing.
+    /// A line that is neither a message nor an answer.
     Noise,
 }
 
-/// Reads a line.
+/// Parses a line, whole or cut.
 pub(crate) fn read(line: &BoundedLine) -> ParsedMessage {
     let stand_in = match line {
         BoundedLine::Whole(line) => match message(line) {
@@ -45,7 +44,7 @@ pub(crate) fn read(line: &BoundedLine) -> ParsedMessage {
     stand_in.map_or(ParsedMessage::Noise, ParsedMessage::StandIn)
 }
 
-/// Reads one message.
+/// Parses one JSON-RPC message.
 pub(crate) fn message(text: &[u8]) -> Result<ServerJsonRpcMessage, serde_json::Error> {
     serde_json::from_slice(text)
 }
@@ -54,7 +53,7 @@ fn stand_in(id: RequestId, code: ErrorCode, text: String) -> ServerJsonRpcMessag
     ServerJsonRpcMessage::error(ErrorData::new(code, text, None), Some(id))
 }
 
-/// The id of something that is JSON and no request, whatever else is wrong with it.
+/// The id of a JSON text that is not a request, even if the rest of it is invalid.
 fn known_id(text: &str) -> Option<RequestId> {
     let value: Value = serde_json::from_str(text).ok()?;
     if value.get("method").is_some() {
@@ -63,7 +62,7 @@ fn known_id(text: &str) -> Option<RequestId> {
     as_id(value.get("id")?)
 }
 
-/// The id of an answer of which only the ends are known.
+/// The id of an answer of which only the beginning and the end are known.
 fn answered_id(head: &str, tail: &str) -> Option<RequestId> {
     let mut rest = head.trim_start().strip_prefix('{')?;
     let mut id = None;
@@ -71,7 +70,7 @@ fn answered_id(head: &str, tail: &str) -> Option<RequestId> {
         let (key, after) = scalar(rest)?;
         let after = after.trim_start().strip_prefix(':')?;
         match key.as_str()? {
-            // Both orders are met: `jsonrpc, id, result` and `result, jsonrpc, id`.
+            // Servers use both orders: `jsonrpc, id, result` and `result, jsonrpc, id`.
             "result" | "error" => return id.or_else(|| id_at_end(tail)),
             "jsonrpc" => rest = scalar(after)?.1,
             "id" => {
@@ -85,7 +84,7 @@ fn answered_id(head: &str, tail: &str) -> Option<RequestId> {
     }
 }
 
-/// The id of a text that ends in `"id":7}`.
+/// The id in a text that ends in `"id":7}`.
 fn id_at_end(tail: &str) -> Option<RequestId> {
     let at = tail.rfind("\"id\"")?;
     let after = tail[at + 4..].trim_start().strip_prefix(':')?;
@@ -94,7 +93,7 @@ fn id_at_end(tail: &str) -> Option<RequestId> {
     matches!(&*rest, "}" | ",\"jsonrpc\":\"2.0\"}").then(|| as_id(&value))?
 }
 
-/// A text or number at the beginning, and what stands behind it.
+/// The string or number at the beginning of a text, and the rest of the text.
 fn scalar(text: &str) -> Option<(Value, &str)> {
     let text = text.trim_start();
     if !text.starts_with(|first: char| first == '"' || first == '-' || first.is_ascii_digit()) {

@@ -1,29 +1,29 @@
-//! What a server's tool is called here: `mcp__server__tool`.
+//! Names of a server's tools: `mcp__server__tool`.
 //!
-//! A name depends on server and tool alone, never on which other tools there are: otherwise a tool that
-//! comes or goes could give a name the model knows to another tool. So whenever anything of the tool's own
-//! name is lost, a hash of all of it stands at the end.
+//! A name depends on the server and the tool alone, never on other tools. Otherwise a change of the tool list could
+//! give a name that the model knows to another tool. A name that cannot hold the tool's whole name ends in a hash of
+//! it.
 
 use budao_tools::{NAME_BYTES_MAX, contract::content_hash};
 
-/// The longest name of a server: enough must be left for its tools.
+/// The longest server name, in bytes; the rest of the name is for the tool.
 pub(crate) const SERVER_BYTES_MAX: usize = 32;
 
-/// Hex digits of the hash.
+/// The length of the hash, in hex digits.
 const HASH_DIGITS: usize = 8;
 
-/// Why a server cannot have this name.
+/// The rule that a server name breaks; `None` if the name is valid.
 pub(crate) fn server_problem(name: &str) -> Option<&'static str> {
     let fits = !name.is_empty() && name.len() <= SERVER_BYTES_MAX && name.bytes().all(is_plain);
     if !fits {
         return Some("1 to 32 letters, digits, `_` or `-`");
     }
-    // Otherwise two servers could have tools of the same name.
+    // With `__` inside, two servers could have tools with the same name.
     let clear = !name.contains("__") && !name.starts_with('_') && !name.ends_with('_');
     (!clear).then_some("no `__` in it, and no `_` at its ends")
 }
 
-/// The name of a server's tool.
+/// The name of a server's tool, at most `NAME_BYTES_MAX` bytes.
 #[must_use]
 pub fn of(server: &str, tool: &str) -> String {
     let prefix = format!("mcp__{server}__");

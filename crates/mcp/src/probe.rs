@@ -1,4 +1,4 @@
-//! Any bytes as what an MCP server writes: for the fuzz target, and for a share of it in every run.
+//! Entry point for the fuzz target of server output; tests run a part of it too.
 
 use budao_core::{Lang, fault::Operation, tool::Outcome};
 use budao_tools::child::{BoundedLine, BoundedLines};
@@ -11,15 +11,15 @@ use crate::{
     line::{self, ParsedMessage},
 };
 
-/// The longest line here.
+/// The line limit in this test, in bytes.
 const LINE_BYTES: usize = 8 * 1024;
-/// The deepest answer here.
+/// The limit on the nesting of answers in this test.
 const DEPTH: usize = 64;
 
-/// Reads lines, messages and answers. Panics if a promise does not hold.
+/// Parses bytes as lines, messages and answers.
 ///
 /// # Panics
-/// If a line is too long, or an answer cannot be told to a model.
+/// If a line exceeds the limit, or an answer cannot be rendered for a model.
 pub fn everything(bytes: &[u8]) {
     let mut lines = BoundedLines::new(bytes, LINE_BYTES);
     while let Some(line) = block_on(lines.next()) {

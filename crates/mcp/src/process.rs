@@ -1,7 +1,7 @@
-//! A server's process: started under a supervisor, and ended with everything it started.
+//! A server's process, started under a supervisor and ended together with its descendants.
 //!
-//! One task owns the child from start to end. It waits for it, so there is never a zombie; and when it is
-//! told to stop, or is itself dropped, no process of the server is left: input closed, grace, TERM, grace, KILL.
+//! One task owns the child and reaps it, so no zombie remains. When the task is stopped or dropped, it closes the
+//! input, waits, sends TERM, waits again and sends KILL.
 
 use std::{ffi::OsString, io, sync::Arc, time::Duration};
 
@@ -22,18 +22,18 @@ use crate::{
     resources::ResourceChange,
 };
 
-/// Variables every server gets: where things are, who we are, how to write. No keys.
+/// Variables that every server inherits: paths, user, locale. None of them holds a key.
 const USUAL: &[&str] =
     &["HOME", "LANG", "LC_*", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER", "XDG_*"];
 
-/// From TERM to KILL when the program that started the server is gone. Some servers have to tidy up: a container
-/// that a client started goes on without it.
+/// The time from TERM to KILL after the program that started the server has ended. Some servers need it to clean up: a
+/// container outlives the client that started it.
 const ORPHAN_GRACE: Duration = Duration::from_millis(300);
 
-/// How long the last words of a process that has ended may take to arrive.
+/// How long to wait for the remaining stderr output of an ended process.
 pub(crate) const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// A server's process. Dropping it ends it.
+/// A handle to a server's process. Dropping it ends the process.
 #[derive(Debug)]
 pub(crate) struct ServerProcess {
     pub(crate) tail: Arc<Tail>,
@@ -48,14 +48,14 @@ impl Drop for ServerProcess {
     }
 }
 
-/// The pipes to a process.
+/// The standard input and output of a process.
 #[derive(Debug)]
 pub(crate) struct Pipes {
     pub(crate) input: Sender,
     pub(crate) output: Receiver,
 }
 
-/// How a process ended.
+/// The exit status of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ProcessExit {
     Code(i32),
@@ -63,21 +63,21 @@ pub(crate) enum ProcessExit {
     Unknown,
 }
 
-/// What a connection needs to know of the world.
+/// The environment of a connection: clock, limits, scrubber and channels.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionContext {
     pub(crate) server: Arc<str>,
     pub(crate) world: World,
     pub(crate) limits: Arc<Limits>,
     pub(crate) scrubber: Scrubber,
-    /// Where news about resources go.
+    /// Sends changes of the server's resources.
     pub(crate) news: broadcast::Sender<ResourceChange>,
-    /// Set when nobody wants the server any more.
+    /// Cancelled when the last handle is dropped or the server is shut down.
     pub(crate) stop: CancellationToken,
 }
 
 impl ServerProcess {
-    /// Starts a process.
+    /// Starts the process, and the tasks that read its stderr and wait for its end.
     pub(crate) async fn start(
         config: &Stdio,
         around: &ConnectionContext,
@@ -108,18 +108,18 @@ impl ServerProcess {
         Ok((process, Pipes { input, output }))
     }
 
-    /// How it ended, if it has.
+    /// The exit status; `None` while the process runs.
     pub(crate) fn exit(&self) -> Option<ProcessExit> {
         self.exited.borrow().clone()
     }
 
-    /// Waits for its end.
+    /// Waits until the process has ended.
     pub(crate) async fn exited(&self) {
-        // An error means that the keeper is gone, and the process with it.
+        // An error means that the supervising task has ended, and the process with it.
         drop(self.exited.clone().wait_for(Option::is_some).await);
     }
 
-    /// Waits a moment for its end and for its last words: they belong into the fault that follows.
+    /// Waits at most [`LAST_WORDS`] for the end and the last stderr output, which go into the fault that follows.
     pub(crate) async fn silent_soon(&self, world: &World) {
         let silent = async {
             self.exited().await;
@@ -132,14 +132,14 @@ impl ServerProcess {
         }
     }
 
-    /// Ends it and waits until it has ended. Its input should be closed by now.
+    /// Ends the process and waits for its end. The caller closes the input first.
     pub(crate) async fn end(&self) {
         self.stop.cancel();
         self.exited().await;
     }
 }
 
-/// A server with a filtered environment.
+/// The start parameters of a server, with a filtered environment.
 fn to_start(config: &Stdio, around: &ConnectionContext) -> Start {
     let mut start = Start::new(&config.command, around.world.uuid().as_u128());
     start.args = config.args.iter().map(Into::into).collect();
@@ -154,7 +154,7 @@ fn to_start(config: &Stdio, around: &ConnectionContext) -> Start {
     start
 }
 
-/// What is passed on of our own environment. It is never looked at.
+/// The variables of our own environment to pass on. Their values are not inspected.
 fn inherited(config: &Stdio) -> impl Iterator<Item = (OsString, OsString)> {
     std::env::vars_os().filter(|(name, _)| {
         let Some(name) = name.to_str() else { return false };

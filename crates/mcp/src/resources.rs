@@ -1,7 +1,7 @@
-//! What a server has to read besides its tools: listed a page at a time, read by address, followed.
+//! The resources of a server: list them by page, read one by URI, subscribe to changes.
 //!
-//! Nothing of it is kept here. Whoever asks gets what the server says now, in the protocol's own JSON, within a
-//! limit of time; news are told to whoever listens and dropped for whoever does not.
+//! Nothing is cached. Each request returns the server's current answer in the protocol's own JSON, within a time limit.
+//! Changes are broadcast to current receivers only.
 #![expect(deprecated, reason = "servers of today are subscribed to in the older way")]
 
 use std::{sync::Arc, time::Duration};
@@ -20,44 +20,44 @@ use crate::{
     server::ServerHandle,
 };
 
-/// News that nobody took in time are dropped beyond this many.
+/// Capacity of the change channel; a slower receiver loses the oldest changes.
 pub(crate) const NEWS_MAX: usize = 64;
 
-/// Some of a server's resources.
+/// One page of a server's resources.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResourcePage {
-    /// As the server describes them.
+    /// Resource descriptions in the protocol's JSON.
     pub resources: Vec<Value>,
-    /// Where the next page begins, if there is one.
+    /// The cursor of the next page; `None` on the last one.
     pub next: Option<String>,
 }
 
-/// Something about a server's resources changed.
+/// A change of a server's resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResourceChange {
-    /// There are others now, or it came, or it went.
+    /// The list may differ: the server sent a notification, connected or disconnected.
     Listed,
-    /// This one has new content.
+    /// The resource with this URI has new content.
     Updated(String),
 }
 
 impl ServerHandle {
-    /// Does it have resources at all? Nobody knows while it is down.
+    /// Whether the server offers resources; `None` while it is down.
     #[must_use]
     pub fn has_resources(&self) -> Option<bool> {
         Some(self.shared.link()?.resources().is_some())
     }
 
-    /// What is new about its resources from now on.
+    /// Subscribes to changes of the server's resources from now on.
     #[must_use]
     pub fn resource_changes(&self) -> broadcast::Receiver<ResourceChange> {
         self.shared.news.subscribe()
     }
 
-    /// A page of its resources; the first if no place is named.
+    /// Lists one page of resources; the first page without a cursor.
     ///
     /// # Errors
-    /// If it is down, has none, or does not answer in time.
+    /// If the server is down, has no resources, or does not answer within `limit`.
     pub async fn resources(
         &self,
         cursor: Option<String>,
@@ -74,10 +74,10 @@ impl ServerHandle {
         self.with_time_limit(&link, limit, asked).await
     }
 
-    /// What a resource holds: its parts, as the server gives them.
+    /// Reads a resource. Returns its parts in the protocol's JSON.
     ///
     /// # Errors
-    /// If it is down, does not have it, or does not answer in time.
+    /// If the server is down, does not have the resource, or does not answer within `limit`.
     pub async fn read_resource(&self, uri: &str, limit: Duration) -> Result<Vec<Value>, Fault> {
         let link = self.reading()?;
         let asked = async {
@@ -97,10 +97,10 @@ impl ServerHandle {
             .map_err(|fault| fault.with(Fact::Uri, uri.to_owned()))
     }
 
-    /// Wants to hear when a resource changes. Servers that cannot tell are not asked.
+    /// Asks the server to report changes of a resource. Does nothing if the server does not support subscriptions.
     ///
     /// # Errors
-    /// If it is down, or does not answer in time.
+    /// If the server is down, has no resources, or does not answer within `limit`.
     pub async fn follow_resource(&self, uri: &str, limit: Duration) -> Result<(), Fault> {
         let link = self.reading()?;
         if link.resources().is_none_or(|able| able.subscribe != Some(true)) {
@@ -110,7 +110,7 @@ impl ServerHandle {
         self.with_time_limit(&link, limit, asked).await
     }
 
-    /// The connection, if it is there and has resources.
+    /// The connection, or a fault if the server is down or has no resources.
     fn reading(&self) -> Result<Arc<ServerConnection>, Fault> {
         let about = FaultContext::bare(&self.shared.name, Operation::ReadDocument);
         let link = self.shared.link().ok_or_else(|| ServerError::Down.fault(&about))?;

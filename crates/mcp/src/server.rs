@@ -1,7 +1,7 @@
-//! A server and whoever looks after it: started, watched, started again when it is lost, and ended.
+//! A server and its supervisor, which starts it, restarts it after a failure, and stops it.
 //!
-//! One task owns the connection. Handles see its tools, its state, and a number that moves whenever tools
-//! come or go. While a server is down it has no tools; a tool somebody still holds fails at once.
+//! One task owns the connection. Handles read the tools, the state, and a generation that increases when the tools
+//! change. A server that is down has no tools; calls to tools obtained earlier fail at once.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -28,45 +28,45 @@ use crate::{
     tool::McpTool,
 };
 
-/// A server. When the last handle is dropped, the server is ended.
+/// A handle to a server. Dropping the last handle stops the server.
 #[derive(Debug)]
 pub struct ServerHandle {
     pub(crate) shared: Arc<ServerShared>,
     stop: CancellationToken,
 }
 
-/// How a server is doing.
+/// The state of a server's connection.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServerState {
-    /// It is being started for the first time.
+    /// The first attempt to connect is running.
     Starting,
-    /// It is connected.
+    /// The server is connected and its tools are listed.
     Ready {
-        /// How many tools it has here.
+        /// The number of tools offered, after `include`, `exclude` and validation.
         tools: usize,
     },
-    /// It is not connected.
+    /// The server is not connected.
     Down {
-        /// Why.
+        /// The fault of the last attempt or connection.
         fault: Fault,
-        /// When it is tried again; never if not said.
+        /// The delay before the next attempt; `None` if only [`ServerHandle::restart`] starts one.
         again_in: Option<Duration>,
     },
-    /// It was ended.
+    /// The server was stopped; this state is final.
     Stopped,
 }
 
-/// What the handles, the tools and the keeper share.
+/// State shared by the handles, the tools and the supervisor.
 #[derive(Debug)]
 pub(crate) struct ServerShared {
     pub(crate) name: Arc<str>,
     pub(crate) scrubber: Scrubber,
     pub(crate) world: World,
-    /// What is new about its resources.
+    /// Sends changes of the server's resources.
     pub(crate) news: broadcast::Sender<ResourceChange>,
     live: Mutex<ConnectedTools>,
     state: watch::Sender<ServerState>,
-    /// Moves when tools come or go; shared by the servers of a set.
+    /// Increases when tools change; shared by all servers of a [`crate::ServerSet`].
     generation: Arc<watch::Sender<u64>>,
     restart: Notify,
 }
@@ -75,16 +75,16 @@ pub(crate) struct ServerShared {
 struct ConnectedTools {
     link: Option<Arc<ServerConnection>>,
     tools: Vec<Arc<dyn Tool>>,
-    /// What the server itself calls them, in the same order.
+    /// The server's own tool names, in the same order as `tools`.
     called: Vec<String>,
     refused: Vec<Fault>,
 }
 
 impl ServerHandle {
-    /// Starts a server and waits until it is ready.
+    /// Starts a server and waits until it is ready. If the first attempt fails, the server is stopped.
     ///
     /// # Errors
-    /// When it cannot be started: the fault names its command or address and what it said last.
+    /// When the server cannot be started. The fault names its command or URL and carries its last stderr output.
     pub async fn connect(
         config: McpServerConfig,
         world: &World,
@@ -100,10 +100,10 @@ impl ServerHandle {
         }
     }
 
-    /// Starts a server and does not wait. It is tried again and again until it is there.
+    /// Starts a server without waiting. The supervisor retries according to the restart policy.
     ///
     /// # Errors
-    /// When the configuration cannot work.
+    /// When the configuration is invalid.
     pub fn open(
         config: McpServerConfig,
         world: &World,
@@ -143,68 +143,68 @@ impl ServerHandle {
         Ok(Self { shared, stop })
     }
 
-    /// Its name.
+    /// The configured name, as in `mcp__name__tool`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// Its tools as of now; none while it is down.
+    /// The tools offered now; empty while the server is down.
     #[must_use]
     pub fn tools(&self) -> Vec<Arc<dyn Tool>> {
         self.shared.lock().tools.clone()
     }
 
-    /// Its tools as of now, each with the name the server itself gave it.
+    /// The tools offered now, each with the server's own name for it.
     #[must_use]
     pub fn named_tools(&self) -> Vec<(String, Arc<dyn Tool>)> {
         let live = self.shared.lock();
         live.called.iter().cloned().zip(live.tools.iter().cloned()).collect()
     }
 
-    /// Tools that are not offered because their name or schema was refused.
+    /// A fault for each tool that is not offered because its name or schema is invalid.
     #[must_use]
     pub fn refused(&self) -> Vec<Fault> {
         self.shared.lock().refused.clone()
     }
 
-    /// A number that moves whenever tools come or go.
+    /// A number that increases whenever the tools change.
     #[must_use]
     pub fn generation(&self) -> u64 {
         *self.shared.generation.borrow()
     }
 
-    /// Follows [`ServerHandle::generation`].
+    /// Subscribes to [`ServerHandle::generation`].
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.shared.generation.subscribe()
     }
 
-    /// How it is doing.
+    /// The current state of the connection.
     #[must_use]
     pub fn state(&self) -> ServerState {
         self.shared.state.borrow().clone()
     }
 
-    /// Follows [`ServerHandle::state`].
+    /// Subscribes to [`ServerHandle::state`].
     #[must_use]
     pub fn watch_state(&self) -> watch::Receiver<ServerState> {
         self.shared.state.subscribe()
     }
 
-    /// The id of its process, if it is one and runs.
+    /// The process id of a stdio server; `None` for an HTTP server and while the server is down.
     #[must_use]
     pub fn process_id(&self) -> Option<u32> {
         self.shared.link()?.process_id()
     }
 
-    /// Waits until it is connected, or the first try has failed.
+    /// Waits until the server is connected or the first attempt has failed.
     ///
     /// # Errors
-    /// Why it is not connected.
+    /// The fault of the failed attempt.
     pub async fn ready(&self) -> Result<(), Fault> {
         let mut state = self.shared.state.subscribe();
-        // An error means that the keeper is gone.
+        // An error means that the supervisor has ended.
         let state = state.wait_for(|state| *state != ServerState::Starting).await;
         match state.map(|state| state.clone()) {
             Ok(ServerState::Down { fault, .. }) => Err(fault),
@@ -216,12 +216,12 @@ impl ServerHandle {
         }
     }
 
-    /// Tries at once to connect again if it is down.
+    /// Reconnects at once if the server is down, without waiting for the backoff.
     pub fn restart(&self) {
         self.shared.restart.notify_one();
     }
 
-    /// Ends it and waits until nothing of it is left.
+    /// Stops the server and waits until its process and connection are gone.
     pub async fn shutdown(&self) {
         self.stop.cancel();
         let mut state = self.shared.state.subscribe();
@@ -236,7 +236,7 @@ impl Drop for ServerHandle {
 }
 
 impl ServerShared {
-    /// The connection, if there is one.
+    /// The connection; `None` if the server is down.
     pub(crate) fn link(&self) -> Option<Arc<ServerConnection>> {
         let link = self.lock().link.clone();
         link.filter(|link| !link.gone.is_cancelled())
@@ -246,7 +246,7 @@ impl ServerShared {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a connection and its tools in place.
+    /// Replaces the connection and its tools, and increases the generation if the tools differ.
     fn publish(&self, link: Option<Arc<ServerConnection>>, offered: OfferedTools) {
         let OfferedTools { tools, called, refused } = offered;
         let moved = {
@@ -265,7 +265,7 @@ impl ServerShared {
     }
 
     fn publish_change(&self, news: ResourceChange) {
-        // Nobody listening is fine.
+        // An error only means that there is no receiver.
         let _ = self.news.send(news);
     }
 }
@@ -274,14 +274,14 @@ fn specs(tools: &[Arc<dyn Tool>]) -> Vec<Arc<ToolSpec>> {
     tools.iter().map(|tool| tool.spec()).collect()
 }
 
-/// Looks after a server.
+/// The task that owns a server's connection.
 struct ServerSupervisor {
     config: McpServerConfig,
     shared: Arc<ServerShared>,
     around: ConnectionContext,
 }
 
-/// How a connection ended.
+/// The reason why a connection ended.
 enum ConnectionEnd {
     Stopped,
     Lost(Fault),
@@ -297,7 +297,7 @@ impl ServerSupervisor {
                 ConnectionEnd::Stopped => return,
                 ConnectionEnd::Lost(fault) => fault.scrub(&self.shared.scrubber),
             };
-            // One that dies as soon as it is up must not be started without pause.
+            // A server that fails soon after its start keeps its failure count, so that the backoff grows.
             let lasted = self.around.world.clock.now().since(began);
             failures = if lasted > self.config.reconnect.max { 1 } else { failures + 1 };
             if !self.pause(fault, failures).await {
@@ -306,7 +306,7 @@ impl ServerSupervisor {
         }
     }
 
-    /// One connection from its start to its end.
+    /// Runs one connection from its start to its end.
     async fn live(&self) -> ConnectionEnd {
         let link = match ServerConnection::open(&self.config, &self.around).await {
             Ok(link) => Arc::new(link),
@@ -320,7 +320,7 @@ impl ServerSupervisor {
         end
     }
 
-    /// Keeps the tools current until the connection ends.
+    /// Lists the tools again after each change, until the connection ends.
     async fn attend(&self, link: &Arc<ServerConnection>) -> ConnectionEnd {
         if let Err(trouble) = self.list(link, self.config.timeouts.start).await {
             return self.ended(link, trouble).await;
@@ -338,7 +338,7 @@ impl ServerSupervisor {
             }
             stale = match self.list(link, self.config.timeouts.list).await {
                 Ok(()) => false,
-                // A server that is busy with other calls must not lose them for being slow.
+                // A slow answer must not end the connection while other calls are running on it.
                 Err(trouble) if link.outlives(&trouble) => {
                     let fault = trouble.fault(&self.listing());
                     tracing::warn!(server = %self.shared.name, %fault, "the old tools are kept");
@@ -349,7 +349,8 @@ impl ServerSupervisor {
         }
     }
 
-    /// Servers on the net are asked from time to time: some cannot tell, and none can tell that it is gone.
+    /// Waits until the next periodic list. HTTP servers are polled: some send no change notifications, and a vanished
+    /// server sends nothing.
     async fn time_to_ask(&self, link: &ServerConnection, stale: bool) {
         let timeouts = &self.config.timeouts;
         let wait = if stale { Some(timeouts.list) } else { timeouts.refresh };
@@ -367,7 +368,7 @@ impl ServerSupervisor {
         ConnectionEnd::Lost(link.last_words(fault, &self.around.world).await)
     }
 
-    /// Asks for the tools and puts them in place.
+    /// Lists the tools and publishes them.
     async fn list(&self, link: &Arc<ServerConnection>, limit: Duration) -> Result<(), ServerError> {
         let listed = tokio::select! {
             biased;
@@ -383,7 +384,7 @@ impl ServerSupervisor {
         Ok(())
     }
 
-    /// The tools that are taken and that a toolbox takes.
+    /// Selects the tools that the configuration admits and the toolbox accepts.
     fn offered(&self, listed: Vec<rmcp::model::Tool>) -> OfferedTools {
         let mut offered = OfferedTools::default();
         for tool in listed.into_iter().filter(|tool| self.config.takes(&tool.name)) {
@@ -409,7 +410,7 @@ impl ServerSupervisor {
         offered
     }
 
-    /// Waits before the next try. False when there is none.
+    /// Waits for the backoff before the next attempt. Returns false if the server was stopped.
     async fn pause(&self, fault: Fault, failures: u32) -> bool {
         let policy = &self.config.reconnect;
         let again_in =
@@ -438,7 +439,7 @@ impl ServerSupervisor {
     }
 }
 
-/// The tools that are offered, and why others are not.
+/// The tools to offer, and a fault for each rejected one.
 #[derive(Debug, Default)]
 struct OfferedTools {
     tools: Vec<Arc<dyn Tool>>,
@@ -446,7 +447,7 @@ struct OfferedTools {
     refused: Vec<Fault>,
 }
 
-/// However the keeper ends, whoever waits for it hears of it.
+/// Publishes the final state when the supervisor ends in any way, so that waiting callers return.
 struct StopNotifier(Arc<ServerShared>);
 
 impl Drop for StopNotifier {

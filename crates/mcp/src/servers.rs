@@ -1,4 +1,4 @@
-//! Several servers as one source of tools.
+//! Several servers as one tool source.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{
     server::{ServerHandle, ServerState},
 };
 
-/// The servers of a configuration. One that cannot be started costs the others nothing.
+/// The servers of a configuration. A server that fails to start does not affect the others.
 #[derive(Debug)]
 pub struct ServerSet {
     servers: Vec<ServerHandle>,
@@ -24,10 +24,10 @@ pub struct ServerSet {
 }
 
 impl ServerSet {
-    /// Starts every enabled server and does not wait for them.
+    /// Starts every enabled server without waiting.
     ///
     /// # Errors
-    /// When a configuration cannot work, or two servers have the same name.
+    /// When a configuration is invalid, or two servers have the same name.
     pub fn open(
         configs: impl IntoIterator<Item = McpServerConfig>,
         world: &World,
@@ -52,8 +52,8 @@ impl ServerSet {
         Ok(Self { servers, generation })
     }
 
-    /// Waits until every server is there or has failed once, but no longer than `most`. What failed or is
-    /// late is tried on in the background.
+    /// Waits until every server is connected or has failed once, at most for `most`. Returns the name and fault of each
+    /// server that has failed. Supervisors keep trying to connect failed and late servers.
     pub async fn ready(&self, world: &World, most: Duration) -> Vec<(String, Fault)> {
         let tries = self.servers.iter().map(|server| async move {
             server.ready().await.err().map(|fault| (server.name().to_owned(), fault))
@@ -79,39 +79,39 @@ impl ServerSet {
         self.servers.iter().flat_map(ServerHandle::tools).collect()
     }
 
-    /// `base` with the tools of all servers as of now; tools of servers that were in it are replaced.
+    /// Returns `base` with the current tools of all servers in place of the MCP tools it had.
     ///
     /// # Errors
-    /// When a tool is refused; those that would be are not among [`ServerSet::tools`].
+    /// When the toolbox refuses a tool. Tools with an invalid name or schema are not in [`ServerSet::tools`].
     pub fn offer(&self, base: &Toolbox) -> Result<Toolbox, Fault> {
         use budao_core::tool::ToolOrigin;
         base.without(|spec| matches!(spec.source, ToolOrigin::Mcp { .. })).with_all(self.tools())
     }
 
-    /// A number that moves whenever tools come or go.
+    /// A number that increases whenever the tools of any server change.
     #[must_use]
     pub fn generation(&self) -> u64 {
         *self.generation.borrow()
     }
 
-    /// Follows [`ServerSet::generation`].
+    /// Subscribes to [`ServerSet::generation`].
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.generation.subscribe()
     }
 
-    /// Every server.
+    /// Iterates over the servers in the order of configuration.
     pub fn iter(&self) -> impl Iterator<Item = &ServerHandle> {
         self.servers.iter()
     }
 
-    /// The server of this name.
+    /// The server with this name; `None` if it is not configured or not enabled.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&ServerHandle> {
         self.servers.iter().find(|server| server.name() == name)
     }
 
-    /// Ends all of them, and waits until nothing of them is left.
+    /// Stops all servers and waits until their processes and connections are gone.
     pub async fn shutdown(&self) {
         join_all(self.servers.iter().map(ServerHandle::shutdown)).await;
     }

@@ -1,7 +1,7 @@
-//! The older HTTP protocol as a transport: events come on one long answer, messages go by post to the
-//! address its first event names.
+//! The older HTTP+SSE transport: the server sends events on one long response, the client posts messages to the URL in
+//! the first event.
 //!
-//! That address must be of the same origin: a server must not send our headers to somebody else.
+//! That URL must have the same origin, so that a server cannot redirect the secret headers to another host.
 
 use budao_tools::child::BoundedLine;
 use futures::{StreamExt, stream::BoxStream};
@@ -21,7 +21,7 @@ use crate::{
 
 type HttpError = StreamableHttpError<reqwest::Error>;
 
-/// An event stream and where to post.
+/// An open event stream and the URL for messages.
 pub(crate) struct SseTransport {
     client: Client,
     headers: HeaderMap,
@@ -30,7 +30,7 @@ pub(crate) struct SseTransport {
 }
 
 impl SseTransport {
-    /// Opens the stream and waits to be told where to post.
+    /// Opens the stream and waits for the event with the URL for messages.
     pub(crate) async fn open(
         client: Client,
         url: Url,

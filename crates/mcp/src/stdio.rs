@@ -1,4 +1,4 @@
-//! A server on the standard input and output of a process, as a transport.
+//! The transport over standard input and output of a process.
 
 use std::{io, sync::Arc};
 
@@ -21,10 +21,10 @@ use crate::{
     process::{LAST_WORDS, Pipes, ServerProcess},
 };
 
-/// Lines that were no messages, of which the first few are told.
+/// The number of invalid lines that are logged per connection.
 const NOISE_TOLD: usize = 5;
 
-/// A process as a transport.
+/// A transport over the pipes of a process.
 pub(crate) struct StdioTransport {
     server: Arc<str>,
     input: Arc<Mutex<Option<Sender>>>,
@@ -56,8 +56,7 @@ impl StdioTransport {
         }
     }
 
-    /// The next line. A process that has ended may have a grandchild that keeps its output open, so its
-    /// end counts too.
+    /// The next line. The end of the process ends the stream too, because a grandchild may keep the output open.
     async fn line(&mut self) -> Option<BoundedLine> {
         while !self.over {
             match &mut self.ending {
@@ -130,7 +129,7 @@ impl Transport<RoleClient> for StdioTransport {
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        // A write that is stuck holds the lock; the process is ended all the same.
+        // A blocked write holds the lock; the process is ended anyway.
         if let Ok(mut input) = self.input.try_lock() {
             drop(input.take());
         }

@@ -1,4 +1,4 @@
-//! A tool of a server, as the call path sees it.
+//! A server's tool as an implementation of the tool interface.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -19,12 +19,12 @@ use crate::{
     server::ServerShared,
 };
 
-/// A tool of a server. It finds the connection when it is called, so it outlives reconnects.
+/// A tool of a server. It looks up the connection at each call, so it stays valid across reconnects.
 pub(crate) struct McpTool {
     spec: Arc<ToolSpec>,
     called: String,
     shared: Arc<ServerShared>,
-    /// Are results handed over as the server gave them?
+    /// Whether to return the server's result unchanged.
     is_whole: bool,
 }
 
@@ -79,7 +79,7 @@ impl McpTool {
             Err(trouble) => {
                 let is_doubtful = matches!(trouble, ServerError::Lost | ServerError::Wire(_));
                 let fault = trouble.fault(&about);
-                // A server that does not know its own tool has changed without saying so.
+                // A server that does not know a tool it listed has changed its tools without a notification.
                 if is_doubtful || fault.kind() == Kind::UnknownTool {
                     link.doubt.notify_one();
                 }
@@ -89,14 +89,14 @@ impl McpTool {
     }
 }
 
-/// Why a call was told to stop: whoever tells does not say. The call path's own deadline began a little before
-/// the call did, so near the deadline it was the deadline.
+/// The error for a cancelled call, since the cancellation carries no reason. The caller's deadline starts shortly
+/// before the call does, so a cancellation near the deadline counts as a timeout.
 fn stopped(took: Duration, limit: Duration) -> Option<ServerError> {
     let lag = (limit / 4).min(LAG_MAX);
     (took + lag >= limit).then_some(ServerError::TimedOut(limit))
 }
 
-/// A call begins at most this long after its deadline does.
+/// The longest delay between the start of a deadline and the start of its call.
 const LAG_MAX: Duration = Duration::from_secs(1);
 
 #[async_trait]
@@ -129,7 +129,7 @@ fn spec(tool: &rmcp::model::Tool, config: &McpServerConfig) -> ToolSpec {
         description: tool.description.as_deref().unwrap_or(title).into(),
         schema: Arc::new(tool.schema_as_json_value()),
         effect,
-        // What only reads can be read again.
+        // A call that only reads is safe to repeat.
         idempotent: idempotent || effect == Effect::Reads,
         confirm: false,
         repair: false,
@@ -139,7 +139,7 @@ fn spec(tool: &rmcp::model::Tool, config: &McpServerConfig) -> ToolSpec {
     }
 }
 
-/// What a tool does, by its hints; when in doubt, the worst.
+/// The effect of a tool by its hints; without hints, the worst case.
 fn effect(hints: &ToolAnnotations) -> Effect {
     match (hints.read_only_hint, hints.destructive_hint, hints.open_world_hint) {
         (Some(true), _, _) => Effect::Reads,

@@ -1,7 +1,6 @@
-//! Requests to servers on the net: one client, bounded bodies, bounded events.
+//! HTTP requests to servers, with limits on bodies and events.
 //!
-//! A redirect is followed only within the same origin, because configured headers are secrets and must not
-//! travel elsewhere.
+//! The client follows a redirect only within the same origin, because the configured headers are secrets.
 
 use std::{collections::HashMap, io, sync::Arc, time::Duration};
 
@@ -24,18 +23,18 @@ const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
-/// Of an error's body, this much is read.
+/// How much of an error's body is read, in bytes.
 const ERROR_BYTES: usize = 4 * 1024;
 
-/// Redirects that are followed.
+/// The longest chain of redirects.
 const REDIRECTS: usize = 5;
 
 type HttpError = StreamableHttpError<reqwest::Error>;
 type Headers = HashMap<HeaderName, HeaderValue>;
 
-/// A client for one server.
+/// Builds the client for one server. `connect` is the connection timeout.
 pub(crate) fn client(url: &Url, connect: Duration) -> Result<Client, reqwest::Error> {
-    // Whoever was first wins; without any, building a client panics.
+    // The first installed provider stays; building a client without one panics.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = Client::builder()
         .user_agent(concat!("budao/", env!("CARGO_PKG_VERSION")))
@@ -43,14 +42,14 @@ pub(crate) fn client(url: &Url, connect: Duration) -> Result<Client, reqwest::Er
         .retry(reqwest::retry::never())
         .referer(false)
         .connect_timeout(connect);
-    // What runs on this machine is not asked for through a proxy.
+    // Requests to this machine bypass the proxy.
     if is_loopback(url) { builder.no_proxy() } else { builder }.build()
 }
 
 fn follow(attempt: redirect::Attempt<'_>) -> redirect::Action {
     let same =
         attempt.previous().last().is_some_and(|from| from.origin() == attempt.url().origin());
-    // The others would turn a post into a get.
+    // Other redirect codes change a POST into a GET.
     let keeps =
         matches!(attempt.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
     if same && keeps && attempt.previous().len() <= REDIRECTS {
@@ -65,7 +64,7 @@ fn is_loopback(url: &Url) -> bool {
     host.eq_ignore_ascii_case("localhost") || ip.is_ok_and(|ip| ip.is_loopback())
 }
 
-/// The events of a response; none may be larger than `bytes_max`.
+/// The events of a response. An event above `bytes_max` ends the stream with an error.
 pub(crate) fn events(
     response: Response,
     bytes_max: usize,
@@ -73,7 +72,7 @@ pub(crate) fn events(
     SseStream::from_bytes_stream(bounded(response.bytes_stream(), bytes_max).boxed()).boxed()
 }
 
-/// The same bytes, until one event of them is too large.
+/// Passes the bytes through until one event exceeds `bytes_max`.
 fn bounded<E>(
     bytes: impl Stream<Item = Result<Bytes, E>>,
     bytes_max: usize,
@@ -103,7 +102,7 @@ where
     })
 }
 
-/// The whole of a body, if it is not too large.
+/// Reads a whole body; fails above `bytes_max`.
 pub(crate) async fn body(response: Response, bytes_max: usize) -> Result<Vec<u8>, HttpError> {
     let mut bytes = response.bytes_stream();
     let mut whole = Vec::new();
@@ -117,7 +116,7 @@ pub(crate) async fn body(response: Response, bytes_max: usize) -> Result<Vec<u8>
     Ok(whole)
 }
 
-/// What a status that is no success means.
+/// The error for a status other than success; `None` for success.
 pub(crate) fn refusal(response: &Response) -> Option<HttpError> {
     let said = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
     let challenge = || said(header::WWW_AUTHENTICATE).unwrap_or_default().to_owned();
@@ -136,8 +135,8 @@ pub(crate) fn refusal(response: &Response) -> Option<HttpError> {
     }
 }
 
-/// The client as rmcp's streamable HTTP wants it. Reading streams is left to rmcp's own; what is answered
-/// to a post is read here, because rmcp reads it without a bound.
+/// The HTTP client for rmcp's streamable HTTP transport. rmcp reads the event streams. This client reads the answers to
+/// POST requests, because rmcp reads them without a limit.
 #[derive(Clone, Debug)]
 pub(crate) struct BoundedHttpClient {
     pub(crate) client: Client,
@@ -166,7 +165,7 @@ impl BoundedHttpClient {
             if is_sign_in || !media.starts_with(JSON) {
                 return Err(refusal);
             }
-            // Some servers say in the body what the status only hints at.
+            // Some servers put a more precise error into the body.
             let body = body(response, ERROR_BYTES).await.unwrap_or_default();
             return match line::message(&body) {
                 Ok(error @ rmcp::model::JsonRpcMessage::Error(_)) => {

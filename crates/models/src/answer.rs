@@ -1,8 +1,8 @@
-//! Turns a body's events into pieces, within the deadlines and the size an answer may have.
+//! Decodes a response body into pieces, within the deadlines and the size limit of an answer.
 //!
-//! Two clocks run. Until the first token there is one deadline from the moment we asked. After it, no
-//! event at all for the time between tokens means the stream stalled; and since a server may ping for
-//! ever, no *progress* for as long as the first token may take means the same.
+//! Two deadlines apply. The first token must arrive within `model_first_token` of the request. After that, the stream
+//! has stalled if no event arrives for `model_between_tokens`. Because a server may send pings forever, it has also
+//! stalled if no *content* arrives for the longer of the two times.
 
 use std::{collections::VecDeque, future::Future, io, mem, sync::Arc, time::Duration};
 
@@ -22,21 +22,21 @@ use crate::{
     stream_guard,
 };
 
-/// Reads one vendor's events.
+/// Decodes the events of one vendor's API.
 pub(crate) trait Decode: Send + 'static {
-    /// Takes in one event.
+    /// Consumes one event and appends the pieces it completes to `out`.
     fn event(&mut self, event: SseEvent, out: &mut PieceBuffer) -> Result<(), DecodeError>;
 
-    /// Nothing more will come. Ends the answer if what came makes a whole one.
+    /// Called when the stream has ended. Ends the answer if the events so far form a complete one.
     fn finish(&mut self, out: &mut PieceBuffer);
 }
 
-/// What can be wrong with an event.
+/// The two ways in which an event can be unusable.
 #[derive(Debug)]
 pub(crate) enum DecodeError {
-    /// It cannot be read.
+    /// The event cannot be parsed; the text is the parser's reason.
     Malformed(String),
-    /// The service says that it failed.
+    /// The event is the service's own error report, as JSON.
     ServiceError(Value),
 }
 
@@ -46,7 +46,7 @@ impl From<serde_json::Error> for DecodeError {
     }
 }
 
-/// What a decoder has to say.
+/// Pieces that a decoder has produced and the reader has not passed on yet, with the size of the answer so far.
 #[derive(Debug, Default)]
 pub(crate) struct PieceBuffer {
     pieces: VecDeque<Piece>,
@@ -56,34 +56,34 @@ pub(crate) struct PieceBuffer {
 }
 
 impl PieceBuffer {
-    /// More words.
+    /// Appends a text delta.
     pub(crate) fn text(&mut self, text: &str) {
         if self.grow(text.len()) {
             self.pieces.push_back(Piece::Text(text.to_owned()));
         }
     }
 
-    /// More thought.
+    /// Appends a thinking delta.
     pub(crate) fn thought(&mut self, text: &str) {
         if self.grow(text.len()) {
             self.pieces.push_back(Piece::Thought(text.to_owned()));
         }
     }
 
-    /// Something whole.
+    /// Appends a complete block.
     pub(crate) fn block(&mut self, block: Block) {
         self.progressed = true;
         self.pieces.push_back(Piece::Block(block));
     }
 
-    /// The answer grew by something that is not shown yet. Nothing is no growth.
+    /// Adds `bytes` to the answer's size. Returns false for zero bytes, which do not count as progress.
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
         self.bytes = self.bytes.saturating_add(bytes);
         self.progressed |= bytes > 0;
         bytes > 0
     }
 
-    /// It is whole.
+    /// Ends the answer; a second end is ignored.
     pub(crate) fn end(&mut self, stop: ModelStop, usage: Usage) {
         if !mem::replace(&mut self.ended, true) {
             self.pieces.push_back(Piece::End { stop, usage });
@@ -91,12 +91,12 @@ impl PieceBuffer {
     }
 }
 
-/// The waits of one request.
+/// The deadlines of one request, for its first token and between tokens.
 pub(crate) struct AnswerDeadlines {
     clock: Arc<dyn Clock>,
     first: Duration,
     between: Duration,
-    /// Runs until the next progress.
+    /// Elapses if no content arrives in time; reset by each piece of content.
     progress: Option<BoxFuture<'static, ()>>,
     started: bool,
 }
@@ -108,14 +108,14 @@ impl std::fmt::Debug for AnswerDeadlines {
 }
 
 impl AnswerDeadlines {
-    /// Starts waiting for the first token.
+    /// Starts the deadline for the first token.
     pub(crate) fn new(clock: Arc<dyn Clock>, limits: &Limits) -> Self {
         let (first, between) = (limits.model_first_token, limits.model_between_tokens);
         let progress = Some(clock.sleep(first));
         Self { clock, first, between, progress, started: false }
     }
 
-    /// Waits for something; none if it took too long.
+    /// Awaits `something`; `None` if a deadline passes first.
     pub(crate) async fn wait<T>(&mut self, something: impl Future<Output = T>) -> Option<T> {
         let longest = self.first.max(self.between);
         let (clock, between, started) = (&self.clock, self.between, self.started);
@@ -128,13 +128,13 @@ impl AnswerDeadlines {
         }
     }
 
-    /// A token came.
+    /// Records that content arrived and resets the deadlines.
     fn progressed(&mut self) {
         self.started = true;
         self.progress = None;
     }
 
-    /// What it means that it took too long.
+    /// The fault for a passed deadline: `model_stalled` after the first token, `model_first_token_timeout` before.
     pub(crate) fn fault(&self, service: &Service) -> Fault {
         let (kind, timeout) = if self.started {
             (Kind::ModelStalled, self.between)
@@ -145,7 +145,7 @@ impl AnswerDeadlines {
     }
 }
 
-/// Reads the answer of `service` from its events.
+/// Decodes the events of one answer of `service`.
 pub(crate) fn read(
     events: SseEvents,
     decode: impl Decode,
@@ -178,7 +178,7 @@ struct AnswerReader<D> {
     service: Service,
     bytes_max: usize,
     out: PieceBuffer,
-    /// Nothing more is read.
+    /// Set after the end or an error; no further event is read.
     over: bool,
 }
 
@@ -199,7 +199,7 @@ impl<D: Decode> AnswerReader<D> {
         }
     }
 
-    /// Takes in the next event, or finds out that there is none.
+    /// Reads and decodes one event, or ends the answer if the stream has ended.
     async fn step(&mut self) -> Result<(), Fault> {
         let event = match self.patience.wait(self.events.next()).await {
             Some(Some(Ok(event))) => event,
@@ -209,7 +209,7 @@ impl<D: Decode> AnswerReader<D> {
                 return Ok(());
             }
             None => {
-                // Some servers say that they are done and forget to hang up.
+                // Some servers send a complete answer but never close the connection.
                 self.finish();
                 return if self.out.ended {
                     Ok(())
@@ -223,7 +223,7 @@ impl<D: Decode> AnswerReader<D> {
             Err(DecodeError::ServiceError(error)) => {
                 return Err(ErrorResponse::in_stream(&error).fault(&self.service));
             }
-            // Half an event at the end is a cut line, not a server that cannot write.
+            // An incomplete event at the end of the body means a cut connection, not a malformed stream.
             Err(DecodeError::Malformed(_)) if self.events.ended() => self.over = true,
             Err(DecodeError::Malformed(reason)) => {
                 return Err(self.malformed(self.events.position(), &reason));
@@ -238,7 +238,7 @@ impl<D: Decode> AnswerReader<D> {
         Ok(())
     }
 
-    /// The line failed. An answer that was whole by then stays whole.
+    /// Handles a failed read. A connection error after a complete answer is ignored.
     fn broke(&mut self, broken: EventStreamError) -> Result<(), Fault> {
         match broken {
             EventStreamError::TooLong => Err(self.too_long()),

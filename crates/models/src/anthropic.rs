@@ -1,7 +1,7 @@
 //! Anthropic's Messages API, streamed.
 //!
-//! Thinking blocks go back exactly as they came, signature included, and so do blocks we do not know
-//! (`redacted_thinking` and whatever comes next): the service checks them.
+//! Thinking blocks, with their signatures, and unknown blocks (`redacted_thinking` and later additions) are sent back
+//! unchanged, because the service verifies them.
 
 mod stream;
 mod wire;
@@ -25,11 +25,11 @@ use crate::{
 
 pub(crate) use stream::Decoder;
 
-/// Where it is, unless told otherwise.
+/// The official base address, used if the specification names no other.
 pub(crate) const BASE: &str = "https://api.anthropic.com";
-/// The setting that holds its key.
+/// The name of the setting that holds the API key.
 pub(crate) const KEY: &str = "ANTHROPIC_API_KEY";
-/// The version of the wire we speak.
+/// The value of the `anthropic-version` header.
 const VERSION: &str = "2023-06-01";
 
 /// A model behind Anthropic's Messages API.
@@ -40,10 +40,10 @@ pub struct Anthropic {
 }
 
 impl Anthropic {
-    /// A model by its name. `base` is the service's address, none for the official one.
+    /// Creates a model by its name. `base` is the service's address; `None` means the official one.
     ///
     /// # Errors
-    /// `configuration_wrong` if the address cannot be one.
+    /// `configuration_wrong` if `base` is not a usable address.
     pub fn new(
         model: &str,
         base: Option<&str>,

@@ -1,12 +1,12 @@
-//! A model made of rules. It needs no network and no key, understands a handful of plain requests in
-//! English and Chinese, and uses the built-in tools to answer them.
+//! A rule-based model. It needs no network and no key, understands a few plain requests in English and Chinese, and
+//! uses the built-in tools to answer them.
 //!
-//! It errs on purpose: the first call of a session has a believable mistake in it. It does not know
-//! better. What the right call would have been it reads from the error it gets, and if the error does
-//! not say, it says so. That makes it a test of our errors as much as a demonstration.
+//! It makes mistakes on purpose: the first call of a session contains a plausible error. The model corrects the call
+//! from the text of the fault alone, and reports a fault whose text does not say how. So it tests our faults as well
+//! as demonstrating them.
 //!
-//! It remembers nothing: everything it does follows from the history it is given, so a session that was
-//! resumed goes on where it was.
+//! It keeps no state: every action follows from the request's history, so a resumed session continues where it
+//! stopped.
 
 mod correction;
 mod history;
@@ -34,24 +34,24 @@ use crate::{
     stream_guard,
 };
 
-/// Between words, at a pace people read.
+/// Delay between words at reading pace.
 const WORD: Duration = Duration::from_millis(60);
-/// Between numbers, when asked to count slowly.
+/// Delay between numbers when the request says "slowly".
 const SLOW: Duration = Duration::from_millis(300);
-/// Tries to get one call right.
+/// Attempts per call, the first included.
 const TRIES: usize = 4;
 
-/// How fast it speaks.
+/// How fast the model streams its answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pace {
-    /// As fast as people read, so that a cancel or a cut can land.
+    /// At reading pace, so that a cancel or a cut can happen during an answer.
     #[default]
     Reading,
-    /// Without waiting.
+    /// Without delays between words.
     Fast,
 }
 
-/// The model made of rules.
+/// The rule-based model. Cheap to clone; it keeps no state.
 #[derive(Clone, Debug)]
 pub struct Demo {
     pace: Pace,
@@ -59,7 +59,7 @@ pub struct Demo {
 }
 
 impl Demo {
-    /// One that waits on this clock.
+    /// Creates a model whose delays wait on `clock`.
     #[must_use]
     pub fn new(pace: Pace, clock: Arc<dyn Clock>) -> Self {
         Self { pace, clock }
@@ -85,7 +85,7 @@ impl Model for Demo {
     }
 }
 
-/// What it says, and whom it calls.
+/// The text and the calls of one answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct DemoAction {
     text: String,
@@ -103,7 +103,7 @@ impl DemoAction {
     }
 }
 
-/// Decides what to do. All of the model's behaviour is in here.
+/// Decides on the next action. The model's whole behaviour follows from this function.
 fn decide(request: &ModelRequest) -> DemoAction {
     let turn = DemoTurn::of(request);
     let tongue = DemoLanguage::of(turn.text);
@@ -119,7 +119,7 @@ fn decide(request: &ModelRequest) -> DemoAction {
     }
 }
 
-/// Makes the call a goal needs, or mends the one that failed.
+/// Makes the next goal's call, or corrects the call that failed.
 fn next_call(
     request: &ModelRequest,
     turn: &DemoTurn<'_>,
@@ -149,7 +149,7 @@ fn next_call(
     }
 }
 
-/// All calls are made: says what came of them.
+/// Reports the results once all calls are made.
 fn answer(goals: &[Goal], results: Vec<Value>, tongue: DemoLanguage) -> DemoAction {
     let slowly = goals.iter().any(|goal| matches!(goal, Goal::CountTo { slowly: true, .. }));
     let mut results = results.into_iter();
@@ -194,7 +194,7 @@ impl Demo {
     }
 }
 
-/// Words with the space behind them; a Chinese character is a word.
+/// Splits text into words, each with its trailing space. A Chinese character is a word.
 fn words(text: &str) -> Vec<&str> {
     let ends = |c: char| c.is_whitespace() || task::is_han(c);
     text.split_inclusive(ends).collect()

@@ -1,7 +1,7 @@
-//! One place on the net that answers for models: how to reach it, and what went wrong on the way.
+//! The HTTP client for one provider endpoint, and the classification of its transport errors.
 //!
-//! The client never tries again, follows no redirect and has no total timeout: retries belong to the
-//! runtime, a key must not travel to another host, and a stream may last as long as it moves.
+//! The client never retries, follows no redirect and has no total timeout. The runtime owns retries, a redirect could
+//! send the key to another host, and a stream may last as long as it makes progress.
 
 mod connect;
 
@@ -25,13 +25,13 @@ use crate::{
     sse::{self, ByteStream, SseEvents},
 };
 
-/// How much of an error's body is read.
+/// Maximum bytes read from the body of an error response.
 const ERROR_BYTES: usize = 64 * 1024;
-/// Connections kept open for the next request, and for how long.
+/// Maximum idle connections kept for reuse, and how long each is kept.
 const IDLE_CONNECTIONS: usize = 16;
 const IDLE: Duration = Duration::from_secs(90);
 
-/// A provider's address, client and bounds.
+/// A provider's address, HTTP client and limits.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
     client: Client,
@@ -42,20 +42,20 @@ pub(crate) struct Endpoint {
     entropy: Arc<dyn budao_core::world::Entropy>,
 }
 
-/// What makes one provider's endpoint different from another's.
+/// The settings that differ between providers.
 #[derive(Debug)]
 pub(crate) struct EndpointConfig<'a> {
     pub(crate) provider: &'static str,
     pub(crate) model: &'a str,
     pub(crate) base: &'a str,
-    /// Path segments behind the base; those the base already ends with are not repeated.
+    /// Path segments appended to the base; segments that the base already ends with are not repeated.
     pub(crate) path: &'a [&'a str],
     pub(crate) key: Option<SecretString>,
     pub(crate) required_config: &'static str,
 }
 
 impl Endpoint {
-    /// Checks the address and makes a client for it.
+    /// Validates the address and builds the HTTP client.
     pub(crate) fn new(
         setup: EndpointConfig<'_>,
         world: &World,
@@ -79,7 +79,7 @@ impl Endpoint {
         Ok(Self { client, url, service, limits, clock, entropy })
     }
 
-    /// Sends a request and waits until the answer starts.
+    /// Sends a request and waits for the response headers.
     pub(crate) async fn post(
         &self,
         service: &Service,
@@ -108,11 +108,11 @@ impl Endpoint {
         Ok((self.events(service, response)?, patience))
     }
 
-    /// The events of a response, if it can be one.
+    /// The event stream of a response, unless its media type rules one out.
     fn events(&self, service: &Service, response: Response) -> Result<SseEvents, Fault> {
         let media = response.headers().get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok());
         let media = media.unwrap_or_default().to_ascii_lowercase();
-        // JSON escapes may double what an answer takes.
+        // JSON escapes can double the size of an answer.
         let bytes_max =
             self.limits.model_answer_bytes.saturating_mul(2).saturating_add(ERROR_BYTES);
         if media.starts_with("text/html") {
@@ -128,7 +128,7 @@ impl Endpoint {
         Ok(SseEvents::new(bytes(response), bytes_max))
     }
 
-    /// A status that is not a success.
+    /// The fault for a response with an error status.
     async fn refused(
         &self,
         service: &Service,
@@ -141,7 +141,7 @@ impl Endpoint {
         ErrorResponse::new(status, &body.unwrap_or_default()).hints(hints).fault(service)
     }
 
-    /// The request did not get there, or no answer started.
+    /// The fault for a request that failed before any response arrived.
     fn unsent(&self, service: &Service, error: reqwest::Error) -> Fault {
         let error = error.without_url();
         let kind = classify(&error);
@@ -153,14 +153,14 @@ impl Endpoint {
     }
 }
 
-/// Which row a transport error belongs to, by the types in its chain.
+/// The kind of a transport error, by the error types in its source chain.
 fn classify(error: &reqwest::Error) -> Kind {
     let mut next: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = next {
         if let Some(kind) = classify_one(error) {
             return kind;
         }
-        // An io::Error hides what it wraps from `source`.
+        // `source` of an `io::Error` skips the error it wraps.
         next = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
             Some(inner) => Some(inner),
             None => error.source(),
@@ -199,7 +199,7 @@ fn bytes(response: Response) -> ByteStream {
     bytes.map_err(|error| io::Error::other(chain(&error.without_url()))).boxed()
 }
 
-/// An error and its causes in one line.
+/// Joins an error and its sources into one line.
 fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -210,7 +210,7 @@ fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// The address to post to.
+/// Builds the request URL from base and path.
 fn address(base: &str, path: &[&str]) -> Result<Url, Fault> {
     let wrong = |expected: &'static str| {
         Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
@@ -249,7 +249,7 @@ fn ends_with(has: &[String], tail: &[&str]) -> bool {
     has.len() >= tail.len() && has[has.len() - tail.len()..].iter().zip(tail).all(|(a, b)| a == b)
 }
 
-/// Is it an address of a private net? Those are not shown.
+/// True for an address in a private network; faults do not show those.
 fn is_private(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     match host.trim_matches(['[', ']']).parse::<IpAddr>() {
@@ -268,7 +268,7 @@ fn is_loopback(url: &Url) -> bool {
 }
 
 fn client(url: &Url, clock: &Arc<dyn Clock>, limits: &Limits) -> Result<Client, reqwest::Error> {
-    // Whoever was first wins; without any, building a client panics.
+    // Fails if a provider is installed already, which is fine. Without any, building a client panics.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = Client::builder()
         .user_agent(concat!("budao/", env!("CARGO_PKG_VERSION")))
@@ -279,11 +279,11 @@ fn client(url: &Url, clock: &Arc<dyn Clock>, limits: &Limits) -> Result<Client, 
         .pool_idle_timeout(IDLE)
         .dns_resolver(Arc::new(connect::Resolver))
         .connector_layer(connect::DeadlineLayer::new(clock.clone(), limits.model_connect));
-    // What runs on this machine is not asked for through a proxy.
+    // Loopback addresses bypass the proxy.
     if is_loopback(url) { builder.no_proxy() } else { builder }.build()
 }
 
-/// A header with a key in it, hidden from debug output.
+/// A header value that debug output hides. `None` if the value is not a valid header.
 pub(crate) fn secret_header(value: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(value).ok()?;
     value.set_sensitive(true);

@@ -1,8 +1,8 @@
-//! What a service's refusal means: status, body and headers in, one row of the catalog out.
+//! Classifies a service's error response: status, body and headers become one kind of the catalog.
 //!
-//! Vendors agree on little, so the words of the body (`type`, `code`, message) are asked before the
-//! status: `insufficient_quota` and a rate limit are both 429, a full context is 400 or 413 or 500.
-//! Foreign words only ever become causes, which are for the operator.
+//! Vendors agree on little, so the body (`type`, `code`, message) takes precedence over the status:
+//! `insufficient_quota` and a rate limit are both 429, and a full context is 400, 413 or 500. The service's own words
+//! only become causes, which only the operator sees.
 
 use std::{fmt, sync::Arc};
 
@@ -12,17 +12,17 @@ use serde_json::Value;
 
 use crate::response_hints::ResponseHints;
 
-/// How much of a foreign text is kept for the operator.
+/// Maximum bytes of a service's text kept for the operator.
 const EXCERPT_BYTES: usize = 2_048;
 
-/// Whom we asked. Every fault says so.
+/// The service and model of a request. Every fault of the request names them.
 #[derive(Clone)]
 pub(crate) struct Service {
     pub(crate) provider: &'static str,
     pub(crate) model: Arc<str>,
     pub(crate) host: Arc<str>,
     pub(crate) endpoint: Arc<str>,
-    /// The setting that holds the key.
+    /// The setting that holds the API key.
     pub(crate) required_config: &'static str,
     pub(crate) key: Option<SecretString>,
 }
@@ -34,7 +34,7 @@ impl fmt::Debug for Service {
 }
 
 impl Service {
-    /// The one a script pretends to be.
+    /// The service that a scripted model reports.
     pub(crate) fn scripted() -> Self {
         Self {
             provider: "script",
@@ -46,7 +46,7 @@ impl Service {
         }
     }
 
-    /// A fault of this kind that says whom we asked.
+    /// Creates a fault of this kind that names the service and the model.
     pub(crate) fn fault(&self, kind: Kind) -> Fault {
         let fault = Fault::new(kind, Operation::ModelRequest)
             .with(Fact::Service, self.provider)
@@ -59,7 +59,7 @@ impl Service {
             .with(Fact::Host, self.host.to_string())
     }
 
-    /// A foreign text, shortened, without our key should a server echo it.
+    /// Shortens a service's text and removes the API key in case the server echoes it.
     pub(crate) fn excerpt(&self, text: &str) -> String {
         let text = match &self.key {
             Some(key) if !key.expose_secret().is_empty() => {
@@ -75,7 +75,7 @@ impl Service {
     }
 }
 
-/// What a service answered instead of an answer.
+/// A service's error response, or an error event in a stream.
 #[derive(Debug)]
 pub(crate) struct ErrorResponse {
     status: u16,
@@ -84,19 +84,19 @@ pub(crate) struct ErrorResponse {
     raw: String,
 }
 
-/// What an error body says, as far as vendors agree: each vendor has its own subset.
+/// The fields of an error body. Each vendor fills a different subset.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ErrorBody {
     kind: String,
     code: String,
     message: String,
     request_id: Option<String>,
-    /// The context a request had, and the most it may have, when the body has them as numbers.
+    /// Tokens in the request and the maximum, if the body has both as numbers.
     context: Option<(u64, u64)>,
 }
 
 impl ErrorResponse {
-    /// An answer with a status and a body.
+    /// Parses a response with an error status.
     pub(crate) fn new(status: u16, body: &[u8]) -> Self {
         let raw = String::from_utf8_lossy(body).into_owned();
         let said = serde_json::from_str(&raw)
@@ -104,10 +104,10 @@ impl ErrorResponse {
         Self { status, said, hints: ResponseHints::default(), raw }
     }
 
-    /// An error in the middle of a stream: the status was 200, so only the words count.
+    /// Parses an error event in a stream. Its status was 200, so only the body is classified.
     pub(crate) fn in_stream(error: &Value) -> Self {
         let said = ErrorBody::read(error);
-        // Some gateways put the status they got into the code.
+        // Some gateways put the upstream status into `code`.
         let status = said.code.parse().ok().filter(|code| (400..600).contains(code));
         Self {
             status: status.unwrap_or(200),
@@ -117,13 +117,13 @@ impl ErrorResponse {
         }
     }
 
-    /// Adds what the headers say.
+    /// Adds the hints from the response headers.
     pub(crate) fn hints(mut self, hints: ResponseHints) -> Self {
         self.hints = hints;
         self
     }
 
-    /// The fault it is.
+    /// Converts the response into a fault with all its facts.
     pub(crate) fn fault(self, service: &Service) -> Fault {
         let kind = self.kind();
         let mut fault = service.fault(kind);
@@ -159,7 +159,7 @@ impl ErrorResponse {
         service.excerpt(&text)
     }
 
-    /// The row of the catalog. The order of the questions matters: the specific ones come first.
+    /// The kind of the catalog. Specific checks come before general ones; the order matters.
     fn kind(&self) -> Kind {
         let said = &self.said;
         match self.status {
@@ -184,7 +184,7 @@ impl ErrorResponse {
             _ if said.is_named(&["timeout_error"]) => Kind::RequestTimedOut,
             500.. => Kind::ModelServerError,
             _ if said.is_named(&["invalid_request_error"]) => Kind::ModelBadRequest,
-            // In a stream an error we cannot place is the server's.
+            // An unclassified error in a stream is treated as a server error.
             200 => Kind::ModelServerError,
             _ => Kind::ModelBadRequest,
         }
@@ -192,9 +192,9 @@ impl ErrorResponse {
 }
 
 impl ErrorBody {
-    /// Finds the error in a body: `{"error":{…}}`, `{"error":"…"}`, `{"detail":"…"}`, or flat.
+    /// Finds the error in a body: `{"error":{…}}`, `{"error":"…"}`, `{"detail":"…"}`, or top-level fields.
     fn read(body: &Value) -> Self {
-        // One vendor answers with a list of one.
+        // One vendor wraps the error in a list of one element.
         let body = body.get(0).unwrap_or(body);
         let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(body);
         let word = |value: Option<&Value>| match value {
@@ -207,7 +207,7 @@ impl ErrorBody {
             Value::String(text) => text.clone(),
             _ => word(error.get("message").or_else(|| error.get("detail"))),
         };
-        // A flat body's `type` may only say that it is an error.
+        // In a body without `error`, `type` may be just "error".
         let kind = Some(word(error.get("type"))).filter(|kind| kind != "error").unwrap_or_default();
         Self {
             kind,
@@ -273,8 +273,8 @@ impl ErrorBody {
             || self.mentions(&["overloaded", "loading model", "at capacity"])
     }
 
-    /// The tokens a request had and the most it may have: from fields, or from the two phrasings in use,
-    /// `208310 tokens > 200000 maximum` and `maximum context length is 8192 tokens … 9000 tokens`.
+    /// Tokens in the request and the maximum: from fields, or from the two common phrasings `208310 tokens > 200000
+    /// maximum` and `maximum context length is 8192 tokens … 9000 tokens`.
     fn context_size(&self) -> Option<(u64, u64)> {
         if self.context.is_some() {
             return self.context;

@@ -1,4 +1,4 @@
-//! Several models in a row: when one cannot answer at all, the next is asked.
+//! A list of models: if one cannot answer, the request goes to the next.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use budao_core::{
 
 use crate::{Model, PieceStream};
 
-/// Asks the first model; if its request fails before it has said anything, and trying again would not
-/// help, the next. What passes by itself is left to the runtime's retries.
+/// Sends each request to the first model. If that fails before the first piece and a retry would not help, the
+/// request goes to the next model. Transient faults are left to the runtime's retries.
 #[derive(Debug)]
 pub struct Fallback {
     models: Vec<Arc<dyn Model>>,
 }
 
 impl Fallback {
-    /// These models, in this order.
+    /// Creates a fallback that tries `models` in this order.
     #[must_use]
     pub fn new(models: Vec<Arc<dyn Model>>) -> Self {
         Self { models }

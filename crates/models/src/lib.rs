@@ -1,9 +1,8 @@
-//! Model providers: Anthropic, OpenAI-compatible, scripted, demo, all behind one small trait.
+//! Model providers behind one small trait: Anthropic, OpenAI-compatible, scripted and demo.
 //!
-//! A provider asks once and tells truthfully what came of it. It never tries again by itself: the
-//! fault says whether a repeat makes sense, and the runtime owns the only retry loop there is. Whoever
-//! asks a model does it through [`ask`], which keeps the two promises no provider may forget: nothing
-//! follows an end or an error, and a stream that stops without saying why is a fault.
+//! A provider makes one request and reports its result. It never retries: the fault says whether a retry makes sense,
+//! and the runtime owns the only retry loop. Callers use [`ask`], which enforces two guarantees for every provider:
+//! nothing follows an end or an error, and a stream that stops without either becomes a fault.
 
 mod answer;
 mod anthropic;
@@ -42,21 +41,21 @@ pub use script::{Script, ScriptedModel};
 pub use spec::Spec;
 pub use stream_guard::{ask, whole};
 
-/// An answer as it comes in. An error ends it, and so does [`Piece::End`].
+/// The pieces of an answer as they arrive. The stream ends with an error or with [`Piece::End`].
 pub type PieceStream = BoxStream<'static, Result<Piece, Fault>>;
 
-/// Something that answers.
+/// A model that answers requests with a stream of pieces.
 #[async_trait]
 pub trait Model: Send + Sync + fmt::Debug {
-    /// `anthropic`, `openai`, `demo`, `script`: retry budget and breaker are kept per provider.
+    /// The provider: `anthropic`, `openai`, `demo` or `script`. Retry budget and breaker are kept per provider.
     fn provider(&self) -> &str;
 
-    /// The model's name, as its provider knows it. It goes into every fault.
+    /// The model's name as its provider knows it. Every fault includes it.
     fn name(&self) -> &str;
 
-    /// Starts an answer. Dropping the stream stops the request.
+    /// Sends the request and returns its answer. Dropping the stream cancels the request.
     ///
     /// # Errors
-    /// Whatever keeps the answer from starting, classified.
+    /// The classified fault that kept the answer from starting.
     async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault>;
 }

@@ -1,8 +1,8 @@
-//! OpenAI-compatible chat completions, streamed: the official service and everything that speaks like it
-//! (llama.cpp, vLLM, Ollama, LiteLLM, gateways).
+//! OpenAI-compatible chat completions, streamed: the official service and compatible servers (llama.cpp, vLLM,
+//! Ollama, LiteLLM, gateways).
 //!
-//! Compatible servers leave things out and write them differently, so nothing here insists on a field
-//! that can be done without. The key goes along only if there is one.
+//! Compatible servers omit fields and write them differently, so the decoder requires no field it can do without. The
+//! client sends a key only if one is configured.
 
 mod stream;
 mod wire;
@@ -26,9 +26,9 @@ use crate::{
 
 pub(crate) use stream::Decoder;
 
-/// Where it is, unless told otherwise.
+/// The official base address, used if the specification names no other.
 pub(crate) const BASE: &str = "https://api.openai.com";
-/// The setting that holds its key.
+/// The name of the setting that holds the API key.
 pub(crate) const KEY: &str = "OPENAI_API_KEY";
 
 /// A model behind an OpenAI-compatible server.
@@ -40,11 +40,11 @@ pub struct OpenAi {
 }
 
 impl OpenAi {
-    /// A model by its name. `base` is the server's address (`http://localhost:8080`, with `/v1` or
-    /// without), none for the official one.
+    /// Creates a model by its name. `base` is the server's address, with or without `/v1` (`http://localhost:8080`);
+    /// `None` means the official one.
     ///
     /// # Errors
-    /// `configuration_wrong` if the address cannot be one.
+    /// `configuration_wrong` if `base` is not a usable address.
     pub fn new(
         model: &str,
         base: Option<&str>,

@@ -1,4 +1,5 @@
-//! Any bytes through everything that reads what a model service sends: for the fuzz targets, and for a share of them in every run.
+//! Entry points that feed arbitrary bytes to the response decoders, for the fuzz targets and for the tests that
+//! replay a part of them.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -23,10 +24,10 @@ use crate::{
     sse::SseEvents,
 };
 
-/// What an answer may come to here.
+/// The answer limit used here, in bytes.
 const ANSWER_BYTES: usize = 8 * 1024;
 
-/// A clock nobody ever wakes up on.
+/// A clock whose sleeps never end.
 #[derive(Debug)]
 pub(crate) struct StoppedClock;
 
@@ -40,7 +41,7 @@ impl Clock for StoppedClock {
     }
 }
 
-/// Everything that comes of these packets.
+/// Decodes these packets and collects every piece and fault.
 pub(crate) fn read(
     chunks: impl IntoIterator<Item = Result<Vec<u8>, io::Error>>,
     decoder: impl Decode,
@@ -52,11 +53,11 @@ pub(crate) fn read(
     block_on(answer::read(events, decoder, patience, Service::scripted(), limits).collect())
 }
 
-/// A model's stream, in both dialects: it ends once, within its bound, and how it was cut into packets makes no
-/// difference. Panics if that does not hold.
+/// Decodes the bytes as an answer in both wire formats. Checks that the answer ends exactly once, stays within its
+/// limit and does not depend on the split into packets.
 ///
 /// # Panics
-/// If a promise does not hold.
+/// If one of these properties does not hold.
 pub fn stream(bytes: &[u8]) {
     streamed(bytes, anthropic::Decoder::default);
     streamed(bytes, || openai::Decoder::new(3));
@@ -87,10 +88,11 @@ fn size(piece: &Piece) -> usize {
     }
 }
 
-/// A refusal: a status, headers and a body, one a line and then the rest. It becomes a fault that can be told.
+/// Classifies the bytes as an error response: the status line, header lines, an empty line and the body. Checks that
+/// the resulting fault can be rendered.
 ///
 /// # Panics
-/// If a promise does not hold.
+/// If the fault cannot be rendered within its limits.
 pub fn refusal(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let (head, body) = text.split_once("\n\n").unwrap_or(("", &text));
@@ -110,7 +112,7 @@ pub fn refusal(bytes: &[u8]) {
     );
 }
 
-/// A fault has its words for everybody, and they are few.
+/// Checks that a fault renders for users and the operator, and that the texts are short.
 fn check_rendering(fault: &Fault) {
     for lang in [Lang::En, Lang::Zh] {
         let user = render::render_for_user(fault, lang);

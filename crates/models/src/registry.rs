@@ -1,4 +1,4 @@
-//! Makes models from their specifications.
+//! Creates models from their specifications.
 
 use std::{fmt, sync::Arc};
 
@@ -11,12 +11,12 @@ use secrecy::SecretString;
 
 use crate::{Anthropic, Demo, Model, OpenAi, Script, Spec, anthropic, openai};
 
-/// The keys this process knows. They are never shown or written.
+/// The API keys of this process. They are never shown or written.
 #[derive(Clone, Default)]
 pub struct Keys {
-    /// `ANTHROPIC_API_KEY`.
+    /// The value of `ANTHROPIC_API_KEY`; `None` if it is not set.
     pub anthropic: Option<SecretString>,
-    /// `OPENAI_API_KEY`.
+    /// The value of `OPENAI_API_KEY`; `None` if it is not set.
     pub openai: Option<SecretString>,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Debug for Keys {
     }
 }
 
-/// Makes models. Nothing is connected or loaded until a model is asked.
+/// Creates models. A model connects on its first request, not when it is created.
 #[derive(Clone, Debug)]
 pub struct Models {
     world: World,
@@ -39,25 +39,25 @@ pub struct Models {
 }
 
 impl Models {
-    /// With these keys, in this world, within these limits.
+    /// Creates a registry with these keys. Its models use `world` for time and obey `limits`.
     #[must_use]
     pub fn new(world: World, limits: Arc<Limits>, keys: Keys) -> Self {
         Self { world, limits, keys }
     }
 
-    /// Reads a specification: `anthropic:NAME`, `openai:NAME@URL`, `demo`, `demo:fast`, `script:FILE`.
+    /// Parses a specification: `anthropic:NAME`, `openai:NAME@URL`, `demo`, `demo:fast`, `script:FILE`.
     ///
     /// # Errors
-    /// `configuration_wrong`, with what was probably meant.
+    /// `configuration_wrong`, with the nearest valid specification.
     pub fn parse_spec(text: &str) -> Result<Spec, Fault> {
         text.parse()
     }
 
-    /// Makes the model a specification asks for.
+    /// Creates the model that a specification names.
     ///
     /// # Errors
-    /// `credential_missing` if an official service needs a key and there is none; `configuration_wrong`
-    /// if an address or a script cannot be used.
+    /// `credential_missing` if an official service needs a key and none is set; `configuration_wrong` if an address
+    /// or a script is not usable.
     pub fn open(&self, spec: &Spec) -> Result<Arc<dyn Model>, Fault> {
         let (world, limits) = (&self.world, self.limits.clone());
         Ok(match spec {
@@ -80,7 +80,7 @@ impl Models {
     }
 }
 
-/// The key for a service. The official ones need one; a server of one's own may not.
+/// The key for a service. The official services require one; other servers may work without.
 fn key(
     key: &Option<SecretString>,
     url: Option<&str>,

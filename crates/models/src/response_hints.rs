@@ -1,4 +1,4 @@
-//! What a service's headers say about when to come back, and how much is left.
+//! Rate-limit hints from response headers: when to retry, and how much of the quota is left.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use budao_core::{
 use http::HeaderMap;
 use jiff::{civil, fmt::rfc2822, tz::TimeZone};
 
-/// A day is the longest wait we pass on; the runtime has its own, lower ceiling.
+/// The longest wait passed on: one day. The runtime applies its own, lower ceiling.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// What the headers of a refusal say.
+/// The hints in the headers of an error response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResponseHints {
     pub(crate) request_id: Option<String>,
@@ -23,7 +23,7 @@ pub(crate) struct ResponseHints {
 }
 
 impl ResponseHints {
-    /// Reads the headers; `now` turns dates into waits.
+    /// Reads the headers; `now` converts dates to waits.
     pub(crate) fn read(headers: &HeaderMap, now: Timestamp) -> Self {
         let text = |names: &[&str]| {
             names.iter().find_map(|name| headers.get(*name)?.to_str().ok()).map(str::trim)
@@ -42,7 +42,7 @@ impl ResponseHints {
         }
     }
 
-    /// Adds what is known to a fault.
+    /// Adds the known hints to a fault, as facts and as its retry time.
     pub(crate) fn add_to_fault(&self, mut fault: Fault) -> Fault {
         if let Some(wait) = self.retry_after {
             fault = fault.retry_after(wait).with(Fact::WaitMs, wait);
@@ -60,7 +60,7 @@ impl ResponseHints {
     }
 }
 
-/// Milliseconds win over seconds, seconds over a date. A date that has passed means now.
+/// Precedence: milliseconds, then seconds, then a date. A date in the past means no wait.
 fn retry_after(millis: Option<&str>, after: Option<&str>, now: Timestamp) -> Option<Duration> {
     let wait = |number: f64| Duration::try_from_secs_f64(number.max(0.0)).unwrap_or(LONGEST);
     let finite = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite());
@@ -75,7 +75,7 @@ fn retry_after(millis: Option<&str>, after: Option<&str>, now: Timestamp) -> Opt
     Some(wait.min(LONGEST))
 }
 
-/// The three forms of a date HTTP has known.
+/// Parses the three date formats that HTTP allows.
 fn http_date(text: &str) -> Option<Timestamp> {
     let zoned = rfc2822::parse(text).ok().or_else(|| {
         ["%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"]
@@ -86,7 +86,7 @@ fn http_date(text: &str) -> Option<Timestamp> {
     Some(Timestamp::from_micros(zoned.timestamp().as_microsecond()))
 }
 
-/// A point in time as services write it: RFC 3339, or how long until then (`6m0s`, `120ms`).
+/// Parses a reset time: RFC 3339, or the time until then (`6m0s`, `120ms`).
 fn parse_reset(text: &str, now: Timestamp) -> Option<Timestamp> {
     text.parse().ok().or_else(|| {
         let span: jiff::SignedDuration = text.parse().ok()?;
@@ -98,7 +98,7 @@ fn parse_reset(text: &str, now: Timestamp) -> Option<Timestamp> {
 mod tests {
     use super::*;
 
-    /// 2026-11-15T08:00:00Z.
+    /// The instant 2026-11-15T08:00:00Z.
     const NOW: Timestamp = Timestamp::from_micros(1_794_729_600_000_000);
 
     fn hints(headers: &[(&'static str, &'static str)]) -> ResponseHints {

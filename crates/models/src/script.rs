@@ -1,7 +1,7 @@
-//! A model that plays a script: what it says, whom it calls and how it fails are written down before.
+//! A model that plays a script: its texts, calls and failures are written in advance.
 //!
-//! Tests build one in Rust ([`Script::new`]), demos write a file (`docs/scripts.md`). One [`ScriptStep`]
-//! answers one request. Nothing here is random and only written delays wait, so the same script gives
+//! Tests build a script in Rust ([`Script::new`]); demos load a file (`docs/scripts.md`). Each [`ScriptStep`] answers
+//! one request. Scripts contain no randomness and wait only where a delay is written, so the same script always gives
 //! the same answers.
 
 mod file;
@@ -28,19 +28,19 @@ pub(crate) use step::{PlaybackStep, call_id, play, rough_tokens};
 
 use crate::{Model, PieceStream, stream_guard};
 
-/// How a step is chosen for a request.
+/// How the model selects the step for a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepOrder {
-    /// The first request gets the first step, the second the second, whoever asks.
+    /// By the number of requests so far: the first request gets the first step, regardless of its session.
     #[default]
     Requests,
-    /// The answers already in the history are counted, so a session that was resumed in another process
-    /// gets the step it would have got. Failing steps are played before the answer they stand before.
+    /// By the number of answers in the history, so a session resumed in another process gets the same step. Failing
+    /// steps are played before the answer they precede.
     History,
 }
 
-/// What a scripted model will do. Plain data; [`Script::into_model`] makes it answer.
+/// The steps of a scripted model. Plain data; [`Script::into_model`] turns it into a model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Script {
     steps: Vec<ScriptStep>,
@@ -48,13 +48,13 @@ pub struct Script {
 }
 
 impl Script {
-    /// An empty script.
+    /// Creates an empty script; every request to it fails.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads a script file; `docs/scripts.md` describes it.
+    /// Loads a script file; `docs/scripts.md` describes the format.
     ///
     /// # Errors
     /// `configuration_wrong`, with the line, or `file_not_found`.
@@ -62,7 +62,7 @@ impl Script {
         file::load(path)
     }
 
-    /// Reads a script from text in the format of a file. `name` is what faults call it.
+    /// Parses a script from text in the file format. Faults refer to the script as `name`.
     ///
     /// # Errors
     /// `configuration_wrong`, with the line.
@@ -70,20 +70,20 @@ impl Script {
         file::parse(text, name)
     }
 
-    /// Answers one request with these words.
+    /// Adds a step that answers with this text.
     #[must_use]
     pub fn say(self, text: impl Into<String>) -> Self {
         self.step(ScriptStep::new().text(text))
     }
 
-    /// Answers one request with one call.
+    /// Adds a step that answers with one call.
     #[must_use]
     #[expect(clippy::needless_pass_by_value, reason = "reads better with json!({…})")]
     pub fn call(self, tool: &str, arguments: Value) -> Self {
         self.step(ScriptStep::new().call(tool, &arguments))
     }
 
-    /// Answers one request with several calls at once.
+    /// Adds a step that answers with several calls at once.
     #[must_use]
     pub fn calls<'a>(self, calls: impl IntoIterator<Item = (&'a str, Value)>) -> Self {
         let step =
@@ -91,26 +91,26 @@ impl Script {
         self.step(step)
     }
 
-    /// Fails one request with a fault of this kind before anything is said.
+    /// Adds a step that fails with a fault of this kind before any piece is sent.
     #[must_use]
     pub fn fail(self, kind: Kind) -> Self {
         self.fault(Fault::new(kind, Operation::ModelRequest))
     }
 
-    /// Fails one request with exactly this fault; service and model are filled in.
+    /// Adds a step that fails with this fault; the model fills in service and model.
     #[must_use]
     pub fn fault(self, fault: Fault) -> Self {
         self.step(ScriptStep::new().end(Ending::Fault(Box::new(fault))))
     }
 
-    /// Answers one request as the step says.
+    /// Adds a step that answers one request.
     #[must_use]
     pub fn step(mut self, step: ScriptStep) -> Self {
         self.steps.push(step);
         self
     }
 
-    /// Plays the last step this often in all, before the next.
+    /// Plays the last step `times` times in all before the next one.
     #[must_use]
     pub fn repeat(mut self, times: usize) -> Self {
         if let Some(last) = self.steps.last_mut() {
@@ -119,7 +119,7 @@ impl Script {
         self
     }
 
-    /// Plays the last step for ever.
+    /// Plays the last step for all further requests.
     #[must_use]
     pub fn forever(mut self) -> Self {
         if let Some(last) = self.steps.last_mut() {
@@ -128,14 +128,14 @@ impl Script {
         self
     }
 
-    /// How steps are chosen.
+    /// Sets how steps are selected; the default is [`StepOrder::Requests`].
     #[must_use]
     pub fn order(mut self, order: StepOrder) -> Self {
         self.order = order;
         self
     }
 
-    /// The model that plays it. Delays wait on this clock.
+    /// Creates the model that plays this script. Delays wait on `clock`.
     #[must_use]
     pub fn into_model(self, clock: Arc<dyn Clock>) -> ScriptedModel {
         ScriptedModel {
@@ -148,7 +148,7 @@ impl Script {
         }
     }
 
-    /// The step at a position when every repetition is counted.
+    /// The step at a position, where each repetition counts as one position.
     fn at(&self, position: usize) -> Option<&ScriptStep> {
         let mut passed = 0_usize;
         self.steps.iter().find(|step| {
@@ -157,8 +157,8 @@ impl Script {
         })
     }
 
-    /// The position of the step for a history with `answers` answers, when `failed` of the failing steps
-    /// before it have been played.
+    /// The position of the step for a history with `answers` answers, after `failed` of the failing steps before it
+    /// have been played.
     fn position(&self, answers: usize, failed: usize) -> usize {
         let (mut position, mut answered, mut failures) = (0_usize, 0_usize, 0_usize);
         for step in &self.steps {
@@ -182,7 +182,7 @@ impl Script {
     }
 }
 
-/// Plays a [`Script`].
+/// A model that plays a [`Script`].
 #[derive(Debug)]
 pub struct ScriptedModel {
     name: String,
@@ -196,40 +196,40 @@ pub struct ScriptedModel {
 #[derive(Debug, Default)]
 struct PlaybackState {
     asked: usize,
-    /// Failing steps played, by the number of answers in the history they were played for.
+    /// Failing steps played, keyed by the number of answers in the request's history.
     failed: HashMap<usize, usize>,
     requests: Vec<ModelRequest>,
 }
 
 impl ScriptedModel {
-    /// Gives it another name than `script`.
+    /// Sets the model's name; the default is `script`.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Takes the deadlines for tokens from these limits.
+    /// Uses the token deadlines of these limits for steps that stall.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Keeps every request, for [`Self::requests`]. For tests: nothing bounds what is kept.
+    /// Keeps every request for [`Self::requests`]. For tests only: the list is not bounded.
     #[must_use]
     pub fn recording(mut self) -> Self {
         self.recording = true;
         self
     }
 
-    /// The requests so far, if it is recording.
+    /// The requests so far; empty unless the model is recording.
     #[must_use]
     pub fn requests(&self) -> Vec<ModelRequest> {
         self.state().requests.clone()
     }
 
-    /// How often it was asked.
+    /// The number of requests so far.
     #[must_use]
     pub fn asked(&self) -> usize {
         self.state().asked
@@ -239,7 +239,7 @@ impl ScriptedModel {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The step for this request; the script moves on.
+    /// Selects the step for this request and advances the script.
     fn next(&self, request: &ModelRequest) -> Result<&ScriptStep, Fault> {
         let mut state = self.state();
         let asked = state.asked;

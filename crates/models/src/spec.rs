@@ -1,4 +1,4 @@
-//! How a model is named on a command line or in a file: `anthropic:…`, `openai:…@URL`, `demo`, `script:…`.
+//! Model specifications on a command line or in a file: `anthropic:…`, `openai:…@URL`, `demo`, `script:…`.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
@@ -6,37 +6,37 @@ use budao_core::fault::{Fact, Fault, Kind, Operation};
 
 use crate::demo::Pace;
 
-/// The words a specification can begin with.
+/// The prefixes a specification can have.
 const PROVIDERS: [&str; 4] = ["anthropic", "openai", "demo", "script"];
 
-/// What a specification may look like, for people.
+/// The valid forms of a specification, for faults shown to users.
 const FORMS: &str = "anthropic:NAME, openai:NAME, openai:NAME@URL, demo, demo:fast or script:FILE";
 
-/// Which model is wanted.
+/// A parsed model specification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Spec {
     /// Anthropic's Messages API.
     Anthropic {
-        /// The model.
+        /// The model's name, for example `claude-sonnet-4-5`.
         name: String,
-        /// Another address than the official one.
+        /// An address to use instead of the official one.
         url: Option<String>,
     },
     /// Chat completions, official or compatible.
     OpenAi {
-        /// The model.
+        /// The model's name as the server knows it.
         name: String,
-        /// Another address than the official one.
+        /// An address to use instead of the official one.
         url: Option<String>,
     },
     /// The built-in model that needs no network.
     Demo {
-        /// How fast it speaks.
+        /// How fast the model streams its answer.
         pace: Pace,
     },
     /// A script file.
     Script {
-        /// Where it is.
+        /// The path of the script file, as given.
         path: PathBuf,
     },
 }
@@ -81,7 +81,7 @@ impl fmt::Display for Spec {
     }
 }
 
-/// `NAME` or `NAME@URL`. Names may hold an `@` of their own, so the URL begins at `@http`.
+/// Splits `NAME` or `NAME@URL`. A name may contain `@`, so the URL starts at `@http`.
 fn name_and_url(text: &str) -> Option<(String, Option<String>)> {
     let at = text.find("@http://").or_else(|| text.find("@https://"));
     let (name, url) = match at {
@@ -102,7 +102,7 @@ fn unknown(text: &str) -> Fault {
     }
 }
 
-/// What was typed, unless it has a URL with a user in it.
+/// The input, with the rest of a URL hidden if it contains user information.
 fn without_password(text: &str) -> String {
     match text.split_once("://") {
         Some((before, after)) if after.contains('@') => format!("{before}://…"),
@@ -110,11 +110,11 @@ fn without_password(text: &str) -> String {
     }
 }
 
-/// The specification that was probably meant.
+/// The valid specification nearest to an invalid one.
 fn nearest(text: &str) -> Option<String> {
     let (provider, rest) = text.split_once(':').unwrap_or((text, ""));
     let provider = provider.to_ascii_lowercase();
-    // A bare model name says whose it is.
+    // Some bare model names identify their provider.
     if text.starts_with("claude") {
         return Some(format!("anthropic:{text}"));
     }

@@ -1,7 +1,7 @@
-//! The events of a response body, bounded, and forgiving where the standard is.
+//! Reads server-sent events from a response body, with a limit on the size of an event.
 //!
-//! `sse-stream` does the parsing. It is fed one line at a time, so that a bad line costs no event that
-//! came before it in the same packet, and how bytes were cut into packets can make no difference.
+//! `sse-stream` does the parsing. It gets one line at a time, so that a bad line does not lose earlier events of the
+//! same packet, and the result does not depend on how the bytes were split into packets.
 
 use std::{
     fmt, io,
@@ -19,29 +19,29 @@ use futures::{
 };
 use sse_stream::SseStream;
 
-/// The bytes of a body.
+/// The bytes of a response body, in packets.
 pub(crate) type ByteStream = BoxStream<'static, Result<Bytes, io::Error>>;
 
-/// One event.
+/// One server-sent event that has data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SseEvent {
-    /// The `event:` field; most wires repeat it in the data.
+    /// The `event:` field. Most services repeat it in the data.
     pub(crate) name: Option<String>,
     pub(crate) data: String,
 }
 
-/// Why no event could be read.
+/// Why an event could not be read.
 #[derive(Debug)]
 pub(crate) enum EventStreamError {
-    /// The line failed.
+    /// Reading the body failed, for example because the connection broke.
     Body(io::Error),
-    /// Not UTF-8, or nothing of it is an event stream. In bytes from the beginning.
+    /// The body is not UTF-8 or not an event stream. `position` is in bytes from the start of the body.
     Malformed { position: u64, reason: String },
-    /// One event is longer than a whole answer may be.
+    /// One event exceeds the size limit of a whole answer.
     TooLong,
 }
 
-/// Reads events from bytes.
+/// Reads events from a response body.
 pub(crate) struct SseEvents {
     source: BodySource,
     meter: Arc<Meter>,
@@ -51,7 +51,7 @@ pub(crate) struct SseEvents {
 
 enum BodySource {
     Stream(Pin<Box<dyn Stream<Item = Result<sse_stream::Sse, sse_stream::Error>> + Send>>),
-    /// A server that did not stream: its whole body is one event.
+    /// The body of a server that did not stream, taken as one event.
     Whole {
         body: ByteStream,
         bytes_max: usize,
@@ -73,7 +73,7 @@ impl fmt::Debug for SseEvents {
 }
 
 impl SseEvents {
-    /// Reads an event stream; no event may be longer than `bytes_max`.
+    /// Reads an event stream; an event longer than `bytes_max` is an error.
     pub(crate) fn new(body: ByteStream, bytes_max: usize) -> Self {
         let meter = Arc::new(Meter::default());
         let lines = lines(body, meter.clone(), bytes_max as u64);
@@ -81,23 +81,23 @@ impl SseEvents {
         Self { source, meter, seen: false, strange: 0 }
     }
 
-    /// Takes a whole body, of at most `bytes_max`, as one event.
+    /// Takes a whole body of at most `bytes_max` bytes as one event.
     pub(crate) fn whole(body: ByteStream, bytes_max: usize) -> Self {
         let source = BodySource::Whole { body, bytes_max, done: false };
         Self { source, meter: Arc::default(), seen: false, strange: 0 }
     }
 
-    /// How many bytes came so far.
+    /// The number of bytes read so far.
     pub(crate) fn position(&self) -> u64 {
         self.meter.total.load(Ordering::Relaxed)
     }
 
-    /// Has the body ended? What is read after that may be half an event.
+    /// True once the body has ended. An event read after that may be incomplete.
     pub(crate) fn ended(&self) -> bool {
         self.meter.ended.load(Ordering::Relaxed)
     }
 
-    /// The next event. Loses nothing when it is dropped half way.
+    /// Reads the next event. Cancel safe: dropping the future loses no data.
     pub(crate) async fn next(&mut self) -> Option<Result<SseEvent, EventStreamError>> {
         let events = match &mut self.source {
             BodySource::Stream(events) => events,
@@ -120,11 +120,11 @@ impl SseEvents {
                 Some(Ok(event)) => {
                     self.meter.since_event.store(0, Ordering::Relaxed);
                     self.seen = true;
-                    // An event without data is none, says the standard.
+                    // The standard says to ignore events without data.
                     let Some(data) = event.data else { continue };
                     return Some(Ok(SseEvent { name: event.event, data }));
                 }
-                // Lines the standard says to ignore.
+                // The standard says to ignore these lines.
                 Some(Err(
                     sse_stream::Error::InvalidLine
                     | sse_stream::Error::DuplicatedEventLine
@@ -132,7 +132,7 @@ impl SseEvents {
                     | sse_stream::Error::DuplicatedRetry
                     | sse_stream::Error::IntParse(_),
                 )) => self.strange += u64::from(!self.meter.ended.load(Ordering::Relaxed)),
-                // A line that was cut in the middle of a character.
+                // The body ended in the middle of a character.
                 Some(Err(sse_stream::Error::Utf8Parse(_))) if self.ended() => return None,
                 Some(Err(sse_stream::Error::Utf8Parse(error))) => {
                     return Some(Err(self.malformed(error.to_string())));
@@ -152,7 +152,7 @@ impl SseEvents {
     }
 }
 
-/// One event of too many bytes, as the byte stream's own error.
+/// The error that the byte stream yields for an event above the size limit.
 #[derive(Debug)]
 struct EventTooLong;
 
@@ -174,7 +174,7 @@ fn broken(error: Box<dyn std::error::Error + Send + Sync>) -> EventStreamError {
     }
 }
 
-/// Cuts bytes into lines, counts them, and ends an event the server left open.
+/// Splits bytes into lines, counts them, and terminates an event that the server left open.
 fn lines(
     body: ByteStream,
     meter: Arc<Meter>,
@@ -187,7 +187,7 @@ fn lines(
             while rest.is_empty() {
                 match body.next().await {
                     Some(Ok(bytes)) if after_return && !bytes.is_empty() => {
-                        // The other half of an end of line that was cut in two.
+                        // The LF of a CR LF that was split between two packets.
                         let cut = usize::from(bytes[0] == b'\n');
                         meter.total.fetch_add(cut as u64, Ordering::Relaxed);
                         rest = bytes.slice(cut..);
@@ -209,8 +209,8 @@ fn lines(
             }
             let after_return = line.ends_with(b"\r");
             if after_return {
-                // The parser forgets about a return at the end of a line it does not know, and takes the other half
-                // for an empty line.
+                // After CR at the end of an unknown line, the parser takes a following LF for an empty line. So CR
+                // becomes LF here.
                 line = [&line[..line.len() - 1], b"\n"].concat().into();
             }
             Some((Ok(line), Some((body, rest, after_return))))
@@ -218,7 +218,7 @@ fn lines(
     })
 }
 
-/// The length of the first line with its end, or of all there is.
+/// The length of the first line including its line end, or of all bytes if there is none.
 fn line_end(bytes: &[u8]) -> usize {
     match bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
         Some(at) if bytes[at] == b'\r' && bytes.get(at + 1) == Some(&b'\n') => at + 2,
@@ -227,7 +227,7 @@ fn line_end(bytes: &[u8]) -> usize {
     }
 }
 
-/// Reads a body to its end, or to its bound.
+/// Reads a body to its end; an error if it exceeds `bytes_max`.
 async fn read_whole(body: &mut ByteStream, bytes_max: usize) -> Result<Vec<u8>, EventStreamError> {
     let mut whole = Vec::new();
     while let Some(bytes) = body.next().await {
@@ -239,7 +239,7 @@ async fn read_whole(body: &mut ByteStream, bytes_max: usize) -> Result<Vec<u8>, 
     Ok(whole)
 }
 
-/// The beginning of a body, for an error message. What cannot be read is left out.
+/// Reads the start of a body, for an error message. Stops at the first read error.
 pub(crate) async fn read_head(mut body: ByteStream, bytes_max: usize) -> Vec<u8> {
     let mut head = Vec::new();
     while let Some(Ok(bytes)) = body.next().await {

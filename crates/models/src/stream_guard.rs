@@ -1,4 +1,4 @@
-//! What holds for every model, whoever wrote it: one end, nothing after it, and no silent cut.
+//! Guarantees for the stream of every model: exactly one end, nothing after it, and no silent cut.
 
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
@@ -8,10 +8,10 @@ use futures::{StreamExt, stream};
 
 use crate::{Model, PieceStream};
 
-/// Asks a model. The stream it gives ends with [`Piece::End`] or with an error, and with nothing else.
+/// Sends a request to a model. The returned stream ends with [`Piece::End`] or with an error.
 ///
 /// # Errors
-/// Whatever keeps the answer from starting, with the request's trace.
+/// The fault that kept the answer from starting, with the request's trace.
 pub async fn ask(model: &dyn Model, request: ModelRequest) -> Result<PieceStream, Fault> {
     let trace = request.trace;
     let pieces = model.stream(request).await.map_err(|fault| fault.with_trace(trace))?;
@@ -19,8 +19,8 @@ pub async fn ask(model: &dyn Model, request: ModelRequest) -> Result<PieceStream
     Ok(pieces.map(move |piece| piece.map_err(|fault| fault.with_trace(trace))).boxed())
 }
 
-/// Makes a stream end properly: what follows the end or an error is dropped, and a stream that stops
-/// without either was cut. Doing it twice changes nothing.
+/// Enforces a proper end: drops pieces after the end or an error, and yields `model_stream_cut` if the stream stops
+/// without either. Applying it twice changes nothing.
 #[must_use]
 pub fn whole(provider: &str, model: &str, pieces: PieceStream) -> PieceStream {
     let cut = cut(provider, model);
@@ -36,7 +36,7 @@ pub fn whole(provider: &str, model: &str, pieces: PieceStream) -> PieceStream {
     .boxed()
 }
 
-/// The line went dead before the answer was whole.
+/// The fault for a connection that broke before the answer was complete.
 pub(crate) fn cut(provider: &str, model: &str) -> Fault {
     Fault::new(Kind::ModelStreamCut, Operation::ModelRequest)
         .with(Fact::Service, provider.to_owned())

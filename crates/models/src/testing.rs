@@ -1,4 +1,4 @@
-//! Decoding without a network, for tests of both wires.
+//! Helpers for decoding without a network, shared by the tests of both wire formats.
 
 use std::{
     io,
@@ -23,19 +23,19 @@ use serde_json::Value;
 
 use crate::{Model, answer::Decode, ask, probe};
 
-/// What came out of a stream.
+/// The pieces and the fault that a stream decoded to.
 #[derive(Debug, PartialEq)]
 pub(crate) struct DecodedStream {
     pub(crate) pieces: Vec<Piece>,
     pub(crate) fault: Option<Kind>,
 }
 
-/// A clock on which every wait is over at once, and counted.
+/// A clock whose sleeps end at once and are added up.
 #[derive(Debug, Default)]
 pub(crate) struct InstantClock(AtomicU64);
 
 impl InstantClock {
-    /// How long everybody has slept.
+    /// The sum of all sleeps so far.
     pub(crate) fn slept(&self) -> Duration {
         Duration::from_millis(self.0.load(Ordering::Relaxed))
     }
@@ -72,7 +72,7 @@ pub(crate) fn user(messages: Vec<Message>) -> ModelRequest {
     }
 }
 
-/// A tool nobody looks into.
+/// A tool specification whose contents do not matter.
 pub(crate) fn tool(name: &str) -> Arc<ToolSpec> {
     Arc::new(ToolSpec {
         name: name.into(),
@@ -88,12 +88,12 @@ pub(crate) fn tool(name: &str) -> Arc<ToolSpec> {
     })
 }
 
-/// Everything a model answers, or the fault it ends in.
+/// Collects all pieces of an answer, or the fault it ends in.
 pub(crate) fn ask_all(model: &dyn Model, request: ModelRequest) -> Result<Vec<Piece>, Fault> {
     block_on(async { ask(model, request).await?.collect::<Vec<_>>().await.into_iter().collect() })
 }
 
-/// Reads these packets to the end.
+/// Decodes these packets to the end.
 pub(crate) fn decode(
     chunks: impl IntoIterator<Item = Result<Vec<u8>, io::Error>>,
     decoder: impl Decode,
@@ -103,12 +103,12 @@ pub(crate) fn decode(
     DecodedStream { pieces: all.into_iter().filter_map(Result::ok).collect(), fault }
 }
 
-/// An event without a name.
+/// Formats an event without a name.
 pub(crate) fn event(data: &Value) -> String {
     format!("data: {data}\n\n")
 }
 
-/// Cuts bytes at these places.
+/// Splits bytes at these positions, taken modulo the length.
 pub(crate) fn cut(bytes: &[u8], places: &[usize]) -> Vec<Result<Vec<u8>, io::Error>> {
     let mut places: Vec<_> = places.iter().map(|place| place % (bytes.len() + 1)).collect();
     places.extend([0, bytes.len()]);
@@ -116,7 +116,7 @@ pub(crate) fn cut(bytes: &[u8], places: &[usize]) -> Vec<Result<Vec<u8>, io::Err
     places.windows(2).map(|pair| Ok(bytes[pair[0]..pair[1]].to_vec())).collect()
 }
 
-/// The two promises every decoder keeps.
+/// Generates the property tests for decoders: the packet split does not matter, and a cut stream is noticed.
 macro_rules! chunking_and_noise {
     ($decoder:expr, $write:expr) => {
         mod packets {
@@ -161,7 +161,7 @@ macro_rules! chunking_and_noise {
                 fn a_stream_cut_anywhere_is_never_taken_for_whole(
                     sayings in sayings(), place: usize,
                 ) {
-                    // Everything before the event that makes it whole.
+                    // All events before the one that completes the answer.
                     let events = $write(&sayings);
                     let text = events[..events.len() - 3].concat();
                     let place = place % (text.len() + 1);

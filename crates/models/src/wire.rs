@@ -1,19 +1,19 @@
-//! What both wires have in common: names and arguments from history made safe to send.
+//! Shared by both wire formats: makes names and arguments from the history safe to send.
 //!
-//! A model may have called `fs.read` with arguments that are not JSON. That is in the history for ever,
-//! and a service that refuses such a request would poison every later turn.
+//! A model may have called `fs.read` with arguments that are not JSON. The history keeps that call, and a service
+//! that refuses it would fail every later turn.
 
 use std::borrow::Cow;
 
 use serde_json::{json, value::RawValue};
 
-/// The key under which arguments that are no JSON object are kept for the model to read.
+/// The key that holds arguments which are not a JSON object, so that the model can read them.
 pub(crate) const MALFORMED: &str = "_malformed_arguments";
 
-/// The longest name or id the services take.
+/// The longest name or id that the services accept, in characters.
 const NAME_CHARS: usize = 64;
 
-/// Arguments as an object: as they came if they are one, else `{"_malformed_arguments": "…"}`.
+/// The arguments as an object: unchanged if they are one, otherwise `{"_malformed_arguments": "…"}`.
 pub(crate) fn safe_arguments(arguments: &str) -> Box<RawValue> {
     let text = arguments.trim();
     if text.starts_with('{')
@@ -25,7 +25,7 @@ pub(crate) fn safe_arguments(arguments: &str) -> Box<RawValue> {
     RawValue::from_string(kept.to_string()).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
-/// A tool's name or a call's id in the characters every service takes.
+/// A tool name or call id, restricted to the characters that every service accepts.
 pub(crate) fn safe_name(name: &str) -> Cow<'_, str> {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !name.is_empty() && name.len() <= NAME_CHARS && name.chars().all(fits) {

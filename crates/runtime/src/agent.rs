@@ -1,4 +1,4 @@
-//! The facade's [`Agent`]: a way to open sessions that all have the same model, tools and permissions.
+//! The facade's [`Agent`]: opens sessions that share one model, set of tools and permissions.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use budao_tools::{Tool, Toolbox, hooks::Hooks, policy::Policy, pool::Pool};
 
 use crate::{Builder, ModelHook, OneModel, Runtime, Session, world};
 
-/// Opens sessions that all have the same model, tools and permissions.
+/// Opens sessions that share one model, set of tools and permissions. Clones share one engine.
 #[derive(Clone, Debug)]
 pub struct Agent {
     runtime: Runtime,
     settings: Settings,
 }
 
-/// Puts an agent together. What is required is in the constructor, what is optional has a method.
+/// Builds an [`Agent`]. Only the model is required; every other part has a default.
 #[derive(Debug)]
 pub struct AgentBuilder {
     model: Arc<dyn Model>,
@@ -39,8 +39,8 @@ pub struct AgentBuilder {
 }
 
 impl Agent {
-    /// An agent on this model. Without more it has no tools, asks before it writes or executes, and keeps
-    /// its sessions in memory.
+    /// Starts a builder with this model. By default the agent has no tools, asks before a call writes or
+    /// executes, and keeps its sessions in memory.
     pub fn builder(model: impl Model + 'static) -> AgentBuilder {
         AgentBuilder {
             settings: Settings { model: model.name().to_owned(), ..Settings::default() },
@@ -56,10 +56,10 @@ impl Agent {
         }
     }
 
-    /// Opens a session.
+    /// Opens a new session with the agent's settings.
     ///
     /// # Errors
-    /// When the journal fails or there are too many sessions.
+    /// The journal fails, or the limit on loaded sessions is reached.
     pub async fn session(&self) -> Result<Session, Fault> {
         let opening =
             SessionOptions { settings: self.settings.clone(), ..SessionOptions::default() };
@@ -67,17 +67,17 @@ impl Agent {
         Ok(Session { runtime: self.runtime.clone(), id })
     }
 
-    /// Takes a session up again; whatever is unfinished in it goes on.
+    /// Resumes a session from the journal; an unfinished turn continues.
     ///
     /// # Errors
-    /// When there is no such session.
+    /// The journal has no such session, or its records cannot be read.
     pub async fn resume(&self, id: SessionId) -> Result<Session, Fault> {
         self.runtime.state(id).await?;
         self.runtime.touch(id);
         Ok(Session { runtime: self.runtime.clone(), id })
     }
 
-    /// The engine underneath.
+    /// The engine that runs the agent's sessions.
     #[must_use]
     pub fn runtime(&self) -> &Runtime {
         &self.runtime
@@ -85,94 +85,94 @@ impl Agent {
 }
 
 impl AgentBuilder {
-    /// Adds a tool.
+    /// Adds one tool; [`Self::build`] checks its name and schema.
     #[must_use]
     pub fn tool(mut self, tool: impl Tool) -> Self {
         self.tools.push(Arc::new(tool));
         self
     }
 
-    /// Adds several tools: the built-in ones, those of an MCP server.
+    /// Adds several tools, for example the built-in ones or those of an MCP server.
     #[must_use]
     pub fn tools(mut self, tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
         self.tools.extend(tools);
         self
     }
 
-    /// Keeps sessions there.
+    /// Sets the journal that stores the sessions; in memory by default.
     #[must_use]
     pub fn journal(mut self, journal: Arc<dyn Journal>) -> Self {
         self.journal = Some(journal);
         self
     }
 
-    /// Standing instructions.
+    /// Sets the system prompt.
     #[must_use]
     pub fn system(mut self, text: impl Into<Arc<str>>) -> Self {
         self.settings.system = Some(text.into());
         self
     }
 
-    /// Who may call what.
+    /// Sets the rules by which a call is allowed, denied or put to a person.
     #[must_use]
     pub fn permissions(mut self, permissions: Permissions) -> Self {
         self.settings.permissions = permissions;
         self
     }
 
-    /// Decides about calls that the permissions allow or ask about. What they deny stays denied.
+    /// Sets the policy for calls that the permissions allow or ask about. It cannot lift a denial.
     #[must_use]
     pub fn policy(mut self, policy: impl Policy) -> Self {
         self.policy = Some(Arc::new(policy));
         self
     }
 
-    /// The language people are spoken to in.
+    /// Sets the language of text for people.
     #[must_use]
     pub fn language(mut self, language: budao_core::Lang) -> Self {
         self.settings.language = language;
         self
     }
 
-    /// Hooks and guards around calls.
+    /// Replaces the hooks and guards that run before and after each call.
     #[must_use]
     pub fn hooks(mut self, hooks: Hooks) -> Self {
         self.hooks = hooks;
         self
     }
 
-    /// Adds a hook around the model. Hooks are asked and told in the order they are added.
+    /// Adds a hook around model requests. Hooks run in the order in which they were added.
     #[must_use]
     pub fn model_hook(mut self, hook: impl ModelHook) -> Self {
         self.model_hooks.push(Arc::new(hook));
         self
     }
 
-    /// Other bounds.
+    /// Replaces the default limits.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Where calls and hooks run. Without one, apart from everything, on threads of their own.
+    /// Sets the pool on which calls and hooks run. By default they run on threads of their own.
     #[must_use]
     pub fn pool(mut self, pool: Arc<Pool>) -> Self {
         self.pool = Some(pool);
         self
     }
 
-    /// Another world: for tests.
+    /// Replaces clock, entropy and spawning, for tests.
     #[must_use]
     pub fn world(mut self, world: World) -> Self {
         self.world = world;
         self
     }
 
-    /// Puts it together.
+    /// Builds the agent and its engine.
     ///
     /// # Errors
-    /// When a tool's name or schema is refused, or a bound makes no sense.
+    /// A tool's name or schema is invalid, or a limit is 0 where at least 1 is required.
     pub fn build(self) -> Result<Agent, Fault> {
         let mut toolbox = Toolbox::builder();
         if let Some(pool) = &self.pool {

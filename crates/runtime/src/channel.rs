@@ -1,9 +1,8 @@
-//! Records projected onto three channels for embedders: progress, control, monitor.
+//! Projects records onto three channels for embedders: progress, control and monitor.
 //!
-//! Names and payloads are those of the agent SDK this replaces, so that its readers feel at home. The
-//! projection is a fold over records: the same records give the same events, live, on replay and after a
-//! restart. A bookmark is a position in the journal, so it stays unambiguous for ever; the events of one
-//! record share one bookmark and are delivered together.
+//! Names and payloads match those of the agent SDK that this crate replaces. The projection is a fold: the
+//! same records give the same events, live, on replay and after a restart. A bookmark is a journal position.
+//! All events of one record share one bookmark and are delivered together.
 
 mod project;
 
@@ -21,313 +20,314 @@ pub use project::Projector;
 
 use crate::Question;
 
-/// Characters of arguments that are shown in a snapshot.
+/// Length of `CallSnapshot::input_preview`, in characters.
 const PREVIEW: usize = 200;
 
-/// Whom an event is for.
+/// The audience of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Channel {
-    /// What a user follows.
+    /// For the user: text, thinking, calls and the end of the turn.
     Progress,
-    /// What a person must decide.
+    /// For the person who decides about calls: questions and their decisions.
     Control,
-    /// What an operator follows.
+    /// For the operator: states, faults, token usage and timings.
     Monitor,
 }
 
-/// A place to go on from.
+/// A position to resume from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bookmark {
-    /// The record's position.
+    /// Position of the record in its session.
     pub seq: Seq,
-    /// When it was made, in milliseconds since 1970.
+    /// Time of the record, in milliseconds since 1970.
     pub timestamp: i64,
 }
 
-/// An event with where it stands.
+/// A channel event with its position and channel.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Envelope {
-    /// Where to go on from after this event.
+    /// Position to resume from after this event.
     pub bookmark: Bookmark,
-    /// Whom it is for.
+    /// The channel that carries the event.
     pub channel: Channel,
-    /// What happened.
+    /// The event itself; its `type` field names the variant.
     pub event: ChannelEvent,
 }
 
-/// What happened, in the words of the channels.
+/// The events of all channels. The `type` tag is the variant in snake case, or the name given at the variant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
 #[non_exhaustive]
 pub enum ChannelEvent {
-    /// Thought begins.
+    /// A block of thinking begins.
     ThinkChunkStart {
-        /// The step.
+        /// Number of the model request within its turn.
         step: u32,
     },
-    /// More thought.
+    /// The next piece of a block of thinking.
     ThinkChunk {
-        /// The step.
+        /// Number of the model request within its turn.
         step: u32,
-        /// The thought.
+        /// The added text only.
         delta: String,
     },
-    /// Thought ends.
+    /// A block of thinking ends.
     ThinkChunkEnd {
-        /// The step.
+        /// Number of the model request within its turn.
         step: u32,
     },
-    /// Words begin.
+    /// The text of an answer begins.
     TextChunkStart {
-        /// The step.
+        /// Number of the model request within its turn.
         step: u32,
     },
-    /// More words.
+    /// The next piece of an answer's text.
     TextChunk {
-        /// The step.
+        /// Number of the model request within its turn.
         step: u32,
-        /// The words.
+        /// The added text only.
         delta: String,
     },
-    /// Words end. `text` is all of them, or empty if they are void.
+    /// The text of an answer ends.
     TextChunkEnd {
-        /// The step.
+        /// Number of the model request within its turn.
         step: u32,
-        /// All words.
+        /// The complete text; empty if the answer was abandoned and its pieces are void.
         text: String,
     },
-    /// A call starts.
+    /// A call starts to run.
     #[serde(rename = "tool:start")]
     ToolStart {
-        /// The call.
+        /// The call in state `EXECUTING`.
         call: CallSnapshot,
     },
-    /// A call ended, well or not.
+    /// A call ended, successfully or not.
     #[serde(rename = "tool:end")]
     ToolEnd {
-        /// The call.
+        /// The call in its final state.
         call: CallSnapshot,
     },
-    /// A call failed.
+    /// A call failed. The `tool:end` of the same call follows.
     #[serde(rename = "tool:error")]
     ToolError {
-        /// The call.
+        /// The call in its final state.
         call: CallSnapshot,
-        /// What the model was told.
+        /// The fault, as rendered for the model.
         error: String,
     },
-    /// The turn is over.
+    /// The turn ended.
     Done {
-        /// The last step.
+        /// Number of the turn's last model request.
         step: u32,
         /// `completed`, `interrupted` or `failed`.
         reason: &'static str,
     },
-    /// A person must decide.
+    /// A call or a plan waits for a person's decision.
     PermissionRequired {
-        /// The question to answer, with exactly what would happen.
+        /// The question to answer, with the exact tool and arguments.
         #[serde(flatten)]
         question: Question,
-        /// The call.
+        /// The call in state `APPROVAL_REQUIRED`.
         call: CallSnapshot,
     },
-    /// A person decided, or nobody did in time.
+    /// A person answered a question, or it expired.
     PermissionDecided {
-        /// The call.
+        /// Id of the call that the question was about.
         call_id: CallId,
         /// `allow` or `deny`.
         decision: &'static str,
-        /// Who.
+        /// Name of the person or client that answered; `nobody` if the question expired.
         decided_by: String,
-        /// A word for the model.
+        /// The person's message to the model; `expired` if the question expired.
         #[serde(skip_serializing_if = "Option::is_none")]
         note: Option<String>,
     },
-    /// The session does something else now.
+    /// The session changed its state.
     StateChanged {
         /// `READY`, `WORKING` or `PAUSED`.
         state: &'static str,
     },
-    /// A model request is through.
+    /// A model request was answered.
     StepComplete {
-        /// The step.
+        /// Number of the model request within its turn.
         step: u32,
-        /// How long it took.
+        /// Milliseconds from the start of the step to its answer.
         duration_ms: u64,
     },
-    /// Something failed.
+    /// A fault was recorded.
     Error {
         /// `info`, `warn` or `error`.
         severity: &'static str,
         /// `model`, `tool`, `system` or `lifecycle`.
         phase: &'static str,
-        /// What, in words.
+        /// The fault, as rendered for the model.
         message: String,
-        /// `errorType`, `retryable`, `recommendations`, `code` and more.
+        /// `errorType`, `retryable`, `recommendations`, `code`, `kind`, `facts`, `attempts`, `traceId`,
+        /// `causes`; in a pipeline also `stage` and `taskId`.
         detail: Value,
     },
-    /// What a model request cost.
+    /// Tokens used by a model request, a compaction or a child session.
     TokenUsage {
-        /// Read.
+        /// Tokens sent to the model.
         input_tokens: u64,
-        /// Written.
+        /// Tokens written by the model.
         output_tokens: u64,
-        /// Both.
+        /// Input and output tokens together.
         total_tokens: u64,
     },
-    /// A call is finished, failed ones too.
+    /// A call ended, successfully or not; the monitor's counterpart of `tool:end`.
     ToolExecuted {
-        /// The call.
+        /// The call in its final state.
         call: CallSnapshot,
     },
-    /// The session was taken up again.
+    /// A new writer resumed the session after its previous writer was lost.
     AgentResumed {
-        /// `crash`: somebody else had it.
+        /// Always `crash`: the previous writer was lost.
         strategy: &'static str,
-        /// Calls whose outcome is unknown.
+        /// Calls that were sealed because their outcome is unknown.
         sealed: Vec<CallId>,
     },
-    /// The turn is at another point.
+    /// The turn reached another breakpoint, such as `PRE_MODEL` or `TOOL_EXECUTING`.
     BreakpointChanged {
-        /// Where it was.
+        /// The breakpoint that the turn left.
         previous: &'static str,
-        /// Where it is.
+        /// The breakpoint that the turn reached.
         current: &'static str,
-        /// When.
+        /// Time of the record, in milliseconds since 1970.
         timestamp: i64,
     },
     /// The to-do list changed.
     TodoChanged {
-        /// Now.
+        /// The complete list after the change.
         current: Vec<Todo>,
-        /// Before.
+        /// The complete list before the change.
         previous: Vec<Todo>,
     },
-    /// A tool saw a file change.
+    /// A tool read or changed a file.
     FileChanged {
-        /// Which.
+        /// Path of the file, as the tool recorded it.
         path: String,
-        /// When it was seen.
+        /// Time of the record in milliseconds since 1970, not the file's own modification time.
         mtime: i64,
     },
-    /// Old history is being summarised, or was.
+    /// A compaction of the history starts or ends.
     ContextCompression {
         /// `start` or `end`.
         phase: &'static str,
-        /// The summary, at the end.
+        /// The summary that replaces the old messages; present when `phase` is `end`.
         #[serde(skip_serializing_if = "Option::is_none")]
         summary: Option<String>,
-        /// Tokens after over tokens before, at the end.
+        /// Estimated tokens after the compaction divided by those before; present when `phase` is `end`.
         #[serde(skip_serializing_if = "Option::is_none")]
         ratio: Option<f64>,
     },
-    /// A stage of a pipeline, or a task of its plan, begins.
+    /// A pipeline stage, or one task of its plan, starts.
     StageStart {
         /// `planning`, `solving` or `aggregation`.
         stage: Stage,
-        /// The task, when solving.
+        /// The task; present when `stage` is `solving`.
         #[serde(skip_serializing_if = "Option::is_none")]
         task_id: Option<TaskId>,
-        /// What it is about.
+        /// The question when planning, the task's title when solving, otherwise absent.
         #[serde(skip_serializing_if = "Option::is_none")]
         title: Option<String>,
     },
-    /// A stage, or a task, ended. Every start has one end.
+    /// A pipeline stage, or one task of its plan, ended. Every `StageStart` has exactly one `StageEnd`.
     StageEnd {
         /// `planning`, `solving` or `aggregation`.
         stage: Stage,
-        /// The task, when solving.
+        /// The task; present when `stage` is `solving`.
         #[serde(skip_serializing_if = "Option::is_none")]
         task_id: Option<TaskId>,
         /// `COMPLETED`, `FAILED` or `CANCELLED`.
         state: &'static str,
-        /// What came out, or why nothing did.
+        /// The output if completed; otherwise the reason for the user.
         #[serde(skip_serializing_if = "String::is_empty")]
         text: String,
     },
-    /// A tool had something to say.
+    /// A tool published an event of its own.
     ToolCustomEvent {
-        /// The tool.
+        /// Name of the tool that published it.
         tool_name: String,
-        /// What about.
+        /// The topic that the tool chose.
         event_type: String,
-        /// What.
+        /// The payload, verbatim.
         data: Value,
-        /// When.
+        /// Time of the record, in milliseconds since 1970.
         timestamp: i64,
     },
 }
 
-/// A call as it stands.
+/// The state of a call after one record.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CallSnapshot {
-    /// Which.
+    /// Id of the call; unique within its session.
     pub id: CallId,
-    /// The tool.
+    /// Name of the tool.
     pub name: String,
     /// `PENDING`, `APPROVAL_REQUIRED`, `APPROVED`, `DENIED`, `EXECUTING`, `COMPLETED`, `FAILED`, `SEALED`.
     pub state: &'static str,
-    /// What became of the question, if there was one.
+    /// The question about this call and its decision; absent if no question was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval: Option<Approval>,
-    /// The beginning of its arguments.
+    /// The first 200 characters of the arguments.
     pub input_preview: String,
-    /// What it gave.
+    /// The output; for a failed call, the data that came with the failure, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<Value>,
-    /// What went wrong.
+    /// The fault, as rendered for the model; absent unless the call failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Did it fail?
+    /// True once the call failed.
     pub is_error: bool,
-    /// When it started.
+    /// Time of the first start, in milliseconds since 1970; absent before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<i64>,
-    /// When it ended.
+    /// Time of the end, in milliseconds since 1970; absent before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<i64>,
-    /// How long it ran.
+    /// Run time in milliseconds; absent before the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
-    /// Its states in order.
+    /// Every state of the call so far, oldest first.
     pub audit_trail: Vec<Audit>,
 }
 
-/// What became of a question.
+/// The question about a call and its decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Approval {
-    /// There was one.
+    /// True if a question was asked.
     pub required: bool,
-    /// `allow` or `deny`.
+    /// `allow` or `deny`; absent while the question is open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision: Option<&'static str>,
-    /// Who.
+    /// Name of the person or client that answered; `nobody` if the question expired.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
-    /// When.
+    /// Time of the decision, in milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided_at: Option<i64>,
-    /// A word for the model.
+    /// The person's message to the model; `expired` if the question expired.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// One state of a call.
+/// One entry of a call's audit trail.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Audit {
-    /// The state.
+    /// The state that the call entered; see [`CallSnapshot::state`].
     pub state: &'static str,
-    /// When it came to it.
+    /// Time of the record, in milliseconds since 1970.
     pub timestamp: i64,
-    /// Why.
+    /// The reason for the change, such as `requested` or `approval granted`.
     pub note: &'static str,
 }
 
 impl ChannelEvent {
-    /// A fault, as an operator follows it.
+    /// Renders a fault as an `error` event of the monitor channel.
     #[must_use]
     pub fn of_fault(fault: &Fault, lang: Lang) -> Self {
         Self::error(fault, lang, phase(fault, false), None, None)

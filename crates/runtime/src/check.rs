@@ -1,4 +1,4 @@
-//! Checks calls: look-up, parse, repair, validate, hooks and guards, permission.
+//! Checks calls before they run: look-up, parse, repair, validate, hooks and guards, permission.
 
 use std::{
     collections::BTreeMap,
@@ -31,9 +31,9 @@ use crate::{
 
 /// A call to check.
 pub(crate) struct UncheckedCall {
-    /// As the model wrote it.
+    /// The call as the model wrote it.
     pub(crate) written: ToolUse,
-    /// A person allowed it, with these arguments.
+    /// The arguments that a person allowed; `None` before a decision.
     pub(crate) approved: Option<ApprovedCall>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Checker {
     pub(crate) context: CallContext,
 }
 
-/// The session's toolbox: kept, and made anew when tools came or went.
+/// Returns the session's toolbox. It is cached and loaded again when the source's generation changes.
 pub(crate) async fn toolbox(
     work_context: &WorkContext,
     settings: &Settings,
@@ -75,7 +75,7 @@ pub(crate) async fn toolbox(
     Ok(toolbox)
 }
 
-/// Asks the source apart from the session: one that hangs, blocks its thread or panics costs the turn and no more.
+/// Loads the toolbox on the pool. A source that hangs, blocks its thread or panics fails only the turn.
 async fn load_toolbox_isolated(
     work_context: &WorkContext,
     settings: &Settings,
@@ -95,7 +95,7 @@ async fn load_toolbox_isolated(
     }
 }
 
-/// Records what failed beside a call, without changing it.
+/// Records faults that occurred around a call. They do not change the call's outcome.
 pub(crate) async fn report_faults(
     work_context: &WorkContext,
     turn: TurnNumber,
@@ -113,7 +113,7 @@ pub(crate) async fn report_faults(
 }
 
 impl Checker {
-    /// What is to be done with each call. One bad call costs its siblings nothing.
+    /// Returns a verdict for each call. An invalid call does not affect the others.
     pub(crate) async fn check(
         &self,
         wanted: Vec<UncheckedCall>,
@@ -140,7 +140,7 @@ impl Checker {
         let edited = wanted.approved.as_ref().is_some_and(|approved| approved.edited);
         let (written, ready) = fits(toolbox, wanted, &self.work_context.shared.limits)?;
         let (decision, faults) = match by_person && !edited {
-            // Hooks were asked about these very arguments before the person was.
+            // The hooks have seen these exact arguments before the question was asked.
             true => (HookDecision::Allow(ready), Vec::new()),
             false => self.hooks(&written.id, ready).await,
         };
@@ -166,7 +166,7 @@ impl Checker {
         hooks.before(ready, &context).await
     }
 
-    /// What the session's permissions say and, unless they deny, the program's own policy.
+    /// Applies the session's permissions, then, unless they deny, the program's policy.
     async fn permit(&self, id: &CallId, ready: &CheckedCall) -> Result<PolicyDecision, Fault> {
         let usual = self.settings.permissions.permit(ready.spec());
         match &self.work_context.shared.policy {
@@ -178,7 +178,7 @@ impl Checker {
         }
     }
 
-    /// Permission. A hook or a person may spare the question, never lift a denial.
+    /// Decides about permission. A hook or a person can make the question unnecessary but cannot lift a denial.
     async fn permitted(
         &self,
         id: &CallId,
@@ -190,8 +190,8 @@ impl Checker {
     }
 }
 
-/// Checks the calls of one step at once. Only where no hook and no policy is to be asked; none if the toolbox is
-/// not at hand.
+/// Checks the calls of one step without waiting. The caller makes sure that there are no hooks and no policy.
+/// `None` if the cached toolbox is missing, locked or stale.
 pub(crate) fn at_once(
     shared: &RuntimeShared,
     tools: &mut SessionTools,
@@ -218,7 +218,7 @@ pub(crate) fn at_once(
     Some(checked.collect())
 }
 
-/// The call, if it fits its tool: as the model wrote it, or as a person allowed it.
+/// Validates a call against its tool, with the arguments of the model or those that a person allowed.
 fn fits(
     toolbox: &Toolbox,
     wanted: UncheckedCall,
@@ -232,7 +232,7 @@ fn fits(
     Ok((written, ready))
 }
 
-/// What becomes of a call that fits. What may run is kept ready.
+/// Turns a permission into a verdict. A call that may run is stored in `kept` until it starts.
 fn judged(
     id: &CallId,
     ready: CheckedCall,

@@ -1,8 +1,8 @@
-//! Child sessions: opened under an id that follows from what they are for, asked once, waited for.
+//! Child sessions: opens a child, sends it one message and waits for the end of its turn.
 //!
-//! The id and the command that asks are the same every time, so whoever comes back after a crash finds
-//! the child it had and goes on waiting; nothing is started twice. Stopping first uses up the id of the
-//! question, so that a question still on its way finds it taken and starts nothing.
+//! The child's id derives from its parent and its purpose, and the message's command id is constant. After a crash the
+//! parent therefore finds the existing child and waits for it; nothing starts twice. A stop first submits a cancel
+//! under the message's command id, so that a message still in flight is rejected as a repeat.
 
 use budao_core::{
     engine::{Engine, SessionOptions},
@@ -22,13 +22,13 @@ use sha2::{Digest, Sha256};
 
 use crate::Runtime;
 
-/// The command that asks a child, in every child.
+/// Command id of the message to the child; the same in every child.
 const QUESTION: &str = "child-task";
-/// Times we come back to a child whose session or journal is out of reach for a moment: together longer than the
-/// lease of somebody who is gone.
+/// Attempts to reach a child whose session or journal is briefly unavailable. The backoff in total exceeds
+/// the lease of a dead writer.
 const TRIES: u32 = 6;
 
-/// A child session and what it is asked.
+/// A child session and its message.
 #[derive(Clone, Debug)]
 pub(crate) struct Child {
     pub(crate) id: SessionId,
@@ -36,27 +36,27 @@ pub(crate) struct Child {
     pub(crate) origin: Origin,
     pub(crate) prompt: String,
     pub(crate) trace: Trace,
-    /// What asks for it.
+    /// The parent's span that the child's request belongs to.
     pub(crate) span: SpanId,
 }
 
-/// What is heard from a child.
+/// An event of a child that its parent handles.
 #[derive(Debug)]
 pub(crate) enum ChildEvent {
-    /// It asks a person.
+    /// The child waits for a person's decision.
     QuestionAsked { question: QuestionId, tool: String },
-    /// It came to rest.
+    /// The child's turn ended.
     Ended(ChildResult),
 }
 
-/// How a child came to rest, and what it used.
+/// The end of a child's turn and the tokens it used.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ChildResult {
     pub(crate) end: TaskEnd,
     pub(crate) usage: Usage,
 }
 
-/// The id of the child that does this for this parent: always the same one. It sorts with its parent.
+/// Derives the id of a child from its parent and purpose. It sorts next to its parent's id.
 pub(crate) fn id(parent: SessionId, what: &[&str]) -> SessionId {
     let mut hash = Sha256::new();
     hash.update(parent.0.as_bytes());
@@ -73,8 +73,8 @@ pub(crate) fn id(parent: SessionId, what: &[&str]) -> SessionId {
     SessionId(built.into_uuid())
 }
 
-/// The settings of a child: its parent's, with what the child is to have of its own. Never more tools,
-/// steps or freedom than the parent has.
+/// Merges a child's overrides into its parent's settings. A child never has more tools, steps or permissions
+/// than its parent.
 pub(crate) fn settings(parent: &Settings, wanted: ChildOverrides) -> Settings {
     let least = |a: Option<u32>, b: Option<u32>| match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
@@ -93,7 +93,7 @@ pub(crate) fn settings(parent: &Settings, wanted: ChildOverrides) -> Settings {
     }
 }
 
-/// Where a child is to differ from its parent.
+/// Settings in which a child differs from its parent; `None` inherits.
 #[derive(Debug, Default)]
 pub(crate) struct ChildOverrides {
     pub(crate) title: String,
@@ -104,7 +104,7 @@ pub(crate) struct ChildOverrides {
     pub(crate) max_steps: Option<u32>,
 }
 
-/// Of the tools a child wants, those its parent has.
+/// Keeps the wanted tools that the parent's patterns cover. `None` stands for all tools.
 fn narrow(has: Option<&[String]>, wants: Option<Vec<String>>) -> Option<Vec<String>> {
     let (Some(has), Some(wants)) = (has, &wants) else {
         return wants.or_else(|| has.map(<[String]>::to_vec));
@@ -113,7 +113,7 @@ fn narrow(has: Option<&[String]>, wants: Option<Vec<String>>) -> Option<Vec<Stri
     Some(wants.iter().filter(covered).cloned().collect())
 }
 
-/// Opens the child if nobody has, and asks it if nobody has.
+/// Opens the child and sends its message, unless an earlier attempt has, and watches its turn.
 pub(crate) async fn attend(runtime: &Runtime, child: &Child) -> Result<ChildWatch, Fault> {
     let mut retry = ChildRetry::default();
     loop {
@@ -168,7 +168,7 @@ async fn open(runtime: &Runtime, child: &Child) -> Result<(), Fault> {
     }
 }
 
-/// How far a child is. One that was asked is not asked again: nothing may disturb what it does.
+/// Progress of a child. A child that has its message is never sent another one.
 enum ChildProgress {
     NotOpened,
     NotAsked,
@@ -177,7 +177,7 @@ enum ChildProgress {
 
 async fn asked(runtime: &Runtime, id: SessionId) -> Result<ChildProgress, Fault> {
     match runtime.state(id).await {
-        // Whoever was about to open it died over it.
+        // An earlier writer created the session and died before it opened it.
         Ok(state) if state.head == 0 => Ok(ChildProgress::NotOpened),
         Ok(state) if state.turns > 0 || !state.queue.is_empty() => {
             Ok(ChildProgress::Asked(Box::new(state)))
@@ -188,7 +188,7 @@ async fn asked(runtime: &Runtime, id: SessionId) -> Result<ChildProgress, Fault>
     }
 }
 
-/// Stops a child and waits until it has stopped. One that was never opened has.
+/// Stops a child and waits for the end of its turn. A child that was never opened counts as stopped.
 pub(crate) async fn stop(runtime: &Runtime, id: SessionId) -> Result<ChildResult, Fault> {
     let mut retry = ChildRetry::default();
     let usage = loop {
@@ -206,7 +206,7 @@ async fn stop_once(runtime: &Runtime, id: SessionId) -> Result<Usage, Fault> {
     match asked(runtime, id).await? {
         ChildProgress::NotOpened => return Ok(Usage::default()),
         ChildProgress::Asked(_) => {}
-        // The question may be on its way; afterwards its id is taken, and it starts nothing.
+        // The message may be in flight. This cancel takes its command id, so the message starts nothing.
         ChildProgress::NotAsked => {
             match runtime.submit(id, command(QUESTION, cancel(), Trace::NONE)).await {
                 Err(fault) if fault.kind() != Kind::CommandRepeated => return Err(fault),
@@ -233,8 +233,8 @@ fn command(id: &str, ask: CommandBody, trace: Trace) -> Command {
     Command { id: CommandId::from(id), by: "parent".to_owned(), trace, ask }
 }
 
-/// Comes back a few times to what is out of reach for a moment: a session whose task is being changed, a
-/// journal that is busy.
+/// Retries with backoff while a child is briefly unavailable: its session moves to another task, or the
+/// journal is busy.
 #[derive(Debug, Default)]
 struct ChildRetry {
     tries: u32,
@@ -254,12 +254,12 @@ impl ChildRetry {
     }
 }
 
-/// Watches the turn in which a child does what it was asked.
+/// Follows the turn in which a child answers its message.
 pub(crate) struct ChildWatch {
     runtime: Runtime,
     child: SessionId,
     records: BoxStream<'static, Result<Record, Fault>>,
-    /// The last record that was seen.
+    /// Position of the last record that was handled.
     seen: Seq,
     turn: Option<TurnNumber>,
     text: String,
@@ -273,7 +273,7 @@ impl ChildWatch {
         Ok(Self { runtime, child, records, seen: after, turn: None, text: String::new(), retry })
     }
 
-    /// The next thing its parent must know.
+    /// Waits for the next event that concerns the parent.
     pub(crate) async fn next(&mut self) -> Result<ChildEvent, Fault> {
         let gone = || Fault::new(Kind::ShuttingDown, Operation::FollowRecords);
         loop {
@@ -281,7 +281,7 @@ impl ChildWatch {
                 biased;
                 record = self.records.next() => record.unwrap_or_else(|| Err(gone())),
                 () = self.runtime.world().clock.sleep(self.runtime.limits().lease * 2) => {
-                    // Whoever ran it may be gone; then it goes on here.
+                    // The process that ran the child may have died; loading it here resumes it.
                     self.runtime.touch(self.child);
                     continue;
                 }
@@ -322,7 +322,7 @@ impl ChildWatch {
         None
     }
 
-    /// What the end of the child's turn is to its parent.
+    /// Maps the end of the child's turn to the end of the parent's task.
     fn end(&mut self, stop: StopReason, fault: Option<Fault>) -> TaskEnd {
         let fault = match stop {
             StopReason::EndTurn => {

@@ -1,4 +1,5 @@
-//! Makes a history shorter: the oldest part becomes a summary. Pairs stay whole, records stay.
+//! Compacts a history: a summary replaces the oldest messages. A call stays with its result; records stay
+//! in the journal.
 
 use std::{fmt::Write, sync::Arc};
 
@@ -15,28 +16,29 @@ use futures::StreamExt;
 
 use crate::{provider, work::WorkContext};
 
-/// What is left of the history, as a share of what is allowed.
+/// Target size of the kept history, in percent of `limits.context_tokens`.
 const KEPT_PERCENT: u64 = 40;
-/// The most of the old history that is shown to whoever summarises it.
+/// Upper bound of the old history in the summary prompt, in bytes.
 const TRANSCRIPT_BYTES: usize = 200_000;
-/// What is kept of each old message when it is cut by rule.
+/// Bytes kept of each old message when the summary is made by rule.
 const LINE_BYTES: usize = 240;
-/// The most a summary may be.
+/// Upper bound of a summary, in bytes.
 const SUMMARY_BYTES: usize = 32_000;
-/// The most tokens a summary may be written with.
+/// Upper bound of the model's summary, in tokens.
 const SUMMARY_TOKENS: u32 = 2_048;
 
-/// A history that is too long, with everything taken from the session when that was found.
+/// A history that is too long, copied from the session when the compaction was decided.
 pub(crate) struct LongHistory {
     pub(crate) turn: TurnNumber,
     pub(crate) history: Arc<Vec<Message>>,
-    /// Where in it the turn began, with its question.
+    /// Index of the running turn's first message, its question.
     pub(crate) first_message: usize,
     pub(crate) settings: Settings,
     pub(crate) trace: Trace,
 }
 
-/// Finds a cut and a summary for what is before it. Always succeeds: by rule if the model cannot.
+/// Finds a cut and summarises the messages before it. Always succeeds: if the model fails, the summary is
+/// made by rule.
 pub(crate) async fn compact(work_context: WorkContext, long: LongHistory) -> Input {
     let history = &long.history;
     let cut = safe_cut(history, work_context.shared.limits.context_tokens * KEPT_PERCENT / 100);
@@ -51,7 +53,7 @@ pub(crate) async fn compact(work_context: WorkContext, long: LongHistory) -> Inp
         }
     };
     let summary = format!("[Summary of {cut} earlier messages]\n{summary}");
-    // The question that is being answered stays, too.
+    // The question of the running turn is kept, too.
     let question = question(history, long.first_message, cut);
     let kept: u64 = history[cut..].iter().chain(question).map(estimate_tokens).sum();
     let tokens_after = kept + estimate_tokens(&Message::user(summary.as_str()));
@@ -59,14 +61,14 @@ pub(crate) async fn compact(work_context: WorkContext, long: LongHistory) -> Inp
     Input::HistoryCompacted { turn, messages, summary, by_model, tokens_after, usage }
 }
 
-/// Records that the model could not summarise; the turn goes on with a summary by rule.
+/// Records that the model failed to summarise; the turn continues with a summary by rule.
 async fn report(work_context: &WorkContext, turn: TurnNumber, fault: Fault) {
     let event = Event::FaultRaised { fault, scope: Scope::default() };
     work_context.report(Input::RecordOnly { turn, event }).await;
 }
 
-/// The earliest place where what is left is short enough and no result is parted from its call. At least
-/// one message goes, at least one stays.
+/// Returns the earliest index at which the rest fits and no result is separated from its call. At least one
+/// message is cut and at least one is kept.
 pub(crate) fn safe_cut(history: &[Message], tokens: u64) -> usize {
     let is_safe = |index: &usize| {
         let results = |block: &Block| matches!(block, Block::ToolResult { .. });
@@ -86,8 +88,8 @@ pub(crate) fn safe_cut(history: &[Message], tokens: u64) -> usize {
     best.unwrap_or(0)
 }
 
-/// The model's summary and what it cost. A request like any other: the breaker may forbid it, and hears of
-/// how it went. It is made once; a repeat would only keep the turn waiting for what can be done by rule.
+/// Asks the model for a summary and returns it with its token usage. The circuit breaker may refuse the
+/// request and learns its outcome. There is no retry, because a summary by rule is available at once.
 async fn summarise(
     work_context: &WorkContext,
     long: &LongHistory,
@@ -145,7 +147,7 @@ fn transcript(old: &[Message]) -> String {
     text
 }
 
-/// The beginning of each message: enough to remember what it was about.
+/// Summarises by rule: the first bytes of each message.
 fn by_rule(old: &[Message]) -> String {
     let mut text = String::new();
     for line in old.iter().flat_map(lines) {

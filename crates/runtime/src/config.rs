@@ -1,4 +1,4 @@
-//! What a runtime is made of.
+//! The builder of a [`Runtime`] and the traits that it takes: models, tools, clean-up.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -20,16 +20,16 @@ use crate::{
     runtime::RuntimeShared,
 };
 
-/// Finds the model a session is set to.
+/// Resolves the model name in a session's settings.
 pub trait ModelSource: Send + Sync + fmt::Debug {
-    /// The model of that name.
+    /// Returns the model of that name. Called for each model request.
     ///
     /// # Errors
-    /// When there is none, or it cannot be used as configured.
+    /// There is no such model, or its configuration is unusable.
     fn model(&self, name: &str) -> Result<Arc<dyn Model>, Fault>;
 }
 
-/// The same model whatever the name.
+/// Serves one model under every name.
 #[derive(Debug)]
 pub struct OneModel(pub Arc<dyn Model>);
 
@@ -39,28 +39,28 @@ impl ModelSource for OneModel {
     }
 }
 
-/// Finds the tools a session may use.
+/// Provides the tools of a session.
 #[async_trait]
 pub trait ToolSource: Send + Sync + fmt::Debug {
-    /// The tools of a session. Asked when it is loaded, when its settings change, and before each step
-    /// if `generation` has moved. Whoever takes longer than a tool may is not waited for, even if it blocks its thread.
+    /// Returns the tools of a session. The runtime calls it when the session is loaded, when its settings
+    /// change, and before a step if `generation` has changed. Unless `is_quick`, a call that exceeds
+    /// `limits.tool_deadline` fails the turn, even if it blocks its thread.
     ///
     /// # Errors
-    /// When they cannot be had; the turn fails with it.
+    /// The tools are unavailable; the turn fails with this fault.
     async fn toolbox(&self, session: SessionId, settings: &Settings) -> Result<Toolbox, Fault>;
 
-    /// Does it answer from what it has at hand? Then it is asked on the session's own task, with nobody between who
-    /// could give up on it.
+    /// Does `toolbox` answer without waiting? If so, it runs outside the pool and without a time limit.
     fn is_quick(&self) -> bool {
         false
     }
 
-    /// A session ended: what its tools left running for it can be ended. A later message re-opens it.
+    /// Called when a session ended, to release resources of its tools. A later message re-opens the session.
     async fn session_ended(&self, session: SessionId) {
         let _ = session;
     }
 
-    /// Moves whenever tools came or went.
+    /// A number that changes whenever a tool is added or removed.
     fn generation(&self) -> u64 {
         0
     }
@@ -77,14 +77,14 @@ impl ToolSource for Toolbox {
     }
 }
 
-/// Frees room when the disk, memory or a quota is full. Run once, before one more try.
+/// Frees space when the disk, memory or a quota is full. Runs once, before one more attempt.
 #[async_trait]
 pub trait CleanUp: Send + Sync + fmt::Debug {
-    /// Frees what can be freed.
+    /// Frees space, best effort. It continues in the background if it exceeds `limits.lease_renewal`.
     async fn clean_up(&self);
 }
 
-/// Puts a runtime together.
+/// Builds a [`Runtime`].
 #[derive(Debug)]
 pub struct Builder {
     pub(crate) journal: Arc<dyn Journal>,
@@ -106,7 +106,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// What every runtime needs.
+    /// Starts a builder with the three parts that have no default.
     #[must_use]
     pub fn new(
         journal: Arc<dyn Journal>,
@@ -133,101 +133,101 @@ impl Builder {
         }
     }
 
-    /// Another world: for tests and simulation.
+    /// Replaces clock, entropy, spawning and spans, for tests and simulation.
     #[must_use]
     pub fn world(mut self, world: World) -> Self {
         self.world = world;
         self
     }
 
-    /// Other bounds.
+    /// Replaces the default limits.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Hooks and guards around calls.
+    /// Replaces the hooks and guards that run before and after each call.
     #[must_use]
     pub fn hooks(mut self, hooks: Hooks) -> Self {
         self.hooks = hooks;
         self
     }
 
-    /// Adds a hook around the model. Hooks are asked and told in the order they are added.
+    /// Adds a hook around model requests. Hooks run in the order in which they were added.
     #[must_use]
     pub fn model_hook(mut self, hook: Arc<dyn ModelHook>) -> Self {
         self.model_hooks.add(hook);
         self
     }
 
-    /// A scrubber that knows this process's secrets.
+    /// Sets the scrubber that knows this process's secrets. By default it knows none.
     #[must_use]
     pub fn scrubber(mut self, scrubber: Scrubber) -> Self {
         self.scrubber = scrubber;
         self
     }
 
-    /// Something that can free room when there is none.
+    /// Adds a clean-up that runs when space is exhausted.
     #[must_use]
     pub fn clean_up(mut self, clean_up: Arc<dyn CleanUp>) -> Self {
         self.clean_ups.push(clean_up);
         self
     }
 
-    /// The name this process takes leases under; made up if none.
+    /// Sets the name under which this process takes leases; a random UUID by default.
     #[must_use]
     pub fn holder(mut self, holder: impl Into<String>) -> Self {
         self.holder = Some(holder.into());
         self
     }
 
-    /// Knows which other lease holders have died.
+    /// Sets how the host learns that another lease holder has died. By default it waits for the lease to expire.
     #[must_use]
     pub fn liveness(mut self, liveness: Arc<dyn HolderLiveness>) -> Self {
         self.liveness = liveness;
         self
     }
 
-    /// How long an idle session stays in memory.
+    /// Sets how long an idle session stays in memory; 5 s by default.
     #[must_use]
     pub fn idle_keep(mut self, keep: Duration) -> Self {
         self.idle_keep = keep;
         self
     }
 
-    /// How the children of pipelines are set.
+    /// Sets the models, tools and limits of pipeline children.
     #[must_use]
     pub fn stages(mut self, stages: Stages) -> Self {
         self.stages = stages;
         self
     }
 
-    /// Offers every session the tool `task_run`, which hands work to an agent of its own.
+    /// Offers every session the tool `task_run`, which delegates work to a child session.
     #[must_use]
     pub fn sub_agents(mut self, sub_agents: SubAgents) -> Self {
         self.sub_agents = Some(sub_agents);
         self
     }
 
-    /// Where hooks around the model run. Without one, on threads of their own.
+    /// Sets the pool on which model hooks and slow tool sources run. By default they run on threads of their own.
     #[must_use]
     pub fn pool(mut self, pool: Arc<Pool>) -> Self {
         self.pool = Some(pool);
         self
     }
 
-    /// Decides about calls that a session's permissions allow or ask about.
+    /// Sets the policy for calls that a session's permissions allow or ask about. It cannot lift a denial.
     #[must_use]
     pub fn policy(mut self, policy: Arc<dyn Policy>) -> Self {
         self.policy = Some(policy);
         self
     }
 
-    /// Puts it together.
+    /// Builds the runtime; it loads no session yet.
     ///
     /// # Errors
-    /// When a bound makes no sense.
+    /// `configuration_wrong`: a limit is 0 where at least 1 is required.
     pub fn build(self) -> Result<Runtime, Fault> {
         check_limits(&self.limits)?;
         let holder = self.holder.unwrap_or_else(|| self.world.uuid().to_string());

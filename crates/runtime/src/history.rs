@@ -1,4 +1,4 @@
-//! A session's past for embedders: the conversation, its calls, and copies of it.
+//! Reads a session's past for embedders: its messages, its calls, and forks of it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,11 +20,11 @@ use crate::{
 const FORK_PAGE: usize = 1_000;
 
 impl Session {
-    /// The whole conversation, error results included, whatever was compacted since. Where retention has
-    /// removed its beginning, it begins with what a model was given of it.
+    /// Returns the whole conversation with failed results and compacted messages. If retention removed its
+    /// beginning, the conversation begins with the snapshot's history.
     ///
     /// # Errors
-    /// When the records cannot be read.
+    /// The records cannot be read.
     pub async fn messages(&self) -> Result<Vec<Message>, Fault> {
         let records = self.kept(Seq::MAX).await?;
         let mut session = match records.first() {
@@ -40,11 +40,10 @@ impl Session {
         Ok(Arc::unwrap_or_clone(session.history))
     }
 
-    /// Every finished call with its audit trail, oldest first; of those that retention has removed,
-    /// nothing.
+    /// Returns every ended call with its audit trail, oldest first. Calls that retention removed are missing.
     ///
     /// # Errors
-    /// When the records cannot be read.
+    /// The records cannot be read.
     pub async fn calls(&self) -> Result<Vec<CallSnapshot>, Fault> {
         let lang = self.state().await?.settings.language;
         let mut projector = Projector::auditing(lang);
@@ -54,11 +53,11 @@ impl Session {
         Ok(projector.into_calls())
     }
 
-    /// A new session that shares the history up to a position. It must lie between turns; without one,
-    /// it is the end of the last turn.
+    /// Creates a session with a copy of the history up to `at`, which must lie between turns. `None` stands
+    /// for the end of the last turn.
     ///
     /// # Errors
-    /// When a turn is running there, retention has removed some of the history, or the journal fails.
+    /// A turn is running at `at`, retention has removed part of the history, or the journal fails.
     pub async fn fork(&self, at: Option<Seq>) -> Result<Self, Fault> {
         let records = until_safe(self.whole(at.unwrap_or(Seq::MAX)).await?, at)?;
         let journal = Arc::clone(self.runtime.journal());
@@ -80,14 +79,14 @@ impl Session {
         Ok(Self { runtime: self.runtime.clone(), id })
     }
 
-    /// The session where its snapshot was taken.
+    /// Folds the session up to its latest snapshot.
     async fn at_snapshot(&self) -> Result<session::Session, Fault> {
         let journal = self.runtime.journal();
         let (_, snapshot) = fold(&**journal, self.id).await?;
         fold_at(&**journal, self.id, snapshot).await
     }
 
-    /// Every record from the first one on.
+    /// Reads every record from the first one on; `history_gap` if retention removed some.
     async fn whole(&self, until: Seq) -> Result<Vec<Record>, Fault> {
         let records = self.kept(until).await?;
         match records.first() {
@@ -102,7 +101,7 @@ impl Session {
         }
     }
 
-    /// The records that are still kept.
+    /// Reads the records that retention has kept, up to `until`.
     async fn kept(&self, until: Seq) -> Result<Vec<Record>, Fault> {
         let mut records: Vec<Record> = Vec::new();
         loop {
@@ -121,7 +120,7 @@ impl Session {
     }
 }
 
-/// The records up to the last place between turns, or exactly up to the place asked for.
+/// Cuts the records at the last position between turns, or exactly at `at`.
 fn until_safe(mut records: Vec<Record>, at: Option<Seq>) -> Result<Vec<Record>, Fault> {
     let mut state = session::Session::default();
     let mut safe = 0;

@@ -1,8 +1,8 @@
-//! Performs what the turn decides: model calls, tool calls, retries, permissions, resume.
+//! The native engine: model requests, tool calls, retries, permissions and resume.
 //!
-//! [`Runtime`] is the native engine. Each loaded session is one task that owns its state
-//! (`decider`, on the host of `budao-engine`): inputs come in through one bounded channel, `budao_core::turn` decides, the journal makes
-//! it durable, and only then is it acted on. Work runs beside it (`work`) and reports back as inputs.
+//! [`Runtime`] runs each loaded session as one task that owns its state (`decider`, on the host of `budao-engine`).
+//! Inputs arrive through one bounded channel, `budao_core::turn` decides, and the journal makes the decision durable
+//! before any work starts. Work runs on tasks of its own (`work`) and reports back as inputs.
 
 mod agent;
 pub mod channel;

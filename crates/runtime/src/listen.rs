@@ -1,4 +1,4 @@
-//! A session's events for embedders: as a stream, picked by type, or told to a listener.
+//! A session's events for embedders: as a stream, filtered by type, or delivered to a listener.
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
@@ -17,21 +17,21 @@ use crate::{
     channel::{Bookmark, Channel, ChannelEvent, Envelope, Projector},
 };
 
-/// Failures in a row after which a listener is given up.
+/// A listener ends after more than this many subscription failures in a row.
 const TRIES: u32 = 8;
 
-/// A listener that is being called. Dropping it ends that.
+/// A running listener. Dropping the handle ends it.
 #[derive(Debug)]
 pub struct ListenerHandle(#[expect(dead_code, reason = "held for its drop")] DropGuard);
 
 impl Session {
-    /// Events after a bookmark's position, then live ones, in one order over the wanted channels.
+    /// Streams the events after position `since`, then live ones, in one order across `channels`.
     ///
-    /// The stream ends only after an error: `history_gap` when retention has removed what comes next,
-    /// `epoch_mismatch` when the history was replaced, or what failed in the journal.
+    /// The stream ends only after an error: `history_gap` if retention has removed the next record,
+    /// `epoch_mismatch` if the history was replaced, or a journal fault.
     ///
     /// # Errors
-    /// When the records cannot be read.
+    /// The records cannot be read.
     pub async fn events(
         &self,
         channels: &[Channel],
@@ -50,14 +50,14 @@ impl Session {
         Ok(events.flatten())
     }
 
-    /// A projector that knows what it must at a bookmark, and the position to project from: the beginning
-    /// of the turn the bookmark is in, so that snapshots of its calls are whole.
+    /// Returns a projector for `since` and the position to project from. That is the beginning of the turn at
+    /// `since`, so that snapshots of its calls are complete.
     async fn projector(&self, since: Seq) -> Result<(Projector, Seq), Fault> {
         let lang = self.state().await?.settings.language;
         let journal = self.runtime.journal();
         let state = match fold_at(&**journal, self.id, since).await {
             Ok(state) => state,
-            // Nobody knows any more what was before the bookmark; what comes after it is all there.
+            // Retention removed the records before the bookmark; those after it are complete.
             Err(fault) if fault.kind() == Kind::HistoryGap => {
                 return Ok((Projector::new(lang), since));
             }
@@ -69,7 +69,7 @@ impl Session {
         Ok((Projector::at(lang, &state), begin.min(since)))
     }
 
-    /// Events of one type, taken apart: `pick` says which, and what of them is wanted.
+    /// Streams events of all channels after position `since`, filtered and converted by `pick`.
     ///
     /// ```no_run
     /// # use budao_runtime::{Session, channel::ChannelEvent};
@@ -86,7 +86,7 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// When the records cannot be read.
+    /// The records cannot be read.
     pub async fn select<T: Send, F>(
         &self,
         since: Seq,
@@ -106,13 +106,13 @@ impl Session {
         }))
     }
 
-    /// Calls `listener` with every event. A listener that panics or takes too long is reported in the
-    /// log and called again with the next event; it cannot touch the session. When the records cannot be
-    /// read, it is told an `error` of the monitor channel, whichever channels it asked for, and hears on
-    /// as soon as they can. Ends when dropped.
+    /// Calls `listener` with every event until the handle is dropped. If it panics or exceeds `limits.hook`,
+    /// the runtime logs that and calls it with the next event; the session is not affected. If the records
+    /// cannot be read, the listener gets an `error` of the monitor channel, whatever `channels` says, and
+    /// resumes once they can.
     ///
     /// # Errors
-    /// When the records cannot be read.
+    /// The records cannot be read at the start.
     pub async fn listen<F, R>(
         &self,
         channels: &[Channel],
@@ -123,7 +123,7 @@ impl Session {
         F: Fn(Envelope) -> R + Send + Sync + 'static,
         R: Future<Output = ()> + Send + 'static,
     {
-        // What is wrong from the start is the caller's to hear.
+        // Fails early: a fault that exists at the start is returned to the caller.
         drop(self.projector(since).await?);
         let hearing = ListenerTask {
             session: self.clone(),
@@ -156,7 +156,7 @@ fn shown(
 
 type Listener = Box<dyn Fn(Envelope) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// A listener and how far it has heard.
+/// A listener and the position that it has reached.
 struct ListenerTask {
     session: Session,
     channels: Vec<Channel>,
@@ -166,7 +166,7 @@ struct ListenerTask {
 }
 
 impl ListenerTask {
-    /// Tells everything, and subscribes anew when that breaks off.
+    /// Delivers events, and subscribes again after a failure.
     async fn run(mut self) {
         loop {
             let fault = match self.session.events(&self.channels, self.since).await {
@@ -185,7 +185,7 @@ impl ListenerTask {
         }
     }
 
-    /// Tells what comes until something fails.
+    /// Delivers events until the stream fails, and returns the fault.
     async fn deliver_all(
         &mut self,
         events: impl Stream<Item = Result<Envelope, Fault>> + Send,
@@ -203,7 +203,7 @@ impl ListenerTask {
         Fault::new(Kind::ShuttingDown, Operation::FollowRecords)
     }
 
-    /// Is there something to subscribe to? After a gap, from where the records begin.
+    /// Can the listener subscribe again? After a gap it continues at the oldest available record.
     fn resumes(&mut self, fault: &Fault) -> bool {
         match fault.kind() {
             Kind::UnknownSession | Kind::EpochMismatch | Kind::JournalDamaged => false,

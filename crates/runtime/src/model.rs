@@ -1,4 +1,4 @@
-//! Asks a model: one try, streamed, its words joined before they are recorded.
+//! Makes one model request as a stream. Small deltas are joined before they are recorded.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use crate::{
     work::{SessionTools, WorkContext},
 };
 
-/// The most an answer may have when nobody says.
+/// Upper bound of an answer in tokens, unless the session's settings give one.
 const ANSWER_TOKENS: u32 = 8_192;
-/// Words are recorded at the latest when this many have gathered.
+/// Buffered text is recorded at the latest at this size, in bytes.
 const DELTA_BYTES: usize = 16 * 1024;
 
-/// One try, with everything taken from the session when it began.
+/// One attempt of a step, with its inputs copied from the session at its start.
 pub(crate) struct ModelAttempt {
     turn: TurnNumber,
     step: u32,
@@ -62,7 +62,7 @@ impl ModelAttempt {
     }
 }
 
-/// Makes one request and reports its words; the last input is the whole answer, or the fault.
+/// Makes one request and reports its deltas. The last input is the complete answer or the fault.
 pub(crate) async fn ask(work_context: WorkContext, asked: ModelAttempt) -> Input {
     let model = match work_context.shared.models.model(&asked.settings.model) {
         Ok(model) => model,
@@ -70,7 +70,7 @@ pub(crate) async fn ask(work_context: WorkContext, asked: ModelAttempt) -> Input
     };
     let provider = model.provider().to_owned();
     provider.clone_into(&mut asked.provider.lock().expect("no code panics while holding this"));
-    // Before the provider is asked: tools that cannot be had do not speak against it, nor do slow hooks.
+    // Tools and hooks come before the provider's admission, so that their faults do not count against the provider.
     let toolbox = match check::toolbox(&work_context, &asked.settings, &asked.toolbox).await {
         Ok(toolbox) => toolbox,
         Err(fault) => return asked.failed(fault),
@@ -123,7 +123,7 @@ async fn stream(
                     words.flush(work_context, asked).await;
                     continue;
                 }
-                // What is there already needs no timer; how long words wait was looked at above.
+                // `biased` takes a piece that is ready before the timer; the window was checked above.
                 tokio::select! {
                     biased;
                     piece = pieces.next() => piece,
@@ -165,11 +165,11 @@ async fn stream(
     }
 }
 
-/// How long an answer is so far. Providers bound what they read; this bounds whatever they are.
+/// Length of an answer so far, in bytes. Bounds every provider, including those that have no bound of their own.
 #[derive(Default)]
 struct Length {
     streamed: usize,
-    /// In whole blocks, which repeat what was streamed.
+    /// Bytes in complete blocks, which repeat the streamed bytes.
     whole: usize,
 }
 
@@ -203,7 +203,7 @@ impl Length {
     }
 }
 
-/// Words that have come and are not recorded yet.
+/// Received deltas that are not recorded yet.
 #[derive(Default)]
 struct TextBuffer {
     text: String,
@@ -223,7 +223,7 @@ impl TextBuffer {
         text: String,
         thought: String,
     ) {
-        // One record keeps one order: thought before text.
+        // A record stores thinking before text, so text that came first is flushed.
         if !thought.is_empty() && !self.text.is_empty() {
             self.flush(work_context, asked).await;
         }
@@ -248,7 +248,7 @@ impl TextBuffer {
     }
 }
 
-/// Words behind words, without a copy of the first.
+/// Appends `more`; moves it without a copy if `words` is empty.
 fn join(words: &mut String, more: String) {
     match words.is_empty() {
         true => *words = more,

@@ -1,8 +1,8 @@
-//! Hooks around the model: code of others that is asked before a request and told of what was recorded.
+//! Hooks around the model: extension code that runs before a request and after its answer is recorded.
 //!
-//! Each runs apart from the sessions, within its time. One that fails is recorded and the flow goes on. What
-//! comes before a request may change that request and nothing else; what comes after is told once it is
-//! durable, so nobody can change a finished answer, and nobody waits for those who are told.
+//! Each hook runs on the pool with a time limit. A failure is recorded and the turn continues. A hook before
+//! a request can change only that request. A notice after an answer is sent once the answer is durable; it
+//! cannot change the answer, and the session does not wait for it.
 
 use std::{fmt, sync::Arc};
 
@@ -19,43 +19,43 @@ use tokio::sync::mpsc;
 
 use crate::work::WorkContext;
 
-/// What may wait to be told to the hooks of one session; beyond, it is dropped and said in the log.
+/// Notices that may wait for the hooks of one session; further ones are dropped and logged.
 const PENDING_NOTICES_MAX: usize = 64;
 
-/// Code around the model. It runs apart from the sessions, so one that blocks its thread stalls nobody.
+/// Extension code around the model. It runs on the pool, so a hook that blocks its thread stalls no session.
 #[async_trait]
 pub trait ModelHook: Send + Sync + fmt::Debug + 'static {
-    /// What it is called in faults. Asked once, when it is registered.
+    /// The hook's name in faults. Read once, at registration.
     fn name(&self) -> &str;
 
-    /// Before a request. What is returned changes this request only; the history stays what it is.
+    /// Runs before a request. The returned change applies to this request only, not to the history.
     async fn before(&self, request: &ModelRequest) -> Option<RequestChange> {
         let _ = request;
         None
     }
 
-    /// After an answer was recorded.
+    /// Runs after an answer was recorded.
     async fn after(&self, content: &[Block], usage: Usage) {
         let _ = (content, usage);
     }
 
-    /// After a change of the history was recorded: a message, an answer, results, a compaction.
+    /// Runs after a change of the history was recorded: a message, an answer, results or a compaction.
     async fn messages_changed(&self, history: &[Message]) {
         let _ = history;
     }
 }
 
-/// What a hook wants different in one request.
+/// A hook's change to one request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestChange {
-    /// Other standing instructions; none keeps those there are.
+    /// Replaces the system prompt; `None` keeps it.
     pub system: Option<String>,
-    /// More messages at the end. Calls and results among them must be well paired, and the user must have
-    /// the last word; otherwise the whole change is ignored and reported.
+    /// Messages to append. Calls and results must be paired and the last message must be the user's;
+    /// otherwise the whole change is ignored and reported.
     pub messages: Vec<Message>,
 }
 
-/// The model hooks of a runtime, in the order they are asked.
+/// The model hooks of a runtime, in order of registration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ModelHooks(Vec<RegisteredHook>);
 
@@ -74,7 +74,7 @@ impl ModelHooks {
         self.0.is_empty()
     }
 
-    /// Asks every hook about a request; each sees what those before it changed.
+    /// Runs every hook on a request; each hook sees the changes of the earlier ones.
     pub(crate) async fn before(
         &self,
         work_context: &WorkContext,
@@ -121,7 +121,7 @@ impl ModelHooks {
 }
 
 impl RegisteredHook {
-    /// Runs a piece of the hook apart from us and within its time.
+    /// Runs one method of the hook on the pool, within `limits.hook`.
     async fn run_isolated<T: Send + 'static>(
         &self,
         work_context: &WorkContext,
@@ -137,7 +137,7 @@ impl RegisteredHook {
     }
 }
 
-/// The request with a change made, unless that would break it.
+/// Applies a change to a request; `None` if the result would be invalid.
 fn changed(request: &ModelRequest, change: RequestChange) -> Option<ModelRequest> {
     let mut changed = request.clone();
     if let Some(system) = change.system {
@@ -155,46 +155,46 @@ fn changed(request: &ModelRequest, change: RequestChange) -> Option<ModelRequest
     Some(changed)
 }
 
-/// Records what failed, without changing anything else.
+/// Logs and records a hook's fault.
 async fn report(work_context: &WorkContext, step: Option<u32>, fault: Fault) {
     tracing::warn!(session = %work_context.session, %fault, "a model hook failed");
     let scope = Scope { step, ..Scope::default() };
-    // Of no turn in particular: the one it was about may be over.
+    // Turn 0 stands for no turn: the turn that the hook ran for may have ended.
     work_context
         .report(Input::RecordOnly { turn: 0, event: Event::FaultRaised { fault, scope } })
         .await;
 }
 
-/// What hooks are told.
+/// A notice to the hooks.
 #[derive(Clone, Debug)]
 enum HookNotice {
     Answer { content: Arc<Vec<Block>>, usage: Usage },
     History(Arc<Vec<Message>>),
 }
 
-/// Tells the hooks of one loaded session what was recorded, in order, while the session goes on.
+/// Notifies the hooks of one loaded session in order, while the session continues.
 #[derive(Debug, Default)]
 pub(crate) struct HookNotifier {
-    /// The history the hooks know of. Held, so that a changed one is another one.
+    /// The history of the last notice; a change is detected by pointer. `None` if there are no hooks.
     known: Option<Arc<Vec<Message>>>,
     way: Option<mpsc::Sender<(HookNotice, Arc<()>)>>,
-    /// Shared with everything that is not told yet.
+    /// Every undelivered notice holds a clone.
     untold: Arc<()>,
 }
 
 impl HookNotifier {
-    /// Knows the history a session is loaded with. Nothing is held if there is nobody to tell.
+    /// Creates a notifier for the history that the session was loaded with.
     pub(crate) fn new(hooks: &ModelHooks, history: &Arc<Vec<Message>>) -> Self {
         let known = (!hooks.is_empty()).then(|| Arc::clone(history));
         Self { known, ..Self::default() }
     }
 
-    /// Is somebody still being told? What fails then is to be recorded.
+    /// Is a notice undelivered? Its hook may still fail, and that fault must be recorded.
     pub(crate) fn is_busy(&self) -> bool {
         Arc::strong_count(&self.untold) > 1
     }
 
-    /// Tells what a round recorded.
+    /// Queues notices for the entries of a durable batch.
     pub(crate) fn notify(
         &mut self,
         work_context: impl FnOnce() -> WorkContext,
@@ -225,7 +225,7 @@ impl HookNotifier {
     }
 }
 
-/// The task that tells; ends when everything is told and the session is unloaded.
+/// Starts the task that delivers notices. It ends when all are delivered and the session is unloaded.
 fn start(work_context: WorkContext) -> mpsc::Sender<(HookNotice, Arc<()>)> {
     let (sender, mut news) = mpsc::channel(PENDING_NOTICES_MAX);
     let spawn = Arc::clone(&work_context.shared.world.spawn);

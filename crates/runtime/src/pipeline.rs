@@ -1,8 +1,7 @@
 //! The stages of a pipeline: each job is a child session of the same runtime.
 //!
-//! A job's child follows from the job, so work that is started again (after a crash, after an eviction)
-//! finds the child and goes on waiting for it. Dropping the work leaves the child alone; only
-//! [`stop`] ends it.
+//! The child's id derives from the job. Work that starts again after a crash or an eviction finds the child
+//! and waits for it. Dropping the work does not end the child; only [`stop`] does.
 
 use std::sync::Arc;
 
@@ -25,30 +24,29 @@ use crate::{
     work::WorkContext,
 };
 
-/// How the children of pipelines are set, where they differ from their session.
+/// Settings of pipeline children, where they differ from their session.
 ///
-/// Unless said otherwise, a planner may look but not touch, a solver has what its session has, and an
-/// aggregator has no tools.
+/// By default a planner has read-only permissions, a solver has those of its session, and an aggregator has no tools.
 #[derive(Clone, Debug)]
 pub struct Stages {
-    /// Who plans.
+    /// For the child that makes the plan; always read-only.
     pub planner: StageSettings,
-    /// Who solves.
+    /// For each child that solves one task.
     pub solver: StageSettings,
-    /// Who combines.
+    /// For the child that combines the results.
     pub aggregator: StageSettings,
 }
 
-/// How the child of one stage is set; what is not said is as in its session.
+/// Settings of one stage's child; `None` inherits from the session.
 #[derive(Clone, Debug, Default)]
 pub struct StageSettings {
-    /// The model.
+    /// Name of the model, as [`ModelSource`](crate::ModelSource) knows it.
     pub model: Option<String>,
-    /// Standing instructions.
+    /// The system prompt.
     pub system: Option<Arc<str>>,
-    /// Tools on offer; never more than the session has.
+    /// Patterns of offered tools; those that the session lacks are left out.
     pub tools: Option<Vec<String>>,
-    /// Model requests; never more than the session has.
+    /// Upper bound of model requests; at most the session's own.
     pub max_steps: Option<u32>,
 }
 
@@ -69,7 +67,7 @@ impl Stages {
     }
 }
 
-/// A job with everything taken from the session when its work began.
+/// A job with its inputs copied from the session when its work started.
 #[derive(Debug)]
 pub(crate) struct Brief {
     turn: TurnNumber,
@@ -111,7 +109,7 @@ impl Brief {
     }
 }
 
-/// The same job has the same child.
+/// Derives the child's id from the job; the same job has the same child.
 pub(crate) fn child_id(parent: SessionId, turn: TurnNumber, job: &StageJob) -> SessionId {
     let StageJob { round, stage, task, attempt } = job;
     let stage: &'static str = (*stage).into();
@@ -120,7 +118,7 @@ pub(crate) fn child_id(parent: SessionId, turn: TurnNumber, job: &StageJob) -> S
     child::id(parent, &["stage", &numbers, stage, task])
 }
 
-/// The session's permissions without anything that writes.
+/// The session's permissions in read-only mode, without its allow rules.
 fn looking(session: &Session) -> Permissions {
     let own = &session.settings.permissions;
     Permissions { mode: Mode::Readonly, allow: Vec::new(), ..own.clone() }
@@ -146,14 +144,14 @@ fn prompt_for(
         }
         (Stage::Solving, task) => prompt::solver(&pipeline.task(task.as_ref()?)?.task),
         (Stage::Aggregation, _) => {
-            // Four bytes are about a token: the results may fill half of the context.
+            // A token has about four bytes, so this is half of the context.
             let room = usize::try_from(work_context.shared.limits.context_tokens.saturating_mul(2));
             prompt::aggregator(pipeline, room.unwrap_or(usize::MAX), lang)
         }
     })
 }
 
-/// Has the child at work, and reports how it came to rest.
+/// Runs the child and reports its end.
 pub(crate) async fn run(work_context: WorkContext, brief: Brief) -> Input {
     let Brief { turn, job, child } = brief;
     let rest = watched(&work_context, turn, &job, &child).await;
@@ -186,7 +184,7 @@ async fn watched(
     }
 }
 
-/// Stops the child of a job, and reports that it has stopped.
+/// Stops the child of a job and reports its end.
 pub(crate) async fn stop(work_context: WorkContext, turn: TurnNumber, job: StageJob) -> Input {
     let rest = child::stop(&work_context.runtime, child_id(work_context.session, turn, &job)).await;
     ended(turn, job, rest)
@@ -203,17 +201,18 @@ fn failed(turn: TurnNumber, job: StageJob, fault: Fault) -> Input {
     Input::StageEnded { turn, job, end: TaskEnd::Failed { fault }, usage: Usage::default() }
 }
 
-/// A job the session knows nothing of: our mistake, told like any other fault.
+/// Reports a job that the session's plan does not contain, as a `bug` fault.
 pub(crate) fn unknown(turn: TurnNumber, job: StageJob) -> Input {
     let fault = Fault::new(Kind::Bug, Operation::StartAgent).with_cause("no such task in the plan");
     failed(turn, job, fault)
 }
 
 impl Runtime {
-    /// Has a question planned, solved and aggregated, and waits for the answer or for a person.
+    /// Plans, solves and aggregates a question, and waits for the answer or for a question to a person. With
+    /// `confirm`, a person confirms the plan first.
     ///
     /// # Errors
-    /// When it was not accepted. A run that failed is an `Ok` with its fault.
+    /// The command was rejected. A failed run is an `Ok` with its fault.
     pub async fn plan(
         &self,
         session: SessionId,
@@ -223,10 +222,10 @@ impl Runtime {
         self.pipeline(session, CommandBody::Plan { question: question.into(), confirm }).await
     }
 
-    /// Has tasks solved and aggregated, without a planner, and waits for the answer.
+    /// Solves and aggregates the given tasks without a planner, and waits for the answer.
     ///
     /// # Errors
-    /// When they are no plan. A run that failed is an `Ok` with its fault.
+    /// `tasks` is not a valid plan. A failed run is an `Ok` with its fault.
     pub async fn solve(
         &self,
         session: SessionId,

@@ -1,6 +1,6 @@
-//! What many sessions share towards one provider: a retry budget and a circuit breaker.
+//! Retry budget and circuit breaker of each provider, shared by all sessions.
 //!
-//! Both are fed with the time, so that a simulation can run them; that is why they are not a crate's.
+//! Both take the time as an argument, so that a simulation can run them.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,20 +15,20 @@ use budao_core::{
 
 use crate::work::WorkContext;
 
-/// Requests over this long count for the budget.
+/// Length of the sliding window of the retry budget.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Retries allowed whatever the number of requests.
+/// Retries allowed per window, however few requests there are.
 const RETRIES_MIN: usize = 3;
-/// Of the requests, one in this many may be a retry.
+/// Beyond the minimum, one retry is allowed per this many requests.
 const REQUESTS_PER_RETRY: usize = 10;
 /// Failures in a row that open the breaker.
 const FAILURES_TO_OPEN: u32 = 5;
-/// How long an open breaker stays so before one request may probe.
+/// An open breaker admits one probe request after this time.
 const PROBE_AFTER: Duration = Duration::from_secs(30);
-/// Entries kept of a window; beyond, the oldest are forgotten early.
+/// Upper bound of entries in a window; further ones replace the oldest.
 const ENTRIES_MAX: usize = 100_000;
 
-/// The state of every provider.
+/// Budget and breaker of every provider, by the provider's name.
 #[derive(Debug, Default)]
 pub struct Providers(Mutex<HashMap<String, Provider>>);
 
@@ -42,10 +42,10 @@ struct Provider {
 }
 
 impl Providers {
-    /// May a request be made now?
+    /// Admits a request, or refuses it while the breaker is open.
     ///
     /// # Errors
-    /// `breaker_open`, with when to come back, while the provider is left alone.
+    /// `breaker_open`, with the time until the next probe.
     pub fn admit(&self, provider: &str, now: Timestamp) -> Result<(), Fault> {
         self.with(provider, |state| {
             if let Some(since) = state.open_since {
@@ -64,7 +64,7 @@ impl Providers {
         })
     }
 
-    /// A request worked.
+    /// Reports a successful request; closes the breaker.
     pub fn succeeded(&self, provider: &str) {
         self.with(provider, |state| {
             state.failures = 0;
@@ -73,7 +73,7 @@ impl Providers {
         });
     }
 
-    /// A request failed. Only what the runtime would repeat speaks against the provider.
+    /// Reports a failed request. Only faults with automatic retry count against the provider.
     pub fn failed(&self, provider: &str, fault: &Fault, now: Timestamp) {
         if fault.kind() == Kind::BreakerOpen {
             return;
@@ -91,12 +91,12 @@ impl Providers {
         });
     }
 
-    /// A request was given up before it had an outcome.
+    /// Reports a request that was dropped before it had an outcome; frees its probe slot.
     pub fn abandoned(&self, provider: &str) {
         self.with(provider, |state| state.probing = false);
     }
 
-    /// Takes one retry from the budget, if there is one.
+    /// Takes one retry from the budget; false if the budget is exhausted.
     pub fn take_retry(&self, provider: &str, now: Timestamp) -> bool {
         self.with(provider, |state| {
             forget(&mut state.requests, now);
@@ -119,7 +119,7 @@ impl Providers {
     }
 }
 
-/// Makes a request, if the breaker lets it, and tells the breaker how it went.
+/// Makes a request if the breaker admits it, and reports its outcome to the breaker.
 pub(crate) async fn asking<T>(
     work_context: &WorkContext,
     provider: &str,
@@ -137,7 +137,7 @@ pub(crate) async fn asking<T>(
     answered
 }
 
-/// Tells the breaker when a request is dropped half-way.
+/// Reports a request to the breaker as abandoned if it is dropped without an outcome.
 struct BreakerGuard<'a> {
     providers: &'a Providers,
     provider: &'a str,

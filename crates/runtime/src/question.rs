@@ -1,4 +1,4 @@
-//! Questions to a person, and what can be replied.
+//! Questions to a person, and the replies to them.
 
 use budao_core::{
     Timestamp,
@@ -8,20 +8,20 @@ use budao_core::{
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-/// A question that waits for a person: what would happen, exactly.
+/// An open question with the exact call that would run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Question {
-    /// Names it.
+    /// Id of the question; serialized as `question`.
     #[serde(rename = "question")]
     pub id: QuestionId,
     /// The tool that would run, or `plan` when a plan must be confirmed.
     pub tool: String,
-    /// What it would run with.
+    /// The arguments of the call, or the plan.
     pub arguments: Value,
-    /// Hash over tool and arguments. The answer is bound to it.
+    /// Hash of tool and arguments. A decision applies only to this hash.
     pub digest: String,
-    /// Unanswered by then, it is denied. Written in milliseconds since 1970, as all times of the channels.
+    /// The question is denied if it is unanswered at this time. Serialized in milliseconds since 1970.
     #[serde(serialize_with = "millis")]
     pub expires_at: Timestamp,
 }
@@ -32,7 +32,7 @@ fn millis<S: Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Erro
 }
 
 impl Question {
-    /// The question an event asks.
+    /// Reads the question from a `QuestionAsked` event; `None` for any other event.
     #[must_use]
     pub fn of(event: &Event) -> Option<Self> {
         let Event::QuestionAsked { question, tool, arguments, digest, expires_at, .. } = event
@@ -48,7 +48,7 @@ impl Question {
         })
     }
 
-    /// The questions that are open in a session, in the order of its calls.
+    /// Lists the open questions of a session, in the order of its calls.
     #[must_use]
     pub fn open_in(session: &Session) -> Vec<Self> {
         let calls = session.turn.iter().flat_map(|turn| &turn.calls);
@@ -76,7 +76,7 @@ impl Question {
     }
 }
 
-/// What a person replies to a question.
+/// A person's reply to a question.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QuestionReply {
     pub(crate) decision: Decision,
@@ -85,26 +85,26 @@ pub struct QuestionReply {
 }
 
 impl QuestionReply {
-    /// Go on.
+    /// Allows the call, with the arguments that the question showed.
     #[must_use]
     pub fn allow() -> Self {
         Self { decision: Decision::Allow, note: None, arguments: None }
     }
 
-    /// Do not.
+    /// Denies the call; the model learns that.
     #[must_use]
     pub fn deny() -> Self {
         Self { decision: Decision::Deny, ..Self::allow() }
     }
 
-    /// A word for the model.
+    /// Adds a message to the model.
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.note = Some(note.into());
         self
     }
 
-    /// Other arguments to run with, or another plan. They are checked again.
+    /// Replaces the call's arguments, or the plan. They are checked again.
     #[must_use]
     pub fn arguments(mut self, arguments: Value) -> Self {
         self.arguments = Some(arguments);

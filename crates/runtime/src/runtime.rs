@@ -1,4 +1,4 @@
-//! The native engine: sessions by id, loaded when touched, evicted when idle.
+//! The native engine: sessions by id, loaded on first use, evicted when idle.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,7 +30,7 @@ use crate::{
     model_hooks::ModelHooks, question::Question,
 };
 
-/// What all sessions of a runtime share.
+/// The parts that all sessions of a runtime share.
 #[derive(Debug)]
 pub(crate) struct RuntimeShared {
     pub(crate) journal: Arc<dyn Journal>,
@@ -49,40 +49,40 @@ pub(crate) struct RuntimeShared {
     pub(crate) policy: Option<Arc<dyn Policy>>,
 }
 
-/// The native engine. Clones are cheap and are the same engine.
+/// The native engine. A clone is cheap and refers to the same engine.
 #[derive(Clone, Debug)]
 pub struct Runtime {
     pub(crate) shared: Arc<RuntimeShared>,
     pub(crate) host: Host<NativeFactory>,
 }
 
-/// How a turn ended, or why it has not.
+/// The result of a turn that ended or waits for a person.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TurnResult {
-    /// Which turn.
+    /// Number of the turn within its session.
     pub turn: TurnNumber,
-    /// Its trace.
+    /// Trace that ties the turn's records and spans together.
     pub trace: Trace,
-    /// Why it ended; none while it waits for a person.
+    /// Reason of the end; `None` while the turn waits for a person.
     pub stop: Option<StopReason>,
-    /// What went wrong.
+    /// The fault that ended the turn; `None` if there was none.
     pub fault: Option<Fault>,
-    /// The words of its last answer.
+    /// Text of the turn's last answer.
     pub text: String,
-    /// Questions a person must answer before it goes on.
+    /// Open questions. The turn continues once all of them are answered.
     pub pending: Vec<Question>,
-    /// The last record looked at.
+    /// Position of the last record that contributed to this result.
     pub last: Seq,
 }
 
 impl TurnResult {
-    /// Did it end, and end well?
+    /// True if the turn ended with `EndTurn` and without a fault.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.fault.is_none() && self.stop == Some(StopReason::EndTurn)
     }
 
-    /// Would sending the same message again make sense?
+    /// True if the turn has a fault that sending the same message again may avoid.
     #[must_use]
     pub fn retryable(&self) -> bool {
         self.fault.as_ref().is_some_and(|fault| fault.repeat().retryable)
@@ -95,35 +95,35 @@ impl Runtime {
         Self { host: Host::new(config, NativeFactory(Arc::clone(&shared))), shared }
     }
 
-    /// The journal it writes.
+    /// The journal that stores this runtime's sessions.
     #[must_use]
     pub fn journal(&self) -> &Arc<dyn Journal> {
         &self.shared.journal
     }
 
-    /// Its bounds.
+    /// The limits that apply to every session.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.shared.limits
     }
 
-    /// Time, chance and spawning as it has them.
+    /// The clock, entropy, spawner and span exporter of this runtime.
     #[must_use]
     pub fn world(&self) -> &World {
         &self.shared.world
     }
 
-    /// A command with a new id.
+    /// Creates a command with a new id. `by` names its sender in the records.
     #[must_use]
     pub fn command(&self, by: impl Into<String>, ask: CommandBody) -> Command {
         let id = CommandId::own(self.shared.world.uuid());
         Command { id, by: by.into(), trace: Trace::NONE, ask }
     }
 
-    /// Sends words and waits until they are answered, or the turn waits for a person.
+    /// Sends a message and waits until the turn ends or waits for a person.
     ///
     /// # Errors
-    /// When the message was not accepted. A turn that failed is an `Ok` with its fault.
+    /// The message was rejected. A failed turn is an `Ok` with its fault.
     pub async fn run(&self, session: SessionId, text: &str) -> Result<TurnResult, Fault> {
         let content = vec![Block::Text(text.to_owned())];
         let command = self.command("user", CommandBody::Message { content });
@@ -134,25 +134,24 @@ impl Runtime {
         }
     }
 
-    /// Waits for the turn that answers a message that was accepted, however long ago.
+    /// Waits for the turn that answers an accepted message; the turn may have ended already.
     ///
     /// # Errors
-    /// When the records cannot be read; `history_gap` when its turn is long over and retention has removed
-    /// it.
+    /// The records cannot be read; `history_gap` if retention has removed the turn.
     pub async fn wait(&self, session: SessionId, message: &CommandId) -> Result<TurnResult, Fault> {
         let (state, snapshot) = fold(&*self.shared.journal, session).await?;
         let waits = state.queue.iter().any(|queued| queued.command == *message);
         let after = match &state.turn {
             _ if waits => state.head,
             Some(turn) if turn.message == *message => turn.began.saturating_sub(1),
-            // It is over. Most likely lately.
+            // The turn has ended, most likely after the latest snapshot.
             _ if self.began_after(session, message, snapshot, state.head).await? => snapshot,
             _ => 0,
         };
         self.wait_for(session, message, after).await
     }
 
-    /// Did the turn that answers a message begin between these positions?
+    /// Did the turn that answers a message start between these positions?
     async fn began_after(
         &self,
         session: SessionId,
@@ -173,17 +172,17 @@ impl Runtime {
         Ok(false)
     }
 
-    /// Waits for the turn that answers a message. `after` is a position before it began.
+    /// Waits for the turn that answers a message. `after` is a position before the turn's start.
     ///
     /// # Errors
-    /// When the records cannot be read.
+    /// The records cannot be read.
     pub async fn wait_for(
         &self,
         session: SessionId,
         message: &CommandId,
         after: Seq,
     ) -> Result<TurnResult, Fault> {
-        // Asked for when a question comes up: most turns have none.
+        // Read only once a question comes up: most turns have none.
         let mut head = None;
         let batches = self.shared.journal.follow(session, after);
         let mut records = batches.flat_map(|batch| stream::iter(each(batch)));
@@ -202,10 +201,11 @@ impl Runtime {
             }
             if let Some(result) = &result
                 && !result.pending.is_empty()
-                // A plan that waits is no call.
+                // A plan that waits for confirmation is not counted as a call.
                 && result.pending.len() >= open_calls
             {
-                // What was asked and answered since is history; only what is open at the head is a pause.
+                // On replay a question may have been answered since; the turn is paused only if one is open
+                // at the head.
                 if head.is_none() {
                     let info = self.shared.journal.info(session).await?;
                     head = Some(info.map_or(0, |info| info.head));
@@ -218,10 +218,10 @@ impl Runtime {
         Err(Fault::new(Kind::ShuttingDown, Operation::RunTurn))
     }
 
-    /// The session's state, folded from its records.
+    /// Folds the session's state from its records.
     ///
     /// # Errors
-    /// When the session is unknown or its records cannot be read.
+    /// The session is unknown, or its records cannot be read.
     pub async fn state(&self, session: SessionId) -> Result<Session, Fault> {
         self.host.state(session).await
     }
@@ -233,7 +233,7 @@ impl Runtime {
     }
 }
 
-/// The records of a batch, or what went wrong.
+/// Flattens a batch into its records, or its fault.
 fn each(batch: Result<Vec<StoredRecord>, Fault>) -> Vec<Result<StoredRecord, Fault>> {
     match batch {
         Ok(batch) => batch.into_iter().map(Ok).collect(),
@@ -261,7 +261,7 @@ fn begun(record: &StoredRecord, message: &CommandId) -> Result<Option<TurnResult
     })
 }
 
-/// Takes one more record of the turn into account. Is it over?
+/// Applies one record of the turn to its result. Returns true once the turn has ended.
 fn advance(
     result: &mut TurnResult,
     open_calls: &mut usize,

@@ -1,8 +1,7 @@
-//! The one door through which everything comes to a session: faults are scrubbed, and secrets this process
-//! knows are removed from payloads.
+//! Sanitizes every input of a session: scrubs faults and removes known secrets from payloads.
 //!
-//! It stands before the decision, so that the state in memory, the record, the snapshot and what the model
-//! is told are the same. Payloads stay verbatim but for the configured secrets, which are found by exact match.
+//! It runs before the decision, so that state, record, snapshot and model see the same text. Payloads stay
+//! verbatim apart from the configured secrets, which are found by exact match.
 
 use budao_core::{
     event::{Answer, CommandBody, Event},
@@ -12,7 +11,7 @@ use budao_core::{
     turn::{CallVerdict, Input},
 };
 
-/// An input without what must not be kept, nor nested in more levels than can be read back.
+/// Scrubs an input and limits its nesting to `levels`, the depth that can be read back.
 pub(crate) fn input(input: Input, scrubber: &Scrubber, levels: usize) -> Input {
     match input {
         Input::ModelFailed { turn, step, attempt, fault } => {
@@ -56,7 +55,7 @@ pub(crate) fn input(input: Input, scrubber: &Scrubber, levels: usize) -> Input {
     }
 }
 
-/// An answer without what must not be told.
+/// Scrubs the fault of a rejection.
 pub(crate) fn answer(answer: Answer, scrubber: &Scrubber) -> Answer {
     match answer {
         Answer::Rejected { fault } => Answer::Rejected { fault: fault.scrub(scrubber) },

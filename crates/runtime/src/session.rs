@@ -1,4 +1,4 @@
-//! The facade's [`Session`]: what a program says to a session, and what it hears.
+//! The facade's [`Session`]: commands to one session and reads of its state.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
     question::{Question, QuestionReply},
 };
 
-/// One session. Clones are cheap and are the same session.
+/// One session. A clone is cheap and refers to the same session.
 #[derive(Clone, Debug)]
 pub struct Session {
     pub(crate) runtime: Runtime,
@@ -24,38 +24,38 @@ pub struct Session {
 }
 
 impl Session {
-    /// Its id: enough to resume it.
+    /// Id of the session; sufficient to resume it.
     #[must_use]
     pub fn id(&self) -> SessionId {
         self.id
     }
 
-    /// The journal it is kept in.
+    /// The journal that stores the session.
     #[must_use]
     pub fn journal(&self) -> &Arc<dyn Journal> {
         self.runtime.journal()
     }
 
-    /// Sends words and waits for the answer, or until a person must decide.
+    /// Sends a message and waits until the turn ends or waits for a person.
     ///
     /// # Errors
-    /// When the message was not accepted. A failed turn is an `Ok` whose result says so.
+    /// The message was rejected. A failed turn is an `Ok` with its fault.
     pub async fn run(&self, text: &str) -> Result<TurnResult, Fault> {
         self.runtime.run(self.id, text).await
     }
 
-    /// Has a question planned, its tasks solved side by side, and the results put together.
+    /// Plans a question, solves its tasks in parallel and aggregates the results. The plan is not put to a person.
     ///
     /// # Errors
-    /// When it was not accepted. A run that failed is an `Ok` whose result says so.
+    /// The command was rejected. A failed run is an `Ok` with its fault.
     pub async fn plan(&self, question: &str) -> Result<TurnResult, Fault> {
         self.runtime.plan(self.id, question, false).await
     }
 
-    /// Has given tasks solved side by side and the results put together, without a planner.
+    /// Solves the given tasks in parallel and aggregates the results, without a planner.
     ///
     /// # Errors
-    /// When they are no plan.
+    /// `tasks` is not a valid plan.
     pub async fn solve(
         &self,
         question: &str,
@@ -64,10 +64,10 @@ impl Session {
         self.runtime.solve(self.id, question, tasks).await
     }
 
-    /// Sends words without waiting. They are durable and will be answered.
+    /// Sends a message without waiting for its turn. On return the message is durable.
     ///
     /// # Errors
-    /// When the message was not accepted.
+    /// The message was rejected.
     pub async fn send(&self, text: &str) -> Result<CommandId, Fault> {
         let content = vec![Block::Text(text.to_owned())];
         let command = self.runtime.command("user", CommandBody::Message { content });
@@ -75,34 +75,34 @@ impl Session {
         accepted(self.runtime.submit(self.id, command).await?).map(|_| id)
     }
 
-    /// Waits for the answer to a message that was sent.
+    /// Waits for the turn that answers a sent message.
     ///
     /// # Errors
-    /// When the records cannot be read.
+    /// The records cannot be read.
     pub async fn wait(&self, message: &CommandId) -> Result<TurnResult, Fault> {
         self.runtime.wait(self.id, message).await
     }
 
-    /// Stops the turn; does nothing when none is running.
+    /// Cancels the running turn; does nothing if there is none.
     ///
     /// # Errors
-    /// When the journal fails.
+    /// The journal fails.
     pub async fn cancel(&self) -> Result<(), Fault> {
         self.ask(CommandBody::Cancel { reason: None }).await
     }
 
-    /// Ends the session, its turn first. A later message re-opens it.
+    /// Cancels the running turn and ends the session. A later message re-opens it.
     ///
     /// # Errors
-    /// When the journal fails.
+    /// The journal fails.
     pub async fn close(&self) -> Result<(), Fault> {
         self.ask(CommandBody::Close).await
     }
 
-    /// Answers a question. The answer counts for exactly what the question showed.
+    /// Answers a question. The decision applies only to the tool and arguments that the question showed.
     ///
     /// # Errors
-    /// When it is not pending any more, or is about something else now.
+    /// The question is no longer open, or its arguments have changed.
     pub async fn decide(
         &self,
         question: &Question,
@@ -114,10 +114,10 @@ impl Session {
         self.ask(CommandBody::Decide { question, decision, note, arguments, digest }).await
     }
 
-    /// A question that waits for an answer, by its id.
+    /// Returns an open question by its id; `None` if it is not open.
     ///
     /// # Errors
-    /// When the records cannot be read.
+    /// The records cannot be read.
     pub async fn question(&self, id: &QuestionId) -> Result<Option<Question>, Fault> {
         let open = Question::open_in(&self.state().await?);
         Ok(open.into_iter().find(|question| question.id == *id))
@@ -128,10 +128,10 @@ impl Session {
         accepted(self.runtime.submit(self.id, command).await?).map(drop)
     }
 
-    /// The session as it is now.
+    /// Folds the session's current state from its records.
     ///
     /// # Errors
-    /// When its records cannot be read.
+    /// The records cannot be read.
     pub async fn state(&self) -> Result<session::Session, Fault> {
         self.runtime.state(self.id).await
     }

@@ -1,8 +1,8 @@
-//! `task_run`: a tool that hands work to an agent of its own.
+//! `task_run`: a tool that delegates work to a child session.
 //!
-//! The child has its own steps and history, and never more than its parent: not more tools, not more
-//! freedom, not more depth. It is the same child every time the call is made, so the call may be repeated
-//! after a crash. The tool itself only waits; the child runs where sessions run, not among tools.
+//! The child has its own steps and history, and never more tools, permissions or depth than its parent. Its
+//! id derives from the call, so the call may be repeated after a crash. The tool only waits: the child runs
+//! on the session host, not on the tool pool.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,24 +25,24 @@ use crate::{
     work::WorkContext,
 };
 
-/// The tool's name.
+/// Name of the tool in requests and permission rules.
 pub const TASK_RUN: &str = "task_run";
 
-/// Errands of one session that may wait to be begun.
+/// Calls of one session that may wait for their start.
 const PENDING_CALLS_MAX: usize = 16;
 
-/// How sub-agents are set.
+/// Settings of sub-agents; `None` inherits from the session.
 #[derive(Clone, Debug)]
 pub struct SubAgents {
-    /// How long one may take, a person's answers included; then it is stopped.
+    /// Time limit of one sub-agent, including waits for a person; 1 h by default. It is stopped afterwards.
     pub deadline: Duration,
-    /// Model requests of one; its session's if none. The model may ask for fewer.
+    /// Upper bound of model requests. The model may ask for fewer.
     pub max_steps: Option<u32>,
-    /// Tokens of one; its session's if none.
+    /// Upper bound of tokens.
     pub max_tokens: Option<u64>,
-    /// The model; its session's if none.
+    /// Name of the model.
     pub model: Option<String>,
-    /// Standing instructions; its session's if none.
+    /// The system prompt.
     pub system: Option<Arc<str>>,
 }
 
@@ -53,7 +53,7 @@ impl Default for SubAgents {
     }
 }
 
-/// What the model sends.
+/// The arguments of a `task_run` call.
 #[derive(Debug, Deserialize)]
 struct Arguments {
     description: String,
@@ -88,7 +88,7 @@ fn spec(agents: &SubAgents) -> ToolSpec {
         "required": ["description", "prompt"],
         "additionalProperties": false,
     });
-    // It does nothing itself; what its agent does is asked about there.
+    // The tool itself changes nothing; the calls of its child have their own permissions.
     ToolOptions::read_only().source(ToolOrigin::Builtin).deadline(agents.deadline).spec(
         TASK_RUN,
         "Hands a piece of work to another agent and returns its answer. The agent works by itself with \
@@ -97,21 +97,21 @@ fn spec(agents: &SubAgents) -> ToolSpec {
     )
 }
 
-/// The tool of one session.
+/// The `task_run` tool of one session.
 #[derive(Debug)]
 pub(crate) struct TaskRun {
     spec: Arc<ToolSpec>,
     errands: mpsc::Sender<SubAgentCall>,
 }
 
-/// A call on its way to where sessions run.
+/// A call on its way from the tool pool to the session host.
 struct SubAgentCall {
     arguments: Value,
     context: CallContext,
     reply: oneshot::Sender<ToolResult>,
 }
 
-/// What every errand of a session needs.
+/// The inputs that all calls of a session share.
 #[derive(Clone)]
 struct SubAgentRunner {
     runtime: Runtime,
@@ -121,7 +121,7 @@ struct SubAgentRunner {
     agents: SubAgents,
 }
 
-/// The tool for a session, if sub-agents are configured. It works as long as somebody holds it.
+/// Creates the tool of a session; `None` if sub-agents are not configured. Its task ends when the tool is dropped.
 pub(crate) fn tool(work_context: &WorkContext, settings: &Settings) -> Option<TaskRun> {
     let agents = work_context.shared.sub_agents.clone()?;
     let spec = Arc::new(spec(&agents));
@@ -138,7 +138,7 @@ pub(crate) fn tool(work_context: &WorkContext, settings: &Settings) -> Option<Ta
         while let Some(SubAgentCall { arguments, context, reply }) = waiting.recv().await {
             let office = office.clone();
             spawn.spawn(Box::pin(async move {
-                // Nobody waits any more only when the call was given up.
+                // The receiver is gone only if the call was given up.
                 drop(reply.send(office.run(arguments, context).await));
             }));
         }
@@ -191,7 +191,7 @@ impl SubAgentRunner {
         }
     }
 
-    /// The child of a call: always the same one.
+    /// Describes the child of a call; the same call has the same child.
     fn child(&self, arguments: Value, context: &CallContext) -> Result<Child, Fault> {
         let limit = context.limits.depth;
         if self.depth >= limit {

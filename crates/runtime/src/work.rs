@@ -1,7 +1,6 @@
-//! Work beside a session: each piece runs on its own and reports back with exactly one last input.
+//! Work of a session: each piece runs on its own task and reports exactly one last input.
 //!
-//! Whatever happens to a piece of work, a panic included, the session hears of it; otherwise the turn
-//! would wait for ever.
+//! A panic is reported like any other end; without a report the turn would wait for ever.
 
 use std::{
     collections::BTreeMap,
@@ -36,25 +35,26 @@ use crate::{
 /// Notes of one call that may wait to be recorded.
 const NOTES: usize = 64;
 
-/// What work needs: who to ask, and whom to report to.
+/// The context of a piece of work: shared parts, its session and the way to report.
 #[derive(Clone)]
 pub(crate) struct WorkContext {
     pub(crate) shared: Arc<RuntimeShared>,
-    /// For work that runs sessions of its own.
+    /// For work that runs child sessions.
     pub(crate) runtime: Runtime,
     pub(crate) session: SessionId,
-    /// How deep below a person's session it is.
+    /// Depth of the session below a person's session, which has depth 0.
     pub(crate) depth: u32,
     pub(crate) signals: SignalSender<Signal>,
     /// The generation of the session that starts the work.
     pub(crate) generation: u32,
     pub(crate) known: Arc<Mutex<SessionMemory>>,
-    /// Room for calls that run at once.
+    /// Permits for calls that run at the same time.
     pub(crate) slots: Arc<tokio::sync::Semaphore>,
 }
 
 impl WorkContext {
-    /// Reports; waits while the session is busy. Nobody listens only when the session is gone.
+    /// Reports an input and waits while the session's mailbox is full. The report is lost only if the
+    /// session is unloaded.
     pub(crate) async fn report(&self, input: Input) {
         self.send(None, Box::new(input)).await;
     }
@@ -64,27 +64,27 @@ impl WorkContext {
     }
 }
 
-/// What a session's calls run with, kept while it is loaded.
+/// The tools of a session, kept while it is loaded.
 #[derive(Debug, Default)]
 pub(crate) struct SessionTools {
-    /// The provider of the model that was asked last.
+    /// Provider of the model that was asked last; empty before the first request.
     pub(crate) provider: Arc<Mutex<String>>,
-    /// The toolbox, once somebody needed it.
+    /// The toolbox and its source's generation; `None` until first use.
     pub(crate) toolbox: Arc<tokio::sync::Mutex<Option<(u64, Toolbox)>>>,
-    /// Calls that were checked and wait to run.
+    /// Checked calls that wait to run.
     pub(crate) ready: Arc<Mutex<BTreeMap<CallId, CheckedCall>>>,
-    /// What the session is set to, for work to share.
+    /// A copy of the session's settings that work shares; `None` until first use.
     pub(crate) settings: Option<Arc<Settings>>,
 }
 
 impl SessionTools {
-    /// The session's settings. Made anew with the tools when they change.
+    /// Returns the session's settings. A change of settings replaces this struct, so the copy is never stale.
     pub(crate) fn settings(&mut self, session: &Session) -> Arc<Settings> {
         Arc::clone(self.settings.get_or_insert_with(|| Arc::new(session.settings.clone())))
     }
 }
 
-/// What the session remembers for its tools.
+/// The part of the session's state that tools can read: to-do list and seen files.
 #[derive(Debug, Default)]
 pub(crate) struct SessionMemory {
     todos: Vec<Todo>,
@@ -105,7 +105,7 @@ impl SessionMemory {
     }
 }
 
-/// A call's view of what the session remembers.
+/// A call's read access to the session's memory.
 #[derive(Debug)]
 struct MemoryView(Arc<Mutex<SessionMemory>>);
 
@@ -119,7 +119,7 @@ impl Memory for MemoryView {
     }
 }
 
-/// Large outputs, in the session's journal.
+/// Stores large outputs as blobs in the session's journal.
 #[derive(Debug)]
 struct JournalBlobs(Arc<RuntimeShared>, SessionId);
 
@@ -134,7 +134,7 @@ impl Blobs for JournalBlobs {
     }
 }
 
-/// Starts a piece of work.
+/// Starts a piece of work on its own task.
 pub(crate) fn start(
     work_context: WorkContext,
     work: Work,
@@ -150,13 +150,13 @@ pub(crate) fn start(
     let stop = cancel.clone();
     spawn.spawn(Box::pin(async move {
         let task = AssertUnwindSafe(task).catch_unwind();
-        // A call is asked to stop and waited for; everything else is dropped.
+        // A call is asked to stop and runs to its end; other work is dropped.
         let ended = match is_call {
             true => Some(task.await),
             false => stop.run_until_cancelled(task).await,
         };
         if let Some(ended) = ended {
-            // Boxed before the next wait: whatever lives through one makes every piece of work larger.
+            // Boxed before the next await: a value that lives across one enlarges the future of every piece of work.
             let input = Box::new(ended.unwrap_or_else(|_| of_panic(&over)));
             last_words.send(Some(over), input).await;
         }
@@ -164,7 +164,7 @@ pub(crate) fn start(
     RunningWork { cancel, is_call }
 }
 
-/// What is reported when the work itself breaks: our bug, told like any other fault.
+/// The report of a piece of work that panicked: a `bug` fault.
 fn of_panic(work: &Work) -> Input {
     let bug = |operation| {
         Fault::new(Kind::Bug, operation).with_cause("the code that does this work panicked")
@@ -200,7 +200,7 @@ fn of_panic(work: &Work) -> Input {
     }
 }
 
-/// The work itself, with everything it needs taken from the session now.
+/// Returns the future of a piece of work, with its inputs copied from the session now.
 pub(crate) fn task(
     work_context: WorkContext,
     work: Work,
@@ -259,7 +259,7 @@ pub(crate) fn task(
                 let prepared = match (prepared, use_) {
                     (Some(ready), _) => Ok(ready),
                     (None, Some((tool, arguments))) => {
-                        // After a restart nobody has checked it in this process yet.
+                        // After a restart the call has not been checked in this process.
                         check::toolbox(&work_context, &settings, &toolbox).await.and_then(
                             |toolbox| {
                                 toolbox.check_value(&tool, arguments, &work_context.shared.limits)
@@ -279,7 +279,7 @@ pub(crate) fn task(
     }
 }
 
-/// Runs a call and records what it says on the way, in order, before its outcome.
+/// Runs a call and records its notes in order, before its outcome.
 async fn run(
     work_context: &WorkContext,
     ready: CheckedCall,
@@ -287,7 +287,7 @@ async fn run(
     mut notes: mpsc::Receiver<Note>,
     turn: TurnNumber,
 ) -> budao_core::tool::Outcome {
-    // A call that is stopped while it waits for room has not begun, and does not begin any more.
+    // A call that is stopped while it waits for a permit never starts.
     let permit = tokio::select! {
         biased;
         () = context.cancel.cancelled() => None,
@@ -343,7 +343,7 @@ fn noted(note: Note, call: &CallId, tool: &str) -> Event {
     }
 }
 
-/// The calls to check, as the model wrote them or as a person edited them.
+/// Lists the calls to check, with the arguments of the model or those that a person allowed.
 pub(crate) fn wanted(session: &Session, ids: &[CallId]) -> Vec<check::UncheckedCall> {
     let calls = session.turn.iter().flat_map(|turn| &turn.calls);
     calls

@@ -1,4 +1,4 @@
-//! The real world: the machine's clock, its randomness, and tokio's tasks.
+//! The system's [`World`]: the machine's clock and randomness, and tokio's tasks.
 
 use std::{
     sync::Arc,
@@ -11,7 +11,7 @@ use budao_core::{
 };
 use futures::future::BoxFuture;
 
-/// The machine's clock.
+/// Wall-clock time and tokio's timer.
 #[derive(Debug)]
 struct SystemClock;
 
@@ -26,7 +26,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// The machine's randomness.
+/// The operating system's randomness.
 #[derive(Debug)]
 struct SystemEntropy;
 
@@ -36,7 +36,7 @@ impl Entropy for SystemEntropy {
     }
 }
 
-/// Tokio's tasks.
+/// Spawns detached tokio tasks.
 #[derive(Debug)]
 struct TokioSpawn;
 
@@ -46,7 +46,7 @@ impl Spawn for TokioSpawn {
     }
 }
 
-/// The real world. Must be used inside a tokio runtime.
+/// Returns the system's world, without span export. Spawning requires a tokio runtime.
 #[must_use]
 pub fn system() -> World {
     World {

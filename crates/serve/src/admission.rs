@@ -1,4 +1,4 @@
-//! How much anybody may have of us: per connection, per tenant, and all together.
+//! Admission control: limits per connection, per tenant and for the whole server.
 
 use std::{
     collections::BTreeMap,
@@ -20,9 +20,9 @@ use crate::{
     replay_scheduler::ReplayUsage,
 };
 
-/// Tenants whose rates are remembered before those that are idle are forgotten.
+/// Number of tenants above which the rate limiters forget idle ones.
 const TENANTS_REMEMBERED: usize = 10_000;
-/// Records that are read at once, of some history.
+/// Upper bound of records read from a history at once.
 pub(crate) const PIECE: u32 = 128;
 
 type DirectLimiter = RateLimiter<
@@ -38,15 +38,15 @@ type KeyedLimiter = RateLimiter<
     governor::middleware::NoOpMiddleware<Duration>,
 >;
 
-/// The clock that was handed in, as the limiters want it: never backwards. When it is set back, time goes on from where it
-/// was, so that nobody waits for the clock to come by again.
+/// Adapts the injected clock to the rate limiters, which need monotonic time. If the clock is set back, time continues
+/// from its last value, so no client waits for the clock to catch up.
 #[derive(Clone, Debug)]
 struct MonotonicClock(Arc<MonotonicState>);
 
 #[derive(Debug)]
 struct MonotonicState {
     clock: Arc<dyn Clock>,
-    /// When it was last looked at, and what that was for the limiters.
+    /// The clock's last value, and the monotonic time at that moment.
     seen: Mutex<(Timestamp, Duration)>,
 }
 
@@ -63,14 +63,14 @@ impl governor::clock::Clock for MonotonicClock {
     fn now(&self) -> Duration {
         let now = self.0.clock.now();
         let mut seen = self.0.seen.lock().expect("no code panics while holding this");
-        // Nothing if it went backwards.
+        // Zero if the clock was set back.
         let passed = now.since(seen.0);
         *seen = (now, seen.1 + passed);
         seen.1
     }
 }
 
-/// The door: counts who is in and how fast they ask.
+/// Counts connections and limits the rates of commands, bytes and replays.
 pub(crate) struct Admission {
     limits: Limits,
     clock: MonotonicClock,
@@ -93,7 +93,7 @@ impl fmt::Debug for Admission {
     }
 }
 
-/// A place inside; dropping it leaves.
+/// The right to one connection; dropping it releases the connection's place.
 #[derive(Debug)]
 pub(crate) struct AdmissionPermit {
     admission: Arc<Admission>,
@@ -134,12 +134,12 @@ impl Admission {
         self.inside.lock().expect("no code panics while holding this")
     }
 
-    /// Connections that are in.
+    /// The number of open connections.
     pub(crate) fn connections(&self) -> usize {
         self.inside().connections
     }
 
-    /// Lets a connection in.
+    /// Admits a connection.
     ///
     /// # Errors
     /// `limit_reached`, with the name of the limit.
@@ -164,8 +164,8 @@ impl Admission {
         })
     }
 
-    /// The tenant is read so many more records of some history, as far as they make one piece. Has it had much already?
-    /// Whoever misses only a few gets them, however much others of the tenant have had: it is on a bad line, perhaps.
+    /// Charges a replay of up to one piece to the tenant and returns its usage. A client that misses less than one
+    /// piece is always light, so a client on a bad connection is not slowed down by its tenant.
     pub(crate) fn replay(&self, tenant: &str, records: u64) -> ReplayUsage {
         match self.tenant_replays.check_key_n(&tenant.to_owned(), piece(records)) {
             Ok(Ok(())) => ReplayUsage::Light,
@@ -174,10 +174,10 @@ impl Admission {
         }
     }
 
-    /// May the tenant send one more command, of this size?
+    /// Charges one command of this size to the tenant.
     ///
     /// # Errors
-    /// `limit_reached`, with the name of the limit and when to come back.
+    /// `limit_reached`, with the name of the limit and the time until a retry can succeed.
     pub(crate) fn command(&self, tenant: &str, bytes: usize) -> Result<(), Fault> {
         let tenant = tenant.to_owned();
         if self.tenant_commands.len() > TENANTS_REMEMBERED {
@@ -206,10 +206,10 @@ impl Admission {
 }
 
 impl AdmissionPermit {
-    /// May this connection send one more command, of this size?
+    /// Charges one command of this size to the connection and its tenant.
     ///
     /// # Errors
-    /// `limit_reached`, with the name of the limit and when to come back.
+    /// `limit_reached`, with the name of the limit and the time until a retry can succeed.
     pub(crate) fn command(&self, bytes: usize) -> Result<(), Fault> {
         self.commands.check().map_err(|no| {
             fast("commands", self.admission.limits.commands, &no, &self.admission.clock)
@@ -217,8 +217,7 @@ impl AdmissionPermit {
         self.admission.command(&self.tenant, bytes)
     }
 
-    /// This connection is read so many more records of some history, as far as they make one piece. Has it, or its
-    /// tenant, had much already?
+    /// Charges a replay of up to one piece to the connection and its tenant. Heavy if either exceeds its allowance.
     pub(crate) fn replay(&self, records: u64) -> ReplayUsage {
         match self.replays.check_n(piece(records)) {
             Ok(Ok(())) => self.admission.replay(&self.tenant, records),
@@ -227,7 +226,7 @@ impl AdmissionPermit {
     }
 }
 
-/// As many records as are read at once, at most.
+/// Clamps a record count to 1..=`PIECE`.
 fn piece(records: u64) -> NonZeroU32 {
     let records = u32::try_from(records).unwrap_or(PIECE).min(PIECE);
     NonZeroU32::new(records).unwrap_or(NonZeroU32::MIN)
@@ -257,7 +256,7 @@ mod tests {
 
     use super::*;
 
-    /// A clock that stands still until it is moved.
+    /// A clock that moves only when a test sets it.
     #[derive(Debug, Default)]
     struct ManualClock(AtomicI64);
 

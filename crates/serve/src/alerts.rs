@@ -1,8 +1,8 @@
-//! Alerts: a webhook is told of faults that need somebody, at least once and never in a storm.
+//! Alerts: sends serious faults to a webhook, at least once and rate-limited.
 //!
-//! What is told comes from the records (`stats`), so a fault that was recorded just before a crash is told by
-//! the next start: how far everything has been told is kept in a small file. Faults of a code are told
-//! together, and again only after a pause; what came meanwhile is counted in the next message.
+//! Alerts come from the records (`stats`). A small file stores the position up to which all alerts were sent, so a
+//! fault recorded just before a crash is sent after the restart. Faults with the same code are combined into one
+//! message; further ones are counted in the next message, after a pause.
 
 mod queue;
 
@@ -20,31 +20,31 @@ use self::queue::AlertMessage;
 pub(crate) use self::queue::{Alarm, AlertQueue};
 use crate::server::Server;
 
-/// How long a webhook may take.
+/// Time limit for one webhook request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Whom to tell, of what.
+/// The webhook and the alert rules.
 #[derive(Clone, Debug)]
 pub struct Alerts {
-    /// Where messages are posted, as JSON.
+    /// The URL that messages are posted to as JSON. It may contain a secret.
     pub webhook: SecretString,
-    /// Where it is kept how far everything was told.
+    /// The file that stores the position up to which all alerts were sent.
     pub cursor: PathBuf,
-    /// What is told, and how often.
+    /// Which faults are reported, and how often.
     pub rules: Rules,
 }
 
-/// What is told, and how often.
+/// Which faults are reported, and how often.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rules {
-    /// Time between looks at what is new.
+    /// Interval between checks for new faults.
     #[serde(with = "millis")]
     pub round: Duration,
-    /// Time between two messages about the same.
+    /// Minimum time between two messages with the same rule and code.
     #[serde(with = "millis")]
     pub pause: Duration,
-    /// Besides critical faults and those nobody can recover from: many of a sort in a short time.
+    /// Additional rules for many faults in a short time. Critical and unrecoverable faults are always reported.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub threshold: Vec<Threshold>,
 }
@@ -55,27 +55,27 @@ impl Default for Rules {
     }
 }
 
-/// Many faults of a sort in a short time. All that is set must fit.
+/// Matches many similar faults in a short time. All filters that are set must match.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Threshold {
-    /// Faults with this code.
+    /// Only faults with this code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// Of this class: `validation`, `runtime`, `logical`, `aborted`, `exception`.
+    /// Only faults of this class: `validation`, `runtime`, `logical`, `aborted`, `exception`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_type: Option<String>,
-    /// Of this tool.
+    /// Only faults of this tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// More than this many …
+    /// The alert is sent if more than this many faults match …
     pub more_than: u64,
-    /// … within this time.
+    /// … within this period.
     #[serde(with = "millis")]
     pub within: Duration,
 }
 
-/// Goes on from where the last start has told everything. Must come before anything is counted.
+/// Continues at the stored position. Must be called before the statistics count any record.
 pub(crate) async fn begin(server: &Server) -> Option<(Alerts, AlertQueue)> {
     let alerts = server.config.alerts.clone()?;
     let since = read_cursor(&alerts).unwrap_or_else(|| server.now());
@@ -85,9 +85,9 @@ pub(crate) async fn begin(server: &Server) -> Option<(Alerts, AlertQueue)> {
     Some((alerts, watch))
 }
 
-/// Tells the webhook until the server stops.
+/// Sends alerts until the server stops.
 pub(crate) async fn run(server: Arc<Server>, alerts: Alerts, mut watch: AlertQueue) {
-    // What is told is for this address alone: a webhook that sends us elsewhere has not taken it.
+    // Alerts are meant for this URL only, so a redirect counts as a failure.
     let client = reqwest::Client::builder()
         .timeout(REQUEST_TIMEOUT)
         .redirect(reqwest::redirect::Policy::none())
@@ -123,7 +123,7 @@ pub(crate) async fn run(server: Arc<Server>, alerts: Alerts, mut watch: AlertQue
     }
 }
 
-/// Takes up what is new.
+/// Adds new faults to the queue.
 async fn look(server: &Server, watch: &mut AlertQueue) {
     let mut stats = server.stats.lock().await;
     match stats.catch_up(&*server.journal, server.now()).await {
@@ -145,7 +145,7 @@ async fn post(
         .body(body)
         .send()
         .await;
-    // The address is a secret, and errors like to repeat it.
+    // The URL is a secret, and reqwest's errors contain it.
     let response =
         sent.map_err(|error| failed(Kind::NetworkUnavailable).caused_by(&error.without_url()))?;
     match response.status() {
@@ -159,9 +159,9 @@ fn read_cursor(alerts: &Alerts) -> Option<Timestamp> {
     text.trim().parse().ok().map(Timestamp::from_micros)
 }
 
-/// Keeps how far everything was told. If that fails something is told twice, so it is only logged.
+/// Stores the position up to which all alerts were sent. A failure only repeats alerts, so it is logged.
 async fn save_cursor(alerts: &Alerts, at: Timestamp) {
-    // Not another extension: beside a journal `a.db` that would be `a.next`, which may be a file of the user.
+    // Appends to the name instead of replacing the extension: `a.next` beside a journal `a.db` may be a user's file.
     let mut next = alerts.cursor.as_os_str().to_owned();
     next.push(".next");
     let saved = async {

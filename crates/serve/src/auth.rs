@@ -1,7 +1,7 @@
-//! Who is asking: static bearer tokens, or JSON Web Tokens signed with a configured key.
+//! Authentication: static bearer tokens, or JSON Web Tokens signed with a configured key.
 //!
-//! Tokens are compared by their hashes, in constant time and always against every known one. Whatever is
-//! wrong with a token, the answer is the same.
+//! Static tokens are compared by hash, in constant time and always against every known token. All failures give the
+//! same answer.
 
 use std::fmt;
 
@@ -15,32 +15,32 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-/// The WebSocket sub-protocol a client names, and gets back.
+/// The WebSocket sub-protocol that clients offer and the server selects.
 pub const PROTOCOL: &str = "budao.v1";
-/// Before a token among the sub-protocols, for browsers, which cannot set headers.
+/// Prefix of a token among the sub-protocols, for browsers, which cannot set headers.
 const BEARER_PROTOCOL: &str = "bearer.";
-/// The longest token looked at.
+/// Longer tokens are rejected without a check.
 const TOKEN_BYTES: usize = 8 * 1024;
 
-/// Somebody who may come in.
+/// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
-    /// Whose limits count.
+    /// The tenant that limits apply to.
     pub tenant: String,
-    /// Whose sessions they are.
+    /// The owner of sessions, unique within the tenant.
     pub user: String,
-    /// May they see every session, also those that were not made here?
+    /// True if the caller may access all sessions, including those created outside this gateway.
     pub is_operator: bool,
 }
 
 impl Identity {
-    /// The one person on a machine of their own.
+    /// The identity of the only user of a single-user machine, an operator.
     #[must_use]
     pub fn local() -> Self {
         Self { tenant: "local".to_owned(), user: "local".to_owned(), is_operator: true }
     }
 
-    /// As one name, for records and signatures. No two people share one.
+    /// `tenant/user` for records and signatures. Slashes in the tenant are escaped, so names are unique.
     #[must_use]
     pub fn name(&self) -> String {
         let tenant = self.tenant.replace('%', "%25").replace('/', "%2F");
@@ -48,7 +48,7 @@ impl Identity {
     }
 }
 
-/// Who may come in.
+/// The accepted credentials. The default accepts none.
 #[derive(Default)]
 pub struct Auth {
     open: bool,
@@ -66,13 +66,13 @@ impl fmt::Debug for Auth {
     }
 }
 
-/// A key that JSON Web Tokens are verified with.
+/// A key that verifies JSON Web Tokens.
 struct JwtKey {
     key: DecodingKey,
     validation: Validation,
 }
 
-/// What a JSON Web Token must say.
+/// The claims read from a JSON Web Token. `exp` is required.
 #[derive(Deserialize)]
 struct Claims {
     sub: String,
@@ -87,13 +87,13 @@ struct Claims {
 }
 
 impl Auth {
-    /// Everybody may.
+    /// Accepts every request as [`Identity::local`].
     #[must_use]
     pub fn open() -> Self {
         Self { open: true, ..Self::default() }
     }
 
-    /// Whoever has this token may, and may see everything.
+    /// Accepts one token, with the operator identity [`Identity::local`].
     #[must_use]
     pub fn token(token: &str) -> Self {
         let mut auth = Self::default();
@@ -101,21 +101,21 @@ impl Auth {
         auth
     }
 
-    /// May everybody come in?
+    /// True if no authentication is required.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.open
     }
 
-    /// Lets in whoever has this token.
+    /// Accepts this token with the given identity.
     pub fn add_token(&mut self, token: &str, who: Identity) {
         self.tokens.push((Sha256::digest(token).into(), who));
     }
 
-    /// Lets in the tokens of a file: `token tenant user [operator]` a line, `#` begins a comment.
+    /// Accepts the tokens of a file with one `token tenant user [operator]` per line; `#` starts a comment.
     ///
     /// # Errors
-    /// `configuration_wrong`, naming the line and never the token.
+    /// `configuration_wrong`; it names the line, never the token.
     pub fn add_tokens(&mut self, file: &str) -> Result<(), Fault> {
         for (index, line) in file.lines().enumerate() {
             let words: Vec<&str> =
@@ -132,15 +132,15 @@ impl Auth {
         Ok(())
     }
 
-    /// Lets in tokens signed with a shared secret (HS256).
+    /// Accepts JSON Web Tokens signed with a shared secret (HS256).
     pub fn add_shared_secret(&mut self, secret: &[u8], audience: &str) {
         self.add_key(DecodingKey::from_secret(secret), Algorithm::HS256, audience);
     }
 
-    /// Lets in tokens signed with the private half of this PEM key (EdDSA or RS256).
+    /// Accepts JSON Web Tokens signed with the private part of this PEM key (EdDSA or RS256).
     ///
     /// # Errors
-    /// `configuration_wrong` when it is neither.
+    /// `configuration_wrong` if the key is of neither type.
     pub fn add_public_key(&mut self, pem: &[u8], audience: &str) -> Result<(), Fault> {
         if let Ok(key) = DecodingKey::from_ed_pem(pem) {
             self.add_key(key, Algorithm::EdDSA, audience);
@@ -161,16 +161,16 @@ impl Auth {
         let mut validation = Validation::new(algorithm);
         validation.set_audience(&[audience]);
         validation.set_required_spec_claims(&["exp", "aud", "sub"]);
-        // Times are checked here, against the clock that was handed in.
+        // Expiry is checked in `by_signature`, against the injected clock.
         validation.validate_exp = false;
         validation.validate_nbf = false;
         self.keys.push(JwtKey { key, validation });
     }
 
-    /// Who sends this request?
+    /// Authenticates a request by its headers.
     ///
     /// # Errors
-    /// `not_authenticated`, and nothing about why.
+    /// `not_authenticated`, without the reason.
     pub fn who(&self, headers: &HeaderMap, now: Timestamp) -> Result<Identity, Fault> {
         if self.open {
             return Ok(Identity::local());
@@ -204,7 +204,7 @@ impl Auth {
     }
 }
 
-/// The token a request brings: `Authorization`, or a sub-protocol of a WebSocket.
+/// The token of a request: from `Authorization`, or from a WebSocket sub-protocol.
 fn token_of(headers: &HeaderMap) -> Option<&str> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
         let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
@@ -318,7 +318,7 @@ mod tests {
         }
     }
 
-    /// Goal: a public key lets in what its private half signed, and nothing else.
+    /// Goal: a public key accepts tokens of its private part, and no others.
     /// Method: also sign with the public key itself, as if it were a shared secret.
     #[test]
     fn a_public_key_verifies_and_is_no_secret() {

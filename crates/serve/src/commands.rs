@@ -1,4 +1,4 @@
-//! What a client's request asks of a session, and what else its answer says.
+//! Maps a client's request to an engine command and to the extra fields of its answer.
 
 use budao_core::{
     Event, Fault,
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{inbound::Request, session_meta::SessionMeta, texts::brief};
 
-/// The command a request stands for; none when the gateway itself answers it.
+/// The command for a request; `None` if the gateway answers the request itself.
 pub(crate) fn ask_of(request: Request, card: &SessionMeta) -> Option<CommandBody> {
     Some(match request {
         Request::Message { content, plan } => match plan.or(card.plan) {
@@ -36,7 +36,7 @@ pub(crate) fn ask_of(request: Request, card: &SessionMeta) -> Option<CommandBody
     })
 }
 
-/// What the answer to a request says besides that it was accepted.
+/// The action-specific fields of the answer to an accepted request.
 pub(crate) fn more_of(request: &Request) -> Map<String, Value> {
     let more = match request {
         Request::CancelTask { task } | Request::RestartTask { task } => {
@@ -52,8 +52,8 @@ pub(crate) fn more_of(request: &Request) -> Map<String, Value> {
     }
 }
 
-/// How a wish for another plan was taken up: the first record it led to says. `in_run` when the run that is under way
-/// plans anew, `restart` when a run begins with this question.
+/// The answer's fields for a replan, from the first record it caused. `in_run` if the running turn makes a new plan,
+/// `restart` if a new run starts with this question.
 pub(crate) async fn replanned(
     journal: &dyn Journal,
     session: SessionId,

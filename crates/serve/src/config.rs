@@ -1,4 +1,4 @@
-//! What a server is set to. Everything has a default that is safe on one's own machine.
+//! The configuration of a server. Every default is safe on a single-user machine.
 
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
@@ -16,48 +16,49 @@ use crate::{
     alerts::Alerts, auth::Auth, inbound::OnDisconnect, metrics::Metrics, signed_state::Keyring,
 };
 
-/// What a server is set to.
+/// The configuration of a server. It is fixed once the server has started.
 #[derive(Debug)]
 pub struct Config {
-    /// How it introduces itself.
+    /// The server's name, `budao` by default.
     pub name: String,
-    /// Who may come in.
+    /// The accepted tokens and keys.
     pub auth: Auth,
-    /// Web pages of other origins that may connect, as `https://host[:port]`. Its own origin always may.
+    /// Origins of web pages that may connect, as `https://host[:port]`. The server's own origin is always allowed.
     pub origins: Vec<String>,
-    /// Names it is reached by, besides those of the loopback interface. Empty on another interface: any.
+    /// Host names of the server besides those of the loopback interface. If empty on another interface, any name is
+    /// accepted.
     pub hosts: Vec<String>,
-    /// What new sessions are set to, unless their creator says otherwise.
+    /// Defaults for new sessions; the request that creates a session may override them.
     pub settings: Settings,
-    /// Models a creator may name besides that of `settings`.
+    /// Models that a session may request besides the one in `settings`.
     pub models: Vec<String>,
-    /// Keys that sign states: the first signs, all verify.
+    /// Keys for signed states. The first key signs, all keys verify.
     pub keys: Keyring,
-    /// What happens to a run when its last observer is gone, unless its creator says otherwise.
+    /// Default for a run whose last observer has left; a session may override it.
     pub on_disconnect: OnDisconnect,
-    /// Bounds of the gateway.
+    /// The limits of the gateway.
     pub limits: Limits,
-    /// Bounds it shares with the engine: sizes of frames, depth of JSON.
+    /// Limits shared with the engine, such as frame sizes and JSON depth.
     pub core: CoreLimits,
-    /// Takes secrets out of what peers are told.
+    /// Removes secrets from faults before they are sent to clients.
     pub scrubber: Scrubber,
-    /// Where numbers are gathered.
+    /// The recorder for Prometheus metrics.
     pub meters: Metrics,
-    /// Who is told of faults that need somebody.
+    /// The receivers of fault alerts; `None` disables alerts.
     pub alerts: Option<Alerts>,
-    /// Routes of others on the same address. They pass the same check of origins and host names, and admit whom
-    /// they want by themselves.
+    /// Additional routes on the same address. The server checks origin and host name for them; they authenticate by
+    /// themselves.
     pub beside: Router,
-    /// What the hub among those routes counted, to be told with our own numbers.
+    /// Counters of the SMCP hub among those routes, included in this server's statistics.
     pub hub: Option<CounterSource>,
 }
 
-/// Numbers that somebody else has, and tells when asked.
+/// A callback that returns the current counters of another component as JSON.
 #[derive(Clone)]
 pub struct CounterSource(Arc<dyn Fn() -> Value + Send + Sync>);
 
 impl CounterSource {
-    /// Asked anew each time; must answer at once.
+    /// Wraps a callback. The server calls it for every report, so it must not block.
     pub fn new(now: impl Fn() -> Value + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }
@@ -74,7 +75,7 @@ impl fmt::Debug for CounterSource {
 }
 
 impl Config {
-    /// A server for this authentication and these keys; the rest as usual.
+    /// Creates a configuration with this authentication and these keys; all other fields have their defaults.
     #[must_use]
     pub fn new(auth: Auth, keys: Keyring) -> Self {
         Self {
@@ -96,10 +97,10 @@ impl Config {
         }
     }
 
-    /// May it listen there? Without authentication only where nobody else can reach it.
+    /// Checks the listening address. Without authentication, only loopback addresses are allowed.
     ///
     /// # Errors
-    /// `configuration_wrong` when others could.
+    /// `configuration_wrong` if the address is not loopback and authentication is off.
     pub fn check_address(&self, address: IpAddr) -> Result<(), Fault> {
         if address.is_loopback() || !self.auth.is_open() {
             return Ok(());
@@ -111,69 +112,69 @@ impl Config {
     }
 }
 
-/// The bounds of the gateway. All configurable, all enforced, all named in the fault that reports them.
+/// The limits of the gateway. Each one is configurable and enforced, and its fault names it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Observers of one session.
+    /// Observers per session.
     pub observers: usize,
-    /// Bytes waiting for one observer.
+    /// Bytes queued for one observer.
     pub observer_bytes: usize,
-    /// Bytes waiting for all observers.
+    /// Bytes queued for all observers together.
     pub all_observer_bytes: usize,
-    /// Sessions one connection may observe.
+    /// Sessions that one connection may observe.
     pub sessions_per_connection: usize,
-    /// Connections at once.
+    /// Concurrent connections of the whole server.
     pub connections: usize,
-    /// Connections of one tenant at once.
+    /// Concurrent connections per tenant.
     pub tenant_connections: usize,
-    /// Sessions of one tenant that are kept.
+    /// Stored sessions per tenant.
     pub tenant_sessions: usize,
-    /// Commands a second of one connection, and how many at once.
+    /// Commands per connection: rate and burst.
     pub commands: Rate,
-    /// Commands a second of one tenant.
+    /// Commands per tenant.
     pub tenant_commands: Rate,
-    /// Commands a second of everybody.
+    /// Commands of all tenants together.
     pub all_commands: Rate,
-    /// Records of history a second that one connection is read at once; what it asks for beyond that is read in its turn
-    /// with others who do, slowly.
+    /// Records of history replayed at full speed per connection. Beyond this rate, the connection shares slow replay
+    /// slots with others.
     pub replays: Rate,
-    /// The same of all connections of one tenant.
+    /// Records of history replayed at full speed per tenant.
     pub tenant_replays: Rate,
-    /// Bytes a second that one tenant sends.
+    /// Bytes received per tenant.
     pub tenant_bytes: Rate,
-    /// Time between heartbeats.
+    /// Interval between heartbeats.
     #[serde(with = "millis")]
     pub heartbeat: Duration,
-    /// A peer that said nothing for this long, not even to a ping, is gone.
+    /// A peer that sends nothing for this long, not even a pong, counts as disconnected.
     #[serde(with = "millis")]
     pub silence: Duration,
-    /// To send the head of a request.
+    /// Time limit for the head of an HTTP request.
     #[serde(with = "millis")]
     pub request_head: Duration,
-    /// To say good-bye before the line is cut.
+    /// Time limit for the closing handshake before the connection is dropped.
     #[serde(with = "millis")]
     pub farewell: Duration,
-    /// When clients are asked to come back after a shutdown.
+    /// The reconnect delay that a shutdown announces to clients.
     #[serde(with = "millis")]
     pub come_back: Duration,
-    /// A run without any observer.
+    /// How long a run may continue without any observer.
     #[serde(with = "millis")]
     pub unobserved: Duration,
-    /// Sessions are kept this long after their last event.
+    /// How long a session is kept after its last event.
     #[serde(with = "millis")]
     pub retention: Duration,
-    /// Records kept of each session; 0 is no bound.
+    /// Records kept per session; 0 means no limit.
     pub retention_records: u64,
-    /// Bytes of records kept of each session; 0 is no bound.
+    /// Bytes of records kept per session; 0 means no limit.
     pub retention_bytes: u64,
-    /// Records of a session are kept this long; 0 is no bound.
+    /// Maximum age of a session's records; 0 means no limit.
     #[serde(with = "millis")]
     pub retention_age: Duration,
-    /// Time between rounds of retention.
+    /// Interval between retention sweeps.
     #[serde(with = "millis")]
     pub retention_round: Duration,
-    /// How long a signed state is good for.
+    /// Validity of a signed state.
     #[serde(with = "millis")]
     pub signed_state: Duration,
 }
@@ -212,13 +213,13 @@ impl Default for Limits {
     }
 }
 
-/// How often something may happen.
+/// A token bucket: sustained rate and burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
-    /// In a second, in the long run.
+    /// Tokens added per second.
     pub per_second: u32,
-    /// At once.
+    /// Capacity of the bucket.
     pub burst: u32,
 }
 

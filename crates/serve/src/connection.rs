@@ -1,4 +1,4 @@
-//! One client: what it asks, and the sessions it observes.
+//! One client connection: handles its requests and tracks the sessions it observes.
 
 mod observed_sessions;
 
@@ -33,10 +33,10 @@ use crate::{
     signed_state::SignedState,
 };
 
-/// What it takes to work out where a session stands, in records read.
+/// The cost of folding a session's state, charged to the replay allowance as this many records.
 pub(crate) const FOLD: u64 = 8;
 
-/// One client.
+/// One client connection, over WebSocket, SSE or in process.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) server: Arc<Server>,
@@ -44,37 +44,37 @@ pub(crate) struct Connection {
     pub(crate) who: Identity,
     pub(crate) outbox: Outbox,
     pub(crate) since: Timestamp,
-    /// The language its requests ask for, and the one it named itself.
+    /// The language from the request's headers; `said` is the language named in a command and takes precedence.
     lang: Lang,
     said: Mutex<Option<Lang>>,
     pub(crate) ticket: AdmissionPermit,
     watched: Mutex<Vec<ObservedSession>>,
 }
 
-/// A session the client observes, or is about to.
+/// A session that the client observes or is about to observe.
 #[derive(Debug)]
 struct ObservedSession {
     session: SessionId,
     hub: Option<Arc<Hub>>,
-    /// Stops the replay that leads there.
+    /// Stops the replay that precedes live frames.
     cancel: CancellationToken,
-    /// The last position that was handed to the transport.
+    /// The last position handed to the transport.
     sent: Seq,
-    /// The last position the client says it has.
+    /// The last position acknowledged by the client.
     acked: Option<Seq>,
 }
 
-/// How a client went.
+/// How a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Departure {
-    /// It said good-bye, or we did.
+    /// The client or the server closed it normally.
     Orderly,
-    /// It was lost.
+    /// The connection was lost; an `ObserverLost` record follows.
     Lost { code: u16, reason: String },
 }
 
 impl Departure {
-    /// How somebody went to whom we said this.
+    /// Classifies a connection that the server closed with this reason.
     pub(crate) fn of(goodbye: CloseReason) -> Self {
         match goodbye.code {
             close::RESTARTING | close::NORMAL => Self::Orderly,
@@ -111,7 +111,7 @@ impl Connection {
         self.server.now().since(self.since)
     }
 
-    /// The language the client named in a command, if it did.
+    /// The language named in a command, if any.
     fn said(&self) -> Option<Lang> {
         *self.said.lock().expect("no code panics while holding this")
     }
@@ -122,7 +122,7 @@ impl Connection {
         }
     }
 
-    /// The language the client reads.
+    /// The client's language.
     pub(crate) fn lang(&self) -> Lang {
         self.said().unwrap_or(self.lang)
     }
@@ -131,7 +131,7 @@ impl Connection {
         self.outbox.send(EncodedFrame::from(frame)).await
     }
 
-    /// `system.connected`.
+    /// Sends `system.connected`, the first frame.
     pub(crate) async fn greet(&self) -> Result<(), OutboxClosed> {
         let config = &self.server.config;
         let hello = frames::Hello {
@@ -146,7 +146,7 @@ impl Connection {
         self.reply(&frames::connected(self.server.now(), &hello, self.lang())).await
     }
 
-    /// `system.heartbeat`, with where each observed session stands.
+    /// `system.heartbeat`, with the head of each observed session.
     pub(crate) fn heartbeat(&self) -> Frame {
         let watched = self.watched();
         let heads: Vec<Head> = watched
@@ -161,7 +161,7 @@ impl Connection {
         frames::heartbeat(self.server.now(), &heads, uptime, self.lang())
     }
 
-    /// Frames were handed to the transport.
+    /// Records that frames were handed to the transport.
     pub(crate) fn sent(&self, frames: &[EncodedFrame]) {
         self.outbox.sent(frames);
         let mut watched = self.watched();
@@ -172,7 +172,7 @@ impl Connection {
         }
     }
 
-    /// A text frame came. Every one is answered.
+    /// Handles a text frame. Every frame gets an answer.
     pub(crate) async fn hear(self: &Arc<Self>, text: &str) -> Result<(), OutboxClosed> {
         let trace = self.server.world.trace();
         match inbound::parse(text, &self.server.inbound_limits()) {
@@ -186,7 +186,7 @@ impl Connection {
         }
     }
 
-    /// Something came that is no text frame.
+    /// Refuses a message that is not a text frame. It counts as a command for the rate limits.
     pub(crate) async fn refuse_fault(&self, fault: Fault) -> Result<(), OutboxClosed> {
         let trace = self.server.world.trace();
         let fault = match self.ticket.command(0) {
@@ -216,7 +216,7 @@ impl Connection {
         }
     }
 
-    /// Does what was asked. The frame that answers it, unless that comes later or as a record.
+    /// Executes a request. Returns the answer, or `None` if the answer is sent later or is a record.
     async fn perform(self: &Arc<Self>, inbound: Inbound) -> Result<Option<Frame>, Fault> {
         let Inbound { session, command, trace, parent, request, .. } = inbound;
         let session = match request {
@@ -269,7 +269,7 @@ impl Connection {
                 }
                 let lang = self.said().unwrap_or(card.language);
                 if !self.is_watching(session) {
-                    // Whoever sends something wants to see what comes of it.
+                    // A client that sends a command observes its effects.
                     let wish = ObserveRequest {
                         after: at,
                         ..ObserveRequest::new(session, None, ObserveMode::Fresh)
@@ -281,7 +281,7 @@ impl Connection {
         }
     }
 
-    /// Opens a session and observes it. Its first record is the answer.
+    /// Opens a session and observes it. The session's first record is the answer.
     async fn create(
         self: &Arc<Self>,
         creation: SessionRequest,
@@ -293,7 +293,7 @@ impl Connection {
         self.watch_first(card, ObserveRequest::new(opened.session, None, ObserveMode::Fresh)).await
     }
 
-    /// Comes back with a signed state: once, for the one it was made for.
+    /// Resumes with a signed state. A state works once, and only for the identity it was signed for.
     async fn restore(
         self: &Arc<Self>,
         state: &str,
@@ -307,7 +307,7 @@ impl Connection {
         let card =
             self.server.session_meta.check(&*self.server.journal, session, &self.who).await?;
         self.room_for_one_more(Some(session))?;
-        // The nonce names a command; a second use with another id is another command of the same name.
+        // The nonce is the command id, so a second use of the state is rejected as a repeated command.
         let used_by = command.clone().unwrap_or_else(|| CommandId::own(self.server.world.uuid()));
         let data = json!({
             "nonce": format!("{:032x}", state.nonce),
@@ -340,7 +340,7 @@ impl Connection {
         self.watch(card, wish)
     }
 
-    /// `user.request_state`: where this client stands, signed.
+    /// `user.request_state`: exports the client's position as a signed state.
     async fn export(
         &self,
         session: SessionId,
@@ -354,7 +354,7 @@ impl Connection {
         };
         let info = server.journal.info(session).await?;
         let epoch = info.ok_or_else(|| crate::session_meta::unknown(session))?.epoch;
-        // Not the head: what has not been handed over yet must come after a resume.
+        // Not the head: a resume must deliver the frames that were not sent yet.
         let known =
             self.watched().iter().find(|known| known.session == session).map(|known| known.sent);
         let seq = known.unwrap_or(folded.head).min(folded.head);
@@ -374,7 +374,7 @@ impl Connection {
         Ok(frames::exported(server.now(), &exported, lang))
     }
 
-    /// The client says how far it has come. Never further than there is.
+    /// Records the client's acknowledged position, which must not exceed the head.
     async fn acknowledge(&self, session: SessionId, cursor: Cursor) -> Result<(), Fault> {
         let standing = self
             .watched()
@@ -407,7 +407,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The session an acknowledgement is for when it names none.
+    /// The session of an acknowledgement that names none: the only observed one.
     fn only_session(&self) -> Option<SessionId> {
         match &self.watched()[..] {
             [only] => Some(only.session),
@@ -432,7 +432,7 @@ impl Connection {
     }
 }
 
-/// As much of a request as its answer names.
+/// The parts of a request that its refusal repeats.
 fn refusal_of(inbound: &Inbound, fault: Fault) -> Refusal {
     Refusal {
         fault,

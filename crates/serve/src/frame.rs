@@ -1,7 +1,7 @@
-//! Frames: what a client receives, one JSON text each.
+//! Frames: the JSON texts that a client receives.
 //!
-//! A frame that came of a record has a place (`seq`, `prev`, `epoch`, `event_id`) and is the same for
-//! every observer of its language, so it is encoded once. A frame about the connection has none.
+//! A frame that comes from a record has a position (`seq`, `prev`, `epoch`, `event_id`). It is identical for all
+//! observers of one language, so it is encoded once. A frame about the connection has no position.
 
 pub mod connection;
 mod fault;
@@ -19,81 +19,81 @@ use crate::texts::{cut, is_cut, is_plain};
 pub(crate) use fault::millis;
 pub use fault::{FaultContext, metadata_of, outline};
 
-/// The close codes a client may meet, and what it should do.
+/// The WebSocket close codes that the server sends, and the reaction expected from a client.
 pub mod close {
-    /// Done; nothing to come back for.
+    /// Normal closure; a reconnect is not needed.
     pub const NORMAL: u16 = 1000;
-    /// A frame was not UTF-8.
+    /// A text frame was not UTF-8.
     pub const NOT_UTF8: u16 = 1007;
-    /// A rule of the connection was broken: nothing was heard for too long.
+    /// The peer violated a rule of the connection; for example, it was silent for too long.
     pub const POLICY: u16 = 1008;
-    /// A frame was far too large.
+    /// A frame exceeded the hard size limit.
     pub const TOO_LARGE: u16 = 1009;
-    /// The server failed; come back and resume.
+    /// The server failed; the client reconnects and resumes.
     pub const SERVER_FAILED: u16 = 1011;
-    /// The server restarts; come back and resume.
+    /// The server restarts; the client reconnects and resumes.
     pub const RESTARTING: u16 = 1012;
-    /// The client read too slowly; come back and resume.
+    /// The client read too slowly; the client reconnects and resumes.
     pub const TOO_SLOW: u16 = 4408;
-    /// The session has no room and this connection was silent: another one took its place. A client that is
-    /// alive may come back, and will find room or be told that there is none.
+    /// The session had its maximum of observers and this connection was silent, so another connection replaced it. The
+    /// client may reconnect; it is refused if the session is still full.
     pub const TAKEN_OVER: u16 = 4409;
 
-    /// Should a client come back with its cursor after this code?
+    /// True if a client should reconnect with its cursor after this code.
     #[must_use]
     pub const fn is_resumable(code: u16) -> bool {
         matches!(code, 1001 | 1006 | POLICY | SERVER_FAILED | RESTARTING | TOO_SLOW | TAKEN_OVER)
     }
 }
 
-/// Where a frame stands in its session's history.
+/// A frame's position in its session's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FramePosition {
-    /// The record's position.
+    /// The position of the record that the frame comes from.
     pub seq: Seq,
-    /// The position of the frame before it; a client that has another one misses something.
+    /// The position of the previous frame. A client whose last frame has another position has missed frames.
     pub prev: Seq,
-    /// Which history.
+    /// The incarnation of the history.
     pub epoch: Epoch,
 }
 
-/// What a frame says.
+/// The `content` field of a frame.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Content {
-    /// Nothing.
+    /// Encoded as `null`.
     #[default]
     None,
-    /// Words.
+    /// A string: text of the model or the user, or an English sentence.
     Text(String),
-    /// An object.
+    /// A structured value, encoded as it is.
     Object(Value),
 }
 
-/// The text a person is shown.
+/// The `show_content` field of a frame.
 #[derive(Clone, Debug, Default, PartialEq)]
 enum DisplayText {
     #[default]
     Nothing,
     Text(String),
-    /// The content, cut to this many characters.
+    /// The content, truncated to this many characters.
     Content(usize),
 }
 
-/// What is said about a delta. Apart from other metadata because deltas are most of what is sent.
+/// The metadata of a delta. A struct of its own because most frames are deltas and it avoids a map.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Delta {
-    /// More will come.
+    /// True if more deltas follow.
     pub is_streaming: bool,
-    /// It was the last.
+    /// True for the last delta.
     pub is_final: bool,
-    /// Words in it.
+    /// Number of words in this delta.
     pub word_count: usize,
-    /// The step it belongs to.
+    /// The step that the delta belongs to.
     pub step: u32,
-    /// The stage the session works on.
+    /// The session's current stage; absent outside a pipeline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage: Option<&'static str>,
-    /// The task the session works on.
+    /// The session's current task; absent outside a pipeline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task_id: Option<Arc<str>>,
 }
@@ -105,7 +105,7 @@ enum Metadata {
     Delta(Delta),
 }
 
-/// One frame to a client.
+/// One frame for a client, built by chained calls and sent with [`Frame::encode`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
     event: &'static str,
@@ -119,7 +119,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// A frame about the connection, without a session.
+    /// Creates a frame about the connection, without session and position.
     #[must_use]
     pub fn new(event: &'static str, timestamp: Timestamp) -> Self {
         Self {
@@ -134,42 +134,42 @@ impl Frame {
         }
     }
 
-    /// A frame that comes of a record. `prev` is the frame before it.
+    /// Creates a frame from a record. `prev` is the position of the previous frame.
     #[must_use]
     pub fn of(record: &Record, prev: Seq, event: &'static str) -> Self {
         let place = FramePosition { seq: record.seq, prev, epoch: record.epoch };
         Self { place: Some(place), ..Self::new(event, record.at).about(record.session) }
     }
 
-    /// Says whose it is.
+    /// Sets the session.
     #[must_use]
     pub fn about(mut self, session: SessionId) -> Self {
         self.session = Some(session);
         self
     }
 
-    /// Correlates it with a call or a question.
+    /// Sets `step_id`, which links the frame to a call or a question.
     #[must_use]
     pub fn step(mut self, step: impl Into<Arc<str>>) -> Self {
         self.step = Some(step.into());
         self
     }
 
-    /// Says something in words.
+    /// Sets the content to a text.
     #[must_use]
     pub fn text(mut self, content: impl Into<String>) -> Self {
         self.content = Content::Text(content.into());
         self
     }
 
-    /// Says something as an object.
+    /// Sets the content to a JSON value.
     #[must_use]
     pub fn object(mut self, content: Value) -> Self {
         self.content = Content::Object(content);
         self
     }
 
-    /// Adds a field of metadata; nulls are left out.
+    /// Adds a metadata field. Nulls are left out; a delta ignores the call.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.set(name, value.into());
@@ -185,7 +185,7 @@ impl Frame {
         }
     }
 
-    /// Adds fields of metadata.
+    /// Adds several metadata fields, as [`Frame::with`] does.
     #[must_use]
     pub fn extended(mut self, more: Map<String, Value>) -> Self {
         for (name, value) in more {
@@ -194,7 +194,7 @@ impl Frame {
         self
     }
 
-    /// Makes it a delta: its metadata, and its content as what is shown.
+    /// Makes the frame a delta: replaces its metadata and shows its content.
     #[must_use]
     pub fn delta(mut self, delta: Delta) -> Self {
         self.metadata = Metadata::Delta(delta);
@@ -202,7 +202,7 @@ impl Frame {
         self
     }
 
-    /// Names the stage and the task its session works on, unless it names others.
+    /// Adds the session's stage and task, unless the frame already names a stage.
     #[must_use]
     pub fn at_stage(mut self, stage: Stage, task: Option<&Arc<str>>) -> Self {
         match &mut self.metadata {
@@ -220,45 +220,45 @@ impl Frame {
         self
     }
 
-    /// Shows its content, cut to so many characters.
+    /// Shows the content to the user, truncated to `chars` characters.
     #[must_use]
     pub fn show_content(mut self, chars: usize) -> Self {
         self.shown = DisplayText::Content(chars);
         self
     }
 
-    /// Says what a person is shown.
+    /// Sets the text that is shown to the user.
     #[must_use]
     pub fn show(mut self, text: impl Into<String>) -> Self {
         self.shown = DisplayText::Text(text.into());
         self
     }
 
-    /// The event's name.
+    /// The event's name, such as `agent.final_answer`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.event
     }
 
-    /// Whose it is, if it is a session's.
+    /// The session; `None` on frames about the connection.
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {
         self.session
     }
 
-    /// Where it stands; none if it is about the connection.
+    /// The position in the history; `None` on frames about the connection.
     #[must_use]
     pub fn place(&self) -> Option<FramePosition> {
         self.place
     }
 
-    /// May it be left out for a client that is behind? Only what the next one of its kind says anew.
+    /// True if the frame may be dropped for a slow client: only heartbeats, because the next one replaces it.
     #[must_use]
     pub fn is_droppable(&self) -> bool {
         self.place.is_none() && self.event == "system.heartbeat"
     }
 
-    /// The JSON text that is sent.
+    /// Encodes the frame as JSON.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut out = String::with_capacity(self.about_bytes());
@@ -293,7 +293,8 @@ impl Frame {
         out
     }
 
-    /// What a person is shown. `content` is where in the text it was said: what is said and shown alike is escaped once.
+    /// Appends `show_content`. `content` is the range of the encoded content in `out`; if both texts are equal, the
+    /// encoded bytes are copied.
     fn push_shown(&self, out: &mut String, content: Range<usize>) {
         const FIELD: &str = r#","show_content":"#;
         match (&self.shown, &self.content) {
@@ -314,7 +315,7 @@ impl Frame {
     }
 }
 
-/// Words as JSON; most are their own.
+/// Appends a text as a JSON string; text without special characters is copied without escaping.
 fn push_text(out: &mut String, text: &str) {
     if is_plain(text.as_bytes()) {
         out.push('"');
@@ -331,7 +332,7 @@ fn push_json<T: Serialize + ?Sized>(out: &mut String, value: &T) {
 }
 
 impl Frame {
-    /// About how long it is when it is encoded.
+    /// Estimates the encoded length in bytes.
     fn about_bytes(&self) -> usize {
         const BESIDES: usize = 640;
         let words = if let Content::Text(text) = &self.content { text.len() } else { 0 };

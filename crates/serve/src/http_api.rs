@@ -1,4 +1,4 @@
-//! The same over HTTP: routes, who may use them, and what they answer.
+//! The HTTP API: routes, middleware and the WebSocket upgrade.
 
 mod fault_renderings;
 mod frames;
@@ -33,10 +33,10 @@ use crate::{
     server::Server, socket, sse,
 };
 
-/// What a WebSocket reads at once: small, because most connections are idle.
+/// Read buffer of a WebSocket; small because most connections are idle.
 const READ_BUFFER: usize = 1024;
 
-/// A socket's place among those that are allowed; it goes along with an upgrade.
+/// A TCP connection's permit. It is kept across an upgrade.
 #[derive(Clone, Debug)]
 pub(crate) struct SocketPermit(
     #[expect(dead_code, reason = "held, not read")] Arc<OwnedSemaphorePermit>,
@@ -48,7 +48,7 @@ impl SocketPermit {
     }
 }
 
-/// Every route. All requests pass the guard first.
+/// All routes. Every request passes the guard first.
 pub(crate) fn router(server: &Arc<Server>) -> Router {
     let private = Router::new()
         .route("/ws", any(web_socket))
@@ -83,7 +83,7 @@ pub(crate) fn router(server: &Arc<Server>) -> Router {
     }
 }
 
-/// Pages of other origins may use the HTTP side only if they are listed.
+/// The CORS layer for the listed origins; `None` without any.
 fn cors(origins: &[String]) -> Option<CorsLayer> {
     let listed: Vec<HeaderValue> =
         origins.iter().filter_map(|origin| origin.parse().ok()).collect();

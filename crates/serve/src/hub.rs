@@ -1,8 +1,8 @@
-//! One session with its observers: followed once, projected once, encoded once, handed to all.
+//! Distributes one session's records to its observers: followed once, projected once, encoded once.
 //!
-//! A hub lives while somebody observes the session, and a little longer, so that who was cut finds it
-//! again. Observers join at a position: what they have from there on comes from the few frames the hub
-//! remembers or live, under one lock, so there is no seam. Who is further behind reads the journal first.
+//! A hub exists while the session has observers and 5 s longer, so that a reconnecting observer finds it. An observer
+//! joins at a position. The hub delivers its buffered frames after that position and all live frames under one lock, so
+//! no frame is lost or repeated. An observer that is further behind reads the journal first.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -29,16 +29,16 @@ use crate::{
     server::Server,
 };
 
-/// How long a hub waits for somebody to come back.
+/// How long a hub without observers waits before it ends.
 const LINGER: Duration = Duration::from_secs(5);
-/// Frames it remembers, for those who join while it goes on.
+/// Upper bound for buffered frames, for observers that join while the session runs.
 const REMEMBERED: usize = 256;
 const REMEMBERED_BYTES: usize = 64 * 1024;
 
-/// The language observers of a hub read; none is the session's own.
+/// The language of a hub's observers; `None` is the session's own language.
 type ObserverLanguage = Option<Lang>;
 
-/// Every session that is observed. One that is read in two languages has two hubs.
+/// The hubs of all observed sessions. A session read in two languages has two hubs.
 #[derive(Debug, Default)]
 pub(crate) struct Hubs(Mutex<HashMap<(SessionId, ObserverLanguage), Arc<Hub>>>);
 
@@ -47,19 +47,19 @@ impl Hubs {
         self.0.lock().expect("no code panics while holding this")
     }
 
-    /// The hubs of a session, one for each language it is read in.
+    /// The hubs of a session, one per language.
     pub(crate) fn of(&self, session: SessionId) -> Vec<Arc<Hub>> {
         let all = self.all();
         let tongues = [None, Some(Lang::En), Some(Lang::Zh)];
         tongues.into_iter().filter_map(|tongue| all.get(&(session, tongue)).cloned()).collect()
     }
 
-    /// How many observe a session, in whatever language.
+    /// The number of a session's observers in all languages.
     pub(crate) fn observers(&self, session: SessionId) -> usize {
         self.of(session).iter().map(|hub| hub.observers()).sum()
     }
 
-    /// The hub of a session; started from this place if it has none.
+    /// Returns the session's hub; starts one at this position if there is none.
     pub(crate) fn get_or_start(&self, server: &Arc<Server>, start: HubStart) -> Arc<Hub> {
         let mut all = self.all();
         let key = (start.session, start.language);
@@ -89,7 +89,7 @@ impl Hubs {
         hub
     }
 
-    /// Sessions that are observed, their observers, and the bytes that wait for the slowest of these.
+    /// Counts for metrics: observed sessions, observers, and the bytes queued for the slowest observer.
     pub(crate) fn crowd(&self) -> (usize, usize, usize) {
         let hubs: Vec<Arc<Hub>> = self.all().values().cloned().collect();
         let (mut observed, mut observers, mut lag) = (0, 0, 0);
@@ -112,44 +112,44 @@ impl Hubs {
     }
 }
 
-/// From where a hub goes on.
+/// The position and state at which a new hub starts.
 #[derive(Debug)]
 pub(crate) struct HubStart {
     pub(crate) session: SessionId,
     pub(crate) language: ObserverLanguage,
     pub(crate) epoch: Option<Epoch>,
-    /// It has seen everything up to here.
+    /// The position of the last record that the projector has seen.
     pub(crate) at: Seq,
-    /// The last frame up to there.
+    /// The position of the last frame at or before `at`.
     pub(crate) frame: Seq,
     pub(crate) projector: Projector,
     pub(crate) on_disconnect: OnDisconnect,
 }
 
-/// One session with its observers.
+/// One session in one language, with its observers.
 #[derive(Debug)]
 pub(crate) struct Hub {
     pub(crate) session: SessionId,
     pub(crate) language: ObserverLanguage,
     pub(crate) on_disconnect: OnDisconnect,
     state: Mutex<State>,
-    /// Observers came or went.
+    /// Signals that an observer joined or left.
     changed: Notify,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Known with the first record.
+    /// `None` before the first record.
     epoch: Option<Epoch>,
-    /// The last record that was handed out.
+    /// The position of the last distributed record.
     head: Seq,
-    /// The last frame that was handed out.
+    /// The position of the last distributed frame.
     frame: Seq,
     remembered: VecDeque<EncodedFrame>,
     remembered_bytes: usize,
-    /// Every frame after this position is remembered.
+    /// The buffer holds every frame after this position.
     remembered_from: Seq,
-    /// Questions that are open, for those who come back.
+    /// The open questions, sent again to observers that resume.
     asked: Vec<EncodedFrame>,
     observers: Vec<Observer>,
     is_over: bool,
@@ -158,22 +158,22 @@ struct State {
 #[derive(Debug)]
 struct Observer {
     outbox: Outbox,
-    /// It has everything up to here.
+    /// Only frames after this position are delivered.
     after: Seq,
 }
 
-/// What became of an attempt to join.
+/// The result of an attempt to join.
 #[derive(Debug, PartialEq)]
 pub(crate) enum JoinResult {
-    /// It observes from here on.
+    /// The observer receives all further frames.
     Live,
-    /// It is too far behind; the history must be read first.
+    /// The observer is behind the buffer and must read the journal first.
     Behind,
-    /// The hub is just ending; another one is needed.
+    /// The hub is ending; the caller starts another one.
     Closed,
 }
 
-/// Where a hub stands.
+/// The end of the history as known to a hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HubPosition {
     pub(crate) epoch: Option<Epoch>,
@@ -181,12 +181,12 @@ pub(crate) struct HubPosition {
     pub(crate) frame: Seq,
 }
 
-/// What somebody missed.
+/// The buffered frames after a cursor.
 #[derive(Debug)]
 pub(crate) struct MissedFrames {
     pub(crate) frames: Vec<EncodedFrame>,
     pub(crate) asked: Vec<EncodedFrame>,
-    /// Where that leads.
+    /// The position after these frames.
     pub(crate) standing: HubPosition,
 }
 
@@ -195,19 +195,19 @@ impl Hub {
         self.state.lock().expect("no code panics while holding this")
     }
 
-    /// Where it stands.
+    /// The current end of the history.
     pub(crate) fn standing(&self) -> HubPosition {
         let State { epoch, head, frame, .. } = *self.state();
         HubPosition { epoch, head, frame }
     }
 
-    /// Can somebody who has everything up to `after` join without reading the history?
+    /// True if an observer with the cursor `after` can join without reading the journal.
     pub(crate) fn remembers(&self, after: Seq) -> bool {
         let state = self.state();
         !state.is_over && after >= state.remembered_from && after <= state.head
     }
 
-    /// The frames after a position, then the questions that are open; none when they are not remembered.
+    /// The buffered frames after a position, and the open questions. `None` if the buffer does not reach back that far.
     pub(crate) fn missed(&self, after: Seq) -> Option<MissedFrames> {
         let state = self.state();
         let State { epoch, head, frame, .. } = *state;
@@ -222,10 +222,10 @@ impl Hub {
         })
     }
 
-    /// Lets an observer join who has everything up to `after`. `others` observe the session in another language.
+    /// Adds an observer with the cursor `after`. `others` is the number of the session's observers in other languages.
     ///
     /// # Errors
-    /// `limit_reached` when the session has too many.
+    /// `limit_reached` if the session has too many observers.
     pub(crate) fn join(
         &self,
         outbox: &Outbox,
@@ -243,7 +243,7 @@ impl Hub {
         }
         let own = state.observers.iter().position(|known| known.outbox.is_same(outbox));
         if let Some(index) = own {
-            // Who asks again gets what it says it misses, and then the same stream as before.
+            // A repeated join replaces the old entry: the observer continues at its new cursor.
             state.observers.remove(index);
         }
         state.observers.retain(|known| known.outbox.goodbye().is_none());
@@ -262,10 +262,10 @@ impl Hub {
         Ok(JoinResult::Live)
     }
 
-    /// Is there room for one more, or can there be?
+    /// Checks that one more observer fits; if the session is full, disconnects a silent observer.
     ///
     /// # Errors
-    /// `limit_reached` when not.
+    /// `limit_reached` if the session is full.
     pub(crate) fn check_room(
         &self,
         others: usize,
@@ -280,7 +280,7 @@ impl Hub {
         Err(too_many(self.session, limits))
     }
 
-    /// Lets an observer go. Is nobody left?
+    /// Removes an observer. Returns true if no observer is left.
     pub(crate) fn leave(&self, outbox: &Outbox) -> bool {
         let mut state = self.state();
         state.observers.retain(|known| !known.outbox.is_same(outbox));
@@ -290,12 +290,12 @@ impl Hub {
         nobody_left
     }
 
-    /// How many observe it.
+    /// The number of observers of this hub.
     pub(crate) fn observers(&self) -> usize {
         self.state().observers.len()
     }
 
-    /// Follows the session until nobody has observed it for a while. Whatever happens, it ends.
+    /// Follows the session until it had no observers for a while. A panic in the projection ends the hub with a fault.
     async fn run(self: Arc<Self>, server: Arc<Server>, projector: Box<Projector>) {
         let following = AssertUnwindSafe(self.follow(&server, projector)).catch_unwind();
         let fault = following.await.unwrap_or_else(|_| {
@@ -308,7 +308,7 @@ impl Hub {
 
     async fn follow(&self, server: &Server, mut projector: Box<Projector>) -> Option<Fault> {
         let mut records = server.journal.follow(self.session, self.standing().head);
-        // Nothing happens for hours in most sessions: no timer runs unless there is something to tidy up.
+        // Most sessions are idle for hours, so the timer runs only after activity.
         let mut idle = Some(server.world.clock.sleep(LINGER));
         loop {
             let rested = async {
@@ -337,7 +337,7 @@ impl Hub {
         }
     }
 
-    /// Projects, encodes and hands out.
+    /// Projects and encodes a batch and delivers its frames to all observers.
     fn take(&self, server: &Server, projector: &mut Projector, batch: &[StoredRecord]) {
         let mut frames = Vec::with_capacity(batch.len());
         for stored in batch {
@@ -361,7 +361,7 @@ impl Hub {
         while server.budget.is_over() && state.drop_fattest() {}
     }
 
-    /// Nothing has happened for a while. Is it over?
+    /// Called after a period without activity: empties the buffer. Returns true if the hub has no observers and ends.
     pub(crate) fn rest(&self) -> bool {
         let mut state = self.state();
         state.remembered = VecDeque::new();
@@ -395,7 +395,7 @@ impl Hub {
     }
 }
 
-/// The questions that are open.
+/// Encodes the session's open questions.
 fn question_frames(
     server: &Server,
     session: SessionId,
@@ -415,8 +415,8 @@ impl State {
         }
     }
 
-    /// All places are taken: lets go of the observer that has been silent longest, if that is long enough to
-    /// think that it is gone. Who comes back after a cut must not wait for the line it lost.
+    /// Makes room in a full session: disconnects the observer that has been silent longest, if it was silent for 1.5
+    /// heartbeats. A client that reconnects must not be blocked by its own lost connection.
     fn dismiss_silent(&mut self, limits: &Limits, now: Timestamp) -> bool {
         let observers = self.observers.iter().enumerate();
         let silent = observers.min_by_key(|(_, observer)| observer.outbox.heard());
@@ -431,7 +431,7 @@ impl State {
         true
     }
 
-    /// All observers together have too much waiting: lets go of the one that waits for most.
+    /// Enforces the common byte limit: disconnects the observer with the most queued bytes.
     fn drop_fattest(&mut self) -> bool {
         let sizes = self.observers.iter().enumerate();
         let fattest = sizes.max_by_key(|(_, observer)| observer.outbox.bytes());
@@ -452,7 +452,7 @@ fn too_many(session: SessionId, limits: &Limits) -> Fault {
         .with(Fact::LimitName, "observers")
 }
 
-/// Where a frame of a record stands.
+/// The position of a frame; 0 for frames without one.
 fn position(frame: &EncodedFrame) -> Seq {
     frame.at.map_or(0, |(_, _, seq)| seq)
 }

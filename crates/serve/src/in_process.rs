@@ -1,5 +1,5 @@
-//! A server without a listener: whoever has lines of some kind brings them. What happens on a line is what happens
-//! on a WebSocket; only the bytes are missing. The simulator serves its clients this way, on virtual time.
+//! A server without a listener: the caller supplies message channels. Everything above the bytes works as on a
+//! WebSocket. The simulator serves its clients this way, on virtual time.
 
 use std::sync::Arc;
 
@@ -18,23 +18,23 @@ use crate::{
     sweep,
 };
 
-/// A server without a listener. Clones are the same one.
+/// A server without a listener. Clones share the state.
 #[derive(Clone, Debug)]
 pub struct InProcessServer(Arc<Server>);
 
-/// What goes over a line, either way.
+/// A message between client and server, in either direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientMessage {
-    /// A frame.
+    /// A JSON frame.
     Frame(String),
-    /// Are you there? And the answer to that.
+    /// A ping from the server, or a pong from the client.
     Heartbeat,
-    /// Good-bye, with a code and a reason.
+    /// A close frame with its code and reason.
     Close(u16, String),
 }
 
 impl InProcessServer {
-    /// Opens it.
+    /// Creates the server and starts its retention task.
     #[must_use]
     pub fn new(
         config: Config,
@@ -47,10 +47,10 @@ impl InProcessServer {
         Self(server)
     }
 
-    /// Serves one client until it is gone, or the line is. A line that takes no more words is a slow observer.
+    /// Serves one client until it closes or a channel is closed. A full channel counts as a slow observer.
     ///
     /// # Errors
-    /// When there are too many already.
+    /// If a connection limit is reached.
     pub async fn attend(
         &self,
         who: Identity,
@@ -74,18 +74,18 @@ impl InProcessServer {
         Ok(())
     }
 
-    /// Tells everybody when to come back, and takes nobody any more.
+    /// Announces the shutdown to all clients and closes their connections.
     pub fn close(&self) {
         self.0.stopping.cancel();
     }
 
-    /// Bytes that wait for all observers now.
+    /// The bytes queued for all observers.
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
         self.0.budget.used()
     }
 
-    /// Observers that were too slow, and were let go.
+    /// The number of observers closed for being too slow.
     #[must_use]
     pub fn detached(&self) -> usize {
         self.0.budget.detached()

@@ -1,8 +1,8 @@
-//! Inbound: what a client sent, read strictly where it matters and tolerantly where clients differ.
+//! Parses the frames that clients send.
 //!
-//! A frame becomes one [`Inbound`] or one [`Refusal`]; nothing is dropped in silence. Fields this version
-//! does not know are tolerated, fields it knows must have their type. Where the documents and the clients
-//! of the protocol disagree on a place or a name, every one of them is read.
+//! A frame becomes one [`Inbound`] or one [`Refusal`]; none is dropped silently. Unknown fields are ignored, known
+//! fields must have the right type. Where documents and clients of the protocol disagree on a field's place or name,
+//! the parser accepts all variants.
 
 mod fields;
 mod read;
@@ -21,16 +21,16 @@ use fields::Fields;
 pub use fields::provided;
 pub(crate) use read::event_id as read_event_id;
 
-/// Bounds on what a client sends.
+/// Limits for received frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// A larger frame is answered with a fault.
     pub frame_bytes: usize,
     /// A larger frame ends the connection.
     pub frame_bytes_closed: usize,
-    /// Levels of JSON.
+    /// Maximum nesting of JSON.
     pub json_depth: usize,
-    /// Bytes of a command's id.
+    /// Maximum length of a command id in bytes.
     pub id_bytes: usize,
 }
 
@@ -45,158 +45,158 @@ impl Default for Limits {
     }
 }
 
-/// A frame that was understood.
+/// A valid frame.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inbound {
-    /// The session it names.
+    /// The session that the frame names.
     pub session: Option<SessionId>,
-    /// The id the client gave it; the same id gives the same answer.
+    /// The id set by the client. A repeated id gets the same answer.
     pub command: Option<CommandId>,
-    /// The trace the client brought (`metadata.traceparent`).
+    /// The client's trace (`metadata.traceparent`); empty without one.
     pub trace: Trace,
-    /// The piece of work of that trace that asks.
+    /// The client's span in that trace, the parent of the server's spans.
     pub parent: SpanId,
-    /// The language its sender wants to read (`content.preferences.language`), when it is one we speak.
+    /// The client's language (`content.preferences.language`); `None` if it is absent or unsupported.
     pub language: Option<Lang>,
-    /// What it asks for.
+    /// The parsed event.
     pub request: Request,
 }
 
-/// What a client can ask for.
+/// The requests of a client, one variant per `user.*` event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
-    /// `user.create_session`.
+    /// `user.create_session`: opens a session and observes it.
     CreateSession(Box<SessionRequest>),
-    /// `user.message`.
+    /// `user.message`: starts a turn, or queues the message behind the running one.
     Message {
-        /// What it says.
+        /// The message's text and other blocks.
         content: Vec<Block>,
-        /// Set when it is a question for plan → solve → aggregate.
+        /// Set if the message is a question for plan → solve → aggregate.
         plan: Option<PlanPreference>,
     },
-    /// `user.solve_tasks`.
+    /// `user.solve_tasks`: runs given tasks without a planner.
     SolveTasks {
-        /// The question behind them.
+        /// The question that the tasks belong to.
         question: String,
-        /// The tasks, as sent.
+        /// The tasks as received, not validated.
         tasks: Value,
     },
-    /// `user.response`.
+    /// `user.response`: answers an open question.
     Response {
         /// The `step_id` of the question.
         question: QuestionId,
-        /// The answer.
+        /// Whether the call or plan may run.
         decision: Decision,
-        /// A word for the model.
+        /// A comment for the model.
         note: Option<String>,
-        /// Other arguments, or other tasks, to go on with.
+        /// Replacement arguments of a call, or replacement tasks of a plan.
         arguments: Option<Value>,
-        /// What the answer is bound to, if the client checks it.
+        /// The digest of the question that the client answers; the engine compares it if present.
         digest: Option<String>,
     },
-    /// `user.cancel`.
+    /// `user.cancel`: cancels the running turn.
     Cancel {
-        /// Why.
+        /// A free text that is recorded with the cancellation.
         reason: Option<String>,
     },
-    /// `user.withdraw`.
+    /// `user.withdraw`: removes a queued message.
     Withdraw {
-        /// The command id of the message that is taken back.
+        /// The command id of the queued message to withdraw.
         message: CommandId,
     },
-    /// `user.cancel_task`.
+    /// `user.cancel_task`: cancels one task of the plan.
     CancelTask {
-        /// Which.
+        /// The task of the current plan to cancel.
         task: TaskId,
     },
-    /// `user.restart_task`, also as `user.retry_task`.
+    /// `user.restart_task` or its alias `user.retry_task`.
     RestartTask {
-        /// Which.
+        /// The task of the current plan to restart.
         task: TaskId,
     },
-    /// `user.cancel_plan`.
+    /// `user.cancel_plan`: cancels the current plan.
     CancelPlan,
-    /// `user.replan`.
+    /// `user.replan`: requests another plan.
     Replan {
-        /// For another question.
+        /// A new question; `None` keeps the current one.
         question: Option<String>,
     },
-    /// `user.close_session`.
+    /// `user.close_session`: ends the session for good.
     CloseSession,
-    /// `user.ack`, in any of its five shapes.
+    /// `user.ack`, in any of its five forms.
     Ack(Cursor),
-    /// `user.request_state`.
+    /// `user.request_state`: requests a signed state.
     RequestState,
-    /// `user.reconnect_with_state`.
+    /// `user.reconnect_with_state`: resumes with a signed state.
     ReconnectWithState {
-        /// The state, unless the owner only names the session.
+        /// The signed state; `None` if the session's owner only names the session.
         signed_state: Option<String>,
-        /// The last event the client has; none is the state's own position, or the beginning.
+        /// The last event that the client has. `None` means the state's position, or the beginning without a state.
         cursor: Option<Cursor>,
     },
-    /// `user.reconnect`.
+    /// `user.reconnect`: resumes with a cursor.
     Reconnect {
-        /// The last event the client has; none is the beginning.
+        /// The last event that the client has; `None` means the beginning.
         cursor: Option<Cursor>,
     },
 }
 
-/// A place in a session's history, as a client names it.
+/// A position in a session's history, as sent by a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
-    /// Which session, if the client said it with the event's id.
+    /// The session, if the client sent an event id, which contains it.
     pub session: Option<SessionId>,
-    /// Which history, if the client said.
+    /// The incarnation of the history, if the client sent it.
     pub epoch: Option<Epoch>,
-    /// The last event it has; 0 is none.
+    /// The last position that the client has; 0 means none.
     pub seq: Seq,
 }
 
-/// How a plan is wanted.
+/// Options of plan → solve → aggregate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlanPreference {
-    /// Must a person confirm the plan?
+    /// True if a person must confirm the plan before it runs.
     pub confirm: bool,
 }
 
-/// What happens to a run that nobody watches any more.
+/// What happens to a run when its last observer leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum OnDisconnect {
-    /// It goes on.
+    /// The run continues, at most for `config::Limits::unobserved`.
     #[default]
     Continue,
-    /// It is cancelled.
+    /// The run is cancelled.
     Cancel,
 }
 
-/// What a new session is wanted to be. All of it is a wish: the server decides.
+/// The options of `user.create_session`. The server may refuse or adjust them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionRequest {
-    /// `preferences.language`, when it is one we speak.
+    /// `preferences.language`; `None` if it is absent or unsupported.
     pub language: Option<Lang>,
     /// `session_name`, or `project_name`.
     pub title: Option<String>,
-    /// `config.model`.
+    /// `config.model`; must be one of the server's models.
     pub model: Option<String>,
-    /// `config.system`.
+    /// `config.system`: replaces the server's system prompt.
     pub system: Option<String>,
-    /// `config.permission_mode`.
+    /// `config.permission_mode`; applies only if it is stricter than the server's.
     pub mode: Option<Mode>,
-    /// `config.tools`.
+    /// `config.tools`: the permitted tools, by name or `prefix*`; `None` means the server's default.
     pub tools: Option<Vec<String>>,
-    /// `config.max_steps`.
+    /// `config.max_steps`: the maximum steps per turn, at least 1.
     pub max_steps: Option<u32>,
-    /// `config.on_disconnect`.
+    /// `config.on_disconnect`; `None` means the server's default.
     pub on_disconnect: Option<OnDisconnect>,
     /// `config.mode`: messages are questions for plan → solve → aggregate.
     pub plan: Option<PlanPreference>,
-    /// Short texts of the client's own: `client_id`, `client_version`, `app_version`, `source`.
+    /// Short texts set by the client: `client_id`, `client_version`, `app_version`, `source`.
     pub labels: Vec<(&'static str, String)>,
 }
 
 impl Request {
-    /// The event without `user.`, as answers name it.
+    /// The event's name without `user.`, as used in answers.
     #[must_use]
     pub fn action(&self) -> &'static str {
         match self {
@@ -219,18 +219,18 @@ impl Request {
     }
 }
 
-/// Why a frame was refused, with as much of it as could be read.
+/// A refused frame: the fault, and all fields that could be parsed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refusal {
-    /// What is wrong: the field, the rule, what was provided, the limit.
+    /// The violated rule, with field, provided value and limit.
     pub fault: Fault,
-    /// The event it names, without `user.`, if it is one we know.
+    /// The event's name without `user.`, if it is a known event.
     pub action: Option<&'static str>,
-    /// The session it names.
+    /// The session that the frame names, if it is valid.
     pub session: Option<SessionId>,
-    /// The id the client gave it.
+    /// The id set by the client, if it is valid.
     pub command: Option<CommandId>,
-    /// The language its sender wants to read.
+    /// The client's language, if it is supported.
     pub language: Option<Lang>,
 }
 
@@ -240,7 +240,7 @@ impl From<Fault> for Refusal {
     }
 }
 
-/// The events a client may send.
+/// All events that a client may send.
 pub const EVENTS: [&str; 16] = [
     "user.create_session",
     "user.message",
@@ -260,14 +260,14 @@ pub const EVENTS: [&str; 16] = [
     "user.reconnect",
 ];
 
-/// Reads a frame.
+/// Parses a frame.
 ///
 /// # Errors
-/// One refusal that names the field and the rule.
+/// A refusal that names the field and the rule.
 pub fn parse(text: &str, limits: &Limits) -> Result<Inbound, Refusal> {
     let frame = object(text, limits)?;
     let fields = Fields::top(&frame);
-    // Whatever can be read of these goes into the answer, also when something else is wrong.
+    // The answer contains these fields even if another field is invalid.
     let command = command_id(&fields, limits);
     let session = session_id(&fields);
     let language = language(&fields);
@@ -297,7 +297,7 @@ pub fn parse(text: &str, limits: &Limits) -> Result<Inbound, Refusal> {
     })
 }
 
-/// The frame as an object, within its bounds.
+/// Parses the frame as a JSON object within the size and depth limits.
 pub(crate) fn object(text: &str, limits: &Limits) -> Result<Map<String, Value>, Fault> {
     if text.len() > limits.frame_bytes {
         return Err(too_large(text.len(), limits.frame_bytes));
@@ -324,7 +324,7 @@ pub(crate) fn object(text: &str, limits: &Limits) -> Result<Map<String, Value>, 
     }
 }
 
-/// The fault of a frame beyond the limit. Beyond the second limit the connection ends too.
+/// The fault of a frame above `limit`. Above the second limit, the caller also ends the connection.
 #[must_use]
 pub fn too_large(actual: usize, limit: usize) -> Fault {
     Fault::new(Kind::FrameTooLarge, Operation::AcceptFrame)
@@ -358,7 +358,7 @@ fn unknown(name: &str) -> Fault {
     }
 }
 
-/// The session at the top, or in the content where some clients put it.
+/// The `session_id` at the top level, or in `content`, where some clients put it.
 fn session_id(fields: &Fields<'_>) -> Result<Option<SessionId>, Fault> {
     let named = match fields.text("session_id")? {
         Some(id) => Some(("session_id", id)),

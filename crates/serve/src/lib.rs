@@ -1,9 +1,9 @@
-//! Sessions over WebSocket, SSE and HTTP: a gateway on any engine.
+//! A gateway that serves the sessions of any engine over WebSocket, SSE and HTTP.
 //!
-//! Observers are many, the run is one. A session is followed once (`hub`), each record becomes one frame
-//! ([`project`]) that is encoded once and shared by all who observe it; who comes back gets what it missed
-//! from the journal and then goes on live (`observe`). Nothing here decides anything about a session: what
-//! clients ask becomes commands of the engine, what they see are its records.
+//! A session has one run and many observers. The hub (`hub`) follows each session once; each record becomes one frame
+//! ([`project`]) that is encoded once and shared by all observers. A returning observer gets the missed frames from the
+//! journal and then continues live (`observe`). The gateway decides nothing about a session: requests of clients become
+//! commands of the engine, and frames are projections of its records.
 
 mod admission;
 pub mod alerts;
@@ -60,16 +60,16 @@ pub use stats::{Report, Stats, Window};
 
 use crate::{server::Server, timeouts::WriteTimeoutStream};
 
-/// Requests that may be under way besides the connections that are allowed.
+/// TCP connections allowed beyond `Limits::connections`, for plain HTTP requests.
 const SPARE_SOCKETS: usize = 256;
-/// How long to wait when the machine has no more sockets.
+/// Pause after a failed `accept`, for example when the process has no file descriptors left.
 const NO_SOCKETS: Duration = Duration::from_millis(50);
 
-/// Serves an engine's sessions on a listener until `shutdown` completes, then lets clients know when to
-/// come back. Runs go on or are taken up again by whoever starts the engine next.
+/// Serves an engine's sessions on a listener until `shutdown` completes, then tells clients when to reconnect. Runs
+/// continue, or resume when an engine is next started on the same journal.
 ///
 /// # Errors
-/// When the configuration does not allow the address.
+/// If the configuration does not allow the listener's address.
 pub async fn serve(
     listener: TcpListener,
     config: Config,
@@ -117,7 +117,7 @@ async fn accept(
         };
         match accepted {
             Ok((stream, _)) => {
-                // Whoever comes when all places are taken is not even greeted.
+                // At the limit, the connection is dropped without a response.
                 let Ok(place) = Arc::clone(&sockets).try_acquire_owned() else { continue };
                 let _ = stream.set_nodelay(true);
                 let attended = attend(Arc::clone(server), stream, router.clone(), place);
@@ -131,7 +131,7 @@ async fn accept(
     }
 }
 
-/// Answers the requests of one TCP connection. An upgrade goes on elsewhere, and takes the place along.
+/// Serves the requests of one TCP connection. An upgraded connection continues in another task, which keeps the permit.
 async fn attend(
     server: Arc<Server>,
     stream: TcpStream,
@@ -139,12 +139,12 @@ async fn attend(
     place: OwnedSemaphorePermit,
 ) {
     let place = http_api::SocketPermit::new(place);
-    // Not a layer: that would build every route anew for every connection.
+    // Not a tower layer: a layer would rebuild every route for every connection.
     let cut = CancellationToken::new();
     let token = cut.clone();
     let service = service_fn(move |mut request: http::Request<Incoming>| {
         request.extensions_mut().insert(place.clone());
-        // For what is mounted here and has to end a connection that reads nothing.
+        // Lets a mounted route end a connection whose peer does not read.
         request.extensions_mut().insert(token.clone());
         router.clone().oneshot(request)
     });

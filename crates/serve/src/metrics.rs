@@ -1,9 +1,8 @@
-//! Numbers for Prometheus.
+//! Metrics for Prometheus.
 //!
-//! What happens to sessions is counted from their records when somebody asks (`stats`), so it costs a turn
-//! nothing. What no record tells (connections, bytes that wait, how long a sync takes) is measured where it
-//! happens. Labels come from the catalog, from closed enums, or from names of which only so many are told
-//! apart; never from a session.
+//! Metrics about sessions are derived from records when they are requested (`stats`), so they cost a turn nothing.
+//! Metrics without a record (connections, queued bytes, sync times) are measured where they occur. Label values come
+//! from the catalog, from enums, or from a bounded set of names, never from a session.
 
 use std::sync::Arc;
 
@@ -12,14 +11,14 @@ use metrics_exporter_prometheus::{
     Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
 
-/// Upper bounds for what takes from a tenth of a millisecond to seconds: appends and syncs.
+/// Histogram buckets in seconds for appends and syncs: 0.1 ms to 2.5 s.
 const SHORT: [f64; 12] =
     [0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5];
-/// Upper bounds for what takes from milliseconds to minutes: turns, model requests, calls, recoveries.
+/// Histogram buckets in seconds for turns, model requests, calls and recoveries: 5 ms to 10 min.
 const LONG: [f64; 14] =
     [0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 600.0];
 
-/// Where numbers are gathered. Clones share them.
+/// A Prometheus recorder. Clones share its data.
 #[derive(Clone)]
 pub struct Metrics {
     recorder: Arc<PrometheusRecorder>,
@@ -39,7 +38,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Nothing gathered yet.
+    /// Creates an empty recorder.
     #[must_use]
     pub fn new() -> Self {
         let journal = Matcher::Prefix("budao_journal_".to_owned());
@@ -54,31 +53,31 @@ impl Metrics {
         meters
     }
 
-    /// Gathers here what the journal and others measure from now on, in all of this process. For programs, not
-    /// for libraries: it can be done once.
+    /// Makes this the global recorder of the process, so that it also receives the journal's metrics. Works once per
+    /// process; only programs should call it, not libraries.
     pub fn install(&self) {
         if metrics::set_global_recorder(Arc::clone(&self.recorder)).is_err() {
             tracing::warn!("numbers are gathered elsewhere already");
         }
     }
 
-    /// Gathers here what `work` measures.
+    /// Runs `work` with this as its recorder.
     pub(crate) fn within<T>(&self, work: impl FnOnce() -> T) -> T {
         metrics::with_local_recorder(&*self.recorder, work)
     }
 
-    /// As Prometheus reads it.
+    /// Renders all metrics in the Prometheus text format.
     pub(crate) fn render(&self) -> String {
         self.handle.render()
     }
 
-    /// Adds up what was measured, so that it takes no room if nobody ever asks.
+    /// Merges histogram samples, so that memory stays bounded if no scrape happens.
     pub(crate) fn upkeep(&self) {
         self.handle.run_upkeep();
     }
 }
 
-/// What each number means, for whoever looks at them.
+/// Registers the help text of each metric.
 fn describe() {
     let counters = [
         ("budao_faults_total", "Faults, by code, class, category, tool and stage."),

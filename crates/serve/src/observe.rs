@@ -1,7 +1,7 @@
-//! Becoming an observer: first what can be given, then what was missed, then live, without a seam.
+//! Adds an observer to a session: first the answer, then the missed frames, then live frames, without a gap.
 //!
-//! History is read by pages and sent as fast as the observer takes it; the hub is joined at the position
-//! that was read. What happened meanwhile is in the hub's memory or read in one more round.
+//! The history is read in pages and sent as fast as the observer's outbox accepts it. The observer then joins the hub
+//! at the position it has reached. Frames of the meantime come from the hub's buffer or from another read.
 
 #[cfg(test)]
 mod tests;
@@ -29,22 +29,21 @@ use crate::{
     session_meta::{SessionMeta, unknown},
 };
 
-/// What is read at once. Small, so that many who come back at once share the machine and its memory: everybody holds
-/// as much until there is room in their outbox.
+/// The page size of a replay. It is small because each replaying client holds one page until its outbox has room.
 const PAGE: PageLimits = PageLimits { records: PIECE as usize, bytes: 32 * 1024 };
 
-/// How somebody becomes an observer.
+/// How a client becomes an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObserveMode {
-    /// They just opened it, or sent it something: frames come without a word.
+    /// The client created the session or sent it a command; frames follow without an answer.
     Fresh,
-    /// They come back with a cursor.
+    /// The client resumes with a cursor.
     Resume,
-    /// They come back with a signed state.
+    /// The client resumes with a signed state.
     Restore,
 }
 
-/// Who wants to observe what, from where.
+/// A request to observe a session from a position.
 #[derive(Clone, Debug)]
 pub(crate) struct ObserveRequest {
     pub(crate) session: SessionId,
@@ -52,24 +51,24 @@ pub(crate) struct ObserveRequest {
     pub(crate) after: Seq,
     pub(crate) command: Option<CommandId>,
     pub(crate) how: ObserveMode,
-    /// The language they read; none is the session's.
+    /// The client's language; `None` means the session's.
     pub(crate) language: Option<Lang>,
 }
 
 impl ObserveRequest {
-    /// From the beginning, or from a cursor.
+    /// Observes from a cursor, or from the beginning without one.
     pub(crate) fn new(session: SessionId, cursor: Option<Cursor>, how: ObserveMode) -> Self {
         let (epoch, after) = cursor.map_or((None, 0), |cursor| (cursor.epoch, cursor.seq));
         Self { session, epoch, after, command: None, how, language: None }
     }
 }
 
-/// Why somebody did not become an observer.
+/// Why a client did not become an observer.
 #[derive(Debug)]
 pub(crate) enum ObserveError {
-    /// They are gone.
+    /// The client has disconnected.
     Disconnected,
-    /// It cannot be done.
+    /// The request failed.
     Fault(Fault),
 }
 
@@ -85,19 +84,19 @@ impl From<Fault> for ObserveError {
     }
 }
 
-/// What can be given: worked out before anything is sent.
+/// The extent of a replay, determined before anything is sent.
 struct ReplayPlan {
     info: HistoryInfo,
     coverage: Coverage,
-    /// Frames come after this position.
+    /// The replay starts after this position.
     start: Seq,
-    /// The session at that position.
+    /// The session's state at that position.
     state: Session,
-    /// It is sent in place of what is lost.
+    /// True if a snapshot replaces the lost part.
     is_snapshot: bool,
 }
 
-/// Makes a client an observer.
+/// Makes a client an observer of a session and returns the session's hub.
 pub(crate) async fn observe(
     client: &Connection,
     card: &SessionMeta,
@@ -118,7 +117,7 @@ pub(crate) async fn observe(
         hub.check_room(others, limits, server.now())?;
         if wish.how != ObserveMode::Restore
             && hub.remembers(wish.after)
-            // Whoever asks again and again is read the history like everybody who does.
+            // A client above its replay allowance reads through the replay scheduler.
             && (wish.how == ObserveMode::Fresh || may_at_once(client, &hub, wish))
             && let Some(hub) = at_once(client, card, wish, hub, others).await?
         {
@@ -171,12 +170,12 @@ pub(crate) async fn observe(
     }
 }
 
-/// May the client have from memory what it missed, or has it had much?
+/// True if the client's replay allowance covers the missed frames.
 fn may_at_once(client: &Connection, hub: &Hub, wish: &ObserveRequest) -> bool {
     client.ticket.replay(hub.standing().head.saturating_sub(wish.after)) == ReplayUsage::Light
 }
 
-/// Joins a hub that remembers everything since the cursor; none if it does not any more.
+/// Joins a hub whose buffer covers everything after the cursor. Returns `None` if the buffer no longer does.
 async fn at_once(
     client: &Connection,
     card: &SessionMeta,
@@ -195,7 +194,7 @@ async fn at_once(
         let joined = hub.join(outbox, wish.after, others, limits, server.now())?;
         return Ok((joined == JoinResult::Live).then_some(hub));
     }
-    // The answer comes first, so what is remembered is asked for, not pushed.
+    // The answer must come first, so the buffered frames are fetched instead of pushed by `join`.
     let Some(MissedFrames { frames, asked, standing }) = hub.missed(wish.after) else {
         return Ok(None);
     };
@@ -225,7 +224,7 @@ async fn at_once(
     outbox.send(EncodedFrame::from(&frame)).await?;
     match hub.join(outbox, standing.head, others, limits, server.now())? {
         JoinResult::Live => Ok(Some(hub)),
-        // It went on too fast or ended: what is missed is read, the answer has been given.
+        // The hub moved on or ended. The client has its answer, so only the missed frames are read.
         JoinResult::Behind | JoinResult::Closed => {
             let wish =
                 ObserveRequest { after: standing.head, how: ObserveMode::Fresh, ..wish.clone() };
@@ -234,7 +233,7 @@ async fn at_once(
     }
 }
 
-/// Works out what can be given.
+/// Determines the extent of the replay.
 async fn plan(server: &Server, wish: &ObserveRequest) -> Result<ReplayPlan, Fault> {
     let journal = &*server.journal;
     let info = journal.info(wish.session).await?.ok_or_else(|| unknown(wish.session))?;
@@ -262,13 +261,13 @@ async fn plan(server: &Server, wish: &ObserveRequest) -> Result<ReplayPlan, Faul
     Ok(ReplayPlan { info, coverage, start: after, state, is_snapshot: false })
 }
 
-/// The session at its newest snapshot; none if there is none that can be read.
+/// The session's state at its newest snapshot; `None` if there is no readable one.
 async fn latest(journal: &dyn Journal, session: SessionId) -> Result<Option<Session>, Fault> {
     let Some(snapshot) = journal.snapshot(session).await? else { return Ok(None) };
     Ok(serde_json::from_slice(&snapshot.body).ok())
 }
 
-/// Neither the records nor a snapshot reach back: nothing can be given.
+/// The plan for a history whose start is lost and has no snapshot: nothing is replayed.
 fn expired(info: HistoryInfo) -> ReplayPlan {
     let (start, state) = (info.head, Session::default());
     ReplayPlan { info, coverage: Coverage::Expired, start, state, is_snapshot: false }
@@ -282,7 +281,7 @@ fn reason_of(gap: Option<&Gap>) -> GapReason {
     }
 }
 
-/// Says what will come.
+/// Sends the answer to a resume, and the snapshot if the plan has one.
 async fn answer(
     server: &Server,
     outbox: &Outbox,
@@ -316,7 +315,7 @@ async fn answer(
     Ok(())
 }
 
-/// Sends the history after `at`, up to `until` or its end, and says how many frames that were.
+/// Sends the history after `at`, up to `until` or its end. Returns the number of frames.
 async fn replay(
     client: &Connection,
     session: SessionId,
@@ -327,7 +326,7 @@ async fn replay(
     let (server, outbox) = (&client.server, &client.outbox);
     let mut count = 0;
     while *at < until {
-        // Nothing is read before it can go somewhere.
+        // Reads a page only once the outbox has room.
         outbox.room().await?;
         let mut frames = Vec::new();
         let head = {
@@ -353,7 +352,7 @@ async fn replay(
     Ok(count)
 }
 
-/// Retention was faster than the observer; coming back gives a snapshot.
+/// The fault if retention removes records during a replay. A new resume gets a snapshot.
 fn overtaken(session: SessionId, gap: &Gap) -> Fault {
     Fault::new(Kind::HistoryGap, Operation::ReplayEvents)
         .with(Fact::Session, session.to_string())

@@ -1,15 +1,14 @@
-//! Where a request comes from: the page that sends it, and the name it used for us.
+//! Checks the `Origin` and `Host` headers of requests.
 //!
-//! A browser sends whatever a page asks it to, also to 127.0.0.1. So a page of another origin is refused
-//! unless it was listed, and on the loopback interface we answer only to loopback names: a name that
-//! somebody pointed at this machine is not ours.
+//! A browser sends requests of any page, also to 127.0.0.1. So the server refuses pages of other origins unless they
+//! are listed. On the loopback interface it accepts only loopback host names, which stops DNS rebinding.
 
 use std::net::IpAddr;
 
 use budao_core::fault::{Fault, Kind, Operation};
 use http::{HeaderMap, Uri, header};
 
-/// Which origins and host names are welcome.
+/// The allowed origins and host names.
 #[derive(Clone, Debug)]
 pub(crate) struct OriginPolicy {
     origins: Vec<String>,
@@ -23,10 +22,10 @@ impl OriginPolicy {
         Self { origins: lower(origins), hosts: lower(hosts), is_loopback }
     }
 
-    /// Is this request welcome?
+    /// Checks a request's headers.
     ///
     /// # Errors
-    /// `not_allowed`, and nothing about why.
+    /// `not_allowed`, without the reason.
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Fault> {
         let host = text(headers, header::HOST);
         let host_is_fine = host.as_deref().is_none_or(|host| self.knows_host(host));
@@ -46,7 +45,8 @@ impl OriginPolicy {
         known || is_loopback_name(name) || (!self.is_loopback && self.hosts.is_empty())
     }
 
-    /// Its own pages, and those that were listed. `null`, the origin of files and frames, is neither.
+    /// True for the server's own pages and for listed origins. `null`, the origin of files and sandboxed frames, is
+    /// refused.
     fn knows_origin(&self, origin: &str, host: Option<&str>) -> bool {
         if self.origins.iter().any(|known| known == origin) {
             return true;
@@ -62,7 +62,7 @@ fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<String> {
     Some(headers.get(name)?.to_str().ok()?.to_ascii_lowercase())
 }
 
-/// The host without its port.
+/// The host without its port, and without the brackets of an IPv6 address.
 fn name_of(host: &str) -> &str {
     match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, _)) => address,

@@ -1,8 +1,8 @@
-//! What waits for one observer: bounded, written by many, sent by one.
+//! The bounded queue of frames for one observer: many producers, one writer.
 //!
-//! Whoever delivers live frames never waits: when an observer is too far behind, its outbox is closed with
-//! a code that says "come back with your cursor", and the run goes on. Whoever replays history or answers
-//! commands waits for room instead, so reading fast and writing much cannot overflow it.
+//! Delivering a live frame never waits. If an observer is too far behind, its outbox is closed with a code that tells
+//! the client to resume with its cursor, and the run continues. Replays and answers to commands wait for room instead,
+//! so a client that sends many commands cannot overflow its outbox.
 
 #[cfg(test)]
 mod tests;
@@ -25,17 +25,17 @@ use tokio::sync::Notify;
 
 use crate::frame::{Frame, close};
 
-/// What a frame costs besides its text.
+/// Bytes charged per frame besides its text.
 const OVERHEAD: usize = 96;
-/// How much is handed to the transport at once. It keeps a copy until the line takes it, which is counted nowhere and may
-/// be there once for every line: so it is little.
+/// Bytes handed to the transport at once. The transport holds a copy per connection that no limit counts, so the value
+/// is small.
 pub(crate) const BATCH_BYTES: usize = 16 * 1024;
 
-/// A frame as it is sent. Clones share the text.
+/// An encoded frame. Clones share the text.
 #[derive(Clone, Debug)]
 pub(crate) struct EncodedFrame {
     pub(crate) text: Utf8Bytes,
-    /// Where it stands, if it came of a record.
+    /// The position, if the frame comes from a record.
     pub(crate) at: Option<(SessionId, Epoch, Seq)>,
 }
 
@@ -55,7 +55,7 @@ impl From<&Frame> for EncodedFrame {
     }
 }
 
-/// Why a connection ends.
+/// The close code and reason of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CloseReason {
     pub(crate) code: u16,
@@ -68,21 +68,21 @@ impl CloseReason {
     }
 }
 
-/// What becomes of what still waits when an outbox is closed.
+/// What happens to queued frames when an outbox is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CloseMode {
-    /// It is sent first.
+    /// They are sent before the close frame.
     Drain,
-    /// It is dropped: the client gets it when it comes back.
+    /// They are dropped; the client gets them after a resume.
     Discard,
 }
 
-/// The bytes that wait for all observers.
+/// The bytes queued for all observers together.
 #[derive(Debug)]
 pub(crate) struct Budget {
     used: AtomicUsize,
     limit: usize,
-    /// Observers that were too slow and were let go.
+    /// The number of observers closed for being too slow.
     detached: AtomicUsize,
 }
 
@@ -95,17 +95,17 @@ impl Budget {
         self.used.load(Ordering::Relaxed) > self.limit
     }
 
-    /// Is half of it used? The other half is left to live frames.
+    /// True if more than half of the limit is used. The other half is reserved for live frames.
     fn is_tight(&self) -> bool {
         self.used.load(Ordering::Relaxed) > self.limit / 2
     }
 
-    /// Observers that were too slow and were let go.
+    /// The number of observers closed for being too slow.
     pub(crate) fn detached(&self) -> usize {
         self.detached.load(Ordering::Relaxed)
     }
 
-    /// How much waits.
+    /// The bytes currently queued.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
@@ -114,12 +114,12 @@ impl Budget {
 #[derive(Debug, Default)]
 struct Queue {
     frames: VecDeque<EncodedFrame>,
-    /// Of the frames here and of those the writer holds.
+    /// Bytes of the queued frames and of those the writer has taken but not sent.
     bytes: usize,
     goodbye: Option<CloseReason>,
 }
 
-/// What waits for one observer. Clones are the same outbox.
+/// The outbox of one observer. Clones share the queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Outbox(Arc<Inner>);
 
@@ -128,11 +128,11 @@ struct Inner {
     queue: Mutex<Queue>,
     limit: usize,
     budget: Arc<Budget>,
-    /// Something came, or it was closed.
+    /// Signals the writer: a frame was queued, or the outbox was closed.
     filled: Notify,
-    /// Something went, or it was closed.
+    /// Signals producers: frames were sent, or the outbox was closed.
     emptied: Notify,
-    /// When its reader was last known to be there.
+    /// The last sign of life from the client, in microseconds.
     heard: AtomicI64,
 }
 
@@ -143,7 +143,7 @@ impl Drop for Inner {
     }
 }
 
-/// The outbox is closed.
+/// The error of a delivery to a closed outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutboxClosed;
 
@@ -163,22 +163,22 @@ impl Outbox {
         self.0.queue.lock().expect("no code panics while holding this")
     }
 
-    /// Its reader is there.
+    /// Records a sign of life from the client.
     pub(crate) fn hear(&self, now: Timestamp) {
         self.0.heard.store(now.as_micros(), Ordering::Relaxed);
     }
 
-    /// When its reader was last known to be there.
+    /// The time of the last sign of life from the client.
     pub(crate) fn heard(&self) -> Timestamp {
         Timestamp::from_micros(self.0.heard.load(Ordering::Relaxed))
     }
 
-    /// Delivers at once, or closes the outbox because its reader is too far behind.
+    /// Queues a frame without waiting. If the outbox is over its limit, closes it as too slow.
     pub(crate) fn deliver(&self, frame: EncodedFrame) -> Result<(), OutboxClosed> {
         self.deliver_all(&[frame])
     }
 
-    /// The same for several, which the writer finds together.
+    /// Like [`Outbox::deliver`] for several frames, with one notification to the writer.
     pub(crate) fn deliver_all(&self, frames: &[EncodedFrame]) -> Result<(), OutboxClosed> {
         let mut queue = self.queue();
         if queue.goodbye.is_some() {
@@ -186,7 +186,7 @@ impl Outbox {
         }
         for frame in frames {
             let cost = frame.cost();
-            // One frame always fits, however large it is.
+            // An empty queue accepts a frame of any size.
             if queue.bytes > 0 && queue.bytes + cost > self.0.limit {
                 drop(queue);
                 self.too_slow();
@@ -201,7 +201,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Delivers when there is room: half of the outbox is left to live frames.
+    /// Queues a frame once there is room. Half of the outbox is reserved for live frames.
     pub(crate) async fn send(&self, frame: EncodedFrame) -> Result<(), OutboxClosed> {
         let cost = frame.cost();
         self.with_room(|queue| self.put(queue, frame, cost)).await?;
@@ -209,13 +209,13 @@ impl Outbox {
         Ok(())
     }
 
-    /// Waits until less than half of it is used. When too much waits for everybody together, until nothing waits
-    /// here: many who ask for a history and do not read it take no more than a frame each.
+    /// Waits until at most half of the outbox is used. If the common budget is half used, waits until the outbox is
+    /// empty, so clients that request a history without reading it hold one frame each.
     pub(crate) async fn room(&self) -> Result<(), OutboxClosed> {
         self.with_room(|_| ()).await
     }
 
-    /// Waits for room and uses it before anybody else can.
+    /// Waits for room and applies `uses` under the same lock.
     async fn with_room(&self, uses: impl FnOnce(&mut Queue)) -> Result<(), OutboxClosed> {
         loop {
             let emptied = self.0.emptied.notified();
@@ -240,7 +240,7 @@ impl Outbox {
         queue.frames.push_back(frame);
     }
 
-    /// The reader is too far behind.
+    /// Closes the outbox because the client is too far behind.
     pub(crate) fn too_slow(&self) {
         self.0.budget.detached.fetch_add(1, Ordering::Relaxed);
         self.close(
@@ -249,7 +249,7 @@ impl Outbox {
         );
     }
 
-    /// Ends it. The first reason stands.
+    /// Closes the outbox. The first reason is kept.
     pub(crate) fn close(&self, goodbye: CloseReason, rest: CloseMode) {
         let mut queue = self.queue();
         if queue.goodbye.is_none() {
@@ -264,12 +264,12 @@ impl Outbox {
         self.0.emptied.notify_waiters();
     }
 
-    /// Is it closed, and why?
+    /// The reason if the outbox is closed.
     pub(crate) fn goodbye(&self) -> Option<CloseReason> {
         self.queue().goodbye.clone()
     }
 
-    /// How much waits.
+    /// The bytes queued or taken but not sent.
     pub(crate) fn bytes(&self) -> usize {
         self.queue().bytes
     }
@@ -279,7 +279,7 @@ impl Outbox {
         self.0.budget.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// The next frames to send. For the one writer; what it took counts until [`Outbox::sent`].
+    /// Takes the next frames to send. Only one writer may call it; the frames count until [`Outbox::sent`].
     pub(crate) async fn next(&self) -> Result<Vec<EncodedFrame>, CloseReason> {
         loop {
             let filled = self.0.filled.notified();
@@ -296,7 +296,7 @@ impl Outbox {
         }
     }
 
-    /// These were handed to the transport.
+    /// Releases the bytes of frames that were handed to the transport.
     pub(crate) fn sent(&self, frames: &[EncodedFrame]) {
         let bytes = frames.iter().map(EncodedFrame::cost).sum();
         let mut queue = self.queue();
@@ -305,7 +305,7 @@ impl Outbox {
         self.0.emptied.notify_waiters();
     }
 
-    /// Waits until it is closed.
+    /// Waits until the outbox is closed.
     pub(crate) async fn closed(&self) -> CloseReason {
         loop {
             let emptied = self.0.emptied.notified();
@@ -329,7 +329,7 @@ fn take_batch(frames: &mut VecDeque<EncodedFrame>) -> Vec<EncodedFrame> {
     };
     let count = frames.iter().take_while(fits).count().max(1);
     if count == frames.len() {
-        // The room it took goes with it.
+        // Takes the buffer too, so an idle outbox holds no memory.
         return mem::take(frames).into();
     }
     frames.drain(..count).collect()

@@ -1,7 +1,7 @@
-//! The web page: shells of HTML in the reader's language, and the files they load.
+//! The web page: HTML shells in the reader's language, and their assets.
 //!
-//! A shell has no data in it and so needs no sign-in. The page's scripts fetch everything else as any client
-//! does, over `/ws` and `/v1`, with the token that came in the address's fragment, which no server sees.
+//! A shell contains no data, so it needs no authentication. The page's scripts use `/ws` and `/v1` like any client.
+//! They take the token from the URL's fragment, which browsers do not send to the server.
 
 mod assets;
 mod catalog;
@@ -23,8 +23,8 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use self::{catalog::KindExplanation, shell::Shell};
 use crate::{problem::Problem, server::Server};
 
-/// What a page may do: load our own files and talk to us. Nothing inline, nothing from elsewhere, and no text
-/// becomes markup or code.
+/// The content security policy: only the server's own files and connections, no inline code, and no text parsed as
+/// markup or code.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types 'none'";
@@ -32,7 +32,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 type Shared = State<Arc<Server>>;
 type RequestContext = Extension<(Lang, Trace)>;
 
-/// The page's routes. None of them needs a sign-in, because none of them tells anything.
+/// The routes of the page. They contain no data, so they need no authentication.
 pub(crate) fn routes() -> Router<Arc<Server>> {
     Router::new()
         .route("/", get(try_it))
@@ -45,7 +45,7 @@ pub(crate) fn routes() -> Router<Arc<Server>> {
         .layer(middleware::from_fn(guarded))
 }
 
-/// Adds the headers that keep a page to itself.
+/// Adds the security and cache headers.
 async fn guarded(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
@@ -60,7 +60,7 @@ async fn guarded(request: Request, next: Next) -> Response {
     response
 }
 
-/// A page that is only its shell.
+/// Defines a page that consists of its shell only.
 macro_rules! shells {
     ($($handler:ident, $view:ident, $file:literal, $name:literal;)*) => {$(
         #[derive(Debug, Template)]
@@ -83,7 +83,7 @@ shells! {
     machines, Machines, "machines.html", "machines";
 }
 
-/// The numbers, and what their kinds are called.
+/// The statistics page, with the titles of all kinds.
 #[derive(Debug, Template)]
 #[template(path = "faults.html")]
 struct FaultsPage {
@@ -97,7 +97,7 @@ async fn faults(server: Shared, named: RequestContext, headers: HeaderMap) -> Re
     shown(&server.0, &named.0, &FaultsPage { shell, titles })
 }
 
-/// A kind of fault explained, as `budao explain` does.
+/// The explanation of a fault kind, with the content of `budao explain`.
 #[derive(Debug, Template)]
 #[template(path = "explain.html")]
 struct ExplainPage {

@@ -1,4 +1,4 @@
-//! What an HTTP client is told of a fault: `application/problem+json`, as RFC 9457 has it.
+//! A fault as an HTTP response: `application/problem+json`, RFC 9457.
 
 use axum::response::{IntoResponse, Response};
 use budao_core::{
@@ -38,7 +38,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Tells of a fault, which must have been scrubbed.
+    /// Renders a fault for a peer. The caller must scrub the fault first.
     #[must_use]
     pub fn of(fault: &Fault, lang: Lang) -> Self {
         let told = render::render_for_peer(fault, lang);
@@ -76,5 +76,5 @@ impl IntoResponse for Problem {
     }
 }
 
-/// The header that names a request.
+/// The header with the request's id.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

@@ -1,8 +1,8 @@
-//! Projection: records become frames, at most one each, in the session's language.
+//! Projection: a record becomes at most one frame, in the session's language.
 //!
-//! Pure: the same records give the same frames, live, on replay and after a restart. What a frame needs
-//! besides its record is the fold before it, which is kept here without the conversation; so a projector
-//! that begins at any position says what one that began at the first would say.
+//! Pure: the same records give the same frames, live, on replay and after a restart. Besides its record, a frame needs
+//! the folded session before it. The projector keeps that state without the conversation, so a projector may start at
+//! any position and gives the same frames as one that started at the first.
 
 mod calls;
 mod delta;
@@ -29,19 +29,19 @@ use crate::{
 };
 pub use snapshot::snapshot;
 
-/// Turns the records of one session into frames.
+/// Projects the records of one session to frames.
 #[derive(Clone, Debug)]
 pub struct Projector {
     session: Session,
     language: Option<Lang>,
     prev: Seq,
-    /// Other questions are open than when somebody last asked for them.
+    /// True if the open questions have changed since the last call of `asks_anew`.
     asks_anew: bool,
     template: Option<Box<FrameTemplate>>,
 }
 
 impl Projector {
-    /// A projector for the records after `cursor`. `state` is the fold of those up to it.
+    /// Creates a projector for the records after `cursor`. `state` is the fold of the records up to it.
     #[must_use]
     pub fn new(state: &Session, cursor: Seq) -> Self {
         let mut session = state.clone();
@@ -49,26 +49,26 @@ impl Projector {
         Self { session, language: None, prev: cursor, asks_anew: false, template: None }
     }
 
-    /// Speaks this language, whatever the session is set to.
+    /// Uses this language instead of the session's.
     #[must_use]
     pub fn speaking(mut self, language: Lang) -> Self {
         self.language = Some(language);
         self
     }
 
-    /// The language frames are in.
+    /// The language of the frames.
     #[must_use]
     pub fn language(&self) -> Lang {
         self.language.unwrap_or(self.session.settings.language)
     }
 
-    /// The position of the last frame, or of the cursor it began with.
+    /// The position of the last frame, or the cursor it started with.
     #[must_use]
     pub fn last(&self) -> Seq {
         self.prev
     }
 
-    /// The frame a record becomes, if it becomes one.
+    /// Projects a record. `None` if the record has no frame.
     pub fn project(&mut self, record: &Record) -> Option<Frame> {
         let frame = self.frame(record).map(|frame| self.placed(frame));
         self.asks_anew |= is_about_questions(&record.event);
@@ -80,10 +80,10 @@ impl Projector {
         frame
     }
 
-    /// The frame a record becomes, as it is sent.
+    /// Projects a record and encodes the frame.
     ///
     /// # Errors
-    /// `journal_damaged` when the record cannot be read.
+    /// `journal_damaged` if the record cannot be decoded.
     pub(crate) fn encode(&mut self, stored: &StoredRecord) -> Result<Option<EncodedFrame>, Fault> {
         if let Some(text) = self.delta(stored.into(), &stored.body) {
             let at = Some((stored.session, stored.epoch, stored.seq));
@@ -92,7 +92,7 @@ impl Projector {
         Ok(self.project(&stored.record()?).as_ref().map(EncodedFrame::from))
     }
 
-    /// The same for who reads on whatever comes: a record that cannot be read is skipped, and the log says so.
+    /// Like [`Projector::encode`], but logs and skips a record that cannot be decoded.
     pub(crate) fn encode_or_skip(&mut self, stored: &StoredRecord) -> Option<EncodedFrame> {
         self.encode(stored).unwrap_or_else(|fault| {
             tracing::error!(session = %stored.session, %fault, "skipped a record");
@@ -100,12 +100,12 @@ impl Projector {
         })
     }
 
-    /// May other questions be open than when this was last asked?
+    /// True if the open questions may have changed since the last call.
     pub(crate) fn asks_anew(&mut self) -> bool {
         std::mem::take(&mut self.asks_anew)
     }
 
-    /// Nothing happens: lets go of what only makes it quicker.
+    /// Drops cached data of an idle session.
     pub(crate) fn rest(&mut self) {
         self.template = None;
     }
@@ -118,17 +118,17 @@ impl Projector {
             .or_else(|| self.of_pipeline(record))
     }
 
-    /// A frame of this record.
+    /// A new frame for this record.
     fn begin(&self, record: &Record, event: &'static str) -> Frame {
         Frame::of(record, self.prev, event)
     }
 
-    /// A `system.notice` of this record.
+    /// A new `system.notice` for this record.
     fn notice(&self, record: &Record, action: &'static str) -> Frame {
         self.begin(record, "system.notice").with("action", action)
     }
 
-    /// The stage and the task this session works on go with every frame of it.
+    /// Adds the stage and task of a pipeline's child session.
     fn placed(&self, frame: Frame) -> Frame {
         match &self.session.origin {
             Some(Origin::Stage { stage, task, .. }) => {
@@ -142,7 +142,7 @@ impl Projector {
         FaultContext { at: record.at, lang: self.language(), scope, given_up: false }
     }
 
-    /// The number of the turn and the command it answers.
+    /// Adds the turn's number and the command it answers.
     fn of_turn(&self, record: &Record, frame: Frame) -> Frame {
         let turn = self.session.turn.as_ref();
         let command = turn.map(|turn| &turn.message).filter(|command| !command.is_own());
@@ -162,14 +162,14 @@ fn is_about_questions(event: &Event) -> bool {
     )
 }
 
-/// Frames need the last message at most, no files, and of the settings neither labels nor extras: what is long is
-/// not kept twice.
+/// Drops the parts of a session that frames do not need: all messages but the last, files, labels, extras and the
+/// system prompt.
 fn forget(session: &mut Session) {
     let before_last = session.history.len().saturating_sub(1);
     if before_last > 0 {
         match Arc::get_mut(&mut session.history) {
             Some(history) => drop(history.drain(..before_last)),
-            // It is somebody else's too.
+            // The history is shared, so the last message is copied.
             None => session.history = Arc::new(session.history[before_last..].to_vec()),
         }
     }

@@ -1,9 +1,8 @@
-//! Whose turn it is to have a piece of some history read.
+//! Limits the CPU share of history replays.
 //!
-//! Anybody may ask for a history, again and again, and each time it is work. So it gets a share of the machine and no more: a
-//! place where pieces are read rests after each one for a multiple of the time that took, and whatever is live goes on
-//! meanwhile. Whoever has had more than an allowance (of the connection, of the tenant) queues elsewhere, where there is
-//! one place that rests much longer: they take turns with each other, not with everybody.
+//! Any client can request a history repeatedly, and each replay costs CPU time. Duty-cycle limiter: after reading a
+//! piece for `t`, a replay slot stays idle for a multiple of `t`, so live frames are not delayed. Clients above their
+//! allowance (per connection and per tenant) use a separate queue with one slot that idles much longer.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard},
@@ -13,32 +12,32 @@ use std::{
 use budao_core::{Timestamp, world::Clock};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Places for those who have an allowance left: together they take about one core, and for a client who is alone there
-/// is always one that has rested. When the machine is busy with other things pieces take long, and rests do not.
+/// Slots for clients within their allowance. Together they use about one core; a single client always finds an idle
+/// slot. `rest_max` bounds the idle time when a busy machine makes reads slow.
 const FRESH: Share = Share { places: 5, rest: 3, rest_max: Duration::from_millis(2) };
-/// The place for everybody else: about a twentieth of a core.
+/// The slot for clients above their allowance: about 5 % of a core.
 const AGAIN: Share = Share { places: 1, rest: 19, rest_max: Duration::from_millis(100) };
 
-/// How much of the machine a queue gets.
+/// The CPU share of a queue.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     places: usize,
-    /// How many times as long as it worked a place rests.
+    /// Idle time as a multiple of the reading time.
     rest: u32,
-    /// It never rests for longer, whatever the clock says.
+    /// Upper bound of the idle time, whatever the clock says.
     rest_max: Duration,
 }
 
-/// Who has had how much history lately.
+/// A client's recent replay volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplayUsage {
-    /// Less than the allowance.
+    /// Within the allowance of its connection and tenant.
     Light,
-    /// More than that.
+    /// Above one of the allowances.
     Heavy,
 }
 
-/// Whose turn it is.
+/// Grants replay slots.
 #[derive(Debug)]
 pub(crate) struct ReplayScheduler {
     clock: Arc<dyn Clock>,
@@ -56,7 +55,7 @@ impl ReplayScheduler {
         }
     }
 
-    /// A turn at reading a piece, until it is dropped. Never held while a client is waited for.
+    /// Waits for a slot. The permit must not be held while waiting for a client.
     pub(crate) async fn turn(&self, had: ReplayUsage) -> ReplayPermit<'_> {
         let queue = match had {
             ReplayUsage::Light => &self.fresh,
@@ -75,11 +74,11 @@ impl ReplayScheduler {
     }
 }
 
-/// Those who wait for the same places.
+/// A queue for the slots of one share.
 #[derive(Debug)]
 struct Queue {
     turns: Semaphore,
-    /// When each place that is free will have rested.
+    /// The end of the idle time of each free slot.
     rested: Mutex<Vec<Timestamp>>,
     share: Share,
 }
@@ -94,7 +93,7 @@ impl Queue {
         self.rested.lock().expect("no code panics while holding this")
     }
 
-    /// The free place that rested first.
+    /// Takes the free slot whose idle time ends first.
     fn take(&self) -> Timestamp {
         let mut rested = self.rested();
         let first = (0..rested.len()).min_by_key(|index| rested[*index]);
@@ -102,14 +101,14 @@ impl Queue {
     }
 }
 
-/// A place to read a piece at, until it is dropped. Whoever leaves in the middle has used it all the same.
+/// A replay slot; dropping it starts the idle time, also if the read was aborted.
 #[derive(Debug)]
 pub(crate) struct ReplayPermit<'a> {
     queue: &'a Queue,
     clock: &'a dyn Clock,
     rested: Timestamp,
     began: Option<Timestamp>,
-    /// Given back after the time was noted.
+    /// Released after `drop` has recorded the idle time.
     _place: SemaphorePermit<'a>,
 }
 
@@ -134,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// Tokio's time, which stands still in these tests until everybody waits.
+    /// Tokio's paused time: it advances only when all tasks wait.
     #[derive(Debug)]
     struct PausedClock(Instant);
 
@@ -155,7 +154,7 @@ mod tests {
 
     const PIECE: Duration = Duration::from_millis(1);
 
-    /// Reads so many pieces, one after the other.
+    /// Reads this many pieces in sequence and returns the time taken.
     async fn read(replays: &ReplayScheduler, had: ReplayUsage, pieces: u32) -> Duration {
         let began = Instant::now();
         for _ in 0..pieces {

@@ -1,7 +1,7 @@
-//! The protocol as JSON Schema: every frame in both directions, from one table.
+//! The protocol as JSON Schema: all frames in both directions, from one table.
 //!
-//! `docs/protocol.schema.json` is this document, checked in; a test fails when it is out of date, and
-//! every frame the tests make is checked against it. Types of clients in other languages come from it.
+//! `docs/protocol.schema.json` is the checked-in output. A test fails if it is outdated, and all frames made by tests
+//! are validated against it. Types for clients in other languages are generated from it.
 
 mod inbound;
 mod outbound;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 pub use inbound::{CommandSchema, commands};
 pub use outbound::{FrameSchema, sorts};
 
-/// The whole document.
+/// The complete schema document.
 #[must_use]
 pub fn document() -> Value {
     let mut defs = Map::new();
@@ -41,7 +41,7 @@ pub fn document() -> Value {
     })
 }
 
-/// `agent.final_answer` as the name of a type: `AgentFinalAnswer`.
+/// The type name of an event: `agent.final_answer` becomes `AgentFinalAnswer`.
 #[must_use]
 pub fn title(event: &str) -> String {
     event
@@ -54,7 +54,7 @@ pub fn title(event: &str) -> String {
         .collect()
 }
 
-/// An object whose fields are listed as `name:type`, `!` marking those that are always there.
+/// An object schema from fields written as `name:type`; `name!:type` marks a required field.
 fn object(fields: &[&str]) -> Value {
     let (mut properties, mut required) = (Map::new(), Vec::new());
     for field in fields.iter().flat_map(|fields| fields.split_whitespace()) {

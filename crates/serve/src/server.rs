@@ -1,4 +1,4 @@
-//! What all connections and requests share.
+//! The state shared by all connections and requests of a server.
 
 use std::{
     collections::BTreeMap,
@@ -34,7 +34,7 @@ use crate::{
     stats::Stats,
 };
 
-/// What all connections and requests share.
+/// The state shared by all connections and requests.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) config: Config,
@@ -44,19 +44,19 @@ pub(crate) struct Server {
     pub(crate) hubs: Hubs,
     pub(crate) budget: Arc<Budget>,
     pub(crate) admission: Arc<Admission>,
-    /// Whose turn it is to have a piece of some history read.
+    /// Limits the CPU share of history replays.
     pub(crate) replays: ReplayScheduler,
     pub(crate) welcome: OriginPolicy,
     pub(crate) session_meta: SessionMetaCache,
     pub(crate) stats: tokio::sync::Mutex<Stats>,
-    /// Whether the journal works, as it was last asked.
+    /// The result and time of the last journal probe.
     pub(crate) checked: tokio::sync::Mutex<Option<(Timestamp, Result<(), Fault>)>>,
-    /// Sessions that nobody observes, and since when.
+    /// Sessions without an observer, and since when.
     pub(crate) unobserved: Mutex<BTreeMap<SessionId, Timestamp>>,
-    /// How many sessions each tenant has, as far as it was asked.
+    /// The number of sessions per tenant; a tenant is absent until its sessions are counted.
     tenants: Mutex<BTreeMap<String, usize>>,
     pub(crate) stopping: CancellationToken,
-    /// Connections and streams under way.
+    /// The open connections and streams.
     pub(crate) running: TaskTracker,
     pub(crate) started: Timestamp,
 }
@@ -111,14 +111,14 @@ impl Server {
         }
     }
 
-    /// What may be told of a fault, with a trace to find it by.
+    /// Adds a trace to a fault and removes secrets from it, for sending it to a client.
     pub(crate) fn clean(&self, fault: Fault, trace: Trace) -> Fault {
         let fault = fault.with_trace(trace).scrub(&self.config.scrubber);
         tracing::info!(trace = %fault.trace(), %fault, "told a client");
         fault
     }
 
-    /// Opens a session for somebody. The same command id gives the same session.
+    /// Opens a session for an identity. A repeated command id returns the same session.
     pub(crate) async fn open(
         &self,
         who: &Identity,
@@ -145,7 +145,7 @@ impl Server {
             Err(fault) => {
                 self.uncount_session(&who.tenant);
                 match session {
-                    // Somebody was faster, with the same id.
+                    // A concurrent request with the same command id opened the session first.
                     Some(session) if fault.kind() == Kind::CommandRepeated => {
                         Ok(OpenedSession { session, is_new: false })
                     }
@@ -155,7 +155,7 @@ impl Server {
         }
     }
 
-    /// The settings of a new session: ours, and what its creator may choose.
+    /// The settings of a new session: the server's defaults with the permitted options of the request.
     fn settings(
         &self,
         who: &Identity,
@@ -204,7 +204,7 @@ impl Server {
         std::iter::once(&self.config.settings.model).chain(&self.config.models).cloned().collect()
     }
 
-    /// Room for one more session of a tenant?
+    /// Counts one more session of a tenant; `too_many_sessions` at the limit.
     async fn count_session(&self, tenant: &str) -> Result<(), Fault> {
         let limit = self.config.limits.tenant_sessions;
         if !self.tenants().contains_key(tenant) {
@@ -230,7 +230,7 @@ impl Server {
         }
     }
 
-    /// Sessions went away by themselves: they are counted anew.
+    /// Discards the counts after retention removed sessions; they are read again from the journal.
     pub(crate) fn recount_sessions(&self) {
         self.tenants().clear();
     }
@@ -239,7 +239,7 @@ impl Server {
         self.tenants.lock().expect("no code panics while holding this")
     }
 
-    /// Hands a command to a session. `Err` also when it was rejected.
+    /// Submits a command to a session. Returns its position; a rejection is an error too.
     pub(crate) async fn submit(
         &self,
         session: SessionId,
@@ -266,7 +266,7 @@ impl Server {
     }
 }
 
-/// The stricter of two: a creator may ask for less than the server allows, never for more.
+/// The stricter of two modes: a request may restrict the server's mode, never relax it.
 fn stricter(one: Mode, other: Mode) -> Mode {
     [Mode::Readonly, Mode::Approval]
         .into_iter()
@@ -274,25 +274,25 @@ fn stricter(one: Mode, other: Mode) -> Mode {
         .unwrap_or(Mode::Auto)
 }
 
-/// What somebody asks of a session.
+/// A command for a session, before it has an id.
 #[derive(Debug)]
 pub(crate) struct CommandRequest {
     pub(crate) by: String,
     pub(crate) command: Option<CommandId>,
     pub(crate) trace: Trace,
-    /// What the client does that this belongs to.
+    /// The client's span that the command belongs to.
     pub(crate) parent: SpanId,
     pub(crate) ask: CommandBody,
 }
 
-/// A session that was opened, now or before.
+/// A session that this command, or an earlier one with the same id, opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenedSession {
     pub(crate) session: SessionId,
     pub(crate) is_new: bool,
 }
 
-/// The session a command id stands for: the same for the same person, unknown to others.
+/// Derives a session id from an identity and a command id. Other identities get another id.
 fn session_of(who: &Identity, command: &CommandId) -> SessionId {
     let mut hash = Sha256::new();
     for part in ["budao session", &who.tenant, &who.user, &command.0] {

@@ -1,7 +1,7 @@
-//! What a gateway must know of a session: whose it is, and how it wants to be served.
+//! The gateway's metadata of a session: its owner and its serving options.
 //!
-//! Kept in the session's settings when it is opened, so that it is found again after a restart and can be
-//! searched. Never changed afterwards, so it can be remembered.
+//! The metadata is stored in the session's settings when it is opened, so it survives a restart and can be searched. It
+//! never changes afterwards, so it can be cached.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -22,23 +22,23 @@ use crate::{
     inbound::{OnDisconnect, PlanPreference},
 };
 
-/// The label that names the tenant.
+/// The label with the tenant's name.
 pub(crate) const TENANT: &str = "serve.tenant";
-/// The label that names the owner, tenant and user together.
+/// The label with the owner, as `tenant/user`.
 pub(crate) const OWNER: &str = "serve.owner";
-/// What happens when the last observer is gone.
+/// The setting for a run whose last observer leaves.
 pub(crate) const ON_DISCONNECT: &str = "serve.on_disconnect";
-/// Messages are questions for plan → solve → aggregate.
+/// The setting that makes messages questions for plan → solve → aggregate.
 pub(crate) const PLAN: &str = "serve.plan";
-/// The command that opened it.
+/// The setting with the id of the command that opened the session.
 pub(crate) const COMMAND: &str = "serve.command";
 
-/// Cards remembered, so that not every command asks the journal.
+/// Upper bound of cached entries; at the bound, the cache is cleared.
 const REMEMBERED: usize = 20_000;
-/// How far up from a child its owner is looked for.
+/// Upper bound of parents searched for a child's owner.
 const ANCESTORS: usize = 8;
 
-/// What a gateway must know of a session.
+/// The gateway's metadata of a session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct SessionMeta {
     owner: Option<String>,
@@ -64,25 +64,25 @@ impl SessionMeta {
         }
     }
 
-    /// May this one see the session?
+    /// True if this identity may access the session: its owner, or an operator.
     pub(crate) fn is_for(&self, who: &Identity) -> bool {
         who.is_operator || self.owner.as_ref().is_some_and(|owner| *owner == who.name())
     }
 
-    /// Whose limits it counts for.
+    /// The tenant whose limits the session counts towards.
     pub(crate) fn tenant(&self) -> Option<&str> {
         self.tenant.as_deref()
     }
 }
 
-/// The labels of a session that this one makes.
+/// The labels of a session created by this identity.
 pub(crate) fn labels(who: &Identity) -> BTreeMap<String, String> {
     [(TENANT, who.tenant.clone()), (OWNER, who.name())]
         .map(|(name, value)| (name.to_owned(), value))
         .into()
 }
 
-/// There is no such session, or not for this one; nobody learns which.
+/// The fault for a session that does not exist or belongs to another owner. Clients cannot tell the two apart.
 pub(crate) fn unknown(session: SessionId) -> Fault {
     Fault::new(Kind::UnknownSession, Operation::OpenSession)
         .with(Fact::Session, session.to_string())
@@ -90,7 +90,7 @@ pub(crate) fn unknown(session: SessionId) -> Fault {
         .with(Fact::Constraint, "a session that exists and is yours")
 }
 
-/// The cards that were asked for.
+/// A cache of session metadata.
 #[derive(Debug, Default)]
 pub(crate) struct SessionMetaCache(Mutex<HashMap<SessionId, SessionMeta>>);
 
@@ -99,7 +99,7 @@ impl SessionMetaCache {
         self.0.lock().expect("no code panics while holding this")
     }
 
-    /// A session was made.
+    /// Stores the metadata of a session.
     pub(crate) fn made(&self, session: SessionId, card: SessionMeta) {
         let mut known = self.known();
         if known.len() >= REMEMBERED {
@@ -108,15 +108,15 @@ impl SessionMetaCache {
         known.insert(session, card);
     }
 
-    /// It is gone.
+    /// Removes a deleted session.
     pub(crate) fn forget(&self, session: SessionId) {
         self.known().remove(&session);
     }
 
-    /// The card of a session.
+    /// Returns a session's metadata, from the cache or the journal.
     ///
     /// # Errors
-    /// `unknown_session` when there is none.
+    /// `unknown_session` if there is no such session.
     pub(crate) async fn get(
         &self,
         journal: &dyn Journal,
@@ -131,10 +131,10 @@ impl SessionMetaCache {
         Ok(card)
     }
 
-    /// The card of a session that this one may touch.
+    /// Returns the metadata of a session that this identity may access.
     ///
     /// # Errors
-    /// `unknown_session` when not, and when there is none.
+    /// `unknown_session` if there is no such session, or if access is denied.
     pub(crate) async fn check(
         &self,
         journal: &dyn Journal,
@@ -146,7 +146,7 @@ impl SessionMetaCache {
     }
 }
 
-/// The card of a session; a child belongs to whom its parent belongs to.
+/// Reads a session's metadata from the journal. A child without an owner inherits its parent's.
 async fn find(journal: &dyn Journal, session: SessionId) -> Result<SessionMeta, Fault> {
     let (settings, mut origin) = opening(journal, session).await?;
     let mut card = SessionMeta::of(&settings);
@@ -166,7 +166,7 @@ async fn find(journal: &dyn Journal, session: SessionId) -> Result<SessionMeta, 
     Ok(card)
 }
 
-/// What a session was opened with: its first record says, or its snapshot when that is gone.
+/// The settings and origin of a session: from its first record, or from its snapshot if that record was removed.
 async fn opening(
     journal: &dyn Journal,
     session: SessionId,

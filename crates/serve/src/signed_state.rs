@@ -1,8 +1,8 @@
-//! Signed states: where a client stood, in bytes that only we can make.
+//! Signed states: a client's position in a session, signed by the server.
 //!
-//! A state is opaque to its holder: base64url over a body and a MAC. It says which session, which position,
-//! for whom, from when until when; there is nothing secret in it. It is good once: whoever takes one in
-//! records its nonce with the session.
+//! A state is opaque to its holder: base64url over a body and a MAC. The body names session, position, audience and
+//! validity; it contains no secret. A state can be used once: the server that accepts it records its nonce in the
+//! session.
 
 use std::{fmt, time::Duration};
 
@@ -19,14 +19,14 @@ use sha2::Sha256;
 
 const VERSION: u8 = 1;
 const MAC_BYTES: usize = 32;
-/// version, key, session, epoch, seq, issued, expires, nonce.
+/// Version, key id, session, epoch, seq, issued, expires, nonce.
 const FIXED_BYTES: usize = 1 + 4 + 16 + 4 + 8 + 8 + 8 + 16;
-/// The longest audience.
+/// Upper bound for the audience in a received state.
 const AUDIENCE_BYTES: usize = 1024;
-/// How far clocks may be apart.
+/// Tolerated clock difference between servers.
 const SKEW: Duration = Duration::from_secs(60);
 
-/// Keys that sign states: the first signs, all verify.
+/// Keys for signed states. The first key signs, all keys verify.
 pub struct Keyring(Vec<Key>);
 
 struct Key {
@@ -41,10 +41,10 @@ impl fmt::Debug for Keyring {
 }
 
 impl Keyring {
-    /// Keys by their secrets; each needs at least 32 bytes of them.
+    /// Derives keys from secrets of at least 32 bytes each.
     ///
     /// # Errors
-    /// `configuration_wrong` when there is none, or one is too short.
+    /// `configuration_wrong` if there is no secret, or one is too short.
     pub fn new<S: AsRef<[u8]>>(secrets: impl IntoIterator<Item = S>) -> Result<Self, Fault> {
         let wrong = |received: String| {
             Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
@@ -66,7 +66,7 @@ impl Keyring {
         Ok(Self(keys))
     }
 
-    /// A token made from a secret: always the same one, and it tells nothing of the secret.
+    /// Derives a token from a secret. The result is deterministic and does not reveal the secret.
     #[must_use]
     pub fn token(secret: &str) -> String {
         let mut mac = mac(secret.as_bytes());
@@ -74,7 +74,7 @@ impl Keyring {
         URL_SAFE_NO_PAD.encode(&mac.finalize().into_bytes()[..24])
     }
 
-    /// A key of its own, gone with the process: states do not outlive it.
+    /// Creates a key for the lifetime of this process. Its states are invalid after a restart.
     #[must_use]
     pub fn random(high: u128, low: u128) -> Self {
         let mut secret = [0; 32];
@@ -85,7 +85,7 @@ impl Keyring {
 }
 
 impl Key {
-    /// Its id and the key itself are made from the secret, so that neither tells of it.
+    /// Derives the key and its id from the secret, so that neither reveals it.
     fn derived(secret: &[u8]) -> Self {
         let derive = |label: &[u8]| {
             let mut mac = mac(secret);
@@ -108,27 +108,27 @@ fn mac(key: &[u8]) -> Hmac<Sha256> {
     Hmac::new_from_slice(key).expect("HMAC takes keys of any length")
 }
 
-/// Where a client stood.
+/// A client's position in a session, before signing or after verification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignedState {
-    /// Whose state it is.
+    /// The identity that may use the state, as `tenant/user`.
     pub audience: String,
-    /// The session.
+    /// The session that the state belongs to.
     pub session: SessionId,
-    /// Of which incarnation.
+    /// The incarnation of the history.
     pub epoch: Epoch,
-    /// The last position the client had.
+    /// The last position that the client had.
     pub seq: Seq,
-    /// From when.
+    /// The start of the validity.
     pub issued: Timestamp,
-    /// Until when.
+    /// The end of the validity, exclusive.
     pub expires: Timestamp,
-    /// Makes it one of a kind.
+    /// A random number; the server accepts each one once.
     pub nonce: u128,
 }
 
 impl SignedState {
-    /// A state from now on.
+    /// Creates a state that is valid from now on, for `valid`.
     #[must_use]
     pub fn new(
         audience: String,
@@ -157,7 +157,7 @@ impl SignedState {
         body
     }
 
-    /// Signs it.
+    /// Encodes the state and signs it with the first key.
     #[must_use]
     pub fn sign(&self, keys: &Keyring) -> String {
         let key = keys.0.first().expect("a keyring has a key");
@@ -167,10 +167,11 @@ impl SignedState {
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// Takes one in: ours, whole, for this audience, and in time. Whether it was used is not known here.
+    /// Decodes a state and checks signature, audience and validity. It does not check whether the state was used
+    /// before.
     ///
     /// # Errors
-    /// `state_forged` for whatever we did not sign, or not for this audience; `state_expired`.
+    /// `state_forged` if the signature or the audience is wrong; `state_expired` after the validity.
     pub fn verify(
         text: &str,
         audience: &str,
@@ -197,7 +198,7 @@ impl SignedState {
         Ok(state)
     }
 
-    /// What a body says, if one of our keys signed it.
+    /// Decodes a body, if one of the keys signed it.
     fn read(body: &[u8], mac: &[u8], keys: &Keyring) -> Option<Self> {
         let mut rest = body;
         let [version] = take(&mut rest)?;
@@ -255,7 +256,7 @@ mod tests {
         assert_eq!(SignedState::verify(&signed, "acme/ann", &keys, NOW).unwrap(), state());
     }
 
-    /// Goal: no change of a state goes unnoticed. Method: change every character to every other one we use.
+    /// Goal: every change to a state is detected. Method: replace each character with each of four others.
     #[test]
     fn every_altered_character_is_noticed() {
         let keys = Keyring::random(1, 2);
@@ -271,8 +272,8 @@ mod tests {
         }
     }
 
-    /// Goal: whatever is made of a state that was signed is refused. Method: every bit of it, then two bits at a time and
-    /// spliced halves of two states, as many as there is time for.
+    /// Goal: every modified state is rejected. Method: flip each bit, then pairs of bits, then splice two states.
+    /// `BUDAO_FULL` raises the number of cases.
     #[test]
     fn no_altered_state_is_taken_in() {
         let count = if std::env::var_os("BUDAO_FULL").is_some() { 1_000_000 } else { 20_000 };
@@ -285,7 +286,7 @@ mod tests {
             let mut altered = good.clone();
             altered[case % bits / 8] ^= 1 << (case % 8);
             if case >= bits {
-                // Far apart from the first, and never the same one.
+                // Far from the first bit, and never the same bit.
                 let other = (case * 7 + case / bits) % bits;
                 altered[other / 8] ^= 1 << (other % 8);
                 if case % 5 == 0 {

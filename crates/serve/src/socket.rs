@@ -1,8 +1,7 @@
-//! A WebSocket: one reader, one writer, in one task.
+//! Serves a WebSocket: one reader and one writer in one task.
 //!
-//! The writer is the only one that touches the sink, and sends what the outbox holds, a heartbeat and a
-//! ping in between. The reader waits for room in the outbox before it takes the next frame, so a client
-//! that asks without listening is slowed down, not buffered for.
+//! Only the writer uses the sink. It sends the outbox's frames, heartbeats and pings. The reader waits for room in the
+//! outbox before it reads the next frame, so a client that sends without reading is slowed down instead of buffered.
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
@@ -26,22 +25,22 @@ use crate::{
     outbox::{CloseMode, CloseReason, EncodedFrame},
 };
 
-/// The line is given up; come back and resume.
+/// Close code: the connection is given up; the client reconnects and resumes.
 const GOING_AWAY: u16 = 1001;
-/// A frame broke the rules of framing.
+/// Close code: a frame violated the WebSocket protocol.
 const PROTOCOL_ERROR: u16 = 1002;
-/// The line went without a word.
+/// Close code: the connection broke without a close frame.
 pub(crate) const ABNORMAL: u16 = 1006;
-/// A close frame has room for this much of a reason.
+/// Maximum length of the reason in a close frame.
 const REASON_BYTES: usize = 123;
 
-/// Serves one client until it is gone.
+/// Serves one client until it disconnects.
 pub(crate) async fn attend(connection: Arc<Connection>, socket: WebSocket) {
     let (sink, stream) = socket.split();
     attend_on(connection, sink, stream).await;
 }
 
-/// The same on any line that carries messages.
+/// Like [`attend`], on any pair of message sink and stream.
 pub(crate) async fn attend_on<W, R>(connection: Arc<Connection>, mut sink: W, mut stream: R)
 where
     W: Sink<Message, Error = Error> + Unpin,
@@ -53,7 +52,7 @@ where
         reason: "the code that serves the connection panicked".to_owned(),
     });
     tracing::debug!(connection = connection.id, ?departure, "a client is gone");
-    // From here on nothing more is delivered, and whoever waits for room learns of it.
+    // From here on nothing is delivered, and producers waiting for room get an error.
     connection.outbox.close(CloseReason::new(ABNORMAL, "gone"), CloseMode::Discard);
     drop((sink, stream));
     connection.depart(&departure).await;
@@ -72,7 +71,7 @@ where
     let writer = Box::pin(write(connection, sink));
     let reader = Box::pin(read(connection, stream));
     let first = match future::select(reader, writer).await {
-        // The writer says good-bye, unless it cannot.
+        // The writer sends the close frame, if the connection still accepts it.
         Either::Left((ReadEnd::ClosedByServer(goodbye), writer)) => {
             connection.outbox.close(goodbye.clone(), CloseMode::Drain);
             let _ = future::select(writer, clock.sleep(farewell)).await;
@@ -83,7 +82,7 @@ where
     };
     match first {
         ClosedHalf::Reader(end) => {
-            // The answer to a close frame waits in the sink.
+            // The reply to a close frame is buffered in the sink.
             let _ = future::select(sink.flush(), clock.sleep(farewell)).await;
             end.departure()
         }
@@ -95,8 +94,8 @@ where
     }
 }
 
-/// Reads on until the client has closed: a line that is dropped with something unread in it is reset, and
-/// our good-bye might be lost with it.
+/// Reads until the client has closed. Dropping a TCP connection with unread data resets it, and the reset may destroy
+/// the close frame.
 async fn drain<R>(stream: &mut R)
 where
     R: Stream<Item = Result<Message, Error>> + Unpin,
@@ -104,7 +103,7 @@ where
     while let Some(Ok(_)) = stream.next().await {}
 }
 
-/// Which half of a connection ended first.
+/// The half of a connection that ended first.
 enum ClosedHalf {
     Reader(ReadEnd),
     Writer(Result<CloseReason, Error>),
@@ -112,11 +111,11 @@ enum ClosedHalf {
 
 /// Why reading ended.
 enum ReadEnd {
-    /// The client closed, with this code.
+    /// The client closed with this code and reason.
     Closed(u16, String),
-    /// We end it, and say so.
+    /// The server closes with this code and reason.
     ClosedByServer(CloseReason),
-    /// The line broke.
+    /// The connection broke.
     Broken(String),
 }
 
@@ -131,7 +130,7 @@ impl ReadEnd {
     }
 }
 
-/// Takes frames until there is a reason to end.
+/// Reads and handles frames until the connection ends.
 async fn read<R>(connection: &Arc<Connection>, stream: &mut R) -> ReadEnd
 where
     R: Stream<Item = Result<Message, Error>> + Unpin,
@@ -156,7 +155,7 @@ where
             Some(Err(error)) => return broken(error),
             Some(Ok(Message::Close(frame))) => return closed(frame),
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => Ok(()),
-            // Boxed, so that an idle connection does not carry the room this takes.
+            // Boxed, so that the future of an idle connection stays small.
             Some(Ok(Message::Text(text))) => Box::pin(connection.hear(&text)).await,
             Some(Ok(Message::Binary(bytes))) => {
                 Box::pin(connection.refuse_fault(not_text(bytes.len()))).await
@@ -168,7 +167,7 @@ where
     }
 }
 
-/// The server stops: says when to come back.
+/// Announces the shutdown and the reconnect delay.
 async fn stop(connection: &Connection) -> ReadEnd {
     let server = &connection.server;
     let wait = server.config.limits.come_back;
@@ -181,12 +180,12 @@ async fn stop(connection: &Connection) -> ReadEnd {
 fn closed(frame: Option<CloseFrame>) -> ReadEnd {
     match frame {
         Some(CloseFrame { code, reason }) => ReadEnd::Closed(code, reason.to_string()),
-        // A close frame without a code is a good-bye too.
+        // A close frame without a code counts as a normal closure.
         None => ReadEnd::Closed(close::NORMAL, String::new()),
     }
 }
 
-/// What the line broke with, and what the client is told if it can still hear.
+/// Classifies a read error: a violated limit or rule gets a close code, other errors are a broken connection.
 fn broken(error: Error) -> ReadEnd {
     let error = error.into_inner();
     let dismissed = |code, reason: &str| ReadEnd::ClosedByServer(CloseReason::new(code, reason));
@@ -213,7 +212,7 @@ fn not_text(bytes: usize) -> Fault {
         .with(Fact::ProvidedValue, FactValue::Json(serde_json::json!(format!("{bytes} bytes"))))
 }
 
-/// Sends frames until the outbox is closed, then says good-bye.
+/// Sends frames until the outbox is closed, then sends the close frame.
 async fn write<W>(connection: &Connection, sink: &mut W) -> Result<CloseReason, Error>
 where
     W: Sink<Message, Error = Error> + Unpin,
@@ -263,11 +262,11 @@ where
     sink.flush().await
 }
 
-/// Waits until the outbox is closed for being too slow: what is being sent need not arrive.
+/// Waits until the outbox is closed. If it is closed as too slow, the current send is aborted at once.
 async fn dropped(connection: &Connection) -> CloseReason {
     let goodbye = connection.outbox.closed().await;
     if goodbye.code != close::TOO_SLOW {
-        // Whoever is merely told to go gets what was on its way first.
+        // Otherwise the frames being sent get `Limits::farewell` to arrive.
         connection.server.world.clock.sleep(connection.server.config.limits.farewell).await;
     }
     goodbye

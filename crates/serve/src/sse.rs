@@ -1,4 +1,4 @@
-//! The events of a session as server-sent events: `Last-Event-ID` is the cursor.
+//! A session's events as server-sent events. `Last-Event-ID` is the cursor.
 
 use std::{convert::Infallible, fmt::Write as _, sync::Arc};
 
@@ -133,8 +133,8 @@ fn cursor_of(
     })
 }
 
-/// Leaves when the response is dropped, whyever. A stream has no good-bye of its own: unless we ended it in good order, its
-/// reader was lost.
+/// Ends the connection when the response is dropped. SSE has no closing handshake, so the reader counts as lost unless
+/// the server ended the stream.
 struct StreamGuard(Arc<Connection>);
 
 impl Drop for StreamGuard {
@@ -183,7 +183,7 @@ impl SseStream {
                 chunk(&[EncodedFrame::from(&connection.heartbeat())])
             }
             frames = connection.outbox.next() => {
-                // Whoever was too slow comes back by itself, with its last id.
+                // A client that was too slow reconnects automatically with its last event id.
                 let Ok(frames) = frames else { return None };
                 connection.sent(&frames);
                 chunk(&frames)
@@ -193,7 +193,7 @@ impl SseStream {
     }
 }
 
-/// Frames as events. Those without a place have no id, so they do not move the cursor.
+/// Encodes frames as events. Frames without a position get no id, so they do not move the cursor.
 fn chunk(frames: &[EncodedFrame]) -> Bytes {
     let mut text = String::with_capacity(frames.iter().map(|frame| frame.text.len() + 96).sum());
     for frame in frames {

@@ -1,8 +1,7 @@
-//! What went wrong, how often, and how it ended: a fold of the journal's records, so that it is the same after
-//! a restart and needs no store of its own.
+//! Fault statistics: a fold over the journal's records. They survive a restart and need no storage.
 //!
-//! Nothing is counted while sessions run. Whoever asks pays: the sessions that changed since the last question
-//! are found in the journal's views, and their new records are counted.
+//! Nothing is counted while sessions run. A query finds the sessions that changed since the previous one and counts
+//! their new records.
 
 mod fold;
 mod ledger;
@@ -26,37 +25,37 @@ use self::{
     metrics_recorder::MetricsRecorder,
 };
 
-/// Records counted for one question; who has more to count says that it is not complete.
+/// Upper bound of records counted per query. Beyond it, the report is marked incomplete.
 const RECORDS: usize = 200_000;
-/// Sessions that are remembered, so that nothing of them is counted twice.
+/// Upper bound of sessions whose progress is stored, so that no record is counted twice.
 const SESSIONS: usize = 100_000;
-/// Sessions listed at once.
+/// Sessions listed per page.
 const LISTED: usize = 256;
-/// Records read at once.
+/// Records read per page.
 const PAGE: PageLimits = PageLimits { records: 1024, bytes: 1 << 20 };
-/// A record may become visible this long after the time it bears: other processes have other clocks.
+/// A record may become visible this long after its timestamp, because processes have different clocks.
 const OVERLAP: Duration = Duration::from_mins(5);
 
-/// What a session met.
+/// A session's fault counts within the stored period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FaultCounts {
-    /// Faults.
+    /// All faults, recovered or not.
     pub(crate) faults: u64,
-    /// Those it recovered from.
+    /// The faults that a later attempt recovered from.
     pub(crate) recovered: u64,
 }
 
-/// Everything that was counted so far.
+/// The statistics so far. Owned by the server and updated by queries.
 #[derive(Debug, Default)]
 pub struct Stats {
     ledger: StatsLedger,
     session_counters: HashMap<SessionId, SessionCounters>,
-    /// All sessions that changed before this are counted.
+    /// All changes of sessions before this time are counted.
     seen: Option<Timestamp>,
 }
 
 impl Stats {
-    /// Nothing counted yet. What happens from `since` on is told to the meters as it is counted.
+    /// Creates empty statistics. Records from `since` on are also reported to the metrics recorder.
     pub(crate) fn new(meters: Metrics, since: Timestamp) -> Self {
         Self {
             ledger: StatsLedger::with_metrics(MetricsRecorder::new(meters, since)),
@@ -64,20 +63,20 @@ impl Stats {
         }
     }
 
-    /// Keeps what alerts are made of, from this time on.
+    /// Starts to collect faults for alerts, from this time on.
     pub(crate) fn raise_alarms(&mut self, since: Timestamp) {
         self.ledger.raise_alarms(since);
     }
 
-    /// What came since the last call.
+    /// Returns the faults collected for alerts since the last call.
     pub(crate) fn take_alarms(&mut self) -> Vec<Alarm> {
         self.ledger.take_alarms()
     }
 
-    /// Counts what is new and answers.
+    /// Counts new records and returns the report for a window.
     ///
     /// # Errors
-    /// When the journal fails.
+    /// If the journal fails.
     pub async fn ask(
         &mut self,
         journal: &dyn Journal,
@@ -89,10 +88,10 @@ impl Stats {
         Ok(Report::new(&self.ledger, open, window, now, is_complete))
     }
 
-    /// How many faults each of these sessions met within what is kept, and how many it recovered from.
+    /// The fault counts of these sessions within the stored period.
     ///
     /// # Errors
-    /// When the journal fails.
+    /// If the journal fails.
     pub(crate) async fn faults_of(
         &mut self,
         journal: &dyn Journal,
@@ -114,7 +113,7 @@ impl Stats {
         Ok(met)
     }
 
-    /// Counts what is new, within bounds. Was that all?
+    /// Counts new records, up to `RECORDS`. Returns true if all were counted.
     pub(crate) async fn catch_up(
         &mut self,
         journal: &dyn Journal,
@@ -139,13 +138,13 @@ impl Stats {
             }
         }
         self.seen = Some(now);
-        // Nothing of a session that has not changed since then is in any window.
+        // A session without changes since then is outside every window.
         self.session_counters.retain(|_, strand| strand.changed >= oldest);
         self.ledger.trim(now);
         Ok(true)
     }
 
-    /// Counts the new records of a session. Was there room for all of them?
+    /// Counts a session's new records. Returns false if a bound was reached first.
     async fn count(
         &mut self,
         journal: &dyn Journal,
@@ -169,7 +168,7 @@ impl Stats {
                         self.session_counters.remove(&summary.session);
                         return Ok(true);
                     }
-                    // What is there now is another history; what was counted of the old one did happen.
+                    // The history was replaced. Records counted from the old one stay counted.
                     Kind::EpochMismatch => *strand = SessionCounters::new(summary.session),
                     Kind::JournalDamaged => {
                         tracing::warn!(session = %summary.session, %fault, "not in the statistics");
@@ -183,7 +182,7 @@ impl Stats {
     }
 }
 
-/// Counts one page and says how many records it had.
+/// Counts one page and returns its number of records.
 async fn read(
     journal: &dyn Journal,
     strand: &mut SessionCounters,

@@ -1,4 +1,4 @@
-//! What time does to sessions: runs nobody observes, and sessions nobody needs.
+//! Periodic maintenance: cancels unobserved runs and applies retention.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,9 +16,9 @@ use crate::{
     session_meta,
 };
 
-/// How often runs without an observer are looked at.
+/// Interval between checks for unobserved runs.
 const ROUND: Duration = Duration::from_secs(60);
-/// Sessions looked at together.
+/// Sessions listed per page.
 const PAGE: usize = 256;
 
 impl Server {
@@ -28,12 +28,12 @@ impl Server {
         self.unobserved.lock().expect("no code panics while holding this")
     }
 
-    /// Somebody observes a session.
+    /// Records that a session has an observer.
     pub(crate) fn observed(&self, session: SessionId) {
         self.unobserved().remove(&session);
     }
 
-    /// Something was asked of a session: if nobody observes what comes of it, its time begins.
+    /// Records a command to a session. If the session has no observer, its time limit starts.
     pub(crate) fn asked(&self, session: SessionId) {
         if self.hubs.observers(session) == 0 {
             let now = self.now();
@@ -41,7 +41,7 @@ impl Server {
         }
     }
 
-    /// The last observer of a hub left. In another language somebody may still be there.
+    /// Handles the departure of a hub's last observer. The session may have observers in another language.
     pub(crate) fn left(self: &Arc<Self>, hub: &Hub) {
         if self.stopping.is_cancelled() || self.hubs.observers(hub.session) > 0 {
             return;
@@ -69,7 +69,7 @@ impl Server {
         }
     }
 
-    /// Cancels runs that nobody has observed for too long.
+    /// Cancels runs that had no observer for longer than `Limits::unobserved`.
     async fn cancel_unobserved(&self) {
         let (now, limit) = (self.now(), self.config.limits.unobserved);
         let due: Vec<SessionId> = {
@@ -86,7 +86,7 @@ impl Server {
         }
     }
 
-    /// Runs of ours that go on from before the start: their time begins now.
+    /// Finds this gateway's runs that were open before the start; their time limit starts now.
     async fn find_unobserved(&self) {
         for state in [SessionState::Running, SessionState::Asking] {
             let mut after = None;
@@ -111,7 +111,7 @@ impl Server {
         }
     }
 
-    /// Removes what is past its time.
+    /// Applies the retention limits.
     async fn retain(&self) {
         let limits = &self.config.limits;
         let some = |number: u64| Some(number).filter(|number| *number > 0);
@@ -129,7 +129,7 @@ impl Server {
     }
 }
 
-/// Looks after sessions until the server stops.
+/// Runs maintenance until the server stops.
 pub(crate) async fn run(server: Arc<Server>) {
     server.find_unobserved().await;
     let mut retained = None;

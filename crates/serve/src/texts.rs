@@ -1,8 +1,8 @@
-//! The words people are shown, in their language: `show_content` and the sentences in `content`.
+//! Texts for people, in their language: `show_content` and the sentences in `content`.
 //!
-//! What went wrong is said by the catalog in core; here are the words for everything else. Texts are
-//! Fluent messages in `words/{en,zh}.ftl`, those of the web page in `words/page.{en,zh}.ftl`; a test renders
-//! each of them in both languages.
+//! The catalog in core has the texts of faults; this module has all others. They are Fluent messages in
+//! `words/{en,zh}.ftl`, and in `words/page.{en,zh}.ftl` for the web page. A test renders each message in both
+//! languages.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::OnceLock};
 
@@ -11,14 +11,14 @@ use fluent_bundle::{FluentArgs, FluentResource, FluentValue, concurrent::FluentB
 
 type Bundle = FluentBundle<FluentResource>;
 
-/// Characters that are shown of words that are still coming.
+/// Maximum length of shown partial text, in characters.
 pub const PARTIAL_CHARS: usize = 200;
-/// Characters that are shown of a question, a summary or a title.
+/// Maximum length of a shown question, summary or title, in characters.
 pub const BRIEF_CHARS: usize = 120;
 
-/// Before the ids of texts that the page's scripts use.
+/// Prefix of the message ids for the page's scripts.
 const SCRIPTS: &str = "page-js-";
-/// Arguments of such texts. Scripts fill them in, so each becomes its name in braces.
+/// Arguments of those messages. Scripts fill them in, so each argument renders as its name in braces.
 const SCRIPT_ARGS: [&str; 8] = ["n", "of", "from", "to", "name", "code", "time", "more"];
 
 fn load(texts: [&str; 2], tag: &str) -> Bundle {
@@ -33,7 +33,7 @@ fn load(texts: [&str; 2], tag: &str) -> Bundle {
     bundle
 }
 
-/// The texts of a language: what sessions say, and the page.
+/// The Fluent sources of a language: sessions, then the web page.
 fn texts(lang: Lang) -> [&'static str; 2] {
     match lang {
         Lang::En => [include_str!("../words/en.ftl"), include_str!("../words/page.en.ftl")],
@@ -41,7 +41,7 @@ fn texts(lang: Lang) -> [&'static str; 2] {
     }
 }
 
-/// The ids of all texts in a language.
+/// The ids of all messages in a language.
 fn ids(lang: Lang) -> impl Iterator<Item = &'static str> {
     let named = |line: &'static str| {
         line.split_once(" =").map(|(id, _)| id).filter(|id| {
@@ -60,13 +60,13 @@ fn bundle(lang: Lang) -> &'static Bundle {
     }
 }
 
-/// A text without arguments.
+/// Renders a message without arguments. An unknown id renders as `⟨id⟩`.
 #[must_use]
 pub fn translate(id: &str, lang: Lang) -> String {
     translate_with(id, &[], lang)
 }
 
-/// A text with arguments.
+/// Renders a message with arguments. An unknown id renders as `⟨id⟩`.
 #[must_use]
 pub fn translate_with(id: &str, args: &[(&'static str, FluentValue<'_>)], lang: Lang) -> String {
     let bundle = bundle(lang);
@@ -80,7 +80,7 @@ pub fn translate_with(id: &str, args: &[(&'static str, FluentValue<'_>)], lang: 
     bundle.format_pattern(pattern, Some(&filled), &mut Vec::new()).into_owned()
 }
 
-/// The texts of the page's scripts as a JSON object. Where an argument would stand is `{name}`.
+/// The messages for the page's scripts as a JSON object. Arguments render as `{name}`.
 #[must_use]
 pub(crate) fn for_scripts(lang: Lang) -> String {
     let args = SCRIPT_ARGS.map(|name| (name, FluentValue::from(format!("{{{name}}}"))));
@@ -90,12 +90,12 @@ pub(crate) fn for_scripts(lang: Lang) -> String {
     serde_json::to_string(&words).expect("texts always serialise")
 }
 
-/// Has it more than so many code points?
+/// True if the text has more than `chars` code points.
 pub(crate) fn is_cut(text: &str, chars: usize) -> bool {
     text.len() > chars && text.char_indices().nth(chars).is_some()
 }
 
-/// At most `chars` code points: one less and an ellipsis when there are more.
+/// Truncates to at most `chars` code points, including the ellipsis.
 #[must_use]
 pub fn cut(text: &str, chars: usize) -> Cow<'_, str> {
     if !is_cut(text, chars) {
@@ -105,13 +105,13 @@ pub fn cut(text: &str, chars: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}…", &text[..end]))
 }
 
-/// How many words there are between spaces.
+/// Counts the words separated by white space.
 #[must_use]
 pub(crate) fn count_words(text: &str) -> usize {
     if !text.is_ascii() {
         return text.split_whitespace().count();
     }
-    // Without branches and with small sums, so that many bytes are looked at together.
+    // Free of branches and with 8-bit sums, so that the compiler can vectorize it.
     let is_space = |byte: u8| (byte == b' ') | (byte.wrapping_sub(b'\t') < 5);
     let begins = |before: u8, byte: u8| u8::from(is_space(before) & !is_space(byte));
     let Some((&first, rest)) = text.as_bytes().split_first() else { return 0 };
@@ -123,20 +123,20 @@ pub(crate) fn count_words(text: &str) -> usize {
     begun.sum::<usize>() + usize::from(!is_space(first))
 }
 
-/// Is a text the same inside of a JSON text: without anything that must be escaped?
+/// True if the text needs no escaping in JSON.
 pub(crate) fn is_plain(text: &[u8]) -> bool {
     let must_be_escaped = |byte: u8| (byte < 0x20) | (byte == b'"') | (byte == b'\\');
     text.chunks(1024).all(|part| !part.iter().fold(false, |any, byte| any | must_be_escaped(*byte)))
 }
 
-/// One line of at most [`BRIEF_CHARS`] code points.
+/// Collapses white space and truncates to [`BRIEF_CHARS`] code points.
 #[must_use]
 pub fn brief(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     cut(&line, BRIEF_CHARS).into_owned()
 }
 
-/// A count and a summary that may be empty: the arguments of what is said about a plan.
+/// The arguments of messages about a plan: task count, whether there is a summary, and the summary.
 #[must_use]
 pub fn plan_args(count: usize, summary: &str) -> [(&'static str, FluentValue<'static>); 3] {
     let summary = brief(summary);
@@ -144,7 +144,7 @@ pub fn plan_args(count: usize, summary: &str) -> [(&'static str, FluentValue<'st
     [("count", count.into()), ("named", named.into()), ("summary", summary.into())]
 }
 
-/// A wait in seconds that reads well: whole, or with a decimal when it is short.
+/// A wait in seconds, rounded to 0.1 s below 10 s and to 1 s above.
 #[must_use]
 pub fn seconds(wait: std::time::Duration) -> FluentValue<'static> {
     let seconds = wait.as_secs_f64();

@@ -1,7 +1,7 @@
-//! A line that gives up on a peer who takes nothing.
+//! A stream that times out if its peer does not read.
 //!
-//! Whoever asks and never reads would keep a socket, and a place among those that are allowed, for ever: an answer
-//! that cannot be written is waited for, and the kernel of a peer that lives keeps the line alive.
+//! Without it, a client that sends requests and never reads the responses keeps a socket and a connection permit
+//! forever: TCP keeps the connection open as long as the peer's kernel responds.
 
 use std::{
     fmt, io,
@@ -16,21 +16,21 @@ use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// A line whose writes wait only so long.
+/// A stream with a time limit for blocked writes.
 pub(crate) struct WriteTimeoutStream<L> {
     line: L,
     clock: Arc<dyn Clock>,
     limit: Duration,
-    /// Ends the line, whatever is still to be written.
+    /// Ends reads and writes at once.
     cut: CancellationToken,
-    /// Completes when it is cut, for reads that wait.
+    /// Completes when `cut` is cancelled; wakes pending reads.
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Runs while a write waits; most lines never have one.
+    /// The timer of a blocked write; `None` while no write is blocked.
     waiting: Option<BoxFuture<'static, ()>>,
 }
 
 impl<L> WriteTimeoutStream<L> {
-    /// Gives up when a write has waited for `limit`, or when it is `cut`.
+    /// Fails when a write is blocked for `limit`, or when `cut` is cancelled.
     pub(crate) fn new(
         line: L,
         clock: &Arc<dyn Clock>,
@@ -64,7 +64,7 @@ impl<L> WriteTimeoutStream<L> {
             })
         });
         waiting.as_mut().poll(context).map(|()| {
-            // Reads end too: a line on which writes fail and reads do not would lose what is sent in silence.
+            // Reads must fail too: otherwise the connection stays half open and the answers to its requests are lost.
             self.cut.cancel();
             Err(io::Error::new(io::ErrorKind::TimedOut, "the peer took nothing for too long"))
         })
@@ -130,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// Tokio's time, which stands still in these tests until everybody waits.
+    /// Tokio's paused time: it advances only when all tasks wait.
     #[derive(Debug)]
     struct PausedClock;
 

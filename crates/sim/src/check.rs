@@ -1,4 +1,4 @@
-//! Promises that did not hold, gathered as they are seen.
+//! Collects the promises that were broken during a simulation.
 
 use std::{
     fmt,
@@ -8,9 +8,9 @@ use std::{
 /// A promise that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The promise.
+    /// The promise in words; equal texts mean the same promise.
     pub promise: &'static str,
-    /// Where it was seen not to hold.
+    /// The state that broke it: session, position, values.
     pub seen: String,
 }
 
@@ -20,11 +20,11 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What was seen so far. Clones share it.
+/// The violations found so far. Clones share one list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Violations(Arc<Mutex<Vec<Violation>>>);
 
-/// More of them say nothing new.
+/// Upper bound for the list; further violations are dropped.
 const MOST: usize = 20;
 
 impl Violations {
@@ -35,7 +35,7 @@ impl Violations {
         }
     }
 
-    /// Notes it unless `holds`.
+    /// Adds a violation unless `holds`. `seen` runs only then.
     pub(crate) fn expect(&self, holds: bool, promise: &'static str, seen: impl FnOnce() -> String) {
         if !holds {
             self.add(promise, seen);

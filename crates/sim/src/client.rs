@@ -1,5 +1,5 @@
-//! Clients of the session server: they watch and ask over a line that is cut, while they read slowly, repeat
-//! themselves and say things in another order than they thought of them.
+//! Clients of the session server. They observe and send commands over connections that are cut; they read slowly, send
+//! commands twice and send them out of order.
 
 use std::{
     collections::BTreeMap,
@@ -28,12 +28,12 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::{people::at, process::Machine, script::pick, world::chance};
 
-/// Words that wait on a line before whoever writes must wait.
+/// Capacity of the queue from the server to a client, in messages. When it is full, the server waits.
 const LINE: usize = 4;
-/// How often a command is refused before that counts as its answer.
+/// Refusals of a command after which the last refusal counts as its answer.
 const REFUSALS: u32 = 8;
 
-/// The session server of a process. Its bounds are small enough to be met.
+/// The session server of a process, with limits so small that a simulation reaches them.
 pub(crate) fn server(
     engine: Arc<dyn Engine>,
     journal: Arc<dyn Journal>,
@@ -46,14 +46,14 @@ pub(crate) fn server(
     InProcessServer::new(config, engine, journal, world)
 }
 
-/// Somebody who watches a session through the server.
+/// A client that observes one session through the server.
 #[derive(Debug)]
 pub(crate) struct Client {
     session: SessionId,
     name: String,
-    /// Takes its time over every frame.
+    /// Waits a random time before it reads a frame.
     slow: bool,
-    /// Frames of records, in the order they came.
+    /// The frames of records, in the order of arrival.
     heard: Mutex<Vec<String>>,
     last: AtomicU64,
     orders: Mutex<Vec<ClientCommand>>,
@@ -64,24 +64,24 @@ pub(crate) struct Client {
     calm: AtomicBool,
 }
 
-/// A command of a client's.
+/// A command of a client, kept until it is answered.
 #[derive(Debug)]
 struct ClientCommand {
     id: String,
     frame: String,
-    /// It is to be sent, or sent again.
+    /// The command must be sent, or sent again.
     due: bool,
     refused: u32,
     end: Option<bool>,
 }
 
-/// A line to a server, and what was said on it.
+/// A connection to a server and its unanswered commands.
 struct ServerConnection {
     to: mpsc::Sender<ClientMessage>,
     from: mpsc::Receiver<ClientMessage>,
-    /// Commands sent and not answered, by id.
+    /// Number of unanswered sends on this connection, by command id.
     open: BTreeMap<String, i32>,
-    /// The server has said from where it goes on. If it cannot, the client comes back.
+    /// The server has confirmed the resume. Until then a record frame makes the client reconnect.
     resumed: bool,
 }
 
@@ -102,18 +102,18 @@ impl Client {
         })
     }
 
-    /// Loses the line, and comes back after a while.
+    /// Drops the connection and reconnects after `away_ms`.
     pub(crate) fn cut(&self, away_ms: u64) {
         self.away_ms.store(away_ms, Ordering::Relaxed);
         self.cut.notify_one();
     }
 
-    /// Reads nothing for a while.
+    /// Reads nothing for `for_ms`.
     pub(crate) fn doze(&self, for_ms: u64) {
         self.doze_ms.store(for_ms, Ordering::Relaxed);
     }
 
-    /// Is quick and attentive from now on.
+    /// Ends all slow reading, for the rest phase of a simulation.
     pub(crate) fn calm(&self) {
         self.calm.store(true, Ordering::Relaxed);
     }
@@ -122,7 +122,7 @@ impl Client {
         self.orders.lock().expect("nobody panics with it")
     }
 
-    /// Sends a message, perhaps twice, until it is answered.
+    /// Sends a message, sometimes twice, until it is answered.
     pub(crate) async fn say(self: Arc<Self>, machine: Arc<Machine>, id: String, text: String) {
         let (session, command_id) = (self.session.to_string(), &id);
         let frame = json!({
@@ -148,13 +148,13 @@ impl Client {
             .add("every command of a client is answered", || format!("{} {id}", self.session));
     }
 
-    /// What became of every command: accepted or not.
+    /// The final answer of every answered command: true if it was accepted.
     pub(crate) fn told(&self) -> Vec<(String, bool)> {
         let ended = |order: &ClientCommand| Some((order.id.clone(), order.end?));
         self.orders().iter().filter_map(ended).collect()
     }
 
-    /// Lives until the simulation is over, coming back after every cut and every death.
+    /// Runs until the simulation ends. It reconnects after every cut and after the death of a process.
     pub(crate) async fn live(self: Arc<Self>, machine: Arc<Machine>) {
         let mut dice = chance(machine.seed, &self.name);
         for via in 0.. {
@@ -172,7 +172,7 @@ impl Client {
         let (to, theirs) = mpsc::channel(64);
         let (answers, from) = mpsc::channel(LINE);
         process.tasks.spawn(Box::pin(async move {
-            // Whoever is not let in finds the line dead, and comes back.
+            // A refused client finds the connection closed and reconnects.
             drop(server.attend(Identity::local(), theirs, answers).await);
         }));
         Some(ServerConnection { to, from, open: BTreeMap::new(), resumed: false })
@@ -216,7 +216,7 @@ impl Client {
         }
     }
 
-    /// Sends what is to be sent: sometimes twice, and not always in the order it was thought of.
+    /// Sends the due commands: some of them twice, and sometimes in reverse order.
     fn send_due(&self, line: &mut ServerConnection, dice: &mut StdRng) {
         let mut orders = self.orders();
         let mut due: Vec<&mut ClientCommand> =
@@ -227,7 +227,7 @@ impl Client {
         for order in due {
             let times = if dice.random_bool(0.3) { 2 } else { 1 };
             for _ in 0..times {
-                // What does not fit is said again on the next line.
+                // A command that does not fit into the queue stays due.
                 if line.to.try_send(ClientMessage::Frame(order.frame.clone())).is_ok() {
                     *line.open.entry(order.id.clone()).or_default() += 1;
                     order.due = false;
@@ -236,7 +236,7 @@ impl Client {
         }
     }
 
-    /// Takes in a frame. Is the line of any use?
+    /// Handles a frame. Returns false if the connection is of no use and the client must reconnect.
     async fn hear(&self, machine: &Machine, line: &mut ServerConnection, text: String) -> bool {
         let Ok(frame) = serde_json::from_str::<Value>(&text) else {
             machine.violations.add("a frame is JSON", || text);
@@ -245,7 +245,7 @@ impl Client {
         let meta = &frame["metadata"];
         line.resumed |= meta["action"] == "resume" && meta["status"] == "complete";
         match frame["seq"].as_u64() {
-            // It may watch from now on because it asked something; what came before is missing.
+            // Sending a command also starts observation, from the head on; the earlier records would be missing.
             Some(_) if !line.resumed => return false,
             Some(seq) => self.hear_record(machine, &frame, seq, text).await,
             None if meta["action"] == "reconnect" && meta["status"] == "rejected" => return false,
@@ -285,19 +285,19 @@ impl Client {
             order.end = Some(true);
         } else if order.end.is_none() {
             order.refused += 1;
-            // What passes is asked again, with the same id.
+            // A refused command is sent again with the same id.
             order.due = order.refused < REFUSALS;
             order.end = (!order.due).then_some(false);
         }
     }
 
-    /// Has it heard everything that is there to hear?
+    /// Returns whether the client has received the frame of every record.
     pub(crate) fn is_up_to_date(&self, history: &[Record]) -> bool {
         let last = frames(history).last().map_or(0, |(seq, _)| *seq);
         self.last.load(Ordering::Relaxed) >= last
     }
 
-    /// What it heard is what the records say, frame by frame.
+    /// Compares the received frames with the projection of the records, and the answers with the history.
     pub(crate) fn compare(&self, machine: &Machine, history: &[Record]) {
         let heard = self.heard.lock().expect("nobody panics with it");
         let all = frames(history);
@@ -320,12 +320,12 @@ impl Client {
     }
 }
 
-/// Is it a refusal that another try may turn?
+/// Returns whether a retry may turn this refusal into an acceptance.
 fn is_passing(meta: &Value) -> bool {
     meta["recoverable"] != false || meta["retryable"] == true
 }
 
-/// The frames of a history, as the server's own projection makes them.
+/// The frames of a history with their positions, made by the server's own projection.
 fn frames(history: &[Record]) -> Vec<(u64, String)> {
     let mut projector = Projector::new(&Session::default(), 0);
     let frame = |record| Some((record, projector.project(record)?));

@@ -1,4 +1,4 @@
-//! A journal on a disk with moods: what it has taken survives every kill, and it is not always willing.
+//! A faulty journal: confirmed writes survive every kill, and reads and writes fail as the script says.
 
 use std::{
     collections::BTreeMap,
@@ -30,15 +30,15 @@ use crate::{
     world::{SimClock, chance},
 };
 
-/// The disk all processes share.
+/// The disk that all processes share. Clones share one state.
 #[derive(Clone)]
 pub(crate) struct Disk {
-    /// What survives.
+    /// The durable content.
     kept: Memory,
     clock: SimClock,
     mood: Arc<Mutex<DiskState>>,
     writes: Arc<AtomicU64>,
-    /// Who was given each session last.
+    /// The token of the last lease of each session.
     holders: Arc<Mutex<BTreeMap<SessionId, LeaseToken>>>,
     violations: Violations,
 }
@@ -61,7 +61,7 @@ impl Disk {
         Self { kept, clock, mood, writes, holders, violations }
     }
 
-    /// A session was given to somebody: nobody else writes it from now on.
+    /// Takes a lease and notes its token: only this holder may write the session from now on.
     async fn give(&self, request: LeaseRequest) -> Result<Lease, Fault> {
         let lease = self.kept.take_lease(request).await?;
         let mut holders = self.holders.lock().expect("nobody panics with it");
@@ -69,7 +69,7 @@ impl Disk {
         Ok(lease)
     }
 
-    /// A write that was made was made by whoever the session was given to last.
+    /// Appends, and checks that the writer is the last holder of the lease.
     async fn write_records(&self, append: Append) -> Result<Seq, AppendError> {
         let (session, token) = (append.session, append.token);
         let head = self.kept.append(append).await?;
@@ -80,18 +80,18 @@ impl Disk {
         Ok(head)
     }
 
-    /// Misbehaves for a while.
+    /// Starts a fault that ends by itself after `lasts` of virtual time.
     pub(crate) fn trouble(&self, trouble: DiskFault, lasts: Duration) {
         let until = self.clock.elapsed() + lasts;
         self.mood.lock().expect("nobody panics with it").trouble = Some((trouble, until));
     }
 
-    /// Behaves from now on.
+    /// Ends the current fault.
     pub(crate) fn calm(&self) {
         self.mood.lock().expect("nobody panics with it").trouble = None;
     }
 
-    /// What is on it, whatever its mood.
+    /// The content without any fault, for checks.
     pub(crate) fn kept(&self) -> &Memory {
         &self.kept
     }
@@ -102,7 +102,7 @@ impl Disk {
         (self.clock.elapsed() < until).then_some(trouble)
     }
 
-    /// Takes its time: the moments in which a kill can fall before and after the disk has it.
+    /// Waits a random time before and after a write, so that a kill can fall on either side of it.
     async fn turn_round(&self) {
         let most = if self.now() == Some(DiskFault::Slow) { 2_000_000 } else { 400 };
         let micros = {
@@ -114,7 +114,7 @@ impl Disk {
         }
     }
 
-    /// Whether a write fails now, and whether it is made all the same.
+    /// The result of the next write. `closing` marks a write that a full disk still accepts.
     fn write(&self, closing: bool, operation: Operation) -> WriteResult {
         let fault = |kind| Fault::new(kind, operation);
         let odd = self.writes.fetch_add(1, Ordering::Relaxed) % 2 == 1;
@@ -135,16 +135,16 @@ impl Disk {
     }
 }
 
-/// What becomes of a write.
+/// The result of a write.
 enum WriteResult {
     Confirmed,
-    /// Made, and said not to be.
+    /// The write is made, and reported as failed.
     Unconfirmed(Fault),
-    /// Not made.
+    /// The write is not made.
     Refused(Fault),
 }
 
-/// A write as this disk makes it.
+/// Runs a write with the delays and the result of this disk.
 macro_rules! write {
     ($disk:expr, $closing:expr, $operation:expr, $write:expr) => {{
         $disk.turn_round().await;

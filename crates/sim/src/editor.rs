@@ -1,5 +1,5 @@
-//! An editor on the bridge: prompts, cancels, takes back, answers late, reads slowly, is cut off and comes back,
-//! while the engine behind the bridge is killed. Behind it is the native engine or the Claude CLI, by the seed.
+//! An editor on the bridge. It sends prompts, cancels and withdraws them, answers late, reads slowly, loses its
+//! connection and reconnects, while the engine is killed. The seed chooses the native engine or the Claude CLI.
 
 mod driver;
 mod engine_host;
@@ -17,10 +17,10 @@ use crate::{
 use driver::Editor;
 use engine_host::EngineHost;
 
-/// Virtual time in which everything must be answered after the last step.
+/// Virtual time within which everything must be answered after the last step.
 const REST: Duration = Duration::from_secs(4 * 3600);
 
-/// What the person at the editor does.
+/// An action of the person at the editor.
 #[derive(Clone, Debug)]
 enum EditorAction {
     Prompt {
@@ -33,11 +33,11 @@ enum EditorAction {
     Withdraw {
         mark: usize,
     },
-    /// Answers what is asked, and what will be.
+    /// Answers the open questions, and later ones, with this decision.
     Decide {
         allow: bool,
     },
-    /// Leaves what is asked unanswered.
+    /// Leaves questions unanswered until the next `Decide`.
     Ponder,
     Doze {
         for_ms: u64,
@@ -48,7 +48,7 @@ enum EditorAction {
     Finish,
 }
 
-/// Plays a script.
+/// Plays a script in the editor world.
 pub(crate) async fn play(script: &Script) -> SimResult {
     let machine = machine(script);
     let engine_host = Arc::new(EngineHost::new(script, &machine));
@@ -96,7 +96,7 @@ fn perform(
         }
         ScriptAction::Jump { by_ms } => return machine.clock.jump(by_ms),
     };
-    // The editor lives until it is told to finish.
+    // The editor task runs until it receives `Finish`.
     drop(person.send(act));
 }
 

@@ -1,4 +1,4 @@
-//! What must hold of every history, whatever happened: read once, in order.
+//! The laws that every history of the native engine must obey. A reader checks them in one pass, record by record.
 
 pub(crate) mod answers;
 #[cfg(feature = "gateways")]
@@ -20,12 +20,12 @@ use budao_journal::{Memory, fold};
 use crate::check::Violations;
 use progress::ProgressTracker;
 
-/// The name of an event that was written as JSON.
+/// The name of an event from its JSON.
 pub(crate) fn name(event: &str) -> &str {
     event.split('"').nth(1).unwrap_or_default()
 }
 
-/// Reads one history.
+/// Checks one history.
 pub(crate) fn of_session(history: &[Record], limits: &Limits, violations: &Violations) {
     let mut reader = Reader::new(limits, violations);
     for record in history {
@@ -34,7 +34,7 @@ pub(crate) fn of_session(history: &[Record], limits: &Limits, violations: &Viola
     reader.close(history);
 }
 
-/// What is read back from a snapshot is what all records together say.
+/// Checks that folding from the snapshot gives the same state as folding all records.
 pub(crate) async fn of_snapshot(
     kept: &Memory,
     session: SessionId,
@@ -47,18 +47,18 @@ pub(crate) async fn of_snapshot(
     violations.expect(same, "a snapshot is the fold of its records", || session.to_string());
 }
 
-/// What a reader of a history remembers.
+/// The state of a reader at its position in the history.
 struct Reader<'a> {
     limits: &'a Limits,
     violations: &'a Violations,
     at: String,
     seq: u64,
-    /// Accepted and not begun, with their marks.
+    /// Messages that are accepted and not started, with their marks.
     waiting: BTreeMap<CommandId, QueuedMessage>,
     accepted: BTreeSet<CommandId>,
     turn: Option<OpenTurn>,
     turns: u64,
-    /// The session was closed: what waits is not begun.
+    /// The session was closed, so waiting messages are not started.
     closed: bool,
 }
 
@@ -72,15 +72,15 @@ struct QueuedMessage {
 struct OpenTurn {
     number: u64,
     mark: Option<String>,
-    /// It is answered by an aggregator, whose words come whole.
+    /// An aggregator answers this turn; its text is not streamed.
     pipeline: bool,
-    /// History was shortened; that is a way to recover too.
+    /// The history was compacted in this turn, which counts as a recovery.
     compacted: bool,
-    /// What was shown of the answer that is being given.
+    /// The text streamed so far in the current step; `None` outside a step.
     shown: Option<String>,
     calls: BTreeMap<CallId, OpenCall>,
     retrying: BTreeSet<(Operation, Option<CallId>)>,
-    /// The step that runs, and which try of it.
+    /// The current step and its attempt.
     step: (u32, u32),
     stuck: ProgressTracker,
     questions: BTreeMap<QuestionId, CallId>,
@@ -147,9 +147,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whatever belongs to a turn comes while it is open.
+    /// Every record of a turn lies between the turn's start and its end.
     fn order(&mut self, record: &Record) {
-        // What is dropped, and the end of the session, name the turn that they come of.
+        // A dropped late arrival and the session's end name a turn that may be over.
         let after =
             matches!(record.event, Event::LateArrivalDropped { .. } | Event::SessionEnded { .. });
         if after || record.turn == 0 {
@@ -201,7 +201,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Words are shown once, belong to their turn, and add up to the answer.
+    /// Streamed text appears once, belongs to its turn, and adds up to the answer.
     fn answers(&self, turn: &mut OpenTurn, event: &Event) {
         match event {
             Event::StepStarted { .. } => {
@@ -283,7 +283,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What is tried again comes to a good or a bad end.
+    /// Every fault that is retried is later recorded as recovered or not recovered.
     fn retries(&self, turn: &mut OpenTurn, event: &Event) {
         match event {
             Event::RetryScheduled { operation, scope, .. } => {
@@ -297,7 +297,7 @@ impl<'a> Reader<'a> {
             Event::RecoveryFailed { fault, scope } => {
                 turn.retrying.remove(&(fault.operation(), scope.call.clone()));
             }
-            // What a call's end settles.
+            // A failed call settles its own retries.
             Event::ToolCallEnded { call, outcome: Outcome::Failed(_), .. } => {
                 turn.retrying.retain(|(_, of)| of.as_ref() != Some(call));
             }
@@ -305,7 +305,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Tries are counted and bounded; whoever is stopped, or stuck, begins nothing more.
+    /// Attempts are counted and bounded. A cancelled turn starts nothing new, and neither does a stuck model.
     fn bounds(&self, turn: &mut OpenTurn, event: &Event) {
         let begins = matches!(
             event,
@@ -350,7 +350,7 @@ impl<'a> Reader<'a> {
         turn.stuck.hear(event);
     }
 
-    /// Every start of a stage has exactly one end.
+    /// Every stage that starts ends exactly once.
     fn stages(&self, turn: &mut OpenTurn, event: &Event) {
         match event {
             Event::PlanStarted { .. } => {
@@ -364,7 +364,7 @@ impl<'a> Reader<'a> {
                 self.law(turn.tasks.insert(task.id.clone()), "a task runs once at a time");
             }
             Event::TaskEnded { task, .. } => {
-                // A task that never started may be ended with its plan.
+                // The end of a plan may end a task that never started.
                 turn.tasks.remove(task);
             }
             Event::AggregateStarted { .. } => {
@@ -416,7 +416,7 @@ fn uses(content: &[Block]) -> impl Iterator<Item = &ToolUse> {
     })
 }
 
-/// The mark of a text, `«7»`.
+/// The mark of a text: `7` for `«7»`.
 fn mark(text: &str) -> Option<String> {
     Some(text.split_once('«')?.1.split_once('»')?.0.to_owned())
 }

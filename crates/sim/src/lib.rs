@@ -1,13 +1,12 @@
-//! The simulator: the real core, runtime, tools and journal contract on virtual time and seeded chance.
+//! The simulator: the real core, runtime, tools and journal contract on virtual time and seeded randomness.
 //!
-//! A [`Script`] says what happens from outside: what people say, when processes are killed, how the disk
-//! and the clocks misbehave. It follows from a seed, and the same script gives the same bytes. [`run`] plays
-//! it to its end, lets everything come to rest, and says in [`SimResult`] which promises did not hold. [`shrink`]
-//! takes away whatever a failure does not need.
+//! A [`Script`] lists the external events: messages, kills of processes, faults of the disk and the clocks. It follows
+//! from a seed, and the same script gives the same bytes. [`run`] plays it, waits until all work has ended, and returns
+//! the broken promises in a [`SimResult`]. [`shrink`] removes the steps that a failure does not need.
 //!
-//! What is real: deciding, performing, retrying, leasing, resuming, sealing, following. What is played: the
-//! model, the tools, the people, and the disk's moods. A kill drops every task of a process between two
-//! steps of its work; what the disk had taken by then stays, what it had not is gone.
+//! Deciders, work, retries, leases, resumption, seals and observers are real. The model, the tools, the people and the
+//! disk's faults are played. A kill drops every task of a process at an await point: confirmed writes survive, the rest
+//! is lost.
 
 mod check;
 #[cfg(feature = "gateways")]

@@ -1,4 +1,4 @@
-//! `budao-sim`: plays many seeds, and says of each promise that broke how to see it again.
+//! `budao-sim`: plays many seeds and prints, for each broken promise, the command that reproduces it.
 #![allow(clippy::print_stdout, reason = "this is a program: its answer goes to stdout")]
 
 use std::{
@@ -18,7 +18,7 @@ use anyhow::{Context as _, Result};
 use budao_sim::{Script, SimResult, World, run, shrink};
 use clap::{Parser, ValueEnum as _};
 
-/// Runs of a script that may be spent on shortening it.
+/// Upper bound for the runs spent on shrinking one script.
 const SHRINKING: usize = 400;
 
 /// The real runtime on virtual time, with seeded faults and crashes
@@ -89,7 +89,7 @@ fn main() -> Result<ExitCode> {
     report(&args, found, began)
 }
 
-/// Plays one, and tells everything about it.
+/// Plays one script and prints its result in full.
 fn report_one(script: &Script) -> ExitCode {
     let played = run(script);
     played.story.iter().for_each(|line| println!("{line}"));
@@ -97,7 +97,7 @@ fn report_one(script: &Script) -> ExitCode {
     code(played.violations.is_empty())
 }
 
-/// What all threads found.
+/// Results shared by all threads.
 #[derive(Default)]
 struct RunState {
     began: Option<Instant>,
@@ -190,11 +190,11 @@ fn report(args: &Args, found: RunState, began: Instant) -> Result<ExitCode> {
     Ok(code(totals.failed.is_empty() && totals.unlike.is_empty()))
 }
 
-/// A line a promise that broke: in how many seeds, the first of them, which promise.
+/// Prints one line per broken promise: number of seeds, first seed, promise.
 fn brief(totals: &Totals) {
     let mut laws: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
     for (seed, played) in &totals.failed {
-        // What broke first is what happened; the rest may follow from it.
+        // Only the first violation of a seed counts; later ones may follow from it.
         if let Some(first) = played.violations.first() {
             laws.entry(first.promise).or_insert((0, *seed)).0 += 1;
         }
@@ -216,7 +216,7 @@ fn report_failure(script: &Script, played: &SimResult) {
     println!("  {} records, digest {:08x}", played.records, played.digest);
 }
 
-/// Tools panic here on purpose, and are caught; nobody needs to read about it.
+/// Silences the panics of tools, which are deliberate and caught.
 fn quiet_tools() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| {

@@ -1,7 +1,7 @@
-//! A model with every bad habit: its answers follow from the prompt and how often it was asked.
+//! A faulty model. Its answers depend only on the prompt and on the number of requests for it.
 //!
-//! A prompt carries a mark, `«7»`; every answer repeats it, so that an answer in the wrong place shows. The
-//! model is a service outside all processes: a kill does not make it forget how often it was asked.
+//! A prompt carries a mark, `«7»`; every answer repeats it, which exposes an answer in the wrong place. The model is a
+//! service outside all processes: its request counts survive a kill.
 
 use std::{
     collections::BTreeMap,
@@ -27,14 +27,14 @@ use crate::{
     world::chance,
 };
 
-/// Requests for one prompt after which the model comes to an end.
+/// Requests for one prompt after which the model gives a final answer.
 const ATTEMPTS_MAX: u32 = 14;
 
-/// What a planner's, and an aggregator's, first message begins with.
+/// The first words of a planner's first message, and below those of an aggregator's.
 const PLANNER: &str = "Divide the work";
 const AGGREGATOR: &str = "Answer the question below";
 
-/// The model.
+/// The model service, shared by all processes.
 pub(crate) struct FaultyModel {
     seed: u64,
     stubborn: bool,
@@ -54,12 +54,12 @@ impl FaultyModel {
         Arc::new(Self { seed, stubborn, asked: Mutex::default(), violations })
     }
 
-    /// Does this prompt make it repeat one and the same mistake?
+    /// Returns whether this prompt makes the model repeat one invalid call.
     fn insists(&self, mark: &str) -> bool {
         self.stubborn && chance(self.seed, &format!("insists {mark}")).random_bool(0.3)
     }
 
-    /// What a request must be, whatever happened before.
+    /// Checks that a request is well-formed, also after faults and kills.
     fn inspect(&self, request: &ModelRequest) {
         let messages = &request.messages[..];
         if let Some(index) = unpaired(messages, 0) {
@@ -113,7 +113,7 @@ impl Model for FaultyModel {
     }
 }
 
-/// What a request is for.
+/// The role of a request: conversation, planning or aggregation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RequestPurpose {
     Talk,
@@ -121,7 +121,7 @@ enum RequestPurpose {
     Aggregate,
 }
 
-/// What a request is for, and the mark of the prompt it answers.
+/// The purpose of a request, and the mark of the prompt it answers.
 fn prompt(messages: &[Message]) -> (RequestPurpose, String) {
     let texts = messages.iter().rev().map(|message| text_of(&message.content));
     let found = texts.filter(|text| text.contains('«')).find_map(|text| {
@@ -136,7 +136,7 @@ fn prompt(messages: &[Message]) -> (RequestPurpose, String) {
     found.unwrap_or((RequestPurpose::Talk, "none".to_owned()))
 }
 
-/// How it is disposed to this request.
+/// The model's reaction to one request.
 #[derive(PartialEq, Eq)]
 enum ModelBehaviour {
     Answer,
@@ -146,15 +146,15 @@ enum ModelBehaviour {
     Nothing,
     Decline,
     RunOut,
-    /// Fails before the first word.
+    /// Fails before any text.
     Refuse,
-    /// Fails after some words.
+    /// Fails after some text.
     Break,
-    /// Stops without an end.
+    /// The stream stops without an end event.
     Cut,
-    /// Says nothing for longer than anybody waits.
+    /// Sends nothing for longer than any timeout.
     Hang,
-    /// The same in the middle of an answer.
+    /// As `Hang`, in the middle of an answer.
     Stall,
 }
 
@@ -173,7 +173,7 @@ fn mood(dice: &mut StdRng) -> ModelBehaviour {
     }
 }
 
-/// One of the faults a model's service can have.
+/// A random fault of a model service.
 fn service_fault(dice: &mut StdRng) -> Fault {
     let kind = *pick(
         dice,
@@ -199,7 +199,7 @@ fn service_fault(dice: &mut StdRng) -> Fault {
     fault
 }
 
-/// What comes out of the stream, with the waits before each.
+/// The items of a stream, each with the wait before it. `None` is a wait without an item.
 type TimedPieces = Vec<(Duration, Option<Result<Piece, Fault>>)>;
 
 fn pieces(
@@ -267,7 +267,7 @@ fn pieces(
     out
 }
 
-/// The calls of one answer: most fit, some do not.
+/// The calls of one answer: most are valid, some are not.
 fn calls(dice: &mut StdRng, mark: &str, time: u32) -> Vec<ToolUse> {
     let count = dice.random_range(1..=4);
     (0..count)
@@ -286,7 +286,7 @@ fn calls(dice: &mut StdRng, mark: &str, time: u32) -> Vec<ToolUse> {
                 2 => json!({}).to_string(),
                 _ => json!({ "id": id }).to_string(),
             };
-            // Providers have sent the same id twice, and none at all.
+            // Providers have sent duplicate ids and empty ids.
             let call = match dice.random_range(0..12) {
                 0 => String::new(),
                 1 => "again".to_owned(),
@@ -297,7 +297,7 @@ fn calls(dice: &mut StdRng, mark: &str, time: u32) -> Vec<ToolUse> {
         .collect()
 }
 
-/// A plan of some tasks, or something that is none.
+/// A plan of some tasks, or an invalid plan.
 fn plan(dice: &mut StdRng, mark: &str) -> String {
     if dice.random_bool(0.15) {
         return "I would rather not plan.".to_owned();

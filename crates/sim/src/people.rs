@@ -1,4 +1,4 @@
-//! People: they send, repeat themselves, answer questions, watch, are cut off and come back.
+//! People: they send commands, repeat them, answer questions, and observe sessions over connections that break.
 
 use std::{
     collections::BTreeMap,
@@ -24,10 +24,10 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::{process::Machine, world::chance};
 
-/// How often somebody sends a command before they call it unanswered.
+/// Sends of one command after which it counts as unanswered.
 const TRIES: usize = 400;
 
-/// What people were told.
+/// The answer to every command. Clones share one map.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answers(Arc<Mutex<BTreeMap<(SessionId, CommandId), Answer>>>);
 
@@ -37,17 +37,17 @@ impl Answers {
     }
 }
 
-/// A message with its mark.
+/// A message with this mark.
 pub(crate) fn words(mark: usize) -> CommandBody {
     CommandBody::Message { content: vec![Block::Text(said(mark))] }
 }
 
-/// Its words.
+/// The text of that message.
 pub(crate) fn said(mark: usize) -> String {
     format!("please «{mark}»")
 }
 
-/// Sends a command until it is answered: through one process, then the others, with the same id.
+/// Sends a command with the same id until it is answered, through one process after the other.
 pub(crate) async fn send(
     machine: &Machine,
     answers: &Answers,
@@ -73,7 +73,7 @@ pub(crate) async fn send(
     None
 }
 
-/// The same id, the same answer.
+/// Notes an answer, and checks that the same id always gets the same answer.
 fn note(machine: &Machine, answers: &Answers, session: SessionId, id: &CommandId, answer: &Answer) {
     let mut all = answers.0.lock().expect("nobody panics with it");
     let first = all.entry((session, id.clone())).or_insert_with(|| answer.clone());
@@ -89,12 +89,12 @@ fn note(machine: &Machine, answers: &Answers, session: SessionId, id: &CommandId
     });
 }
 
-/// A command of somebody's.
+/// A command with this id from a simulated user.
 pub(crate) fn command(id: String, ask: CommandBody) -> Command {
     Command { by: id.clone(), id: id.into(), trace: Trace::NONE, ask }
 }
 
-/// Answers what is open in a session; `allow` decides, or chance does.
+/// Answers the open questions of a session with `allow`, or at random if it is `None`.
 pub(crate) async fn decide(
     machine: &Machine,
     answers: &Answers,
@@ -121,10 +121,10 @@ pub(crate) async fn decide(
     }
 }
 
-/// Somebody who watches a session.
+/// An observer of one session that subscribes to a process directly, without a server.
 #[derive(Debug, Default)]
 pub(crate) struct Watcher {
-    /// The last record seen.
+    /// The position of the last record it received.
     pub(crate) last: AtomicU64,
     away_ms: AtomicU64,
     doze_ms: AtomicU64,
@@ -133,13 +133,13 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Loses the line, and comes back after a while.
+    /// Drops the subscription and subscribes again after `away_ms`.
     pub(crate) fn cut(&self, away_ms: u64) {
         self.away_ms.store(away_ms, Ordering::Relaxed);
         self.cut.notify_one();
     }
 
-    /// Reads nothing for a while.
+    /// Reads nothing for `for_ms`.
     pub(crate) fn doze(&self, for_ms: u64) {
         self.doze_ms.store(for_ms, Ordering::Relaxed);
     }
@@ -149,7 +149,7 @@ impl Watcher {
         self.cut.notify_one();
     }
 
-    /// Watches until told to stop, coming back after every cut and every death.
+    /// Observes until it is stopped. It subscribes again after every cut and after the death of a process.
     pub(crate) async fn watch(self: Arc<Self>, machine: Arc<Machine>, session: SessionId) {
         let mut via = 0;
         while !self.over.load(Ordering::Relaxed) {
@@ -211,7 +211,7 @@ impl Watcher {
     }
 }
 
-/// The record at a position, as the disk has it.
+/// The durable record at a position; `None` if there is none.
 pub(crate) async fn at(machine: &Machine, session: SessionId, seq: Seq) -> Option<Record> {
     let limits = PageLimits { records: 1, ..PageLimits::default() };
     let page = machine.disk.kept().read(session, seq - 1, limits).await.ok()?;

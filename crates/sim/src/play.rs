@@ -1,4 +1,4 @@
-//! Plays a script to its end, lets everything come to rest, and looks at what is left.
+//! Plays a script, waits until all work has ended, and checks the remaining state.
 
 use std::{
     collections::BTreeMap,
@@ -27,32 +27,32 @@ use crate::{
 #[cfg(feature = "gateways")]
 use crate::{client::Client, people::said};
 
-/// Virtual time in which everything must have come to rest after the last step.
+/// Virtual time within which all work must end after the last step.
 const REST: Duration = Duration::from_secs(4 * 3600);
 
-/// What came of a script.
+/// The result of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimResult {
-    /// Promises that did not hold.
+    /// The promises that did not hold; empty for a good run.
     pub violations: Vec<Violation>,
-    /// Over every byte that was kept: the same for the same script.
+    /// CRC-32 over all records and effects: the same for the same script.
     pub digest: u32,
-    /// Records kept.
+    /// Number of durable records in all sessions.
     pub records: usize,
-    /// Turns ended.
+    /// Number of turns that ended.
     pub turns: usize,
-    /// Effects that took place.
+    /// Number of tool effects that happened.
     pub effects: usize,
-    /// Kinds of event seen, with how often.
+    /// Number of events, by name.
     pub events: BTreeMap<String, usize>,
-    /// Every record, a line each, if the script asks for it.
+    /// Every record as one line, if [`Script::story`] is set; otherwise empty.
     pub story: Vec<String>,
 }
 
-/// Plays a script.
+/// Plays a script on a runtime of its own.
 ///
 /// # Panics
-/// When no runtime can be made.
+/// When no tokio runtime can be created.
 #[must_use]
 pub fn run(script: &Script) -> SimResult {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -73,7 +73,7 @@ pub fn run(script: &Script) -> SimResult {
     })
 }
 
-/// What outlives every process of a script.
+/// The state that survives every process of a script.
 pub(crate) fn machine(script: &Script) -> Arc<Machine> {
     let clock = SimClock::new();
     let disk_world = world(&clock, script.seed, "disk", Arc::new(Tasks::default()));
@@ -88,10 +88,10 @@ struct Simulation {
     answers: Answers,
     sessions: Vec<SessionId>,
     watchers: Vec<Arc<Watcher>>,
-    /// Two of every session, if there is a server.
+    /// Two clients per session; empty without a server.
     #[cfg(feature = "gateways")]
     clients: Vec<Arc<Client>>,
-    /// What people do meanwhile.
+    /// Running actions of people, such as a command that is not answered yet.
     doing: JoinSet<()>,
 }
 
@@ -139,7 +139,7 @@ impl Simulation {
         self.watchers.push(watcher);
     }
 
-    /// Clients come, if there is a server: one that is attentive and one that is slow to every session.
+    /// Connects two clients to every session if there is a server: a fast one and a slow one.
     #[cfg(feature = "gateways")]
     fn come(&mut self, script: &Script) {
         if script.world != World::Served {
@@ -154,7 +154,7 @@ impl Simulation {
         }
     }
 
-    /// What concerns those who come through a server. Is there nothing more to it?
+    /// Performs the part of a step that concerns clients of the server. Returns true if that is the whole step.
     #[cfg(feature = "gateways")]
     fn perform_served(&mut self, step: &Step) -> bool {
         match step.what {
@@ -248,7 +248,8 @@ impl Simulation {
         });
     }
 
-    /// Asks a process to stop, and starts it again. Whoever was asked must not live on: what it parked is for its next start.
+    /// Shuts a process down and starts it again. The process is killed after its shutdown, because its parked work
+    /// belongs to its next start.
     fn stop(&mut self, process: usize, away_ms: u64) {
         let machine = Arc::clone(&self.machine);
         let Some(asked) = machine.own(process) else { return };
@@ -267,7 +268,7 @@ impl Simulation {
         });
     }
 
-    /// No more trouble: people get their answers, questions are answered, every turn ends.
+    /// Ends all faults, answers all questions, and waits until every turn has ended.
     async fn rest(&mut self, script: &Script) {
         self.machine.disk.calm();
         while self.doing.join_next().await.is_some() {}
@@ -292,7 +293,7 @@ impl Simulation {
         self.await_watchers().await;
     }
 
-    /// Every client gets to the last frame there is, and heard what the records say.
+    /// Waits until every client has the last frame, and compares its frames with the records.
     #[cfg(feature = "gateways")]
     async fn await_clients(&self) {
         for client in &self.clients {
@@ -315,9 +316,9 @@ impl Simulation {
         }
     }
 
-    /// A session that has something to do yet.
+    /// Describes a session with unfinished work; `None` if there is none.
     async fn busy(&self) -> Option<String> {
-        // The journal's view of it is quick; the records have the last word.
+        // The journal's index of unfinished sessions is fast; the records decide.
         let unfinished = self.machine.disk.kept().unfinished(None, 1).await.unwrap_or_default();
         if let Some(first) = unfinished.first() {
             return Some(format!("{first:?}"));
@@ -354,7 +355,7 @@ impl Simulation {
         }
     }
 
-    /// Every session there is, children too, the oldest first.
+    /// All sessions, children included, oldest first.
     async fn everyone(&self) -> Vec<SessionId> {
         self.sessions_in(None).await
     }
@@ -376,7 +377,7 @@ impl Simulation {
     }
 }
 
-/// Every session in a state, or in any: children too, the oldest first.
+/// All sessions in this state, or in any if `None`, children included, oldest first.
 pub(crate) async fn sessions(machine: &Machine, state: Option<SessionState>) -> Vec<SessionId> {
     let filter = Filter { limit: 10_000, state, ..Filter::default() };
     let all = machine.disk.kept().sessions(filter).await.unwrap_or_default();
@@ -385,7 +386,7 @@ pub(crate) async fn sessions(machine: &Machine, state: Option<SessionState>) -> 
     ids
 }
 
-/// Everything that was kept, counted.
+/// Counts the durable content and computes its digest.
 pub(crate) async fn gather(
     machine: &Machine,
     script: &Script,

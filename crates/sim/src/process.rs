@@ -1,4 +1,4 @@
-//! Processes: started, asked, killed. What they share outlives them.
+//! Simulated processes, which can be started, shut down and killed, and the state they share.
 
 use std::{
     collections::BTreeSet,
@@ -20,7 +20,7 @@ use crate::{
     world::{SimClock, Tasks, world},
 };
 
-/// Everything that outlives a process, and the processes.
+/// The processes, and the state that survives them.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) seed: u64,
@@ -42,18 +42,18 @@ struct Slot {
     process: Option<Process>,
 }
 
-/// A process that runs.
+/// A running process.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     pub(crate) runtime: Runtime,
     pub(crate) tasks: Arc<Tasks>,
-    /// Its session server, if it has one.
+    /// The session server; `None` if the script has none.
     #[cfg(feature = "gateways")]
     pub(crate) server: Option<budao_serve::in_process::InProcessServer>,
     holder: String,
 }
 
-/// Who lives, for those who may know.
+/// The holder names of running processes. Only scripts with `liveness` use it.
 #[derive(Debug, Default)]
 struct ProcessLiveness(Mutex<BTreeSet<String>>);
 
@@ -86,7 +86,7 @@ impl Machine {
         }
     }
 
-    /// Starts a process in its slot, unless it runs. It takes up what is unfinished.
+    /// Starts a process in its slot; does nothing if one runs. The process resumes unfinished sessions.
     pub(crate) fn start(&self, slot: usize) {
         let mut slots = self.slots.lock().expect("nobody panics with it");
         let slots_len = slots.len();
@@ -134,7 +134,7 @@ impl Machine {
         });
     }
 
-    /// Kills the process of a slot, if it runs: no task of it takes another step.
+    /// Kills the process of a slot, if one runs: none of its tasks is polled again.
     pub(crate) fn kill(&self, slot: usize) {
         let process = {
             let mut slots = self.slots.lock().expect("nobody panics with it");
@@ -148,20 +148,20 @@ impl Machine {
         }
     }
 
-    /// A process that runs, best the one of this slot.
+    /// A running process, preferably the one in this slot; `None` if none runs.
     pub(crate) fn process(&self, via: usize) -> Option<Process> {
         let slots = self.slots.lock().expect("nobody panics with it");
         let order = (0..slots.len()).map(|step| &slots[(via + step) % slots.len()]);
         order.filter_map(|slot| slot.process.clone()).next()
     }
 
-    /// The process of this very slot, if it runs.
+    /// The process in exactly this slot; `None` if it does not run.
     pub(crate) fn own(&self, slot: usize) -> Option<Process> {
         let slots = self.slots.lock().expect("nobody panics with it");
         slots[slot % slots.len()].process.clone()
     }
 
-    /// Has some process do something, and waits for it. None if there is none, or it dies over it.
+    /// Runs a future in some process and waits for it. `None` if no process runs, or if it is killed meanwhile.
     pub(crate) async fn ask<T, F>(&self, via: usize, ask: impl FnOnce(Runtime) -> F) -> Option<T>
     where
         T: Send + 'static,
@@ -172,7 +172,7 @@ impl Machine {
 }
 
 impl Process {
-    /// Does something, and is waited for. None if it dies over it.
+    /// Runs a future in this process and waits for it. `None` if the process is killed meanwhile.
     pub(crate) async fn ask<T, F>(&self, ask: impl FnOnce(Runtime) -> F) -> Option<T>
     where
         T: Send + 'static,
@@ -181,14 +181,14 @@ impl Process {
         let (reply, answer) = oneshot::channel();
         let work = ask(self.runtime.clone());
         self.tasks.spawn(Box::pin(async move {
-            // Whoever asked may have given up.
+            // The receiver may have been dropped.
             drop(reply.send(work.await));
         }));
         answer.await.ok()
     }
 }
 
-/// The usual bounds, or such as are met all the time.
+/// The usual limits, or tight ones that a simulation reaches often.
 fn limits(tight: bool) -> Limits {
     if !tight {
         return Limits { snapshot_records: 20, ..Limits::default() };

@@ -1,4 +1,4 @@
-//! What happens from outside, as data: made from a seed, written down, shortened.
+//! The external events of a simulation as data: generated from a seed, saved as JSON, shortened.
 
 use rand::{RngExt as _, rngs::StdRng};
 use serde::{Deserialize, Serialize};
@@ -20,157 +20,157 @@ pub enum World {
     Smcp,
 }
 
-/// A whole simulation.
+/// A whole simulation. The same script always gives the same result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Script {
-    /// Decides everything the steps do not: the model's answers, how tools fare, how long things take.
+    /// Decides everything the steps leave open: the model's answers, the results of tools, all delays.
     pub seed: u64,
-    /// What is played.
+    /// The components that are simulated.
     #[serde(default)]
     pub world: World,
-    /// Sessions people talk to.
+    /// Number of sessions.
     pub sessions: usize,
-    /// Processes that share the journal.
+    /// Number of processes that share the journal.
     pub processes: usize,
-    /// Do processes know which others are gone? If not, leases must run out.
+    /// If true, a process knows which others are dead; otherwise it must wait for their leases to expire.
     pub liveness: bool,
-    /// Bounds are small enough to be met.
+    /// Uses limits that a simulation reaches often.
     pub tight: bool,
-    /// Some prompts make the model repeat one and the same mistake.
+    /// Some prompts make the model repeat one invalid call.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stubborn: bool,
-    /// In the order of their times.
+    /// The steps, sorted by time.
     pub steps: Vec<Step>,
-    /// Is every record to be told?
+    /// Collects every record as a line of [`SimResult::story`](crate::SimResult::story).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub story: bool,
 }
 
-/// Something that happens from outside.
+/// One external event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// Names it, whatever else is taken away.
+    /// Stays the same when other steps are removed; it is also the mark of a message.
     pub id: usize,
-    /// When, in virtual milliseconds.
+    /// Time of the step in virtual milliseconds since the start.
     pub at_ms: u64,
-    /// What.
+    /// The event itself.
     pub what: ScriptAction,
 }
 
-/// The things that happen.
+/// The kinds of external events.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScriptAction {
-    /// Somebody sends a message; perhaps twice, under one id.
+    /// A person sends a message.
     Say {
-        /// To which session.
+        /// Index of the session.
         session: usize,
-        /// Through which process first.
+        /// Index of the process that gets it first.
         via: usize,
-        /// Also a second time.
+        /// Sends it a second time with the same id.
         twice: bool,
     },
-    /// Somebody takes a message back.
+    /// A person withdraws a message.
     Withdraw {
-        /// From which session.
+        /// Index of the session.
         session: usize,
-        /// Which: the step that sent it.
+        /// The id of the step that sent the message.
         of: usize,
     },
-    /// Somebody asks for plan → solve → aggregate.
+    /// A person starts a pipeline: plan, solve, aggregate.
     Plan {
-        /// Of which session.
+        /// Index of the session.
         session: usize,
-        /// And wants to confirm the plan.
+        /// The person must confirm the plan.
         confirm: bool,
     },
-    /// Somebody stops the turn.
+    /// A person cancels the turn.
     Cancel {
-        /// Of which session.
+        /// Index of the session.
         session: usize,
-        /// Through which process first.
+        /// Index of the process that gets it first.
         via: usize,
     },
-    /// Somebody closes the session.
+    /// A person closes the session.
     Close {
-        /// Which.
+        /// Index of the session.
         session: usize,
     },
-    /// Somebody answers what is asked at that moment.
+    /// A person answers the questions that are open at this moment.
     Decide {
-        /// In which session.
+        /// Index of the session.
         session: usize,
-        /// With yes?
+        /// True allows, false denies.
         allow: bool,
     },
-    /// A process is killed between two steps of its work, and started again.
+    /// A process is killed at an await point and started again.
     Kill {
-        /// Which.
+        /// Index of the process.
         process: usize,
-        /// How long it is away.
+        /// Virtual milliseconds until the restart.
         away_ms: u64,
     },
-    /// A process is asked to stop, and started again.
+    /// A process is shut down in order and started again.
     Stop {
-        /// Which.
+        /// Index of the process.
         process: usize,
-        /// How long it is away.
+        /// Virtual milliseconds until the restart.
         away_ms: u64,
     },
-    /// The disk misbehaves.
+    /// The disk has a fault.
     Disk {
-        /// How.
+        /// The kind of the fault.
         trouble: DiskFault,
-        /// For how long.
+        /// Duration in virtual milliseconds.
         for_ms: u64,
     },
-    /// The wall clock jumps.
+    /// The wall clock jumps; virtual time does not.
     Jump {
-        /// By this much; back if negative.
+        /// Milliseconds of the jump; negative is backwards.
         by_ms: i64,
     },
-    /// Whoever watches a session is cut off and comes back.
+    /// The observers of a session lose their connections and reconnect.
     Cut {
-        /// Which session.
+        /// Index of the session.
         session: usize,
-        /// How long it is away.
+        /// Virtual milliseconds until they reconnect.
         away_ms: u64,
     },
-    /// Whoever watches a session reads nothing for a while.
+    /// The observers of a session stop reading for a while.
     Doze {
-        /// Which session.
+        /// Index of the session.
         session: usize,
-        /// How long.
+        /// Duration in virtual milliseconds.
         for_ms: u64,
     },
 }
 
-/// How a disk misbehaves.
+/// A kind of disk fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DiskFault {
-    /// Nothing fits any more but what ends something.
+    /// Writes fail with `disk_full`, except those that end or release something.
     Full,
-    /// Writes are made, and then reported as failed.
+    /// Writes are made, and reported as failed.
     Unconfirmed,
-    /// Writes are not made.
+    /// Writes fail with `journal_busy` and are not made.
     Refusing,
-    /// Every second write is refused.
+    /// Every second write fails with `journal_busy`.
     Flaky,
-    /// Reads fail.
+    /// Reads fail with `journal_busy`.
     Unreadable,
-    /// Everything takes long.
+    /// Operations wait up to 2 s of virtual time.
     Slow,
 }
 
 impl Script {
-    /// The script of a seed.
+    /// The script of a seed in [`World::Engine`].
     #[must_use]
     pub fn of(seed: u64) -> Self {
         Self::in_world(seed, World::Engine)
     }
 
-    /// The script of a seed in a world of one's choice.
+    /// The script of a seed in this world.
     #[must_use]
     pub fn in_world(seed: u64, world: World) -> Self {
         let mut script = Self { world, ..Self::plain(seed) };
@@ -181,8 +181,8 @@ impl Script {
         script
     }
 
-    /// The same without second thoughts: nobody takes anything back, comes in a crowd, or falls twice in a row.
-    /// Seeds that once found something are kept as these.
+    /// A script without withdrawals, bursts of messages, and kills during a restart. Seeds that found a bug before
+    /// those existed are kept in this form.
     #[must_use]
     pub fn plain(seed: u64) -> Self {
         let mut dice = chance(seed, "script");
@@ -194,7 +194,7 @@ impl Script {
         let mut at_ms = 0;
         let mut steps = Vec::new();
         for index in 0..count {
-            // Bursts and long silences: faults that fall together find the most.
+            // Bursts and long pauses: faults close together find the most bugs.
             at_ms += match dice.random_range(0..10) {
                 0..4 => dice.random_range(0..30),
                 4..8 => dice.random_range(0..2_000),
@@ -219,8 +219,7 @@ impl Script {
     }
 }
 
-/// What some steps bring with them: a message is taken back or comes with others, a process dies again while it
-/// gets up.
+/// Steps that follow others: the withdrawal of a message, a burst of messages, a second kill during a restart.
 fn more(dice: &mut StdRng, steps: &[Step]) -> Vec<Step> {
     let mut all = Vec::new();
     let mut add = |at_ms, what| all.push(Step { id: steps.len() + all.len(), at_ms, what });
@@ -283,7 +282,7 @@ fn trouble(dice: &mut StdRng) -> DiskFault {
     *pick(dice, &[Full, Unconfirmed, Refusing, Flaky, Unreadable, Slow])
 }
 
-/// One of these.
+/// A random element of `from`, which must not be empty.
 pub(crate) fn pick<'a, T>(dice: &mut StdRng, from: &'a [T]) -> &'a T {
     &from[dice.random_range(0..from.len())]
 }

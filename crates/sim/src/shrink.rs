@@ -1,8 +1,8 @@
-//! Takes away whatever a failure does not need.
+//! Removes the steps that a failure does not need.
 
 use crate::{play::run, script::Script};
 
-/// The shortest script found that still breaks the same promise. Takes at most `tries` runs.
+/// The shortest script found that still breaks the same promise. Plays at most `tries` scripts.
 #[must_use]
 pub fn shrink(script: &Script, promise: &str, mut tries: usize) -> Script {
     let mut best = script.clone();
@@ -13,7 +13,7 @@ pub fn shrink(script: &Script, promise: &str, mut tries: usize) -> Script {
         tries -= 1;
         if breaks(&shorter, promise) {
             best = shorter;
-            // What was needed before may not be needed any more.
+            // A step that was needed before may be removable now.
             index = 0;
         } else {
             index += 1;

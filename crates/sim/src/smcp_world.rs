@@ -1,5 +1,5 @@
-//! Rooms with an agent and two computers each, on the real hub: calls, cancels, deadlines, late answers, ids that are
-//! used twice, members who go in the middle of a call, readers who do not read, and a hub that is stopped or killed.
+//! Rooms with one agent and two computers each, on the real hub. The script causes cancels, deadlines, late answers,
+//! duplicate ids, members that leave during a call, slow readers, and a hub that is shut down or killed.
 
 mod agent;
 mod call_ledger;
@@ -33,29 +33,29 @@ use call_ledger::CallLedger;
 use computer::Computer;
 use connection::{HubConnection, MemberConnection, MemberId};
 
-/// Virtual time in which everything must be answered after the last step.
+/// Virtual time within which everything must be answered after the last step.
 const REST: Duration = Duration::from_secs(4 * 3600);
 
-/// What somebody in a room does.
+/// An action of a member of a room.
 #[derive(Clone, Copy, Debug)]
 enum MemberAction {
-    /// Asks a computer something; perhaps again under the same id, before the answer.
+    /// Sends a request to a computer; with `again`, a second one with the same id before the answer.
     Call { mark: usize, computer: usize, again: bool },
-    /// Gives up a call: that of this step, or the last one.
+    /// Cancels the call of this step; the last call if `None`.
     Cancel { of: Option<usize> },
-    /// Leaves the room and comes back.
+    /// Leaves the room and joins again.
     Leave,
-    /// Says that something changed.
+    /// Reports a change to the room.
     Update,
-    /// Reads nothing for a while.
+    /// Reads nothing for `for_ms`.
     Doze { for_ms: u64 },
-    /// Loses the line, and comes back.
+    /// Drops the connection and reconnects after `away_ms`.
     Cut { away_ms: u64 },
-    /// Waits for its answers, and goes.
+    /// Waits for all answers and disconnects.
     Finish,
 }
 
-/// Everything that outlives a hub, and the hub.
+/// The hub, and the state that survives it.
 #[derive(Debug)]
 struct SmcpWorld {
     seed: u64,
@@ -73,7 +73,7 @@ struct Slot {
     running: Option<RunningHub>,
 }
 
-/// A hub that runs, with the lines to it.
+/// A running hub with its connections.
 #[derive(Clone, Debug)]
 struct RunningHub {
     hub: Hub,
@@ -82,7 +82,7 @@ struct RunningHub {
     wires: Vec<Arc<HubConnection>>,
 }
 
-/// Plays a script.
+/// Plays a script in the SMCP world.
 pub(crate) async fn play(script: &Script) -> SimResult {
     let violations = Violations::default();
     let office = Arc::new(SmcpWorld {
@@ -106,7 +106,7 @@ pub(crate) async fn play(script: &Script) -> SimResult {
     office.look_back(script)
 }
 
-/// Who is in the rooms.
+/// The order channels and the tasks of all members.
 struct RoomMembers {
     agents: Vec<mpsc::UnboundedSender<MemberAction>>,
     computers: Vec<mpsc::UnboundedSender<MemberAction>>,
@@ -139,7 +139,7 @@ impl RoomMembers {
 
     fn perform(&self, step: &Step, office: &Arc<SmcpWorld>) {
         let mark = step.id;
-        // Everybody lives until they are told to finish.
+        // Member tasks run until they receive `Finish`.
         let tell = |all: &[mpsc::UnboundedSender<MemberAction>], number: usize, what| {
             let _ = all[number % all.len()].send(what);
         };
@@ -176,7 +176,7 @@ impl RoomMembers {
             ScriptAction::Doze { session, for_ms } => {
                 computer(session * 2 + mark % 2, MemberAction::Doze { for_ms });
             }
-            // Hubs fall less often than clients do, or nothing else would ever be seen.
+            // Only step ids divisible by 3 kill the hub; more kills would hide all other faults.
             ScriptAction::Kill { away_ms, .. } if mark.is_multiple_of(3) => office.kill(away_ms),
             ScriptAction::Kill { process: 0, away_ms } => {
                 agent(mark, MemberAction::Cut { away_ms });
@@ -191,7 +191,7 @@ impl RoomMembers {
         }
     }
 
-    /// Everybody gets their answers, and goes.
+    /// Waits until every member has its answers and has disconnected.
     async fn finish(self, office: &Arc<SmcpWorld>) {
         for (orders, live) in
             [(self.agents, self.agents_live), (self.computers, self.computers_live)]
@@ -207,7 +207,7 @@ impl RoomMembers {
                 });
             }
         }
-        // Longer than a late answer is watched for, so that the last of them is counted.
+        // Longer than the hub tracks late answers, so that the last of them is counted.
         tokio::time::sleep(Duration::from_secs(2 * 3600)).await;
     }
 }
@@ -217,7 +217,7 @@ impl SmcpWorld {
         self.hub.lock().expect("nobody panics with it")
     }
 
-    /// Starts a hub, unless one runs.
+    /// Starts a hub; does nothing if one runs.
     fn start(&self) {
         let mut slot = self.slot();
         if slot.running.is_some() {
@@ -248,7 +248,7 @@ impl SmcpWorld {
         Limits { calls_max, answer_bytes_max: 3_000, ..Limits::default() }
     }
 
-    /// A line to the hub, if there is one.
+    /// A connection to the hub; `None` if no hub runs.
     fn connect(self: &Arc<Self>, who: &MemberId) -> Option<MemberConnection> {
         let mut slot = self.slot();
         let running = slot.running.as_mut()?;
@@ -261,7 +261,7 @@ impl SmcpWorld {
         Some(link)
     }
 
-    /// The hub dies: whoever was connected finds the line dead.
+    /// Kills the hub; its members find their connections closed.
     fn end(&self) {
         let Some(running) = self.slot().running.take() else { return };
         running.tasks.kill();
@@ -278,7 +278,7 @@ impl SmcpWorld {
         }));
     }
 
-    /// The hub is asked to stop: what it heard is answered before it goes.
+    /// Shuts the hub down in order: it answers every request it has received.
     fn stop(self: &Arc<Self>, away_ms: u64) {
         let office = Arc::clone(self);
         drop(tokio::spawn(async move {
@@ -311,7 +311,7 @@ impl SmcpWorld {
     }
 }
 
-/// One of several moods, by the seed and a name.
+/// A random duration out of these milliseconds.
 fn some_ms(dice: &mut rand::rngs::StdRng, from: &[u64]) -> Duration {
     Duration::from_millis(from[dice.random_range(0..from.len())])
 }

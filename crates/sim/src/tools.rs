@@ -1,4 +1,4 @@
-//! Tools that do something, and a ledger of what was done, which no kill can undo.
+//! Tools with effects, and a ledger of those effects that survives every kill.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{script::pick, world::chance};
 
-/// How often each effect took place, by the id the model gave it.
+/// Number of times each effect happened, by the id in the model's arguments.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EffectLedger(Arc<Mutex<BTreeMap<String, u32>>>);
 
@@ -30,10 +30,10 @@ impl EffectLedger {
     }
 }
 
-/// Tools whose effect must never take place twice.
+/// Tools with effects that must never happen twice.
 pub(crate) const EFFECTS: &[&str] = &["effect", "ask", "stuck", "panic", "fragile"];
 
-/// The toolbox of a process.
+/// The tools of a process, which share one ledger.
 pub(crate) fn toolbox(seed: u64, ledger: &EffectLedger) -> Toolbox {
     let mut toolbox = Toolbox::builder().pool(Arc::new(Pool::tasks()));
     for tool in all(seed, ledger) {

@@ -1,4 +1,4 @@
-//! Virtual time that can jump, chance from a seed, and tasks that die with their process.
+//! Virtual time that can jump, seeded randomness, and tasks that die with their process.
 
 use std::{
     sync::{
@@ -15,10 +15,10 @@ use budao_core::{
 use futures::future::{AbortHandle, BoxFuture, abortable};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 
-/// 2026-01-01T00:00:00Z: when every simulation begins.
+/// 2026-01-01T00:00:00Z, the start time of every simulation.
 const BEGIN_MICROS: i64 = 1_767_225_600_000_000;
 
-/// One clock for all; its wall time may jump, its waits do not.
+/// The clock of all processes. Its wall time may jump; its waits do not.
 #[derive(Clone, Debug)]
 pub(crate) struct SimClock {
     began: tokio::time::Instant,
@@ -30,12 +30,12 @@ impl SimClock {
         Self { began: tokio::time::Instant::now(), jumped_micros: Arc::default() }
     }
 
-    /// Sets the wall clock forward, or back.
+    /// Moves the wall clock by `by_ms`, which may be negative.
     pub(crate) fn jump(&self, by_ms: i64) {
         self.jumped_micros.fetch_add(by_ms * 1000, Ordering::Relaxed);
     }
 
-    /// Virtual time since the beginning; it never jumps.
+    /// Virtual time since the start; it never jumps.
     pub(crate) fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
@@ -53,7 +53,7 @@ impl Clock for SimClock {
     }
 }
 
-/// Random bits in the order they are asked for.
+/// Seeded random bits, in the order of requests.
 #[derive(Debug)]
 struct SeededEntropy(Mutex<StdRng>);
 
@@ -63,18 +63,18 @@ impl Entropy for SeededEntropy {
     }
 }
 
-/// Chance for one purpose: the same for the same seed and name, whatever else was drawn before.
+/// A generator for one purpose. It depends only on the seed and the name, never on earlier draws.
 pub(crate) fn chance(seed: u64, name: &str) -> StdRng {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());
-    // Two checksums over different beginnings make a collision of two names as good as impossible.
+    // Two checksums over different prefixes make a collision of two names practically impossible.
     key[8..12].copy_from_slice(&crc32fast::hash(name.as_bytes()).to_le_bytes());
     key[12..16].copy_from_slice(&crc32fast::hash(format!("again {name}").as_bytes()).to_le_bytes());
     key[16..24].copy_from_slice(&(name.len() as u64).to_le_bytes());
     StdRng::from_seed(key)
 }
 
-/// The tasks of one process. Once it is killed none of them takes another step.
+/// The tasks of one process. After a kill none of them is polled again.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     killed: AtomicBool,
@@ -106,7 +106,7 @@ impl Spawn for Tasks {
     }
 }
 
-/// The world of one process.
+/// The world of one process: the shared clock, its own randomness and its own tasks.
 pub(crate) fn world(clock: &SimClock, seed: u64, name: &str, tasks: Arc<Tasks>) -> World {
     World {
         clock: Arc::new(clock.clone()),

@@ -1,4 +1,4 @@
-//! The side that asks: one connection, one room, and every call with an end.
+//! The agent: the member of a room that calls tools. It has one connection and one room, and every call ends.
 
 mod blob;
 mod source;
@@ -32,30 +32,30 @@ use crate::{
     },
 };
 
-/// How long the hub waits beyond a call's timeout, and a little more for the way.
+/// Added to a call's timeout: the hub's own grace of 5 s, and time for the network.
 const SLACK: Duration = Duration::from_secs(10);
 
-/// News that nobody took in time are dropped beyond this many.
+/// Capacity of the event channel; a receiver that falls further behind loses the oldest events.
 const NEWS_MAX: usize = 256;
 
-/// Where to go, as whom, and how patient to be.
+/// The configuration of an agent.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The hub, the room, our name and token.
+    /// Hub address, room, name and token.
     pub place: MemberConfig,
-    /// How long to wait for a cancelled call to say so itself.
+    /// Time that a cancelled call has to report its own end. Default 2 s.
     pub grace: Duration,
 }
 
 impl Config {
-    /// With the usual patience.
+    /// A configuration with a grace of 2 s.
     #[must_use]
     pub fn new(place: MemberConfig) -> Self {
         Self { place, grace: Duration::from_secs(2) }
     }
 }
 
-/// An agent in its room. Clones are the same one; when the last is gone, it leaves.
+/// An agent in its room. Clones share one connection; the agent leaves when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Agent(Arc<Inner>);
 
@@ -67,70 +67,70 @@ struct Inner {
     news: broadcast::Sender<RoomEvent>,
 }
 
-/// Something that happened in the room.
+/// A change in the room or of the connection to the hub.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RoomEvent {
-    /// We are in the room, for the first time or again.
+    /// The agent is in the room, for the first time or after a reconnection.
     Joined,
-    /// The connection is gone.
+    /// The connection to the hub was lost.
     Disconnected(Fault),
-    /// Somebody came.
+    /// A member with this role and name joined the room.
     MemberJoined(Role, String),
-    /// Somebody left.
+    /// A member with this role and name left the room.
     MemberLeft(Role, String),
-    /// A computer's tools changed.
+    /// The tools of the computer with this name changed.
     ToolsChanged(String),
-    /// Something else of a computer changed: the event, and the computer.
+    /// Other content of a computer changed: the event's name, then the computer's name.
     ContentChanged(String, String),
 }
 
-/// A tool call.
+/// A tool call to one computer.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Where.
+    /// The computer's name in the room.
     pub computer: String,
-    /// The exposed name of the tool.
+    /// The exposed name of the tool, as in [`RemoteTool::name`].
     pub tool: String,
-    /// Its arguments, an object.
+    /// The tool's arguments, a JSON object.
     pub params: Value,
-    /// How long it may take; whole seconds from 1 to 3600.
+    /// The call's deadline: whole seconds, from 1 to 3600.
     pub timeout: Duration,
-    /// The id of the request, unique; its trace is made from it. One is made if there is none.
+    /// The request id, unique among this agent's calls; the trace is derived from it. `None` generates one.
     pub req_id: Option<String>,
 }
 
-/// Somebody in the room.
+/// A member of the room, as the hub lists it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub struct Member {
-    /// Its name.
+    /// The member's name, unique for its role in the room.
     pub name: String,
-    /// Its role.
+    /// Agent or computer.
     pub role: Role,
 }
 
-/// A tool of a computer, as it says itself.
+/// A tool of a computer, as the computer describes it.
 #[derive(Clone, Debug, PartialEq, serde::Deserialize, serde::Serialize)]
 pub struct RemoteTool {
-    /// The exposed name: what to call.
+    /// The exposed name, to be used in [`Call::tool`].
     pub name: String,
-    /// The MCP server it belongs to.
+    /// The id of the MCP server that has the tool; empty if the computer does not say.
     #[serde(default)]
     pub bundle_id: String,
-    /// What it does.
+    /// The tool's description for the model.
     #[serde(default)]
     pub description: Option<String>,
-    /// What it takes.
+    /// The JSON schema of the arguments.
     pub params_schema: Value,
-    /// Anything else.
+    /// Further data of the computer, passed on unchanged.
     #[serde(default)]
     pub meta: Option<Value>,
 }
 
 impl Agent {
-    /// Connects and joins.
+    /// Connects to the hub and joins the room.
     ///
     /// # Errors
-    /// If the hub cannot be reached, refuses us, or refuses us the room.
+    /// If the hub cannot be reached, or refuses the connection or the room.
     pub async fn connect(config: Config, world: World) -> Result<Self, Fault> {
         let entered = membership::enter(config.place.clone(), Role::Agent, world.clone()).await;
         let (membership, heard) = entered?;
@@ -139,22 +139,22 @@ impl Agent {
         Ok(Self(Arc::new(Inner { config, world, membership, news })))
     }
 
-    /// Our name and room.
+    /// The configuration this agent was started with.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.0.config
     }
 
-    /// What happens in the room from now on.
+    /// Subscribes to the events of the room from now on.
     #[must_use]
     pub fn news(&self) -> broadcast::Receiver<RoomEvent> {
         self.0.news.subscribe()
     }
 
-    /// Who is in the room.
+    /// Asks the hub for the members of the room.
     ///
     /// # Errors
-    /// If the hub does not say.
+    /// If the hub does not answer, or its answer cannot be read.
     pub async fn members(&self) -> Result<Vec<Member>, Fault> {
         let mut request = self.request(&self.new_id());
         request.insert("office_id".into(), self.0.config.place.room.clone().into());
@@ -172,20 +172,20 @@ impl Agent {
         serde_json::from_value(sessions).map_err(|error| self.garbled("the hub", &error))
     }
 
-    /// The computers in the room.
+    /// The names of the computers in the room.
     ///
     /// # Errors
-    /// As [`Agent::members`].
+    /// The same faults as [`Agent::members`].
     pub async fn computers(&self) -> Result<Vec<String>, Fault> {
         let members = self.members().await?;
         let computers = members.into_iter().filter(|member| member.role == Role::Computer);
         Ok(computers.map(|member| member.name).collect())
     }
 
-    /// The tools of a computer. One that cannot be read costs the others nothing.
+    /// Asks a computer for its tools. A tool description that cannot be read is skipped.
     ///
     /// # Errors
-    /// If the computer does not say.
+    /// If the computer does not answer, or answers with an error.
     pub async fn tools(&self, computer: &str) -> Result<Vec<RemoteTool>, Fault> {
         let answer = self.ask(RequestEvent::GetTools, computer, Map::new()).await?;
         let Some(Value::Array(tools)) = answer.get("tools").cloned() else {
@@ -200,10 +200,10 @@ impl Agent {
         Ok(readable.collect())
     }
 
-    /// Asks a computer something other than a tool call.
+    /// Sends a computer a request other than a tool call.
     ///
     /// # Errors
-    /// If it does not answer, or answers with an error.
+    /// If the computer does not answer, or answers with an error.
     pub async fn ask(
         &self,
         ask: RequestEvent,
@@ -224,14 +224,12 @@ impl Agent {
             .map_err(traced)
     }
 
-    /// Calls a tool: its answer as the computer gave it, errors included as faults. What did not fit into the answer is
-    /// fetched and put back.
+    /// Calls a tool and returns the computer's result. Parts that did not fit into the answer are fetched.
     ///
-    /// When its time is over, or `cancel` completes, the call is cancelled, and its own word about that is waited
-    /// for a moment.
+    /// When the timeout passes or `cancel` completes, the agent cancels the call and waits [`Config::grace`].
     ///
     /// # Errors
-    /// If it failed, with the code the other side gave.
+    /// If the call failed, with the code that the hub or the computer gave.
     pub async fn call(&self, call: Call, cancel: &CancellationToken) -> Result<Value, Fault> {
         let req_id = call.req_id.clone().unwrap_or_else(|| self.new_id());
         let mut request = self.request(&req_id);
@@ -271,7 +269,7 @@ impl Agent {
             answer.and_then(|answer| answer_reader::checked(answer, Operation::ToolCall, &about));
         let answer = answer.map_err(|fault| {
             match fault.kind() {
-                // It was cancelled because its time was over, and that is what counts.
+                // The agent cancelled the call because its deadline passed, so the fault is the deadline's.
                 Kind::Cancelled if !cancel.is_cancelled() => {
                     let late = over(&call, cancel).via("computer", call.computer.clone());
                     match fault.progress() {
@@ -293,7 +291,7 @@ impl Agent {
         Ok(answer)
     }
 
-    /// Tells the hub that a call is not wanted any more, and completes when its own word about that is overdue.
+    /// Asks the hub to cancel a call and completes after the grace period.
     async fn cancel_and_wait(&self, req_id: &str) {
         let gone = json!({ "agent": self.0.config.place.name, "req_id": req_id });
         let told = async {
@@ -305,7 +303,7 @@ impl Agent {
                 .await;
             std::future::pending::<()>().await;
         };
-        // A hub that takes nothing does not hold the caller longer than one that says nothing.
+        // The grace period also bounds the wait for a hub that accepts no data.
         tokio::select! {
             biased;
             () = told => {}
@@ -324,8 +322,8 @@ impl Agent {
         request
     }
 
-    /// One question and its answer. Waits until we are in the room; all of it within `limit`. From the moment `is_sent` is
-    /// true the other side may have the question.
+    /// Sends one request and waits for its answer, after the agent is in the room; `limit` covers all of it. Once
+    /// `is_sent` is true, the other side may have received the request.
     async fn exchange(
         &self,
         event: &'static str,
@@ -360,7 +358,7 @@ impl Agent {
     }
 }
 
-/// Why there is no answer, and whether the question may have been heard all the same.
+/// The fault of a request without an answer, and whether the other side may have received the request.
 struct CallFailure {
     fault: Fault,
     may_be_heard: bool,
@@ -368,7 +366,7 @@ struct CallFailure {
 
 impl From<&Error> for CallFailure {
     fn from(error: &Error) -> Self {
-        // What is refused before it is sent says so by another name.
+        // The other errors are raised before the request is sent.
         let may_be_heard = matches!(
             error,
             Error::Lost(_) | Error::Kicked { .. } | Error::Closed | Error::TimedOut(_)
@@ -384,11 +382,11 @@ impl From<CallFailure> for Fault {
 }
 
 impl CallFailure {
-    /// What a caller of a tool is told: a lost line is mended and asked again, a tool that may have run is not.
+    /// The fault for a tool call. An unsent request keeps its own fault; a tool that may have run is not retried.
     fn of(self, call: &Call) -> Fault {
         match self.fault.kind() {
             _ if !self.may_be_heard => self.fault,
-            // The protocol has a code for it, which stays.
+            // A timeout keeps its kind, because the protocol has a code for it.
             Kind::RequestTimedOut => {
                 let fault = self.fault.with(Fact::ToolName, call.tool.clone());
                 fault.unconfirmed().via("computer", call.computer.clone())
@@ -398,12 +396,12 @@ impl CallFailure {
     }
 }
 
-/// For questions that may be asked again in any case.
+/// A flag for requests that are safe to repeat; its value is not read.
 fn not_sent() -> AtomicBool {
     AtomicBool::new(false)
 }
 
-/// A call that a computer may have begun, and nobody can say how it ended.
+/// The fault for a call that a computer may have begun and whose outcome is unknown.
 fn unknown(call: &Call, why: &Fault) -> Fault {
     let fault = Fault::new(Kind::OutcomeUnknown, Operation::ToolCall)
         .with(Fact::ToolName, call.tool.clone())
@@ -411,7 +409,7 @@ fn unknown(call: &Call, why: &Fault) -> Fault {
     fault.via("computer", call.computer.clone())
 }
 
-/// Why a call was told to stop. Whether it did is for the caller to add.
+/// The fault for a cancelled or late call. The caller adds whether the tool may have run.
 fn over(call: &Call, cancel: &CancellationToken) -> Fault {
     if cancel.is_cancelled() {
         return Fault::new(Kind::Cancelled, Operation::ToolCall)
@@ -422,7 +420,7 @@ fn over(call: &Call, cancel: &CancellationToken) -> Fault {
         .with(Fact::ToolName, call.tool.clone())
 }
 
-/// Hands what is heard to everybody who listens, until there is nothing more to hear.
+/// Forwards room messages to all subscribers until the connection has ended.
 async fn spread(mut heard: mpsc::Receiver<RoomMessage>, news: broadcast::Sender<RoomEvent>) {
     while let Some(heard) = heard.recv().await {
         let told = match heard {
@@ -431,13 +429,13 @@ async fn spread(mut heard: mpsc::Receiver<RoomMessage>, news: broadcast::Sender<
             RoomMessage::Event(name, payload, _) => parse_event(&name, payload.first()),
         };
         if let Some(told) = told {
-            // Nobody listening is fine.
+            // Sending fails only without subscribers.
             let _ = news.send(told);
         }
     }
 }
 
-/// What a notification says.
+/// Parses a notification; `None` if it is unknown or malformed.
 fn parse_event(name: &str, payload: &Value) -> Option<RoomEvent> {
     let text = |field: &str| payload.get(field).and_then(Value::as_str).map(str::to_owned);
     let who = || {

@@ -1,4 +1,4 @@
-//! What an answer says: a result, or a fault with the code, the facts and the places the other side named.
+//! Reads answers: a result, or a fault with the code, the facts and the hops that the other side named.
 
 use budao_core::{
     Lang,
@@ -9,10 +9,10 @@ use strum::VariantArray as _;
 
 use crate::wire::error;
 
-/// A reason is told to the model no longer than this.
+/// Longest reason that is passed on to the model, in characters.
 const REASON_CHARS: usize = 2000;
 
-/// What the question was about.
+/// The request behind an answer; fields that do not apply are empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AnswerContext<'a> {
     pub(crate) computer: &'a str,
@@ -20,7 +20,7 @@ pub(crate) struct AnswerContext<'a> {
     pub(crate) agent: &'a str,
 }
 
-/// The answer, or the fault it says.
+/// Returns the answer, or the fault it carries. An answer that is not an object is a fault as well.
 pub(crate) fn checked(
     answer: Value,
     operation: Operation,
@@ -35,7 +35,7 @@ pub(crate) fn checked(
     }
 }
 
-/// The fault an answer says, if it says one.
+/// The fault that an answer carries; `None` if the answer is a success.
 pub(crate) fn fault_of(
     answer: &Value,
     operation: Operation,
@@ -55,7 +55,7 @@ pub(crate) fn fault_of(
     let is_reason = matches!(kind, Kind::ToolSaidNo | Kind::ToolFailed)
         && fault.detail().get(Fact::Reason).is_none();
     if is_reason {
-        // Some fail without a word.
+        // Some tools fail without any text.
         let reason = if words.trim().is_empty() { "no reason was given" } else { &words };
         fault = fault.with(Fact::Reason, reason.to_owned());
     }
@@ -63,7 +63,7 @@ pub(crate) fn fault_of(
         fault = fault.with_trace(trace.parse().unwrap_or_default());
     }
     fault = complete(fault, about);
-    // What others say of it is kept, but not if it is what we say ourselves.
+    // The other side's text becomes the cause, unless it equals the catalog's own text.
     if !is_reason && !words.is_empty() && words != text::user_text(&fault, Lang::En) {
         fault = fault.with_cause(words);
     }
@@ -76,8 +76,8 @@ pub(crate) fn fault_of(
     Some(fault.via("agent", about.agent))
 }
 
-/// Other hubs answer a call whose computer dropped out, was silent or talked nonsense with the same codes as one that never
-/// reached it. Such a call may have begun.
+/// Whether the answer's code leaves open if the call began. Other hubs use the same codes for a call that never
+/// reached its computer and for one whose computer disconnected, timed out or sent an invalid answer.
 fn is_claim_of_a_stranger(answer: &Value, details: &Value, operation: Operation) -> bool {
     let is_ours = details.get("retryable").is_some_and(Value::is_boolean);
     operation == Operation::ToolCall
@@ -85,7 +85,8 @@ fn is_claim_of_a_stranger(answer: &Value, details: &Value, operation: Operation)
         && matches!(error::code_of(answer), Some(404 | 408 | 500))
 }
 
-/// The kind: by its own name if it is one of ours and fits its number, else by the number, else by the marks.
+/// The fault kind, from the first that applies: the cancel mark, a `message_key` that fits the code, the timeout
+/// mark, the code.
 fn kind(answer: &Value, details: &Value) -> Kind {
     let mark = |name: &str| {
         let meta = answer.get("meta").or_else(|| answer.get("_meta"));
@@ -107,7 +108,7 @@ fn kind(answer: &Value, details: &Value) -> Kind {
         Kind::VARIANTS.iter().copied().find(|kind| kind.row().smcp == code && kind.row().smcp_home)
     };
     match code {
-        // Our own mistakes are bugs; those of others are theirs.
+        // Code 500 from another program is not a bug of this one.
         Some(500) => Kind::PeerFailed,
         Some(code) => home(code).unwrap_or(Kind::PeerFailed),
         None => Kind::ToolSaidNo,
@@ -117,24 +118,24 @@ fn kind(answer: &Value, details: &Value) -> Kind {
 fn facts(details: &Value) -> Vec<(Fact, Value)> {
     let map = details.as_object().into_iter().flatten();
     let known = map.filter_map(|(name, value)| Some((name.parse::<Fact>().ok()?, value.clone())));
-    // What a stranger says about its own harmlessness is not believed.
+    // A peer's claim that a repetition is safe is ignored.
     known.filter(|(fact, _)| *fact != Fact::SafeToRepeat).collect()
 }
 
-/// What it said, in words.
+/// The answer's error text: its text content, else its error message.
 fn words(answer: &Value, error: &Value) -> String {
     let texts = answer.get("content").and_then(Value::as_array).into_iter().flatten();
     let texts: Vec<&str> =
         texts.filter_map(|item| item.get("text").and_then(Value::as_str)).collect();
     let message = error.get("message").and_then(Value::as_str);
-    // Where the Python computer says what went wrong before the tool was reached.
+    // The Python computer puts errors before the tool's start into `structuredContent`.
     let message = message.or_else(|| answer.pointer("/structuredContent/error")?.as_str());
     let words =
         if texts.is_empty() { message.unwrap_or_default().to_owned() } else { texts.join("\n") };
     words.chars().take(REASON_CHARS).collect()
 }
 
-/// A kind's texts use some facts bare: whoever left them out, we know them or say so.
+/// Adds the facts that the kind's texts require, from the request if possible, else as `unknown` or 0.
 fn complete(mut fault: Fault, about: &AnswerContext<'_>) -> Fault {
     for fact in fault.row().always {
         if fault.detail().get(*fact).is_some() {
@@ -156,7 +157,7 @@ fn complete(mut fault: Fault, about: &AnswerContext<'_>) -> Fault {
     fault
 }
 
-/// Where it passed: what the other side said, else the computer that answered.
+/// The hops that the other side named, else the computer that answered.
 fn hops<'a>(details: &'a Value, about: &AnswerContext<'a>) -> Vec<(&'static str, String)> {
     let told = details.get("hops").and_then(Value::as_array).into_iter().flatten();
     let told: Vec<(&'static str, String)> = told

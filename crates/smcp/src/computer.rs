@@ -1,7 +1,7 @@
-//! The side that has the tools: MCP servers behind one connection to a hub.
+//! The computer: the member of a room that offers tools, from MCP servers behind one connection to a hub.
 //!
-//! It offers their tools, their resources and windows, skills, and data in pieces both ways. Everything it has comes
-//! and goes while it runs, and the room is told.
+//! It also offers their resources and windows, skills, documents, and data transfer in chunks both ways. Servers can
+//! be added and removed at run time; the computer notifies the room of every change.
 
 mod blob;
 mod call;
@@ -48,43 +48,43 @@ use call::Caller;
 use state::ComputerState;
 use tool_servers::ToolServers;
 
-/// Where to go, as whom, and how careful to be.
+/// The configuration of a computer.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The hub, the room, our name and token.
+    /// Hub address, room, name and token.
     pub place: MemberConfig,
-    /// Calls that may run at once.
+    /// Calls that may run at once. Default 64.
     pub calls_max: usize,
-    /// Bytes of an answer. What is more goes aside as data in pieces, or is refused with its size.
+    /// Bytes of an answer. Default 768 KiB. Parts of a larger one become blobs; if that is not enough, it is refused.
     pub result_bytes_max: usize,
-    /// Bytes of a picture or a file that may stand in an answer as it is.
+    /// Bytes of an image or a file that stays inside an answer. Default 32 KiB.
     pub inline_bytes_max: usize,
-    /// Bytes of one piece of data.
+    /// Bytes of one chunk of a blob. Default 256 KiB.
     pub chunk_bytes_max: usize,
-    /// How much of results is kept to be fetched.
+    /// Limits for stored results that agents have yet to fetch.
     pub kept: BlobBounds,
-    /// Bytes of a file of a skill.
+    /// Bytes of one file of a skill. Default 100 MiB.
     pub file_bytes_max: u64,
-    /// Calls that are remembered.
+    /// Calls that the history keeps. Default 200.
     pub history_max: usize,
-    /// How long a question to an MCP server may take, other than a call.
+    /// Time limit of a request to an MCP server other than a call. Default 20 s.
     pub question: Duration,
-    /// Who is asked before a tool runs that is not applied by itself.
+    /// Confirms calls of tools without `auto_apply`.
     pub confirm: Arc<dyn Confirmer>,
-    /// The folder with skills, one in each of its folders.
+    /// The folder with skills, one subfolder each; `None` for no skills of this machine.
     pub skills: Option<PathBuf>,
-    /// The folder for data that agents send. Without one nothing is taken.
+    /// The folder for uploads from agents; `None` refuses all uploads.
     pub landing: Option<PathBuf>,
-    /// The folder with documents that are shown as pages, in the first draft of the protocol.
+    /// The folder with documents, for the first draft of the protocol only.
     pub documents: Option<PathBuf>,
-    /// What its documents are called after, in their addresses.
+    /// The host part of the documents' `dpe://` addresses. Default `local.documents`.
     pub documents_host: String,
-    /// How much they may send.
+    /// Limits for uploads from agents.
     pub upload: UploadBounds,
 }
 
 impl Config {
-    /// With the usual bounds, nobody to ask, no skills, and no folder to write to.
+    /// A configuration with default limits, no confirmer, no skills, no documents and no uploads.
     #[must_use]
     pub fn new(place: MemberConfig) -> Self {
         Self {
@@ -107,7 +107,7 @@ impl Config {
     }
 }
 
-/// A computer in its room.
+/// A computer in its room. Its methods are for the owner of the machine, not for agents.
 #[derive(Debug)]
 pub struct Computer {
     desk: Arc<ComputerState>,
@@ -115,10 +115,10 @@ pub struct Computer {
 }
 
 impl Computer {
-    /// Starts the servers, connects and joins. Servers that are not ready yet add their tools when they are.
+    /// Starts the MCP servers, connects and joins. The tools of a server that starts slowly are added later.
     ///
     /// # Errors
-    /// If the hub cannot be reached, or refuses us, or there is no folder of documents where one should be.
+    /// If the hub cannot be reached or refuses the connection, or the folder of documents does not exist.
     pub async fn start(
         config: Config,
         settings: Settings,
@@ -159,34 +159,34 @@ impl Computer {
         self.desk.world.spawn.spawn(Box::pin(following));
     }
 
-    /// What each MCP server is up to.
+    /// The state of each MCP server, by id.
     #[must_use]
     pub fn states(&self) -> Vec<(String, ServerState)> {
         self.desk.offer.states()
     }
 
-    /// The tools that are offered, as an agent sees them.
+    /// The tools that are offered, in the form that agents receive.
     #[must_use]
     pub fn tools(&self) -> Vec<Value> {
         self.desk.offer.listed()
     }
 
-    /// The last calls, oldest first, without secrets.
+    /// The latest calls, oldest first, with scrubbed arguments.
     #[must_use]
     pub fn history(&self) -> Vec<CallRecord> {
         self.desk.history.all()
     }
 
-    /// The room we are in or on the way to.
+    /// The room that the computer is in or reconnects to; `None` after [`Computer::leave`].
     #[must_use]
     pub fn room(&self) -> Option<String> {
         self.membership.wanted().get()
     }
 
-    /// Adds a server, in the place of one of the same id, and starts it; its id.
+    /// Adds a server, or replaces the one with the same id, and starts it. Returns its id.
     ///
     /// # Errors
-    /// If it cannot work. If only its start failed, it is there all the same.
+    /// If the settings are invalid, or the start failed. After a failed start the server stays in the settings.
     pub async fn add(&self, server: &Value, values: &dyn ValueSource) -> Result<String, Fault> {
         let id = self.desk.offer.add(server)?;
         self.desk.offer.stop(&id).await?;
@@ -197,10 +197,10 @@ impl Computer {
         Ok(id)
     }
 
-    /// Ends a server and forgets it.
+    /// Stops a server and removes it from the settings.
     ///
     /// # Errors
-    /// If there is no such server.
+    /// If no server has this id.
     pub async fn remove(&self, bundle_id: &str) -> Result<(), Fault> {
         self.desk.offer.stop(bundle_id).await?;
         self.desk.offer.remove(bundle_id);
@@ -208,10 +208,10 @@ impl Computer {
         Ok(())
     }
 
-    /// Starts a server that was stopped, or tries one that is down at once.
+    /// Starts a stopped server, or retries a server that is down without waiting for its backoff.
     ///
     /// # Errors
-    /// If there is no such server, or it cannot be started like this.
+    /// If no server has this id, or its settings cannot be resolved.
     pub async fn start_server(
         &self,
         bundle_id: &str,
@@ -227,18 +227,18 @@ impl Computer {
         Ok(())
     }
 
-    /// Ends a server. It can be started again.
+    /// Stops a server. It stays in the settings and can be started again.
     ///
     /// # Errors
-    /// If there is no such server.
+    /// If no server has this id.
     pub async fn stop_server(&self, bundle_id: &str) -> Result<(), Fault> {
         self.desk.offer.stop(bundle_id).await
     }
 
-    /// Calls a tool for whoever has the computer, who is not asked.
+    /// Calls a tool on behalf of the owner, without confirmation.
     ///
     /// # Errors
-    /// As an agent would be told.
+    /// The same faults that an agent gets.
     pub async fn call(&self, tool: &str, params: Value, timeout: Duration) -> Result<Value, Fault> {
         let req_id = self.desk.world.trace().to_string();
         let request = json!({
@@ -248,10 +248,10 @@ impl Computer {
         result.map_err(|fault| self.desk.finish(fault, RequestEvent::ToolCall.into(), &req_id))
     }
 
-    /// Goes to another room. What was for the old one is forgotten, and its calls end.
+    /// Moves to another room. Running calls end, and stored results and uploads for the old room are dropped.
     ///
     /// # Errors
-    /// If the hub refuses; we stay where we were.
+    /// If the hub refuses. The computer stays in its room.
     pub async fn join(&self, room: &str) -> Result<(), Fault> {
         let before = self.room();
         self.membership.join(room).await?;
@@ -264,19 +264,19 @@ impl Computer {
     /// Leaves the room and stays connected.
     ///
     /// # Errors
-    /// If the hub does not say so.
+    /// If the hub does not confirm it.
     pub async fn leave(&self) -> Result<(), Fault> {
         let left = self.membership.leave().await;
         self.desk.leave_room().await;
         left
     }
 
-    /// Waits until the connection is gone for good, and says why.
+    /// Waits until the connection has ended for good and returns the reason.
     pub async fn ended(&self) -> Fault {
         self.membership.ended().await
     }
 
-    /// Leaves, and ends the servers.
+    /// Leaves the room, closes the connection and stops the servers.
     pub async fn shutdown(&self) {
         self.membership.close();
         self.desk.leave_room().await;
@@ -284,12 +284,12 @@ impl Computer {
     }
 }
 
-/// Answers questions until there is nobody left who could ask.
+/// Answers requests until the connection has ended.
 async fn answer(desk: Arc<ComputerState>, mut heard: mpsc::Receiver<RoomMessage>) {
     while let Some(heard) = heard.recv().await {
         let (name, payload, reply) = match heard {
             RoomMessage::Event(name, payload, reply) => (name, payload, reply),
-            // In its order: what is heard after it came over another connection.
+            // Handled in order: later messages belong to another connection.
             RoomMessage::Disconnected(_) => {
                 desk.lose_line();
                 continue;
@@ -308,7 +308,7 @@ async fn answer(desk: Arc<ComputerState>, mut heard: mpsc::Receiver<RoomMessage>
                 tracing::warn!(%error, event = name, "an answer could not be sent");
             }
         });
-        // Begun here: a call is entered before the next line is read, so a cancel right behind it finds it.
+        // Polled once here, so that a call is registered before a cancel in the next message is read.
         if futures::poll!(&mut answering).is_pending() {
             spawn.spawn(answering);
         }

@@ -1,8 +1,8 @@
-//! Finder: documents as pages of elements, of the protocol's first draft (0.2).
+//! Finder: documents as pages of elements, from the first draft of the protocol (0.2).
 //!
-//! A computer offers the documents of a folder and those that its MCP servers have as `dpe://` resources. An agent
-//! lists them, then goes down: document, page, element. Addresses are read by [`uri`], files by [`read`], and what
-//! is asked for and not there has one of four codes: 4201 to 4204.
+//! A computer offers the documents of a folder, and those of its MCP servers with `dpe://` resources. An agent lists
+//! documents and reads a document, a page or an element. [`uri`] parses addresses and [`read`] parses files. A
+//! missing target has one of four codes, 4201 to 4204.
 
 pub mod element;
 mod folder;
@@ -26,29 +26,29 @@ use element::{Content, Element, Page};
 use read::ParsedDocument;
 use uri::{Format, LIMIT, LIMIT_MAX, ReadOptions, Uri, UriTarget};
 
-/// How often a folder is looked at for changes.
+/// Interval between two checks of a folder for changes.
 pub const LOOK: Duration = Duration::from_secs(2);
 
-/// Names offered instead of one that is not there.
+/// Similar names in the fault for a missing document.
 const NEAREST_MAX: usize = 5;
 
-/// Reading a document takes no longer; a file may be made to take for ever.
+/// Time limit for reading documents, because a file can be crafted to take very long.
 const READ_MAX: Duration = Duration::from_secs(20);
 
-/// Documents that somebody else has: MCP servers with `dpe://` resources.
+/// Another source of documents: MCP servers with `dpe://` resources.
 #[async_trait]
 pub trait DocumentSource: Send + Sync + fmt::Debug {
-    /// What there is now, as a list says it. Everything has a `uri` and a `server`.
+    /// The documents available now, as list entries. Each entry has a `uri` and a `server`.
     async fn documents(&self) -> Vec<Value>;
 
-    /// What an address of one of them leads to, as its server says it; nothing if no server has the host.
+    /// Reads an address as its server returns it; `None` if no server has the host.
     ///
     /// # Errors
-    /// What the server said.
+    /// The server's fault.
     async fn read(&self, uri: &Uri, text: &str) -> Result<Option<Value>, Fault>;
 }
 
-/// Nobody else has any.
+/// A source without documents.
 #[derive(Clone, Copy, Debug)]
 pub struct NoDocuments;
 
@@ -63,53 +63,53 @@ impl DocumentSource for NoDocuments {
     }
 }
 
-/// The documents of a computer.
+/// The documents of a computer: its folder and its MCP servers.
 #[derive(Clone, Debug)]
 pub struct Finder {
     shelf: Option<Arc<DocumentFolder>>,
     library: Arc<dyn DocumentSource>,
 }
 
-/// What an agent asks the list for.
+/// The filter and the page of a `client:get_finder` request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// Documents that have one of these in title, keywords or summary.
+    /// Keeps documents with one of these lower-case texts in title, keywords or summary; empty keeps all.
     pub keywords: Vec<String>,
-    /// Documents of this type.
+    /// Keeps documents of this file type; `None` keeps all.
     pub file_type: Option<String>,
-    /// The first one listed.
+    /// Matching documents to skip.
     pub offset: usize,
-    /// How many.
+    /// Documents in one answer, from 1 to 100. Default 20.
     pub limit: usize,
 }
 
 impl Finder {
-    /// The documents of a folder, if there is one, and of a library.
+    /// A finder for a folder, if there is one, and another source.
     #[must_use]
     pub fn new(shelf: Option<Arc<DocumentFolder>>, library: Arc<dyn DocumentSource>) -> Self {
         Self { shelf, library }
     }
 
-    /// The documents of a folder.
+    /// A finder for one folder with default limits.
     ///
     /// # Errors
-    /// If there is no such folder.
+    /// If the folder does not exist.
     pub fn of_folder(host: &str, folder: &Path) -> Result<Self, Fault> {
         let shelf = DocumentFolder::open(host, folder, ShelfLimits::default())?;
         Ok(Self::new(Some(Arc::new(shelf)), Arc::new(NoDocuments)))
     }
 
-    /// A number that is another one when a document of the folder came, went or changed.
+    /// A fingerprint of the folder: it changes when a document is added, removed or modified. 0 without a folder.
     pub async fn state(&self) -> u64 {
         let Some(shelf) = self.shelf.clone() else { return 0 };
         tokio::task::spawn_blocking(move || shelf.state()).await.unwrap_or_default()
     }
 
-    /// Answers `client:get_finder`. Servers come in the order they were used last, those in `used` first; the documents of
-    /// each with the youngest first.
+    /// Answers `client:get_finder`. Servers in `used` come first, in that order. Within a server, the latest
+    /// documents come first.
     ///
     /// # Errors
-    /// 400 with the field that does not fit.
+    /// Code 400, with the name of the invalid field.
     pub async fn list(&self, request: &Value, used: &[String]) -> Result<Value, Fault> {
         let query = Query::read(request)?;
         let mut documents = self.documents().await?;
@@ -118,7 +118,7 @@ impl Finder {
             let text = |name: &str| document[name].as_str().unwrap_or_default().to_owned();
             let server = text("server");
             let place = used.iter().position(|used| *used == server).unwrap_or(usize::MAX);
-            // The youngest first, those without a time last, and the same order every time.
+            // Latest first, documents without a time last; the address makes the order stable.
             (place, server, std::cmp::Reverse(text("last_modified")), text("uri"))
         });
         let total = documents.len();
@@ -143,10 +143,10 @@ impl Finder {
         apart(move || Ok(shelf.items().iter().map(|item| shelf.summary(item)).collect())).await
     }
 
-    /// Answers `client:get_dpe`.
+    /// Answers `client:get_dpe`: a document, a page or an element.
     ///
     /// # Errors
-    /// 4201 to 4204, or why the document cannot be read.
+    /// Codes 4201 to 4204, or the reason why the document cannot be read.
     pub async fn get(&self, request: &Value) -> Result<Value, Fault> {
         let text = request.get("uri").and_then(Value::as_str).ok_or_else(|| {
             Fault::new(Kind::BadRequest, Operation::ReadDocument)
@@ -187,7 +187,7 @@ impl Finder {
     }
 }
 
-/// Reads files where nobody else has to wait for them, for a bounded time, and survives what a file does to its reader.
+/// Runs file access on a blocking thread, for at most [`READ_MAX`]. A panic becomes a fault.
 async fn apart<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, Fault> {
@@ -220,7 +220,7 @@ fn open(shelf: &DocumentFolder, uri: &Uri) -> Result<Value, Fault> {
     }
 }
 
-/// A document, with the list of its pages if that is wanted.
+/// Renders a document, with a list of its pages if the request wants one.
 fn document(
     mut shown: Value,
     said: &ParsedDocument,
@@ -317,7 +317,7 @@ fn element(
     Ok(formed(data, wish.format, || content.markdown(), || content.text()))
 }
 
-/// The answer in the form that is wanted: in another one than data its elements are left out and its text is added.
+/// Renders the answer in the requested format. Formats other than JSON replace the elements by one text.
 fn formed(
     mut data: Value,
     format: Format,
@@ -337,14 +337,14 @@ fn formed(
     data
 }
 
-/// 4201.
+/// The fault for a missing document, code 4201, with similar names.
 pub(crate) fn not_found(reference: &str, names: &[&str]) -> Fault {
     Fault::new(Kind::DocumentNotFound, Operation::ReadDocument)
         .with(Fact::DocRef, reference.chars().take(200).collect::<String>())
         .with(Fact::Nearest, nearest(reference, names))
 }
 
-/// No document is where nobody has documents.
+/// The fault for a host without documents: the same as for a missing document.
 fn unknown_host(uri: &Uri) -> Fault {
     let reference = match &uri.part {
         UriTarget::Document(reference)
@@ -355,13 +355,13 @@ fn unknown_host(uri: &Uri) -> Fault {
     not_found(reference, &[])
 }
 
-/// Names like this one.
+/// The names most similar to `name`, at most [`NEAREST_MAX`].
 fn nearest(name: &str, names: &[&str]) -> Vec<String> {
     let close = budao_tools::suggestions::ranked(name, names.iter().copied());
     close.into_iter().take(NEAREST_MAX).map(str::to_owned).collect()
 }
 
-/// A time as text.
+/// Formats a time by RFC 3339, in UTC.
 fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let micros = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
@@ -385,7 +385,7 @@ impl Query {
         };
         let keywords = match field("keywords") {
             None => Vec::new(),
-            // One word is taken for a list of one.
+            // A single string counts as a list of one keyword.
             Some(Value::String(word)) => vec![word.to_lowercase()],
             Some(Value::Array(words)) => {
                 let words = words.iter().map(|word| word.as_str().map(str::to_lowercase));

@@ -1,7 +1,7 @@
-//! A2C-SMCP: agents call tools on other people's computers through a hub, and every question has an answer.
+//! A2C-SMCP: agents call tools on remote computers through a hub, and every request gets an answer.
 //!
-//! [`wire`] has the protocol's words and how a fault is said in them, [`server`] is the hub, [`agent`] asks: by
-//! hand, or as a source of tools for a session; [`computer`] has the tools.
+//! [`wire`] has the protocol's messages and error format. [`server`] is the hub. [`agent`] calls tools, directly or
+//! as a tool source for a session. [`computer`] offers the tools.
 
 pub mod agent;
 mod answer_reader;

@@ -1,7 +1,7 @@
-//! Being in a room: connected, joined, and back again after a loss. The same for agents and computers.
+//! The membership of a room, for agents and computers: connects, joins, and rejoins after a loss.
 //!
-//! The hub may still hold the place of a connection that was lost. Whoever was in the room before tries until it is
-//! free; whoever was never in is told at once.
+//! The hub may still hold the place of a lost connection. A member that was in the room retries until the place is
+//! free; a first join fails at once.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -23,30 +23,30 @@ use crate::{
     wire::{Dialect, NAMESPACE, PROTOCOL, Role, event::NotificationEvent, version},
 };
 
-/// Things heard and not yet taken.
+/// Capacity of the channel of received messages.
 const HEARD_MAX: usize = 256;
 
-/// Where to go and as whom.
+/// The hub, the room and the name of a member.
 #[derive(Clone, Debug)]
 pub struct MemberConfig {
-    /// The hub's address.
+    /// The hub's URL, `http`, `https`, `ws` or `wss`.
     pub url: String,
-    /// The room.
+    /// The name of the room to join.
     pub room: String,
-    /// Our name there.
+    /// The member's own name in the room.
     pub name: String,
-    /// What the hub wants to be shown.
+    /// The token for the hub; `None` for a hub without authentication.
     pub token: Option<SecretString>,
-    /// How the protocol is spoken.
+    /// The protocol version to speak. Default 0.4.
     pub dialect: Dialect,
-    /// How long a question other than a tool call may take.
+    /// Time limit of a request other than a tool call. Default 30 s.
     pub question: Duration,
-    /// How patiently to connect and to join again.
+    /// Backoff for reconnecting and rejoining. Default: no limit on tries, at most 15 s between them.
     pub reconnect: RetryPolicy,
 }
 
 impl MemberConfig {
-    /// With the usual patience.
+    /// A configuration without a token and with default time limits.
     #[must_use]
     pub fn new(url: &str, room: &str, name: &str) -> Self {
         let reconnect =
@@ -63,7 +63,7 @@ impl MemberConfig {
     }
 }
 
-/// A member's handle. Clones are the same one; when the last is gone, it leaves.
+/// A member's handle. Clones share one connection; the member leaves when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Membership {
     client: Client,
@@ -73,7 +73,7 @@ pub(crate) struct Membership {
     wanted: TargetRoom,
 }
 
-/// The room to be in, which may change while we are connected; none after leaving.
+/// The room that the member should be in; `None` after leaving. It may change while connected.
 #[derive(Clone, Debug)]
 pub(crate) struct TargetRoom(Arc<Mutex<Option<String>>>);
 
@@ -87,30 +87,30 @@ impl TargetRoom {
     }
 }
 
-/// Are we in the room?
+/// The state of the membership.
 #[derive(Clone, Debug, PartialEq)]
 enum Presence {
-    /// Not now; being worked on.
+    /// Not in the room; the task reconnects or rejoins.
     Outside,
-    /// Yes.
+    /// The hub has accepted the join.
     Inside,
-    /// Never again.
+    /// Ended for good, with the reason.
     Ended(Fault),
 }
 
-/// What is heard, in order.
+/// A message to the owner of the membership, in order of arrival.
 #[derive(Debug)]
 pub(crate) enum RoomMessage {
-    /// We are in the room again.
+    /// The member is in the room again after a reconnection.
     Rejoined,
-    /// The connection is gone.
+    /// The connection was lost, or the membership has ended.
     Disconnected(Fault),
-    /// Something was said to us.
+    /// An event from the hub: its name, its payload, and a reply handle if it expects an answer.
     Event(String, Payload, Option<Reply>),
 }
 
 impl Membership {
-    /// Waits until we are in the room.
+    /// Waits until the member is in the room. Fails if the membership has ended.
     pub(crate) async fn inside(&self) -> Result<(), Fault> {
         let mut presence = self.presence.clone();
         let arrived = presence.wait_for(|presence| *presence != Presence::Outside).await;
@@ -125,7 +125,7 @@ impl Membership {
         &self.client
     }
 
-    /// Waits until there is no way back, and says why.
+    /// Waits until the membership has ended for good and returns the reason.
     pub(crate) async fn ended(&self) -> Fault {
         let mut presence = self.presence.clone();
         let ended = presence.wait_for(|presence| matches!(presence, Presence::Ended(_))).await;
@@ -135,12 +135,12 @@ impl Membership {
         }
     }
 
-    /// The room we want to be in.
+    /// The room that the member should be in.
     pub(crate) fn wanted(&self) -> &TargetRoom {
         &self.wanted
     }
 
-    /// Goes to a room, out of the one we are in. A refusal leaves everything as it was.
+    /// Moves to another room. If the hub refuses, the member stays in its room.
     pub(crate) async fn join(&self, room: &str) -> Result<(), Fault> {
         let before = self.wanted.replace(Some(room.to_owned()));
         let joined = join(&self.client, &self.place, room, self.role).await;
@@ -150,7 +150,7 @@ impl Membership {
         joined
     }
 
-    /// Leaves the room and stays connected; a new connection does not go back there.
+    /// Leaves the room and stays connected. A reconnection does not rejoin.
     pub(crate) async fn leave(&self) -> Result<(), Fault> {
         let Some(room) = self.wanted.replace(None) else { return Ok(()) };
         let wish = Payload::of(json!({ "office_id": room }));
@@ -200,11 +200,11 @@ fn dial(place: &MemberConfig) -> Result<Dial, Fault> {
         Some(token) => Auth::Fixed(json!({ "token": token.expose_secret() })),
         None => Auth::None,
     };
-    // A hub that restarts may end namespaces politely; that is no reason to stay away.
+    // A hub that restarts may disconnect namespaces; the member reconnects.
     Ok(dial.namespace(NAMESPACE).with_auth(auth).reconnect(place.reconnect).reconnect_after_kick())
 }
 
-/// A refused connection. The version's own code is in the body of the answer.
+/// The fault for a refused connection. The body of a version refusal carries the protocol's own code.
 fn refused(error: &Error) -> Fault {
     let Error::Http(refusal) = error else { return error.to_fault() };
     let body: Value = serde_json::from_str(&refusal.body).unwrap_or_default();
@@ -225,7 +225,7 @@ async fn join(client: &Client, place: &MemberConfig, room: &str, role: Role) -> 
     check_answer(&answer, Operation::JoinRoom, place)
 }
 
-/// What a hub says to coming and going: yes, or no with words and perhaps an error.
+/// Checks the answer to a join or leave: `true`, or `false` with a text and possibly an error.
 fn check_answer(answer: &Payload, operation: Operation, place: &MemberConfig) -> Result<(), Fault> {
     if answer.first() == &Value::Bool(true) {
         return Ok(());
@@ -241,7 +241,7 @@ fn check_answer(answer: &Payload, operation: Operation, place: &MemberConfig) ->
     }))
 }
 
-/// Keeps us in the room and hands out what is heard there.
+/// The task that keeps the member in its room and forwards messages.
 struct MembershipTask {
     place: Arc<MemberConfig>,
     role: Role,
@@ -262,7 +262,7 @@ impl MembershipTask {
                 event = events.next() => event,
             };
             match event {
-                // The first connection was joined by whoever made it.
+                // `enter` has already joined on the first connection.
                 Some(Event::Connected { .. }) if is_first => is_first = false,
                 Some(Event::Connected { .. }) => {
                     if let Err(fault) = self.rejoin().await {
@@ -293,11 +293,11 @@ impl MembershipTask {
         self.client.close();
     }
 
-    /// Joins again. A place that is taken may be taken by our own past.
+    /// Joins again. The hub may still hold the place of the member's earlier connection, so a refusal is retried.
     async fn rejoin(&self) -> Result<(), Fault> {
         let mut attempt = 0;
         loop {
-            // Whoever left stays outside, connected or not.
+            // After a leave there is no room to rejoin.
             let Some(room) = self.wanted.get() else { return Ok(()) };
             match join(&self.client, &self.place, &room, self.role).await {
                 Ok(()) => {
@@ -305,7 +305,7 @@ impl MembershipTask {
                     self.tell(RoomMessage::Rejoined).await;
                     return Ok(());
                 }
-                // Lost again: the next connection joins.
+                // The next connection joins.
                 Err(fault) if fault.kind() == Kind::ConnectionLost => return Ok(()),
                 Err(fault) => {
                     attempt += 1;
@@ -324,7 +324,7 @@ impl MembershipTask {
     }
 
     async fn tell(&self, heard: RoomMessage) {
-        // Nobody listening is fine.
+        // Sending fails only if the owner dropped its receiver.
         let _ = self.heard.send(heard).await;
     }
 }

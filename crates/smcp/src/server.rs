@@ -1,9 +1,8 @@
-//! The hub: rooms, routing, isolation, and exactly one answer to every question.
+//! The hub: rooms, routing, isolation, and exactly one answer to every request.
 //!
-//! Everything a client sends is looked at in the order it came, in the task that reads its connection: the rooms
-//! are changed and a request is put on its way there. Only the waiting for a computer's answer happens elsewhere.
-//! A request ends in one of five ways, whichever comes first: the computer answers, either side leaves the
-//! room, the deadline passes, or the hub shuts down.
+//! The task that reads a connection handles its messages in order: it changes the rooms and forwards requests. Only
+//! the wait for a computer's answer runs in another task. A request ends with the first of five events: the computer
+//! answers, either side leaves the room, the deadline passes, or the hub shuts down.
 
 mod access;
 mod budget;
@@ -47,58 +46,59 @@ use client_connection::ClientConnection;
 use rooms::{Key, KnownTools, Rooms};
 use stats::Stats;
 
-/// How a hub behaves.
+/// The configuration of a hub.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How the protocol is spoken.
+    /// The protocol version to speak.
     pub dialect: Dialect,
-    /// Who may connect.
+    /// The clients that may connect.
     pub access: Access,
-    /// What a caller learns about other rooms.
+    /// Whether callers learn that a room or a computer exists in another room.
     pub elsewhere: CrossRoomVisibility,
-    /// How a WebSocket of another version is turned away.
+    /// The reply to a WebSocket handshake of another version.
     pub refusal: VersionRejection,
-    /// The bounds.
+    /// Size, count and time limits.
     pub limits: Limits,
 }
 
-/// How a WebSocket handshake of another version is turned away. Polling always gets the body.
+/// The reply to a WebSocket handshake of an incompatible version. Polling always gets status 400 with a body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VersionRejection {
-    /// With the same answer as polling: status 400, the body and the header.
+    /// The same reply as for polling: status 400, the body and the header.
     #[default]
     Body,
-    /// With a connection that is closed at once, code 4900: for lines on which the body of a refused upgrade gets lost, and
-    /// for browsers, which do not show it. The client asks by polling what was wrong.
+    /// Accept the upgrade and close it with code 4900. For browsers and proxies that hide the body of a refused
+    /// upgrade; the client gets the reason with a polling request.
     Close,
 }
 
-/// The hub's bounds.
+/// The limits of a hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once.
+    /// Connections at once. Default 10,000.
     pub connections_max: usize,
-    /// Calls of one agent under way at once.
+    /// Running calls of one agent. Default 1024.
     pub calls_max: usize,
-    /// Bytes of a request.
+    /// Bytes of a request. Default 1 MiB. A larger one is refused.
     pub request_bytes_max: usize,
-    /// Bytes of a computer's answer.
+    /// Bytes of a computer's answer. Default 3 MiB. A larger one becomes a fault.
     pub answer_bytes_max: usize,
-    /// Bytes of anything; more costs the connection, after an answer that says so. Twice as much is not even read.
+    /// Bytes of any frame. Default 8 MiB. A larger one is refused and closes the connection; the transport rejects
+    /// twice as much.
     pub frame_bytes_max: usize,
-    /// Packets waiting for one connection.
+    /// Packets in the send queue of one connection. Default 4096.
     pub queue_max: usize,
-    /// Bytes waiting for one connection. A connection that reaches it is closed; questions to it are refused from half of it.
+    /// Bytes in the send queue of one connection. Default 64 MiB. Requests may use half; at the limit it is closed.
     pub queue_bytes_max: usize,
-    /// Bytes waiting for all connections together. When it is reached the slowest connection is closed.
+    /// Bytes in all send queues. Default 256 MiB. At the limit, the connection with the most is closed.
     pub queue_bytes_total_max: usize,
-    /// What a relay waits beyond a call's own timeout.
+    /// Time that the hub waits beyond a call's own timeout. Default 5 s.
     pub grace: Duration,
-    /// How long a question other than a tool call may take.
+    /// Time limit of a request other than a tool call. Default 30 s.
     pub question: Duration,
-    /// How long a late answer is watched for, to be counted.
+    /// Time after a deadline in which a late answer is still counted. Default 60 s.
     pub late_watch: Duration,
-    /// How long a connection may take nothing of what waits for it before it is closed.
+    /// Time after which a connection that accepts no queued data is closed. Default 30 s.
     pub send: Duration,
 }
 
@@ -108,7 +108,7 @@ impl Default for Limits {
             connections_max: 10_000,
             calls_max: 1024,
             request_bytes_max: 1 << 20,
-            // Below what the client library of the Python agents takes.
+            // Below the frame limit of the Python agents' client library.
             answer_bytes_max: 3 << 20,
             frame_bytes_max: 8 << 20,
             queue_max: 4096,
@@ -122,7 +122,7 @@ impl Default for Limits {
     }
 }
 
-/// A hub. Clones are the same one.
+/// A hub. Clones share the same rooms and connections.
 #[derive(Clone, Debug)]
 pub struct Hub(Arc<Inner>);
 
@@ -136,23 +136,23 @@ pub(crate) struct Inner {
     budget: Budget,
     state: Mutex<State>,
     keys: AtomicU64,
-    /// Connections of Engine.IO by their id.
+    /// Engine.IO connections by session id.
     engines: Mutex<BTreeMap<String, Weak<socket::Engine>>>,
     watching: Once,
 }
 
-/// Between two looks at the queues.
+/// Interval between two checks of the send queues.
 const SWEEP_PAUSE: Duration = Duration::from_secs(1);
 
-/// What is shared by all connections. Locked for moments, never across a wait.
+/// State shared by all connections. The lock is never held across an await.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) rooms: Rooms,
     pub(crate) lines: BTreeMap<Key, Arc<dyn ClientConnection>>,
     known: KnownTools,
-    /// Tool calls under way, by agent and request id.
+    /// Running tool calls: (agent, request id) to computer.
     pub(crate) calls: BTreeMap<(Key, String), Key>,
-    /// Those of them whose computer's queue is full, with what gives them up.
+    /// Calls that wait for room in their computer's queue, with the token that cancels them.
     pub(crate) unsent: BTreeMap<(Key, String), CancellationToken>,
 }
 
@@ -173,14 +173,14 @@ impl Inner {
         self.state().lines.iter().map(|(key, line)| (*key, Arc::clone(line))).collect()
     }
 
-    /// Lets every queue drop what has been written.
+    /// Releases the bytes of written packets in every queue.
     fn sweep_queues(&self) {
         for (_, line) in self.lines() {
             line.sweep();
         }
     }
 
-    /// From now on looks at the queues again and again, and closes connections that take nothing.
+    /// Starts the task that checks the queues every second and closes stalled connections.
     fn watch_queues(self: &Arc<Self>) {
         self.watching.call_once(|| {
             let (hub, clock) = (Arc::downgrade(self), Arc::clone(&self.world.clock));
@@ -205,7 +205,7 @@ impl Inner {
 }
 
 impl Hub {
-    /// A hub that serves nobody yet.
+    /// A hub without connections.
     #[must_use]
     pub fn new(config: Config, world: World) -> Self {
         let closing = CancellationToken::new();
@@ -231,16 +231,16 @@ impl Hub {
         }))
     }
 
-    /// What to mount: Socket.IO on `/socket.io/`, counters on `/smcp/stats` and `/smcp/metrics`.
+    /// The routes to mount: Socket.IO on `/socket.io/`, counters on `/smcp/stats` and `/smcp/metrics`.
     ///
-    /// To be called once; a second router would serve the same rooms over another set of connections.
+    /// Call it once: a second router would serve the same rooms with a separate set of connections.
     pub fn router(&self) -> Router {
         let limits = self.0.config.limits;
         let config = EngineIoConfig::builder()
             .req_path(handshake::PATH)
             .max_buffer_size(limits.queue_max)
             .max_payload(limits.frame_bytes_max as u64)
-            // The transport cuts without a word. So it takes more than we do, and we say why.
+            // The transport closes without a reason, so its limit is twice the hub's, and the hub reports the reason.
             .ws_max_message_size(limits.frame_bytes_max * 2)
             .ws_max_frame_size(limits.frame_bytes_max * 2)
             .build();
@@ -249,10 +249,11 @@ impl Hub {
             .layer(axum::middleware::from_fn_with_state(self.0.clone(), handshake::gate))
     }
 
-    /// Lets a client in on a line that somebody brings: the router does this for every connection of Socket.IO.
+    /// Admits a client on a given connection. The router calls this for every Socket.IO connection; the simulator
+    /// calls it directly.
     ///
     /// # Errors
-    /// If it may not connect; what it is to be told.
+    /// If the client may not connect, with the text to send to it.
     pub fn enter(
         &self,
         line: Arc<dyn ClientConnection>,
@@ -262,16 +263,16 @@ impl Hub {
         handle::enter(&self.0, self.0.next_key(), line, auth, version)
     }
 
-    /// The counters now.
+    /// A copy of the counters, with the current connections and rooms.
     #[must_use]
     pub fn stats(&self) -> Snapshot {
         self.0.snapshot()
     }
 
-    /// Serves until `shutdown` completes, then ends what is under way with a fault, and every connection.
+    /// Serves until `shutdown` completes, then ends running requests with a fault and closes every connection.
     ///
     /// # Errors
-    /// If listening fails.
+    /// If the listener fails.
     pub async fn serve(
         self,
         listener: tokio::net::TcpListener,
@@ -283,21 +284,21 @@ impl Hub {
             shutdown.await;
             hub.close().await;
         };
-        // Behind the hub's own watch over its queues, which says why.
+        // Longer than the hub's own check of its queues, because only that check reports a reason.
         let limit = self.0.config.limits.send + SWEEP_PAUSE * 5;
         let listener = listen::Guarded::new(listener, &self.0.world.clock, limit);
         let service = router.into_make_service_with_connect_info::<listen::Cut>();
         axum::serve(listener, service).with_graceful_shutdown(ended).await
     }
 
-    /// Ends what is under way with a fault, and then every connection.
+    /// Ends running requests with a fault, then closes every connection. Takes at most about 4 s.
     pub async fn close(&self) {
         self.0.closing.cancel();
         let is_idle = async {
             while !self.0.state().calls.is_empty() {
                 self.0.world.clock.sleep(Duration::from_millis(5)).await;
             }
-            // What was just answered is still to be written.
+            // Time for the last answers to be written.
             self.0.world.clock.sleep(Duration::from_millis(50)).await;
         };
         tokio::select! {

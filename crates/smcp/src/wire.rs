@@ -1,7 +1,7 @@
-//! The protocol: its events, its versions, how requests are read and how faults are told.
+//! The protocol: its events and versions, how requests are parsed and how faults are rendered.
 //!
-//! There is one internal model. What differs between the wire protocol of today and the first draft is how an
-//! error is rendered and whether a handshake has a gate; both are in [`Dialect`].
+//! There is one internal model. The current protocol and the first draft differ in how an error is rendered and
+//! whether the handshake checks a version; [`Dialect`] selects between them.
 
 pub mod error;
 pub mod event;
@@ -17,16 +17,16 @@ use sha2::{Digest as _, Sha256};
 
 pub use version::{PROTOCOL, Version};
 
-/// The one namespace.
+/// The protocol's only Socket.IO namespace.
 pub const NAMESPACE: &str = "/smcp";
 
-/// How the protocol is spoken.
+/// The version of the wire protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
-    /// 0.4.0: flat errors, `a2c_` marks, a version in the handshake.
+    /// Version 0.4.0: flat errors, `a2c_` marks, a version in the handshake.
     #[default]
     V04,
-    /// The first draft: errors under `error`, plain marks, no version.
+    /// The first draft (0.2): errors under `error`, marks without a prefix, no version.
     V02,
 }
 
@@ -42,21 +42,21 @@ impl std::str::FromStr for Dialect {
     }
 }
 
-/// Who somebody is in a room.
+/// The role of a member in its room.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, strum::IntoStaticStr,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Role {
-    /// Asks; at most one in a room.
+    /// Sends requests. A room has at most one.
     Agent,
-    /// Answers.
+    /// Offers tools and answers requests. Names are unique in a room.
     Computer,
 }
 
-/// The trace of a request. Only `req_id` survives every hop, so the trace is made from it: as it is when it has
-/// 32 hex digits, what it says when it is a `traceparent`, else by its digest.
+/// The trace of a request. Only `req_id` survives every hop, so the trace is derived from it: 32 hex digits are used
+/// as they are, a `traceparent` gives its trace, and any other id is hashed.
 #[must_use]
 pub fn trace_of(req_id: &str) -> Trace {
     if let Some((trace, _)) = parent_of(req_id) {
@@ -74,7 +74,7 @@ pub fn trace_of(req_id: &str) -> Trace {
     Trace::from_random(plain.unwrap_or_else(digest))
 }
 
-/// The piece of work that asks with this id, if it says so.
+/// The span that sent the request, if `req_id` is a `traceparent`; else [`SpanId::NONE`].
 #[must_use]
 pub fn asked_by(req_id: &str) -> SpanId {
     parent_of(req_id).map_or(SpanId::NONE, |(_, span)| span)

@@ -1,4 +1,4 @@
-//! The handles of a session.
+//! The public handles of a session: [`Client`] sends, [`Events`] receives, [`Reply`] answers one event.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,8 +12,7 @@ use crate::{
 };
 use budao_core::world::World;
 
-/// A handle of a session, for one of its namespaces. Clones are cheap; when the last one is gone, the
-/// session ends.
+/// A handle of a session, bound to one namespace. Clones are cheap; dropping the last one ends the session.
 #[derive(Clone, Debug)]
 pub struct Client {
     shared: Arc<Shared>,
@@ -21,43 +20,43 @@ pub struct Client {
     _alive: Arc<DropGuard>,
 }
 
-/// What happens, in order.
+/// The receiving end of a session: events of all namespaces, in the order they arrived.
 #[derive(Debug)]
 pub struct Events {
     inbox: mpsc::Receiver<Event>,
 }
 
-/// Something that happened.
+/// An item of [`Events`]: a change of the connection, or an event from the server.
 #[derive(Debug)]
 pub enum Event {
-    /// A namespace is connected; also after every reconnection.
+    /// A namespace is connected. Sent after the first connection and after every reconnection.
     Connected {
-        /// Which one.
+        /// The namespace's name, for example `/chat`.
         namespace: Arc<str>,
-        /// The id the server gave it.
+        /// The Socket.IO session id that the server assigned to this namespace; a reconnection brings a new one.
         sid: String,
     },
-    /// The connection is gone, or could not be made. Unless the session ends, another try follows.
+    /// The connection was lost or could not be made. Another attempt follows unless the session ends.
     Disconnected {
-        /// Why.
+        /// The reason for the loss or the failed attempt.
         error: Error,
-        /// When the next try comes.
+        /// Delay before the next attempt; `None` if the session ends.
         retry_in: Option<Duration>,
     },
-    /// An event of the server.
+    /// The server sent an event.
     Message {
-        /// Where.
+        /// The namespace that the event belongs to.
         namespace: Arc<str>,
-        /// Its name.
+        /// The event's name.
         name: String,
-        /// Its arguments.
+        /// The arguments after the name, with their attachments.
         payload: Payload,
-        /// How to answer, if the server asked for one.
+        /// The handle for the answer; `None` if the server asked for no acknowledgement.
         reply: Option<Reply>,
     },
 }
 
-/// Answers one event of the server.
+/// The right to answer one event of the server, once. Dropping it sends nothing.
 #[derive(Debug)]
 pub struct Reply {
     pub(crate) shared: Arc<Shared>,
@@ -67,10 +66,11 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Sends the answer. Fails if the connection that asked is gone: another one must not be answered.
+    /// Queues the answer. An answer is never sent over a later connection than the one its event came from.
     ///
     /// # Errors
-    /// If it could not be queued.
+    /// If that connection is gone, the queue has no room within [`Limits::send`](crate::Limits::send), or the packet
+    /// is too large.
     pub async fn send(self, payload: Payload) -> Result<(), Error> {
         let encoding = packet::answer(&self.shared.spaces[self.space].name, self.id, payload);
         let Self { shared, space, epoch, .. } = self;
@@ -79,7 +79,7 @@ impl Reply {
     }
 }
 
-/// Waits for room in the queue, but not for ever.
+/// Bounds the wait for room in the queue to `limits.send`.
 async fn bounded(
     shared: &Shared,
     sending: impl Future<Output = Result<(), Error>>,
@@ -94,17 +94,17 @@ async fn bounded(
 }
 
 impl Events {
-    /// The next event; nothing when the session is over. [`Client::ended`] says why.
+    /// Returns the next event, or `None` after the session has ended. [`Client::ended`] gives the reason.
     pub async fn next(&mut self) -> Option<Event> {
         self.inbox.recv().await
     }
 }
 
 impl Client {
-    /// Connects, and fails if the first try does. Later losses are followed by new tries.
+    /// Connects and returns after the first attempt, successful or not. The session reconnects after later losses.
     ///
     /// # Errors
-    /// What the first try ran into.
+    /// The error of the first attempt. The session is over then.
     pub async fn connect(config: Config, world: World) -> Result<(Self, Events), Error> {
         let (told, first) = oneshot::channel();
         let (client, events) = Self::launch(config, world, Some(told));
@@ -112,7 +112,7 @@ impl Client {
         Ok((client, events))
     }
 
-    /// Begins to connect and goes on trying, from the first time on.
+    /// Starts a session without waiting for a connection. A failed first attempt is retried like any later one.
     #[must_use]
     pub fn start(config: Config, world: World) -> (Self, Events) {
         Self::launch(config, world, None)
@@ -135,33 +135,33 @@ impl Client {
         (Self { shared, space: 0, _alive: alive }, Events { inbox })
     }
 
-    /// The same session, for another of its namespaces.
+    /// Returns a handle of the same session for another namespace; `None` if the configuration does not have it.
     #[must_use]
     pub fn on(&self, namespace: &str) -> Option<Self> {
         let space = self.shared.space(namespace)?;
         Some(Self { space, ..self.clone() })
     }
 
-    /// The namespace this handle is for.
+    /// The name of this handle's namespace.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.shared.spaces[self.space].name
     }
 
-    /// Sends an event that needs no answer. Returning says that it is queued, not that it arrived.
+    /// Sends an event that needs no answer. Success means that the event is queued, not that it arrived.
     ///
     /// # Errors
-    /// If it could not be queued.
+    /// If the session has ended, the packet is too large, or the queue has no room in time.
     pub async fn emit(&self, name: &str, payload: Payload) -> Result<(), Error> {
         let encoding = packet::event(self.namespace(), name, payload, None);
         let outgoing = OutgoingPacket { space: self.space, encoding, call: None, epoch: None };
         bounded(&self.shared, self.shared.enqueue(outgoing)).await
     }
 
-    /// Sends an event and waits for its answer, at most for `timeout` in all.
+    /// Sends an event and waits for its answer. `timeout` covers the wait for the queue and for the answer.
     ///
     /// # Errors
-    /// If no answer came: by its deadline, because the connection was lost, or because it could not be sent.
+    /// If the deadline passes, the connection is lost after the event was sent, or the event cannot be queued.
     pub async fn call(
         &self,
         name: &str,
@@ -171,25 +171,25 @@ impl Client {
         self.shared.call(self.space, name, payload, timeout).await
     }
 
-    /// Why the session is over, once it is.
+    /// The error that ended the session; `None` while it runs.
     #[must_use]
     pub fn ended(&self) -> Option<Error> {
         self.shared.ended()
     }
 
-    /// What happened so far.
+    /// A copy of the session's counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.stats()
     }
 
-    /// Calls that wait for an answer, in this namespace.
+    /// The number of calls in this namespace that wait for an answer.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.shared.spaces[self.space].waiting()
     }
 
-    /// Ends the session: says goodbye, and fails what still waits with [`Error::Closed`].
+    /// Ends the session: sends a disconnect for every namespace and fails all waiting calls with [`Error::Closed`].
     pub fn close(&self) {
         self.shared.closing.cancel();
     }

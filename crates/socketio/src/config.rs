@@ -1,4 +1,4 @@
-//! How to reach a server, and the bounds of everything.
+//! The configuration of a session: address, namespaces, transports, reconnection and limits.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::Error;
 
-/// How to reach a server.
+/// The configuration of a session. Its `Debug` output leaves out headers, query and credentials.
 #[derive(Clone)]
 pub struct Config {
     pub(crate) url: Url,
@@ -24,51 +24,51 @@ pub struct Config {
     pub(crate) limits: Limits,
 }
 
-/// What a namespace is shown when it is connected to.
+/// The `auth` value that is sent when a namespace is connected.
 #[derive(Clone, Default)]
 pub enum Auth {
-    /// Nothing.
+    /// The connect packet carries no value.
     #[default]
     None,
-    /// The same each time.
+    /// The same value for every connection.
     Fixed(Value),
-    /// Asked for at every connection, so that a token can be a fresh one.
+    /// A function that is called for every connection, so that a token can be renewed.
     Fresh(Arc<dyn Fn() -> BoxFuture<'static, Value> + Send + Sync>),
 }
 
-/// Which transports are used.
+/// The transports that a session may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transports {
-    /// Polling for the handshake, then a WebSocket if one gets through.
+    /// Polling for the handshake, then an upgrade to a WebSocket. Polling stays if the upgrade fails.
     #[default]
     PollingThenWebSocket,
-    /// A WebSocket from the beginning.
+    /// A WebSocket from the start, without a polling request before it.
     WebSocket,
-    /// Polling only.
+    /// Polling only, for networks that block WebSockets.
     Polling,
 }
 
-/// Bounds. A bound that is reached names itself in [`Error::Full`].
+/// The limits of a session. [`Error::Full`] names the limit that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Packets that wait to be sent, with or without a connection.
+    /// Packets in the send queue, with or without a connection. Default 4096.
     pub queue_max: usize,
-    /// Their bytes together.
+    /// Total bytes in the send queue. Default 64 MiB.
     pub queue_bytes_max: usize,
-    /// Calls that wait for an answer.
+    /// Calls of one namespace that wait for an answer. Default 100,000.
     pub calls_max: usize,
-    /// Events that wait to be taken.
+    /// Events that the program has not yet taken from [`Events`](crate::Events). Default 1024.
     pub inbox_max: usize,
-    /// Bytes of one packet from the server.
+    /// Bytes of one packet from the server. Default 16 MiB.
     pub frame_bytes_max: usize,
-    /// Attachments of one packet from the server.
+    /// Attachments of one packet from the server. Default 256.
     pub attachments_max: usize,
-    /// Time for a handshake with all its namespaces.
+    /// Time for one connection attempt, including all namespaces. Default 20 s.
     pub handshake: Duration,
-    /// Time an event without an answer waits for room in the queue.
+    /// Time that an event without an answer waits for room in the queue. Default 30 s.
     pub send: Duration,
-    /// Hold packets to the size the server says it takes? A server closes the connection on a larger one.
-    /// Some say less than they take.
+    /// Whether to refuse packets above the server's advertised `maxPayload`. Default true: a server closes the
+    /// connection on a larger one. Set it to false for servers that accept more than they advertise.
     pub heed_advertised_size: bool,
 }
 
@@ -89,7 +89,7 @@ impl Default for Limits {
 }
 
 impl Config {
-    /// A server, on its usual path `/socket.io/`. Without a namespace the root is connected to.
+    /// A configuration for the path `/socket.io/`. Without a namespace, the session connects to the root namespace.
     ///
     /// # Errors
     /// If `url` is not an `http`, `https`, `ws` or `wss` address.
@@ -124,27 +124,27 @@ impl Config {
         })
     }
 
-    /// Another path than `/socket.io/`.
+    /// Replaces the path `/socket.io/`. Slashes at both ends are added.
     #[must_use]
     pub fn path(mut self, path: &str) -> Self {
         self.path = format!("/{}/", path.trim_matches('/'));
         self
     }
 
-    /// Adds a namespace. The first one is the client's own.
+    /// Adds a namespace. [`Client::connect`](crate::Client::connect) returns the handle of the first one.
     #[must_use]
     pub fn namespace(mut self, name: &str) -> Self {
         self.namespaces.push((name.into(), Auth::None));
         self
     }
 
-    /// What the namespace added last is shown, the same each time.
+    /// Sets a fixed `auth` value for the namespace that was added last.
     #[must_use]
     pub fn auth(self, auth: Value) -> Self {
         self.with_auth(Auth::Fixed(auth))
     }
 
-    /// What the namespace added last is shown.
+    /// Sets the `auth` value for the namespace that was added last, or for the root namespace if there is none.
     #[must_use]
     pub fn with_auth(mut self, auth: Auth) -> Self {
         if self.namespaces.is_empty() {
@@ -156,49 +156,49 @@ impl Config {
         self
     }
 
-    /// Adds to the query of every request.
+    /// Adds a query parameter to every request.
     #[must_use]
     pub fn query(mut self, name: &str, value: &str) -> Self {
         self.query.push((name.into(), value.into()));
         self
     }
 
-    /// Adds a header to every request.
+    /// Adds a header to every HTTP request, including the WebSocket upgrade.
     #[must_use]
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.push((name, value));
         self
     }
 
-    /// Which transports are used.
+    /// Replaces the default, [`Transports::PollingThenWebSocket`].
     #[must_use]
     pub fn transports(mut self, transports: Transports) -> Self {
         self.transports = transports;
         self
     }
 
-    /// How often and how patiently to connect again. One try means never.
+    /// Sets the number of connection attempts and the backoff between them. One try disables reconnection.
     #[must_use]
     pub fn reconnect(mut self, policy: RetryPolicy) -> Self {
         self.reconnect = policy;
         self
     }
 
-    /// Connect again when the server takes a namespace away, too.
+    /// Reconnects after the server has disconnected a namespace. By default that ends the session.
     #[must_use]
     pub fn reconnect_after_kick(mut self) -> Self {
         self.is_kick_final = false;
         self
     }
 
-    /// Other bounds.
+    /// Replaces the default limits.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// The address of a request.
+    /// The URL of a request; `sid` is `None` for the handshake.
     pub(crate) fn address(&self, transport: &str, sid: Option<&str>) -> Url {
         let mut url = self.url.clone();
         url.set_path(&self.path);
@@ -217,7 +217,7 @@ impl Config {
 }
 
 impl fmt::Debug for Config {
-    /// Without what may be secret: headers, query and what namespaces are shown.
+    /// Leaves out headers, query and `auth` values, which may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let namespaces: Vec<&str> = self.namespaces.iter().map(|(name, _)| &**name).collect();
         f.debug_struct("Config")

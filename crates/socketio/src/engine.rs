@@ -1,6 +1,6 @@
-//! Engine.IO below Socket.IO: the handshake, the choice of transport, and the two halves of a connection.
+//! Engine.IO, the layer below Socket.IO: the handshake, the choice of transport, and the two halves of a connection.
 //!
-//! The upgrade to a WebSocket happens before anything else is said, so nothing can overtake anything.
+//! The upgrade to a WebSocket happens before the first Socket.IO packet, so packets cannot change their order.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
 };
 use budao_core::world::World;
 
-/// What the server says first. The ids of servers differ in length, so this is not the codec's type.
+/// The server's first packet. The codec's own type is not used because it expects ids of a fixed length.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Handshake {
@@ -29,7 +29,7 @@ pub(crate) struct Handshake {
 }
 
 impl Handshake {
-    /// Reads `0{…}`.
+    /// Parses an open packet, `0{…}`.
     pub(crate) fn read(text: &str) -> Result<Self, Error> {
         let wrong = |what: &str| Error::Protocol(format!("the handshake {what}"));
         let body =
@@ -37,7 +37,7 @@ impl Handshake {
         serde_json::from_str(body).map_err(|error| wrong(&format!("cannot be read: {error}")))
     }
 
-    /// The server pings; whoever hears nothing for this long has lost it.
+    /// Ping interval plus ping timeout. The session treats a longer silence of the server as a lost connection.
     pub(crate) fn silence_max(&self) -> Duration {
         Duration::from_millis(self.ping_interval.saturating_add(self.ping_timeout))
     }
@@ -50,7 +50,7 @@ pub(crate) enum ServerPacket {
     Text(String),
     Bytes(Bytes),
     Close,
-    /// A packet that says nothing: a pong, a noop.
+    /// A packet without content for the session: a pong or a noop.
     Noop,
 }
 
@@ -66,7 +66,7 @@ impl ServerPacket {
     }
 }
 
-/// The receiving half.
+/// The receiving half of a connection.
 #[derive(Debug)]
 pub(crate) enum TransportReceiver {
     WebSocket(Box<Source>),
@@ -74,7 +74,7 @@ pub(crate) enum TransportReceiver {
 }
 
 impl TransportReceiver {
-    /// What comes next. May be dropped and asked again without losing anything.
+    /// Returns the next packet. Cancel-safe: dropping the future loses no packet.
     pub(crate) async fn next(&mut self) -> Result<ServerPacket, Loss> {
         match self {
             Self::WebSocket(source) => source.next().await,
@@ -83,7 +83,7 @@ impl TransportReceiver {
     }
 }
 
-/// The sending half.
+/// The sending half of a connection.
 #[derive(Debug)]
 pub(crate) enum TransportSender {
     WebSocket(Box<Sink>),
@@ -91,7 +91,7 @@ pub(crate) enum TransportSender {
 }
 
 impl TransportSender {
-    /// Sends packets, in order, and returns when the transport has taken them.
+    /// Sends packets in order and returns when the transport has accepted them.
     pub(crate) async fn send_packets(&mut self, packets: Vec<ClientPacket>) -> Result<(), Loss> {
         match self {
             Self::WebSocket(sink) => sink.send_packets(packets).await,
@@ -99,7 +99,7 @@ impl TransportSender {
         }
     }
 
-    /// Says goodbye as well as the transport can.
+    /// Closes the transport. Errors are ignored.
     pub(crate) async fn close(&mut self) {
         match self {
             Self::WebSocket(sink) => sink.close().await,
@@ -108,7 +108,7 @@ impl TransportSender {
     }
 }
 
-/// What we send.
+/// One Engine.IO packet to the server.
 #[derive(Debug)]
 pub(crate) enum ClientPacket {
     Pong,
@@ -116,7 +116,7 @@ pub(crate) enum ClientPacket {
     Message(EncodedPacket),
 }
 
-/// A connection whose handshake is done.
+/// A connection after the Engine.IO handshake and a possible upgrade.
 #[derive(Debug)]
 pub(crate) struct Transport {
     pub(crate) open: Handshake,
@@ -124,7 +124,7 @@ pub(crate) struct Transport {
     pub(crate) sender: TransportSender,
 }
 
-/// Makes a connection by the transports that are wanted.
+/// Opens a connection with the configured transports. A failed upgrade falls back to polling.
 pub(crate) async fn connect(config: &Config, world: &World) -> Result<Transport, Error> {
     if config.transports == Transports::WebSocket {
         let (open, sink, source) = websocket::open(config).await?;

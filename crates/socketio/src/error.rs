@@ -1,119 +1,119 @@
-//! What can go wrong with a connection, a call or a handshake, each with the facts a program can act on.
+//! The errors of a connection, a call or a handshake, each with the facts a program can act on.
 
 use std::time::Duration;
 
 use budao_core::fault::{Fact, Fault, Kind, Operation};
 use serde_json::Value;
 
-/// A failure.
+/// The error of a session, a call or a connection attempt.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// The configured address cannot be used.
+    /// The configured URL is invalid; the text says why.
     #[error("the address cannot be used: {0}")]
     Address(String),
-    /// The server refused the handshake at the HTTP level.
+    /// The server refused the handshake with an HTTP status other than success.
     #[error("the handshake was refused with HTTP status {}", .0.status)]
     Http(Box<HttpRefusal>),
-    /// The server refused a namespace.
+    /// The server refused the connection to a namespace.
     #[error("namespace {namespace} was refused: {message}")]
     Refused {
-        /// Which one.
+        /// The refused namespace.
         namespace: String,
-        /// The server's words.
+        /// The server's `message`, verbatim.
         message: String,
-        /// What it sent besides.
+        /// The server's `data`, if it sent any.
         data: Option<Value>,
     },
-    /// The server took the namespace away.
+    /// The server disconnected the namespace.
     #[error("the server ended namespace {namespace}")]
     Kicked {
-        /// Which one.
+        /// The disconnected namespace.
         namespace: String,
     },
-    /// No connection could be made.
+    /// No connection could be made; the text says why.
     #[error("no connection: {0}")]
     Unreachable(String),
-    /// The connection was lost; what was under way may or may not have arrived.
+    /// The connection was lost. Packets that were under way may or may not have arrived.
     #[error("the connection was lost: {0}")]
     Lost(Loss),
-    /// No answer came in time.
+    /// No answer arrived within the call's timeout.
     #[error("no answer within {} ms", .0.as_millis())]
     TimedOut(Duration),
-    /// A bound was reached.
+    /// A limit of [`Limits`](crate::Limits) was reached. The packet was not queued.
     #[error("{name} is at its limit of {limit}")]
     Full {
-        /// The limit's name in [`Limits`](crate::Limits).
+        /// The name of the field in [`Limits`](crate::Limits).
         name: &'static str,
-        /// Its value.
+        /// The configured value of that field.
         limit: usize,
     },
-    /// The server would not take a packet of this size.
+    /// The packet is larger than the server's advertised `maxPayload`. It was not sent.
     #[error("the packet has {actual} bytes, at most {limit} are taken")]
     TooLarge {
-        /// How much is taken.
+        /// The largest size the server accepts, in bytes.
         limit: usize,
-        /// How much it was.
+        /// The size of the packet, in bytes.
         actual: usize,
     },
-    /// The server said something that is not Socket.IO.
+    /// The server sent data that is not valid Socket.IO or Engine.IO.
     #[error("the server does not speak the protocol: {0}")]
     Protocol(String),
-    /// The session was closed by its owner.
+    /// The program closed the session.
     #[error("the session is closed")]
     Closed,
 }
 
-/// What the server said when it refused a handshake.
+/// The server's HTTP response to a handshake it refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpRefusal {
-    /// The status.
+    /// The HTTP status code.
     pub status: u16,
-    /// The headers, names in lower case; a value that is not text is left out.
+    /// The headers, with names in lower case. Values that are not text are left out.
     pub headers: Vec<(String, String)>,
     /// The body, cut at 64 KiB.
     pub body: String,
 }
 
 impl HttpRefusal {
-    /// The value of a header.
+    /// The first value of a header. `name` must be in lower case.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 }
 
-/// How a connection was lost.
+/// The way a connection was lost.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Loss {
-    /// The server ended it, with a WebSocket close code if it gave one.
+    /// The server closed the connection.
     #[error("closed by the server{}", .code.map_or(String::new(), |code| format!(" with code {code}")))]
     Closed {
-        /// The code.
+        /// The WebSocket close code; `None` if the server gave none or on polling.
         code: Option<u16>,
-        /// Its reason.
+        /// The close frame's reason; empty if there is none.
         reason: String,
     },
-    /// Nothing was heard for the interval and the timeout of its pings together.
+    /// The server sent nothing for its ping interval plus its ping timeout.
     #[error("nothing was heard for {} ms", .0.as_millis())]
     Silent(Duration),
-    /// The connection broke.
+    /// The transport failed; the text is the transport's error.
     #[error("{0}")]
     Broken(String),
-    /// The server took nothing of what was sent for as long: it cannot have heard that we are here either.
+    /// The server accepted no data for this long. Its pings stay unanswered, because pongs wait in the same queue.
     #[error("nothing was taken for {} ms", .0.as_millis())]
     SendTimedOut(Duration),
-    /// Our own program did not take events.
+    /// The program took no event from a full [`Events`](crate::Events) queue for this long.
     #[error("events were not taken for {} ms", .0.as_millis())]
     EventsNotConsumed(Duration),
 }
 
 impl Error {
-    /// Would trying again give the same answer? Then the session ends instead of connecting again.
+    /// Whether a retry would get the same answer. The session then ends instead of reconnecting.
     #[must_use]
     pub fn is_final(&self) -> bool {
         match self {
             Self::Http(refusal) => !passes(refusal.status),
-            // A server that gives no reason, or none of these, has said no.
+            // A refusal without a known status counts as permanent.
             Self::Refused { message, data, .. } => {
                 !status_of(message, data.as_ref()).is_some_and(passes)
             }
@@ -122,7 +122,7 @@ impl Error {
         }
     }
 
-    /// As a fault of the catalog. Foreign words become causes, for the operator.
+    /// Converts the error to a fault of the catalog. The error's own text becomes the cause, for the operator.
     #[must_use]
     pub fn to_fault(&self) -> Fault {
         let new = |kind| Fault::new(kind, Operation::Connect);
@@ -162,7 +162,7 @@ impl Error {
     }
 }
 
-/// Does a refusal with this status pass by itself? Whoever is busy or restarts may say yes the next time.
+/// Whether a refusal with this status is temporary, as from a server that is busy or restarting.
 fn passes(status: u16) -> bool {
     matches!(status, 408 | 425 | 429) || !(400..500).contains(&status)
 }

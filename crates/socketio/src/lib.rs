@@ -1,8 +1,8 @@
-//! A Socket.IO client session: what a program needs to talk to a Socket.IO server and to trust the answers.
+//! A Socket.IO client session with reconnection, bounded queues and acknowledged calls.
 //!
-//! The packets are read and written by the published codec; what is ours is the session around it.
-//! Every answer reaches the call that asked: ids are never used twice, an answer that comes too late is
-//! counted and dropped, and a call always ends, by its answer, its deadline or the loss of its connection.
+//! The published codec reads and writes packets; this crate adds the session around it. Every answer reaches the call
+//! that asked: ids are never reused, and a late answer is counted and dropped. A call always ends, by its answer, its
+//! deadline or the loss of its connection.
 //!
 //! ```no_run
 //! # async fn example(world: budao_core::world::World) -> Result<(), budao_socketio::Error> {
@@ -22,15 +22,15 @@
 //! # }
 //! ```
 //!
-//! What is promised, and what is not:
+//! Guarantees and limits:
 //!
-//! - The handshake is made by polling, so that a refusal can be read, and then upgraded to a WebSocket. Where no
-//!   WebSocket gets through, polling stays.
-//! - After a loss the session connects again by itself, with growing, jittered waits. A refusal is final.
-//! - What is sent while there is no connection waits in a bounded queue. What was sent and not answered
-//!   when the connection was lost has failed with [`Error::Lost`]: it may or may not have arrived.
-//! - Events are handed out in order through one bounded queue. Whoever does not take them stops the reading; take them
-//!   in a task of their own, and do not wait for a call there.
+//! - The session makes the handshake by polling, so that a refusal can be read, and then upgrades to a WebSocket. If
+//!   the upgrade fails, polling stays.
+//! - The session reconnects after a loss, with growing, jittered delays. A refusal is final.
+//! - Packets that are sent without a connection wait in a bounded queue. A call that was sent and not answered when
+//!   the connection was lost fails with [`Error::Lost`]: it may or may not have arrived.
+//! - Events arrive in order through one bounded queue. A full queue stops reading from the server, so take events in
+//!   a task of their own and do not wait for a call there.
 
 mod client;
 mod config;

@@ -1,6 +1,6 @@
-//! Socket.IO packets, by the published codec.
+//! Encodes and decodes Socket.IO packets with the published codec.
 //!
-//! One packet type is read here because the codec refuses it: a server's refusal of a namespace.
+//! The codec rejects one packet type, the refusal of a namespace, so this file parses it.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -15,7 +15,7 @@ use socketioxide_parser_common::CommonParser;
 
 use crate::{Limits, Payload};
 
-/// What a server said.
+/// A decoded Socket.IO packet from the server.
 #[derive(Debug, PartialEq)]
 pub(crate) enum ServerMessage {
     Connected { namespace: String, sid: String },
@@ -25,7 +25,7 @@ pub(crate) enum ServerMessage {
     Answer { namespace: String, id: i64, payload: Payload },
 }
 
-/// A packet as it is sent: its text, then its attachments.
+/// An encoded packet: the text frame, followed by its binary attachments.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct EncodedPacket {
     pub(crate) text: String,
@@ -89,7 +89,7 @@ fn encode(packet: Packet) -> EncodedPacket {
     }
 }
 
-/// Reads packets; keeps one whose attachments are still to come.
+/// The decoder of one connection. It holds a packet until all of its attachments have arrived.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     config: ParseConfig,
@@ -108,7 +108,7 @@ impl Decoder {
         }
     }
 
-    /// The packet in `text`, unless attachments are still to come.
+    /// Decodes a text frame. Returns `None` if attachments are still to come.
     pub(crate) fn text(&self, text: String) -> Result<Option<ServerMessage>, String> {
         if let Some(rest) = text.strip_prefix('4') {
             return refusal(rest).map(Some);
@@ -116,7 +116,7 @@ impl Decoder {
         self.finish(CommonParser.decode_str(&self.config, &self.state, Str::from(text)))
     }
 
-    /// The packet that these bytes complete, if they do.
+    /// Adds an attachment. Returns the packet if this was its last one.
     pub(crate) fn bytes(&self, bytes: Bytes) -> Result<Option<ServerMessage>, String> {
         self.finish(CommonParser.decode_bin(&self.config, &self.state, bytes))
     }
@@ -177,7 +177,7 @@ fn list(data: &Encoded) -> Result<(Vec<Value>, Vec<Bytes>), String> {
     }
 }
 
-/// `/namespace,{"message":…}`: the packet the codec does not read.
+/// Parses the refusal of a namespace, `/namespace,{"message":…}`, which the codec does not read.
 fn refusal(rest: &str) -> Result<ServerMessage, String> {
     let (namespace, body) = match rest.strip_prefix('/') {
         Some(_) => rest.split_once(',').unwrap_or((rest, "")),

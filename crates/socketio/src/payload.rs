@@ -1,10 +1,10 @@
-//! The arguments of an event or an answer: JSON values, and attachments that they point at.
+//! The arguments of an event or an answer: JSON values, and the binary attachments they refer to.
 
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-/// Arguments. Binary data stays outside the JSON; a placeholder stands where it belongs.
+/// A list of arguments. Binary data is kept outside the JSON; a placeholder object marks its place.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Payload {
     args: Vec<Value>,
@@ -12,40 +12,40 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// No arguments.
+    /// A payload without arguments.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// One argument.
+    /// A payload with one argument.
     #[must_use]
     pub fn of(arg: impl Into<Value>) -> Self {
         Self { args: vec![arg.into()], attachments: Vec::new() }
     }
 
-    /// Several arguments.
+    /// A payload with several arguments, in order.
     #[must_use]
     pub fn all(args: impl IntoIterator<Item = Value>) -> Self {
         Self { args: args.into_iter().collect(), attachments: Vec::new() }
     }
 
-    /// One argument from anything that becomes JSON.
+    /// A payload with one argument, serialized from `value`.
     ///
     /// # Errors
-    /// If it does not become JSON.
+    /// If `value` cannot be represented as JSON.
     pub fn from_value<T: Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
         serde_json::to_value(value).map(Self::of)
     }
 
-    /// Adds an argument.
+    /// Appends an argument.
     #[must_use]
     pub fn and(mut self, arg: impl Into<Value>) -> Self {
         self.args.push(arg.into());
         self
     }
 
-    /// Adds an argument that is binary data.
+    /// Appends an argument that consists of binary data.
     #[must_use]
     pub fn and_bytes(mut self, bytes: impl Into<Bytes>) -> Self {
         let placeholder = self.attach(bytes);
@@ -53,31 +53,31 @@ impl Payload {
         self
     }
 
-    /// Takes up binary data and returns what stands for it: a value to put anywhere into an argument.
+    /// Stores binary data and returns its placeholder, which may be put anywhere into an argument.
     pub fn attach(&mut self, bytes: impl Into<Bytes>) -> Value {
         self.attachments.push(bytes.into());
         json!({ "_placeholder": true, "num": self.attachments.len() - 1 })
     }
 
-    /// The arguments.
+    /// The arguments in order, with placeholders for binary data.
     #[must_use]
     pub fn args(&self) -> &[Value] {
         &self.args
     }
 
-    /// The first argument, or null.
+    /// The first argument; null if there is none.
     #[must_use]
     pub fn first(&self) -> &Value {
         self.args.first().unwrap_or(&Value::Null)
     }
 
-    /// The first argument, taken out; null if there is none.
+    /// Takes the first argument; null if there is none. The attachments are dropped.
     #[must_use]
     pub fn into_first(mut self) -> Value {
         if self.args.is_empty() { Value::Null } else { self.args.swap_remove(0) }
     }
 
-    /// The binary data that `value` stands for.
+    /// The binary data behind a placeholder; `None` if `value` is not a placeholder of this payload.
     #[must_use]
     pub fn bytes(&self, value: &Value) -> Option<&Bytes> {
         let is_placeholder = value.get("_placeholder").and_then(Value::as_bool) == Some(true);
@@ -85,16 +85,16 @@ impl Payload {
         self.attachments.get(index).filter(|_| is_placeholder)
     }
 
-    /// All binary data, in order.
+    /// All attachments, in the order of their placeholder numbers.
     #[must_use]
     pub fn attachments(&self) -> &[Bytes] {
         &self.attachments
     }
 
-    /// Reads the first argument as a type.
+    /// Deserializes the first argument; null if there is none.
     ///
     /// # Errors
-    /// If it does not fit.
+    /// If the argument does not fit the type.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         T::deserialize(self.first())
     }

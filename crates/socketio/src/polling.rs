@@ -1,6 +1,6 @@
-//! The polling transport: a request that waits for packets, and a request per batch that we send.
+//! The polling transport: a long-polling GET receives packets, and one POST sends each batch.
 //!
-//! The waiting request runs in a task of its own, because a request that is dropped half-way loses packets.
+//! The GET runs in a task of its own, because dropping a request half-way would lose packets.
 
 use std::time::Duration;
 
@@ -18,24 +18,24 @@ use crate::{
 };
 use budao_core::world::World;
 
-/// Between two packets of one body.
+/// Separates the packets of one body.
 const SEPARATOR: char = '\u{1e}';
 
-/// Of a refusal's body, this much is read.
+/// Bytes that are read from the body of a refusal.
 pub(crate) const ERROR_BYTES: usize = 64 * 1024;
 
-/// What a server advertises when it says nothing.
+/// The payload limit for servers that advertise none, in bytes.
 const PAYLOAD_BYTES: usize = 1_000_000;
 
-/// Packets heard and not yet taken.
+/// Packets that were received and not yet taken by the session.
 const HEARD_MAX: usize = 64;
 
-/// Whoever was first wins; without any, building a client panics.
+/// Installs the process's TLS provider unless there is one already. Without a provider, building a client panics.
 pub(crate) fn install_tls() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// A session opened by polling.
+/// A session that was opened by polling and may still be upgraded.
 #[derive(Debug)]
 pub(crate) struct Polling {
     pub(crate) open: Handshake,
@@ -44,7 +44,7 @@ pub(crate) struct Polling {
     bytes_max: usize,
 }
 
-/// Opens a session.
+/// Opens a session with one GET request.
 pub(crate) async fn open(config: &Config) -> Result<Polling, Error> {
     let client = client(config)?;
     let unreachable = |error: reqwest::Error| Error::Unreachable(describe_error(&error));
@@ -72,7 +72,7 @@ fn client(config: &Config) -> Result<Client, Error> {
         .referer(false)
         .default_headers(headers)
         .connect_timeout(config.limits.handshake);
-    // What runs on this machine is not asked for through a proxy.
+    // Requests to this machine bypass the proxy.
     let host = config.url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let is_here = host.eq_ignore_ascii_case("localhost")
         || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
@@ -81,7 +81,7 @@ fn client(config: &Config) -> Result<Client, Error> {
         .map_err(|error| Error::Address(describe_error(&error)))
 }
 
-/// The error and its causes, without the address: that may hold secrets.
+/// The error and its sources, without the URL, which may contain secrets.
 fn describe_error(error: &reqwest::Error) -> String {
     let mut text = String::new();
     let mut next: Option<&dyn std::error::Error> = Some(error);
@@ -97,14 +97,14 @@ fn describe_error(error: &reqwest::Error) -> String {
     text
 }
 
-/// What to do with a body past its bound.
+/// The reaction to a body that exceeds its limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OverflowAction {
     Cut,
     Fail,
 }
 
-/// The body as text.
+/// Reads the body as text, up to a limit.
 pub(crate) async fn body(
     response: Response,
     bytes_max: usize,
@@ -131,7 +131,7 @@ pub(crate) async fn body(
 }
 
 impl Polling {
-    /// Begins to wait for packets.
+    /// Starts the task that polls for packets. It stops when the [`Poller`] is dropped.
     pub(crate) fn start(self, world: &World) -> (Poller, Poster) {
         let (sender, heard) = mpsc::channel(HEARD_MAX);
         let stop = CancellationToken::new();
@@ -151,7 +151,7 @@ impl Polling {
     }
 }
 
-/// Asks for packets again and again, until something goes wrong.
+/// Polls for packets until a request fails or the receiver is dropped.
 async fn poll(
     client: &Client,
     url: &Url,
@@ -187,7 +187,7 @@ async fn get(
     }
 }
 
-/// The packets of a body, in order.
+/// Decodes the packets of a body, in order.
 pub(crate) fn packets(body: &str) -> impl Iterator<Item = Result<ServerPacket, Loss>> {
     body.split(SEPARATOR).map(read)
 }
@@ -202,7 +202,7 @@ fn read(packet: &str) -> Result<ServerPacket, Loss> {
     }
 }
 
-/// The receiving half.
+/// The receiving half of the polling transport.
 #[derive(Debug)]
 pub(crate) struct Poller {
     heard: mpsc::Receiver<Result<ServerPacket, Loss>>,
@@ -216,7 +216,7 @@ impl Poller {
     }
 }
 
-/// The sending half.
+/// The sending half of the polling transport.
 #[derive(Debug)]
 pub(crate) struct Poster {
     client: Client,
@@ -226,7 +226,7 @@ pub(crate) struct Poster {
 }
 
 impl Poster {
-    /// Sends packets in as few bodies as the server's limit allows.
+    /// Sends packets in as few bodies as the server's payload limit allows.
     pub(crate) async fn send_packets(&mut self, packets: Vec<ClientPacket>) -> Result<(), Loss> {
         for body in bodies(packets, self.payload_max) {
             self.post(body).await?;
@@ -250,7 +250,7 @@ impl Poster {
     }
 }
 
-/// Packets in as few bodies as fit this limit; one that alone is longer has a body to itself.
+/// Joins packets into as few bodies as fit the limit. A packet above the limit gets a body of its own.
 pub(crate) fn bodies(packets: Vec<ClientPacket>, bytes_max: usize) -> impl Iterator<Item = String> {
     let mut texts = packets.into_iter().flat_map(texts).peekable();
     std::iter::from_fn(move || {
@@ -263,7 +263,7 @@ pub(crate) fn bodies(packets: Vec<ClientPacket>, bytes_max: usize) -> impl Itera
     })
 }
 
-/// A packet as it stands in a body.
+/// The text form of a packet and its attachments in a body.
 fn texts(packet: ClientPacket) -> Vec<String> {
     match packet {
         ClientPacket::Pong => vec!["3".into()],

@@ -1,4 +1,4 @@
-//! Any bytes as what a server sends: for the fuzz targets, and for a share of them in every run.
+//! Checks for the fuzz targets: any bytes as data from a server. The test suite runs a sample of them.
 
 use bytes::Bytes;
 use futures::{executor::block_on, stream};
@@ -10,12 +10,12 @@ use crate::{
     polling::{self, OverflowAction},
 };
 
-/// The longest body that is read here.
+/// The longest body that is read, in bytes.
 const BODY_MAX: usize = 8 * 1024;
-/// What a server may say it takes: little, so that one answer needs several bodies.
+/// The server's payload limit, in bytes: small, so that one answer needs several bodies.
 const PAYLOAD_MAX: usize = 64;
 
-/// Reads a text as a packet, as a frame and as a handshake, whatever it is.
+/// Parses a text as a packet, as a frame and as a handshake. None of them may panic.
 pub fn packet(text: &str) {
     let decoder = Decoder::new(&Limits::default());
     let _ = decoder.text(text.to_owned());
@@ -26,11 +26,11 @@ pub fn packet(text: &str) {
     }
 }
 
-/// Reads bytes as the body of a polling request. How it came in pieces makes no difference; it is refused in few words;
-/// what was understood can be written, in as many bodies as a server wants, and is then understood the same.
+/// Reads bytes as the body of a polling request. Checks that chunking makes no difference, that an error text is
+/// short, and that every decoded packet survives encoding and decoding.
 ///
 /// # Panics
-/// If a promise does not hold.
+/// If one of these checks fails.
 pub fn polled(bytes: &[u8]) {
     let whole = received(bytes, bytes.len().max(1));
     for size in [1, 7, 1000] {
@@ -54,7 +54,7 @@ fn told(received: &Result<String, Loss>) -> Result<&String, String> {
     received.as_ref().map_err(ToString::to_string)
 }
 
-/// The body of a response that comes in pieces of this size.
+/// Reads a response body that arrives in chunks of `size` bytes.
 fn received(bytes: &[u8], size: usize) -> Result<String, Loss> {
     let pieces: Vec<_> =
         bytes.chunks(size).map(Bytes::copy_from_slice).map(Ok::<_, Loss>).collect();
@@ -62,7 +62,7 @@ fn received(bytes: &[u8], size: usize) -> Result<String, Loss> {
     block_on(polling::body(response.into(), BODY_MAX, OverflowAction::Fail))
 }
 
-/// What a session makes of bodies, up to what it does not understand.
+/// Decodes bodies as a session does, up to the first error.
 fn understood<'a>(bodies: impl IntoIterator<Item = &'a str>) -> Vec<Result<ServerMessage, String>> {
     let decoder = Decoder::new(&Limits::default());
     let mut said = Vec::new();
@@ -85,7 +85,7 @@ fn understood<'a>(bodies: impl IntoIterator<Item = &'a str>) -> Vec<Result<Serve
     said
 }
 
-/// Writes what was understood, and reads it again.
+/// Encodes a decoded packet and decodes it again.
 fn rewritten(said: &ServerMessage) {
     let encoding = match said {
         ServerMessage::Event { namespace, name, payload, ack } => {

@@ -1,7 +1,6 @@
-//! The session's task: connects, reads and writes until the connection is lost, waits, connects again.
+//! The session's task: connects, reads and writes until the connection is lost, waits, and reconnects.
 //!
-//! Reading and writing run beside each other. A server that is busy sending to us must not wait for us to
-//! finish sending to it.
+//! Reading and writing run concurrently. Otherwise a client and a server that both send a lot could block each other.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +13,7 @@ use crate::{
     shared::{Shared, count},
 };
 
-/// Saying goodbye takes no longer.
+/// Time limit for the disconnect packets when the session closes.
 const GOODBYE: Duration = Duration::from_secs(2);
 
 pub(crate) struct Session {
@@ -40,7 +39,7 @@ impl Session {
         self.report_first(Err(error));
     }
 
-    /// Returns when there is nothing more to try.
+    /// Connects and reconnects. Returns the error that ends the session.
     async fn keep_connected(&mut self) -> Error {
         let mut attempt = 0;
         loop {
@@ -85,7 +84,7 @@ impl Session {
         }
     }
 
-    /// Makes a connection and connects its namespaces, in bounded time.
+    /// Makes one connection attempt, including all namespaces, within `limits.handshake`.
     async fn connect(&mut self) -> Result<Connection, Error> {
         let limit = self.config.limits.handshake;
         let clock = self.shared.world.clock.clone();
@@ -135,7 +134,7 @@ impl Session {
         Ok(Connection { link, decoder, sids, early })
     }
 
-    /// Serves a connection until it is lost.
+    /// Serves a connection and returns the reason for its end.
     async fn serve(&mut self, connection: Connection) -> Error {
         let Connection { link: Transport { open, receiver, mut sender }, decoder, sids, early } =
             connection;
@@ -183,16 +182,16 @@ impl Session {
     }
 }
 
-/// A connection whose namespaces are connected.
+/// A connection on which every namespace is connected.
 struct Connection {
     link: Transport,
     decoder: Decoder,
     sids: Vec<String>,
-    /// What was said before the last namespace was connected.
+    /// Messages that arrived before the last namespace was connected.
     early: Vec<ServerMessage>,
 }
 
-/// The next packet during the handshake.
+/// Reads one packet during the handshake and answers pings. Returns `None` if the packet completes no message.
 async fn read_message(
     link: &mut Transport,
     decoder: &Decoder,
@@ -209,8 +208,8 @@ async fn read_message(
     }
 }
 
-/// Sends what is queued, until the connection is lost. A server that takes nothing is lost as well, though it may
-/// still talk: our answers to its pings are among what waits.
+/// Sends queued packets until the connection is lost. A server that accepts nothing for `patience` counts as lost
+/// even if it still sends, because pongs wait in the same queue.
 async fn write(shared: &Shared, sender: &mut TransportSender, patience: Duration) -> Error {
     loop {
         let packets = shared.take();
@@ -229,7 +228,7 @@ async fn write(shared: &Shared, sender: &mut TransportSender, patience: Duration
     }
 }
 
-/// Hands out what the server says.
+/// Reads packets from the server and delivers events and answers.
 struct Reader {
     shared: Arc<Shared>,
     inbox: mpsc::Sender<Event>,
@@ -322,7 +321,7 @@ impl Reader {
         self.hand_out(Event::Message { namespace, name, payload, reply }).await
     }
 
-    /// Waits until the event is taken, but not longer than the server would wait for us.
+    /// Delivers an event to the program. A full inbox for longer than `silence_max` ends the connection.
     async fn hand_out(&self, event: Event) -> Result<(), Error> {
         let event = match self.inbox.try_send(event) {
             Ok(()) => return Ok(()),

@@ -1,7 +1,7 @@
-//! What a client's handles and its session share: the queue of what is to be sent, and who waits for answers.
+//! State shared by a client's handles and its session: the send queue and the calls that wait for answers.
 //!
-//! The queue is the same with and without a connection, so nothing has to be moved when one is lost. A packet
-//! holds a permit while it waits; those who want to send wait for one in the order they came.
+//! The queue is the same with and without a connection, so a loss moves nothing. Each queued packet holds a semaphore
+//! permit; senders get permits in the order they asked.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -22,21 +22,21 @@ use crate::{
     packet::{self, EncodedPacket},
 };
 
-/// Packets sent at once.
+/// Packets in one send to the transport.
 const BATCH_MAX: usize = 64;
 
-/// What happened to a session so far.
+/// Counters since the start of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Connections made.
+    /// Connections made, the first one included.
     pub connections: u64,
-    /// Answers that nobody waited for any more.
+    /// Answers that arrived after their call had ended.
     pub late_answers: u64,
-    /// Answers of ours whose connection was gone.
+    /// Answers to the server that were dropped because their connection was gone.
     pub dropped_replies: u64,
-    /// Events that came when nobody took events any more.
+    /// Events that arrived after [`Events`](crate::Events) was dropped.
     pub untaken_events: u64,
-    /// Packets that were queued before the server said how little it takes.
+    /// Packets dropped because the server advertised a smaller limit after they were queued.
     pub oversized_packets: u64,
 }
 
@@ -62,12 +62,12 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     outbox: Mutex<Outbox>,
     room: Arc<Semaphore>,
-    /// Tells the writer that there is something to send.
+    /// Wakes the writer when a packet or a pong is queued.
     pub(crate) ready: Notify,
     payload_max: AtomicUsize,
 }
 
-/// One namespace.
+/// A namespace of the session and its waiting calls.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     pub(crate) name: Arc<str>,
@@ -91,7 +91,7 @@ struct Outbox {
     pongs: usize,
     queue: VecDeque<QueuedPacket>,
     bytes: usize,
-    /// Counts connections; zero before the first one.
+    /// The number of connections so far; 0 before the first one.
     epoch: u64,
     is_online: bool,
     ended: Option<Error>,
@@ -103,12 +103,12 @@ struct QueuedPacket {
     encoding: EncodedPacket,
     bytes: usize,
     call: Option<i64>,
-    /// For an answer: the connection it belongs to.
+    /// For an answer, the connection it belongs to; `None` for other packets.
     epoch: Option<u64>,
     _permit: OwnedSemaphorePermit,
 }
 
-/// A packet to be queued.
+/// A packet that is not queued yet.
 #[derive(Debug)]
 pub(crate) struct OutgoingPacket {
     pub(crate) space: usize,
@@ -142,7 +142,7 @@ impl Shared {
         self.spaces.iter().position(|space| &*space.name == name)
     }
 
-    /// Queues a packet. Waits for room while there is a connection that makes some.
+    /// Queues a packet. Waits for room only while there is a connection; otherwise a full queue is an error.
     pub(crate) async fn enqueue(&self, outgoing: OutgoingPacket) -> Result<(), Error> {
         let bytes = outgoing.encoding.bytes();
         let limit = self.payload_max.load(Ordering::Relaxed);
@@ -186,13 +186,13 @@ impl Shared {
         Ok(())
     }
 
-    /// Answers a ping before anything else is sent.
+    /// Queues a pong, ahead of all other packets.
     pub(crate) fn pong(&self) {
         lock(&self.outbox).pongs += 1;
         self.ready.notify_one();
     }
 
-    /// Takes what is to be sent next. What nobody waits for any more is left out.
+    /// Takes the next batch to send. Skips calls that have ended and answers for an earlier connection.
     pub(crate) fn take(&self) -> Vec<ClientPacket> {
         let mut outbox = lock(&self.outbox);
         let mut packets: Vec<ClientPacket> = Vec::new();
@@ -211,7 +211,7 @@ impl Shared {
         packets
     }
 
-    /// The packet, if the server takes its size and its caller still waits.
+    /// Returns the packet if its size fits the server's limit and its caller still waits.
     fn fit(&self, queued: QueuedPacket) -> Option<ClientPacket> {
         let limit = self.payload_max.load(Ordering::Relaxed);
         let calls = &self.spaces[queued.space].calls;
@@ -240,7 +240,7 @@ impl Shared {
         lock(&self.outbox).ended.clone()
     }
 
-    /// A connection is there.
+    /// Marks the session as connected and returns the number of the connection.
     pub(crate) fn go_online(&self, payload_max: Option<usize>) -> u64 {
         let heed = self.limits.heed_advertised_size;
         let limit = payload_max.filter(|_| heed).unwrap_or(usize::MAX);
@@ -254,7 +254,7 @@ impl Shared {
         outbox.epoch
     }
 
-    /// The connection is gone: calls that were sent have failed; the others still wait to be sent.
+    /// Marks the session as disconnected. Calls that were sent fail; the others stay in the queue.
     pub(crate) fn go_offline(&self, error: &Error) {
         lock(&self.outbox).is_online = false;
         for space in &self.spaces {
@@ -262,7 +262,7 @@ impl Shared {
         }
     }
 
-    /// The session is over: everything has failed.
+    /// Ends the session. Drops the queue and fails all calls with `error`.
     pub(crate) fn end(&self, error: &Error) {
         let left = {
             let mut outbox = lock(&self.outbox);
@@ -289,7 +289,7 @@ impl Shared {
         }
     }
 
-    /// Sends an event and waits for its answer, at most for `timeout` in all.
+    /// Sends an event and waits for its answer. `timeout` covers the wait for the queue and for the answer.
     pub(crate) async fn call(
         &self,
         space: usize,
@@ -323,14 +323,14 @@ impl Namespace {
         if calls.waiting.len() >= calls_max {
             return Err(Error::Full { name: "calls_max", limit: calls_max });
         }
-        // Never used twice in the life of a session, so no answer can reach another call.
+        // An id is never reused within a session, so an answer cannot reach another call.
         calls.last += 1;
         let id = calls.last;
         calls.waiting.insert(id, PendingCall { answer, is_sent: false });
         Ok((id, receiver))
     }
 
-    /// Hands an answer to its call. False if nobody waits for it.
+    /// Delivers an answer to its call. Returns false if the call has ended.
     pub(crate) fn answer(&self, id: i64, payload: Payload) -> bool {
         let waiting = lock(&self.calls).waiting.remove(&id);
         waiting.is_some_and(|waiting| waiting.answer.send(Ok(payload)).is_ok())
@@ -353,7 +353,7 @@ impl Namespace {
     }
 }
 
-/// Takes a call out of the table when nobody waits for it any more.
+/// Removes a call from the table when its caller stops waiting.
 struct CallGuard<'a> {
     space: &'a Namespace,
     id: i64,

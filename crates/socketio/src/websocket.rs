@@ -1,4 +1,4 @@
-//! The WebSocket transport.
+//! The WebSocket transport: opens a session directly, or takes over a session that was opened by polling.
 
 use futures::{
     SinkExt, StreamExt,
@@ -21,15 +21,15 @@ use crate::{
 
 type Stream = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
-/// The receiving half.
+/// The receiving half of the WebSocket transport.
 #[derive(Debug)]
 pub(crate) struct Source(SplitStream<Stream>);
 
-/// The sending half.
+/// The sending half of the WebSocket transport.
 #[derive(Debug)]
 pub(crate) struct Sink(SplitSink<Stream, Message>);
 
-/// Opens a session by WebSocket alone.
+/// Opens a session over a WebSocket, without polling.
 pub(crate) async fn open(config: &Config) -> Result<(Handshake, Sink, Source), Error> {
     let mut stream = dial(config, None).await?;
     let first = next_text(&mut stream).await.map_err(Error::Lost)?;
@@ -38,7 +38,7 @@ pub(crate) async fn open(config: &Config) -> Result<(Handshake, Sink, Source), E
     Ok((open, Sink(sink), Source(source)))
 }
 
-/// Moves a session that was opened by polling to a WebSocket.
+/// Upgrades a session that was opened by polling to a WebSocket.
 pub(crate) async fn upgrade(config: &Config, sid: &str) -> Result<(Sink, Source), Error> {
     let mut stream = dial(config, Some(sid)).await?;
     send(&mut stream, "2probe").await?;
@@ -79,7 +79,7 @@ async fn dial(config: &Config, sid: Option<&str>) -> Result<Stream, Error> {
     }
 }
 
-/// A refusal with everything the server said.
+/// Builds the error for a refused handshake from the server's response.
 pub(crate) fn refusal(status: u16, headers: &HeaderMap, body: String) -> Error {
     let headers = headers
         .iter()
@@ -94,7 +94,7 @@ fn loss(error: &WsError) -> Loss {
     Loss::Broken(error.to_string())
 }
 
-/// The next text, whatever else comes before.
+/// Reads the next text frame and skips other frames.
 async fn next_text(stream: &mut Stream) -> Result<String, Loss> {
     loop {
         match stream.next().await {

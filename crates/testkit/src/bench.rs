@@ -25,14 +25,13 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-/// CPU time that one round of one case should take: long against the clock's grain, short against the
-/// machine's moods.
+/// CPU time of one round of one case: long against the clock's resolution, short against changes of machine load.
 const ROUND: Duration = Duration::from_millis(20);
 
-/// CPU time spent on a case before anything counts.
+/// CPU time spent on a case before measuring starts.
 const WARM_UP: Duration = Duration::from_millis(50);
 
-/// What a number counts.
+/// The unit of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Unit {
@@ -44,52 +43,52 @@ pub enum Unit {
     MillisCpu,
     /// Megabytes (10⁶ bytes) worked through per second of CPU time.
     MegabytesPerSecond {
-        /// How much one iteration works through.
+        /// Bytes that one iteration processes.
         bytes: usize,
     },
-    /// Things done per second of CPU time.
+    /// Operations per second of CPU time.
     PerSecondCpu {
-        /// How many one iteration does.
+        /// Operations that one iteration does.
         count: u32,
     },
 }
 
-/// Which way a number should go.
+/// Whether a lower or a higher value is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
-    /// As for times and sizes.
+    /// For times and sizes.
     Lower,
-    /// As for throughputs.
+    /// For throughput and other rates.
     Higher,
 }
 
-/// One number for `cargo xtask bench`, as a line of JSON.
+/// One result, printed as a line of JSON for `cargo xtask bench`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Measurement {
-    /// `area/what`, unique in the workspace.
+    /// `area/what`, unique in the workspace, such as `text/copy`.
     pub bench: String,
     /// The median over the rounds.
     pub value: f64,
-    /// The unit as a reader knows it.
+    /// The unit as it is printed, such as `µs CPU`.
     pub unit: String,
-    /// What the project promises.
+    /// The value the project promises; absent if it promises none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bar: Option<f64>,
-    /// Which side of the bar is good.
+    /// Which side of the bar passes.
     pub better: Better,
-    /// A quarter of the rounds is below this.
+    /// The lower quartile of the rounds; absent if there were none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub low: Option<f64>,
-    /// A quarter of the rounds is above this.
+    /// The upper quartile of the rounds; absent if there were none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub high: Option<f64>,
-    /// What a reader should know to judge the number.
+    /// Context the reader needs to judge the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// Cases that are measured in turns.
+/// Cases that are measured alternately, round after round.
 pub struct Suite<'a> {
     rounds: u32,
     filter: Option<String>,
@@ -105,25 +104,25 @@ struct Case<'a> {
 }
 
 impl<'a> Suite<'a> {
-    /// A suite that measures every case `rounds` times.
+    /// A suite that measures every case in `rounds` rounds.
     pub fn new(rounds: u32) -> Self {
         Self { rounds: rounds.max(1), filter: None, cases: Vec::new() }
     }
 
-    /// As [`Suite::new`], for the cases whose name holds the first argument of the program, if it has one.
-    /// The flags that cargo passes to a bench are left alone.
+    /// As [`Suite::new`], limited to the cases whose name contains the first argument of the program, if there is one.
+    /// Flags that cargo passes to a bench are ignored.
     pub fn from_args(rounds: u32) -> Self {
         let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
         Self { filter, ..Self::new(rounds) }
     }
 
-    /// True if a case of this name would be measured: what to ask before an expensive preparation.
+    /// True if a case of this name would be measured. Check it before an expensive preparation.
     pub fn wants(&self, name: &str) -> bool {
         self.filter.as_ref().is_none_or(|filter| name.contains(filter))
     }
 
-    /// Adds a case: its name (`area/what`), unit, bar if the project promises one, and one iteration. What
-    /// the iteration returns is kept from being optimised away.
+    /// Adds a case: its name (`area/what`), its unit, the promised value if there is one, and one iteration. The return
+    /// value of the iteration is kept from being optimised away.
     pub fn case<T>(
         &mut self,
         name: &str,
@@ -140,7 +139,7 @@ impl<'a> Suite<'a> {
         self
     }
 
-    /// A word for the reader about a case; nothing if the case is filtered out.
+    /// Adds a note for the reader to a case; does nothing if the case is filtered out.
     pub fn note(&mut self, name: &str, note: &str) -> &mut Self {
         if let Some(case) = self.cases.iter_mut().find(|case| case.name == name) {
             case.note = Some(note.to_owned());
@@ -148,14 +147,14 @@ impl<'a> Suite<'a> {
         self
     }
 
-    /// Measures every case and prints its line.
+    /// Measures every case and prints one line of JSON for each.
     pub fn run(self) {
         for measurement in self.measure() {
             emit(&measurement);
         }
     }
 
-    /// Measures every case.
+    /// Measures every case and returns the results in the order the cases were added.
     pub fn measure(mut self) -> Vec<Measurement> {
         let batches: Vec<u64> = self.cases.iter_mut().map(warm_up).collect();
         let mut rounds: Vec<Vec<Duration>> = vec![Vec::new(); self.cases.len()];
@@ -169,7 +168,7 @@ impl<'a> Suite<'a> {
     }
 }
 
-/// Measures one thing alone. Several things that will be compared belong into one [`Suite`].
+/// Measures one case alone. Cases that will be compared belong into one [`Suite`].
 pub fn measure<T>(
     name: &str,
     unit: Unit,
@@ -182,15 +181,14 @@ pub fn measure<T>(
     suite.measure().pop().expect("a suite without a filter measures its one case")
 }
 
-/// Prints a number for `cargo xtask bench`: for what [`Suite`] cannot measure, such as memory or a
-/// percentile.
+/// Prints a result for `cargo xtask bench` that [`Suite`] cannot measure, such as memory or a percentile.
 #[expect(clippy::print_stdout, reason = "a bench program's standard output is its answer")]
 pub fn emit(measurement: &Measurement) {
     let line = serde_json::to_string(measurement).expect("strings and numbers always serialise");
     println!("{line}");
 }
 
-/// CPU time this process has used so far, over all its threads.
+/// CPU time this process has used so far, in all its threads.
 pub fn cpu_time() -> Duration {
     let now = clock_gettime(ClockId::ProcessCPUTime);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
@@ -205,7 +203,7 @@ fn timed(case: &mut Case<'_>, iterations: u64) -> Duration {
     cpu_time().saturating_sub(before)
 }
 
-/// Runs a case until caches and branch predictors know it; returns how many iterations make a round.
+/// Runs a case until caches and branch predictors are warm; returns the number of iterations per round.
 fn warm_up(case: &mut Case<'_>) -> u64 {
     let mut spent = Duration::ZERO;
     let mut iterations = 1;
@@ -217,7 +215,7 @@ fn warm_up(case: &mut Case<'_>) -> u64 {
             let batch = ROUND.as_secs_f64() / each.max(1e-12);
             return (batch as u64).max(1);
         }
-        // An iteration that only waits uses no CPU time, and would be doubled forever.
+        // An iteration that only waits uses no CPU time, so the doubling would never end.
         if iterations >= 1 << 32 {
             return iterations;
         }
@@ -241,7 +239,7 @@ fn summarise(case: Case<'_>, batch: u64, rounds: &[Duration]) -> Measurement {
     }
 }
 
-/// The value below which this part of the sorted values lies, interpolated.
+/// The quantile at `part` (0.0 to 1.0) of sorted values, interpolated.
 fn quantile(sorted: &[f64], part: f64) -> f64 {
     let position = part * (sorted.len() - 1) as f64;
     let (below, above) = (position.floor(), position.ceil());
@@ -250,7 +248,7 @@ fn quantile(sorted: &[f64], part: f64) -> f64 {
 }
 
 impl Unit {
-    /// An iteration's CPU seconds in this unit.
+    /// Converts an iteration's CPU seconds into this unit.
     fn value(self, seconds: f64) -> f64 {
         match self {
             Self::NanosCpu => seconds * 1e9,
@@ -261,7 +259,7 @@ impl Unit {
         }
     }
 
-    /// Which way a number of this unit should go.
+    /// Whether a lower or a higher value of this unit is better.
     pub fn better(self) -> Better {
         match self {
             Self::NanosCpu | Self::MicrosCpu | Self::MillisCpu => Better::Lower,
@@ -305,7 +303,7 @@ mod tests {
         suite.case("once", Unit::MicrosCpu, None, || work(10_000));
         suite.case("more", Unit::MicrosCpu, Some(1e9), || work(30_000)).note("more", "three times");
         let measured = suite.measure();
-        // Not "three times": other tests of this process may be using CPU time beside us.
+        // Not "three times": other tests of this process may use CPU time in parallel.
         assert!(measured[1].value > measured[0].value, "{measured:?}");
         assert_eq!(measured[1].note.as_deref(), Some("three times"));
         assert!(measured[0].low <= Some(measured[0].value));
@@ -314,7 +312,7 @@ mod tests {
 
     #[test]
     fn rounds_go_in_turns() {
-        // Both cases take more CPU time than a warm-up, so that an iteration is a round.
+        // Both cases take more CPU time than a warm-up, so one iteration is one round.
         let log = RefCell::new(Vec::new());
         let heavy = || while_busy(WARM_UP + ROUND);
         let mut suite = Suite::new(2);

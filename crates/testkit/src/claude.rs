@@ -1,35 +1,9 @@
-//! The Claude CLI, played: speaks its stream-json on any pair of pipes and does what the prompt tells it.
+//! A played Claude CLI: speaks its stream-json on any pair of pipes and behaves as the words of the prompt say.
 //!
-//! The prompt is the script. Words that begin with `@` say what happens; the others are what it is about.
-//! Without any, the answer is streamed and the turn ends well.
+//! Words that begin with `@` select the behaviour; the others are the subject. Without any, the answer is streamed and
+//! the turn succeeds.
 //!
-//! | word | what happens |
-//! | --- | --- |
-//! | `@slow` | the answer takes a second |
-//! | `@many`, `@flood` | the answer comes in 20 000 pieces; in 200 000 |
-//! | `@tool` | a tool is used, after asking |
-//! | `@free` | a tool is used for a second, without asking |
-//! | `@early` | a tool is asked about before the answer that wants it is complete |
-//! | `@cut` | the stream breaks once, is thrown away, and comes again from its beginning |
-//! | `@whole` | the stream breaks, and the answer comes whole |
-//! | `@unstreamed` | the answer comes whole, without a stream |
-//! | `@quiet` | nothing is said at all, and the turn ends well |
-//! | `@die`, `@die-mid`, `@die-tool` | the process ends before, in, or while calling for an answer |
-//! | `@silent` | nothing comes for the prompt; control requests are answered |
-//! | `@dead` | nothing comes any more |
-//! | `@deaf` | it does not stop when it is interrupted |
-//! | `@api-429` … | the model service fails with that status, after a try again |
-//! | `@broke`, `@broke-quietly`, `@odd` | the turn ends in an error, one that says it is none, one nobody knows |
-//! | `@stale-before` | an old result without a stamp comes before the turn begins |
-//! | `@stale-mid` | an old result, stamped with the prompt before, comes in the middle |
-//! | `@stale-bare` | an old result without a stamp comes in the middle |
-//! | `@foreign` | a result of the CLI's own doing comes in the middle |
-//! | `@stray-before`, `@stray-mid`, `@stray-after` | an old result without a stamp comes there; with `-stamped` behind it, stamped with the prompt before (after the end: with this one), with `-foreign`, of the CLI's own doing |
-//! | `@fine` | such old results say that all went well |
-//! | `@late` | text and a result stamped with this prompt come after its end |
-//! | `@background` | after its end, a turn begins that nobody asked for; an old one does no such thing |
-//! | `@withdraw` | a tool is asked about, and the question is withdrawn |
-//! | `@junk` | lines nobody knows, and lines that are none |
+//! The table of words is on [`play`].
 
 use std::time::Duration;
 
@@ -39,25 +13,53 @@ use tokio::{
     sync::mpsc,
 };
 
-/// How the CLI that is played differs from the current one.
+/// The version of the CLI that is played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CliVersion {
-    /// It stamps results with prompts and tells their lifecycle.
+    /// Stamps results with prompt ids and reports the lifecycle of prompts.
     Current,
-    /// As of January 2026: no stamps.
+    /// As of January 2026: neither stamps nor lifecycle.
     Old,
 }
 
-/// How it ended.
+/// Why [`play`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CliExit {
-    /// Its input was closed, or its output.
+    /// Its input or its output was closed.
     Closed,
-    /// It died.
+    /// The prompt told it to exit.
     Died,
 }
 
-/// Plays the CLI until its input ends or it dies. `session` is the id it was started with.
+/// Plays the CLI until its input ends or it exits. `session` is the id the CLI was started with.
+///
+/// | word | behaviour |
+/// | --- | --- |
+/// | `@slow` | the answer takes a second |
+/// | `@many`, `@flood` | the answer comes in 20 000 pieces; in 200 000 |
+/// | `@tool` | uses a tool, after asking for permission |
+/// | `@free` | uses a tool for a second, without asking |
+/// | `@early` | asks about a tool before the answer that calls it is complete |
+/// | `@cut` | the stream breaks once, is discarded, and starts again from its beginning |
+/// | `@whole` | the stream breaks, and the answer comes in one piece |
+/// | `@unstreamed` | the answer comes in one piece, without a stream |
+/// | `@quiet` | no text at all, and the turn succeeds |
+/// | `@die`, `@die-mid`, `@die-tool` | the process exits before an answer, during one, or during a tool call |
+/// | `@silent` | no output for the prompt; control requests are answered |
+/// | `@dead` | no output at all any more |
+/// | `@deaf` | ignores an interrupt |
+/// | `@api-429` … | the model service fails with that status, after one retry |
+/// | `@broke`, `@broke-quietly`, `@odd` | the turn ends in an error; in one marked as no error; in one of unknown subtype |
+/// | `@stale-before` | an old result without a stamp comes before the turn begins |
+/// | `@stale-mid` | an old result, stamped with the previous prompt, comes in the middle |
+/// | `@stale-bare` | an old result without a stamp comes in the middle |
+/// | `@foreign` | a result of the CLI's own background task comes in the middle |
+/// | `@stray-before`, `@stray-mid`, `@stray-after` | an old result without a stamp comes there; the suffix `-stamped` stamps it with the previous prompt (after the end: with this one), `-foreign` marks it as the CLI's own |
+/// | `@fine` | such old results report success |
+/// | `@late` | text and a result stamped with this prompt come after its end |
+/// | `@background` | after its end the CLI starts a turn of its own; the old version does not |
+/// | `@withdraw` | asks about a tool and withdraws the question |
+/// | `@junk` | lines of unknown types, and lines that are not JSON |
 pub async fn play(
     age: CliVersion,
     session: &str,
@@ -65,7 +67,7 @@ pub async fn play(
     output: impl AsyncWrite + Unpin + Send,
 ) -> CliExit {
     let (sender, lines) = mpsc::channel(64);
-    // Ends with the input, or when nobody listens any more.
+    // Ends with the input, or when the receiver is dropped.
     let reader = tokio::spawn(async move {
         let mut input = BufReader::new(input).lines();
         while let Ok(Some(line)) = input.next_line().await {
@@ -97,13 +99,13 @@ struct Player<W> {
     output: W,
     lines: mpsc::Receiver<Value>,
     waiting: Vec<Value>,
-    /// The prompt before.
+    /// Id of the previous prompt; empty before the first.
     before: String,
     count: u64,
     is_dead: bool,
 }
 
-/// What ends a turn before its time.
+/// Why a turn ended early.
 enum TurnInterrupt {
     Interrupted,
     Ended(CliExit),
@@ -160,7 +162,7 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
             .await
     }
 
-    /// Lets time pass, and hears what comes meanwhile.
+    /// Waits, and handles the lines that arrive in the meantime.
     async fn pause(&mut self, wait: Duration) -> ScriptResult<()> {
         let until = tokio::time::Instant::now() + wait;
         loop {
@@ -177,7 +179,7 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         }
     }
 
-    /// Waits for the answer to a permission request.
+    /// Waits for the answer to the permission request with this id.
     async fn answer_to(&mut self, id: &str) -> ScriptResult<Value> {
         loop {
             let line = self.lines.recv().await.ok_or(CliExit::Closed)?;
@@ -191,7 +193,7 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         }
     }
 
-    /// Takes up a line in the middle of a turn. Is it an interrupt?
+    /// Handles a line during a turn; returns true for an interrupt.
     async fn heard(&mut self, line: Value) -> Result<bool, CliExit> {
         match line["type"].as_str() {
             Some("user") => self.waiting.push(line),
@@ -265,7 +267,7 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         self.write(line).await
     }
 
-    /// A result that is not this turn's.
+    /// Writes an error result that belongs to another turn.
     async fn stale(&mut self, stamp: &str, origin: Value) -> Result<(), CliExit> {
         self.old_result(stamp, origin, false).await
     }
@@ -283,7 +285,7 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         self.write(line).await
     }
 
-    /// The old results that the prompt wants at this place.
+    /// Writes the old results that the prompt asks for at this place (`before`, `mid` or `after`).
     async fn strays(&mut self, turn: &Turn, place: &str, stamp: &str) -> Result<(), CliExit> {
         let is_fine = turn.is("@fine");
         for (ending, stamp, origin) in [
@@ -361,7 +363,7 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         .await
     }
 
-    /// The model service fails.
+    /// The model service fails with `status`.
     async fn refused(&mut self, turn: &Turn, status: u16) -> ScriptResult<()> {
         self.write(
             json!({"type": "system", "subtype": "api_retry", "attempt": 1, "max_retries": 1,
@@ -424,7 +426,7 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
             .await
     }
 
-    /// The step that uses a tool.
+    /// The step that calls a tool.
     async fn calls(&mut self, turn: &Turn) -> ScriptResult<()> {
         let asks = turn.is("@tool") || turn.is("@early") || turn.is("@withdraw");
         if !asks && !turn.is("@free") && !turn.is("@die-tool") {
@@ -474,7 +476,7 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         Ok(())
     }
 
-    /// The step that answers.
+    /// The step that writes the answer.
     async fn speak(&mut self, turn: &Turn) -> ScriptResult<()> {
         if turn.is("@quiet") {
             return Ok(());
@@ -532,7 +534,7 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         }
     }
 
-    /// What comes when the turn is over.
+    /// Output after the turn has ended: late text, stray results, a background turn.
     async fn after(&mut self, turn: &Turn) -> Result<(), CliExit> {
         if turn.is("@late") {
             let text = format!("too late for {}", about(&turn.text));
@@ -559,7 +561,7 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
     }
 }
 
-/// A prompt.
+/// A prompt and when its turn began.
 struct Turn {
     uuid: String,
     text: String,
@@ -591,7 +593,7 @@ impl Turn {
     }
 }
 
-/// What the CLI that is played answers to a prompt.
+/// The answer of the played CLI to a prompt.
 #[must_use]
 pub fn answer(prompt: &str) -> String {
     let says = |wanted: &str| prompt.split_whitespace().any(|word| word == wanted);
@@ -604,14 +606,14 @@ pub fn answer(prompt: &str) -> String {
     format!("the answer to {}{}", about(prompt), pieces.collect::<String>())
 }
 
-/// What a prompt is about: its words without those that say what happens.
+/// The subject of a prompt: its words without the `@` words.
 fn about(prompt: &str) -> String {
     let words: Vec<&str> = prompt.split_whitespace().filter(|it| !it.starts_with('@')).collect();
     words.join(" ")
 }
 
-/// The pieces of a very long answer.
+/// Pieces of the answer to `@many`.
 const MANY: u32 = 20_000;
 
-/// What the CLI that is played says in a turn that nobody asked for.
+/// The text of the turn that `@background` starts.
 pub const BY_ITSELF: &str = "by itself";

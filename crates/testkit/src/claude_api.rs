@@ -1,11 +1,11 @@
-//! A model service for the real Claude CLI: answers by what the prompt says, because the CLI asks more often
-//! than it is asked, and in no order to rely on.
+//! A model service on loopback for the real Claude CLI. It chooses each answer by a word in the prompt, because the CLI
+//! sends requests of its own between those of the user, in no fixed order.
 //!
-//! A word of the last prompt that begins with `%` says how: `%slow`, `%cut`, `%malformed`, `%status-429`,
-//! `%write:PATH` (the Write tool), `%run:WORDS` (the Bash tool, dashes for blanks), `%background` (the same,
-//! left running), `%think`, `%refuse`, `%empty`, `%plan` (writes the plan file the CLI names and hands it in),
-//! `%enter` (begins to plan). Without one the answer is "hello world". After a tool's result it is "after the
-//! tool".
+//! The last word of the prompt that begins with `%` selects the answer: `%slow`, `%cut`, `%malformed`, `%status-429`,
+//! `%write:PATH` (the Write tool), `%run:WORDS` (the Bash tool, dashes for blanks), `%background` (the Bash tool with a
+//! command that stays running), `%think`, `%refuse`, `%empty`, `%plan` (writes the plan file that the CLI names and
+//! submits it), `%enter` (enters plan mode). Without such a word the answer is "hello world". After a tool's result it
+//! is "after the tool".
 
 use std::{
     convert::Infallible,
@@ -27,7 +27,7 @@ use tokio::{net::TcpListener, task::JoinHandle};
 
 use crate::sse::{ModelOutput, anthropic};
 
-/// A running service. It ends when dropped.
+/// A running service. Dropping it stops the server task.
 #[derive(Debug)]
 pub struct ClaudeApi {
     address: SocketAddr,
@@ -36,10 +36,10 @@ pub struct ClaudeApi {
 }
 
 impl ClaudeApi {
-    /// Starts one on a free port of loopback.
+    /// Starts a service on a free loopback port.
     ///
     /// # Panics
-    /// If there is no loopback to listen on.
+    /// If no loopback port can be bound.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be listened on");
         let address = listener.local_addr().expect("a listener has an address");
@@ -51,13 +51,13 @@ impl ClaudeApi {
         Self { address, asked, server }
     }
 
-    /// Its address as a base URL.
+    /// The base URL to give to the CLI.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The bodies of all requests for an answer so far.
+    /// The bodies of all requests received so far that were valid JSON, oldest first.
     #[must_use]
     pub fn asked(&self) -> Vec<Value> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -105,7 +105,7 @@ async fn answer(State(asked): State<Arc<Mutex<Vec<Value>>>>, body: Bytes) -> Res
     (headers, Body::from_stream(body)).into_response()
 }
 
-/// The events of an answer; none follow a break.
+/// The events of an answer. A broken answer stops at the break.
 fn events(word: &str, has_result: bool, count: usize) -> Vec<String> {
     let call = |name: &str, arguments: Value| {
         vec![
@@ -156,10 +156,10 @@ fn speak(sayings: &[ModelOutput], count: usize) -> Vec<String> {
     anthropic(sayings).into_iter().map(named).collect()
 }
 
-/// The text of the plan that `%plan` writes.
+/// The text that `%plan` writes into the plan file.
 pub const PLAN: &str = "# The plan\n1. Do it.";
 
-/// One step of planning: the plan is written, handed in, and then spoken of.
+/// The next planning step: write the plan file, then submit it, then confirm in text.
 fn planning(request: &Value, count: usize) -> Vec<ModelOutput> {
     let messages = request["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
     let asked = messages.iter().rposition(|message| text_of(message).contains("%plan"));
@@ -178,7 +178,7 @@ fn planning(request: &Value, count: usize) -> Vec<ModelOutput> {
     }
 }
 
-/// The plan file that the CLI names to the model.
+/// The path of the plan file that the CLI names in its request; `None` if it names none.
 fn plan_file(request: &str) -> Option<String> {
     let request = request.replace("\\n", "\n");
     let at = request.rfind("/plans/")?;
@@ -193,8 +193,8 @@ fn users(request: &Value) -> impl DoubleEndedIterator<Item = &Value> {
     messages.filter(|message| message["role"] == "user")
 }
 
-/// Does the last message bring a tool's result, and nothing that was asked after it? The CLI puts both into
-/// one message when a tool was cancelled.
+/// Returns whether the last message holds a tool's result and no prompt after it. The CLI puts both into one message
+/// when a tool was cancelled.
 fn has_result(request: &Value) -> bool {
     let last = users(request).next_back().and_then(|last| last["content"].as_array());
     let says_how = |block: &Value| block["text"].as_str().is_some_and(|text| text.contains('%'));
@@ -204,7 +204,7 @@ fn has_result(request: &Value) -> bool {
         .is_some_and(|block| block["type"] == "tool_result")
 }
 
-/// The last word that says how to answer.
+/// The last `%` word in the prompts of the request.
 fn last_word(request: &Value) -> Option<String> {
     users(request).rev().find_map(|message| {
         let text = text_of(message);

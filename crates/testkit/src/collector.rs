@@ -1,4 +1,4 @@
-//! A collector of traces: takes what an OpenTelemetry exporter sends over HTTP, and keeps it.
+//! A trace collector: accepts OpenTelemetry spans over HTTP on loopback and keeps them for tests to inspect.
 
 use std::{
     net::SocketAddr,
@@ -14,24 +14,24 @@ use opentelemetry_proto::tonic::{
 use prost::Message as _;
 use tokio::{net::TcpListener, sync::watch};
 
-/// A span as it came over the wire.
+/// A span as it was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectedSpan {
-    /// The trace: 32 hex digits.
+    /// Trace id: 32 hex digits.
     pub trace: String,
-    /// Which: 16 hex digits.
+    /// Span id: 16 hex digits.
     pub id: String,
-    /// What it is below; empty for a root.
+    /// Span id of the parent; empty for a root.
     pub parent: String,
-    /// What it was.
+    /// Span name as the exporter sent it.
     pub name: String,
-    /// Did it fail?
+    /// True if the span's status is an error.
     pub failed: bool,
-    /// How long it took.
+    /// Duration in nanoseconds.
     pub nanos: u64,
 }
 
-/// Takes spans until it is dropped.
+/// A running collector. Dropping it stops the server task.
 #[derive(Debug)]
 pub struct Collector {
     address: SocketAddr,
@@ -46,7 +46,7 @@ struct SpanStore {
 }
 
 impl Collector {
-    /// Listens at a free port of this machine.
+    /// Starts a collector on a free loopback port.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
@@ -58,22 +58,22 @@ impl Collector {
         Self { address, spans, task }
     }
 
-    /// Where it listens.
+    /// The base URL for an exporter.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Everything that came so far.
+    /// All spans received so far.
     #[must_use]
     pub fn spans(&self) -> Vec<CollectedSpan> {
         self.spans.spans.lock().expect("no code panics while holding this").clone()
     }
 
-    /// Waits until what came is enough, and returns it.
+    /// Waits until `enough` accepts the received spans, and returns them.
     ///
     /// # Panics
-    /// If that takes too long; with everything that came.
+    /// On timeout; the message lists all received spans.
     pub async fn until(&self, enough: impl Fn(&[CollectedSpan]) -> bool) -> Vec<CollectedSpan> {
         let mut came = self.spans.came.subscribe();
         let wait = async {

@@ -1,8 +1,7 @@
-//! One believable fault of every kind, always the same: what golden tests of every dialect render.
+//! One realistic sample fault of every kind, always the same, for the golden tests of all dialects.
 //!
-//! [`sample`] fills every fact its kind's row names, so a text that uses a fact shows it. [`bare`] fills
-//! none, so a text that cannot do without shows that. The match over facts has no wildcard: a new fact
-//! has to choose its value here.
+//! [`sample`] fills every fact that the kind's row names, so a text that uses a fact shows it. [`bare`] fills none, so
+//! a text that needs a fact shows the gap. The match over facts has no wildcard: each new fact needs a value here.
 
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use budao_core::{
 use serde_json::json;
 use strum::VariantArray as _;
 
-/// The trace every sample carries: the example of the W3C recommendation.
+/// The trace of every sample: the example from the W3C recommendation.
 pub const TRACE: Trace = Trace::from_random(0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736);
 
 /// A fault of every kind, in the order of the catalog.
@@ -31,7 +30,7 @@ pub fn sample(kind: Kind) -> Fault {
         .via("computer", "workbench")
         .with_cause("the other side hung up");
     for fact in row.facts.iter().chain(row.context) {
-        // Whether the outcome is known changes what is told: see `unconfirmed`.
+        // An unknown outcome changes the texts: see `unconfirmed`.
         if matches!(fact, Fact::Mismatches | Fact::OutcomeUnknown) {
             continue;
         }
@@ -46,19 +45,19 @@ pub fn sample(kind: Kind) -> Fault {
     fault
 }
 
-/// The kinds whose texts say that the work may still be running, each with every fact and that one.
+/// The kinds with texts for work that may still be running, each with every fact and `outcome_unknown`.
 pub fn unconfirmed() -> impl Iterator<Item = Fault> {
     let tells = |kind: &&Kind| kind.row().facts.contains(&Fact::OutcomeUnknown);
     Kind::VARIANTS.iter().filter(tells).map(|kind| sample(*kind).unconfirmed())
 }
 
-/// A fault of this kind of which nothing is known but its kind.
+/// A fault of this kind without any fact.
 #[must_use]
 pub fn bare(kind: Kind) -> Fault {
     Fault::new(kind, operation(kind))
 }
 
-/// What does not fit in the samples of kinds that are about arguments.
+/// The mismatches in the samples of kinds that concern arguments.
 #[must_use]
 pub fn mismatches() -> [Mismatch; 2] {
     [
@@ -80,7 +79,7 @@ pub fn mismatches() -> [Mismatch; 2] {
     ]
 }
 
-/// Something we could have been doing when it happened.
+/// A plausible operation for a fault of this kind.
 fn operation(kind: Kind) -> Operation {
     let area = kind.row().code.split('_').nth(1).unwrap_or_default();
     match (kind, area) {
@@ -109,7 +108,7 @@ fn operation(kind: Kind) -> Operation {
     }
 }
 
-/// What a fact is in a fault of this kind.
+/// The sample value of a fact in a fault of this kind.
 fn value(kind: Kind, fact: Fact) -> FactValue {
     match fact {
         Fact::Reason => reason(kind).into(),
@@ -176,7 +175,7 @@ fn nearest(kind: Kind) -> &'static str {
     }
 }
 
-/// A limit, and what was above it.
+/// A limit for this kind, and a value above it.
 fn limit(kind: Kind) -> (u32, u32) {
     match kind {
         Kind::FrameTooLarge => (1_048_576, 1_500_000),
@@ -193,7 +192,7 @@ fn limit(kind: Kind) -> (u32, u32) {
     }
 }
 
-/// What a fact is when its kind has no better idea.
+/// The sample value of a fact for kinds without a value of their own.
 fn usual(fact: Fact) -> FactValue {
     match fact {
         Fact::ToolName => "fs_edit".into(),

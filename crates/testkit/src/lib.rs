@@ -1,4 +1,5 @@
-//! Scripted model, flaky journal, fault proxy, simulator; for tests only.
+//! Test support: scripted model services, a played Claude CLI and MCP server, a fault-injecting proxy, sample faults, a
+//! seeded world, and the bench harness. Only tests and benches use it.
 
 pub mod bench;
 pub mod claude;

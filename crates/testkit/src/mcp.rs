@@ -1,7 +1,7 @@
-//! A small MCP server that can misbehave: one JSON-RPC message a line on standard input and output.
+//! A small MCP server that can misbehave: one JSON-RPC message per line on standard input and output.
 //!
-//! Written against the protocol and not with an SDK, so that it can do what no SDK would. It has no threads
-//! and no clock: a tool that is slow never answers. Only `effect` waits, for whoever holds it.
+//! It is written against the protocol and without an SDK, so that it can break the protocol. It has no threads and no
+//! clock: a slow tool never answers. Only the `effect` tool waits, until the test releases it.
 
 mod ledger;
 
@@ -15,38 +15,38 @@ use serde_json::{Map, Value, json};
 
 pub use ledger::{EffectLedger, Point};
 
-/// How the server behaves, besides what its tools do.
+/// Misbehaviour of the server itself; its tools have their own. The default is a well-behaved server.
 #[derive(Clone, Debug, Default)]
 pub struct Behaviour {
     /// Never answers `initialize`.
     pub mute: bool,
     /// Answers `initialize` with an error.
     pub unwilling: bool,
-    /// Ends at once, unless this file exists.
+    /// Exits at once unless this file exists.
     pub needs: Option<PathBuf>,
-    /// Ends when it is told to list its tools.
+    /// Exits with status 9 at the first `tools/list`.
     pub dies_listing: bool,
-    /// Lists its tools once and never again.
+    /// Answers the first `tools/list` and ignores all later ones.
     pub lists_once: bool,
-    /// Tools on a page.
+    /// Tools on a page of `tools/list`; all on one page if absent.
     pub page: Option<usize>,
-    /// Further tools, `more_0` and so on.
+    /// Number of additional tools, named `more_0`, `more_1` and so on.
     pub more: usize,
-    /// Stays when its input ends.
+    /// Keeps running after its input ends.
     pub lingers: bool,
-    /// Has a child that keeps its output open; its id is the first line on standard error.
+    /// Starts a child that keeps the output open; the child's process id is the first line on standard error.
     pub parent: bool,
-    /// Offers a tool whose schema no client can use.
+    /// Offers a tool with an unusable schema.
     pub bad_schema: bool,
-    /// Has the resources of this file: a JSON list, each as it is listed and with its `contents`.
+    /// A file with the resources: a JSON list of entries as `resources/list` shows them, each with its `contents`.
     pub resources: Option<PathBuf>,
-    /// Has the tool `effect`, which writes into the ledger of this folder.
+    /// Offers the tool `effect`, which writes into the [`EffectLedger`] of this folder.
     pub ledger: Option<PathBuf>,
 }
 
 impl Behaviour {
-    /// Reads `--mute`, `--unwilling`, `--needs FILE`, `--dies-listing`, `--lists-once`, `--page N`, `--more N`, `--lingers`,
-    /// `--parent`, `--bad-schema`, `--resources FILE`, `--ledger FOLDER`.
+    /// Reads `--mute`, `--unwilling`, `--needs FILE`, `--dies-listing`, `--lists-once`, `--page N`, `--more N`,
+    /// `--lingers`, `--parent`, `--bad-schema`, `--resources FILE`, `--ledger FOLDER`.
     #[must_use]
     pub fn from_args(args: impl IntoIterator<Item = String>) -> Self {
         let mut args = args.into_iter();
@@ -73,7 +73,7 @@ impl Behaviour {
     }
 }
 
-/// Runs a server on this process's standard input and output until its input ends.
+/// Runs a server on this process's standard input and output until the input ends.
 ///
 /// # Errors
 /// When reading or writing fails.
@@ -107,33 +107,33 @@ fn complain(text: &str) {
     eprintln!("{text}");
 }
 
-/// Whether the server goes on.
+/// Whether the server continues after a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// It does.
+    /// Read the next message.
     Continue,
-    /// It ends with this status.
+    /// End the process with this status.
     Exit(u8),
 }
 
-/// One client's conversation.
+/// The conversation with one client, written to any writer.
 #[derive(Debug)]
 pub struct Session<W> {
     behaviour: Behaviour,
     out: W,
     seen: Vec<Value>,
     extra: bool,
-    /// A call that waits for the client's answer.
+    /// The id of the call that is answered once the client answers the server's own request.
     asking: Option<Value>,
 }
 
 impl<W: Write> Session<W> {
-    /// A conversation that is written to `out`.
+    /// A session that writes its messages to `out`.
     pub fn new(behaviour: Behaviour, out: W) -> Self {
         Self { behaviour, out, seen: Vec::new(), extra: false, asking: None }
     }
 
-    /// Takes one message of the client.
+    /// Handles one message from the client.
     ///
     /// # Errors
     /// When writing fails.
@@ -193,7 +193,7 @@ impl<W: Write> Session<W> {
         self.seen.iter().filter(|message| message["method"] == method).count()
     }
 
-    /// Read anew each time, so that a test can change them.
+    /// Reads the file on every call, so that a test can change the resources.
     fn resources(&self) -> Vec<Value> {
         let path = self.behaviour.resources.iter();
         let text = path.filter_map(|path| std::fs::read_to_string(path).ok()).next();
@@ -288,7 +288,7 @@ impl<W: Write> Session<W> {
                 self.answer(id, text(&found))
             }
             "picture" => {
-                // As large as it is asked to be, in base64.
+                // The argument `base64` is the length of the data.
                 let data =
                     "A".repeat(given["base64"].as_u64().unwrap_or(4).try_into().unwrap_or(4));
                 let image = json!({ "type": "image", "data": data, "mimeType": "image/png" });
@@ -298,7 +298,7 @@ impl<W: Write> Session<W> {
         }
     }
 
-    /// Everything but an answer, then the answer, then a second one.
+    /// Invalid lines, foreign responses and an unknown notification, then the answer, then a second answer.
     fn noise(&mut self, id: &Value) -> io::Result<Flow> {
         self.out.write_all(b"Server ready!\n\n\x1b[32m{\"half\":\n[1,2]\n\xff\xfe\n")?;
         self.say(&json!({ "jsonrpc": "2.0", "id": 4_711, "result": text("not yours") }))?;
@@ -323,7 +323,7 @@ impl<W: Write> Session<W> {
                 "jsonrpc": "2.0", "method": "notifications/progress", "params": params,
             }))?;
         }
-        // The client's answer comes after what was said before, so the steps are heard first.
+        // The call is answered after the client's ping response, so the client has seen the progress by then.
         self.asking = Some(id.clone());
         self.say(&json!({ "jsonrpc": "2.0", "id": "asked", "method": "ping" }))
     }
@@ -403,7 +403,7 @@ fn initialized(params: &Value) -> Value {
     })
 }
 
-/// Parameters a client can read, for each thing a server may ask.
+/// Valid parameters for each request a server may send.
 fn asked(method: &Value) -> Value {
     match method.as_str() {
         Some("sampling/createMessage") => json!({

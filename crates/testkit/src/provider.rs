@@ -1,7 +1,7 @@
-//! A model service on loopback that behaves as it is told: paced, cut, stalled, malformed, refusing.
+//! A scripted model service on loopback: it can pace, cut, stall, corrupt or refuse its answers.
 //!
-//! It plays one [`Reply`] per request, in order, records what it was asked, and notices when a client
-//! hangs up. Both wires use it: it knows bytes, not meanings ([`crate::sse`] has those).
+//! It plays one [`Reply`] per request, in order, records each request, and counts clients that disconnect early. Tests
+//! of both wire formats use it: it sends bytes without interpreting them ([`crate::sse`] builds the events).
 
 use std::{
     collections::VecDeque,
@@ -23,10 +23,10 @@ use futures::stream;
 use serde_json::Value;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
-/// The most that is read of a request.
+/// Upper bound for the body of a request; a larger body is read as empty.
 const REQUEST_BYTES: usize = 64 * 1024 * 1024;
 
-/// How the service answers one request.
+/// The scripted answer to one request: status, headers, and the steps of the body.
 #[derive(Clone, Debug)]
 pub struct Reply {
     status: u16,
@@ -44,13 +44,13 @@ enum ResponseStep {
 }
 
 impl Reply {
-    /// An event stream of these events, each in a packet of its own; it ends well.
+    /// An event stream of these events, each in its own packet, that ends normally.
     #[must_use]
     pub fn events(events: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         Self::stream().then(events)
     }
 
-    /// An event stream with nothing in it yet.
+    /// An event stream without events; add them with [`Reply::then`].
     #[must_use]
     pub fn stream() -> Self {
         Self::status(200).header("content-type", "text/event-stream")
@@ -62,44 +62,44 @@ impl Reply {
         Self { status, headers: Vec::new(), beats: Vec::new(), silent: false }
     }
 
-    /// A refusal with a JSON body.
+    /// An error response with a JSON body.
     #[must_use]
     pub fn refuse(status: u16, body: &Value) -> Self {
         Self::status(status).header("content-type", "application/json").bytes(body.to_string())
     }
 
-    /// No answer at all, not even a status.
+    /// Never sends a response, not even a status; the connection stays open.
     #[must_use]
     pub fn silence() -> Self {
         Self { silent: true, ..Self::status(200) }
     }
 
-    /// Adds a header.
+    /// Adds a header. An invalid name or value is dropped without an error.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }
 
-    /// Sends more events.
+    /// Appends events, each in its own packet.
     #[must_use]
     pub fn then(self, events: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         events.into_iter().fold(self, |reply, event| reply.bytes(event.as_ref().to_owned()))
     }
 
-    /// Sends these bytes.
+    /// Appends these bytes as one packet.
     #[must_use]
     pub fn bytes(self, bytes: impl Into<Bytes>) -> Self {
         self.beat(ResponseStep::Send(bytes.into()))
     }
 
-    /// Waits, in real time.
+    /// Appends a wait, in real time.
     #[must_use]
     pub fn wait(self, wait: Duration) -> Self {
         self.beat(ResponseStep::Wait(wait))
     }
 
-    /// Waits this long before every packet there is so far, in real time.
+    /// Inserts this wait, in real time, before every packet added so far.
     #[must_use]
     pub fn paced(mut self, wait: Duration) -> Self {
         self.beats =
@@ -107,13 +107,13 @@ impl Reply {
         self
     }
 
-    /// Sends nothing more and keeps the line open.
+    /// Sends nothing more and keeps the connection open.
     #[must_use]
     pub fn stall(self) -> Self {
         self.beat(ResponseStep::Stall)
     }
 
-    /// Breaks the line.
+    /// Ends the body with an error, so that the connection breaks.
     #[must_use]
     pub fn cut(self) -> Self {
         self.beat(ResponseStep::Cut)
@@ -125,18 +125,18 @@ impl Reply {
     }
 }
 
-/// What was asked.
+/// One request as the service received it.
 #[derive(Clone, Debug)]
 pub struct ReceivedRequest {
-    /// The path.
+    /// The path of the URL, without the query.
     pub path: String,
-    /// The headers.
+    /// All headers of the request.
     pub headers: HeaderMap,
-    /// The body; not JSON is null.
+    /// The parsed body; null if it is not JSON.
     pub body: Value,
 }
 
-/// A running service. It ends when dropped.
+/// A running service. Dropping it stops the server task.
 #[derive(Debug)]
 pub struct Provider {
     address: SocketAddr,
@@ -144,11 +144,11 @@ pub struct Provider {
     server: JoinHandle<()>,
 }
 
-/// Makes up an answer from a question.
+/// Computes a reply from the request.
 type ResponseFn = Box<dyn Fn(&ReceivedRequest) -> Reply + Send + Sync>;
 
 struct Shared {
-    /// In place of the replies; then what was asked is not kept, as there may be very much of it.
+    /// Used instead of `replies`. Requests are then not recorded, because there may be very many.
     answerer: Option<ResponseFn>,
     replies: Mutex<VecDeque<Reply>>,
     asked: Mutex<Vec<ReceivedRequest>>,
@@ -167,18 +167,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Provider {
-    /// Starts one on a free port of loopback.
+    /// Starts a service on a free loopback port. Requests beyond the last reply get status 500.
     ///
     /// # Panics
-    /// If there is no loopback to listen on.
+    /// If no loopback port can be bound.
     pub async fn start(replies: impl IntoIterator<Item = Reply>) -> Self {
         Self::begin(None, replies.into_iter().collect()).await
     }
 
-    /// Starts one that makes up every answer from the question.
+    /// Starts a service that computes every reply from its request.
     ///
     /// # Panics
-    /// If there is no loopback to listen on.
+    /// If no loopback port can be bound.
     pub async fn answering(
         answerer: impl Fn(&ReceivedRequest) -> Reply + Send + Sync + 'static,
     ) -> Self {
@@ -202,36 +202,36 @@ impl Provider {
         Self { address, shared, server }
     }
 
-    /// Its address.
+    /// The loopback address and port the service listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its address as a base URL.
+    /// The address as a base URL.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Adds an answer behind those that are left.
+    /// Appends a reply to the queue.
     pub fn push(&self, reply: Reply) {
         lock(&self.shared.replies).push_back(reply);
     }
 
-    /// Everything it was asked so far.
+    /// All requests received so far, oldest first; empty for a service made with [`Provider::answering`].
     #[must_use]
     pub fn asked(&self) -> Vec<ReceivedRequest> {
         lock(&self.shared.asked).clone()
     }
 
-    /// Waits until it was asked this often.
+    /// Waits until the service has received this many requests in all.
     pub async fn reached(&self, times: usize) {
         let mut seen = self.shared.reached.subscribe();
         seen.wait_for(|count| *count >= times).await.ok();
     }
 
-    /// Waits until this many clients have hung up before their answer was sent to its end.
+    /// Waits until this many clients have disconnected before the end of their response.
     pub async fn hung_up(&self, times: usize) {
         let mut seen = self.shared.hung_up.subscribe();
         seen.wait_for(|count| *count >= times).await.ok();
@@ -277,14 +277,14 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     response
 }
 
-/// The line to one client.
+/// Counts a client as disconnected if it is dropped before the response was complete.
 struct ConnectionGuard {
     shared: Arc<Shared>,
     done: bool,
 }
 
 impl ConnectionGuard {
-    /// Everything was sent.
+    /// Marks the response as complete.
     fn finish(mut self) {
         self.done = true;
     }
@@ -304,7 +304,7 @@ fn play(
 ) -> impl stream::Stream<Item = Result<Bytes, io::Error>> + Send {
     stream::unfold((beats, line), |(mut beats, mut line)| async move {
         loop {
-            // Lets what was sent get out as a packet of its own.
+            // Flushes the previous chunk as a packet of its own.
             tokio::task::yield_now().await;
             match beats.pop_front() {
                 Some(ResponseStep::Send(bytes)) => return Some((Ok(bytes), (beats, line))),

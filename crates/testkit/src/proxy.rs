@@ -1,7 +1,7 @@
-//! A bad line: a TCP proxy on loopback that delays, tears, swallows, stalls and cuts, as it is told.
+//! A fault-injecting TCP proxy on loopback: it delays, fragments, swallows, stalls and cuts connections.
 //!
-//! Every connection gets a [`ConnectionPlan`] from its number, so that a test says "the seventh is cut after 300 bytes" and
-//! means it. What is left to chance (the sizes of torn pieces) comes from a seed.
+//! Every connection gets a [`ConnectionPlan`] by its number, so that a test can state "the seventh is cut after 300
+//! bytes". Only the sizes of fragments are random, and they come from a seed.
 
 use std::{
     fmt, io,
@@ -27,52 +27,52 @@ use tokio::{
 
 use crate::world;
 
-/// The most that is read at once.
+/// Upper bound for one read.
 const CHUNK_BYTES: usize = 16 * 1024;
 
-/// How long the other direction may go on after one has reached its end.
+/// How long the other direction may continue after one direction has ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How a connection ends before its parties want it to.
+/// How the proxy ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Both sides are closed in good order.
+    /// Both sides are closed in order.
     Close,
-    /// Both sides get a reset; what was under way is lost.
+    /// Both sides get a reset; bytes in flight are lost.
     Reset,
-    /// Half-open: both sides stay open and nothing arrives any more, either way.
+    /// Half-open: both sides stay open and no more bytes arrive in either direction.
     Silence,
-    /// This lane is no longer read, so its sender's buffers fill; the other lane goes on.
+    /// The proxy stops reading this lane, so its sender's buffers fill; the other lane continues.
     Stall,
 }
 
-/// What happens to the bytes of one direction.
+/// What happens to the bytes of one direction. The default forwards them unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lane {
-    /// Waits this long before each piece.
+    /// Wait before each piece.
     pub latency: Duration,
-    /// Tears writes into pieces of a random size up to this.
+    /// Writes are split into pieces of a random size up to this many bytes; whole if absent.
     pub piece_max: Option<NonZeroUsize>,
-    /// Ends the connection once so many bytes have passed.
+    /// Ends the connection after this many bytes; never if absent.
     pub cut: Option<(u64, Ending)>,
 }
 
 impl Lane {
-    /// Ends the connection once `bytes` have passed.
+    /// Ends the connection after `bytes` bytes.
     #[must_use]
     pub fn cut(mut self, bytes: u64, ending: Ending) -> Self {
         self.cut = Some((bytes, ending));
         self
     }
 
-    /// Tears writes into pieces of one to `bytes` bytes.
+    /// Splits writes into pieces of 1 to `bytes` bytes.
     #[must_use]
     pub fn torn(mut self, bytes: usize) -> Self {
         self.piece_max = NonZeroUsize::new(bytes);
         self
     }
 
-    /// Delays every piece.
+    /// Delays every piece by `latency`.
     #[must_use]
     pub fn late(mut self, latency: Duration) -> Self {
         self.latency = latency;
@@ -80,23 +80,23 @@ impl Lane {
     }
 }
 
-/// What happens to one connection.
+/// What happens to one connection, per direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionPlan {
-    /// From the client to the server.
+    /// The lane from the client to the server.
     pub up: Lane,
-    /// From the server to the client.
+    /// The lane from the server to the client.
     pub down: Lane,
 }
 
 impl ConnectionPlan {
-    /// Both lanes as they are.
+    /// Forwards both lanes unchanged.
     #[must_use]
     pub fn clean() -> Self {
         Self::default()
     }
 
-    /// A clean way up, this way down.
+    /// Forwards the lane to the server unchanged and applies `down` to the lane to the client.
     #[must_use]
     pub fn down(down: Lane) -> Self {
         Self { down, ..Self::default() }
@@ -105,7 +105,7 @@ impl ConnectionPlan {
 
 type Planner = Arc<dyn Fn(u64) -> ConnectionPlan + Send + Sync>;
 
-/// The proxy. Dropping it cuts every connection.
+/// A running proxy. Dropping it cuts every connection.
 pub struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -115,7 +115,7 @@ pub struct Proxy {
 struct Shared {
     upstream: Mutex<SocketAddr>,
     planner: Mutex<Planner>,
-    /// Rises with every order to cut what is open.
+    /// The counter rises with every call of [`Proxy::cut_all`].
     cut: watch::Sender<(u64, Ending)>,
     accepted: AtomicU64,
     ended_early: AtomicU64,
@@ -123,7 +123,8 @@ struct Shared {
 }
 
 impl Proxy {
-    /// Listens on a free port and forwards to `upstream`; every connection is clean until told otherwise.
+    /// Listens on a free loopback port and forwards to `upstream`. Connections are clean until [`Proxy::plan`] is
+    /// called.
     ///
     /// # Errors
     /// When no port can be bound.
@@ -142,34 +143,34 @@ impl Proxy {
         Ok(Self { address, shared, task })
     }
 
-    /// Where to connect to.
+    /// The address for clients to connect to.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Connections from now on go there: the server came back elsewhere.
+    /// Forwards new connections to `upstream`, for a server that restarted at another address.
     pub fn redirect(&self, upstream: SocketAddr) {
         *lock(&self.shared.upstream) = upstream;
     }
 
-    /// Connections from now on are treated so, by their number; the first ever is 0.
+    /// Sets the planner for new connections. It gets the number of the connection, counted from 0 since the start.
     pub fn plan(&self, planner: impl Fn(u64) -> ConnectionPlan + Send + Sync + 'static) {
         *lock(&self.shared.planner) = Arc::new(planner);
     }
 
-    /// Ends everything that is open.
+    /// Ends all open connections.
     pub fn cut_all(&self, ending: Ending) {
         self.shared.cut.send_modify(|order| *order = (order.0 + 1, ending));
     }
 
-    /// How many connections there were.
+    /// Number of connections accepted since the start.
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.shared.accepted.load(Ordering::Relaxed)
     }
 
-    /// How many of them were ended by a plan or an order, and not by their parties.
+    /// Number of connections that a plan or [`Proxy::cut_all`] ended.
     #[must_use]
     pub fn ended_early(&self) -> u64 {
         self.shared.ended_early.load(Ordering::Relaxed)
@@ -192,7 +193,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Accepts until dropped; connections go with it.
+/// Accepts connections until it is dropped, which drops the connections too.
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     loop {
@@ -209,9 +210,10 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// Carries one connection to its end.
+/// Forwards one connection until it ends.
 async fn carry(mut client: TcpStream, plan: ConnectionPlan, shared: Arc<Shared>) {
-    // In this order: who still goes where connections went before hears the order to cut that comes after a redirect.
+    // Subscribes before it reads the upstream: a connection to the old upstream then sees a cut that follows a
+    // redirect.
     let mut orders = shared.cut.subscribe();
     let upstream = *lock(&shared.upstream);
     let Ok(mut server) = TcpStream::connect(upstream).await else { return };
@@ -234,7 +236,7 @@ async fn carry(mut client: TcpStream, plan: ConnectionPlan, shared: Arc<Shared>)
     match ending {
         Ending::Close | Ending::Stall => {}
         Ending::Reset => {
-            // With a linger of nothing, dropping sends a reset.
+            // With a zero linger time, dropping the socket sends a reset.
             let _ = (client.set_zero_linger(), server.set_zero_linger());
         }
         Ending::Silence => {
@@ -247,7 +249,7 @@ async fn carry(mut client: TcpStream, plan: ConnectionPlan, shared: Arc<Shared>)
     }
 }
 
-/// Runs both lanes until one of them cuts, or one has reached its end and the other has had time to.
+/// Runs both lanes until one of them cuts, or until one has ended and the other had [`LAST_WORDS`] to end too.
 async fn both(
     up: impl Future<Output = Option<Ending>>,
     down: impl Future<Output = Option<Ending>>,
@@ -265,7 +267,7 @@ async fn both(
     }
 }
 
-/// Forwards one direction: to its sender's end (`None`), or to the plan's.
+/// Forwards one direction. Returns `None` when the sender ends it, or the ending of the plan.
 async fn pump(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
@@ -290,7 +292,7 @@ async fn pump(
                 return None;
             }
             if lane.piece_max.is_some() {
-                // Lets the other side read what is there before more comes.
+                // Lets the receiver read this piece before the next one arrives.
                 tokio::task::yield_now().await;
             }
         }
@@ -299,7 +301,7 @@ async fn pump(
     None
 }
 
-/// The end of a lane whose bytes are used up.
+/// The ending of a lane that has used up its bytes. A stalled lane never returns.
 async fn stop(lane: Lane) -> Option<Ending> {
     match lane.cut {
         Some((_, Ending::Stall)) => std::future::pending().await,
@@ -307,7 +309,7 @@ async fn stop(lane: Lane) -> Option<Ending> {
     }
 }
 
-/// Reads both sides and gives nothing on, until both have left.
+/// Reads and discards both sides until both have closed.
 async fn swallow(client: &mut TcpStream, server: &mut TcpStream) {
     let mut void = tokio::io::sink();
     let mut void_too = tokio::io::sink();
@@ -315,7 +317,7 @@ async fn swallow(client: &mut TcpStream, server: &mut TcpStream) {
         tokio::join!(tokio::io::copy(client, &mut void), tokio::io::copy(server, &mut void_too));
 }
 
-/// A write in pieces.
+/// Iterator over the pieces of one write.
 struct ChunkedWrite<'a> {
     rest: &'a [u8],
     piece_max: Option<NonZeroUsize>,
@@ -343,7 +345,7 @@ impl<'a> Iterator for ChunkedWrite<'a> {
 mod tests {
     use super::*;
 
-    /// A server that repeats what it hears, behind a proxy.
+    /// An echo server behind a proxy.
     async fn echo(seed: u64) -> Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -358,7 +360,7 @@ mod tests {
         Proxy::start(address, seed).await.unwrap()
     }
 
-    /// Sends `said`, then hears what comes back until the end or an error.
+    /// Sends `said`, then reads until the end or an error.
     async fn talk(proxy: &Proxy, said: &[u8]) -> (Vec<u8>, io::Result<()>) {
         let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
         stream.write_all(said).await.unwrap();

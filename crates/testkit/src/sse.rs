@@ -1,41 +1,40 @@
-//! Event streams as model services write them: the bytes, made from what is said.
+//! Event streams in the format of model services, built from [`ModelOutput`] values.
 //!
-//! [`anthropic`] and [`openai`] give whole, valid answers as lists of events; a test cuts, delays or
-//! spoils them as it likes.
+//! [`anthropic`] and [`openai`] return whole, valid answers as lists of events. A test cuts, delays or corrupts them.
 
 use serde_json::{Value, json};
 
-/// One event with a name, as Anthropic writes them.
+/// One event with a name, in the format of Anthropic's API.
 #[must_use]
 pub fn event(name: &str, data: &Value) -> String {
     format!("event: {name}\ndata: {data}\n\n")
 }
 
-/// One event without a name, as chat completions write them.
+/// One event without a name, in the format of chat completions.
 #[must_use]
 pub fn data(data: &Value) -> String {
     format!("data: {data}\n\n")
 }
 
-/// What a model says, for either wire.
+/// A part of a model's answer, independent of the wire format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModelOutput {
-    /// Words, each item a delta.
+    /// Text; each item is one delta.
     Text(Vec<String>),
-    /// Thought, each item a delta, and the seal over it.
+    /// Thinking, each item one delta, and its signature.
     Thinking(Vec<String>, String),
-    /// A call: id, name, and the arguments in deltas.
+    /// A tool call: id, name, and the argument deltas.
     Call(String, String, Vec<String>),
 }
 
 impl ModelOutput {
-    /// Words in one delta for each word.
+    /// Text with one delta per word.
     #[must_use]
     pub fn text(text: &str) -> Self {
         Self::Text(text.split_inclusive(' ').map(Into::into).collect())
     }
 
-    /// A call whose arguments come in two halves.
+    /// A call with its arguments in two deltas.
     #[must_use]
     pub fn call(id: &str, name: &str, arguments: &Value) -> Self {
         let text = arguments.to_string();
@@ -48,7 +47,7 @@ impl ModelOutput {
     }
 }
 
-/// A whole answer of Anthropic's Messages API, one string an event.
+/// A whole answer of Anthropic's Messages API, one string per event.
 #[must_use]
 pub fn anthropic(sayings: &[ModelOutput]) -> Vec<String> {
     let usage = json!({
@@ -110,7 +109,7 @@ fn anthropic_block(saying: &ModelOutput) -> (Value, Vec<Value>) {
     }
 }
 
-/// A whole chat completion, one string an event, `[DONE]` included.
+/// A whole chat completion, one string per event, ending with `[DONE]`.
 #[must_use]
 pub fn openai(sayings: &[ModelOutput]) -> Vec<String> {
     let chunk = |delta: Value, reason: Value| {

@@ -14,7 +14,7 @@ use budao_core::{
 };
 use futures::future::BoxFuture;
 
-/// 2026-01-01T00:00:00Z: when every test begins.
+/// 2026-01-01T00:00:00Z, the start time of every test.
 pub const BEGIN: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
 #[derive(Debug)]
@@ -37,7 +37,7 @@ struct SeededEntropy(AtomicU64);
 
 impl Entropy for SeededEntropy {
     fn bits(&self) -> u64 {
-        // SplitMix64: every state is one step from the last, so the order of calls is all that matters.
+        // SplitMix64: each state is one step after the last, so the output depends only on the order of calls.
         let step = 0x9e37_79b9_7f4a_7c15;
         let mut bits = self.0.fetch_add(step, Ordering::Relaxed).wrapping_add(step);
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -55,7 +55,7 @@ impl Spawn for TokioSpawn {
     }
 }
 
-/// A world whose randomness comes from `seed` and whose time is tokio's: paused when the runtime is.
+/// A world with randomness from `seed` and tokio's time, which stands still while the runtime's clock is paused.
 #[must_use]
 pub fn seeded(seed: u64) -> World {
     World {

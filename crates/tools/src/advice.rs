@@ -1,28 +1,28 @@
-//! Recommendations made from what is known about a failure: tool family × kind × facts.
+//! Advice derived from a fault: tool family × kind × facts.
 //!
-//! Specific first: the tool's own words, then the program's rules, then the table here, and behind all
-//! of them the catalog's general lines. Bounded, and nothing is said twice.
+//! Precedence: the tool's own advice, then the program's rules, then the table in this file, then the catalog's
+//! general lines. The number of lines is bounded and duplicates are dropped.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use budao_core::fault::{Advice, Detail, Fact, FactValue, Fault, Kind};
 
-/// Pieces of advice on one fault at most.
+/// Maximum pieces of advice on one fault.
 const ADVICE_MAX: usize = 6;
 
-/// A rule of the program's own.
+/// An advice rule of the embedding program.
 #[derive(Clone)]
 pub struct AdviceRule(Arc<AdviceFn>);
 
 type AdviceFn = dyn Fn(&str, &Fault) -> Option<Advice> + Send + Sync;
 
 impl AdviceRule {
-    /// A rule that looks at the tool's name and the fault, and advises or stays silent.
+    /// Creates a rule from a function of the tool's name and the fault. `None` means no advice.
     pub fn new(make: impl Fn(&str, &Fault) -> Option<Advice> + Send + Sync + 'static) -> Self {
         Self(Arc::new(make))
     }
 
-    /// Advice for one kind of fault of the tools whose name begins like this.
+    /// Creates a rule for one kind of fault, for tools whose name starts with `family`.
     pub fn for_family(family: &'static str, kind: Kind, advice: impl Into<String>) -> Self {
         let advice = advice.into();
         Self::new(move |tool, fault| {
@@ -38,7 +38,7 @@ impl fmt::Debug for AdviceRule {
     }
 }
 
-/// The fault with what the rules have to say about it.
+/// Adds the matching advice of rules and table to a fault.
 pub(crate) fn attach(fault: Fault, tool: &str, rules: &[AdviceRule]) -> Fault {
     let said = fault.advice().len();
     let own = rules.iter().filter_map(|rule| (rule.0)(tool, &fault));
@@ -55,17 +55,17 @@ pub(crate) fn attach(fault: Fault, tool: &str, rules: &[AdviceRule]) -> Fault {
     fault.advise(more)
 }
 
-/// One row: for which tools and which fault, and what to say.
+/// One row of the table: the tools and faults it applies to, and its advice.
 struct AdviceRow {
-    /// How the tool's name begins; empty for all.
+    /// Prefix of the tool's name; empty for all tools.
     family: &'static str,
     kind: Kind,
     when: Condition,
-    /// Id of the text, without `advice-`.
+    /// Id of the catalog text, without `advice-`.
     advice: &'static str,
 }
 
-/// What the facts must say.
+/// The condition on the fault's facts.
 enum Condition {
     Always,
     Has(Fact),
@@ -79,7 +79,7 @@ impl AdviceRow {
         self.kind == fault.kind() && tool.starts_with(self.family) && self.when.holds(fault)
     }
 
-    /// The text is filled with all facts of the fault.
+    /// The catalog text, with all facts of the fault as its variables.
     fn advice(&self, fault: &Fault) -> Advice {
         let mut with = Detail::new();
         for (fact, value) in fault.detail().iter() {
@@ -119,7 +119,7 @@ const fn row(family: &'static str, kind: Kind, when: Condition, advice: &'static
     AdviceRow { family, kind, when, advice }
 }
 
-/// Most specific first.
+/// The built-in rules, most specific first.
 const TABLE: &[AdviceRow] = &[
     row("", Kind::UnknownTool, Condition::Has(Fact::Nearest), "tool-nearest"),
     row("", Kind::InvalidArguments, Condition::Rule("additionalProperties"), "unknown-key"),
@@ -189,7 +189,7 @@ const TABLE: &[AdviceRow] = &[
     ),
 ];
 
-/// The ids of all texts the table uses.
+/// The ids of all catalog texts that the table uses.
 #[must_use]
 pub fn texts() -> Vec<&'static str> {
     TABLE.iter().map(|row| row.advice).collect()

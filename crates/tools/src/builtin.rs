@@ -1,9 +1,9 @@
-//! The built-in tools: files inside a workspace, commands, and the list of things to do.
+//! The built-in tools: files in a workspace, shell commands, and the to-do list.
 //!
-//! Files are reached through a directory handle ([`Workspace`]), never by checking a path and then
-//! opening it. Commands run under a launcher ([`crate::launch`]) that ends with the last of their
-//! descendants. What a session has seen of a file, and its list of things to do, are facts of the session
-//! and not of these tools: they are told as notes and read back from the session's memory.
+//! Files are opened through a directory handle ([`Workspace`]), never by checking a path first. Commands run under a
+//! supervisor ([`crate::launch`]) that exits after the last of their descendants. The tools keep no session state:
+//! the file states a session has seen and its to-do list are recorded as notes and read back from the session's
+//! memory.
 
 mod bash;
 mod budget;
@@ -34,22 +34,22 @@ use crate::{
 };
 use define::erase;
 
-/// How the built-in tools are set up.
+/// Settings of the built-in tools.
 #[derive(Clone, Debug)]
 pub struct BuiltinOptions {
-    /// The program that runs commands. Without one, a command runs in a process group of its own: what
-    /// leaves the group (`setsid`) can outlive its call, and a death of this process can leave it behind.
+    /// The program that supervises commands. Without one, a command runs in its own process group: a process that
+    /// leaves the group (`setsid`) can outlive its call, and commands can outlive a crash of this process.
     pub launcher: Option<Launcher>,
-    /// Where commands may read and write, besides the workspace. Needs a launcher and a kernel that can do
-    /// it; otherwise commands are refused.
+    /// Paths that commands may read and write, besides the workspace. Needs a launcher and a kernel with Landlock;
+    /// otherwise commands are refused.
     pub confine: Option<Confinement>,
-    /// The background shells. Keep a clone to end a session's shells; they all end with the last clone.
+    /// The background shells. Keep a clone to end a session's shells; all shells end when the last clone is dropped.
     pub shells: Shells,
-    /// The environment of commands.
+    /// The environment variables of commands.
     pub environment: Environment,
-    /// How long a command may take unless it says otherwise.
+    /// Timeout of a command that sets none.
     pub timeout: Duration,
-    /// The most it may ask for.
+    /// The longest timeout a command may set.
     pub timeout_max: Duration,
 }
 
@@ -66,7 +66,7 @@ impl Default for BuiltinOptions {
     }
 }
 
-/// The built-in tools over a workspace.
+/// Creates the built-in tools for a workspace.
 #[must_use]
 pub fn tools(workspace: &Workspace, options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
     let bash = bash::Bash::new(workspace.clone(), options.clone());

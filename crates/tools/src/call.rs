@@ -1,7 +1,7 @@
-//! The way of a call up to the point where it may run: looked up, parsed, repaired, validated.
+//! The first half of a call's path: look-up, parsing, repair and validation.
 //!
-//! [`Toolbox::check`] does steps 1 to 4 and touches nothing outside; brake and permission are asked by
-//! whoever calls it; [`CheckedCall::run`] does the rest.
+//! [`Toolbox::check`] performs these steps without side effects. The caller then consults the brake and the
+//! permissions, and [`CheckedCall::run`] does the rest.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::{
     violations::leaves,
 };
 
-/// A call that fits its tool and has not run.
+/// A validated call that has not run yet.
 #[derive(Clone, Debug)]
 pub struct CheckedCall {
     pub(crate) entry: Arc<RegisteredTool>,
@@ -34,16 +34,15 @@ pub struct CheckedCall {
 }
 
 impl Toolbox {
-    /// Looks a call up, reads its arguments and holds them against the schema. Runs nothing.
+    /// Looks up the tool, parses the arguments and validates them against the schema. Runs nothing.
     ///
     /// # Errors
-    /// A fault for the model: which names there are, where the text is no JSON, or every place that
-    /// does not fit.
+    /// A fault for the model: the known tool names, the position where the text is not JSON, or every mismatch.
     pub fn check(&self, call: &ToolUse, limits: &Limits) -> Result<CheckedCall, Fault> {
         self.check_text(&call.name, call.arguments.as_bytes(), limits)
     }
 
-    /// As [`Toolbox::check`], for bytes that may not even be text.
+    /// As [`Toolbox::check`], for bytes that may not be valid UTF-8.
     ///
     /// # Errors
     /// As [`Toolbox::check`].
@@ -61,7 +60,7 @@ impl Toolbox {
         checked.map_err(|fault| self.finished(fault, name))
     }
 
-    /// As [`Toolbox::check`], for arguments that were read before: edited ones, replaced ones.
+    /// As [`Toolbox::check`], for arguments that are already parsed, such as edited or replaced ones.
     ///
     /// # Errors
     /// As [`Toolbox::check`].
@@ -71,7 +70,7 @@ impl Toolbox {
         arguments: Value,
         limits: &Limits,
     ) -> Result<CheckedCall, Fault> {
-        // An unknown name drops the arguments, which recurses.
+        // If the name is unknown the arguments are dropped, which recurses once per level.
         let mut arguments = arguments;
         nesting::bound(&mut arguments);
         let entry = self.entry(name);
@@ -79,7 +78,7 @@ impl Toolbox {
         checked.map_err(|fault| self.finished(fault, name))
     }
 
-    /// Do these arguments fit this tool as they are? The bare look-up and validation of a call.
+    /// True if the arguments are valid for the tool without repair. Only looks up and validates.
     #[must_use]
     pub fn fits(&self, name: &str, arguments: &Value) -> bool {
         !nesting::is_deeper(arguments, nesting::LEVELS_MAX)
@@ -99,7 +98,7 @@ impl Toolbox {
         Ok(CheckedCall { entry: entry.clone(), arguments, repairs, shared: self.shared().clone() })
     }
 
-    /// Advice last, then the scrubber over all of it.
+    /// Adds advice to a fault, then scrubs it.
     fn finished(&self, fault: Fault, name: &str) -> Fault {
         let fault = advice::attach(fault, name, &self.shared().rules);
         fault.scrub(&self.shared().scrubber)
@@ -107,34 +106,34 @@ impl Toolbox {
 }
 
 impl CheckedCall {
-    /// What the tool says about itself.
+    /// The specification of the called tool.
     #[must_use]
     pub fn spec(&self) -> &Arc<ToolSpec> {
         &self.entry.spec
     }
 
-    /// The arguments it will run with.
+    /// The arguments the call will run with.
     #[must_use]
     pub fn arguments(&self) -> &Value {
         &self.arguments
     }
 
-    /// What was changed to make them fit.
+    /// The repairs that made the arguments valid.
     #[must_use]
     pub fn repairs(&self) -> &[Repair] {
         &self.repairs
     }
 
-    /// The same for every call of this tool with these arguments: SHA-256 over canonical JSON, in hex.
+    /// SHA-256 over canonical JSON, in hex. Equal for all calls of this tool with these arguments.
     #[must_use]
     pub fn digest(&self) -> String {
         digest::of_call(&self.entry.spec.name, &self.arguments)
     }
 
-    /// The call with other arguments, which are checked again: what a person edited, what a hook replaced.
+    /// Replaces the arguments, for example by those a person edited or a hook returned, and validates them again.
     ///
     /// # Errors
-    /// A fault for the model when they do not fit.
+    /// A fault for the model when the new arguments are invalid.
     pub fn with_arguments(self, arguments: Value, limits: &Limits) -> Result<Self, Fault> {
         let Self { entry, shared, .. } = self;
         match fit(&entry, arguments, Vec::new(), limits) {
@@ -147,7 +146,7 @@ impl CheckedCall {
     }
 }
 
-/// Reads the arguments' text.
+/// Parses the arguments' text, and repairs it if the tool allows that.
 fn read(
     entry: &RegisteredTool,
     text: &[u8],
@@ -161,7 +160,7 @@ fn read(
             .with(Fact::LimitName, "frame_bytes")
             .with(Fact::Actual, text.len()));
     }
-    // Providers send nothing at all for a call without arguments.
+    // Providers send an empty text for a call without arguments.
     if text.trim_ascii().is_empty() {
         return Ok(Value::Object(Map::new()));
     }
@@ -181,7 +180,7 @@ fn read(
     Err(malformed(entry, text, &broken, unclear.as_ref()))
 }
 
-/// The fault of a text that is not JSON: where, what to write instead, and what the schema allows there.
+/// The fault for a text that is not JSON: the position, a correction, and what the schema allows there.
 fn malformed(
     entry: &RegisteredTool,
     text: &[u8],
@@ -195,7 +194,7 @@ fn malformed(
     };
     let mut fault =
         Fault::new(kind, Operation::ToolCall).with(Fact::ToolName, entry.spec.name.to_string());
-    // What stands in the way of a repair; without one, the first mistake.
+    // Reports the position that prevented a repair; without one, the first syntax error.
     let blocking = unclear.filter(|_| entry.spec.repair).map(|unclear| unclear.position);
     if let Some(position) = blocking.or_else(|| broken.position()) {
         fault = fault.with(Fact::Position, position);
@@ -233,7 +232,7 @@ fn shown(key: &str) -> String {
     key.chars().take(64).collect()
 }
 
-/// Fills in defaults, then validates; undoes slips when it does not fit and the tool allows it.
+/// Fills in defaults and validates. If that fails and the tool allows repair, undoes slips.
 fn fit(
     entry: &RegisteredTool,
     mut arguments: Value,
@@ -261,8 +260,8 @@ fn fit(
     Err(invalid(entry, &arguments))
 }
 
-/// The arguments with what is absent filled in. A default that does not fit its own schema is its author's mistake: what
-/// fits without it stays as it is.
+/// Fills in the defaults of absent arguments. If a default violates its own schema and the arguments are valid
+/// without it, no default is filled in.
 fn with_defaults(prepared: &CompiledSchema, arguments: Value, repairs: &mut Vec<Repair>) -> Value {
     if !prepared.has_defaults {
         return arguments;

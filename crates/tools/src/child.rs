@@ -1,4 +1,4 @@
-//! Listening to a child process: its lines, each bounded, and what it says on its error output.
+//! Reading a child process: bounded lines of its output, and the tail of its error output.
 
 mod lines;
 mod tail;

@@ -1,4 +1,4 @@
-//! What a tool is to the call path, and what the call path gives a tool.
+//! The interface between the call path and a tool.
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
@@ -20,18 +20,18 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// What a tool's code gives back. A returned `{"ok": false, …}` is a failure too: the tool said no.
+/// The result of a tool's code. A returned `{"ok": false, …}` counts as a failure too.
 pub type ToolResult = Result<Value, Failure>;
 
-/// A tool as the call path sees it. Authors use the typed forms; this is what they are erased to, and
-/// what tools made at run time (MCP, remote computers) implement.
+/// A tool as the call path uses it. Authors write typed tools, which are converted to this trait; tools made at run
+/// time (MCP, remote computers) implement it directly.
 #[async_trait]
 pub trait Tool: Send + Sync + fmt::Debug + 'static {
-    /// What it says about itself. Must not change while it is registered.
+    /// The specification. Must not change while the tool is registered.
     fn spec(&self) -> Arc<ToolSpec>;
 
-    /// Does its code never block, and is it over in microseconds? Then it runs as a task beside the session
-    /// and is spared the way to a thread of its own. Whoever says so and blocks stalls the session.
+    /// True if the code never blocks and ends within microseconds. Such a tool runs as a task next to the session
+    /// instead of on a pool thread. If it blocks after all, it stalls the session.
     fn quick(&self) -> bool {
         false
     }
@@ -40,126 +40,126 @@ pub trait Tool: Send + Sync + fmt::Debug + 'static {
     async fn call(&self, arguments: Value, context: &CallContext) -> ToolResult;
 }
 
-/// What a running call may know and use. Cheap to clone.
+/// The context of a running call. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct CallContext {
-    /// The session.
+    /// The session that made the call.
     pub session: SessionId,
-    /// The turn.
+    /// The turn that the call belongs to.
     pub turn: TurnNumber,
-    /// The call.
+    /// The id under which the call is recorded.
     pub call: CallId,
-    /// Which try; the first is 1.
+    /// The number of this attempt; the first is 1.
     pub attempt: u32,
-    /// The same for every try of one call, and for no other: hand it to services that de-duplicate.
+    /// Equal for all attempts of one call and different for every other call. Pass it to services that de-duplicate.
     pub idempotency_key: Arc<str>,
-    /// Goes with everything the call sends out.
+    /// The trace to pass on with every outgoing request.
     pub trace: Trace,
-    /// The language of the session.
+    /// The session's language, for texts to the model.
     pub lang: Lang,
-    /// Completed when the call should stop: cancel, deadline, shutdown.
+    /// Cancelled when the call should stop: on cancel, deadline or shutdown.
     pub cancel: CancellationToken,
-    /// The bounds.
+    /// The limits that apply to this call.
     pub limits: Arc<Limits>,
-    /// Time, chance, spawning.
+    /// The clock, the random source and the spawner to use.
     pub world: World,
-    /// What the session remembers for its tools.
+    /// Read access to the session's state for tools.
     pub memory: Arc<dyn Memory>,
-    /// What the call has to say while it runs.
+    /// The channel for notes while the call runs.
     pub notes: NoteSender,
-    /// Where large outputs are kept.
+    /// The store for large outputs.
     pub blobs: Arc<dyn Blobs>,
-    /// For text of foreign errors.
+    /// Removes secrets from the text of foreign errors.
     pub scrubber: Scrubber,
 }
 
 impl CallContext {
-    /// Which piece of work of the trace this call is. Goes with everything it sends out.
+    /// The span id of this attempt. Pass it on with every outgoing request.
     #[must_use]
     pub fn span(&self) -> SpanId {
         SpanId::of_call(self.session, self.turn, &self.call, self.attempt)
     }
 }
 
-/// What the session remembers for its tools: a view of its records.
+/// The session's state as its tools see it, derived from its records.
 pub trait Memory: Send + Sync + fmt::Debug {
-    /// The to-do list.
+    /// The session's to-do list; empty if none was written.
     fn todos(&self) -> Vec<Todo>;
 
-    /// The state in which a tool last saw a file: none if never, `Some(None)` if it did not exist.
+    /// The digest of a file when a tool last saw it: `None` if never, `Some(None)` if the file did not exist.
     fn seen(&self, path: &str) -> Option<Option<String>>;
 }
 
-/// Something a running call says. It is recorded before the call's outcome.
+/// A message from a running call. It is recorded before the call's outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Note {
-    /// Output as it comes.
+    /// A piece of output, for display while the call runs.
     Output(String),
-    /// An event of the tool's own.
+    /// An event that the tool defines itself.
     Topic {
-        /// What about.
+        /// The name of the event, chosen by the tool.
         topic: String,
-        /// What.
+        /// The event's data, as JSON.
         data: Value,
     },
-    /// The to-do list is now this.
+    /// Replaces the to-do list.
     Todos(Vec<Todo>),
-    /// A file was seen in this state.
+    /// The call has seen a file in this state.
     FileSeen {
-        /// Path inside the workspace.
+        /// The file's path inside the workspace, with links resolved.
         path: String,
-        /// Hash of its content; none if it does not exist.
+        /// SHA-256 of the content in hex; `None` if the file does not exist.
         digest: Option<String>,
     },
-    /// The call runs a session of its own.
+    /// The call has opened a child session.
     ChildOpened(SessionId),
 }
 
-/// The bounded way out for notes. Output that finds it full is dropped and shows in the final output
-/// all the same; facts wait for room.
+/// A bounded channel for notes. If it is full, output is dropped (the final output still contains it) and all other
+/// notes wait for room.
 #[derive(Clone, Debug)]
 pub struct NoteSender(mpsc::Sender<Note>);
 
 impl NoteSender {
-    /// A way out with room for `room` notes, and its other end.
+    /// Creates a channel for `room` notes and returns both ends.
     #[must_use]
     pub fn channel(room: usize) -> (Self, mpsc::Receiver<Note>) {
         let (sender, receiver) = mpsc::channel(room);
         (Self(sender), receiver)
     }
 
-    /// A way out that leads nowhere, for calls outside a session.
+    /// A sender without a receiver, for calls outside a session.
     #[must_use]
     pub fn disconnected() -> Self {
         Self::channel(1).0
     }
 
-    /// Says something that must be recorded; waits for room.
+    /// Sends a note that must be recorded; waits for room.
     pub async fn record(&self, mut note: Note) {
         if let Note::Topic { data, .. } = &mut note {
             nesting::bound(data);
         }
-        // The other end is gone only when nobody records this call any more.
+        // The receiver is gone only when this call is no longer recorded.
         drop(self.0.send(note).await);
     }
 
-    /// Shows output if there is room.
+    /// Sends output for display; drops it if the channel is full.
     pub fn show(&self, text: impl Into<String>) {
         drop(self.0.try_send(Note::Output(text.into())));
     }
 }
 
-/// Keeps large outputs aside by content hash.
+/// A store for large outputs, addressed by content hash.
 #[async_trait]
 pub trait Blobs: Send + Sync + fmt::Debug {
-    /// Keeps bytes and returns their name. The same bytes have the same name.
+    /// Stores bytes and returns their name. Equal bytes have equal names.
     async fn put(&self, bytes: Bytes) -> Result<String, Fault>;
 
-    /// The bytes of a name.
+    /// The bytes stored under a name; `None` if there are none.
     async fn get(&self, name: &str) -> Result<Option<Bytes>, Fault>;
 }
 
-/// Nothing remembered: for calls outside a session, and for tests.
+/// A memory without content and an in-memory blob store, for calls outside a session and for tests.
 #[derive(Debug, Default)]
 pub struct EmptyMemory {
     kept: std::sync::Mutex<HashMap<String, Bytes>>,
@@ -188,7 +188,7 @@ impl Blobs for EmptyMemory {
     }
 }
 
-/// The name of some bytes: SHA-256 in hex.
+/// The name of a blob: SHA-256 in hex.
 #[must_use]
 pub fn content_hash(bytes: &[u8]) -> String {
     use sha2::Digest;

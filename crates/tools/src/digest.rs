@@ -1,9 +1,9 @@
-//! What makes two calls the same.
+//! The digest that identifies equal calls.
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// Beyond this, canonical JSON writes different integers alike.
+/// Above this, canonical JSON writes different integers as the same number.
 const EXACT_MAX: u64 = 1 << 53;
 
 /// SHA-256 over the canonical JSON (RFC 8785) of a tool's name and its arguments, in hex.
@@ -14,7 +14,7 @@ pub fn of_call(tool: &str, arguments: &Value) -> String {
     Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The value with its large integers as text: canonical JSON would round them.
+/// Replaces large integers by text, because canonical JSON would round them.
 fn exact(value: &Value) -> Value {
     match value {
         Value::Number(number) => {

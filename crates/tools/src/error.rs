@@ -1,4 +1,4 @@
-//! Why a tool's own code failed, and what the model is told of it.
+//! The error type of tool code, and its conversion to a failure for the model.
 
 use std::{any::Any, fmt, io};
 
@@ -9,8 +9,8 @@ use budao_core::{
 };
 use serde_json::Value;
 
-/// Why a tool failed. Any error becomes one with `?`; its text stays with the operator. What the model
-/// is to read is said on purpose, with [`ToolError::new`].
+/// The error of a tool. Any error converts to it with `?`; its text then goes to the operator only. Use
+/// [`ToolError::new`] for a text that the model should read.
 #[derive(Debug)]
 pub struct ToolError(Box<ToolErrorInner>);
 
@@ -23,7 +23,7 @@ enum ToolErrorInner {
 }
 
 impl ToolError {
-    /// The tool's answer is no, for this reason. The model reads it.
+    /// An error with a reason that the model reads.
     #[must_use]
     pub fn new(reason: impl Into<String>) -> Self {
         Self(Box::new(ToolErrorInner::Refused {
@@ -33,13 +33,13 @@ impl ToolError {
         }))
     }
 
-    /// A failure that was made elsewhere, as it is.
+    /// Passes on an existing failure unchanged.
     #[must_use]
     pub fn failure(failure: Failure) -> Self {
         Self(Box::new(ToolErrorInner::Failure(failure)))
     }
 
-    /// Adds what the model could do about it.
+    /// Adds a line of advice for the model.
     #[must_use]
     pub fn advise(mut self, line: impl Into<String>) -> Self {
         let line = line.into();
@@ -55,7 +55,7 @@ impl ToolError {
         self
     }
 
-    /// Adds data for the model.
+    /// Sets the data for the model; earlier data is replaced.
     #[must_use]
     pub fn data(mut self, data: impl Into<Value>) -> Self {
         let mut more = data.into();
@@ -71,7 +71,7 @@ impl ToolError {
         self
     }
 
-    /// The failure of a call of this tool.
+    /// Converts the error to the failure of a call of `tool`.
     #[must_use]
     pub fn into_failure(self, tool: &str) -> Failure {
         let named = |fault: Fault| match fault.detail().get(Fact::ToolName) {
@@ -115,7 +115,7 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for ToolError {
     }
 }
 
-/// What the system said, as far as it says who can do something about it.
+/// The kind for a system error, as far as the error shows who can resolve it.
 fn kind_of_io(error: &io::Error) -> Kind {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Kind::DiskFull,

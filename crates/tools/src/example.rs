@@ -1,7 +1,7 @@
-//! The smallest call that fits, made from the schema.
+//! Builds the smallest valid call from a schema.
 //!
-//! It holds what is required and the places that were wrong, no more. Whatever is made is put before the
-//! validator: an example that does not fit is worse than none.
+//! The example contains the required arguments and the mismatched ones, nothing more. The validator checks it,
+//! because an invalid example would be worse than none.
 
 mod pattern;
 
@@ -13,13 +13,13 @@ use crate::{
     violations::{SchemaViolation, ViolatedRule},
 };
 
-/// Values that are made for one example at most.
+/// Maximum number of values generated for one example.
 const VALUES_MAX: usize = 512;
 
-/// How deep an example goes.
+/// Maximum nesting depth of an example.
 const DEPTH_MAX: usize = 24;
 
-/// A call that fits the schema and shows the places of `leaves`; none if none is found.
+/// A valid call that includes the locations of `leaves`; `None` if none is found.
 pub(crate) fn example(
     root: &Value,
     validator: &Validator,
@@ -40,11 +40,11 @@ pub(crate) fn example(
             return Some(made);
         }
     }
-    // Without the wrong places a smaller one may still be found.
+    // A smaller example may exist without the mismatched locations.
     if leaves.is_empty() { None } else { example(root, validator, &[]) }
 }
 
-/// The place an example must show for this mistake.
+/// The location that an example must include for this violation.
 fn wanted(leaf: &SchemaViolation) -> String {
     match &leaf.rule {
         ViolatedRule::Required(key) => format!("{}/{}", leaf.pointer, crate::explain::escaped(key)),
@@ -60,15 +60,15 @@ struct ExampleBuilder<'a> {
     root: &'a Value,
     leaves: &'a [SchemaViolation],
     wanted: &'a [String],
-    /// Use the values the schema's author gave?
+    /// Whether to use the `default` and `examples` values of the schema.
     samples: bool,
-    /// Which side of `if` to take.
+    /// The branch of `if` to follow: `then`, `else` or none.
     condition: Option<&'static str>,
     left: usize,
 }
 
 impl ExampleBuilder<'_> {
-    /// A value for `schema`, which stands at `at` in the schema and makes the value at `place`.
+    /// Generates a value for `schema`. `at` is the schema's own pointer, `place` that of the value.
     fn value(&mut self, schema: &Value, at: &str, place: &str, depth: usize) -> Option<Value> {
         self.left = self.left.checked_sub(1)?;
         if depth > DEPTH_MAX {
@@ -102,14 +102,14 @@ impl ExampleBuilder<'_> {
         self.of_type(map, at, place, depth)
     }
 
-    /// Is this place, or one inside it, among those to show?
+    /// True if this location, or one inside it, must be in the example.
     fn must_show(&self, place: &str) -> bool {
         self.wanted.iter().any(|wanted| {
             wanted.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         })
     }
 
-    /// The alternative the mistakes speak about, or the first that works.
+    /// Generates a value for the alternative that the violations refer to, or for the first that works.
     fn alternative(
         &mut self,
         map: &Map<String, Value>,
@@ -144,7 +144,7 @@ impl ExampleBuilder<'_> {
         None
     }
 
-    /// All rules of `allOf`, and of the chosen side of `if`, in one schema.
+    /// Merges `allOf` and the chosen branch of `if` into one schema.
     fn merged(&self, map: &Map<String, Value>) -> Map<String, Value> {
         let mut all = map.clone();
         let parts = all.remove("allOf");
@@ -265,7 +265,7 @@ impl ExampleBuilder<'_> {
         let item = map.get("items").filter(|items| !items.is_array()).unwrap_or(&any);
         let unique = map.get("uniqueItems") == Some(&Value::Bool(true));
         while made.len() < least.max(one) {
-            // Any item of the list may be the wrong one; the example shows them all in its first.
+            // Any item may be the invalid one; the first item of the example shows all of their locations.
             let inside = self.item_shown(place);
             let mut value = self.value(item, &format!("{at}/items"), &inside, depth + 1)?;
             if unique && made.contains(&value) {
@@ -276,7 +276,7 @@ impl ExampleBuilder<'_> {
         Some(Value::Array(made))
     }
 
-    /// The item among the wrong places, so that its wrong parts are shown.
+    /// The pointer of the mismatched item, so that the example includes its mismatched parts.
     fn item_shown(&self, place: &str) -> String {
         let index = self.wanted.iter().find_map(|wanted| {
             let rest = wanted.strip_prefix(place)?.strip_prefix('/')?;
@@ -286,7 +286,7 @@ impl ExampleBuilder<'_> {
     }
 }
 
-/// `anyOf` or `oneOf`, if there is one.
+/// The alternatives of `anyOf` or `oneOf`, if there are any.
 fn alternatives(map: &Map<String, Value>) -> Option<(&'static str, &[Value])> {
     ["anyOf", "oneOf"].into_iter().find_map(|keyword| {
         let branches = map.get(keyword)?.as_array()?;
@@ -294,7 +294,7 @@ fn alternatives(map: &Map<String, Value>) -> Option<(&'static str, &[Value])> {
     })
 }
 
-/// Puts the rules of `more` beside those of `into`; where both have one, the later counts.
+/// Merges `more` into `into`: combines `properties` and `required`, and overwrites other keywords.
 fn merge(into: &mut Map<String, Value>, more: &Map<String, Value>) {
     for (keyword, value) in more {
         match (into.get_mut(keyword), value) {
@@ -318,7 +318,7 @@ fn merge(into: &mut Map<String, Value>, more: &Map<String, Value>) {
     }
 }
 
-/// The type a value will have: the one that is named, or the one the other keywords speak of.
+/// The type of the value: from `type`, or inferred from the other keywords.
 fn type_of(map: &Map<String, Value>) -> &str {
     match map.get("type") {
         Some(Value::String(name)) => name,
@@ -358,7 +358,7 @@ fn string(map: &Map<String, Value>) -> Option<String> {
     Some(text)
 }
 
-/// A value that has a format.
+/// A sample value for a format.
 pub(crate) fn of_format(format: &str) -> Option<&'static str> {
     Some(match format {
         "date-time" => "2026-01-31T12:00:00Z",
@@ -409,7 +409,7 @@ fn number(map: &Map<String, Value>, whole: bool) -> Option<Value> {
     Number::from_f64(value).map(Value::Number)
 }
 
-/// A further item for a list that may not repeat itself.
+/// Another item for a list with `uniqueItems`.
 fn another(item: &Value, taken: &[Value]) -> Option<Value> {
     if let Some(Value::Array(values)) = item.get("enum") {
         return values.iter().find(|value| !taken.contains(value)).cloned();

@@ -1,4 +1,4 @@
-//! Validation that teaches: every wrong place with what was expected and what came, most useful first.
+//! Explains validation errors: each mismatch with the expected and the received value, most useful first.
 
 use std::borrow::Cow;
 
@@ -11,16 +11,16 @@ use crate::{
     violations::{SchemaViolation, ViolatedRule},
 };
 
-/// Most places that are told at once.
+/// Maximum mismatches reported at once.
 pub const MISMATCHES_MAX: usize = 16;
 
-/// Characters of a received value that are shown.
+/// Maximum characters shown of a received value.
 const RECEIVED_CHARS_MAX: usize = 80;
 
-/// Allowed values that are listed.
+/// Maximum allowed values listed.
 const ALLOWED_MAX: usize = 24;
 
-/// The places in words, most useful first.
+/// Describes the violations, most useful first.
 pub(crate) fn explain(
     root: &Value,
     arguments: &Value,
@@ -37,20 +37,20 @@ pub(crate) fn explain(
             }
         }
     }
-    // A place with a wrong value of the wrong type: the allowed values say both.
+    // If a value has the wrong type and is not in the list, the list of allowed values covers both.
     let listed: Vec<String> = told
         .iter()
         .filter(|(_, mismatch)| matches!(&*mismatch.rule, "enum" | "const"))
         .map(|(_, mismatch)| mismatch.pointer.clone())
         .collect();
     told.retain(|(_, mismatch)| mismatch.rule != "type" || !listed.contains(&mismatch.pointer));
-    // Stable: places of one rank stay in the order of the schema.
+    // The sort is stable: mismatches of equal rank stay in schema order.
     told.sort_by_key(|(rank, _)| *rank);
     told.truncate(MISMATCHES_MAX);
     told.into_iter().map(|(_, mismatch)| mismatch).collect()
 }
 
-/// What to tell first: a misspelt key explains a missing one, and a wrong shape explains its parts.
+/// The reporting order: a misspelt key explains a missing one, and a wrong type explains the parts inside.
 fn rank(leaf: &SchemaViolation, mismatch: &Mismatch) -> u8 {
     match &leaf.rule {
         ViolatedRule::Unknown(_) if mismatch.nearest.is_some() => 0,
@@ -116,7 +116,7 @@ fn near_value(value: Option<&Value>, values: &[Value]) -> Option<String> {
     suggestions::nearest(text, values.iter().filter_map(Value::as_str)).map(str::to_owned)
 }
 
-/// A missing key; when a key close to it came instead, that one is named.
+/// The mismatch for a missing key. If a similar key was sent, it is named.
 fn required(root: &Value, arguments: &Value, leaf: &SchemaViolation, key: &str) -> Mismatch {
     let owner = owner(root, leaf);
     let property = owner.and_then(|owner| owner.get("properties")?.get(key));
@@ -147,7 +147,7 @@ fn unknown(root: &Value, arguments: &Value, leaf: &SchemaViolation, key: &str) -
         .and_then(|owner| owner.get("properties")?.as_object())
         .map(|properties| properties.keys().map(String::as_str).collect())
         .unwrap_or_default();
-    // A key that is there already was not what was meant.
+    // A key that was sent already cannot be the one that was meant.
     let free =
         known.iter().copied().filter(|name| sent.is_none_or(|sent| !sent.contains_key(*name)));
     let nearest = suggestions::nearest(key, free).map(str::to_owned);
@@ -164,7 +164,7 @@ fn unknown(root: &Value, arguments: &Value, leaf: &SchemaViolation, key: &str) -
     }
 }
 
-/// The schema that holds the broken keyword.
+/// The schema object that contains the violated keyword.
 fn owner<'a>(root: &'a Value, leaf: &SchemaViolation) -> Option<&'a Value> {
     let (place, _) = leaf.schema.rsplit_once('/')?;
     root.pointer(place)
@@ -206,8 +206,8 @@ fn of_types(types: &[JsonType]) -> String {
     names.join(" or ")
 }
 
-/// What a schema allows at a place, in words: `limit must be an integer`. Where it says nothing of the place, what it allows
-/// at the nearest one around it.
+/// Describes what a schema allows at a location, for example `limit must be an integer`. If the schema does not
+/// describe the location, describes the nearest enclosing one.
 pub(crate) fn allowed_at(root: &Value, pointer: &str) -> String {
     let (mut at, mut here) = (root, String::new());
     for part in pointer.split('/').skip(1) {
@@ -219,13 +219,13 @@ pub(crate) fn allowed_at(root: &Value, pointer: &str) -> String {
     format!("{place} {}", allowed(root, at))
 }
 
-/// What a schema says about a place, by the parts of its pointer.
+/// The schema for a location, by the parts of its pointer.
 pub(crate) fn schema_at<'a>(root: &'a Value, path: &[String]) -> Option<&'a Value> {
     let found = path.iter().try_fold(root, |schema, part| part_of(root, schema, part))?;
     Some(schema::resolve(root, found))
 }
 
-/// Does a schema name this key in the object at a place?
+/// True if the schema declares this key for the object at a location.
 pub(crate) fn names(root: &Value, path: &[String], key: &str) -> bool {
     let Some(schema) = schema_at(root, path) else { return false };
     let declares = |schema: &Value| {
@@ -235,7 +235,7 @@ pub(crate) fn names(root: &Value, path: &[String], key: &str) -> bool {
     declares(schema) || branches(schema).any(declares)
 }
 
-/// The schema of an item or a key.
+/// The schema of an array item or an object's key.
 fn part_of<'a>(root: &'a Value, schema: &'a Value, part: &str) -> Option<&'a Value> {
     let schema = schema::resolve(root, schema);
     let key = part.replace("~1", "/").replace("~0", "~");
@@ -246,7 +246,7 @@ fn part_of<'a>(root: &'a Value, schema: &'a Value, part: &str) -> Option<&'a Val
     direct.or_else(|| branches(schema).find_map(|branch| part_of_branch(root, branch, &key)))
 }
 
-/// Alternatives are looked into one level deep: more is rarely written, and never needed to name a place.
+/// Searches one level of alternatives; deeper ones are rare and not needed to describe a location.
 fn part_of_branch<'a>(root: &'a Value, branch: &'a Value, key: &str) -> Option<&'a Value> {
     let branch = schema::resolve(root, branch);
     let declared = branch.get("properties").and_then(|properties| properties.get(key));
@@ -292,7 +292,7 @@ fn allowed(root: &Value, schema: &Value) -> String {
     format!("must be {}", of_types(&types))
 }
 
-/// A format says little without a value that has it.
+/// Adds a sample value to the description of a format.
 fn with_sample(rule: &str, text: &str) -> String {
     let sample = text
         .strip_prefix("must be of the format ")
@@ -304,9 +304,9 @@ fn with_sample(rule: &str, text: &str) -> String {
     }
 }
 
-/// A value as compact JSON, shortened.
+/// The value as compact JSON, shortened.
 pub(crate) fn short(value: &Value) -> String {
-    // A long text is cut before it is written out: a value may have megabytes.
+    // A long string is cut before serialization, because a value may have megabytes.
     let text = match value {
         Value::String(text) if text.len() > 4 * RECEIVED_CHARS_MAX => {
             let end = crate::parse::floor(text, 4 * RECEIVED_CHARS_MAX);
@@ -327,7 +327,7 @@ pub(crate) fn short(value: &Value) -> String {
     }
 }
 
-/// The beginning of a value's JSON; writing stops as soon as enough is there.
+/// The start of the value's JSON; serialization stops at the limit.
 fn bounded_json(value: &Value) -> String {
     struct BoundedWriter(Vec<u8>);
     impl std::io::Write for BoundedWriter {
@@ -345,12 +345,12 @@ fn bounded_json(value: &Value) -> String {
         }
     }
     let mut enough = BoundedWriter(Vec::new());
-    // The error is our own way to stop.
+    // The writer's own error stops the serialization.
     drop(serde_json::to_writer(&mut enough, value));
     String::from_utf8_lossy(&enough.0).into_owned()
 }
 
-/// A key as a step of a JSON pointer.
+/// Escapes a key for use in a JSON pointer.
 pub(crate) fn escaped(key: &str) -> Cow<'_, str> {
     if key.contains(['~', '/']) {
         Cow::Owned(key.replace('~', "~0").replace('/', "~1"))

@@ -1,8 +1,8 @@
-//! Hooks and guards: code of others before and after a call, kept from doing harm.
+//! Hooks and guards: third-party code that runs before and after a call, in isolation.
 //!
-//! Each runs apart, within its time. A *hook* that fails is reported and the flow goes on; a *guard* was
-//! registered to decide, so one that fails denies the call. Neither can change a finished outcome: what
-//! runs after a call is shown the outcome and may add a remark.
+//! Each runs on the pool with a time limit. If a *hook* fails, the fault is reported and the call goes on. If a
+//! *guard* fails, the call is denied. Neither can change a finished outcome: after a call, a hook sees the outcome
+//! and may add a remark.
 
 use std::{fmt, sync::Arc};
 
@@ -16,22 +16,23 @@ use serde_json::Value;
 
 use crate::{call::CheckedCall, contract::CallContext, outcome, output};
 
-/// Characters of a hook's words that are kept.
+/// Maximum characters kept of a hook's text.
 const WORDS_MAX: usize = 1_000;
 
-/// Code that is asked before a call and told after it.
+/// Code that decides on a call before it runs and sees its outcome afterwards.
 #[async_trait]
 pub trait Hook: Send + Sync + fmt::Debug + 'static {
-    /// What it is called in faults.
+    /// The name used in faults.
     fn name(&self) -> &str;
 
-    /// Before a call that fits. The first answer that is not [`HookVerdict::Pass`] decides.
+    /// Called before a valid call runs. [`HookVerdict::Pass`], `Allow` and `Replace` let the next hook decide too;
+    /// any other verdict is final.
     async fn before(&self, call: &CheckedCall, context: &CallContext) -> HookVerdict {
         let _ = (call, context);
         HookVerdict::Pass
     }
 
-    /// After a call. A remark is added to the outcome's note; the outcome itself stands.
+    /// Called after a call. A returned remark is added to the outcome's note; the outcome does not change.
     async fn after(
         &self,
         call: &CheckedCall,
@@ -43,26 +44,26 @@ pub trait Hook: Send + Sync + fmt::Debug + 'static {
     }
 }
 
-/// What a hook says before a call.
+/// The verdict of a hook on a call.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum HookVerdict {
-    /// Nothing: the next one is asked, then the permissions.
+    /// No opinion: the next hook decides, then the permissions.
     Pass,
-    /// It may run without a question.
+    /// The call may run without a question, unless a later hook objects.
     Allow,
-    /// A person is to be asked; why.
+    /// A person must be asked; the text is the reason.
     Ask(String),
-    /// It must not run; why.
+    /// The call must not run; the text is the reason.
     Deny(String),
-    /// This is the result; the tool does not run.
+    /// The result of the call; the tool does not run.
     Supply(Value),
-    /// It is to run with these arguments, which are checked again; the next one is asked about them.
+    /// New arguments for the call. They are validated again, and the next hook sees them.
     Replace(Value),
 }
 
 impl HookVerdict {
-    /// The verdict, with JSON no deeper than recursive code may meet.
+    /// Limits the nesting of the JSON in a verdict, to protect recursive code.
     fn bounded(mut self) -> Self {
         if let Self::Supply(value) | Self::Replace(value) = &mut self {
             nesting::bound(value);
@@ -71,27 +72,27 @@ impl HookVerdict {
     }
 }
 
-/// What becomes of a call after every hook was asked.
+/// The combined decision of all hooks on a call.
 #[derive(Debug)]
 pub enum HookDecision {
-    /// Nobody objects; the permissions decide.
+    /// No hook objects; the permissions decide.
     Pass(CheckedCall),
-    /// It may run whatever the permissions' mode says.
+    /// The call may run regardless of the permission mode.
     Allow(CheckedCall),
-    /// A person is to be asked.
+    /// A person must be asked whether the call may run.
     Ask {
-        /// The call.
+        /// The call in question, with its final arguments.
         call: CheckedCall,
-        /// Which hook asks.
+        /// The name of the hook that asks.
         hook: String,
-        /// Why.
+        /// The hook's reason, at most 1 000 characters.
         reason: String,
     },
-    /// It ended without running: denied, supplied, or its new arguments do not fit.
+    /// The call ended without running: denied, supplied, or its new arguments are invalid.
     Ended(Box<Outcome>),
 }
 
-/// The hooks of a session, in the order they are asked.
+/// The hooks of a session, in the order they are called.
 #[derive(Clone, Debug, Default)]
 pub struct Hooks(Vec<RegisteredHook>);
 
@@ -102,33 +103,33 @@ struct RegisteredHook {
 }
 
 impl Hooks {
-    /// No hooks.
+    /// An empty list of hooks.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a hook: when it fails, the flow goes on.
+    /// Adds a hook. If it fails, the call goes on.
     #[must_use]
     pub fn hook(mut self, hook: impl Hook) -> Self {
         self.0.push(RegisteredHook { hook: Arc::new(hook), guards: false });
         self
     }
 
-    /// Adds a guard: when it fails, the call is denied.
+    /// Adds a guard. If it fails, the call is denied.
     #[must_use]
     pub fn guard(mut self, hook: impl Hook) -> Self {
         self.0.push(RegisteredHook { hook: Arc::new(hook), guards: true });
         self
     }
 
-    /// Are there none?
+    /// True if there are neither hooks nor guards.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Asks every hook about a call. Beside the decision comes what failed on the way, to be recorded.
+    /// Runs every hook before a call. Returns the decision and the faults of failed hooks, which are to be recorded.
     pub async fn before(
         &self,
         mut call: CheckedCall,
@@ -179,7 +180,7 @@ impl Hooks {
         (if allowed { HookDecision::Allow(call) } else { HookDecision::Pass(call) }, faults)
     }
 
-    /// Tells every hook about an outcome. Remarks are added to its note; it stays what it is.
+    /// Runs every hook after a call. Remarks are added to the outcome's note; the outcome does not change.
     pub async fn after(
         &self,
         call: &CheckedCall,
@@ -222,7 +223,7 @@ impl RegisteredHook {
             .await
     }
 
-    /// Runs a piece of the hook apart from us and within its time.
+    /// Runs one method of the hook on the pool, within the time limit.
     async fn run_isolated<T: Send + 'static>(
         &self,
         call: &CheckedCall,
@@ -244,7 +245,7 @@ impl RegisteredHook {
 }
 
 impl CheckedCall {
-    /// The outcome a hook supplied: read like a tool's own answer.
+    /// The outcome from a supplied value, interpreted like a tool's own result.
     async fn supplied(&self, value: Value, context: &CallContext) -> Outcome {
         match outcome::of_answer(Ok(value), self.spec()) {
             Ok(given) => {

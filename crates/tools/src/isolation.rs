@@ -50,7 +50,7 @@ pub fn context_with(limits: Limits) -> CallContext {
     }
 }
 
-/// This machine, through the current async runtime.
+/// The machine's clock and randomness, and the current async runtime.
 #[derive(Debug)]
 struct SystemWorld;
 

@@ -1,15 +1,13 @@
-//! The supervisor: a small mode of our own binary that runs one program and leaves no process behind.
+//! The supervisor: a mode of this binary that runs one program and ends all of its processes.
 //!
-//! A process can only signal what it can name, and a killed process signals nothing. So every program runs under a
-//! supervisor, never directly under us. On Linux the supervisor is the *child subreaper* of the program: a descendant
-//! that loses its parent, even one that called `setsid`, becomes the supervisor's child and is found and ended. On
-//! other systems it ends the process group and every descendant that `ps` shows.
+//! A killed process cannot clean up its children, so every program runs under a supervisor. On Linux the supervisor
+//! is the *child subreaper*: a descendant that loses its parent, even after `setsid`, becomes the supervisor's child
+//! and is ended. On other systems the supervisor ends the process group and every descendant that `ps` shows.
 //!
-//! The supervisor's standard input is a socket to us. We send the program's three streams over it (the supervisor
-//! copies no data), then an order; one byte asks for the end. The end of the stream means that we are gone, however
-//! we went. The parent-death signal of Linux does not serve: it fires when the *thread* that started the child ends.
-//!
-//! Landlock, if ordered, confines the thread that starts the program; a kernel that cannot do it gets a refusal.
+//! The supervisor's standard input is a socket to the parent. The parent sends the program's three streams over it,
+//! then the request; later single bytes ask for the end. End of file means that the parent has died. (Linux's
+//! parent-death signal is unsuitable: it fires when the starting *thread* ends.) If confinement is requested,
+//! Landlock restricts the thread that starts the program; without kernel support the supervisor refuses the request.
 
 mod child;
 #[cfg(target_os = "linux")]
@@ -41,29 +39,29 @@ pub use registry::end_all;
 /// The first argument that makes a process a supervisor.
 pub const ARGUMENT: &str = "__launch";
 
-/// The launcher of this program, if its `main` calls [`maybe_launch`].
+/// The launcher of this program; set by [`maybe_launch`].
 static INSTALLED: OnceLock<Launcher> = OnceLock::new();
 
-/// The most bytes an order or a word may have.
+/// Maximum size of a message on the socket, in bytes.
 const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// How to start a supervisor: a program that calls [`maybe_launch`] first thing.
+/// How to start a supervisor: a program whose `main` calls [`maybe_launch`] first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launcher {
-    /// The program; usually the running one.
+    /// The executable; usually the running one.
     pub program: PathBuf,
-    /// Its arguments; usually [`ARGUMENT`] alone.
+    /// The arguments; usually [`ARGUMENT`] alone.
     pub args: Vec<String>,
 }
 
 impl Launcher {
-    /// A program that becomes a launcher when its first argument is [`ARGUMENT`].
+    /// A launcher for a program that becomes a supervisor when its first argument is [`ARGUMENT`].
     #[must_use]
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self { program: program.into(), args: vec![ARGUMENT.to_owned()] }
     }
 
-    /// The running program. On Linux it is found even after its file was replaced by another version.
+    /// A launcher for the running program. On Linux it works even after the executable file was replaced.
     fn of_this_program() -> Option<Self> {
         let link = PathBuf::from("/proc/self/exe");
         if cfg!(target_os = "linux") && link.exists() {
@@ -73,55 +71,55 @@ impl Launcher {
     }
 }
 
-/// Where a command may read and where it may write. Anywhere else is refused by the kernel.
+/// The paths a command may read and write. The kernel refuses all others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confinement {
-    /// Directories and files it may read and execute. One that does not exist is no loss.
+    /// Directories and files that may be read and executed. Missing ones are ignored.
     pub read: Vec<PathBuf>,
-    /// Directories and files it may also change. Each must exist.
+    /// Directories and files that may also be changed. Each must exist.
     pub write: Vec<PathBuf>,
 }
 
 impl Confinement {
-    /// Reading anywhere, writing nowhere; the workspace of a command is added to it. The network is not
-    /// confined.
+    /// Allows reading everywhere and writing nowhere; the command's workspace is added. Does not restrict the
+    /// network.
     #[must_use]
     pub fn read_anywhere() -> Self {
         Self { read: vec!["/".into()], write: Vec::new() }
     }
 }
 
-/// What a supervisor is to do. The environment and the directory are its own.
+/// The request to a supervisor. The program inherits the supervisor's environment and directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LaunchRequest {
-    /// The program; the next one is tried when one is not found.
+    /// The program's candidates; the next one is tried if one is not found.
     pub(crate) programs: Vec<OsString>,
     pub(crate) args: Vec<OsString>,
-    /// How long processes have from TERM to KILL.
+    /// Time between TERM and KILL, by reason for the end.
     pub(crate) graces: Graces,
-    /// Applied, or the order is refused.
+    /// The confinement; if it cannot be applied, the request is refused.
     pub(crate) confine: Option<Confinement>,
 }
 
-/// What a supervisor says.
+/// A message from the supervisor to the parent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LauncherMessage {
-    /// The program runs.
+    /// The program has been started.
     Started {
-        /// The program's process, which leads a group of its own.
+        /// The program's process id; the process leads its own group.
         pid: u32,
     },
-    /// The kernel cannot confine it; nothing ran.
+    /// The kernel cannot confine the program; nothing was started.
     Refused {
         /// The kernel's or Landlock's reason.
         reason: String,
     },
-    /// The program did not start.
+    /// The program could not be started.
     NotStarted {
-        /// The system's error number, if it gave one.
+        /// The system's error number, if there is one.
         errno: Option<i32>,
-        /// The system's text.
+        /// The system's error text.
         reason: String,
     },
     /// The program and all of its processes have ended.
@@ -136,28 +134,28 @@ pub(crate) const KILL: u8 = b'k';
 /// How a program ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandExit {
-    /// The exit status, if it exited.
+    /// The exit status; `None` if a signal killed the program.
     pub code: Option<i32>,
-    /// The signal, if one killed it.
+    /// The signal that killed the program, if one did.
     pub signal: Option<i32>,
-    /// Processes the program left behind when it ended by itself; the supervisor ended them too.
+    /// Number of processes that were still running when the program ended by itself; the supervisor ended them.
     pub left: usize,
-    /// Processes that did not die: held in the kernel.
+    /// Number of processes that did not die after KILL, because they hang in the kernel.
     pub survivors: usize,
 }
 
-/// The processes of one program: those below `root` and, where the system has no subreaper, those of a group.
+/// The processes of one program: the descendants of `root` and, on systems without a subreaper, the process group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Processes {
-    /// The supervisor.
+    /// Process id of the supervisor.
     pub(crate) root: i32,
-    /// The program, which leads the group.
+    /// Process id of the program, which is also its group id.
     #[cfg_attr(target_os = "linux", allow(dead_code, reason = "a subreaper needs no group"))]
     pub(crate) group: i32,
 }
 
-/// Becomes a supervisor if the arguments (without the program) ask for it; otherwise remembers that this program
-/// can be one, so that whatever it starts is supervised. Call this first thing in `main`, before any thread or
+/// Runs the supervisor if the arguments (without the program name) ask for it, and returns its exit code. Otherwise
+/// installs this program as its own launcher and returns `None`. Call this first in `main`, before any thread or
 /// runtime exists.
 #[must_use]
 pub fn maybe_launch<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Option<ExitCode> {
@@ -166,20 +164,20 @@ pub fn maybe_launch<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Optio
         return Some(supervise::run());
     }
     if let Some(launcher) = Launcher::of_this_program() {
-        // A second call changes nothing.
+        // A second call has no effect.
         let _ = INSTALLED.set(launcher);
     }
     None
 }
 
-/// The launcher of this program; none if its `main` does not call [`maybe_launch`]. Then what it starts runs in a
-/// process group that is killed when its handle is dropped, but survives a `kill -9` of this program.
+/// The launcher of this program; `None` if its `main` does not call [`maybe_launch`]. Without a launcher, programs
+/// run in a process group that is killed when the handle is dropped, but that survives a `kill -9` of this program.
 #[must_use]
 pub fn installed() -> Option<Launcher> {
     INSTALLED.get().cloned()
 }
 
-/// A duration in whole milliseconds, for the order.
+/// Serializes a duration as whole milliseconds.
 mod milliseconds {
     use super::{Deserialize, Duration};
 
@@ -197,7 +195,7 @@ mod milliseconds {
     }
 }
 
-/// Writes one message: its length in four bytes, then JSON.
+/// Writes one message: a four-byte big-endian length, then JSON.
 pub(crate) fn write_message(mut to: impl Write, message: &impl Serialize) -> io::Result<()> {
     let body = serde_json::to_vec(message)?;
     let length = u32::try_from(body.len()).map_err(io::Error::other)?;
@@ -206,7 +204,7 @@ pub(crate) fn write_message(mut to: impl Write, message: &impl Serialize) -> io:
     to.write_all(&frame)
 }
 
-/// Reads one message.
+/// Reads one message; blocks until it is complete.
 pub(crate) fn read_message<T: for<'de> Deserialize<'de>>(mut from: impl Read) -> io::Result<T> {
     let mut length = [0; 4];
     from.read_exact(&mut length)?;
@@ -215,7 +213,7 @@ pub(crate) fn read_message<T: for<'de> Deserialize<'de>>(mut from: impl Read) ->
     Ok(serde_json::from_slice(&body)?)
 }
 
-/// The length of a message, if it is one we would read.
+/// The length of a message; an error if it exceeds the limit.
 pub(crate) fn checked_length(length: [u8; 4]) -> io::Result<usize> {
     match usize::try_from(u32::from_be_bytes(length)) {
         Ok(length) if length <= MESSAGE_BYTES_MAX => Ok(length),

@@ -1,8 +1,8 @@
-//! Typed tools: registry, validation, repair, isolated execution; the built-in set.
+//! Typed tools: registry, validation, repair, isolated execution, and the built-in set.
 //!
-//! A tool author writes a function ([`tool`]) or a struct ([`TypedTool`]); the model gets a schema; every
-//! mistake comes back as something it can act on. The way of a call is in [`call`] up to the point where it
-//! may run, and in [`run`] from there to its one outcome.
+//! An author writes a function ([`tool`]) or a struct ([`TypedTool`]). The model gets a schema, and every mistake
+//! comes back as a fault it can act on. [`call`] covers a call up to the point where it may run, [`run`] from there
+//! to its one outcome.
 //!
 //! ```
 //! use budao_tools::{Toolbox, tool};
@@ -61,7 +61,7 @@ pub use raw::RawTool;
 pub use toolbox::{Builder, NAME_BYTES_MAX, Toolbox};
 pub use typed::{ToolOptions, TypedTool};
 
-/// What the code made by [`tool`] needs.
+/// Re-exports for the code that [`tool`] generates.
 #[doc(hidden)]
 pub mod made {
     pub use schemars;

@@ -1,14 +1,14 @@
-//! How a call ended, decided in one place.
+//! Classifies how a call ended. All outcomes are decided in this file.
 //!
-//! | what happened | class | kind |
+//! | the call | class | kind |
 //! | --- | --- | --- |
-//! | gave a value; `{ok: true, data}` is unwrapped one level | – | – |
-//! | gave `{ok: false, …}` | logical | `tool_said_no` |
+//! | returned a value; `{ok: true, data}` is unwrapped one level | – | – |
+//! | returned `{ok: false, …}` | logical | `tool_said_no` |
 //! | … with `_validationError` | validation | `constraint_violated` |
 //! | … with `_thrownError` | runtime | `tool_failed` |
-//! | gave a failure | its own | its own |
+//! | returned a failure | its own | its own |
 //! | panicked | exception | `tool_panicked` |
-//! | failed after it was told to stop | aborted | `deadline_passed`, `cancelled` |
+//! | failed after a stop request | aborted | `deadline_passed`, `cancelled` |
 //! | did not stop | aborted | `tool_abandoned` |
 
 use std::time::Duration;
@@ -22,23 +22,23 @@ use serde_json::{Map, Value};
 
 use crate::contract::ToolResult;
 
-/// Characters of a tool's own words that are kept.
+/// Maximum characters kept of a tool's own text.
 const WORDS_MAX: usize = 2_000;
 
-/// Pieces of advice a tool may give.
+/// Maximum pieces of advice from a tool.
 const ADVICE_MAX: usize = 6;
 
-/// Why a call was told to stop.
+/// The reason for stopping a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StopCause {
-    /// Its time was over.
+    /// The deadline passed; the value is the time limit.
     Deadline(Duration),
-    /// Somebody cancelled.
+    /// The call's cancellation token was cancelled.
     Cancel,
 }
 
 impl StopCause {
-    /// The fault of a call that stopped when it was told to.
+    /// The fault for a call that stopped on request.
     pub(crate) fn fault(self, spec: &ToolSpec) -> Fault {
         match self {
             Self::Deadline(limit) => fault(Kind::DeadlinePassed, spec).with(Fact::TimeoutMs, limit),
@@ -46,7 +46,7 @@ impl StopCause {
         }
     }
 
-    /// The fault of a call that did not.
+    /// The fault for a call that did not stop and was abandoned.
     pub(crate) fn abandoned(self, spec: &ToolSpec) -> Fault {
         let fault = fault(Kind::ToolAbandoned, spec);
         match self {
@@ -56,12 +56,12 @@ impl StopCause {
     }
 }
 
-/// A fault of a call of this tool.
+/// A fault that names the tool.
 pub(crate) fn fault(kind: Kind, spec: &ToolSpec) -> Fault {
     Fault::new(kind, Operation::ToolCall).with(Fact::ToolName, spec.name.to_string())
 }
 
-/// A tool's answer, no deeper than recursive code may meet.
+/// Limits the nesting of a tool's result, to protect recursive code.
 pub(crate) fn bounded(mut answer: ToolResult) -> ToolResult {
     match &mut answer {
         Ok(data) => nesting::bound(data),
@@ -70,7 +70,7 @@ pub(crate) fn bounded(mut answer: ToolResult) -> ToolResult {
     answer
 }
 
-/// What a tool's answer means. The answer is [`bounded`].
+/// Interprets a tool's result, which must be [`bounded`].
 pub(crate) fn of_answer(answer: ToolResult, spec: &ToolSpec) -> Result<Output, Failure> {
     match answer {
         Ok(Value::Object(map)) => of_object(map, spec),
@@ -79,19 +79,19 @@ pub(crate) fn of_answer(answer: ToolResult, spec: &ToolSpec) -> Result<Output, F
     }
 }
 
-/// What a failure means when the call had been told to stop before.
+/// Interprets a failure that followed a stop request.
 pub(crate) fn after_stop(failure: Failure, told: StopCause, spec: &ToolSpec) -> Failure {
     if failure.fault.row().error_type == ErrorType::Aborted {
         return failure;
     }
     let fault = told.fault(spec).with_cause(failure.fault.to_string());
-    // A tool that runs elsewhere may not know whether it stopped.
+    // A remote tool may not know whether it stopped.
     let fault = if failure.fault.is_outcome_unknown() { fault.unconfirmed() } else { fault };
     Failure { fault, ..failure }
 }
 
 fn of_object(mut map: Map<String, Value>, spec: &ToolSpec) -> Result<Output, Failure> {
-    // Markers are between the tool and us; nobody else sees them.
+    // The markers are internal and are removed from the result.
     let validation = map.remove("_validationError") == Some(Value::Bool(true));
     let thrown = map.remove("_thrownError") == Some(Value::Bool(true));
     match map.get("ok") {
@@ -115,7 +115,7 @@ fn said_no(
     let reason = map.remove("error").and_then(words);
     let advice = map.remove("recommendations");
     let note = map.remove("note").and_then(words);
-    // What is left are facts of the tool's own, unless it put them into `data` itself.
+    // The remaining fields are the tool's own data, merged with `data` if that is present.
     let data = match map.remove("data") {
         Some(data) if map.is_empty() => Some(data),
         Some(data) => {
@@ -140,7 +140,7 @@ fn said_no(
     Failure { fault: fault.advise(advice_of(advice)), data, note }
 }
 
-/// The author's own advice, whatever shape it has.
+/// The tool's own advice: a list, or a single value.
 fn advice_of(value: Option<Value>) -> Vec<Advice> {
     let said: Vec<String> = match value {
         Some(Value::Array(items)) => items.into_iter().filter_map(words).collect(),
@@ -150,7 +150,7 @@ fn advice_of(value: Option<Value>) -> Vec<Advice> {
     said.into_iter().take(ADVICE_MAX).map(Advice::Custom).collect()
 }
 
-/// A tool's words: text as it is, anything else as JSON, nothing as nothing; bounded.
+/// A tool's text, bounded: strings unchanged, other values as JSON, `None` for null.
 fn words(value: Value) -> Option<String> {
     let text = match value {
         Value::Null => return None,

@@ -1,4 +1,4 @@
-//! Outputs that are too long: head and tail for the model, the whole kept aside.
+//! Shortens long outputs: the model gets head and tail, and the whole is stored as a blob.
 
 use std::io;
 
@@ -12,13 +12,13 @@ use serde_json::Value;
 
 use crate::{contract::CallContext, parse::floor};
 
-/// Of what is shown, this part is the head; the end of an output says how it ended.
+/// Share of the head in a shortened output; the tail gets the rest, because it shows how the output ended.
 const HEAD_PERCENT: usize = 60;
 
-/// Room that an output's own structure may take before its texts are cut no further.
+/// Texts are not cut below this size, in bytes.
 const TEXT_BYTES_MIN: usize = 256;
 
-/// The output as the model sees it: whole if it is short enough, else head and tail.
+/// The output for the model: unchanged if it is within `most` bytes of JSON, otherwise head and tail.
 pub(crate) async fn capped(mut output: Output, most: usize, context: &CallContext) -> Output {
     let levels = context.limits.json_depth;
     if nesting::flatten(&mut output.data, levels) {
@@ -44,7 +44,7 @@ pub(crate) async fn capped(mut output: Output, most: usize, context: &CallContex
     Output { data: shown, note: joined(note, &remark), cut: Some(cut) }
 }
 
-/// One remark behind another.
+/// Appends a remark to a note.
 pub(crate) fn joined(note: Option<String>, more: &str) -> Option<String> {
     Some(match note {
         Some(note) if !note.is_empty() => format!("{note}\n{more}"),
@@ -52,7 +52,8 @@ pub(crate) fn joined(note: Option<String>, more: &str) -> Option<String> {
     })
 }
 
-/// Keeps the whole aside: a text as it is, anything else as JSON.
+/// Stores the whole output as a blob: a string verbatim, other values as JSON. `None` if it is too large or storing
+/// fails.
 async fn keep(data: &Value, total: usize, context: &CallContext) -> Option<String> {
     if total > context.limits.output_bytes_kept {
         return None;
@@ -74,7 +75,7 @@ fn shortened(mut data: Value, most: usize) -> Value {
     if let Value::String(text) = data {
         return Value::String(head_and_tail(&text, most.saturating_sub(2)));
     }
-    // Cut the longest texts first; the structure around them stays readable.
+    // Cut the longest texts first, so that the structure stays readable.
     for _ in 0..8 {
         let size = json_bytes(&data, usize::MAX);
         if size <= most {
@@ -111,7 +112,7 @@ fn cut_texts(value: &mut Value, most: usize) {
     }
 }
 
-/// The beginning and the end of a text, with what is missing between them; at most `most` bytes of JSON.
+/// The start and end of a text with a remark on the omitted part, within `most` bytes of JSON.
 fn head_and_tail(text: &str, most: usize) -> String {
     let mut room = most;
     loop {
@@ -120,7 +121,7 @@ fn head_and_tail(text: &str, most: usize) -> String {
         if size <= most || room == 0 {
             return cut;
         }
-        // Escapes take more room in JSON than in the text.
+        // Escapes make the JSON longer than the text.
         room = (room * most / size).min(room.saturating_sub(1));
     }
 }
@@ -140,7 +141,7 @@ fn cut_at(text: &str, room: usize) -> String {
     format!("{}{marker}{}", &text[..head], &text[tail..])
 }
 
-/// How many bytes a value takes as JSON; counting stops past `enough`.
+/// Size of a value as JSON, in bytes; counting stops above `enough`.
 fn json_bytes(value: &Value, enough: usize) -> usize {
     struct ByteCounter {
         bytes: usize,
@@ -161,7 +162,7 @@ fn json_bytes(value: &Value, enough: usize) -> usize {
         }
     }
     let mut count = ByteCounter { bytes: 0, enough };
-    // The error is our own way to stop.
+    // The writer's own error stops the serialization.
     drop(serde_json::to_writer(&mut count, value));
     count.bytes
 }

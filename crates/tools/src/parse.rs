@@ -1,50 +1,50 @@
-//! Strict parsing of arguments: bounded depth, no duplicate keys, and a place for every mistake.
+//! Strict parsing of arguments: bounded depth, no duplicate keys, and a position for every error.
 //!
-//! A JSON value keeps the last of two equal keys and says nothing, so a call could run with arguments
-//! the model did not mean. Here the second one is a mistake like any other.
+//! `serde_json` silently keeps the last of two equal keys, so a call could run with arguments the model did not mean.
+//! This parser reports the second key as an error.
 
 use std::{cell::RefCell, fmt};
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// Characters of the text that are shown on each side of a mistake.
+/// Characters shown on each side of an error.
 const EXCERPT: usize = 40;
 
-/// The nesting at which the JSON parser itself gives up.
+/// The nesting limit of `serde_json` itself.
 const PARSER_DEPTH: usize = 126;
 
-/// Why a text is not taken as JSON.
+/// Why a text was rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParseError {
-    /// Not even text.
+    /// The bytes are not valid UTF-8.
     Utf8 {
-        /// Where, in bytes.
+        /// Byte offset of the first invalid byte.
         position: usize,
     },
-    /// Nested deeper than allowed.
+    /// The text is nested deeper than allowed.
     TooDeep {
-        /// How deep is allowed.
+        /// The maximum depth, in levels.
         limit: usize,
     },
-    /// A key came twice in one object.
+    /// A key occurs twice in one object.
     Duplicate {
-        /// The key.
+        /// The duplicate key, unescaped.
         key: String,
-        /// Where, in bytes.
+        /// Byte offset at which the second occurrence was found.
         position: usize,
     },
-    /// Not JSON.
+    /// The text is not JSON.
     Syntax {
-        /// Where, in bytes.
+        /// Byte offset of the error.
         position: usize,
-        /// Does the text just stop?
+        /// True if the text ends before the value is complete.
         ends_early: bool,
     },
 }
 
 impl ParseError {
-    /// Where it went wrong, in bytes, if it is one place.
+    /// Byte offset of the error; `None` if it has no single position.
     #[must_use]
     pub fn position(&self) -> Option<usize> {
         match self {
@@ -56,10 +56,10 @@ impl ParseError {
     }
 }
 
-/// Reads JSON text strictly.
+/// Parses JSON strictly; `depth` limits the nesting.
 ///
 /// # Errors
-/// What is wrong with it, and where.
+/// The first error with its position.
 pub fn strict(text: &[u8], depth: usize) -> Result<Value, ParseError> {
     let depth = depth.min(PARSER_DEPTH);
     let text = std::str::from_utf8(text)
@@ -80,7 +80,7 @@ pub fn strict(text: &[u8], depth: usize) -> Result<Value, ParseError> {
     })
 }
 
-/// A short piece of the text around a place, with the place marked.
+/// A short excerpt of the text around a position, with the position marked.
 #[must_use]
 pub fn excerpt(text: &str, position: usize) -> String {
     let at = floor(text, position);
@@ -88,7 +88,7 @@ pub fn excerpt(text: &str, position: usize) -> String {
     let end = text[at..].char_indices().nth(EXCERPT).map_or(text.len(), |(index, _)| at + index);
     let mut shown = String::new();
     let mut add = |piece: &str| {
-        // Line breaks and the like would tear the line this stands in.
+        // Control characters such as line breaks would split the excerpt's line.
         shown.extend(piece.chars().map(|c| if c.is_control() { ' ' } else { c }));
     };
     add(if start > 0 { "…" } else { "" });
@@ -108,10 +108,10 @@ pub(crate) fn floor(text: &str, position: usize) -> usize {
     at
 }
 
-/// Line and column, as the parser counts them, in bytes from the beginning.
+/// Converts the parser's line and column to a byte offset.
 fn offset(text: &str, line: usize, column: usize) -> usize {
     let before: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
-    // The parser's column is that of the last byte it read, counted from 1.
+    // The column is that of the last byte read, counted from 1.
     (before + column.saturating_sub(1)).min(text.len())
 }
 
@@ -120,7 +120,7 @@ enum ParseIssue {
     Duplicate(String),
 }
 
-/// Reads one value with so many levels left below it.
+/// Parses one value with `left` levels of nesting remaining.
 struct Level<'a> {
     left: usize,
     trouble: &'a RefCell<Option<ParseIssue>>,

@@ -1,8 +1,7 @@
-//! A program's own rules for who may call what.
+//! The embedding program's own rules for who may call what.
 //!
-//! A policy decides call by call, with the arguments in its hands, where the session's own permissions
-//! would allow or ask. It cannot lift a denial, so a child session gets no more than its parent. A policy
-//! that fails denies.
+//! A policy decides on each call, with its arguments, that the session's permissions would allow or ask about. It
+//! cannot lift a denial, so a child session never gets more than its parent. If a policy fails, the call is denied.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
@@ -17,11 +16,11 @@ use crate::{call::CheckedCall, contract::CallContext};
 /// Decides whether a call may run.
 #[async_trait]
 pub trait Policy: Send + Sync + fmt::Debug + 'static {
-    /// What it is called in faults.
+    /// The name used in faults.
     fn name(&self) -> &str;
 
-    /// May this call run? `usual` is what the session's mode and lists say; what they deny is not asked
-    /// about.
+    /// Decides on a call. `usual` is the result of the session's mode and lists; calls that they deny do not reach
+    /// the policy.
     async fn permit(
         &self,
         call: &CheckedCall,
@@ -30,14 +29,14 @@ pub trait Policy: Send + Sync + fmt::Debug + 'static {
     ) -> PolicyDecision;
 }
 
-/// What a policy says.
+/// The decision of a policy on a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyDecision {
-    /// It may run.
+    /// The call may run without a question.
     Allow,
-    /// If a person says so; why it is asked.
+    /// The call may run if a person agrees; the text is the reason for asking.
     Ask(Cow<'static, str>),
-    /// It must not; why.
+    /// The call must not run; the text is the reason.
     Deny(Cow<'static, str>),
 }
 
@@ -51,10 +50,10 @@ impl From<Permission> for PolicyDecision {
     }
 }
 
-/// Asks a policy, apart from everything and within the time a guard has.
+/// Runs a policy on the pool, within the time limit of a guard.
 ///
 /// # Errors
-/// `guard_failed` when it gives no answer; the call is denied with it.
+/// `guard_failed` if the policy panics or times out; the call is then denied.
 pub async fn ask(
     policy: &Arc<dyn Policy>,
     call: &CheckedCall,

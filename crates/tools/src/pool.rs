@@ -1,9 +1,7 @@
-//! Where calls run: apart from the threads that run the sessions, so that a tool that blocks its thread
-//! stalls nobody.
+//! The pool that runs calls, separate from the threads of the sessions, so that a blocking tool stalls no session.
 //!
-//! A call is polled on a thread of its own pool, and holds that thread only while it is being polled: a
-//! call that waits costs no thread, a call that blocks costs one, and nobody waits behind it. What cannot
-//! be stopped is abandoned: counted while it lives, and its answer dropped when it comes at last.
+//! A call occupies a pool thread only while it is polled: a waiting call occupies none, a blocking call occupies one.
+//! A call that cannot be stopped is abandoned: the pool counts it while it runs and drops its late answer.
 
 mod job;
 
@@ -33,13 +31,13 @@ use tokio::{runtime::Runtime, sync::oneshot};
 
 use self::job::PoolJob;
 
-/// Threads that calls may hold at once.
+/// Maximum threads that calls may occupy at once.
 const THREADS_MAX: usize = 512;
 
-/// Threads for what tools themselves spawn, and for timers and sockets.
+/// Threads for tasks that tools spawn, and for timers and sockets.
 const WORKERS: usize = 2;
 
-/// Runs calls, hooks and guards apart from everything else.
+/// Runs calls, hooks and guards isolated from the sessions.
 #[derive(Debug)]
 pub struct Pool {
     place: PoolBackend,
@@ -47,22 +45,22 @@ pub struct Pool {
 }
 
 enum PoolBackend {
-    /// A runtime of our own, made when it is first needed.
+    /// A dedicated runtime, created on first use.
     Threads(OnceLock<Runtime>),
-    /// Tasks of the world's own: for simulation, where everything must run on one thread.
+    /// Tasks spawned through the injected world, for simulations that run on one thread.
     Tasks,
 }
 
-/// What a pool has seen.
+/// Counters of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
-    /// Calls and hooks that run now and are waited for.
+    /// Calls and hooks that run now and have a waiting caller.
     pub running: usize,
-    /// Those that were given up and still run.
+    /// Abandoned calls and hooks that still run.
     pub abandoned: usize,
-    /// Answers that came after their call was given up, so far.
+    /// Answers that arrived after their call was abandoned, since the start.
     pub late: usize,
-    /// Panics caught so far.
+    /// Panics caught since the start.
     pub panics: usize,
 }
 
@@ -74,19 +72,19 @@ struct PoolCounters {
     panics: AtomicUsize,
 }
 
-/// Why a piece of work gave no answer.
+/// Why work on the pool gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoAnswer {
-    /// Its time was over.
+    /// The time limit passed.
     TookTooLong,
-    /// It panicked, with these words.
+    /// The work panicked with this message.
     Panicked(String),
-    /// It was stopped.
+    /// The work was dropped before it ended.
     Stopped,
 }
 
 impl NoAnswer {
-    /// Why, in words.
+    /// A short constant description of the reason.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -96,7 +94,7 @@ impl NoAnswer {
         }
     }
 
-    /// The fault with the reason, and with what only an operator may read.
+    /// Adds the reason to a fault, and details for the operator.
     #[must_use]
     pub fn explain(self, fault: Fault, limit: Duration) -> Fault {
         let fault = fault.with(Fact::Reason, self.reason());
@@ -108,26 +106,26 @@ impl NoAnswer {
     }
 }
 
-/// How a piece of work ended.
+/// How work on the pool ended.
 #[derive(Debug)]
 pub(crate) enum PoolOutcome<T> {
-    /// By itself.
+    /// The work returned a value.
     Returned(T),
-    /// It panicked; what it said, if it said anything.
+    /// The work panicked; the message, if the payload has one.
     Panicked(Option<String>),
-    /// It was stopped before it ended.
+    /// The work was dropped before it ended.
     Dropped,
 }
 
-/// A piece of work. Dropping it stops the work.
+/// A handle of work on the pool. Dropping it stops the work.
 pub(crate) enum PoolTask<T> {
-    /// It was over at once. None when that was told.
+    /// The work ended on its first poll. `None` after the outcome was taken.
     Finished(Option<PoolOutcome<T>>),
-    /// It runs.
+    /// The work still runs on a thread or task.
     Running(RunningTask<T>),
 }
 
-/// A piece of work that runs.
+/// A handle of running work. Dropping it abandons and stops the work.
 pub(crate) struct RunningTask<T> {
     answer: oneshot::Receiver<PoolOutcome<T>>,
     stop: StopHandle,
@@ -139,7 +137,7 @@ enum StopHandle {
     Task(AbortHandle),
 }
 
-/// Follows one piece of work from its start to its very end.
+/// Tracks one piece of work for the counters, from its start to its end.
 #[derive(Debug)]
 struct WorkTracker {
     tally: Arc<PoolCounters>,
@@ -148,20 +146,20 @@ struct WorkTracker {
 }
 
 impl Pool {
-    /// A pool with threads of its own.
+    /// Creates a pool with its own threads.
     #[must_use]
     pub fn threads() -> Self {
         Self { place: PoolBackend::Threads(OnceLock::new()), tally: Arc::default() }
     }
 
-    /// A pool that spawns tasks through [`World::spawn`]. A call that blocks its thread blocks everything
-    /// else on it: for simulations, and for tools that are known to be quick.
+    /// Creates a pool that spawns tasks through [`World::spawn`]. A call that blocks also blocks its thread's other
+    /// tasks, so this pool is for simulations and for tools known to be quick.
     #[must_use]
     pub fn tasks() -> Self {
         Self { place: PoolBackend::Tasks, tally: Arc::default() }
     }
 
-    /// What it has seen so far.
+    /// The current values of the counters.
     #[must_use]
     pub fn counts(&self) -> PoolStats {
         let read = |count: &AtomicUsize| count.load(Ordering::Relaxed);
@@ -173,11 +171,11 @@ impl Pool {
         }
     }
 
-    /// Runs a piece of work apart from the caller and within its time. What takes longer is stopped, and
-    /// what cannot be stopped is left behind.
+    /// Runs work on the pool and waits at most `limit`. Work that takes longer is stopped; work that cannot be
+    /// stopped is abandoned.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// The reason why there is no answer.
     pub async fn within<T: Send + 'static>(
         &self,
         world: &World,
@@ -199,7 +197,7 @@ impl Pool {
         }
     }
 
-    /// Starts a piece of work.
+    /// Starts work on the pool.
     pub(crate) fn start<T: Send + 'static>(
         &self,
         world: &World,
@@ -208,7 +206,7 @@ impl Pool {
         self.start_in(&self.place, world, work)
     }
 
-    /// Starts a piece of work that is known to be quick: as a task, wherever the others run.
+    /// Starts work that is known to be quick as a task, even if the pool has threads.
     pub(crate) fn start_quick<T: Send + 'static>(
         &self,
         world: &World,
@@ -227,7 +225,7 @@ impl Pool {
         if matches!(place, PoolBackend::Tasks)
             && let Poll::Ready(ended) = guarded.poll_unpin(&mut Context::from_waker(Waker::noop()))
         {
-            // What is quick is mostly over when it is first looked at, and needs no task of its own.
+            // Quick work usually ends on its first poll and needs no task.
             self.tally.panics.fetch_add(ended.panics(), Ordering::Relaxed);
             return PoolTask::Finished(Some(ended));
         }
@@ -242,7 +240,7 @@ impl Pool {
         let whole: BoxFuture<'static, ()> = Box::pin(async move {
             let mut life = life;
             let ended = guarded.await;
-            // Over before anyone can hear of it, or it would count as abandoned for a moment.
+            // Ends the tracking before the answer is sent; otherwise the work would briefly count as abandoned.
             life.end();
             tally.panics.fetch_add(ended.panics(), Ordering::Relaxed);
             if sender.send(ended).is_err() {
@@ -280,7 +278,7 @@ impl Drop for Pool {
         if let PoolBackend::Threads(runtime) = &mut self.place
             && let Some(runtime) = runtime.take()
         {
-            // Waiting here could take for ever: a tool may never return.
+            // Waiting here could block forever, because a tool may never return.
             runtime.shutdown_background();
         }
     }
@@ -302,7 +300,7 @@ impl<T> PoolOutcome<T> {
 }
 
 impl<T> PoolTask<T> {
-    /// Waits for the end.
+    /// Waits until the work has ended.
     pub(crate) async fn ended(&mut self) -> PoolOutcome<T> {
         match self {
             Self::Finished(ended) => ended.take().unwrap_or(PoolOutcome::Dropped),
@@ -310,7 +308,7 @@ impl<T> PoolTask<T> {
         }
     }
 
-    /// Asks for the work to be dropped. If it is being polled right now, that has to wait.
+    /// Requests that the work is dropped. If it is being polled, that happens after the poll.
     pub(crate) fn stop(&self) {
         if let Self::Running(running) = self {
             running.stop();
@@ -335,7 +333,7 @@ impl<T> Drop for RunningTask<T> {
 }
 
 impl WorkTracker {
-    /// Nobody waits for it any more. If it still runs, it counts as abandoned from now on.
+    /// Marks the work as abandoned if it still runs.
     fn give_up(&self) {
         if !self.given_up.swap(true, Ordering::SeqCst) {
             self.tally.running.fetch_sub(1, Ordering::SeqCst);
@@ -349,7 +347,7 @@ impl WorkTracker {
         self.settle();
     }
 
-    /// Given up and over: whoever comes second takes it from the count, once.
+    /// Decrements the abandoned count once the work is both given up and over. Whichever comes second does it.
     fn settle(&self) {
         if self.given_up.load(Ordering::SeqCst) && self.over.swap(false, Ordering::SeqCst) {
             self.tally.abandoned.fetch_sub(1, Ordering::SeqCst);
@@ -357,7 +355,7 @@ impl WorkTracker {
     }
 }
 
-/// Lives as long as the work itself, however it ends.
+/// Marks the work as over when dropped, however the work ends.
 struct WorkGuard(Option<Arc<WorkTracker>>);
 
 impl WorkGuard {
@@ -374,7 +372,7 @@ impl Drop for WorkGuard {
     }
 }
 
-/// Catches panics of polling *and* of dropping.
+/// Catches panics from polling *and* from dropping the work.
 struct CatchPanic<T> {
     work: Option<BoxFuture<'static, T>>,
 }
@@ -409,14 +407,14 @@ impl<T> Drop for CatchPanic<T> {
     }
 }
 
-/// What a panic said. Its payload may be anything, and may panic again when it is dropped.
+/// The message of a panic. The payload may be of any type and may panic when dropped.
 pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> Option<String> {
     let text = payload
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())
         .or_else(|| payload.downcast_ref::<String>().cloned());
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        // A payload that panics on being dropped is leaked rather than dropped once more.
+        // A second panic's payload is leaked, because dropping it could panic again.
         std::mem::forget(again);
     }
     text

@@ -12,7 +12,7 @@ use crate::{
     typed::ToolOptions,
 };
 
-/// A tool made at run time. Its answer is plain JSON; `{"ok": false, "error": …}` means it said no.
+/// A tool made at run time. Its result is plain JSON; `{"ok": false, "error": …}` counts as a failure.
 pub struct RawTool {
     spec: Arc<ToolSpec>,
     run: Box<ToolFn>,
@@ -21,7 +21,7 @@ pub struct RawTool {
 type ToolFn = dyn Fn(Value, CallContext) -> BoxFuture<'static, ToolResult> + Send + Sync;
 
 impl RawTool {
-    /// A tool from its parts, with careful options.
+    /// Creates a tool with the default, careful options.
     pub fn new<F, R>(
         name: impl AsRef<str>,
         description: impl AsRef<str>,
@@ -36,7 +36,7 @@ impl RawTool {
         Self::from_spec(spec, run)
     }
 
-    /// A tool from a whole specification.
+    /// Creates a tool from a complete specification.
     pub fn from_spec<F, R>(spec: ToolSpec, run: F) -> Self
     where
         F: Fn(Value, CallContext) -> R + Send + Sync + 'static,
@@ -48,7 +48,7 @@ impl RawTool {
         }
     }
 
-    /// The same tool with other options.
+    /// Replaces the tool's options.
     #[must_use]
     pub fn options(mut self, options: ToolOptions) -> Self {
         let spec =

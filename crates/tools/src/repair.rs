@@ -1,7 +1,7 @@
-//! Repairs that lose nothing: defaults filled in, and slips undone that the schema makes plain.
+//! Lossless repairs of arguments: fills in defaults and undoes slips that the schema makes unambiguous.
 //!
-//! Arguments that fit are never touched. Slips are undone where the validator found them, and only if only one reading is
-//! possible and the whole call fits afterwards; otherwise the model is told about what it really sent.
+//! Valid arguments are never changed. A slip is undone only where the validator found it, only if it has a single
+//! reading, and only if the whole call is valid afterwards. Otherwise the fault describes the arguments as sent.
 
 use budao_core::tool::{Repair, RepairKind};
 use jsonschema::{JsonType, Validator};
@@ -15,21 +15,21 @@ use crate::{
     violations::{SchemaViolation, ViolatedRule, leaves},
 };
 
-/// A repaired text may hold slips of its own; so often they are looked at again.
+/// Maximum rounds; a repaired text may itself contain slips.
 const ROUNDS_MAX: usize = 4;
 
-/// Repairs in one call at most; more is not a slip.
+/// Maximum repairs in one call; more are not slips.
 const REPAIRS_MAX: usize = 64;
 
-/// Signs that part the items of a list, or begin one that was written out.
+/// Characters that separate list items, or that start a list written as text.
 const SEPARATORS: &[char] =
     &[',', ';', '|', '、', '，', '；', '[', ']', '{', '}', '(', ')', '"', '\''];
 
-/// Words for no item, or for all of them.
+/// Words that mean no item or all items.
 const NO_ITEM: &[&str] =
     &["-", "all", "any", "empty", "n/a", "na", "nil", "nan", "none", "null", "undefined", "*"];
 
-/// Fills in what is absent and has a default.
+/// Fills in absent arguments that have a default.
 pub(crate) fn fill_defaults(root: &Value, arguments: &mut Value, repairs: &mut Vec<Repair>) {
     fill(root, root, arguments, "", repairs, 0);
 }
@@ -74,7 +74,7 @@ fn fill(
     }
 }
 
-/// The arguments with their slips undone, if that makes the whole of them fit.
+/// Undoes the slips in the arguments; `None` if the result is still invalid.
 pub(crate) fn undo_slips(
     root: &Value,
     validator: &Validator,
@@ -91,7 +91,7 @@ pub(crate) fn undo_slips(
         if found.len() + repairs.len() > REPAIRS_MAX {
             return None;
         }
-        // From the back, so that taking something out moves no place that is still to come.
+        // From the back, so that a removal does not move locations still to be handled.
         for leaf in found.iter().rev() {
             let kind = undo(root, &mut value, leaf, depth)?;
             repairs.push(Repair { pointer: leaf.pointer.clone(), kind });
@@ -100,8 +100,8 @@ pub(crate) fn undo_slips(
     validator.is_valid(&value).then_some((value, repairs))
 }
 
-/// What a malformed text clearly meant, or why it is not clear. Nothing for what is not even text, or repeats a key, or is
-/// too deep.
+/// The value that a malformed text clearly means, or why it is unclear. `None` for texts that are not UTF-8, repeat a
+/// key or are nested too deep.
 pub(crate) fn malformed(
     schema: &Value,
     text: &[u8],
@@ -145,16 +145,16 @@ fn undo(
     Some(kind)
 }
 
-/// `null` for something optional is left out; for all arguments it means there are none.
+/// Removes a `null` for an optional argument; `null` for all arguments means no arguments.
 fn leave_out(root: &Value, arguments: &mut Value, leaf: &SchemaViolation) -> Option<RepairKind> {
     if leaf.pointer.is_empty() {
         *arguments = Value::Object(Map::new());
         return Some(RepairKind::NullToAbsent);
     }
     let (parent, key) = leaf.pointer.rsplit_once('/')?;
-    // `…/properties/<key>/type`: the object's schema is three steps up, alternatives aside.
+    // From `…/properties/<key>/type`, the object's schema is three steps up, ignoring alternatives.
     let (holder, rest) = leaf.schema.rsplit_once("/properties/")?;
-    // A key the schema does not name is one of an open map, and says something by being there.
+    // A key that the schema does not declare belongs to an open map, where a `null` has a meaning.
     (rest.split('/').next() == Some(key)).then_some(())?;
     let key = key.replace("~1", "/").replace("~0", "~");
     let required = root.pointer(holder)?.get("required").and_then(Value::as_array);
@@ -194,8 +194,8 @@ fn as_type(value: &Value, types: &[JsonType], depth: usize) -> Option<(Value, Re
     None
 }
 
-/// A list of the one value that was sent, if it can only be one item: nothing in a list (`[1, 2]` is no matrix), no text
-/// that may name several or none, no object that may map several.
+/// Wraps a single value in a list if it can only be one item: not inside a list (`[1, 2]` is no matrix), not a text
+/// that may name several items or none, not an object that may map several.
 fn one_to_list(
     root: &Value,
     arguments: &Value,
@@ -227,7 +227,7 @@ fn is_one_item(text: &str) -> bool {
         && !NO_ITEM.contains(&text.to_lowercase().as_str())
 }
 
-/// The number a text spells, if nothing of it is lost.
+/// The number that a text spells, if the conversion is exact.
 fn exact_number(text: &str, whole: bool) -> Option<Value> {
     let Value::Number(number) = parse::strict(text.as_bytes(), 1).ok()? else { return None };
     if number.is_i64() || number.is_u64() {
@@ -237,7 +237,7 @@ fn exact_number(text: &str, whole: bool) -> Option<Value> {
     (!whole && digits <= 15).then_some(Value::Number(number))
 }
 
-/// The only allowed value that differs in case alone.
+/// The only allowed value that differs from the text in case alone.
 fn same_but_for_case(text: &str, values: &[Value]) -> Option<Value> {
     let wanted = text.trim().to_lowercase();
     let mut close = values

@@ -1,7 +1,7 @@
-//! Running a call that was found to fit: apart from everything, with an end that always comes.
+//! The second half of a call's path: runs a validated call to its outcome, within a bounded time.
 //!
-//! Told to stop, a call has its grace to do so; then it is dropped; and if it cannot even be dropped,
-//! because it blocks its thread, it is abandoned. The caller waits no longer than deadline plus grace.
+//! On a stop request, a call first gets its grace; then its future is dropped; and if it blocks its thread so that it
+//! cannot be dropped, it is abandoned. The caller never waits longer than deadline, grace and `DROP_WAIT`.
 
 use std::time::Duration;
 
@@ -20,15 +20,15 @@ use crate::{
     pool::{PoolOutcome, PoolTask},
 };
 
-/// How long a call that was dropped may take to be gone before it counts as abandoned.
+/// Time for a dropped call to end before it counts as abandoned.
 const DROP_WAIT: Duration = Duration::from_millis(500);
 
-/// Repairs that are told to the model one by one.
+/// Maximum repairs described to the model individually.
 const REPAIRS_TOLD: usize = 8;
 
 impl CheckedCall {
-    /// Runs the call to its one outcome. Never panics, and never takes longer than the tool's deadline
-    /// and the grace after it.
+    /// Runs the call to its one outcome. Never panics, and never takes longer than the tool's deadline and the grace
+    /// after it.
     pub async fn run(self, context: CallContext) -> Outcome {
         let outcome = match self.room(&context) {
             Ok(()) => self.finished(&context).await,
@@ -40,7 +40,7 @@ impl CheckedCall {
         }
     }
 
-    /// Is there room for one more call that may never end?
+    /// Checks the limit of abandoned calls.
     fn room(&self, context: &CallContext) -> Result<(), Fault> {
         let limit = context.limits.abandoned_calls;
         let abandoned = self.shared.pool.counts().abandoned;
@@ -63,7 +63,7 @@ impl CheckedCall {
         let told = tokio::select! {
             biased;
             ended = work.ended() => {
-                // The call heard of the cancel before we did, and was quick.
+                // The call saw the cancellation first and has already ended.
                 let told = context.cancel.is_cancelled().then_some(StopCause::Cancel);
                 return self.of_end(ended, told);
             }
@@ -92,7 +92,7 @@ impl CheckedCall {
         let arguments = self.arguments.clone();
         let context = CallContext { cancel: stop, ..context.clone() };
         let world = context.world.clone();
-        // Bounded before it goes anywhere: the caller may have left, and dropping a deep answer recurses.
+        // Bounded at once: if the caller is gone, the result is dropped here, and dropping deep JSON recurses.
         let work = async move { outcome::bounded(tool.call(arguments, &context).await) };
         let pool = &self.shared.pool;
         if self.entry.quick { pool.start_quick(&world, work) } else { pool.start(&world, work) }
@@ -106,7 +106,7 @@ impl CheckedCall {
         let spec = self.spec();
         match ended {
             PoolOutcome::Returned(answer) => {
-                // A call that finished its work although it was told to stop has finished its work.
+                // A call that completes despite a stop request counts as completed.
                 outcome::of_answer(answer, spec).map_err(|failure| match told {
                     Some(told) => outcome::after_stop(failure, told, spec),
                     None => failure,
@@ -126,7 +126,7 @@ impl CheckedCall {
         }
     }
 
-    /// A success as the model sees it: short enough, and with what was repaired.
+    /// A success as the model sees it: shortened, and with a note about repairs.
     async fn render_for_model(&self, mut output: Output, context: &CallContext) -> Output {
         if let Some(remark) = repaired(&self.repairs, context) {
             output.note = output::joined(output.note, &remark);
@@ -135,7 +135,7 @@ impl CheckedCall {
         output::capped(output, most, context).await
     }
 
-    /// A failure as the model sees it: with advice, with its data short enough, scrubbed.
+    /// A failure as the model sees it: with advice, shortened data, and scrubbed.
     async fn explained(&self, failure: Failure, context: &CallContext) -> Failure {
         let Failure { fault, data, mut note } = failure;
         let fault = advice::attach(fault, &self.spec().name, &self.shared.rules);
@@ -152,7 +152,7 @@ impl CheckedCall {
     }
 }
 
-/// What was repaired, in words. Filling in a default is no slip and not worth a word.
+/// Describes the repairs. Filled-in defaults are not slips and are not mentioned.
 fn repaired(repairs: &[Repair], context: &CallContext) -> Option<String> {
     let slips: Vec<&Repair> =
         repairs.iter().filter(|repair| repair.kind != RepairKind::DefaultFilled).collect();
@@ -172,7 +172,7 @@ fn repaired(repairs: &[Repair], context: &CallContext) -> Option<String> {
     Some(text::line("advice-arguments-repaired", &with, context.lang))
 }
 
-/// A fault as a failure without anything besides.
+/// Converts a fault to a failure without data or note.
 pub(crate) trait IntoFailure {
     fn into_failure(self) -> Failure;
 }
@@ -183,7 +183,7 @@ impl IntoFailure for Fault {
     }
 }
 
-/// Runs calls of one step together, at most `at_once` at a time; the outcomes are in the order of calls.
+/// Runs the calls of one step concurrently, at most `at_once` at a time. The outcomes are in the order of the calls.
 pub async fn run_all(
     calls: impl IntoIterator<Item = (CheckedCall, CallContext)>,
     at_once: usize,

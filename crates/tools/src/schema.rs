@@ -1,7 +1,7 @@
-//! Schemas at registration: checked, bounded, made flat, compiled once.
+//! Prepares schemas at registration: checks, limits, inlines and compiles them once.
 //!
-//! What comes out of `prepare` is both what the model is sent and what is enforced. Whatever cannot be
-//! enforced (a pattern that needs backtracking) is taken out of both, with a warning.
+//! The schema that `prepare` returns is both sent to the model and enforced. A rule that cannot be enforced (a
+//! pattern that needs backtracking) is removed from both, with a warning.
 
 mod cycles;
 mod inline;
@@ -14,40 +14,40 @@ use serde_json::{Map, Value};
 
 pub(crate) use inline::resolve;
 
-/// The largest schema, in bytes of JSON, before and after its parts were put in place.
+/// Maximum size of a schema in bytes of JSON, before and after inlining.
 pub const SCHEMA_BYTES_MAX: usize = 256 * 1024;
 
-/// The deepest schema, in levels of JSON.
+/// Maximum nesting of a schema, in levels of JSON.
 pub const SCHEMA_DEPTH_MAX: usize = 96;
 
-/// What a pattern may take once compiled.
+/// Maximum size of a compiled pattern, in bytes.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
-/// Of a foreign error's text, this much is told.
+/// Maximum characters shown of a foreign error's text.
 const REASON_CHARS_MAX: usize = 200;
 
-/// A schema that is ready for use.
+/// A schema that is checked, inlined and compiled.
 #[derive(Debug)]
 pub(crate) struct CompiledSchema {
-    /// Sent and enforced.
+    /// The schema as sent to the model and enforced.
     pub(crate) schema: Value,
     pub(crate) validator: Validator,
-    /// Were references kept? Then what a call makes of them is weighed before it is validated.
+    /// True if references were kept. The cost of validating a call is then estimated first.
     refers: bool,
-    /// Does any place have a default that could be filled in?
+    /// True if any location has a default.
     pub(crate) has_defaults: bool,
-    /// What had to be taken out.
+    /// Descriptions of the rules that were removed.
     pub(crate) warnings: Vec<String>,
 }
 
 impl CompiledSchema {
-    /// Is this value little enough to be held against the schema?
+    /// True if validating this value is cheap enough.
     pub(crate) fn bears(&self, value: &Value) -> bool {
         !self.refers || cycles::weigh(&self.schema, value)
     }
 }
 
-/// Checks and compiles the schema of a tool's arguments, or says why it cannot be used.
+/// Checks and compiles the schema of a tool's arguments. The error is the reason why it cannot be used.
 pub(crate) fn prepare(schema: &Value) -> Result<CompiledSchema, String> {
     within_budget(schema)?;
     let Value::Object(map) = schema else {
@@ -70,7 +70,7 @@ pub(crate) fn prepare(schema: &Value) -> Result<CompiledSchema, String> {
     Ok(CompiledSchema { schema, validator, refers, has_defaults, warnings })
 }
 
-/// Arguments are always an object; a schema that leaves that out gets it, one that denies it is refused.
+/// Arguments are always an object: adds a missing `type`, and refuses a schema that excludes objects.
 fn arguments_are_an_object(mut root: Map<String, Value>) -> Result<Map<String, Value>, String> {
     let fits = match root.get("type") {
         None => true,
@@ -85,7 +85,8 @@ fn arguments_are_an_object(mut root: Map<String, Value>) -> Result<Map<String, V
     Ok(root)
 }
 
-/// Which rules the schema is read by. An older draft keeps its name only where it makes a difference.
+/// Determines the draft. An older draft is kept only if the schema uses keywords that differ; otherwise `$schema` is
+/// removed.
 fn settle_draft(root: &mut Map<String, Value>) -> Draft {
     let named = match root.get("$schema") {
         Some(Value::String(uri)) => Draft::default().detect(&serde_json::json!({ "$schema": uri })),
@@ -132,7 +133,7 @@ fn within_budget(schema: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// A reference must stay inside the schema: nothing is ever fetched.
+/// Refuses references that lead outside the schema; nothing is ever fetched.
 fn refuse_remote(schema: &Value) -> Result<(), String> {
     let mut remote = None;
     walk::each(schema, &mut |map| {
@@ -150,7 +151,7 @@ fn refuse_remote(schema: &Value) -> Result<(), String> {
     }
 }
 
-/// Takes out the patterns that the linear-time engine cannot run.
+/// Removes the patterns that the linear-time engine cannot run.
 fn drop_patterns(schema: &mut Value, draft: Draft, warnings: &mut Vec<String>) {
     walk::each_mut(schema, &mut |map| {
         if let Some(Value::String(pattern)) = map.get("pattern")
@@ -169,7 +170,7 @@ fn drop_patterns(schema: &mut Value, draft: Draft, warnings: &mut Vec<String>) {
             kept
         });
         if patterns.len() < before {
-            // Keys that only the lost pattern allowed must not be refused now.
+            // Keys that only a removed pattern allowed must stay allowed.
             map.remove("additionalProperties");
             map.remove("unevaluatedProperties");
         }

@@ -1,18 +1,18 @@
-//! Which known name was probably meant.
+//! Suggests known names for an unknown one.
 
-/// Names that are compared at most; a longer list is not a list of names.
+/// Maximum number of names compared.
 const NAMES_MAX: usize = 4096;
 
-/// Characters of a name that are compared.
+/// Maximum characters compared of a name.
 const CHARS_MAX: usize = 64;
 
-/// The known name closest to one that is not known, if any is close enough to be meant.
+/// The known name closest to an unknown one; `None` if no name is close enough.
 #[must_use]
 pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     ranked(name, known).into_iter().next()
 }
 
-/// Known names that may have been meant, closest first.
+/// Known names that are close enough, closest first.
 pub fn ranked<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let wanted = plain(name);
     let mut close: Vec<(usize, &str)> = known
@@ -23,7 +23,7 @@ pub fn ranked<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a s
     close.into_iter().map(|(_, candidate)| candidate).collect()
 }
 
-/// Smaller is closer; none is too far.
+/// The distance of two names, smaller is closer; `None` if they are too different.
 fn distance(wanted: &str, candidate: &str) -> Option<usize> {
     if wanted == candidate {
         return Some(0);
@@ -36,13 +36,13 @@ fn distance(wanted: &str, candidate: &str) -> Option<usize> {
     if edits <= (longer / 3).max(1) {
         return Some(edits);
     }
-    // `file_path` for `path`, `read` for `fs_read`.
+    // Matches `file_path` with `path`, and `read` with `fs_read`.
     let (short, long) =
         if wanted.len() < candidate.len() { (wanted, candidate) } else { (candidate, wanted) };
     (short.len() >= 3 && (long.starts_with(short) || long.ends_with(short))).then_some(longer)
 }
 
-/// Case and separators are how names differ without meaning to.
+/// Removes case and separators, which vary between spellings of the same name.
 fn plain(name: &str) -> String {
     name.chars()
         .take(CHARS_MAX)

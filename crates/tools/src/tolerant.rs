@@ -1,10 +1,11 @@
-//! Reading text that is almost JSON, where it can mean only one thing.
+//! Parses text that is almost JSON if it has only one possible meaning.
 //!
-//! Accepted are other quotes, unquoted keys, Python's literals, one trailing comma, comments in plain words, a code fence
-//! around the whole, raw line breaks in strings, and a few spellings of numbers and separators; where the schema leaves no
-//! doubt, also a missing comma or colon, a bare allowed value and a bare date. Every character that carries meaning is in
-//! the result. Whatever is left out or could be read in two ways ends the reading: a call that is
-//! refused costs a request, a call that runs with another meaning costs trust.
+//! Accepted: other quotes, unquoted keys, Python literals, one trailing comma, comments in plain words, a code fence
+//! around the whole, raw line breaks in strings, and some spellings of numbers and separators. If the schema leaves
+//! no doubt, also a missing comma or colon, a bare allowed value and a bare date.
+//!
+//! The result contains every meaningful character. Omissions and ambiguities end the parsing, because a refused call
+//! costs one request, but a call with a wrong meaning can do harm.
 
 use std::borrow::Cow;
 
@@ -13,52 +14,52 @@ use serde_json::{Map, Number, Value};
 
 use crate::{explain, parse};
 
-/// Letters that no language gives a meaning behind a backslash, and signs that regular expressions escape. Behind a lone
-/// backslash they mean themselves and the backslash itself.
+/// Letters that have no escape meaning in any language, and characters that regular expressions escape. After a
+/// single backslash they stand for the backslash and themselves.
 const LITERAL: &str = "dDwWsSBghijklmpqyzACEFGHIJKLMOPQRTVXYZ.()[]{}+*?|^";
 
-/// Closing brackets behind the object that are ignored.
+/// Maximum surplus closing brackets that are ignored after the object.
 const CLOSERS_EXTRA: usize = 3;
 
 /// Why a text has no single meaning, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unclear {
-    /// In bytes from the beginning.
+    /// Byte offset from the start of the text.
     pub(crate) position: usize,
-    /// JSON pointer to the value that was being read.
+    /// JSON pointer to the value being parsed.
     pub(crate) pointer: String,
     pub(crate) reason: Reason,
 }
 
-/// Why a text has no single meaning.
+/// The reason why a text has no single meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// A lone backslash: an escape, or itself?
+    /// A single backslash that may be an escape or literal.
     Backslash,
-    /// Digits that spell no JSON number.
+    /// Digits that do not form a JSON number.
     Number,
-    /// A bare word, or a sign that begins no value.
+    /// A bare word, or a character that cannot start a value.
     LauncherMessage,
-    /// `...` in place of what was left out.
+    /// An ellipsis `...` in place of omitted content.
     Ellipsis,
-    /// A comment with more than words, or one that may be none.
+    /// A comment that contains more than words, or that may not be a comment.
     Comment,
-    /// A string that ends where nothing can follow: an unescaped quote?
+    /// A string ends where nothing valid follows, probably at an unescaped quote.
     Quote,
-    /// A comma or colon too many or too few.
+    /// A missing or surplus comma or colon.
     Separator,
-    /// Something before or behind the object.
+    /// Text before or after the object.
     Outside,
-    /// A key that came twice.
+    /// A key that occurs twice.
     Duplicate,
-    /// The text stops.
+    /// The text ends before the value is complete.
     Ends,
-    /// More levels than allowed.
+    /// Nesting deeper than allowed.
     Depth,
 }
 
 impl Reason {
-    /// The text of the catalog that says what to write instead.
+    /// Id of the catalog text that says what to write instead.
     pub(crate) fn advice(self) -> &'static str {
         match self {
             Self::Backslash => "malformed-backslash",
@@ -76,10 +77,10 @@ impl Reason {
     }
 }
 
-/// The object a text clearly means.
+/// Parses the object that a text clearly means.
 ///
 /// # Errors
-/// The first place that has no single meaning.
+/// The first position that has no single meaning.
 pub(crate) fn object(schema: &Value, text: &str, depth: usize) -> Result<Value, Unclear> {
     if let Some(inside) = quoted_whole(text)
         && let Ok(value @ Value::Object(_)) = parse::strict(inside.as_bytes(), depth)
@@ -94,7 +95,7 @@ pub(crate) fn object(schema: &Value, text: &str, depth: usize) -> Result<Value, 
     }
     let value = reader.value(depth.min(nesting::LEVELS_MAX))?;
     reader.blank()?;
-    // What is closed already is closed.
+    // Surplus closing brackets do not change the meaning.
     for _ in 0..CLOSERS_EXTRA {
         if matches!(reader.peek(), Some('}' | ']')) {
             reader.skip();
@@ -104,7 +105,7 @@ pub(crate) fn object(schema: &Value, text: &str, depth: usize) -> Result<Value, 
     reader.finished(value)
 }
 
-/// The list or object a text clearly means.
+/// Parses the list or object that a text clearly means.
 pub(crate) fn list_or_object(text: &str, depth: usize) -> Option<Value> {
     let mut reader = Reader::new(text, 0, text.len());
     reader.blank().ok()?;
@@ -114,19 +115,19 @@ pub(crate) fn list_or_object(text: &str, depth: usize) -> Option<Value> {
     reader.finished(value).ok()
 }
 
-/// The text inside quotes or escapes that are around all of it.
+/// The text inside quotes or escapes that enclose all of it.
 fn quoted_whole(text: &str) -> Option<Cow<'_, str>> {
     let text = text.trim();
     if let Some(inside) = text.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')) {
         let plain = !inside.contains(['\'', '\\']);
         return plain.then_some(Cow::Borrowed(inside));
     }
-    // `{\"path\": …}`: escaped once too often. A quote without its escape would end this string.
+    // For `{\"path\": …}`, escaped once too often. An unescaped quote would end this string and fail the parse.
     text.starts_with('{').then_some(())?;
     serde_json::from_str::<String>(&format!("\"{text}\"")).ok().map(Cow::Owned)
 }
 
-/// Where the text inside a code fence starts and ends; the whole if there is none.
+/// Start and end of the text inside a code fence; the whole text if there is none.
 fn fenced(text: &str) -> (usize, usize) {
     let all = (0, text.len());
     let before = text.len() - text.trim_start().len();
@@ -145,13 +146,13 @@ struct Reader<'a> {
     text: &'a str,
     at: usize,
     end: usize,
-    /// What the whole is to fit, if that is known.
+    /// The schema of the whole, if known.
     schema: Option<&'a Value>,
-    /// The way to the value that is being read.
+    /// Path to the value being parsed.
     path: Vec<String>,
-    /// The first lone backslash that was taken for itself.
+    /// The first single backslash that was taken literally.
     literal: Option<Unclear>,
-    /// Was any backslash an escape, other than of a quote?
+    /// True if any backslash was an escape, other than of a quote.
     escapes: bool,
 }
 
@@ -184,13 +185,13 @@ impl<'a> Reader<'a> {
         Unclear { position: self.at, pointer, reason }
     }
 
-    /// The value, if nothing follows it and its backslashes are of one sort.
+    /// The value, if nothing follows it and its backslashes are used consistently.
     fn finished(&self, value: Value) -> Result<Value, Unclear> {
         if self.peek().is_some() {
             return Err(self.unclear(Reason::Outside));
         }
         match &self.literal {
-            // A writer who forgets to double some backslashes may have forgotten it in `C:\new`.
+            // A text that mixes literal and escaping backslashes may mean the `\n` in `C:\new` literally.
             Some(literal) if self.escapes => Err(literal.clone()),
             _ => Ok(value),
         }
@@ -201,7 +202,7 @@ impl<'a> Reader<'a> {
         self.blank_with(true)
     }
 
-    /// Skips spaces and comments before a value, where `#…` may be one.
+    /// Skips spaces and comments before a value. Here `#…` is not a comment, because it may be the value.
     fn blank_before_value(&mut self) -> Result<(), Unclear> {
         self.blank_with(false)
     }
@@ -222,7 +223,7 @@ impl<'a> Reader<'a> {
             } else {
                 return Ok(());
             };
-            // Without a space it may be a path; with quotes or brackets it may be a part of the call.
+            // Without a space it may be a path; with quotes or brackets it may be part of the call.
             match comment {
                 Some((words, end)) if is_remark(words) => self.at += end,
                 _ => return Err(self.unclear(Reason::Comment)),
@@ -266,7 +267,8 @@ impl<'a> Reader<'a> {
             if map.insert(key, value).is_some() {
                 return Err(begins);
             }
-            // Behind a text, only a key the schema names: another one may be the rest of a text with quotes in it.
+            // After a string, only a declared key may follow without a comma. Another one may be the rest of a string
+            // with unescaped quotes.
             let ended = self
                 .next_key()
                 .is_some_and(|key| !is_text || (self.names(1, &key) && !map.contains_key(&key)));
@@ -294,7 +296,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A comma, or the end ahead, or (`ended`) something that can only be the next entry.
+    /// Parses a comma. Also accepts the closing bracket ahead and, if `ended`, a next entry without a comma.
     fn separate(&mut self, closer: char, ended: bool) -> Result<(), Unclear> {
         match self.peek() {
             Some(',' | '，') => {
@@ -310,19 +312,19 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Does the schema name this key in the object that is `up` steps above the place?
+    /// True if the schema declares this key in the object `up` levels above the current location.
     fn names(&self, up: usize, key: &str) -> bool {
         let path = &self.path[..self.path.len().saturating_sub(up)];
         self.schema.is_some_and(|schema| explain::names(schema, path, key))
     }
 
-    /// The quoted key ahead.
+    /// The quoted key that follows, without consuming it.
     fn next_key(&self) -> Option<String> {
         self.peek().and_then(closing)?;
         Reader::new(self.text, self.at, self.end).string().ok()
     }
 
-    /// A bare text, if the schema leaves no doubt that it is one: an allowed value, or a date, time, version or address.
+    /// Parses a bare text if the schema leaves no doubt: an allowed value, or a date, time, version or address.
     fn bare(&mut self) -> Option<Value> {
         let rest = self.rest();
         let spelled = &rest[..rest.find(ends_bare).unwrap_or(rest.len())];
@@ -393,7 +395,7 @@ impl<'a> Reader<'a> {
                     self.skip();
                     return Ok(text);
                 }
-                // `${name}` in backticks stands for something else.
+                // `${name}` in backticks is a template, not a literal text.
                 Some('$') if close == '`' => return Err(self.unclear(Reason::Quote)),
                 Some('\\') => self.escape(close, &mut text)?,
                 Some(it) => {
@@ -404,7 +406,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What a backslash and the characters behind it mean.
+    /// Parses a backslash escape.
     fn escape(&mut self, close: char, text: &mut String) -> Result<(), Unclear> {
         let here = self.unclear(Reason::Backslash);
         let rest = self.rest();
@@ -422,11 +424,12 @@ impl<'a> Reader<'a> {
         }
         let length = match next {
             '\\' => 2,
-            // `C:\new` is a path whose backslash was not doubled.
+            // In `C:\new` the backslash is part of a path and was not doubled.
             _ if ends_in_drive(text) => return Err(here),
-            // Nobody writes a backspace or a form feed; `\b` is a word's edge and `C:\bin`.
+            // `\b` and `\f` are not accepted: in practice they are part of a regular expression or of a path such as
+            // `C:\bin`.
             '/' | 'n' | 'r' | 't' => 2,
-            // A pair of surrogates is one character.
+            // A surrogate pair is one character.
             'u' if rest[2..].starts_with(['d', 'D']) && rest.get(6..8) == Some("\\u") => 12,
             'u' => 6,
             _ => return Err(here),
@@ -440,7 +443,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Does a character end what stands without quotes?
+/// True if a character ends an unquoted text.
 fn ends_bare(it: char) -> bool {
     it.is_whitespace() || ",]}，".contains(it)
 }
@@ -449,7 +452,7 @@ fn begins_value(it: char) -> bool {
     closing(it).is_some() || it.is_ascii_alphanumeric() || matches!(it, '{' | '[' | '-')
 }
 
-/// Digits with signs between them that no number has: `2024-01-05`, `10:30`, `1.2.3`.
+/// True for digits with separators that no number has: `2024-01-05`, `10:30`, `1.2.3`.
 fn is_stamp(spelled: &str) -> bool {
     spelled.starts_with(|it: char| it.is_ascii_digit())
         && spelled.ends_with(|it: char| it.is_ascii_digit() || it == 'Z')
@@ -457,7 +460,7 @@ fn is_stamp(spelled: &str) -> bool {
         && spelled.contains(['-', ':', '.'])
 }
 
-/// Does a text end in a drive's letter and its colon?
+/// True if the text ends in a drive letter and a colon.
 fn ends_in_drive(text: &str) -> bool {
     let mut back = text.chars().rev();
     back.next() == Some(':')
@@ -465,13 +468,13 @@ fn ends_in_drive(text: &str) -> bool {
         && back.next().is_none_or(|it| !it.is_alphanumeric())
 }
 
-/// Is a comment's text words and nothing else?
+/// True if a comment contains only words.
 fn is_remark(words: &str) -> bool {
     (words.is_empty() || words.starts_with(char::is_whitespace))
         && !words.contains(['"', '\'', '`', '{', '}', '[', ']'])
 }
 
-/// The quote that ends what this one begins.
+/// The closing quote for an opening one.
 fn closing(quote: char) -> Option<char> {
     match quote {
         '"' | '\'' | '`' => Some(quote),
@@ -482,7 +485,7 @@ fn closing(quote: char) -> Option<char> {
     }
 }
 
-/// The number a spelling means: JSON's own, or with a plus sign, or without the digit before or behind the point.
+/// Parses a number as in JSON, and also with a plus sign or without digits on one side of the point.
 fn number(spelled: &str) -> Option<Number> {
     let (sign, digits) = match spelled.strip_prefix('-') {
         Some(digits) => ("-", digits),
@@ -496,7 +499,7 @@ fn number(spelled: &str) -> Option<Number> {
     };
     digits.starts_with(|it: char| it.is_ascii_digit()).then_some(())?;
     let number: Number = serde_json::from_str(&format!("{sign}{digits}")).ok()?;
-    // An integer too large for one is rounded.
+    // An integer outside the 64-bit range would be rounded.
     let is_exact = !number.is_f64() || digits.contains(['.', 'e', 'E']);
     is_exact.then_some(number)
 }

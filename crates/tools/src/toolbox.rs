@@ -1,4 +1,4 @@
-//! The tools on offer: an immutable snapshot, checked when it is put together.
+//! The tools available to a model: an immutable snapshot, validated when it is built.
 
 use std::{
     collections::HashMap,
@@ -21,28 +21,28 @@ use crate::{
     suggestions,
 };
 
-/// The longest name a provider takes.
+/// Maximum length of a tool name that providers accept, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 
-/// Known names that are told for an unknown one.
+/// Maximum suggestions for an unknown name.
 const NEAREST_MAX: usize = 3;
 
-/// Names that are listed for an unknown one.
+/// Maximum known names listed for an unknown name.
 const LISTED_MAX: usize = 32;
 
-/// The tools a model may call. Cheap to clone; a change makes a new one.
+/// The tools a model may call. Immutable and cheap to clone; a change creates a new toolbox.
 #[derive(Clone, Debug)]
 pub struct Toolbox(Arc<ToolboxInner>);
 
 struct ToolboxInner {
     by_name: HashMap<Arc<str>, Arc<RegisteredTool>, ByName>,
-    /// In the order of registration: what is sent must not depend on a map's mood.
+    /// In the order of registration, so that requests do not depend on the order of a hash map.
     order: Vec<Arc<RegisteredTool>>,
     specs: Arc<[Arc<ToolSpec>]>,
     shared: ToolboxShared,
 }
 
-/// What every call of a toolbox uses.
+/// Shared by all calls of a toolbox.
 #[derive(Clone, Debug)]
 pub(crate) struct ToolboxShared {
     pub(crate) pool: Arc<Pool>,
@@ -60,7 +60,7 @@ pub(crate) struct RegisteredTool {
 }
 
 impl Toolbox {
-    /// An empty toolbox to put tools into.
+    /// A builder for an empty toolbox.
     pub fn builder() -> Builder {
         Builder {
             order: Vec::new(),
@@ -70,27 +70,27 @@ impl Toolbox {
         }
     }
 
-    /// What the model is told: every tool, in the order of registration.
+    /// The specifications of all tools, in the order of registration.
     #[must_use]
     pub fn specs(&self) -> Arc<[Arc<ToolSpec>]> {
         self.0.specs.clone()
     }
 
-    /// What one tool says about itself.
+    /// The specification of one tool; `None` if the name is unknown.
     #[must_use]
     pub fn spec(&self, name: &str) -> Option<&Arc<ToolSpec>> {
         self.0.by_name.get(name).map(|entry| &entry.spec)
     }
 
-    /// A toolbox with this tool too; one of the same name is replaced.
+    /// A copy of the toolbox with this tool added. A tool of the same name is replaced.
     ///
     /// # Errors
-    /// When its name or schema is refused.
+    /// When the name or schema is refused.
     pub fn with(&self, tool: impl Tool) -> Result<Self, Fault> {
         self.with_all([Arc::new(tool) as Arc<dyn Tool>])
     }
 
-    /// A toolbox with these tools too; those of the same name are replaced.
+    /// A copy of the toolbox with these tools added. Tools of the same name are replaced.
     ///
     /// # Errors
     /// When a name or schema is refused.
@@ -106,14 +106,14 @@ impl Toolbox {
         Ok(Self::of(order, self.0.shared.clone()))
     }
 
-    /// A toolbox without the tools for which `gone` is true.
+    /// A copy of the toolbox without the tools for which `gone` is true.
     #[must_use]
     pub fn without(&self, gone: impl Fn(&ToolSpec) -> bool) -> Self {
         let order = self.0.order.iter().filter(|entry| !gone(&entry.spec)).cloned().collect();
         Self::of(order, self.0.shared.clone())
     }
 
-    /// What was taken out of schemas when they were registered: tool and remark.
+    /// Rules that were removed from schemas at registration, as pairs of tool name and description.
     pub fn warnings(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.order.iter().flat_map(|entry| {
             let warnings = entry.prepared.warnings.iter();
@@ -121,7 +121,7 @@ impl Toolbox {
         })
     }
 
-    /// How many calls run, were abandoned, or answered too late.
+    /// The pool's counters: running, abandoned and late calls, and panics.
     #[must_use]
     pub fn counts(&self) -> PoolStats {
         self.0.shared.pool.counts()
@@ -131,7 +131,7 @@ impl Toolbox {
         &self.0.shared
     }
 
-    /// The tool of this name, or a fault that says which names there are.
+    /// The tool of this name, or a fault that lists the known names.
     pub(crate) fn entry(&self, name: &str) -> Result<&Arc<RegisteredTool>, Fault> {
         self.0.by_name.get(name).ok_or_else(|| self.unknown(name))
     }
@@ -160,8 +160,8 @@ impl Toolbox {
 
 type ByName = BuildHasherDefault<NameHasher>;
 
-/// A quick hash, since the look-up is part of every call: length, beginning, middle and end of a name.
-/// Names that agree in all of that share a place and are told apart there.
+/// A fast hash for the look-up in every call, over the length, start, middle and end of a name. Names that agree in
+/// all of these collide, which costs only time.
 #[derive(Default)]
 struct NameHasher(u64);
 
@@ -189,7 +189,7 @@ impl Hasher for NameHasher {
     fn write_u8(&mut self, _end_of_name: u8) {}
 
     fn finish(&self) -> u64 {
-        // The table takes its place from the low bits, which a product mixes least.
+        // The table uses the low bits, which a multiplication mixes least.
         self.0 ^ (self.0 >> 32)
     }
 }
@@ -201,7 +201,7 @@ impl fmt::Debug for ToolboxInner {
     }
 }
 
-/// Puts a toolbox together.
+/// Builds a toolbox tool by tool.
 #[derive(Debug)]
 #[must_use]
 pub struct Builder {
@@ -215,13 +215,13 @@ impl Builder {
     /// Adds a tool.
     ///
     /// # Errors
-    /// When its name is bad or taken, or its schema is refused; the fault says why.
+    /// When the name is invalid or taken, or the schema is refused; the fault has the reason.
     #[expect(clippy::should_implement_trait, reason = "a tool is put in, nothing is summed up")]
     pub fn add(self, tool: impl Tool) -> Result<Self, Fault> {
         self.add_shared(Arc::new(tool))
     }
 
-    /// Adds a tool that is shared with others.
+    /// Adds a tool that is shared with other toolboxes.
     ///
     /// # Errors
     /// As [`Builder::add`].
@@ -234,25 +234,25 @@ impl Builder {
         Ok(self)
     }
 
-    /// Adds advice of the program's own; it stands before the built-in advice.
+    /// Adds an advice rule. It takes precedence over the built-in advice.
     pub fn advise(mut self, rule: AdviceRule) -> Self {
         self.rules.push(rule);
         self
     }
 
-    /// Where the calls run; threads of their own unless said otherwise.
+    /// Sets the pool that runs the calls; the default has its own threads.
     pub fn pool(mut self, pool: Arc<Pool>) -> Self {
         self.pool = pool;
         self
     }
 
-    /// What is taken out of faults; the common patterns unless said otherwise.
+    /// Sets the scrubber for faults; the default removes common secret patterns.
     pub fn scrubber(mut self, scrubber: Scrubber) -> Self {
         self.scrubber = scrubber;
         self
     }
 
-    /// The finished toolbox.
+    /// Builds the toolbox from the added tools.
     #[must_use]
     pub fn build(self) -> Toolbox {
         let Self { order, rules, pool, scrubber } = self;

@@ -1,7 +1,7 @@
-//! Tools as authors write them: typed arguments in, a typed answer out.
+//! Typed tools: typed arguments in, a typed result out.
 //!
-//! The schema is made from the type, so what the model reads, what is enforced and what is decoded are
-//! one thing.
+//! The schema is derived from the argument type, so the model's description, the validation and the decoding always
+//! agree.
 
 use std::{any::Any, fmt, io, sync::Arc, time::Duration};
 
@@ -21,8 +21,8 @@ use crate::{
     error::ToolError,
 };
 
-/// What a tool does besides answering. The default is careful: it writes, may not be repeated, is asked
-/// about by mode, and its arguments are taken as they came.
+/// The effects and limits of a tool. The default is careful: the tool writes, may not be repeated, follows the
+/// permission mode, and its arguments are not repaired.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ToolOptions {
@@ -52,55 +52,56 @@ impl Default for ToolOptions {
 }
 
 impl ToolOptions {
-    /// It changes nothing: it runs unasked, may be repeated, and slips in its arguments are repaired.
+    /// Options for a tool that changes nothing: it runs without a question, may be repeated, and its arguments are
+    /// repaired.
     pub fn read_only() -> Self {
         Self { effect: Effect::Reads, idempotent: true, ..Self::default() }
     }
 
-    /// What a call does to the world.
+    /// Sets the effect of a call on the outside world.
     pub fn effect(self, effect: Effect) -> Self {
         Self { effect, ..self }
     }
 
-    /// May a call be repeated without harm?
+    /// Sets whether a call may be repeated without harm.
     pub fn idempotent(self, idempotent: bool) -> Self {
         Self { idempotent, ..self }
     }
 
-    /// Must a person confirm every call?
+    /// Sets whether a person must confirm every call.
     pub fn confirm(self, confirm: bool) -> Self {
         Self { confirm, ..self }
     }
 
-    /// May slips in the arguments be repaired? Unless said, only for what reads.
+    /// Sets whether slips in the arguments may be repaired. By default, only for tools that read.
     pub fn repair(self, repair: bool) -> Self {
         Self { repair: Some(repair), ..self }
     }
 
-    /// Its own deadline.
+    /// Sets the tool's own deadline, instead of the general limit.
     pub fn deadline(self, deadline: Duration) -> Self {
         Self { deadline: Some(deadline), ..self }
     }
 
-    /// Its own cap on what the model sees.
+    /// Sets the maximum output shown to the model, in bytes of JSON, instead of the general limit.
     pub fn output_bytes(self, bytes: usize) -> Self {
         Self { output_bytes: Some(bytes), ..self }
     }
 
-    /// Its code never blocks and is over in microseconds; see [`Tool::quick`].
+    /// Declares that the code never blocks and ends within microseconds; see [`Tool::quick`].
     pub fn quick(self, quick: bool) -> Self {
         Self { quick, ..self }
     }
 
-    /// Where it comes from.
+    /// Sets the tool's origin, for example an MCP server.
     pub fn source(self, source: ToolOrigin) -> Self {
         Self { source, ..self }
     }
 
-    /// The specification of a tool with these options.
+    /// Creates the specification of a tool with these options.
     #[must_use]
     pub fn spec(self, name: &str, description: &str, mut schema: Value) -> ToolSpec {
-        // What is cut here is deeper than registration accepts.
+        // Schemas deeper than this are refused at registration anyway.
         nesting::bound(&mut schema);
         ToolSpec {
             name: name.into(),
@@ -117,28 +118,28 @@ impl ToolOptions {
     }
 }
 
-/// A tool with typed arguments. The doc comment on `Args` is what the model reads about it, the doc
-/// comments on its fields what it reads about them.
+/// A tool with typed arguments. The doc comment on `Args` is the tool's description for the model, and the doc
+/// comments on its fields describe the arguments.
 pub trait TypedTool: Send + Sync + fmt::Debug + 'static {
-    /// What it is called with.
+    /// The argument type; the schema is derived from it.
     type Args: DeserializeOwned + JsonSchema + Send;
-    /// What it answers.
+    /// The result type, serialized to JSON for the model.
     type Output: Serialize + 'static;
 
-    /// Its name.
+    /// The name that the model calls, at most 64 bytes.
     const NAME: &'static str;
 
-    /// What the model reads about it; the doc comment on `Args` if nothing is said here.
+    /// The description for the model. `None` uses the doc comment on `Args`.
     fn description(&self) -> Option<String> {
         None
     }
 
-    /// What it does besides answering.
+    /// The tool's effects and limits; the default is careful.
     fn options(&self) -> ToolOptions {
         ToolOptions::default()
     }
 
-    /// Runs one call.
+    /// Runs one call with decoded arguments.
     fn call(
         &self,
         args: Self::Args,
@@ -167,7 +168,7 @@ impl<T: TypedTool> Tool for T {
     }
 }
 
-/// The schema of a type, without references.
+/// The schema of a type, with all references inlined.
 #[must_use]
 pub fn schema_of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().for_deserialize().with(|settings| {
@@ -177,7 +178,7 @@ pub fn schema_of<T: JsonSchema>() -> Value {
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
     if let Some(map) = schema.as_object_mut() {
         map.remove("title");
-        // `()` stands for no arguments.
+        // The type `()` stands for no arguments.
         if map.get("type") == Some(&json!("null")) {
             map.insert("type".into(), json!("object"));
         }
@@ -190,7 +191,7 @@ pub fn schema_of<T: JsonSchema>() -> Value {
     schema
 }
 
-/// `format: uint32` tells a reader the bounds and a validator nothing; here both are told.
+/// Adds `minimum` and `maximum` for formats such as `uint32`, which validators ignore.
 fn bound_integers(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
@@ -215,19 +216,19 @@ fn bound_integers(schema: &mut Value) {
     }
 }
 
-/// Arguments as their type. They fit the schema; where the type is stricter still, the model is told.
+/// Decodes arguments that passed the schema. If the type is stricter than its schema, the failure tells the model.
 fn decode<T: DeserializeOwned>(arguments: Value, tool: &str) -> Result<T, Failure> {
     let error = match T::deserialize(&arguments) {
         Ok(args) => return Ok(args),
         Err(error) => error,
     };
-    // `()` stands for no arguments, and is read from nothing.
+    // `()` stands for no arguments and deserializes from null.
     if arguments.as_object().is_some_and(serde_json::Map::is_empty)
         && let Ok(args) = T::deserialize(Value::Null)
     {
         return Ok(args);
     }
-    // To a schema 5.0 is an integer; to a Rust integer it is not.
+    // A schema accepts 5.0 as an integer; a Rust integer type does not.
     let mut whole = arguments;
     if whole_numbers(&mut whole)
         && let Ok(args) = T::deserialize(&whole)
@@ -267,7 +268,7 @@ fn pointer_of(path: &serde_path_to_error::Path) -> String {
     pointer
 }
 
-/// Writes floats without a fraction as integers; says whether there were any.
+/// Converts floats without a fraction to integers. Returns true if there were any.
 fn whole_numbers(value: &mut Value) -> bool {
     let mut any = false;
     match value {
@@ -287,17 +288,17 @@ fn whole_numbers(value: &mut Value) -> bool {
     any
 }
 
-/// An answer as JSON. One that cannot be written as JSON is the tool's failure.
+/// Serializes a result to JSON. A result that cannot be serialized is a failure of the tool.
 fn encode<T: Serialize + 'static>(output: Result<T, ToolError>, tool: &str) -> ToolResult {
     let mut output = output.map_err(|error| error.into_failure(tool))?;
-    // A value is JSON already; writing it anew would recurse.
+    // A `Value` is JSON already; serializing it again would recurse.
     let any: &mut dyn Any = &mut output;
     if let Some(value) = any.downcast_mut::<Value>() {
         return Ok(value.take());
     }
     if too_deep(&output) {
         tracing::error!(tool, "the result of a tool is nested too deeply and is never freed");
-        // Dropping it would recurse as deeply as it is nested, and end the process.
+        // Dropping the value would recurse as deeply as it is nested and could overflow the stack, so it is leaked.
         std::mem::forget(output);
         return Err(unwritable(tool));
     }
@@ -314,7 +315,8 @@ fn unwritable(tool: &str) -> Failure {
     Failure { fault, data: None, note: None }
 }
 
-/// Is a type's JSON nested in more levels than recursive code may meet? Writes it nowhere and stops there.
+/// True if the JSON of a value is nested deeper than recursive code can handle. Serializes without storing and stops
+/// at the limit.
 fn too_deep<T: Serialize>(output: &T) -> bool {
     struct Levels {
         left: usize,
@@ -350,7 +352,7 @@ fn too_deep<T: Serialize>(output: &T) -> bool {
     }
     let mut levels = Levels { left: nesting::LEVELS_MAX, is_over: false };
     let mut writer = serde_json::Serializer::with_formatter(io::sink(), &mut levels);
-    // Any other error is met again where it is told.
+    // Other errors occur again in the real serialization and are reported there.
     drop(output.serialize(&mut writer));
     levels.is_over
 }

@@ -1,7 +1,7 @@
-//! What a validator found, as a flat list of places with one broken rule each.
+//! Converts validation errors to a flat list of locations with one violated rule each.
 //!
-//! Where a schema offers alternatives, the validator reports what is wrong with every one of them. Here
-//! only the closest alternative speaks: the one that was most likely meant.
+//! If a schema has alternatives, the validator reports the errors of all of them. The list contains only those of the
+//! closest alternative, which was most likely meant.
 
 use jsonschema::{
     JsonType, ValidationError, Validator,
@@ -11,39 +11,39 @@ use serde_json::Value;
 
 use crate::schema;
 
-/// Alternatives inside alternatives are looked into this deep.
+/// Maximum depth of nested alternatives examined.
 const ALTERNATIVES_DEEP: usize = 6;
 
-/// One place that does not fit.
+/// One location that violates the schema.
 #[derive(Debug, Clone)]
 pub(crate) struct SchemaViolation {
-    /// Where in the arguments.
+    /// JSON pointer into the arguments.
     pub(crate) pointer: String,
-    /// Where in the schema, the keyword included.
+    /// JSON pointer into the schema, including the keyword.
     pub(crate) schema: String,
     pub(crate) rule: ViolatedRule,
-    /// Is another alternative just as close, and wrong elsewhere? Then nobody can say which one was meant.
+    /// True if another alternative is equally close but violated elsewhere, so that the intended one is unknown.
     pub(crate) is_tied: bool,
 }
 
-/// The rule that is broken there.
+/// The violated rule.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ViolatedRule {
-    /// Wrong type; these fit.
+    /// The type is wrong; these types are allowed.
     Type(Vec<JsonType>),
-    /// This key is missing.
+    /// This required key is missing.
     Required(String),
-    /// These keys are not known.
+    /// These keys are not declared.
     Unknown(Vec<String>),
-    /// None of these values.
+    /// The value is none of these allowed values.
     Enum(Vec<Value>),
-    /// Neither of these types nor of these values.
+    /// The value has none of these types and is none of these values.
     Either(Vec<JsonType>, Vec<Value>),
-    /// Any other rule: its keyword and what it asks, in words.
+    /// Any other rule: its keyword, and a description.
     Other(&'static str, String),
 }
 
-/// Every place where the value does not fit.
+/// All violations of the schema by `value`.
 pub(crate) fn leaves(root: &Value, validator: &Validator, value: &Value) -> Vec<SchemaViolation> {
     let mut found = Vec::new();
     for error in validator.iter_errors(value) {
@@ -76,7 +76,7 @@ fn leaf(error: &ValidationError<'_>, rule: ViolatedRule) -> SchemaViolation {
     }
 }
 
-/// Lets the closest alternative speak. When none is closer than the others, says what would fit.
+/// Reports the violations of the closest alternative. If none is closest, reports the allowed types and values.
 fn alternatives(
     root: &Value,
     error: &ValidationError<'_>,
@@ -106,7 +106,7 @@ fn alternatives(
     }
     types.sort_unstable();
     types.dedup();
-    // The first of the closest: authors put the usual alternative first.
+    // Of several equally close alternatives, the first is used: authors put the usual one first.
     let closest = rest.iter().map(|(distance, _)| *distance).min();
     match closest {
         Some(closest) if closest.0 > 0 => found.extend(other_tag(rest, here)),
@@ -123,7 +123,7 @@ fn alternatives(
     }
 }
 
-/// What is wrong with the first of the closest alternatives.
+/// The violations of the first of the closest alternatives.
 fn nearest(rest: Vec<(Distance, Vec<SchemaViolation>)>, closest: Distance) -> Vec<SchemaViolation> {
     let mut all = rest.into_iter().filter(|it| it.0 == closest).map(|it| it.1);
     let mut first = all.next().unwrap_or_default();
@@ -138,7 +138,7 @@ fn nearest(rest: Vec<(Distance, Vec<SchemaViolation>)>, closest: Distance) -> Ve
     first
 }
 
-/// Keys that were sent and that an alternative does not name.
+/// Number of sent keys that an alternative does not declare.
 fn strangers(root: &Value, error: &ValidationError<'_>, index: usize) -> usize {
     let branch = root.pointer(error.schema_path().as_str()).and_then(|all| all.get(index));
     let named =
@@ -149,9 +149,9 @@ fn strangers(root: &Value, error: &ValidationError<'_>, index: usize) -> usize {
     }
 }
 
-/// No alternative has the tag that came: all the tags there are, at its place.
+/// If no alternative has the received tag, reports all allowed tags at its location.
 fn other_tag(mut rest: Vec<(Distance, Vec<SchemaViolation>)>, here: &str) -> Vec<SchemaViolation> {
-    // The alternative that fits best apart from its tag comes first, and so does its tag.
+    // The alternative that fits best apart from its tag comes first, with its tag.
     rest.sort_by_key(|((_, keys, places), _)| (*keys, *places));
     let is_tag = |leaf: &SchemaViolation| {
         matches!(&leaf.rule, ViolatedRule::Enum(values) if values.len() == 1)
@@ -170,7 +170,7 @@ fn other_tag(mut rest: Vec<(Distance, Vec<SchemaViolation>)>, here: &str) -> Vec
     vec![first]
 }
 
-/// The rule that shuts an alternative out: it is about the whole value, not about a part of it.
+/// The rule that excludes an alternative, because it applies to the whole value and not to a part.
 fn wrong_from_the_start<'a>(leaves: &'a [SchemaViolation], here: &str) -> Option<&'a ViolatedRule> {
     leaves
         .iter()
@@ -184,8 +184,8 @@ fn wrong_from_the_start<'a>(leaves: &'a [SchemaViolation], here: &str) -> Option
         .map(|leaf| &leaf.rule)
 }
 
-/// How far a value is from an alternative, smaller is closer: a tag that names another one first, then keys that were sent
-/// and belong elsewhere or are missing, then how many places are wrong.
+/// How far a value is from an alternative, smaller is closer: first tags of other alternatives, then undeclared and
+/// missing keys, then the number of violations.
 type Distance = (usize, usize, usize);
 
 fn distance(leaves: &[SchemaViolation], here: &str, strangers: usize) -> Distance {

@@ -1,15 +1,15 @@
-//! Charts of a run, as SVG that reads well on a light and on a dark page. Bars on a scale of powers of ten: who is
-//! compared here differs by factors, not by parts.
+//! Charts of a run, as SVG for light and dark pages. The scale is logarithmic, because the compared frameworks differ
+//! by factors.
 
 use std::fmt::Write as _;
 
 use super::{BenchLine, number};
 
-/// One picture: what of a run belongs side by side.
+/// One chart: the benches of a run that are compared.
 struct Chart {
     file: &'static str,
     title: &'static str,
-    /// The name on the bar, and the bench it shows.
+    /// The label of each bar, and its bench.
     bars: &'static [(&'static str, &'static str)],
 }
 
@@ -84,12 +84,12 @@ const CHARTS: &[Chart] = &[
 
 const WIDTH: f64 = 720.0;
 const LABELS: f64 = 170.0;
-/// Room for the number behind the longest bar.
+/// Width for the number after the longest bar, in SVG units.
 const NUMBERS: f64 = 120.0;
 const ROW: f64 = 28.0;
 const TOP: f64 = 44.0;
 
-/// The charts of which this run has at least two bars, one of them ours and one not, by file name.
+/// The charts with at least two bars in this run, one of ours and one of a peer: file name and SVG.
 pub(super) fn drawn(rows: &[BenchLine]) -> Vec<(String, String)> {
     let bar = |(label, bench): &(&'static str, &'static str)| {
         Some((*label, rows.iter().find(|row| row.bench == *bench)?))
@@ -112,7 +112,7 @@ fn is_theirs(row: &BenchLine) -> bool {
 fn svg(title: &str, bars: &[(&str, &BenchLine)]) -> String {
     let values = || bars.iter().map(|(_, row)| row.value.max(f64::MIN_POSITIVE));
     let least = values().fold(f64::INFINITY, f64::min).log10().floor();
-    // A bar that ends on a power of ten is still within the frame.
+    // A bar that ends on a power of ten still fits into the frame.
     let most = values().fold(0.0_f64, f64::max).log10().ceil().max(least + 1.0);
     let room = WIDTH - LABELS - NUMBERS;
     let x =
@@ -198,7 +198,7 @@ mod tests {
         assert!((bars[2] - 2.0 * bars[1] + bars[0]).abs() < 0.5, "{bars:?}");
         let room = WIDTH - LABELS - NUMBERS;
         assert!(bars.iter().all(|bar| *bar > 0.0 && *bar <= room), "{bars:?}");
-        // All the same, and a zero: still a picture.
+        // Equal values and a zero still give a chart.
         assert!(widths([1.0, 1.0, 0.0]).iter().all(|bar| bar.is_finite() && *bar > 0.0));
     }
 }

@@ -1,17 +1,17 @@
-//! Our numbers against those of others, as ratios: of the same run, round by round.
+//! Ratios between our numbers and those of peers, taken round by round within one run.
 //!
-//! A ratio is taken between what both measured in the same round, minutes apart at most, so that a slow
-//! hour of the machine cancels out. The number is the median over the rounds; the spread is all of them.
+//! Both sides of a ratio come from the same round, minutes apart at most, so that a slow hour of the machine cancels
+//! out. The number is the median over the rounds; the spread is their full range.
 
 use super::{BenchLine, Better, median};
 
-/// Two numbers that belong together.
+/// Two benches whose ratio is reported.
 struct Ratio {
     name: &'static str,
-    /// A bench of ours and one of theirs.
+    /// Our bench, and below the peer's.
     ours: &'static str,
     theirs: &'static str,
-    /// `Lower`: ours over theirs. `Higher`: theirs over ours, how many times less we take.
+    /// `Lower`: ours over theirs. `Higher`: theirs over ours, the factor by which we use less.
     better: Better,
     bar: Option<f64>,
     note: &'static str,
@@ -228,7 +228,7 @@ const RATIOS: &[Ratio] = &[
     },
 ];
 
-/// A line for every ratio whose two sides were measured. The n-th line of a bench is its n-th round.
+/// One line for every ratio with both sides measured. The n-th line of a bench is its n-th round.
 pub(super) fn lines(heard: &[BenchLine]) -> Vec<BenchLine> {
     let rounds = |bench: &str| -> Vec<f64> {
         heard.iter().filter(|line| line.bench == bench).map(|line| line.value).collect()

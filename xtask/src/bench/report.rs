@@ -1,5 +1,5 @@
-//! What a run says on `docs/benchmarks.md`: a part for each area that was measured, between its marks, with the
-//! circumstances. Words about why a bar is missed are written by hand, outside of them.
+//! Writes a run into `docs/benchmarks.md`: one section per measured area, between its marks, with the circumstances.
+//! Explanations of missed bars are written by hand, outside the marks.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -38,7 +38,7 @@ pub(super) fn write(root: &Path, rows: &[BenchLine], circumstances: &Circumstanc
     Ok(())
 }
 
-/// `turn` of `turn/memory` and of `peer/rig/turn_memory`.
+/// The area of a bench: `turn` for `turn/memory` and for `peer/rig/turn_memory`.
 fn area(bench: &str) -> &str {
     let name = bench.strip_prefix("peer/").and_then(|rest| Some(rest.split_once('/')?.1));
     match name {
@@ -78,7 +78,7 @@ fn part(rows: &[&BenchLine], charts: &[&str], circumstances: &Circumstances) -> 
     text
 }
 
-/// When, where, with what.
+/// The circumstances of an area in one paragraph: command, date, commit, machine, load, and versions of peers.
 fn render_area(rows: &[&BenchLine], circumstances: &Circumstances) -> String {
     let Circumstances { measured_at, commit, rustc, cpu, cores, load, rounds, command, profile } =
         circumstances;

@@ -1,5 +1,4 @@
-//! The checks: what is wrong with the rows, and what is wrong with the texts. Each finding names the
-//! row and the cell, or the message and the attribute.
+//! Checks of the rows and of the texts. Each finding names the row and the cell, or the message and the attribute.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +8,7 @@ use super::rows::{Catalog, Kind};
 use super::texts::{ArgumentUse, Message, Texts, uses};
 use super::{ROWS, kebab};
 
-/// The words a cell may hold, by column. Each is a variant of the enum in `core::fault::row`.
+/// The allowed words of a cell, by column. Each is a variant of the enum in `core::fault::row`.
 const VOCABULARY: &[(&str, &[&str])] = &[
     ("error_type", &["validation", "runtime", "logical", "aborted", "exception"]),
     ("category", &["validation", "transient", "resource", "permanent", "connection"]),
@@ -47,7 +46,7 @@ const VOCABULARY: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Every number A2C-SMCP knows, in the draft and in today's version.
+/// All error numbers of A2C-SMCP, in the draft and in the current version.
 const SMCP: &[u16] = &[
     400, 401, 403, 404, 408, 500, 4001, 4002, 4003, 4004, 4005, 4006, 4007, 4008, 4014, 4015, 4016,
     4017, 4018, 4019, 4101, 4102, 4103, 4104, 4201, 4202, 4203, 4204,
@@ -55,14 +54,14 @@ const SMCP: &[u16] = &[
 
 const SHAPES: &[&str] = &["text", "number", "list", "json"];
 
-/// What every kind's message has beside its recommendations.
+/// The attributes of every kind's message, besides its recommendations.
 const ATTRIBUTES: &[&str] = &["title", "model", "user", "about", "check"];
 
-/// Columns whose words an explain page shows, so that each needs a phrase: `word-remedy-model`.
+/// Columns that an explain page shows in words; each word needs a phrase such as `word-remedy-model`.
 const SPOKEN: &[&str] =
     &["error_type", "category", "remedy", "next", "severity", "strategy", "editor"];
 
-/// Lines of an explain page.
+/// Labels on an explain page.
 const LABELS: &[&str] = &[
     "code",
     "name",
@@ -89,7 +88,7 @@ const LABELS: &[&str] = &[
     "no",
 ];
 
-/// Lines with arguments of their own.
+/// Other lines, each with its arguments.
 const LINES: &[(&str, &[&str])] = &[
     ("retry-scheduled", &["attempt", "max_attempts", "seconds"]),
     ("recovered", &["attempt"]),
@@ -105,7 +104,7 @@ const LINES: &[(&str, &[&str])] = &[
     ("reason-mode-dont-ask", &[]),
 ];
 
-/// The names Fluent gives to plural forms.
+/// The names of plural forms in Fluent.
 const PLURALS: &[&str] = &["zero", "one", "two", "few", "many", "other"];
 
 pub(super) fn rows(catalog: &Catalog, problems: &mut Vec<String>) {
@@ -146,7 +145,7 @@ fn words(kind: &Kind, problems: &mut Vec<String>) {
         &kind.editor,
     ];
     for ((column, allowed), word) in VOCABULARY.iter().zip(cells) {
-        // An empty word was already reported as a missing cell.
+        // An empty word is already reported as a missing cell.
         if !word.is_empty() && !allowed.contains(&word.as_str()) {
             problems.push(format!("{}: {}", kind.place(column), not_one_of(word, allowed)));
         }
@@ -239,7 +238,7 @@ fn only_once(
     }
 }
 
-/// Every number opens exactly one page.
+/// Checks that every SMCP number has exactly one row with `smcp_home`.
 fn homes(catalog: &Catalog, problems: &mut Vec<String>) {
     for number in SMCP {
         let at_home: Vec<&Kind> =
@@ -288,7 +287,7 @@ pub(super) fn texts(catalog: &Catalog, texts: &Texts, problems: &mut Vec<String>
     }
 }
 
-/// The lines that are not a kind's, each with its arguments.
+/// All messages that belong to no kind, each with its arguments.
 fn expected_lines(catalog: &Catalog) -> BTreeMap<String, &'static [&'static str]> {
     let mut lines: BTreeMap<String, &'static [&'static str]> = BTreeMap::new();
     for operation in &catalog.operations {
@@ -345,7 +344,7 @@ fn kind_message(
     }
 }
 
-/// A fact's value may be absent; a text must not show that as a hole.
+/// Checks that a text selects on a fact that may be absent, instead of printing an empty value.
 fn presence(kind: &Kind, fact: &str, place: &str, used: &ArgumentUse, problems: &mut Vec<String>) {
     let name = &used.name;
     let is_in = |names: &[String]| names.iter().any(|known| known == fact);
@@ -358,7 +357,7 @@ fn presence(kind: &Kind, fact: &str, place: &str, used: &ArgumentUse, problems: 
     }
 }
 
-/// The fact behind an argument, if there is one and it can be used in this way.
+/// The fact of an argument, if it exists and its shape allows this use.
 fn shape(
     catalog: &Catalog,
     place: &str,
@@ -431,8 +430,8 @@ fn arguments(
     used
 }
 
-/// Lines that nothing else asks for must exist in both languages, and a line takes the same arguments
-/// in both. Kinds and fixed lines are checked in each language against the catalog itself.
+/// Checks that advice messages exist in both languages, and that a line has the same arguments in both. Kinds and fixed
+/// lines are checked against the catalog in each language.
 pub(super) fn both_languages(english: &Texts, chinese: &Texts, problems: &mut Vec<String>) {
     for (here, there) in [(english, chinese), (chinese, english)] {
         for (id, message) in &here.messages {

@@ -10,10 +10,10 @@ use super::{PAGES, Source, kebab};
 const HEAD: &str =
     "<!-- Generated from the files in catalog/ by `cargo xtask codegen`. Do not edit. -->\n\n";
 
-/// Columns a paragraph may fill.
+/// Width of a paragraph in columns.
 const WIDTH: usize = 100;
 
-/// Every page, by its path.
+/// All pages, by path.
 pub(super) fn all(source: &Source) -> BTreeMap<String, String> {
     let mut pages: BTreeMap<String, String> = source
         .catalog
@@ -60,7 +60,7 @@ fn heading(out: &mut String, texts: &Texts, label: &str) {
     _ = writeln!(out, "\n## {}\n", texts.line(&format!("label-{label}")));
 }
 
-/// The row in words. The word of the file stands first, for those who search for it.
+/// The row in words. The word from the file comes first, so that readers can search for it.
 fn columns(out: &mut String, kind: &Kind, texts: &Texts) {
     let phrase = |column: &str, word: &str| texts.line(&kebab(&format!("word-{column}-{word}")));
     let word = |column: &str, word: &str| format!("`{word}`: {}", phrase(column, word));
@@ -148,7 +148,7 @@ fn quoted(text: &str) -> String {
     text.lines().map(|line| wrapped(line, "> ")).collect()
 }
 
-/// A paragraph, broken between words. Chinese has none and stays on its line.
+/// A paragraph wrapped between words. Chinese has no spaces and stays on one line.
 fn wrapped(text: &str, prefix: &str) -> String {
     let mut out = String::new();
     let mut line = prefix.to_owned();

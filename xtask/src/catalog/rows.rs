@@ -1,5 +1,5 @@
-//! The rows: `catalog/faults.toml` as it stands. A cell that is missing or of the wrong type is noted
-//! and read as an empty one, so that one run finds every mistake.
+//! Reads the rows of `catalog/faults.toml`. A missing cell, or one of the wrong type, is reported and read as empty, so
+//! that one run finds every mistake.
 
 use anyhow::{Context as _, Result};
 use toml::Spanned;
@@ -16,7 +16,7 @@ pub(super) struct Catalog {
     pub(super) kinds: Vec<Kind>,
 }
 
-/// Something that can be known about a fault.
+/// A fact that a fault can carry.
 #[derive(Debug)]
 pub(super) struct Fact {
     pub(super) name: String,
@@ -25,14 +25,14 @@ pub(super) struct Fact {
     pub(super) about: String,
 }
 
-/// Something we do.
+/// An operation during which a fault can happen.
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) name: String,
     pub(super) about: String,
 }
 
-/// One row. Words of a vocabulary are kept as written and checked later.
+/// One row. Words of a vocabulary are kept as written; `check` validates them.
 #[derive(Debug, Default)]
 pub(super) struct Kind {
     pub(super) line: usize,
@@ -86,12 +86,12 @@ impl Catalog {
 }
 
 impl Kind {
-    /// `ERR_TOOL_004` belongs to `TOOL`.
+    /// The area in the code: `TOOL` for `ERR_TOOL_004`.
     pub(super) fn area(&self) -> &str {
         self.code.split('_').nth(1).unwrap_or_default()
     }
 
-    /// Where it stands, for a message.
+    /// The kind and the cell, for an error message.
     pub(super) fn place(&self, cell: &str) -> String {
         format!("{ROWS}:{}: row `{}`, cell `{cell}`", self.line, self.name)
     }
@@ -163,10 +163,10 @@ fn kind(text: &str, row: &Spanned<DeValue<'_>>, problems: &mut Vec<String>) -> K
     kind
 }
 
-/// A key and what stands behind it.
+/// A key and its value.
 type Entry<'a> = (String, &'a Spanned<DeValue<'a>>);
 
-/// The cells of one table, each taken once.
+/// The cells of one table. Each cell is taken once; the remaining ones are reported as unknown.
 struct Cells<'a, 'p> {
     text: &'a str,
     line: usize,
@@ -251,7 +251,7 @@ impl<'a, 'p> Cells<'a, 'p> {
         }
     }
 
-    /// The entries of a table in the order they are written: enums follow it.
+    /// The entries of a table in file order, which is the order of the enum variants.
     fn tables(&mut self, cell: &'static str) -> Vec<Entry<'a>> {
         let Some(value) = self.take(cell) else { return Vec::new() };
         let Some(table) = value.get_ref().as_table() else {

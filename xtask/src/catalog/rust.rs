@@ -1,4 +1,4 @@
-//! `kind.rs`: the kinds, facts and operations as enums, and the rows as constants.
+//! Generates `kind.rs`: the kinds, facts and operations as enums, and the rows as constants.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -31,7 +31,7 @@ const DERIVES: &str = "\
 #[strum(serialize_all = \"snake_case\")]
 ";
 
-/// The file before formatting.
+/// The generated file before formatting.
 pub(super) fn source(source: &Source) -> String {
     let mut out = HEAD.to_owned();
     kinds(&mut out, &source.catalog, &source.english);
@@ -166,7 +166,7 @@ fn lower_first(title: &str) -> String {
     first.to_lowercase().chain(rest.chars()).collect()
 }
 
-/// Passes the file through rustfmt, as every other file of the tree is.
+/// Formats the file with rustfmt and the settings of the repository.
 pub(super) fn formatted(source: &str, root: &Path) -> Result<String> {
     let mut rustfmt = Command::new("rustfmt")
         .args(["--edition", "2024", "--config-path"])

@@ -1,10 +1,10 @@
-//! The real catalog is in order, and every way to break it is reported by row and cell.
+//! The committed catalog is valid, and every possible mistake is reported by row and cell.
 
 use std::fs;
 
 use super::*;
 
-/// The three files, each open to a change.
+/// The three files of the catalog; a test changes one of them.
 struct Files {
     rows: String,
     english: String,
@@ -17,7 +17,7 @@ impl Files {
         Self { rows: read(ROWS), english: read(ENGLISH), chinese: read(CHINESE) }
     }
 
-    /// What is said about them, line numbers left out.
+    /// The reported problems, without line numbers.
     fn problems(&self) -> Vec<String> {
         match Source::read(&self.rows, &self.english, &self.chinese) {
             Ok(_) => Vec::new(),

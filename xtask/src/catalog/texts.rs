@@ -1,4 +1,4 @@
-//! The texts of one language, and what they ask for.
+//! The texts of one language, and the arguments they use.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(super) struct Texts {
     pub(super) messages: BTreeMap<String, Message>,
 }
 
-/// One message: a line of its own, or a kind's set of attributes.
+/// One message: a single line, or the attributes of a kind.
 #[derive(Debug, Default)]
 pub(super) struct Message {
     pub(super) line: usize,
@@ -22,13 +22,13 @@ pub(super) struct Message {
     pub(super) attributes: BTreeMap<String, Pattern<String>>,
 }
 
-/// One place where a text uses an argument.
+/// One use of an argument in a text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ArgumentUse {
     pub(super) name: String,
-    /// The variants it chooses between, when it is a selector.
+    /// The variants to select from, if the argument is a selector; otherwise `None`.
     pub(super) chooses: Option<Vec<String>>,
-    /// Does it stand where it is known to be present?
+    /// True if the use is inside a variant that implies the argument is present.
     pub(super) guarded: bool,
 }
 
@@ -84,20 +84,20 @@ impl Texts {
         }
     }
 
-    /// An attribute as a page shows it; empty when there is none.
+    /// An attribute in the form a page shows; empty if it does not exist.
     pub(super) fn shown(&self, id: &str, attribute: &str) -> String {
         let message = self.messages.get(id);
         message.and_then(|message| message.attributes.get(attribute)).map(shown).unwrap_or_default()
     }
 
-    /// A line of its own as a page shows it; empty when there is none.
+    /// A single line in the form a page shows; empty if it does not exist.
     pub(super) fn line(&self, id: &str) -> String {
         let message = self.messages.get(id);
         message.and_then(|message| message.value.as_ref()).map(shown).unwrap_or_default()
     }
 }
 
-/// A text without values: every argument as `‹name›`, every choice as its usual variant.
+/// A text without values: every argument as `‹name›`, every selector as its default variant.
 fn shown(pattern: &Pattern<String>) -> String {
     let mut out = String::new();
     for element in &pattern.elements {
@@ -124,7 +124,7 @@ fn shown_inline(inline: &InlineExpression<String>) -> String {
     }
 }
 
-/// The argument an expression stands for: `$path`, or `NUMBER($limit)`.
+/// The argument in an expression: `$path`, or `NUMBER($limit)`.
 fn argument(inline: &InlineExpression<String>) -> Option<&str> {
     match inline {
         InlineExpression::VariableReference { id } => Some(&id.name),
@@ -135,7 +135,7 @@ fn argument(inline: &InlineExpression<String>) -> Option<&str> {
     }
 }
 
-/// Everything a text uses, and whatever is in it that a text may not have.
+/// All uses of arguments in a text, and the problems found in it.
 pub(super) fn uses(pattern: &Pattern<String>) -> (Vec<ArgumentUse>, Vec<String>) {
     let mut found = (Vec::new(), Vec::new());
     walk(pattern, &mut Vec::new(), &mut found);

@@ -1,4 +1,4 @@
-//! Feeding guided by coverage: all targets in one program of `fuzz/`, built by cargo-fuzz with the address sanitizer.
+//! Coverage-guided fuzzing: all targets in one program of `fuzz/`, built by cargo-fuzz with the address sanitizer.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -15,10 +15,10 @@ use crate::{process, repo};
 
 const TOOL: Tool = Tool { name: "fuzz", version: "0.13.2" };
 
-/// Lines that are shown of a program which broke.
+/// Number of output lines that are printed after a failure.
 const TAIL: usize = 60;
 
-/// The host of the nightly compiler; none if there is no such compiler.
+/// The host triple of the nightly compiler; `None` if there is no such compiler.
 pub(super) fn nightly() -> Option<String> {
     let mut rustc = nightly_of(process::command("rustc", &repo::root()));
     let said = process::output_of(rustc.arg("-vV"), Duration::from_secs(60)).ok()?;
@@ -26,13 +26,13 @@ pub(super) fn nightly() -> Option<String> {
     said.contains("-nightly").then(|| host.to_owned())
 }
 
-/// The command, with the nightly compiler where rustup chooses; one that is not there is not fetched.
+/// Selects the nightly compiler through rustup, without installing a missing one.
 fn nightly_of(mut command: Command) -> Command {
     command.env("RUSTUP_TOOLCHAIN", "nightly").env("RUSTUP_AUTO_INSTALL", "0");
     command
 }
 
-/// Feeds these targets, all of them if none is named, and says of each how far it came.
+/// Feeds these targets, all of them if none is named, and prints the progress of each.
 pub(super) fn run(host: &str, targets: &[&String], args: &Args) -> Result<()> {
     let root = repo::root();
     let known = known(&root)?;
@@ -55,7 +55,7 @@ pub(super) fn run(host: &str, targets: &[&String], args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Every target has a corpus of its name.
+/// The names of all targets, taken from their corpus folders.
 fn known(root: &Path) -> Result<Vec<String>> {
     let folder = root.join("fuzz/corpus");
     let entries = fs::read_dir(&folder).with_context(|| format!("read `{}`", folder.display()))?;
@@ -67,7 +67,7 @@ fn known(root: &Path) -> Result<Vec<String>> {
 
 fn build(root: &Path, target: &Path, host: &str) -> Result<PathBuf> {
     let tool = TOOL.program()?;
-    // The same dependencies as everything else.
+    // Uses the same dependency versions as the workspace.
     fs::copy(root.join("Cargo.lock"), root.join("fuzz/Cargo.lock")).context("copy the lock")?;
     let folder = target.join("fuzz-build");
     let mut cargo = nightly_of(process::command(&tool.to_string_lossy(), root));
@@ -76,10 +76,10 @@ fn build(root: &Path, target: &Path, host: &str) -> Result<PathBuf> {
     Ok(folder.join(host).join("release/any"))
 }
 
-/// Feeds one target. True if nothing broke.
+/// Feeds one target. Returns true if no input failed.
 fn feed(program: &Path, root: &Path, target: &Path, name: &str, args: &Args) -> Result<bool> {
     let kept = target.join("fuzz");
-    // What it finds worth keeping goes into a folder of its own; the committed corpus stays small.
+    // New inputs go into a folder of their own, so that the committed corpus stays small.
     let found = kept.join("found").join(name);
     fs::create_dir_all(&found).with_context(|| format!("make `{}`", found.display()))?;
     let seconds = args.minutes * 60;
@@ -107,7 +107,7 @@ fn feed(program: &Path, root: &Path, target: &Path, name: &str, args: &Args) -> 
     Ok(false)
 }
 
-/// What the program said of itself.
+/// Statistics from the fuzzer's own output.
 #[derive(Debug, Default)]
 struct FuzzerReport {
     inputs: u64,

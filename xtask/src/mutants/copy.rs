@@ -1,4 +1,4 @@
-//! A copy of the repository with every mistake in it, and its tests, built once.
+//! A copy of the repository that contains every mistake, and its tests, built once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,27 +11,27 @@ use serde::Deserialize;
 use super::plant::{self, Mistake, PlantedMistake};
 use crate::process::{self, Stream};
 
-/// Mistakes that do not compile are found by compiling; each time shows those of one phase of the compiler.
+/// Upper bound for builds. Each build finds the invalid mistakes of one compiler phase.
 const TRIES: usize = 30;
 const BUILD_LIMIT: Duration = Duration::from_secs(40 * 60);
 
-/// What was made of a list of mistakes.
+/// The built copy of the repository.
 pub(super) struct TreeCopy {
     pub(super) root: PathBuf,
-    /// By the number of the mistake: the function it is in.
+    /// The function of each mistake, both by number.
     pub(super) functions: BTreeMap<usize, usize>,
     pub(super) unviable: BTreeSet<usize>,
     pub(super) programs: Vec<Program>,
 }
 
-/// A program with tests.
+/// A test program of the copy.
 pub(super) struct Program {
     pub(super) package: String,
     pub(super) path: PathBuf,
     pub(super) dir: PathBuf,
 }
 
-/// A test program or example as cargo tells of it.
+/// A test program or example in cargo's output.
 #[derive(Deserialize)]
 struct Artifact {
     manifest_path: PathBuf,
@@ -64,7 +64,8 @@ struct MessageSpan {
     is_primary: bool,
 }
 
-/// Copies, plants and builds; what does not compile is taken out again until the rest does, and handed to `keep`.
+/// Copies the files, plants the mistakes and builds. Mistakes that do not compile are removed until the build succeeds,
+/// and passed to `keep`.
 pub(super) fn make(
     root: &Path,
     target: &Path,
@@ -74,7 +75,7 @@ pub(super) fn make(
     keep: impl Fn(&BTreeSet<usize>) -> Result<()>,
 ) -> Result<TreeCopy> {
     let copy = target.join("mistakes/copy");
-    // The tests of one package need others, and the mistakes of those must compile as well.
+    // Tests of one package link others, whose mistakes must compile as well.
     let all: BTreeSet<&str> = mistakes.iter().map(|mistake| mistake.package.as_str()).collect();
     let all: Vec<&str> = all.into_iter().collect();
     copy_files(root, &copy, &changed(mistakes))?;
@@ -105,7 +106,7 @@ pub(super) fn make(
     bail!("the mistakes do not compile, not even after {TRIES} times of taking some out")
 }
 
-/// The mistakes in whose lines an error is: where it begins, or else any place it names.
+/// The mistakes that cause an error: those at its primary location, otherwise those at any location it names.
 fn blamed(error: &Message, planted: &BTreeMap<String, Vec<PlantedMistake>>) -> BTreeSet<usize> {
     let of = |places: &mut dyn Iterator<Item = &MessageSpan>| -> BTreeSet<usize> {
         let hits = places.flat_map(|place| {
@@ -113,7 +114,7 @@ fn blamed(error: &Message, planted: &BTreeMap<String, Vec<PlantedMistake>>) -> B
             let is_hit = |one: &&PlantedMistake| {
                 one.lines.start <= place.line_end && place.line_start < one.lines.end
             };
-            // A place that spans half a function blames nobody in particular.
+            // A location that spans half a function identifies no mistake.
             let hits: Vec<usize> = ours.iter().filter(is_hit).map(|one| one.number).collect();
             if hits.len() == 1 { hits } else { Vec::new() }
         });
@@ -123,7 +124,7 @@ fn blamed(error: &Message, planted: &BTreeMap<String, Vec<PlantedMistake>>) -> B
     if first.is_empty() { of(&mut error.spans.iter()) } else { first }
 }
 
-/// The files that are not copied as they are: those with mistakes, and the roots of their crates.
+/// The files that are generated and not copied: those with mistakes, and the roots of their crates.
 fn changed(mistakes: &[Mistake]) -> BTreeSet<String> {
     let files = mistakes.iter().map(|mistake| mistake.file.clone());
     files.chain(libs(mistakes)).collect()
@@ -134,7 +135,8 @@ fn libs(mistakes: &[Mistake]) -> BTreeSet<String> {
     folders.map(|folder| format!("{folder}/src/lib.rs")).collect()
 }
 
-/// Everything git would keep; a file that is the same is left as it is, so that cargo builds nothing anew for it.
+/// Copies every file that git tracks or does not ignore. An equal file is not rewritten, so that cargo does not
+/// rebuild.
 fn copy_files(root: &Path, copy: &Path, but: &BTreeSet<String>) -> Result<()> {
     let mut git = process::command("git", root);
     git.args(["ls-files", "--cached", "--others", "--exclude-standard"]);
@@ -158,7 +160,7 @@ fn write_changed(file: &Path, bytes: &[u8]) -> Result<()> {
     fs::write(file, bytes).with_context(|| format!("write `{}`", file.display()))
 }
 
-/// Plants what compiles, as far as is known, in all files. By file: what is in it.
+/// Plants all mistakes that may compile. Returns those of each file.
 fn plant_all(
     root: &Path,
     copy: &Path,
@@ -195,8 +197,8 @@ fn build(
     let mut cargo = process::cargo(copy);
     cargo.args(["build", "--locked", "--keep-going"]).args(what);
     cargo.args(["--message-format", "json"]).env("CARGO_TARGET_DIR", target);
-    // Crates of a copy have the names of ours: a wrapper that does nothing keeps their builds apart, and what others
-    // wrote is taken as it was built.
+    // The crates of the copy have the names of ours. A wrapper without effect separates their builds, while builds of
+    // dependencies are shared.
     cargo.env("RUSTC_WORKSPACE_WRAPPER", "env");
     for package in packages {
         cargo.args(["--package", package]);

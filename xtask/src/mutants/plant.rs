@@ -1,12 +1,12 @@
-//! All mistakes of a file at once, each behind a number, so that one build serves them all: a function's body becomes a
-//! choice between its own text and its text with a mistake in it.
+//! Plants all mistakes of a file at once, each behind a number, so that one build serves them all. A function's body
+//! becomes a choice between its original text and its texts with one mistake each.
 
 use std::fmt::Write as _;
 use std::ops::Range;
 
 use serde::Deserialize;
 
-/// A place in a file as `cargo-mutants` says it: both from 1, columns in characters.
+/// A location in a file in the format of `cargo-mutants`: both fields count from 1, columns in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub(super) struct LineColumn {
     pub(super) line: usize,
@@ -25,7 +25,7 @@ pub(super) struct Function {
     pub(super) span: Span,
 }
 
-/// A small mistake: `replacement` instead of what is at `span`.
+/// A small mistake: `replacement` for the text at `span`.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Mistake {
     pub(super) file: String,
@@ -36,7 +36,7 @@ pub(super) struct Mistake {
     pub(super) replacement: String,
 }
 
-/// A mistake in the text that was made: its number, and the lines that are its own.
+/// A planted mistake: its number, and its lines in the generated text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PlantedMistake {
     pub(super) number: usize,
@@ -44,12 +44,12 @@ pub(super) struct PlantedMistake {
     pub(super) lines: Range<usize>,
 }
 
-/// What every crate with mistakes in it gets: which one is made, and who was here.
+/// The module added to every crate with mistakes: it selects the active mistake and logs the functions entered.
 pub(super) fn switch(functions: usize) -> String {
     SWITCH.replace("FUNCTIONS", &functions.max(1).to_string())
 }
 
-/// Asks the environment once. A function that is entered says so once to a file, if there is one.
+/// Reads the environment once. Each function logs its first entry to a file, if one is configured.
 const SWITCH: &str = r#"
 #[doc(hidden)]
 #[allow(warnings)]
@@ -75,16 +75,16 @@ pub(crate) mod planted_mistakes {
 }
 "#;
 
-/// A function with the mistakes that go into it, by number.
+/// A function with its mistakes, by number.
 struct MistakeSwitch<'a> {
-    /// That of the first mistake there is for it, whether or not that one goes in: it stays when others are taken out.
+    /// The number of the function's first mistake, planted or not, so that it is stable when mistakes are removed.
     function: usize,
     body: Range<usize>,
     mistakes: Vec<(usize, &'a Mistake)>,
 }
 
-/// The text with those of its mistakes in it that `is_wanted`, by number. A mistake outside of any body, or in a function
-/// within another, is left out.
+/// The text with those of its mistakes that `is_wanted`, by number. A mistake outside of any body, or in a nested
+/// function, is left out.
 pub(super) fn plant(
     text: &str,
     mistakes: &[(usize, &Mistake)],
@@ -113,7 +113,7 @@ pub(super) fn plant(
     (out, planted)
 }
 
-/// The functions that have mistakes, in order, none within another.
+/// The functions that have mistakes, in order, without nested ones.
 fn choices<'a>(text: &str, mistakes: &[(usize, &'a Mistake)]) -> Vec<MistakeSwitch<'a>> {
     let mut all: Vec<(Span, MistakeSwitch)> = Vec::new();
     for (number, mistake) in mistakes {
@@ -124,7 +124,7 @@ fn choices<'a>(text: &str, mistakes: &[(usize, &'a Mistake)]) -> Vec<MistakeSwit
         }
         let whole = offset(text, function.span.start)..offset(text, function.span.end);
         let Some(open) = body_start(&text[whole.clone()]) else { continue };
-        // The environment can be asked for nothing while compiling.
+        // A `const fn` cannot read the environment.
         if text[whole.start..whole.start + open].contains("const fn ") {
             continue;
         }
@@ -155,7 +155,7 @@ fn offset(text: &str, at: LineColumn) -> usize {
     line_start + line.chars().take(at.column - 1).map(char::len_utf8).sum::<usize>()
 }
 
-/// Where a function's body begins: its first brace that is in no parenthesis, text or comment.
+/// Where a function's body begins: its first brace outside of parentheses, strings and comments.
 fn body_start(function: &str) -> Option<usize> {
     let bytes = function.as_bytes();
     let (mut at, mut depth) = (0, 0_i32);
@@ -180,7 +180,7 @@ fn body_start(function: &str) -> Option<usize> {
     None
 }
 
-/// The length of a text in quotes, both of them included.
+/// The length of a string literal, including both quotes.
 fn quoted(rest: &str) -> usize {
     let mut is_escaped = false;
     for (at, character) in rest.char_indices().skip(1) {

@@ -1,4 +1,5 @@
-//! Which tests notice a mistake: only those that enter its function can; those that are quick and see much go first.
+//! Finds the tests that notice a mistake. Only tests that enter its function are run; those that are fast and noticed
+//! many mistakes run first.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,31 +14,32 @@ use anyhow::{Context as _, Result};
 use super::copy::Program;
 use crate::process::{self, ExitKind};
 
-/// As many tests at a time as there are cores.
+/// Number of parallel tests: one per core.
 fn workers() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// A test that takes longer without any mistake has no part in this.
+/// A test that takes longer without a mistake is left out.
 const LONGEST: Duration = Duration::from_secs(60);
-/// With a mistake a test may take so many times as long, and this long in any case; then it hangs, and has noticed.
+/// With a mistake a test may take this many times as long, but at least [`HANG_LEAST`]. After that it counts as hung,
+/// which means noticed.
 const HANG_TIMES: u32 = 5;
 const HANG_LEAST: Duration = Duration::from_secs(10);
 
-/// One test, and what it enters.
+/// One test and the functions it enters.
 #[derive(Debug)]
 pub(super) struct Test {
     program: usize,
     name: String,
     took: Duration,
     enters: BTreeSet<usize>,
-    /// How many mistakes it was tried on, and how many it noticed.
+    /// Number of mistakes the test was run on, and below the number it noticed.
     tried: AtomicUsize,
     noticed: AtomicUsize,
 }
 
 impl Test {
-    /// What it is likely to cost to notice a mistake with it: those that are quick and see much come first.
+    /// Expected time to notice a mistake with this test; the cheapest test runs first.
     fn price(&self) -> f64 {
         let (tried, noticed) = (
             self.tried.load(Ordering::Relaxed) as f64,
@@ -47,16 +49,16 @@ impl Test {
     }
 }
 
-/// How a mistake ended.
+/// The result of one mistake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     Noticed,
     Hung,
-    /// So many tests entered its function, and none minded.
+    /// No test failed; the value is the number of tests that entered the function.
     Missed(usize),
 }
 
-/// Runs `work` for every index, on all cores.
+/// Calls `work` for every index, on all cores.
 fn side_by_side(count: usize, work: impl Fn(usize) + Sync) {
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -74,7 +76,7 @@ fn side_by_side(count: usize, work: impl Fn(usize) + Sync) {
     });
 }
 
-/// Every test once, without a mistake. Those that fail are named and left out.
+/// Runs every test once, without a mistake. Failing tests are printed and left out.
 pub(super) fn tests(programs: &[Program], scratch: &Path, not: &[String]) -> Result<Vec<Test>> {
     if scratch.exists() {
         fs::remove_dir_all(scratch).context("remove what an earlier run left")?;
@@ -116,7 +118,7 @@ fn run(program: &Program, test: &str, told: (&str, String), limit: Duration) -> 
     process::silently(&mut command, limit)
 }
 
-/// Makes each of these mistakes and says how it ended. A mistake is a number and its function and package.
+/// Tries each of these mistakes, given by number, function and package, and reports the results.
 pub(super) fn all(
     programs: &[Program],
     tests: &[Test],

@@ -1,4 +1,4 @@
-//! Fetching one peer: under a lock, into its store folder, probed, stamped, and only then linked.
+//! Fetches one peer: takes a lock, fills its store folder, probes it, writes the stamp, and then publishes the link.
 
 use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::symlink;
@@ -12,20 +12,20 @@ use indicatif::ProgressBar;
 use super::{Kind, Peer, Presence, STAMP, Stamp, presence, wanted};
 use crate::{process, repo, table};
 
-/// A download or build that takes longer hangs.
+/// Time limit for one download or build.
 const INSTALL_LIMIT: Duration = Duration::from_secs(30 * 60);
 const PROBE_LIMIT: Duration = Duration::from_secs(60);
 
-/// For packages that are compiled: not on every core there is, and of llama.cpp only what serves text.
+/// Environment for compiled packages: two build jobs, and llama.cpp without image support.
 const BUILD: [(&str, &str); 2] =
     [("CMAKE_BUILD_PARALLEL_LEVEL", "2"), ("CMAKE_ARGS", "-DLLAVA_BUILD=OFF")];
 
-/// How often a long installation says that it is alive.
+/// Interval of progress lines during a long installation.
 const PULSE: Duration = Duration::from_secs(5);
-/// How often the sign on a terminal turns.
+/// Interval of the spinner on a terminal.
 const TURN: Duration = Duration::from_millis(100);
 
-/// Makes sure that a peer is there, fetching it if need be, and tells where.
+/// Returns the folder of a peer, and fetches it first if necessary.
 pub(super) fn ensure(peer: &Peer, dir: &Path, again: bool) -> Result<PathBuf> {
     let place = dir.join(peer.name);
     let is_ready = || !again && presence(peer, &place) == Presence::Present;
@@ -48,7 +48,7 @@ pub(super) fn ensure(peer: &Peer, dir: &Path, again: bool) -> Result<PathBuf> {
         publish(&home, &place)?;
         Ok(packages)
     });
-    // Takes away the version before, or what is left of a failed attempt.
+    // Removes the previous version, and the rest of a failed attempt.
     sweep(&store, peer.name, &place)?;
     let packages = done?;
     let took = table::duration(started.elapsed());
@@ -56,7 +56,7 @@ pub(super) fn ensure(peer: &Peer, dir: &Path, again: bool) -> Result<PathBuf> {
     Ok(place)
 }
 
-/// Makes a whole peer in its folder: files, probe, stamp. Returns how many packages it is made of.
+/// Installs a peer into its folder: files, probe, stamp. Returns the number of its packages.
 fn complete(peer: &Peer, home: &Path) -> Result<usize> {
     let resolved = fill(peer, home)?;
     probe(peer, home)?;
@@ -70,7 +70,7 @@ fn complete(peer: &Peer, home: &Path) -> Result<usize> {
     Ok(stamp.resolved.len())
 }
 
-/// Waits until nobody else fetches this peer. The lock goes with the returned file.
+/// Waits until no other process fetches this peer. The lock is held as long as the returned file.
 fn lock(path: &Path, name: &str) -> Result<File> {
     let file = File::create(path).with_context(|| format!("make `{}`", path.display()))?;
     match file.try_lock() {
@@ -86,7 +86,7 @@ fn lock(path: &Path, name: &str) -> Result<File> {
     Ok(file)
 }
 
-/// Removes this peer's folders that the link does not lead to: old versions, interrupted attempts.
+/// Removes this peer's folders that the link does not point to: old versions and interrupted attempts.
 fn sweep(store: &Path, name: &str, place: &Path) -> Result<()> {
     let current = fs::read_link(place).ok();
     let current = current.as_deref().and_then(Path::file_name);
@@ -104,7 +104,7 @@ fn sweep(store: &Path, name: &str, place: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Points the peer's name at its new folder, in one step.
+/// Points the peer's link at its new folder, atomically.
 fn publish(home: &Path, place: &Path) -> Result<()> {
     let folder = home.file_name().context("a store folder has a name")?;
     let link = home.with_extension("link");
@@ -119,7 +119,7 @@ fn unique() -> String {
     format!("{}-{}", jiff::Timestamp::now().as_millisecond(), std_process::id())
 }
 
-/// Puts the peer's files into its folder; returns everything they were resolved to.
+/// Installs the peer's files into its folder; returns all resolved packages.
 fn fill(peer: &Peer, home: &Path) -> Result<Vec<String>> {
     match peer.kind {
         Kind::Npm(packages) => npm(peer.name, packages, home),
@@ -210,8 +210,8 @@ fn cargo_versions(lock: &str) -> Result<Vec<String>> {
     Ok(lock.package.iter().map(|package| format!("{}@{}", package.name, package.version)).collect())
 }
 
-/// Runs one command of an installation. Its own words are shown only if it fails. That it is alive shows on a
-/// terminal all the time, elsewhere in a line now and then.
+/// Runs one command of an installation. Its output is printed only on failure. Progress shows as a spinner on a
+/// terminal, and as a line every [`PULSE`] elsewhere.
 fn work(name: &str, command: &mut Command) -> Result<()> {
     println!("{name}: {}", short(command));
     let started = Instant::now();
@@ -238,7 +238,7 @@ fn work(name: &str, command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// The command without the long path of the folder it works in.
+/// The command line without the long path of its folder.
 fn short(command: &Command) -> String {
     let shown = process::shown(command);
     match command.get_current_dir().and_then(Path::to_str) {
@@ -247,7 +247,7 @@ fn short(command: &Command) -> String {
     }
 }
 
-/// Sees for itself that the peer works, before anybody relies on it.
+/// Runs the peer's probe, before the peer is published.
 fn probe(peer: &Peer, home: &Path) -> Result<()> {
     let probe = &peer.probe;
     let program = if probe.program.contains('/') {

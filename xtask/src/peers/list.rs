@@ -1,4 +1,4 @@
-//! The peers, one by one.
+//! The list of peers.
 
 use super::{Kind, Peer, Probe, UseIn};
 
@@ -56,7 +56,7 @@ pub(crate) static PEERS: &[Peer] = &[
         name: "smcp-rust",
         about: "the published A2C-SMCP crates in Rust, as hub, agent and computer",
         kind: Kind::Cargo,
-        // Four hundred crates to compile: more than every run can bear.
+        // Four hundred crates to compile: too slow for every run.
         use_in: UseIn::Full,
         probe: Probe {
             program: "target/release/smcp-rust",
@@ -253,7 +253,7 @@ pub(crate) static PEERS: &[Peer] = &[
     Peer {
         name: "claude-agent-acp",
         about: "the TypeScript adapter of the Claude CLI to ACP, with the Node it needs",
-        // Its own copy of the CLI, 350 MB, is left out: it gets ours.
+        // Without its own copy of the CLI (350 MB); it uses ours.
         kind: Kind::Npm(&[
             "--omit=optional",
             "@agentclientprotocol/claude-agent-acp@0.99.0",

@@ -1,4 +1,4 @@
-//! Reads what the probes saw, and puts it into tables: the same rules for everybody.
+//! Evaluates the results of the probes and renders them as tables, by the same rules for all frameworks.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ pub(super) fn effects(ledger: &str) -> Vec<usize> {
     ledger.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect()
 }
 
-/// How many of the effects there were before took place again, and how many of all never did.
+/// Counts the earlier effects that happened again, and the effects that never happened.
 pub(super) fn compare(before: &[usize], after: &[usize], calls: usize) -> (usize, usize) {
     let count = |list: &[usize], effect: usize| list.iter().filter(|one| **one == effect).count();
     let again = (0..calls).filter(|effect| count(before, *effect) > 0 && count(after, *effect) > 1);
@@ -21,7 +21,7 @@ fn leaks(text: &str) -> bool {
     SECRETS.iter().any(|secret| text.contains(secret))
 }
 
-/// Short enough for a cell, and without the secret: a page is no place for one, not even a made-up one.
+/// Shortens a text to fit a cell and removes the secret, which must not appear on a page although it is invented.
 fn excerpt(text: &str) -> String {
     let text = SECRETS.iter().fold(text.to_owned(), |text, secret| text.replace(secret, "▮▮▮"));
     let told = serde_json::from_str::<serde_json::Value>(&text).ok();

@@ -1,20 +1,20 @@
-//! A terminal's rows as an SVG that moves: each row appears when it came, and the view follows the last one.
+//! Renders the rows of a terminal as an animated SVG: each row appears at its time, and the view follows the last one.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::Row;
 
-/// Rows that are seen at once.
+/// Number of visible rows.
 const SEEN: usize = 26;
 const FONT: f64 = 14.0;
 const CELL: f64 = 8.43;
 const LINE: f64 = 20.0;
 const EDGE: f64 = 16.0;
-/// How long the end is shown before it begins again.
+/// Pause at the end before the animation repeats.
 const REST: Duration = Duration::from_secs(6);
 
-/// Text of one look.
+/// Text with one style.
 #[derive(Debug, PartialEq)]
 pub(super) struct StyledRun {
     column: u16,
@@ -23,7 +23,7 @@ pub(super) struct StyledRun {
     bold: bool,
 }
 
-/// The texts of a row, by their looks.
+/// The text of a row, split by style.
 pub(super) fn stretches(screen: &vt100::Screen, row: u16, columns: u16) -> Vec<StyledRun> {
     let mut found: Vec<StyledRun> = Vec::new();
     for column in 0..columns {
@@ -60,7 +60,7 @@ fn colour(cell: &vt100::Cell) -> &'static str {
     }
 }
 
-/// The whole picture.
+/// The complete SVG.
 pub(super) fn moving(rows: &[Row], length: Duration, columns: u16) -> String {
     let whole = length + REST;
     let percent = |at: Duration| 100.0 * at.as_secs_f64() / whole.as_secs_f64();
@@ -96,7 +96,7 @@ pub(super) fn moving(rows: &[Row], length: Duration, columns: u16) -> String {
         body.push_str("</text>\n");
     }
     scroll.push('}');
-    // Whoever does not want motion sees the end, which says how it went.
+    // With reduced motion the picture shows the end, which has the result.
     let hidden = LINE * as_f64(rows.len().saturating_sub(SEEN));
     let still = format!(
         "@media(prefers-reduced-motion:reduce){{text,#all{{animation:none!important}}\

@@ -1,4 +1,4 @@
-//! The steps that are one cargo command each.
+//! The steps that consist of one cargo command each.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use super::{StepContext, StepResult};
 use crate::{peers, process};
 
 pub(super) fn format(run: &StepContext) -> Result<StepResult> {
-    // rustfmt does not ask cargo's setting.
+    // rustfmt ignores cargo's colour setting.
     let colour = if process::is_colour_welcome() { "auto" } else { "never" };
     run.cargo(&["fmt", "--all", "--check", "--", "--color", colour])?;
     Ok(StepResult::Passed(String::new()))
@@ -19,8 +19,8 @@ pub(super) fn clippy(run: &StepContext) -> Result<StepResult> {
     Ok(StepResult::Passed(String::new()))
 }
 
-/// Runs the tests with nextest if it is there, else with cargo's own runner, and repeats their count. Some
-/// tests start an example as their peer, and naming targets below leaves examples out, so they are built first.
+/// Runs the tests with nextest if it is installed, otherwise with cargo's own runner, and returns their count. Some
+/// tests start an example as their peer, and the target selection below excludes examples, so these are built first.
 pub(super) fn tests(run: &StepContext) -> Result<StepResult> {
     run.cargo(&["build", "--locked", "--workspace", "--examples"])?;
     let mut cargo = process::cargo(&run.root);
@@ -59,7 +59,7 @@ fn count_tests(run: &StepContext, cargo: &mut Command, runner: Runner) -> Result
     Ok(tally)
 }
 
-/// Only libraries: the facade and the binary are both called `budao` and would overwrite each other.
+/// Only libraries: the facade and the binary are both called `budao` and would overwrite each other's pages.
 pub(super) fn docs(run: &StepContext) -> Result<StepResult> {
     let mut cargo = process::cargo(&run.root);
     cargo.args(["doc", "--locked", "--workspace", "--no-deps", "--lib"]);
@@ -68,7 +68,7 @@ pub(super) fn docs(run: &StepContext) -> Result<StepResult> {
     Ok(StepResult::Passed(String::new()))
 }
 
-/// The tests that do only a share of their work in a usual run.
+/// Runs in full the Socket.IO and SMCP load tests, of which a usual run does a share.
 pub(super) fn acks(run: &StepContext) -> Result<StepResult> {
     let tests = [
         ("budao-socketio", "acks::"),
@@ -79,7 +79,7 @@ pub(super) fn acks(run: &StepContext) -> Result<StepResult> {
     at_length(run, &tests)
 }
 
-/// All nine of them.
+/// Runs all nine pairs of SMCP implementations.
 pub(super) fn pairs(run: &StepContext) -> Result<StepResult> {
     peers::ensure("smcp-rust")?;
     at_length(run, &[("budao-smcp", "pairs::")])
@@ -105,7 +105,7 @@ fn at_length(run: &StepContext, tests: &[(&str, &str)]) -> Result<StepResult> {
     Ok(StepResult::Passed(String::new()))
 }
 
-/// The real CLIs and an editor of others, with us between them. Nothing of it may be left out here.
+/// Runs the ACP tests with real CLIs and a third-party editor. With `CI=true` no test may be skipped.
 pub(super) fn editors(run: &StepContext) -> Result<StepResult> {
     let mut cargo = process::cargo(&run.root);
     cargo.args(["test", "--locked", "--workspace", "--test", "acp"]);
@@ -114,7 +114,7 @@ pub(super) fn editors(run: &StepContext) -> Result<StepResult> {
     Ok(StepResult::Passed(format!("{} tests", tally.passed)))
 }
 
-/// The random conversations, of which a usual run plays a share.
+/// Runs all random conversations; a usual run plays a share of them.
 pub(super) fn interleavings(run: &StepContext) -> Result<StepResult> {
     for (package, filter) in [("budao-claude", "interleaving"), ("budao-acp", "stays_right")] {
         let mut cargo = process::cargo(&run.root);
@@ -127,7 +127,7 @@ pub(super) fn interleavings(run: &StepContext) -> Result<StepResult> {
     ))
 }
 
-/// Talks to a real llama.cpp, which is fetched and compiled on first use.
+/// Runs the tests against a real llama.cpp, which is fetched and compiled on first use.
 pub(super) fn llama(run: &StepContext) -> Result<StepResult> {
     peers::ensure("llama-cpp")?;
     let mut cargo = process::cargo(&run.root);
@@ -151,7 +151,7 @@ enum Runner {
     Cargo,
 }
 
-/// Counts tests from what the runners print about themselves.
+/// Test counts, read from the output of the runners.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Tally {
     passed: u64,
@@ -159,9 +159,9 @@ struct Tally {
 }
 
 impl Tally {
-    /// Understands nextest's `Summary [ 0.1s] 3 tests run: 2 passed, 1 failed, 0 skipped` and cargo's
-    /// `test result: ok. 3 passed; 0 failed; …`, of which there is one per test binary. Nextest repeats the
-    /// latter for a test that failed, so each runner has its own line.
+    /// Parses nextest's `Summary [ 0.1s] 3 tests run: 2 passed, 1 failed, 0 skipped` and cargo's `test result: ok. 3
+    /// passed; 0 failed; …`, which appears once per test binary. Nextest repeats the latter for a failed test, so each
+    /// runner has its own pattern.
     fn hear(&mut self, runner: Runner, line: &str) {
         let plain = without_colour(line);
         let plain = plain.trim_start();
@@ -184,7 +184,7 @@ impl Tally {
     }
 }
 
-/// The text without its terminal colours (`ESC [ … m`).
+/// The text without terminal colours (`ESC [ … m`).
 fn without_colour(line: &str) -> String {
     let mut plain = String::with_capacity(line.len());
     let mut rest = line;

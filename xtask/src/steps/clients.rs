@@ -1,5 +1,5 @@
-//! The TypeScript client: its types are those of the schema, it compiles, and it does what it says in Node and in a
-//! real browser, both against the real server. And the web page, which has a copy of it, in that browser too.
+//! Checks of the TypeScript client: its types match the schema, it compiles, and its tests pass in Node and in a real
+//! browser, against the real server. The web page, which contains a copy of the client, is tested in the browser too.
 
 use anyhow::{Context as _, Result, bail};
 
@@ -10,14 +10,14 @@ use crate::{peers, process};
 const HOME: &str = "clients/typescript";
 const PAGE: &str = "clients/page";
 
-/// Compiles it and runs its tests in Node.
+/// Compiles the client and runs its tests in Node.
 pub(super) fn node(run: &StepContext) -> Result<StepResult> {
     build(run)?;
     let passed = tests(run, HOME, "test/node")?;
     Ok(StepResult::Passed(format!("{passed} tests")))
 }
 
-/// Runs its tests and the page's in Chromium. Pictures of the page are in `target/page`.
+/// Runs the tests of the client and of the page in Chromium. Screenshots go to `target/page`.
 pub(super) fn browser(run: &StepContext) -> Result<StepResult> {
     if which::which("chromium").is_err() {
         let missing = "chromium is not on the path";
@@ -31,7 +31,7 @@ pub(super) fn browser(run: &StepContext) -> Result<StepResult> {
     Ok(StepResult::Passed(format!("{passed} tests")))
 }
 
-/// Everything the tests start: the types, the client, the server.
+/// Builds everything the tests start: the types, the client, the server.
 fn build(run: &StepContext) -> Result<()> {
     let home = run.root.join(HOME);
     let mut types = process::command("node", &home);
@@ -42,15 +42,15 @@ fn build(run: &StepContext) -> Result<()> {
     let tsc = peers::find("web").context("the peer `web` is not here")?;
     let tsc = tsc.join("node_modules/typescript/bin/tsc");
     process::run(process::command("node", &home).arg(tsc).args(["-p", "."]), run.deadline)?;
-    // With examples, dependencies have the features the tests were built with: nothing is compiled twice.
+    // With examples, dependencies get the same features as in the tests, so that none is compiled twice.
     run.cargo(&["build", "--locked", "--workspace", "--bins", "--examples"])
 }
 
-/// Runs the tests of a folder; how many passed?
+/// Runs the tests of a folder; returns the number that passed.
 fn tests(run: &StepContext, home: &str, folder: &str) -> Result<u32> {
     let program = Metadata::load(&run.root)?.target_directory.join("debug/budao");
     let mut node = process::command("node", &run.root.join(home));
-    // One file after the other: some of them measure.
+    // One file at a time, because some tests measure.
     node.args(["--test", "--test-reporter", "spec", "--test-concurrency", "1"]).arg(folder);
     node.env("BUDAO_PEERS", peers::dir()?).env("BUDAO_BIN", program);
     println!("$ {}", process::shown(&node));

@@ -1,7 +1,7 @@
-//! What may be linked into what.
+//! Rules about the dependencies of our crates.
 //!
-//! Asked of `cargo tree`, which resolves features per package as a build does; `cargo metadata` would
-//! unify them over the whole workspace and accuse core of what another crate turned on.
+//! `cargo tree` provides them, because it resolves features per package as a build does. `cargo metadata` would unify
+//! features over the whole workspace and blame core for a feature that another crate enabled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,19 +13,19 @@ use super::{StepContext, StepResult};
 use crate::metadata::Metadata;
 use crate::process;
 
-/// Crates that must not be in any build, and why.
+/// Crates that no build may contain, each with the reason.
 const BANNED: &[(&str, &str)] = &[
     ("aws-lc-sys", "one TLS provider, ring; this one needs cmake"),
     ("openssl-sys", "one TLS provider, ring; this one needs the system's OpenSSL"),
 ];
 
-/// Crates that core must not reach: it does no I/O, has no clock and no async runtime.
+/// Crates that core must not depend on: it has no I/O, no clock and no async runtime.
 const NOT_IN_CORE: &[&str] = &["tokio", "reqwest", "rusqlite", "axum"];
 
-/// Crates of which two versions would be wrong, not just slow to build.
+/// Crates that must exist in one version only, for correctness.
 const ONE_VERSION: &[&str] = &["rusqlite", "libsqlite3-sys", "rustls", "serde_json", "tokio"];
 
-/// Crates that live behind one of ours, so that an upgrade touches one place.
+/// Crates that only one of ours may use, so that an upgrade changes one place.
 const FENCED: &[(&str, &str)] = &[("rmcp", "budao-mcp"), ("agent-client-protocol", "budao-acp")];
 
 pub(super) fn run(run: &StepContext) -> Result<StepResult> {
@@ -40,14 +40,14 @@ pub(super) fn run(run: &StepContext) -> Result<StepResult> {
         return Ok(StepResult::Passed(format!("{} crates", all.len())));
     }
     for (what, _) in BANNED.iter().filter(|(name, _)| all.contains_key(*name)) {
-        // Only to help the reader; the verdict stands without it.
+        // For the reader only; a failure here does not change the result.
         run.cargo(&["tree", "--locked", "--workspace", "--target", "all", "--invert", what]).ok();
     }
     bail!("{}", broken.join("\n"))
 }
 
-/// Every crate in the normal and build dependencies of a selection, with its versions. Fails when the
-/// lock file is not up to date.
+/// All crates in the normal and build dependencies of a selection, with their versions. Fails when the lock file is not
+/// up to date.
 fn tree(root: &Path, selection: &[&str]) -> Result<BTreeMap<String, BTreeSet<String>>> {
     let mut cargo = process::cargo(root);
     cargo.args(["tree", "--locked", "--edges", "normal,build", "--prefix", "none"]);
@@ -55,7 +55,7 @@ fn tree(root: &Path, selection: &[&str]) -> Result<BTreeMap<String, BTreeSet<Str
     Ok(parse_tree(&process::output_of(&mut cargo, Duration::from_secs(300))?))
 }
 
-/// Understands lines such as `serde v1.0.229` or `budao-core v0.1.0 (path) (*)`.
+/// Parses lines such as `serde v1.0.229` or `budao-core v0.1.0 (path) (*)`.
 fn parse_tree(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut crates: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in text.lines() {
@@ -77,7 +77,7 @@ fn impure(core: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     hits.map(|name| format!("budao-core reaches `{name}`; core does no I/O")).collect()
 }
 
-/// A program that is nothing but a test, and may use what tests use.
+/// A program that is only used for testing, and may use the dependencies of tests.
 const SIMULATOR: &str = "budao-sim";
 
 fn doubled(all: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {

@@ -1,4 +1,5 @@
-//! What is in `deploy/`, read by the programs it is for, or by their linters. What cannot be had here is said.
+//! Checks the files in `deploy/` with the programs they are for, or with their linters. A program that is not available
+//! is reported.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,11 +13,11 @@ use crate::{peers, process};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Somebody who reads a file of `deploy/`.
+/// A program that checks a file of `deploy/`.
 struct Reader {
     name: &'static str,
     reads: &'static str,
-    /// Where it is, fetched if need be.
+    /// Finds the program, and fetches it if necessary.
     find: fn() -> Result<PathBuf>,
     read: fn(&Path, &Path) -> Result<()>,
 }
@@ -81,7 +82,7 @@ fn dockerfile(root: &Path, hadolint: &Path) -> Result<()> {
     approves(&mut lint)
 }
 
-/// A dashboard is a value of the type Grafana gives to dashboards; the compiler says if ours is one.
+/// Checks that the dashboard has Grafana's type for dashboards, with the TypeScript compiler.
 fn dashboard(root: &Path, peer: &Path) -> Result<()> {
     let text = fs::read_to_string(root.join("deploy/grafana-dashboard.json"))
         .context("read the dashboard")?;
@@ -89,7 +90,7 @@ fn dashboard(root: &Path, peer: &Path) -> Result<()> {
         "import type {{ Dashboard }} from '@grafana/schema';\nexport const ours: Dashboard = {};\n",
         text.trim_end()
     );
-    // Beside the types: that is where the compiler looks for them.
+    // The file must be beside the types, where the compiler looks for them.
     let peer = fs::canonicalize(peer).context("find the peer")?;
     let copy = peer.join(format!("dashboard-{}.ts", std::process::id()));
     fs::write(&copy, typed).context("write the dashboard")?;
@@ -101,7 +102,7 @@ fn dashboard(root: &Path, peer: &Path) -> Result<()> {
     verdict
 }
 
-/// Linters say on standard output what they do not like.
+/// Runs a linter. The error contains its standard output, where linters write their findings.
 fn approves(command: &mut Command) -> Result<()> {
     let said = process::capture(command, LIMIT)?;
     if !said.status.success() {
@@ -110,7 +111,7 @@ fn approves(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// The unit names programs that are not installed here; in the copy that is checked, another takes their place.
+/// Checks the unit in a copy whose programs, which are not installed here, are replaced by an existing one.
 fn unit(root: &Path, program: &Path) -> Result<()> {
     let text = fs::read_to_string(root.join("deploy/budao.service")).context("read the unit")?;
     let place = std::env::temp_dir().join(format!("budao-unit-{}", std::process::id()));
@@ -123,7 +124,7 @@ fn unit(root: &Path, program: &Path) -> Result<()> {
     let said = process::capture(&mut verify, LIMIT);
     fs::remove_dir_all(&place).context("remove the copy of the unit")?;
     let said = said?;
-    // It warns of what it does not know and ends well all the same.
+    // The tool only warns about unknown settings and still exits with success.
     if !said.status.success() || said.stderr.contains("budao.service") {
         bail!("systemd-analyze verify: {}{}", said.stdout, said.stderr);
     }

@@ -1,4 +1,4 @@
-//! Examples: all are built, and those listed in `xtask/examples.toml` are run and held to their word.
+//! Builds all examples, runs those listed in `xtask/examples.toml`, and checks their output.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -26,18 +26,19 @@ struct Example {
     name: String,
     #[serde(default)]
     args: Vec<String>,
-    /// The last line of its standard output that is not empty, exactly.
+    /// The exact last non-empty line of its standard output.
     last_line: Option<String>,
-    /// Texts its standard output must hold.
+    /// Texts that its standard output must contain.
     #[serde(default)]
     contains: Vec<String>,
-    /// What a server for it is started with: `budao serve` and these. `{server}` in its arguments is the server's address.
+    /// Arguments of a `budao serve` that is started for the example. `{server}` in the example's arguments becomes its
+    /// address.
     serve: Option<Vec<String>>,
-    /// Longer is a failure.
+    /// Time limit in seconds.
     limit_s: u64,
 }
 
-/// A server for an example; it ends with this.
+/// A server for an example. Dropping it kills the process.
 struct Server {
     child: Child,
     url: String,

@@ -1,7 +1,7 @@
-//! The commands of README and the guides, tried on the release binary.
+//! Runs the commands of the README and the guides with the release binary.
 //!
-//! Every line a reader is told to type has a row in `xtask/smoke.toml`: it is run, or the row says why it cannot be. Each
-//! runs in an empty folder with an empty home, so that nothing of the developer's own settings helps or hurts it.
+//! Every line a reader is told to type has a row in `xtask/smoke.toml`: it is run, or the row gives the reason why not.
+//! Each command runs in an empty folder with an empty home, so that the developer's own settings have no influence.
 
 mod companions;
 mod documents;
@@ -21,54 +21,54 @@ use super::{StepContext, StepResult};
 use crate::process::{self, ProcessOutput};
 use crate::repo;
 
-/// Rows that are only listed. Whoever needs one more says which other one can go.
+/// Upper bound for rows that are only listed. To add one, make another one runnable.
 const UNTRIED: usize = 40;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
-    /// Files that rows may ask for, by name.
+    /// Contents of files that rows can request, by name.
     #[serde(default)]
     files: BTreeMap<String, String>,
     #[serde(rename = "run")]
     runs: Vec<Smoke>,
 }
 
-/// One command and what must come of it.
+/// One command and its expected result.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Smoke {
-    /// What follows `budao`.
+    /// The arguments of `budao`.
     #[serde(default)]
     args: Vec<String>,
-    /// Instead: a line for the shell, which finds `budao`.
+    /// Instead of `args`: a shell command line, with `budao` on the path.
     shell: Option<String>,
-    /// As a document prints it, where that is not what is run.
+    /// The line in the document, if it differs from the command that is run.
     line: Option<String>,
     #[serde(default)]
     exit: i32,
-    /// Texts that standard output must hold.
+    /// Texts that standard output must contain.
     #[serde(default)]
     stdout: Vec<String>,
-    /// Texts that standard error must hold.
+    /// Texts that standard error must contain.
     #[serde(default)]
     stderr: Vec<String>,
-    /// Texts that must be in one of the two.
+    /// Texts that one of the two must contain.
     #[serde(default)]
     output: Vec<String>,
-    /// It runs until it is stopped: it is, as soon as a line holds this.
+    /// For a command that does not end: it is killed as soon as a line contains this text.
     until: Option<String>,
     #[serde(default)]
     env: BTreeMap<String, String>,
-    /// Files in the folder it runs in.
+    /// Names of files to create in the working folder.
     #[serde(default)]
     files: Vec<String>,
-    /// What runs beside it.
+    /// Processes that run beside the command.
     #[serde(default)]
     beside: Vec<Companion>,
     #[serde(default = "usual_limit_s")]
     limit_s: u64,
-    /// Why a command cannot be tried like this. It is then only listed.
+    /// The reason why the command cannot be run here. It is then only listed.
     untried: Option<String>,
 }
 
@@ -77,7 +77,7 @@ fn usual_limit_s() -> u64 {
 }
 
 impl Smoke {
-    /// As a document prints it.
+    /// The line as the document prints it.
     fn printed(&self) -> String {
         let typed = || format!("budao {}", shell_words::join(&self.args));
         self.line.clone().or_else(|| self.shell.clone()).unwrap_or_else(typed)
@@ -104,7 +104,7 @@ pub(super) fn run(run: &StepContext) -> Result<StepResult> {
     Ok(StepResult::Passed(format!("{tried} commands; {untried} more are listed with a reason")))
 }
 
-/// Runs one command in a folder of its own, and judges it.
+/// Runs one command in a folder of its own and checks its result.
 fn attempt(smoke: &Smoke, files: &BTreeMap<String, String>, binary: &Path) -> Result<()> {
     let home = binary.with_file_name("smoke-home");
     if home.exists() {
@@ -145,7 +145,7 @@ fn attempt(smoke: &Smoke, files: &BTreeMap<String, String>, binary: &Path) -> Re
     Ok(())
 }
 
-/// A command that runs until it is stopped.
+/// Runs a command that does not end by itself until a line contains `text`.
 fn stays(command: &mut Command, text: &str, limit_s: u64) -> Result<Vec<String>> {
     let deadline = Instant::now() + Duration::from_secs(limit_s);
     let (said, is_heard) = process::converse(command, "", text, deadline)?;

@@ -1,7 +1,6 @@
-//! How a call of a tool looks in an editor: kind, title, places, differences, what came out.
+//! Renders a tool call for an editor: kind, title, locations, diffs and output.
 //!
-//! Tools are known by name: ours, and those of the Claude CLI. Any other looks like what it is, a name
-//! with arguments.
+//! The tools of Budao and of the Claude CLI are known by name. Any other call is shown as name and arguments.
 
 use std::path::{Path, PathBuf};
 
@@ -11,16 +10,16 @@ use agent_client_protocol::v1::schema::{
 use budao_core::{Lang, fault::text, tool::Outcome};
 use serde_json::Value;
 
-/// The most of a text that is shown.
+/// Upper bound of shown text, in bytes.
 const TEXT_BYTES: usize = 16 * 1024;
-/// The most of a difference that is shown; above it, only the place is.
+/// Upper bound of a shown diff, in bytes; of a larger one only the location is shown.
 const DIFF_BYTES: usize = 256 * 1024;
-/// The most of a plan that is shown: all of any that a person could read.
+/// Upper bound of a shown plan, in bytes; more than a person can read.
 const PLAN_BYTES: usize = 256 * 1024;
-/// The most of a title.
+/// Upper bound of a title, in characters.
 const TITLE_CHARS: usize = 120;
 
-/// A call as far as its arguments tell.
+/// A call before its outcome.
 #[derive(Debug)]
 pub(super) struct CallView<'a> {
     pub(super) tool: &'a str,
@@ -78,7 +77,7 @@ impl CallView<'_> {
         }
     }
 
-    /// The files it is about, absolute, each once.
+    /// The files that the call concerns: absolute paths, without duplicates.
     pub(super) fn locations(&self) -> Vec<ToolCallLocation> {
         let own = self.path().into_iter();
         let edited = self.edits().into_iter().flatten().filter_map(|edit| edit["path"].as_str());
@@ -93,7 +92,7 @@ impl CallView<'_> {
         seen.into_iter().map(|path| ToolCallLocation::new(path).line(line)).collect()
     }
 
-    /// What somebody who decides about it has to see: what it would change, or the plan it hands in.
+    /// Content for the decision about the call: its diffs, or the plan that it submits.
     pub(super) fn content(&self) -> Vec<ToolCallContent> {
         match (self.tool, self.text("plan")) {
             ("ExitPlanMode", Some(plan)) => vec![head(plan, PLAN_BYTES).into()],
@@ -101,12 +100,12 @@ impl CallView<'_> {
         }
     }
 
-    /// May a decision about it become a rule? A plan is approved for itself, and a question answered for itself.
+    /// May a decision about the call become a rule? Not for plans and questions, where each decision is for one case.
     pub(super) fn takes_rules(&self) -> bool {
         !matches!(self.tool, "plan" | "ExitPlanMode" | "AskUserQuestion")
     }
 
-    /// What it would change, as differences.
+    /// The changes that the call would make, as diffs.
     fn differences(&self) -> Vec<ToolCallContent> {
         let mut found = Vec::new();
         let mut add = |path: Option<&str>, old: Option<&str>, new: Option<&str>| {
@@ -147,7 +146,7 @@ impl CallView<'_> {
         self.arguments["edits"].as_array().map(Vec::as_slice)
     }
 
-    /// Editors want absolute paths; ours are relative to the workspace.
+    /// Makes a path absolute, as editors require; a relative path is relative to the workspace.
     fn absolute(&self, path: &str) -> Option<PathBuf> {
         let path = Path::new(path);
         if path.is_absolute() {
@@ -158,14 +157,14 @@ impl CallView<'_> {
     }
 }
 
-/// The first line, or as much of it as fits into a title.
+/// The first line of a text, cut to the length of a title.
 fn short(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let short: String = line.chars().take(TITLE_CHARS).collect();
     if short.len() == text.len() { short } else { format!("{short} …") }
 }
 
-/// How a call looks when it is over: its status, and what came out unless its differences say it.
+/// Status and content of an ended call. Without content if the call's diffs already show its effect.
 pub(super) fn over(
     outcome: &Outcome,
     has_differences: bool,
@@ -193,7 +192,7 @@ pub(super) fn over(
     }
 }
 
-/// The part of an answer a person wants to read.
+/// The readable part of a tool's output.
 fn shown(data: &Value) -> String {
     let inner = ["output", "content", "text"].iter().find_map(|key| data[key].as_str());
     match (data, inner) {
@@ -204,7 +203,7 @@ fn shown(data: &Value) -> String {
     }
 }
 
-/// As much of it as is shown.
+/// Cuts a text to `most` bytes and notes how many are missing.
 fn head(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
@@ -213,7 +212,7 @@ fn head(text: &str, most: usize) -> String {
     format!("{}\n… {} more bytes", &text[..cut], text.len() - cut)
 }
 
-/// The end of what a running call printed.
+/// Keeps the last `most` bytes of a running call's output.
 pub(super) fn tail(text: &mut String, most: usize) {
     if text.len() > most {
         let from = text.len() - most;
@@ -222,7 +221,7 @@ pub(super) fn tail(text: &mut String, most: usize) {
     }
 }
 
-/// Text that an editor must not read as markup.
+/// Puts text into a code fence, so that an editor does not read it as Markdown.
 pub(super) fn fenced(text: &str) -> String {
     let longest = text.split(|character| character != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat((longest + 1).max(3));

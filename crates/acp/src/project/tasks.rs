@@ -1,4 +1,4 @@
-//! To-do lists and the tasks of a pipeline, both as the editor's plan.
+//! Shows to-do lists and the tasks of a pipeline as the editor's plan.
 
 use agent_client_protocol::v1::schema::{Plan, PlanEntry, PlanEntryPriority, PlanEntryStatus};
 use budao_core::{
@@ -6,7 +6,7 @@ use budao_core::{
     tool::{Todo, TodoStatus},
 };
 
-/// A to-do list as a plan.
+/// Converts a to-do list to a plan.
 pub(super) fn of_todos(todos: &[Todo]) -> Plan {
     let entry = |todo: &Todo| {
         let status = match todo.status {
@@ -19,12 +19,12 @@ pub(super) fn of_todos(todos: &[Todo]) -> Plan {
     Plan::new(todos.iter().map(entry).collect())
 }
 
-/// The tasks of the pipeline that runs.
+/// The tasks of the running pipeline, in plan order.
 #[derive(Debug, Default)]
 pub(super) struct Tasks(Vec<(TaskId, PlanEntry)>);
 
 impl Tasks {
-    /// The plan after this event, if it changed.
+    /// Applies an event and returns the plan if it changed.
     pub(super) fn take_up(&mut self, event: &Event) -> Option<Vec<PlanEntry>> {
         match event {
             Event::PlanMade { tasks, .. } => {
@@ -49,7 +49,7 @@ impl Tasks {
     }
 }
 
-/// The answer of a pipeline.
+/// The answer of a pipeline, from the event that ends its aggregation.
 pub(super) fn answer(event: &Event) -> Option<&str> {
     match event {
         Event::AggregateEnded { end: TaskEnd::Completed { output } } => Some(output),

@@ -1,4 +1,4 @@
-//! What an editor is shown, record by record.
+//! Tests of the projection, record by record.
 
 use budao_core::{
     event::{Decision, Epoch, SessionId, StopReason, Task, TaskEnd},
@@ -13,7 +13,7 @@ use serde_json::json;
 use super::*;
 use crate::editor_options::ModelChoice;
 
-/// Plays events of one turn and returns what is shown, as JSON lines.
+/// Projects the events of one turn and returns the actions as JSON lines.
 fn play(projector: &mut Projector, events: Vec<Event>) -> String {
     let mut lines = Vec::new();
     for (index, event) in events.into_iter().enumerate() {

@@ -1,29 +1,29 @@
-//! One stream of text in a model's answer, and what of it a reader has seen.
+//! Deduplicates one stream of text across attempts of an answer.
 //!
-//! When a try breaks off and the model begins again, most of what comes was shown before. What repeats is
-//! not shown twice; what differs is shown anew, from its start.
+//! When an attempt breaks off and the model starts again, most of the new text repeats the shown text. A
+//! repeated part is not shown again; a text that differs is shown from its start.
 
-/// What to show.
+/// A change to the shown text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TextChange {
-    /// Nothing that was not shown.
+    /// No change: the text was shown before.
     None,
-    /// This, behind what was shown.
+    /// Append to the shown text.
     Append(String),
-    /// This, as a text of its own: it differs from what was shown.
+    /// Show as a new text, because it differs from the shown one.
     Replace(String),
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct TextDeduplicator {
-    /// What the reader has of the answer.
+    /// The text shown so far.
     shown: String,
-    /// What has come again, as long as it is a part of `shown`.
+    /// The text of the current attempt while it repeats a prefix of `shown`; `None` in the first attempt.
     again: Option<String>,
 }
 
 impl TextDeduplicator {
-    /// More came.
+    /// Takes a delta and returns the change.
     pub(super) fn came(&mut self, text: &str) -> TextChange {
         let Some(again) = &mut self.again else {
             self.shown.push_str(text);
@@ -48,12 +48,12 @@ impl TextDeduplicator {
         }
     }
 
-    /// What came is void; the answer may begin again.
+    /// Marks the attempt as void; the next delta starts another attempt.
     pub(super) fn abandon(&mut self) {
         self.again = (!self.shown.is_empty()).then(String::new);
     }
 
-    /// The answer is complete, and this is it.
+    /// Takes the complete text of the answer, resets the state, and returns the last change.
     pub(super) fn complete(&mut self, text: &str) -> TextChange {
         let shown = std::mem::take(&mut self.shown);
         self.again = None;
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn what_comes_again_is_not_shown_again() {
-        // Goal: however the repeat is cut into pieces, each character is shown once.
+        // Goal: each character is shown once, however the repeated text is split.
         let answer = "héllo wörld, again";
         for cut in (0..answer.len()).filter(|at| answer.is_char_boundary(*at)) {
             for size in 1..=7 {

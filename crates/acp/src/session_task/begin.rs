@@ -1,4 +1,4 @@
-//! How an attendant begins: a new session, or one that has a history.
+//! Starts a session task: for a new session, or for one with a history.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::{
     project::Projector,
 };
 
-/// How a session is begun with.
+/// The inputs of a session's start.
 #[derive(Debug)]
 pub(crate) struct SessionStart {
     pub(crate) place: WorkingDirectories,
@@ -35,17 +35,17 @@ pub(crate) struct SessionStart {
     pub(crate) reply: OpenResponder,
 }
 
-/// Who waits for it to have begun.
+/// The request that waits for the start.
 #[derive(Debug)]
 pub(crate) enum OpenResponder {
     New(Responder<NewSessionResponse>),
-    /// Its history is told first.
+    /// The history is replayed before the answer.
     Load(Responder<LoadSessionResponse>),
-    /// Its history is not told.
+    /// The history is read without showing it.
     Resume(Responder<ResumeSessionResponse>),
 }
 
-/// History that is read before the session is live.
+/// The history that is read before the session is live.
 pub(super) struct Replay {
     until: Seq,
     pub(super) is_quiet: bool,
@@ -88,7 +88,7 @@ impl SessionTask {
         self.follow(0).await
     }
 
-    /// Begins to read a session from its first record that is kept; the position of its last.
+    /// Starts to read the session at its oldest available record, and returns its last position.
     async fn look_back(&mut self) -> Result<Seq, Fault> {
         let info = self.bridge.journal.info(self.session).await?.ok_or_else(|| {
             Fault::new(Kind::UnknownSession, Operation::TalkToEditor)
@@ -121,7 +121,7 @@ impl SessionTask {
         }
     }
 
-    /// Has all of the history been read? Then the session is live.
+    /// Ends the replay once `seen` reaches its last position; then the session is live.
     pub(super) async fn replayed(&mut self, seen: Seq) {
         let Some(replay) = self.replay.take_if(|replay| seen >= replay.until) else { return };
         self.is_open = true;
@@ -166,7 +166,7 @@ impl SessionTask {
     }
 }
 
-/// A session of another engine is refused before anything of it is shown: no prompt could be answered here.
+/// Refuses a session of another engine before anything of it is shown, because its prompts cannot be answered here.
 async fn check_engine(
     bridge: Arc<Bridge>,
     session: SessionId,
@@ -178,7 +178,7 @@ async fn check_engine(
     let first = first.records.first().map(StoredRecord::record).transpose()?;
     let settings = match first.map(|record| record.event) {
         Some(Event::SessionOpened { settings, .. }) => settings,
-        // Its beginning is no longer kept.
+        // Retention has removed the session's first record.
         _ => budao_journal::fold(journal, session).await?.0.settings,
     };
     match settings.engine() == bridge.offer.engine {

@@ -1,4 +1,4 @@
-//! How prompts are answered, and how a session is let go.
+//! Answers prompts, and ends the session's task.
 
 use agent_client_protocol::v1::schema::{
     CloseSessionResponse, ContentChunk, DeleteSessionResponse, MessageId, SessionUpdate,
@@ -15,8 +15,7 @@ use crate::{
 };
 
 impl SessionTask {
-    /// A turn began. If it answers the prompt, it is that prompt's; a cancel that came before it began
-    /// is meant for it.
+    /// Handles the start of a turn. If it answers the active prompt, an earlier cancel of that prompt applies to it.
     pub(super) fn turn_started(&mut self, message: &CommandId, turn: TurnNumber) {
         let Some(prompt) = &mut self.prompts.active else { return };
         if prompt.command == *message {
@@ -27,7 +26,7 @@ impl SessionTask {
         }
     }
 
-    /// A turn ended. If it is the prompt's, the prompt is answered.
+    /// Handles the end of a turn; if it answers the active prompt, the prompt is answered.
     pub(super) async fn turn_ended(&mut self, record: &Record) {
         self.muted.retain(|muted| muted.turn != Some(record.turn));
         let is_its = |prompt: &Prompt| prompt.turn == Some(record.turn);
@@ -43,7 +42,7 @@ impl SessionTask {
         self.settle(prompt, &ended).await;
     }
 
-    /// The engine answered a message. One whose prompt has its answer already is taken back.
+    /// Handles the engine's answer to a message. A message whose prompt has already been answered is withdrawn.
     pub(super) async fn handed_in(&mut self, message: CommandId, refused: Option<&Fault>) {
         let is_active =
             self.prompts.active.as_ref().is_some_and(|prompt| prompt.command == message);
@@ -56,7 +55,7 @@ impl SessionTask {
         }
     }
 
-    /// The prompt is answered before its turn has ended: nothing more of it is shown, and it is kept from running.
+    /// Hides the rest of the prompt's turn and stops it, because the prompt is answered before the turn's end.
     pub(super) fn retract(&mut self, prompt: &Prompt) {
         self.mute(prompt);
         self.jobs.push(match prompt.turn {
@@ -65,9 +64,8 @@ impl SessionTask {
         });
     }
 
-    /// The engine did not accept the prompt, or could not say whether it did: a disk may have kept what it
-    /// did not confirm. If its turn comes to pass all the same, it is in the history, and not shown after
-    /// this answer.
+    /// Answers the active prompt with a fault: the engine rejected it, or its append is unconfirmed. If the
+    /// message is durable after all, its turn appears in the history but is not shown after this answer.
     pub(super) async fn refused(&mut self, fault: &Fault) {
         let Some(prompt) = self.prompts.active.take() else { return };
         self.mute(&prompt);
@@ -81,12 +79,12 @@ impl SessionTask {
         self.settle(prompt, &ended).await;
     }
 
-    /// A stopped turn does not end. The editor is answered; what still comes of the turn is kept from it.
+    /// Answers the prompt of a cancelled turn that does not end; the rest of the turn is hidden.
     pub(super) async fn out_of_patience(&mut self) {
         self.patience = None;
         let Some(prompt) = self.prompts.active.take() else { return };
         tracing::warn!(session = %self.session, prompt = prompt.number, "a stopped turn does not end");
-        // It was asked to stop when it was cancelled; what has not begun is taken back as well.
+        // A started turn has already been cancelled; a message without a turn is withdrawn.
         match prompt.turn {
             Some(_) => self.mute(&prompt),
             None => self.retract(&prompt),
@@ -105,7 +103,7 @@ impl SessionTask {
         self.settle(prompt, &ended).await;
     }
 
-    /// A prompt that was taken back before its turn began: nothing ever knew of it.
+    /// Answers a prompt that was withdrawn before the engine got it.
     pub(super) fn never_began(&mut self, prompt: Prompt) {
         let ended = EndedTurn {
             turn: 0,
@@ -126,7 +124,7 @@ impl SessionTask {
         self.begin_next().await;
     }
 
-    /// The one place where a prompt is answered.
+    /// Answers a prompt; all answers to prompts go through this function.
     fn respond(&mut self, prompt: Prompt, ended: &EndedTurn<'_>) {
         let PromptAnswer { answer, before, word } =
             outcome::tell(ended, self.bridge.execution_error, self.bridge.lang);
@@ -155,7 +153,7 @@ impl SessionTask {
         self.outbox.answer(prompt.responder, answer);
     }
 
-    /// The editor lets the session go: what runs is stopped, then it is closed.
+    /// Leaves the session for the editor: cancels its turn, then closes it.
     pub(super) fn leave(&mut self, leave: LeaveResponder) {
         for prompt in std::mem::take(&mut self.prompts.waiting) {
             self.never_began(prompt);
@@ -178,7 +176,7 @@ impl SessionTask {
         }
     }
 
-    /// Once nothing is left to be answered, the session is let go.
+    /// Ends the task once no prompt and no job is left.
     pub(super) async fn leave_if_done(&mut self) {
         if self.prompts.active.is_some() || !self.jobs.is_idle() {
             return;
@@ -200,7 +198,7 @@ impl SessionTask {
         }
     }
 
-    /// The editor is gone, or done with the session. Whoever was asked cannot answer any more: that is a no.
+    /// Cleans up when the editor has left: open questions are denied, because no answer can come.
     pub(super) async fn depart(mut self) {
         self.jobs.forget_waiting();
         let questions: Vec<_> = self.questions.keys().cloned().collect();

@@ -1,4 +1,4 @@
-//! Answers of the model as the CLI passes them on: shown once, whatever happens to their stream.
+//! The model's answers as the CLI forwards them. Each text is shown once, even if its stream breaks.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl Stepper<'_> {
         self.live().draft = Some(AnswerDraft::streamed(head));
     }
 
-    /// The model is being asked: for the next step, or once more for this one.
+    /// Starts a model request: the next step, or another attempt of the current one.
     fn open_step(&mut self, model: Option<String>) {
         self.seal_calls();
         let step = self.turn().step;
@@ -77,7 +77,7 @@ impl Stepper<'_> {
         self.buffer_text(is_thought, &text);
     }
 
-    /// Blocks of an answer, whole. Only what the stream did not bring is new.
+    /// Handles complete blocks of an answer. Only the part that the stream did not bring is new.
     pub(super) fn assistant(&mut self, assistant: &Assistant) {
         if assistant.parent_tool_use_id.is_some() {
             return;
@@ -112,7 +112,7 @@ impl Stepper<'_> {
         self.buffer_text(false, &unseen.text);
     }
 
-    /// The stream was thrown away from a block on. What stands before it stands.
+    /// Handles a stream that was abandoned from block `first` on; earlier blocks stay valid.
     fn abandoned(&mut self, first: usize) {
         let Some(mut draft) = self.live().draft.take() else { return };
         let void = draft.abandon_from(first);
@@ -129,7 +129,7 @@ impl Stepper<'_> {
         self.finish_answer();
     }
 
-    /// What came of this try is void; the next answer is another try of the same step.
+    /// Voids this attempt; the next answer is another attempt of the same step.
     fn give_answer_up(&mut self, was_shown: bool) {
         let (step, attempt) = (self.turn().step, self.live().attempt);
         if was_shown {
@@ -138,7 +138,7 @@ impl Stepper<'_> {
         self.live().redo = Some(attempt + 1);
     }
 
-    /// Says that words of an answer that was not finished are void.
+    /// Records that the shown text of an unfinished answer is void.
     pub(super) fn abandon_partial(&mut self) {
         self.flush();
         let Some(turn) = &self.m.session.turn else { return };
@@ -148,7 +148,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// The answer is complete: it is recorded, its calls get names, and what came for them is taken up.
+    /// Records the complete answer, gives its calls ids and handles the lines that were deferred for them.
     pub(super) fn finish_answer(&mut self) {
         let Some(draft) = self.live().draft.take() else { return };
         self.flush();
@@ -173,7 +173,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// After failed tries, a try worked.
+    /// Records that an attempt succeeded after failed ones.
     fn record_recovery(&mut self) {
         let turn = self.turn();
         let Some(failing) = turn.failing.clone() else { return };
@@ -189,7 +189,7 @@ impl Stepper<'_> {
         });
     }
 
-    /// The CLI will ask the model again by itself: people are told, or it looks like silence.
+    /// Records that the CLI retries the model request by itself; otherwise its wait looks like silence.
     pub(super) fn retry(&mut self, retry: &Retry) {
         if self.attribute(&[]) != Attribution::CurrentTurn {
             return;
@@ -223,7 +223,7 @@ impl Stepper<'_> {
         self.live().redo = Some(attempt + 1);
     }
 
-    /// Results of tools, the echo of our prompt, the output of a command of the CLI's own.
+    /// Handles a `user` line: tool results, the echo of a prompt, or the output of a CLI command.
     pub(super) fn user(&mut self, user: &User) {
         if user.parent_tool_use_id.is_some() {
             return;
@@ -243,7 +243,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// Words that came in no stream, as an answer of their own.
+    /// Records text that arrived outside a stream as an answer of its own.
     pub(super) fn record_whole_answer(&mut self, text: &str) {
         self.finish_answer();
         self.open_step(None);
@@ -264,7 +264,7 @@ fn text_in(head: &MessageHead) -> String {
     head.content.iter().filter_map(|block| block["text"].as_str()).collect()
 }
 
-/// What a command of the CLI's own printed.
+/// Extracts the output of a command of the CLI itself.
 fn command_output(content: &str) -> Option<&str> {
     let inside = content.strip_prefix("<local-command-stdout>")?;
     let inside = inside.strip_suffix("</local-command-stdout>").unwrap_or(inside).trim();

@@ -1,4 +1,4 @@
-//! Calls the CLI makes: whether they may run, and what becomes of them.
+//! Calls that the CLI makes: their permission and their outcome.
 
 use budao_core::{
     event::{Decision, Event, QuestionId},
@@ -12,10 +12,10 @@ use serde_json::Value;
 use super::{DeferredLine, OpenQuestion, Stepper, answers::millis};
 use crate::{outgoing, permissions, wire::CanUseTool};
 
-/// Who withdraws a question when the CLI does.
+/// Recorded as the sender when the CLI withdraws a question.
 const CLI: &str = "claude";
 
-/// What a tool gave, as the CLI tells the model.
+/// A tool result as the CLI reports it to the model.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CliToolResult {
     tool_use_id: String,
@@ -23,7 +23,7 @@ pub(super) struct CliToolResult {
     content: Value,
 }
 
-/// The results in a `user` line.
+/// Extracts the tool results of a `user` line.
 pub(super) fn results(content: &Value) -> Vec<CliToolResult> {
     let blocks = content.as_array().into_iter().flatten();
     let results = blocks.filter(|block| block["type"] == "tool_result");
@@ -38,7 +38,7 @@ pub(super) fn results(content: &Value) -> Vec<CliToolResult> {
         .collect()
 }
 
-/// Text as text; anything else as it is, without what a picture weighs.
+/// Joins text blocks to one text. Other content is kept, with image data replaced by its size.
 fn result_text(content: &Value) -> Value {
     let Some(blocks) = content.as_array() else { return content.clone() };
     let texts: Vec<&str> = blocks.iter().filter_map(|block| block["text"].as_str()).collect();
@@ -60,7 +60,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// The CLI asks whether a tool may be used.
+    /// Handles the CLI's question whether a tool may be used.
     pub(super) fn may_use(&mut self, asks: CanUseTool) {
         let theirs = asks.request.tool_use_id.clone().unwrap_or_default();
         let known = self.m.live.as_ref().and_then(|live| live.calls.get(&theirs).cloned());
@@ -68,7 +68,7 @@ impl Stepper<'_> {
             && let Some(live) = &mut self.m.live
             && let Some(draft) = &live.draft
         {
-            // The answer that asks for it is not complete: the question comes after it.
+            // The answer that requests the call is still streaming; the question is deferred until it is complete.
             if draft.streaming {
                 live.held.push(DeferredLine::CanUseTool(asks));
                 return;
@@ -108,7 +108,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// A call of a sub-agent: it is in no answer of ours.
+    /// Creates an id for a sub-agent's call, which no recorded answer contains.
     fn foreign_call(&mut self, theirs: &str) -> CallId {
         self.m.requests += 1;
         CallId::from(format!("sub_{}_{theirs}", self.m.requests).as_str())
@@ -144,7 +144,7 @@ impl Stepper<'_> {
         self.m.questions.insert(question, asked);
     }
 
-    /// The CLI takes a question back.
+    /// Handles the CLI's withdrawal of a question.
     pub(super) fn withdrawn(&mut self, request: &str) {
         if let Some(live) = &mut self.m.live {
             live.held.retain(
@@ -159,7 +159,7 @@ impl Stepper<'_> {
         self.close_question(&question, CLI);
     }
 
-    /// Nobody will answer these any more.
+    /// Closes all open questions; their calls are cancelled.
     pub(super) fn close_questions(&mut self, by: &str) {
         let open: Vec<QuestionId> = self.m.questions.keys().cloned().collect();
         for question in open {
@@ -180,7 +180,7 @@ impl Stepper<'_> {
         self.end_call(&asked.call, cancelled(&asked.tool).into());
     }
 
-    /// Questions past their time are denied.
+    /// Denies the questions whose time has expired.
     pub(super) fn expire_questions(&mut self) {
         let now = self.env.now;
         let expired: Vec<QuestionId> = self
@@ -203,8 +203,8 @@ impl Stepper<'_> {
         }
     }
 
-    /// The CLI runs what it may without asking and does not say so. What it has not asked about for a
-    /// while runs; calls that change something run one after the other, so it is the first open one.
+    /// Counts a call as running. The CLI runs a permitted call without a message, so a call that it has not asked
+    /// about for `timeouts.call` runs. Calls that change something run in sequence, so it is the first open one.
     pub(super) fn count_call_as_running(&mut self) {
         let (now, timeouts) = (self.env.now, self.env.timeouts.call);
         let Some(live) = &mut self.m.live else { return };
@@ -222,7 +222,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// A call runs. On record before the CLI learns that it may.
+    /// Records the start of a call, before the CLI learns that it may run.
     pub(super) fn start_call(&mut self, id: &CallId, arguments: &Value) {
         let call = self.m.session.turn.as_ref().and_then(|turn| turn.call(id));
         let Some(call) = call.filter(|call| call.is_open()) else { return };
@@ -240,7 +240,7 @@ impl Stepper<'_> {
         });
     }
 
-    /// A tool gave something.
+    /// Handles the result of a tool.
     pub(super) fn tool_result(&mut self, result: CliToolResult) {
         let live = self.live();
         let known = live.calls.get(&result.tool_use_id).cloned();
@@ -294,7 +294,7 @@ impl Stepper<'_> {
         Outcome::Failed(Failure { fault, data: Some(data), note: None })
     }
 
-    /// A call's one outcome, recorded.
+    /// Records the outcome of a call; ignored if the call has one.
     pub(super) fn end_call(&mut self, id: &CallId, outcome: Outcome) {
         let call = self.m.session.turn.as_ref().and_then(|turn| turn.call(id));
         let Some(call) = call.filter(|call| call.is_open()) else { return };
@@ -313,7 +313,7 @@ impl Stepper<'_> {
         self.emit(Event::ToolCallEnded { call: id.clone(), tool, outcome, duration_ms });
     }
 
-    /// Gives every call that is open its one outcome: cancelled, or nobody knows.
+    /// Ends every open call: as cancelled, or with an unknown outcome.
     pub(super) fn seal_calls(&mut self) {
         let Some(turn) = &self.m.session.turn else { return };
         let is_cancelling = turn.cancelling;
@@ -330,7 +330,7 @@ impl Stepper<'_> {
                 continue;
             }
             let fault = match is_cancelling {
-                // The CLI did not say how it ended, so nobody knows whether it stopped.
+                // The CLI did not report the end, so it is unknown whether the call stopped.
                 true => cancelled(&tool).unconfirmed(),
                 false => {
                     Fault::new(Kind::OutcomeUnknown, Operation::ToolCall).with(Fact::ToolName, tool)
@@ -345,7 +345,7 @@ fn cancelled(tool: &str) -> Fault {
     Fault::new(Kind::Cancelled, Operation::ToolCall).with(Fact::ToolName, tool.to_owned())
 }
 
-/// Head and tail of a long output. The CLI has the whole; this is for people.
+/// Shortens a long output to head and tail for the record. The CLI keeps the complete output.
 fn shortened(data: Value, most: usize) -> (Value, Option<Truncation>) {
     let text = match data {
         Value::String(text) => text,
@@ -363,7 +363,7 @@ fn shortened(data: Value, most: usize) -> (Value, Option<Truncation>) {
     (Value::String(format!("{}\n…\n{}", &text[..head], &text[tail..])), Some(cut))
 }
 
-/// The list of things to do, as the CLI's tool writes it.
+/// Reads the to-do list from the arguments of the CLI's to-do tool.
 fn todos(arguments: &Value) -> Option<Vec<Todo>> {
     let list = arguments["todos"].as_array()?;
     let todo = |(index, entry): (usize, &Value)| Todo {

@@ -1,4 +1,4 @@
-//! What commands do to a session that the CLI runs.
+//! Applies commands to a session that the CLI runs.
 
 use budao_core::{
     event::{
@@ -14,7 +14,7 @@ use super::Stepper;
 use crate::{DEFAULT_MODEL, ENGINE_LABEL, outgoing, permissions};
 
 impl Stepper<'_> {
-    /// Takes up a command. Each gets exactly one answer.
+    /// Handles a command. Each command gets exactly one answer.
     pub(super) fn command(&mut self, command: Command) {
         let Command { id, by, trace, ask } = command;
         self.flush();
@@ -89,7 +89,7 @@ impl Stepper<'_> {
         Ok(())
     }
 
-    /// Stops the turn; without one it does nothing. The turn ends when the CLI says so, or is ended.
+    /// Cancels the running turn, if any. The turn ends when the CLI confirms, or after `timeouts.stop`.
     fn cancel(&mut self, by: &str, reason: Option<String>) {
         let Some(turn) = &self.m.session.turn else { return };
         if turn.cancelling {
@@ -104,7 +104,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// Asks the CLI to stop what it does.
+    /// Asks the CLI to stop its current turn.
     pub(super) fn interrupt(&mut self) {
         self.live().interrupts += 1;
         self.request("interrupt", &json!({"subtype": "interrupt"}));
@@ -113,7 +113,7 @@ impl Stepper<'_> {
     fn change_settings(&mut self, mut settings: Settings) -> Result<(), Fault> {
         check_settings(&settings)?;
         let old = self.m.session.settings.clone();
-        // Which engine runs a session is settled when it is opened.
+        // A session keeps the engine with which it was opened.
         match old.labels.get(ENGINE_LABEL) {
             Some(engine) => settings.labels.insert(ENGINE_LABEL.to_owned(), engine.clone()),
             None => settings.labels.remove(ENGINE_LABEL),
@@ -139,7 +139,7 @@ impl Stepper<'_> {
         Ok(())
     }
 
-    /// Records other settings, and has the CLI started again before the next turn if it needs that to take them up.
+    /// Records new settings. If the CLI needs a restart for them, it restarts before the next turn.
     pub(super) fn set(&mut self, settings: Settings) {
         let is_stale = needs_restart(&self.m.session.settings, &settings);
         self.emit(Event::SettingsChanged { settings });
@@ -148,13 +148,13 @@ impl Stepper<'_> {
         }
     }
 
-    /// Tells the CLI how hard its model is to think. An older one does not listen, and does no harm.
+    /// Sends the session's thinking level to the CLI. Older versions ignore it.
     pub(super) fn set_effort(&mut self) {
         let settings = json!({"effortLevel": permissions::effort(&self.m.session.settings)});
         self.request("effort", &json!({"subtype": "apply_flag_settings", "settings": settings}));
     }
 
-    /// A person answered a question. Once, in time, for exactly these arguments.
+    /// Applies a person's decision: once, in time, and only for the arguments that the question showed.
     fn decide(&mut self, decided: DecisionArgs) -> Result<(), Fault> {
         let DecisionArgs { question, decision, by, note, arguments, digest } = decided;
         let Some(asked) = self.m.questions.get(&question) else {
@@ -198,7 +198,7 @@ impl Stepper<'_> {
         Ok(())
     }
 
-    /// The CLI's silence while a person thought was ours.
+    /// Resets the silence timers: the CLI was silent because it waited for a person.
     pub(super) fn waited_for_person(&mut self) {
         let now = self.env.now;
         if let Some(up) = &mut self.m.up {
@@ -207,7 +207,7 @@ impl Stepper<'_> {
     }
 }
 
-/// What the model reads when a person says no without a word.
+/// The model's text for a denial without a note.
 const DENIED: &str =
     "A person decided that this must not be done. Do not try it again in another way.";
 
@@ -226,7 +226,7 @@ fn not_open(question: &QuestionId, reason: &'static str) -> Fault {
         .with(Fact::Reason, reason)
 }
 
-/// Are these settings the CLI can be set to?
+/// Checks that the CLI supports these settings.
 pub(crate) fn check_settings(settings: &Settings) -> Result<(), Fault> {
     let wrong = |field: &'static str, constraint: String, value: &Value| {
         Err(Fault::new(Kind::ConstraintViolated, Operation::SubmitCommand)
@@ -239,7 +239,7 @@ pub(crate) fn check_settings(settings: &Settings) -> Result<(), Fault> {
     {
         return wrong(permissions::MODE, format!("one of {}", permissions::MODES.join(", ")), mode);
     }
-    // It becomes an argument of a command line; a flag must not be smuggled in as a model.
+    // The model becomes a command-line argument and must not be read as a flag.
     if settings.model.starts_with('-') {
         return wrong(
             "model",
@@ -250,7 +250,7 @@ pub(crate) fn check_settings(settings: &Settings) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Can the CLI take these settings up only when it is started?
+/// Does the CLI apply this change only at its start?
 fn needs_restart(old: &Settings, new: &Settings) -> bool {
     let restarts = |settings: &Settings| {
         let directories = settings.extra.get(permissions::DIRECTORIES).cloned();

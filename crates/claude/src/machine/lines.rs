@@ -1,4 +1,4 @@
-//! What the CLI says: whose it is, and what follows from it.
+//! Handles the CLI's lines: attributes each one to a turn and acts on it.
 
 use std::time::Duration;
 
@@ -14,25 +14,25 @@ use crate::{
     wire::{CliLine, ControlResponse, Init, TurnReport},
 };
 
-/// How much longer than our turn a result may claim to have taken and still be its own: clocks differ.
+/// Tolerance for a result's duration against the age of its turn, because the clocks differ.
 const SLACK: Duration = Duration::from_millis(250);
-/// Times the CLI is asked to stop one turn.
+/// Upper bound of interrupts sent for one turn.
 const INTERRUPTS: u32 = 3;
-/// What is kept of what the CLI says in a turn of its own while ours waits.
+/// Characters kept of a turn that the CLI starts by itself while the session's turn waits.
 const CLI_TURN_CHARS_MAX: usize = 16_384;
 
-/// Commands of the CLI that are told, and how long what is told of each may be.
+/// Upper bound of recorded CLI commands, and of the characters of each of their texts.
 const COMMANDS: usize = 128;
 const COMMAND_CHARS: usize = 200;
 
-/// Whose something is that came.
+/// The turn that a line belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attribution {
-    /// The running turn's.
+    /// The session's running turn.
     CurrentTurn,
-    /// Of a turn the CLI began by itself, while ours waits.
+    /// A turn that the CLI started by itself while the session's turn waits.
     CliTurn,
-    /// Of a turn that is over, or of none.
+    /// A turn that has ended, or none.
     Unattributed,
 }
 
@@ -40,7 +40,7 @@ impl Stepper<'_> {
     pub(super) fn line(&mut self, life: u32, line: CliLine) {
         let now = self.env.now;
         let Some(up) = self.m.up.as_mut().filter(|up| up.life == life) else {
-            // A process that was given up still talks.
+            // A process that was given up may still write lines.
             if let CliLine::Result(result) = line {
                 let of_turn = self.turn_of(&result);
                 self.late(of_turn);
@@ -80,7 +80,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// A turn of the CLI's begins: ours, or one of its own.
+    /// Handles the start of a turn in the CLI: the session's, or one that the CLI started by itself.
     fn began(&mut self, init: &Init) {
         if let Some(mode) = &init.permission_mode {
             self.mode_reported(mode);
@@ -109,7 +109,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// The CLI began a turn by itself: something it had left running in the background ended.
+    /// Records a turn that the CLI started by itself, for example when a background command ended.
     fn begin_own_turn(&mut self) {
         let number = self.m.session.turns + 1;
         let message = CommandId::from(format!("claude-{number}"));
@@ -119,8 +119,8 @@ impl Stepper<'_> {
         self.m.live = Some(live);
     }
 
-    /// The CLI has begun our turn. One that was cancelled before is interrupted again: an interrupt that
-    /// comes too early is acknowledged and forgotten.
+    /// Notes that the CLI has begun the session's turn. A turn cancelled earlier is interrupted again,
+    /// because the CLI acknowledges and ignores an interrupt that arrives too early.
     pub(super) fn has_begun(&mut self) {
         self.end_aside();
         self.m.is_kept = true;
@@ -134,7 +134,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// What became of a prompt. Its end without a result before it means that none will come.
+    /// Handles the state of a prompt. If the prompt ended without a result, no result will come.
     fn lifecycle(&mut self, prompt: &str, state: &str) {
         if let Some(up) = &mut self.m.up {
             (up.has_begun, up.stamps) = (true, true);
@@ -154,7 +154,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// Whose something with these stamps is.
+    /// Attributes a line to a turn by its prompt ids.
     pub(super) fn attribute(&mut self, stamps: &[String]) -> Attribution {
         let Some(live) = &self.m.live else { return Attribution::Unattributed };
         if live.is_own {
@@ -175,7 +175,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// Words of a turn the CLI began by itself while ours waits.
+    /// Buffers text of a turn that the CLI started by itself while the session's turn waits.
     pub(super) fn buffer_cli_turn(&mut self, text: &str) {
         if let Some(aside) = &mut self.m.aside {
             let room = CLI_TURN_CHARS_MAX.saturating_sub(aside.chars().count());
@@ -183,7 +183,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// That turn is over: what it said is kept beside ours.
+    /// Ends such a turn: its text is recorded as an annotation of topic `claude.aside`.
     fn end_aside(&mut self) {
         if let Some(text) = self.m.aside.take().filter(|text| !text.is_empty()) {
             let data = json!({"text": text});
@@ -191,12 +191,12 @@ impl Stepper<'_> {
         }
     }
 
-    /// A turn of the CLI's ended. Whose?
+    /// Handles the end of a turn in the CLI, and attributes it.
     fn result(&mut self, result: &TurnReport) {
         let Some(up) = &mut self.m.up else { return };
         let stamps = up.stamps;
         if !up.has_begun && !result.is_stamped() {
-            // It could not begin; its end follows, and these are the words for it.
+            // The CLI failed to start and exits next; its text explains that exit.
             up.last_words = Some(result.words());
             return;
         }
@@ -221,20 +221,20 @@ impl Stepper<'_> {
         self.late(of_turn);
     }
 
-    /// A result that took longer than our turn is old is not our turn's.
+    /// False if the result's duration exceeds the age of the running turn, so that it belongs to an earlier one.
     fn is_young_enough(&self, result: &TurnReport) -> bool {
         let age = self.m.live.as_ref().map(|live| self.env.now.since(live.sent_at));
         let took = Duration::try_from_secs_f64(result.duration_ms / 1_000.0).unwrap_or_default();
         age.is_some_and(|age| took <= age + SLACK)
     }
 
-    /// The last turn that is over: what comes without a stamp and is not ours is most likely its.
+    /// The last ended turn, to which an unstamped foreign line most likely belongs.
     pub(super) fn turn_before(&self) -> TurnNumber {
         let running = u64::from(self.m.session.turn.is_some());
         self.m.session.turns.saturating_sub(running)
     }
 
-    /// The turn a result was for, if we know.
+    /// The ended turn that a result belongs to; 0 if unknown.
     fn turn_of(&self, result: &TurnReport) -> TurnNumber {
         self.past_turn(result.stamps())
     }
@@ -260,7 +260,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// The answer to a request of ours. An error is told; nothing waits for it.
+    /// Handles the answer to a control request. An error is recorded; nothing waits for the answer.
     fn answered(&mut self, answered: &ControlResponse) {
         let Some(up) = &mut self.m.up else { return };
         let Some(about) = up.requests.remove(&answered.request_id) else { return };
@@ -281,7 +281,7 @@ impl Stepper<'_> {
     }
 }
 
-/// The commands the CLI understands, shortened: for gateways that show them.
+/// Lists the commands that the CLI offers, shortened, for gateways to show.
 fn commands(response: &Value) -> Vec<Value> {
     let text = |value: &Value| -> String {
         value.as_str().unwrap_or_default().chars().take(COMMAND_CHARS).collect()
@@ -297,7 +297,7 @@ fn commands(response: &Value) -> Vec<Value> {
     .collect()
 }
 
-/// Did a person cause it? Only then could it be a prompt's.
+/// Did a person cause the turn? Only then can it belong to a prompt.
 fn is_person(origin: &Value) -> bool {
     let kind = origin["kind"].as_str().or_else(|| origin.as_str());
     matches!(kind, Some("human" | "user" | "sdk"))

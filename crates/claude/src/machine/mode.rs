@@ -1,27 +1,28 @@
-//! The permission mode in force: what the session is set to and what the CLI says are kept the same.
+//! Keeps the session's permission mode and the CLI's mode equal.
 //!
-//! Both sides change it: a person in the settings, the CLI when the model begins to plan or a plan was approved. A
-//! report that may be older than a change of ours does not count: ours is on its way and is what will be in force.
+//! Both sides change it: a person in the settings, the CLI when the model starts to plan or a plan is
+//! approved. While a change from the session is in flight, a report of the CLI may be older and is ignored.
 
 use serde_json::{Value, json};
 
 use super::Stepper;
 use crate::permissions;
 
-/// What a request for another mode is about.
+/// Topic of control requests that change the mode.
 pub(super) const REQUEST: &str = "mode";
 
 impl Stepper<'_> {
-    /// Tells the CLI the session's mode.
+    /// Sends the session's mode to the CLI.
     pub(super) fn send_mode(&mut self) {
         let mode = permissions::mode(&self.m.session.settings);
         let request = json!({"subtype": "set_permission_mode", "mode": mode});
         self.request(REQUEST, &request);
     }
 
-    /// The CLI says which mode it is in: the session's settings follow. One that sessions cannot be set to is undone.
+    /// Applies the mode that the CLI reports to the session's settings. A mode that sessions do not
+    /// support is reverted.
     pub(super) fn mode_reported(&mut self, mode: &str) {
-        // The word of the command line for what is `default` elsewhere.
+        // The command line calls the mode `manual` that is `default` elsewhere.
         let mode = if mode == "manual" { permissions::DEFAULT } else { mode };
         let Some(up) = &mut self.m.up else { return };
         mode.clone_into(&mut up.mode);
@@ -31,7 +32,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// The CLI took a mode of ours, or refused it and stays where it was.
+    /// Handles the CLI's answer to a change of mode. After a refusal the CLI keeps its mode.
     pub(super) fn mode_answered(&mut self, is_refused: bool, response: &Value) {
         let set = permissions::mode(&self.m.session.settings).to_owned();
         let Some(up) = &mut self.m.up else { return };
@@ -43,7 +44,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// A tool ran that changes the mode. An older CLI says so only when its next turn begins.
+    /// Handles the end of a tool that changes the mode. Older CLIs report the mode only at the next turn.
     pub(super) fn mode_tool_ran(&mut self, tool: &str) {
         let is_plan = self.m.up.as_ref().is_some_and(|up| up.mode == permissions::PLAN);
         match tool {
@@ -53,7 +54,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// Sets the session to the CLI's mode. False if it is one that sessions cannot be set to.
+    /// Sets the session to the CLI's mode. False if sessions do not support that mode.
     fn follow_mode(&mut self) -> bool {
         let Some(up) = &self.m.up else { return true };
         let settings = &self.m.session.settings;

@@ -1,4 +1,4 @@
-//! The life of the CLI's process: on which conversation it is started, when it is silent, how it ends.
+//! The lifecycle of the CLI's process: the conversation it starts on, its silence, its end.
 
 use budao_core::{
     event::{Event, Origin, Scope},
@@ -13,7 +13,7 @@ use super::{Action, Launch, OpenQuestion, ProcessState, Stepper};
 use crate::{PROGRAM, permissions};
 
 impl Stepper<'_> {
-    /// Has the CLI running, with the session's settings.
+    /// Starts the CLI unless it runs with the session's current settings.
     pub(super) fn ensure_up(&mut self) {
         if self.m.up.as_ref().is_some_and(|up| up.is_stale) {
             self.kill();
@@ -24,7 +24,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// The conversation that most likely is there.
+    /// The conversation that most likely exists.
     fn launch(&self) -> Launch {
         match self.m.session.origin {
             _ if self.m.is_kept => Launch::Resume,
@@ -58,21 +58,21 @@ impl Stepper<'_> {
         }
     }
 
-    /// Ends the process. Nothing it still says counts.
+    /// Ends the process; its remaining lines are ignored.
     pub(super) fn kill(&mut self) {
         if let Some(up) = self.m.up.take() {
             self.out.actions.push(Action::Kill { life: up.life });
         }
     }
 
-    /// A session that ended needs no CLI.
+    /// Ends the CLI of a session that has ended.
     pub(super) fn shut_if_ended(&mut self) {
         if self.m.session.ended.is_some() && self.m.session.turn.is_none() {
             self.kill();
         }
     }
 
-    /// The process ended. A prompt it never understood is tried on the other conversation.
+    /// Handles the end of a process. A prompt that it never accepted is tried on the other conversation.
     pub(super) fn exited(&mut self, life: u32, fault: Fault) {
         let Some(up) = self.m.up.take_if(|up| up.life == life) else { return };
         if self.try_other_conversation(&up, &fault) {
@@ -92,8 +92,8 @@ impl Stepper<'_> {
         }
     }
 
-    /// Whether there is a conversation under our id, only the CLI knows: it refuses to begin one that is
-    /// there, and to resume one that is not.
+    /// Restarts on the other conversation. Only the CLI knows whether one exists under the session's id: it
+    /// refuses to create an existing one and to resume a missing one.
     fn try_other_conversation(&mut self, up: &ProcessState, fault: &Fault) -> bool {
         let may = !up.has_begun && !self.is_cancelling();
         if !may || self.m.live.as_ref().is_none_or(|live| live.is_relaunched) {
@@ -127,7 +127,7 @@ impl Stepper<'_> {
         self.emit(Event::FaultRaised { fault, scope: Scope::default() });
     }
 
-    /// The session was taken up by a new writer: the old one's CLI is gone, and what it was doing with it.
+    /// Resumes the session under a new writer. The previous writer's CLI and its unfinished work are lost.
     pub(super) fn resumed(&mut self) {
         if self.m.session.turn.is_none() {
             return self.start_next();
@@ -156,15 +156,15 @@ impl Stepper<'_> {
         self.lost(fault);
     }
 
-    /// What the turn is to answer, if nothing of an answer had come: it is asked again, and loses nothing.
+    /// The turn's message, if no part of its answer was recorded. It can be sent again without loss.
     fn unanswered(&self) -> Option<Vec<Block>> {
         let turn = self.turn();
         let asked = self.m.session.history.get(turn.first_message)?;
         (turn.step == 0 && !turn.cancelling).then(|| asked.content.clone())
     }
 
-    /// The engine stops. A message that waits is left as a turn that has begun: those are looked for at the
-    /// next start.
+    /// Parks the session for a shutdown. A queued message is recorded as a started turn, because the next
+    /// start looks for those.
     pub(super) fn park(&mut self, fault: Fault) {
         self.m.is_parked = true;
         self.halted(fault);
@@ -179,7 +179,7 @@ impl Stepper<'_> {
         self.lost(fault);
     }
 
-    /// Time passed.
+    /// Handles expired times: questions, calls, cancellation and silence.
     pub(super) fn woke(&mut self) {
         self.expire_questions();
         self.count_call_as_running();
@@ -187,7 +187,7 @@ impl Stepper<'_> {
         if let Some(since) = self.m.live.as_ref().and_then(|live| live.stopping)
             && since.after(timeouts.stop) <= now
         {
-            // It was asked to stop and does not: it is stopped.
+            // The CLI ignored the interrupt.
             self.kill();
             let fault = self.silent("stop", timeouts.stop);
             return self.lost(fault);

@@ -9,7 +9,7 @@ use super::{PAST, Stepper};
 use crate::{answer_draft, outcome, wire::TurnReport};
 
 impl Stepper<'_> {
-    /// The turn's own result came.
+    /// Ends the turn with its own result.
     pub(super) fn settle(&mut self, result: &TurnReport) {
         let reported = self.live().reported.take();
         let (stop, fault) = match self.is_cancelling() {
@@ -22,13 +22,13 @@ impl Stepper<'_> {
             self.record_whole_answer(text);
         }
         if self.turn().step == 0 && stop != StopReason::EndTurn {
-            // Nothing was recorded that could have counted it.
+            // No answer was recorded, so the turn's end carries the usage.
             return self.end(stop, fault, Some(answer_draft::tokens(result.usage)));
         }
         self.end(stop, fault, None);
     }
 
-    /// No result will come: the CLI is gone, or was given up, or dropped the prompt.
+    /// Ends the turn without a result: the CLI ended, was killed, or dropped the prompt.
     pub(super) fn lost(&mut self, fault: Fault) {
         if self.m.session.turn.is_none() {
             self.close_questions("claude");
@@ -43,7 +43,7 @@ impl Stepper<'_> {
         self.end(stop, (stop == StopReason::Failed).then_some(fault), None);
     }
 
-    /// An answer that is still open: complete if the turn went well or its calls have begun, else void.
+    /// Closes an open answer: complete if the turn succeeded or a call has begun, otherwise void.
     fn close_answer(&mut self, is_complete: bool) {
         let live = self.live();
         if is_complete

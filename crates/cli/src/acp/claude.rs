@@ -1,4 +1,4 @@
-//! The Claude CLI behind the editor bridge: what it offers, and what it is handed.
+//! The Claude CLI behind the editor bridge: its models, modes and sign-in, and the tool servers passed to it.
 
 use async_trait::async_trait;
 use budao_acp::{
@@ -15,10 +15,10 @@ use serde_json::{Map, Value, json};
 
 use crate::texts::localize;
 
-/// Tokens its models can read.
+/// Context window of the CLI's models, in tokens.
 const CONTEXT_TOKENS: u64 = 200_000;
 
-/// What the editor may choose from. The CLI knows its models by short names.
+/// The models, modes and sign-in offered to the editor. An empty `models` offers the CLI's own short names.
 pub(super) fn offer(models: Vec<String>, lang: Lang) -> EditorOptions {
     let models = if models.is_empty() {
         [DEFAULT_MODEL, "sonnet", "opus", "haiku"].map(str::to_owned).to_vec()
@@ -47,7 +47,8 @@ pub(super) fn offer(models: Vec<String>, lang: Lang) -> EditorOptions {
     }
 }
 
-/// Modes of the CLI's own. It enforces them, and what it asks in spite of them is decided accordingly.
+/// The CLI's own permission modes. The CLI enforces them; the engine answers its remaining questions by the same
+/// mode.
 fn modes(lang: Lang) -> [EngineMode; 2] {
     let own = |id: &str, name: &str, about: &str| EngineMode {
         id: id.to_owned(),
@@ -78,7 +79,7 @@ fn modes(lang: Lang) -> [EngineMode; 2] {
     ]
 }
 
-/// A model to choose. The CLI's own choice has a name that people read.
+/// One entry of the editor's model list. The CLI's default model gets a translated name.
 fn choice(id: String, lang: Lang) -> ModelChoice {
     let name = match id.as_str() {
         DEFAULT_MODEL => localize(lang, "Default", "默认").to_owned(),
@@ -87,7 +88,7 @@ fn choice(id: String, lang: Lang) -> ModelChoice {
     ModelChoice { id, name }
 }
 
-/// What is done for the editor when the CLI is the engine.
+/// The editor's host services when the Claude CLI is the engine.
 #[derive(Debug)]
 pub(super) struct ClaudeHost(pub(super) Claude);
 
@@ -110,7 +111,7 @@ impl Host for ClaudeHost {
         self.0.forget(session);
     }
 
-    /// Whether the CLI is signed in shows only when it is asked something; there is a file to look for.
+    /// The CLI reports its sign-in only with its first request, so this checks for a key or a credentials file.
     async fn sign_in(&self, _: &str) -> Result<(), Fault> {
         match signed_in() {
             Some(_) => Ok(()),
@@ -121,7 +122,7 @@ impl Host for ClaudeHost {
     }
 }
 
-/// How the CLI is signed in, as far as can be seen without asking it.
+/// The variable or file that signs the CLI in; absent if neither exists. Does not start the CLI.
 pub(super) fn signed_in() -> Option<String> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     for name in ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"] {
@@ -133,7 +134,7 @@ pub(super) fn signed_in() -> Option<String> {
     file.exists().then(|| file.display().to_string())
 }
 
-/// The servers as the CLI's `mcpServers` has them.
+/// The servers in the format of the CLI's `mcpServers` setting.
 fn servers_of(servers: Vec<ToolServer>) -> Value {
     let pairs = |pairs: Vec<(String, String)>| -> Map<String, Value> {
         pairs.into_iter().map(|(name, value)| (name, value.into())).collect()

@@ -1,4 +1,4 @@
-//! `budao acp doctor`: is everything there that an editor's agent needs? It writes nothing.
+//! `budao acp doctor`: checks everything the editor's agent needs, and writes nothing.
 
 use std::{path::Path, time::Duration};
 
@@ -10,17 +10,17 @@ use budao_runtime::world;
 use super::{EngineChoice, ServeArgs, claude, log};
 use crate::{exit::Exit, program, setup, terminal::Terminal, texts::localize};
 
-/// How long the CLI may take to say its version.
+/// Time limit for `claude --version`.
 const VERSION_MAX: Duration = Duration::from_secs(20);
 
-/// One thing that was looked at.
+/// The result of one check.
 struct Finding {
     what: String,
     fine: bool,
     told: String,
 }
 
-/// Looks at everything, and tells it.
+/// Runs every check and prints one line each. The exit code is a failure if any check fails.
 pub(super) async fn run(args: &ServeArgs, json: bool, lang: Lang, terminal: &Terminal) -> Exit {
     let world = world::system();
     let engine = args.engine();
@@ -73,7 +73,7 @@ fn configuration(args: &ServeArgs, lang: Lang) -> Finding {
     finding(localize(lang, "configuration", "配置"), told, lang)
 }
 
-/// Which engine, and for the CLI its place and version.
+/// The engine's name; for the CLI also its version and path.
 async fn describe_engine(engine: Result<EngineChoice, Fault>, lang: Lang) -> Finding {
     let told = match engine {
         Ok(EngineChoice::Native) => Ok("native".to_owned()),
@@ -98,7 +98,7 @@ fn login(lang: Lang) -> Finding {
     }
 }
 
-/// Every model can be made, which needs its key.
+/// Opens every model, which fails if its API key is missing. Sends no request.
 fn models(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
     let limits = args.config.load().map(|config| config.limits).unwrap_or_default();
     let models = Models::new(world.clone(), limits.into(), setup::keys().0);
@@ -117,7 +117,7 @@ fn choices(args: &ServeArgs, lang: Lang) -> Finding {
     finding(localize(lang, "permission", "权限"), told, lang)
 }
 
-/// The journal can be read, or there is a place for one.
+/// Passes if the journal can be read, or if it can be created at its path.
 async fn journal(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
     let what = localize(lang, "journal", "日志库");
     let path = match &args.journal.journal {
@@ -152,7 +152,7 @@ async fn journal(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
     finding(what, told, lang)
 }
 
-/// What is not there yet will be made where it can be.
+/// A file that does not exist yet: the check passes if its nearest existing parent is a writable directory.
 fn not_yet(what: &str, path: &Path, lang: Lang) -> Finding {
     let place = path.ancestors().skip(1).find(|place| place.exists());
     let fine = place.is_some_and(|place| {

@@ -1,5 +1,5 @@
-//! MCP servers an editor hands over for a session. They live as long as the editor has it open, and what
-//! they were handed with (variables, headers) is in memory only.
+//! MCP servers an editor configures for a session. They run while the editor has the session open. Their variables
+//! and headers may be secrets and stay in memory only.
 
 use std::{
     collections::BTreeMap,
@@ -18,10 +18,10 @@ use budao_core::{
 use budao_mcp::{McpServerConfig, ServerSet, Transport};
 use budao_tools::Toolbox;
 
-/// How long a session waits for its servers; those that are late join when they are there.
+/// Time a session waits for its servers to start; slower ones join later.
 const READY: Duration = Duration::from_secs(5);
 
-/// The servers of every session an editor has open.
+/// The MCP servers of every session that an editor has open.
 #[derive(Debug)]
 pub(crate) struct EditorServers {
     world: World,
@@ -32,7 +32,7 @@ pub(crate) struct EditorServers {
 #[derive(Debug, Default)]
 struct EditorServersState {
     sessions: BTreeMap<SessionId, Arc<ServerSet>>,
-    /// Grows whenever servers come or go.
+    /// Incremented whenever a session's servers are added, replaced or removed.
     changes: u64,
 }
 
@@ -41,7 +41,7 @@ impl EditorServers {
         Self { world, limits, held: Mutex::default() }
     }
 
-    /// A toolbox with the tools of a session's servers besides its own.
+    /// `base` plus the tools of the session's servers, which replace tools of the same name.
     pub(crate) fn offer(&self, session: SessionId, base: &Toolbox) -> Result<Toolbox, Fault> {
         let servers = self.lock().sessions.get(&session).cloned();
         match servers {
@@ -50,14 +50,14 @@ impl EditorServers {
         }
     }
 
-    /// Moves whenever tools came or went.
+    /// Changes whenever a tool is added or removed, so that callers can cache [`Self::offer`].
     pub(crate) fn generation(&self) -> u64 {
         let held = self.lock();
         let moved: u64 = held.sessions.values().map(|servers| servers.generation()).sum();
         held.changes + moved
     }
 
-    /// Ends all of them.
+    /// Stops the servers of all sessions.
     pub(crate) async fn shutdown(&self) {
         let all = std::mem::take(&mut self.lock().sessions);
         futures::future::join_all(all.values().map(|servers| servers.shutdown())).await;
@@ -73,7 +73,7 @@ impl EditorServers {
             Some(servers) => held.sessions.insert(session, servers),
             None => held.sessions.remove(&session),
         };
-        // What a server counted so far must not be lost with it, or a change could go unnoticed.
+        // Keeps the generation of the removed servers in the sum, so that `generation` never repeats a value.
         held.changes += 1 + before.as_ref().map_or(0, |servers| servers.generation());
         before
     }
@@ -123,7 +123,7 @@ impl Host for EditorServers {
     }
 }
 
-/// An editor's server in our words. Editors name servers freely; tools need plain names.
+/// Converts an editor's server entry. Tool names allow only ASCII letters and digits, so other characters become `-`.
 fn config(server: ToolServer) -> McpServerConfig {
     let ToolServer { name, reach } = server;
     let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };

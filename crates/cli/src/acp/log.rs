@@ -1,8 +1,7 @@
 //! The log file of the editor bridge: one line at the start and one at the end of every prompt.
 //!
-//! What goes into it is scrubbed and each line is bounded: libraries may log what an editor sent, which may be
-//! anything. Besides it, `BUDAO_LOG` and `[log] level` send lines to stderr as everywhere else; `[log] file` takes the
-//! place of both.
+//! Every line is scrubbed and bounded, because libraries may log whatever an editor sent. `BUDAO_LOG` and `[log]
+//! level` also send lines to stderr, as in every subcommand. `[log] file` replaces both.
 
 use std::{
     fs::{File, OpenOptions},
@@ -18,24 +17,24 @@ use tracing_subscriber::{
 
 use crate::{log::Log, setup};
 
-/// What is worth a line in a file unless somebody says.
+/// Default filter of the log file.
 const USUAL: &str = "budao=info,budao_acp=info,warn";
 
-/// A file above this makes room for a new one when the program starts.
+/// Size in bytes above which the next start renames the file to `acp.log.1` and begins a new one.
 const BYTES: u64 = 8 * 1024 * 1024;
 
-/// Bytes of one line; what is longer is cut.
+/// Maximum bytes of one line; longer lines are cut.
 const LINE_BYTES: usize = 4 * 1024;
 
-/// Where it is; none if there is no home directory.
+/// Path of the log file, `acp.log` in the state directory; absent if there is no home directory.
 pub(super) fn path() -> Option<PathBuf> {
     setup::state_directory().map(|directory| directory.join("acp.log"))
 }
 
-/// Log lines go there from now on, or where the configuration says.
+/// Installs the global log subscriber: the log file and stderr, or the file named in the configuration.
 ///
 /// # Errors
-/// `configuration_wrong` when a level is no level, or the file cannot be made.
+/// `configuration_wrong` if a level cannot be parsed or the configured file cannot be created.
 pub(super) fn start(log: &Log) -> Result<(), Fault> {
     let scrubber = Scrubber::with_secrets(setup::keys().1);
     let mut layers = Vec::new();
@@ -54,12 +53,12 @@ pub(super) fn start(log: &Log) -> Result<(), Fault> {
             }
         }
     }
-    // It fails only if lines go somewhere already.
+    // This fails only if a subscriber is installed already, which then stays.
     let _ = tracing_subscriber::registry().with(layers).try_init();
     Ok(())
 }
 
-/// Makes writers that take lines, each scrubbed and short enough.
+/// Creates writers that scrub each line and cut it to [`LINE_BYTES`].
 struct ScrubbedMakeWriter<M> {
     make: M,
     scrubber: Scrubber,
@@ -73,14 +72,14 @@ impl<'w, M: MakeWriter<'w>> MakeWriter<'w> for ScrubbedMakeWriter<M> {
     }
 }
 
-/// Takes one line.
+/// Writes one line, scrubbed and cut.
 struct ScrubbedWriter<'s, W> {
     writer: W,
     scrubber: &'s Scrubber,
 }
 
 impl<W: Write> Write for ScrubbedWriter<'_, W> {
-    /// A line comes in one piece.
+    /// `tracing_subscriber` passes each line in one call, so a secret is never split over two.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let kept = if line.len() > LINE_BYTES { &line[..LINE_BYTES] } else { line };
         let text = String::from_utf8_lossy(kept);

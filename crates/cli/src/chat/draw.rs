@@ -1,4 +1,4 @@
-//! The conversation on a screen: from what is known to cells, at any size.
+//! Draws the conversation, the input and the status line, at any screen size.
 
 use budao_core::{Lang, Timestamp, event::SessionId};
 use ratatui::{
@@ -22,17 +22,17 @@ use crate::{
     transcript::count,
 };
 
-/// Lines a message may take while it is written.
+/// Maximum lines of the message being written.
 const DRAFT_LINES: u16 = 6;
-/// Lines of a question, without its keys.
+/// Maximum lines of a question, without its key hints.
 const QUESTION_LINES: usize = 5;
-/// A screen that is lower has no head line and no list of keys.
+/// Screens with fewer lines have no title line and no key hints.
 const LOW: u16 = 9;
 
-/// What is drawn, besides what is known.
+/// Everything drawing needs besides the [`View`] and the [`InputState`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DrawContext {
-    /// None until the first word is said.
+    /// None until the first message is sent.
     pub(crate) session: Option<SessionId>,
     pub(crate) now: Timestamp,
     pub(crate) look: Theme,
@@ -45,7 +45,7 @@ impl DrawContext {
     }
 }
 
-/// Draws everything, and says how many lines of conversation fit.
+/// Draws the whole screen. Returns how many lines of conversation fit.
 pub(crate) fn draw(
     frame: &mut Frame<'_>,
     view: &View,
@@ -84,7 +84,7 @@ pub(crate) fn draw(
     usize::from(middle.height)
 }
 
-/// What stands under the conversation.
+/// The area below the conversation: an open question, or the message draft with its height in lines.
 enum BottomPane {
     Question(Vec<Line<'static>>),
     Draft(u16),
@@ -152,7 +152,7 @@ fn hints(view: &View, hands: &InputState, sight: &DrawContext, columns: u16) -> 
     Line::styled(cut(text, columns.into()), sight.look.faint())
 }
 
-/// The line between conversation and input: what is going on.
+/// The status line between conversation and input.
 fn status(view: &View, hands: &InputState, sight: &DrawContext, columns: u16) -> Line<'static> {
     let look = sight.look;
     let (text, style) = match (&hands.notice, view.turn) {
@@ -246,7 +246,7 @@ fn draft(frame: &mut Frame<'_>, area: Rect, hands: &mut InputState, sight: &Draw
     frame.set_cursor_position(Position::new(field.x + column, field.y + row));
 }
 
-/// The end of the conversation, or as far back as was scrolled.
+/// Draws the end of the conversation, or the part scrolled back to. Limits `scrolled` to the lines there are.
 fn conversation(
     frame: &mut Frame<'_>,
     area: Rect,

@@ -1,4 +1,4 @@
-//! One fault as each audience was told it: side by side if there is room, else one under the other.
+//! One fault as rendered for model, user and operator: in three columns on a wide screen, else one below the other.
 
 use budao_core::fault::text;
 use ratatui::{
@@ -18,7 +18,7 @@ use crate::{
     texts::localize,
 };
 
-/// Columns from which three stand side by side.
+/// Minimum screen width, in columns, for the three side by side.
 const WIDE: u16 = 90;
 
 pub(super) fn draw(
@@ -59,7 +59,7 @@ fn show(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'static>>, from: usiz
     frame.render_widget(Paragraph::new(shown), area);
 }
 
-/// What one audience was told.
+/// The rendering for one audience: a heading and its paragraphs.
 struct AudienceText {
     to: &'static str,
     said: Vec<String>,

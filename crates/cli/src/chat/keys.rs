@@ -1,4 +1,4 @@
-//! What keys mean: pure, from a key and where we are to what is wanted.
+//! Key bindings of the chat: maps an input event and the present state to a [`UserAction`], without I/O.
 
 use budao_core::event::Decision;
 use budao_runtime::Question;
@@ -10,46 +10,46 @@ use ratatui_textarea::{TextArea, WrapMode};
 
 use super::view::View;
 
-/// Bytes a person may paste at once.
+/// Maximum bytes of a paste; longer pastes are ignored.
 const PASTE_BYTES: usize = 256 * 1024;
 
-/// What somebody wants.
+/// An action for the event loop.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum UserAction {
-    /// Nothing that leaves the screen.
+    /// The event changed at most the screen.
     Nothing,
-    /// Say this.
+    /// Send this message; it is never empty.
     Send(String),
-    /// Stop the turn.
+    /// Cancel the running turn.
     Cancel,
-    /// Answer a question.
+    /// Answer a question, with an optional note to the model.
     Decide { question: Box<Question>, decision: Decision, note: Option<String> },
-    /// Leave.
+    /// Close the chat; the session stays open for `--resume`.
     Quit,
 }
 
-/// Where the keys go.
+/// The target of key presses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum InputMode {
-    /// Into the message, or to the question that is open.
+    /// The message draft, or the open question if there is one.
     #[default]
     Compose,
-    /// Into a word for the model, with which the question is answered by no.
+    /// A note to the model that accompanies a denial.
     DenyNote,
-    /// Through the tellings of a fault: this many from the last one.
+    /// The details of one fault; `back` counts from the most recent, which is 0.
     FaultDetails { back: usize },
 }
 
-/// Everything on the screen that is not in the records.
+/// Screen state that is not in the records.
 #[derive(Debug)]
 pub(crate) struct InputState {
     pub(crate) mode: InputMode,
     pub(crate) draft: TextArea<'static>,
-    /// Lines from the end of the conversation; 0 follows it.
+    /// Lines scrolled up from the end of the conversation; 0 follows new text.
     pub(crate) scrolled: usize,
-    /// Lines from the beginning of the tellings.
+    /// First visible line of the fault details.
     pub(crate) told_from: usize,
-    /// Something for the line above the input, until the next key.
+    /// Text for the status line, shown until the next key press.
     pub(crate) notice: Option<String>,
 }
 
@@ -58,7 +58,8 @@ impl InputState {
         Self { mode: InputMode::Compose, draft: empty(), scrolled: 0, told_from: 0, notice: None }
     }
 
-    /// What a key, a paste or another event wants.
+    /// Applies a key press or a paste and returns the resulting action. `page` is the height of the conversation in
+    /// lines.
     pub(crate) fn take(&mut self, event: Event, view: &View, page: usize) -> UserAction {
         match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => self.press(key, view, page),
@@ -73,7 +74,7 @@ impl InputState {
         }
     }
 
-    /// Do letters go into the draft?
+    /// True if typed characters go into the draft.
     pub(crate) fn writes(&self, view: &View) -> bool {
         match self.mode {
             InputMode::Compose => view.questions.is_empty(),
@@ -102,7 +103,7 @@ impl InputState {
         }
     }
 
-    /// Ctrl-C stops what runs; when nothing runs it first empties the draft, then leaves.
+    /// Ctrl-C cancels a running turn. Without one it clears the draft, or quits if the draft is empty.
     fn interrupt(&mut self, view: &View) -> UserAction {
         if view.turn.is_some_and(|turn| !turn.is_cancelled) {
             return UserAction::Cancel;
@@ -219,7 +220,7 @@ impl InputState {
         }
     }
 
-    /// Was it a key that moves through the conversation?
+    /// Scrolls the conversation; returns false if the key is not a scroll key.
     fn scroll(&mut self, key: KeyCode, page: usize) -> bool {
         let page = page.max(1);
         self.scrolled = match key {
@@ -232,7 +233,7 @@ impl InputState {
         true
     }
 
-    /// The draft, if anything is in it; then it is empty.
+    /// Takes the trimmed draft and clears it; none if it was blank.
     fn taken(&mut self) -> Option<String> {
         let draft = std::mem::replace(&mut self.draft, empty());
         let text = draft.into_lines().join("\n").trim().to_owned();
@@ -243,7 +244,7 @@ impl InputState {
 fn empty() -> TextArea<'static> {
     let mut draft = TextArea::default();
     draft.set_wrap_mode(WrapMode::WordOrGlyph);
-    // The terminal's own cursor is shown instead: that is where input methods put their candidates.
+    // The terminal's own cursor is shown instead, because input methods place their candidates there.
     draft.set_cursor_style(Style::new());
     draft.set_cursor_line_style(Style::new());
     draft

@@ -1,4 +1,4 @@
-//! Each thing of the conversation as lines of a width.
+//! Renders each chat entry as lines of a given width.
 
 use budao_core::{Timestamp, event::Decision, fault::text};
 use ratatui::{
@@ -16,26 +16,26 @@ use crate::{
     transcript::seconds,
 };
 
-/// Lines of a thought; the last ones are shown.
+/// Maximum lines of a thought; the last ones are shown.
 const THOUGHT_LINES: usize = 4;
-/// Lines of what a running call writes; the last ones are shown.
+/// Maximum lines of a running call's output; the last ones are shown.
 const OUTPUT_LINES: usize = 3;
-/// Something turns while something runs.
+/// Frames of the progress spinner.
 const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 
-/// One picture of it a tenth of a second.
+/// The spinner frame for this time; it changes every 100 ms.
 pub(super) fn spinner(now: Timestamp) -> char {
     let at = usize::try_from(now.as_millis().div_euclid(100).rem_euclid(10)).unwrap_or(0);
     SPINNER[at]
 }
 
-/// How long until then, to a tenth of a second.
+/// Time until `due`, rounded down to 0.1 s, such as `1.4 s`.
 pub(super) fn left(due: Timestamp, now: Timestamp) -> String {
     let millis = u64::try_from(due.since(now).as_millis()).unwrap_or(0);
     format!("{}.{} s", millis / 1_000, millis % 1_000 / 100)
 }
 
-/// What stands before everything that is kept.
+/// The lines above the first entry: a pointer to earlier records, or a greeting in an empty conversation.
 pub(super) fn beginning(view: &View, columns: usize, sight: &DrawContext) -> Vec<Line<'static>> {
     let text = if view.dropped > 0 {
         let id = sight.session.map(|session| session.to_string()).unwrap_or_default();
@@ -56,7 +56,7 @@ pub(super) fn beginning(view: &View, columns: usize, sight: &DrawContext) -> Vec
     plain(&text, columns, sight.look.faint())
 }
 
-/// The lines of one thing.
+/// The lines of one entry.
 pub(super) fn of(entry: &ChatEntry, columns: usize, sight: &DrawContext) -> Vec<Line<'static>> {
     let look = sight.look;
     match entry {
@@ -152,7 +152,7 @@ fn of_call(call: &CallView, columns: usize, sight: &DrawContext) -> Vec<Line<'st
     lines
 }
 
-/// What a call writes, gave, or why it failed.
+/// The lines below a call: its running output, its result, or its fault.
 fn below_call(call: &CallView, columns: usize, sight: &DrawContext) -> Vec<Line<'static>> {
     let look = sight.look;
     match &call.end {
@@ -209,7 +209,7 @@ fn plain(text: &str, columns: usize, style: Style) -> Vec<Line<'static>> {
     wrap(text, columns).into_iter().map(|line| Line::styled(line, style)).collect()
 }
 
-/// A mark before the first line, blanks as wide before the others.
+/// Puts `mark` before the first line and indents the others; a mark with `│` is repeated on every line.
 fn marked(mark: &str, text: &str, columns: usize, style: Style) -> Vec<Line<'static>> {
     let blanks = if mark.contains('│') { mark.to_owned() } else { " ".repeat(mark.width()) };
     let lines = wrap(text, columns.saturating_sub(mark.width())).into_iter().enumerate();
@@ -221,7 +221,7 @@ fn marked(mark: &str, text: &str, columns: usize, style: Style) -> Vec<Line<'sta
         .collect()
 }
 
-/// One line, cut where it is full.
+/// A single line, cut at `columns`.
 fn line_of(mark: &str, text: &str, columns: usize, style: Style) -> Line<'static> {
     Line::styled(cut(&format!("{mark}{text}"), columns), style)
 }

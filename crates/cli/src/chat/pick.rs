@@ -1,4 +1,4 @@
-//! Which session is taken up: a list to choose from.
+//! The session list of `budao chat --resume` without an id.
 
 use budao_core::{Fault, Lang, Timestamp, event::SessionId};
 use budao_journal::{Filter, Journal, SessionState, SessionSummary};
@@ -18,21 +18,21 @@ use crate::{
     top::short,
 };
 
-/// Sessions in the list.
+/// Maximum sessions in the list, most recently changed first.
 const LISTED: usize = 500;
-/// Characters one can search by.
+/// Maximum characters of the search text.
 const SEARCH: usize = 80;
 
-/// What came of it.
+/// The result of the list.
 pub(super) enum PickResult {
     Session(SessionId),
-    /// Somebody left the list.
+    /// The user left the list without a choice.
     None,
-    /// There was nothing to choose from.
+    /// The journal has no sessions.
     Empty,
 }
 
-/// Shows the list and waits for a choice.
+/// Shows the list until the user chooses, leaves, or the process receives a termination signal.
 pub(super) async fn run(
     journal: &dyn Journal,
     now: Timestamp,
@@ -66,7 +66,7 @@ pub(super) async fn run(
     }
 }
 
-/// The sessions, and where one is among them.
+/// The sessions, the search text and the selected row among those found.
 pub(super) struct SessionList {
     pub(super) sessions: Vec<SessionSummary>,
     pub(super) search: String,
@@ -74,7 +74,7 @@ pub(super) struct SessionList {
 }
 
 impl SessionList {
-    /// Those that have the searched words in their name or id.
+    /// Sessions whose title or id contains the search text, ignoring case.
     fn found(&self) -> Vec<&SessionSummary> {
         let search = self.search.to_lowercase();
         let fits = |session: &&SessionSummary| {
@@ -84,7 +84,7 @@ impl SessionList {
         self.sessions.iter().filter(fits).collect()
     }
 
-    /// What a key does; none if the choice is still open.
+    /// Applies a key; returns a result if the key closes the list.
     pub(super) fn press(&mut self, key: KeyEvent, page: usize) -> Option<PickResult> {
         let last = self.found().len().saturating_sub(1);
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
@@ -114,7 +114,7 @@ impl SessionList {
     }
 }
 
-/// Draws the list, and says how many rows fit.
+/// Draws the list. Returns how many rows fit.
 pub(super) fn draw(
     frame: &mut Frame<'_>,
     list: &SessionList,
@@ -170,7 +170,7 @@ fn row(session: &SessionSummary, now: Timestamp, lang: Lang) -> String {
     )
 }
 
-/// What a session is doing, in a word.
+/// A session's state as one word.
 pub(crate) fn state(state: SessionState, lang: Lang) -> &'static str {
     match state {
         SessionState::Idle => localize(lang, "idle", "空闲"),
@@ -181,7 +181,7 @@ pub(crate) fn state(state: SessionState, lang: Lang) -> &'static str {
     }
 }
 
-/// How long ago, in the largest unit that fits.
+/// The age of `at` in the largest unit that fits: seconds, minutes, hours or days.
 pub(crate) fn ago(at: Timestamp, now: Timestamp, lang: Lang) -> String {
     let seconds = now.since(at).as_secs();
     let (number, en, zh) = match seconds {

@@ -1,4 +1,4 @@
-//! The conversation in each of its states, drawn on a screen of memory.
+//! The conversation in each of its states, drawn on an in-memory screen.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -36,12 +36,12 @@ fn session() -> SessionId {
     "0193a5e0-0000-7000-8000-00000000beef".parse().unwrap()
 }
 
-/// 2026-11-15T08:00:00Z, and a tenth of a second for every record.
+/// 2026-11-15T08:00:00Z plus 100 ms per record.
 fn at(seq: u64) -> Timestamp {
     Timestamp::from_micros(1_794_729_600_000_000).after(Duration::from_millis(100 * seq))
 }
 
-/// What a screen shows, as lines of text.
+/// The screen contents as lines of text.
 pub(crate) fn shown(buffer: &Buffer) -> String {
     let mut text = String::new();
     for row in 0..buffer.area.height {
@@ -58,7 +58,7 @@ pub(crate) fn shown(buffer: &Buffer) -> String {
     text
 }
 
-/// A conversation that was told so far.
+/// A conversation built from events, with its input state.
 struct ChatFixture {
     view: View,
     hands: InputState,
@@ -208,7 +208,7 @@ fn limited() -> Fault {
         .with_cause("HTTP 429 from the provider")
 }
 
-/// An agent errs, is told, and reads the file.
+/// A model calls a tool with wrong arguments, reads the fault and calls it again correctly.
 fn correction(lang: Lang) -> ChatFixture {
     let mut told = ChatFixture::new(lang);
     let wrong = json!({"file": "README.md"});

@@ -1,4 +1,4 @@
-//! What the conversation shows: a pure fold of records, without a terminal.
+//! State of the conversation screen: a pure fold of records, without a terminal.
 
 use std::collections::VecDeque;
 
@@ -16,37 +16,37 @@ use crate::{
     transcript::{self, TranscriptPrinter},
 };
 
-/// What is kept of a conversation; older parts are in the journal.
+/// Maximum entries kept; older ones are only in the journal.
 const ENTRIES: usize = 2_000;
-/// Bytes of one text that are kept on the screen.
+/// Maximum bytes kept of one text or thought.
 const TEXT_BYTES: usize = 100_000;
-/// Bytes of a running call's output that are kept.
+/// Maximum bytes kept of a running call's output.
 const OUTPUT_BYTES: usize = 4_000;
 
-/// One thing in the conversation.
+/// One entry of the conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ChatEntry {
-    /// The person's words.
+    /// A message of the user, with its delivery state.
     UserMessage { command: CommandId, text: String, state: DeliveryState },
-    /// The model's words.
+    /// Text of the model; void if its attempt was abandoned.
     Text { step: u32, text: String, is_void: bool },
-    /// What it thought.
+    /// Thinking of the model; void if its attempt was abandoned.
     Thought { step: u32, text: String, is_void: bool },
-    /// A call.
+    /// A tool call, updated in place while it runs.
     Call(CallView),
-    /// Somebody was asked.
+    /// A question whether a call may run, and its answer.
     Question { question: Question, reason: String, answer: QuestionReply },
-    /// Something went wrong.
+    /// A fault outside a call's outcome, for example one that is retried.
     Fault(Box<FaultView>),
-    /// It is tried again.
+    /// A scheduled retry with its due time; over once the next attempt starts.
     Retry { next: u32, of: u32, due: Timestamp, is_over: bool },
-    /// Anything else, in a line.
+    /// A transcript line for any other event.
     Notice(String),
-    /// The turn is over.
+    /// The end of a turn, with its summary line.
     End { stop: StopReason, line: String },
 }
 
-/// What became of the person's words.
+/// Delivery state of a user message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeliveryState {
     Pending,
@@ -54,7 +54,7 @@ pub(crate) enum DeliveryState {
     Withdrawn,
 }
 
-/// What was replied to a question.
+/// The answer to a question, or its absence.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum QuestionReply {
     None,
@@ -62,7 +62,7 @@ pub(crate) enum QuestionReply {
     Expired,
 }
 
-/// A call as it stands.
+/// A tool call and its progress.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CallView {
     pub(crate) id: CallId,
@@ -70,36 +70,36 @@ pub(crate) struct CallView {
     pub(crate) arguments: String,
     pub(crate) attempt: u32,
     pub(crate) repaired: usize,
-    /// When it began to run; none while it waits, and if it never ran.
+    /// Start time; none while the call waits, and if it never ran.
     pub(crate) since: Option<Timestamp>,
-    /// The end of what it wrote.
+    /// The last [`OUTPUT_BYTES`] of the call's output.
     pub(crate) output: String,
     pub(crate) end: Option<CallEnd>,
 }
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CallEnd {
     pub(crate) duration_ms: u64,
-    /// What it gave, in a line.
+    /// The result as one line, shortened; empty if the call failed.
     pub(crate) gave: String,
     pub(crate) fault: Option<Box<FaultView>>,
 }
 
-/// A fault, and what each audience was told of it.
+/// A fault with the renderings for its audiences.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FaultView {
     pub(crate) seq: Seq,
     pub(crate) turn: u64,
     pub(crate) fault: Fault,
     pub(crate) tool: Option<String>,
-    /// What the model read; none when the fault is no call's, so that the model is not told.
+    /// The JSON the model received; none if the fault is not a call's outcome, because then the model receives nothing.
     pub(crate) model: Option<String>,
-    /// Recovered from, or given up.
+    /// True if recovery from this fault failed.
     pub(crate) is_given_up: bool,
 }
 
-/// A turn that runs.
+/// The turn that runs now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunningTurn {
     pub(crate) since: Timestamp,
@@ -107,18 +107,18 @@ pub(crate) struct RunningTurn {
     pub(crate) is_cancelled: bool,
 }
 
-/// The conversation.
+/// The conversation so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
     pub(crate) lang: Lang,
     pub(crate) entries: VecDeque<ChatEntry>,
-    /// Parts that are no longer shown.
+    /// Number of entries removed from the front to stay within [`ENTRIES`].
     pub(crate) dropped: usize,
     pub(crate) settings: Settings,
     pub(crate) turn: Option<RunningTurn>,
-    /// Questions nobody has answered, the first one first.
+    /// Open questions, oldest first.
     pub(crate) questions: VecDeque<Question>,
-    /// The last record taken up.
+    /// Position of the last record applied.
     pub(crate) head: Seq,
 }
 
@@ -127,7 +127,7 @@ impl View {
         Self { lang, ..Self::default() }
     }
 
-    /// Takes up a record.
+    /// Applies a record. Records must come in order.
     pub(crate) fn take(&mut self, record: &Record) {
         self.head = record.seq;
         match &record.event {
@@ -158,7 +158,7 @@ impl View {
         }
     }
 
-    /// Calls, questions, faults, and what is left.
+    /// Applies events of calls, questions, faults and retries; others become a transcript line.
     fn take_call(&mut self, record: &Record) {
         match &record.event {
             Event::ToolCallStarted { call, tool, arguments, attempt, repairs, .. } => {
@@ -214,7 +214,7 @@ impl View {
         }
     }
 
-    /// Whatever has a line in the story and no shape of its own here.
+    /// Adds the transcript's line for an event that has no entry type of its own.
     fn line(&mut self, record: &Record) {
         let story = TranscriptPrinter { terminal: &Terminal::plain(), lang: self.lang };
         if let Some(line) = story.line(record) {
@@ -257,7 +257,7 @@ impl View {
         self.push(ChatEntry::Text { step: of, text: more.to_owned(), is_void: false });
     }
 
-    /// Words that did not come one by one come now, and so do the calls it wants.
+    /// Adds the text if it did not arrive as deltas, and an entry for each requested call.
     fn answered(&mut self, step: u32, content: &[Block]) {
         let mut since = self.entries.iter().rev().take_while(|entry| !is_border(entry));
         let is_told = since.any(
@@ -284,7 +284,7 @@ impl View {
         self.push(ChatEntry::Thought { step: of, text: more.to_owned(), is_void: false });
     }
 
-    /// What came of that step's answer does not count.
+    /// Marks text and thoughts of the step's abandoned attempt as void.
     fn void(&mut self, of: u32) {
         for entry in self.entries.iter_mut().rev() {
             match entry {
@@ -392,7 +392,7 @@ impl View {
         self.faults().next_back()
     }
 
-    /// Everything that went wrong, the oldest first.
+    /// All faults, including those of calls, oldest first.
     pub(crate) fn faults(&self) -> impl DoubleEndedIterator<Item = &FaultView> {
         self.entries.iter().filter_map(|entry| match entry {
             ChatEntry::Fault(told) => Some(&**told),
@@ -403,7 +403,7 @@ impl View {
         })
     }
 
-    /// When the next try comes, if one is waited for.
+    /// Due time of the next retry, if one is scheduled.
     pub(crate) fn next_try(&self) -> Option<Timestamp> {
         self.entries.iter().rev().take(16).find_map(|entry| match entry {
             ChatEntry::Retry { due, is_over: false, .. } => Some(*due),
@@ -412,7 +412,7 @@ impl View {
     }
 }
 
-/// Does it stand between two turns?
+/// True for the entry that separates two turns.
 fn is_border(entry: &ChatEntry) -> bool {
     matches!(entry, ChatEntry::End { .. })
 }
@@ -445,7 +445,7 @@ impl FaultView {
     }
 }
 
-/// A text as text, anything else as JSON.
+/// Strings without quotes, null as nothing, other values as JSON.
 fn shown(value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::String(text) => text.clone(),
@@ -454,7 +454,7 @@ fn shown(value: &serde_json::Value) -> String {
     }
 }
 
-/// Adds to the end and drops from the front what is too much.
+/// Appends `more` and removes text from the front beyond `most` bytes.
 fn append(text: &mut String, more: &str, most: usize) {
     text.push_str(more);
     if text.len() > most {

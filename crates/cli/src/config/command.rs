@@ -1,4 +1,4 @@
-//! `budao config`: what is set, whether a file is right, and a file to start from.
+//! `budao config`: shows the effective configuration, checks a file, and writes a template.
 
 use std::{io::Write as _, path::PathBuf};
 
@@ -50,7 +50,7 @@ enum Action {
     },
 }
 
-/// `budao config`.
+/// Runs `budao config show`, `check` or `init`.
 pub(crate) fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     match &args.action {
         Action::Show { config, json } => show(config, *json, terminal),
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, 
 fn show(args: &ConfigArgs, json: bool, terminal: &Terminal) -> Result<Exit, Fault> {
     let path = layers::file(args.config.as_deref());
     let table = super::merged(path.as_deref())?;
-    // What is shown is what would be used: it must be right.
+    // `show` prints only a configuration that loads without a fault.
     super::load(path.as_deref())?;
     let mut shown = defaults()?;
     lay_over(&mut shown, table);
@@ -127,12 +127,12 @@ fn bug(error: &(dyn std::error::Error + 'static)) -> Fault {
     Fault::new(Kind::Bug, Operation::LoadConfig).caused_by(error)
 }
 
-/// Every key with its default, as comments: what is not changed keeps following the program's defaults.
+/// Every key with its default, commented out, so that unchanged keys follow later versions of the program.
 fn template() -> Result<String, Fault> {
     let body = toml::to_string(&defaults()?).map_err(|error| bug(&error))?;
     let comment = |line: &str| match line {
         "" => String::new(),
-        // A rate has two keys, and both are needed.
+        // A rate table needs both of its keys, so its header is commented out as well.
         head if head.starts_with("[serve.limits.") => format!("# {head}"),
         head if head.starts_with('[') => head.to_owned(),
         line => format!("# {line}"),

@@ -1,5 +1,5 @@
-//! The layers of the configuration, merged as text before anything is made of them: the file, then what the
-//! environment says over it. Flags come last, and are clap's business.
+//! Merges the layers of the configuration as TOML tables: the file, then the environment. clap applies the flags on
+//! top.
 
 use std::path::{Path, PathBuf};
 
@@ -9,9 +9,9 @@ use budao_core::{
 };
 use toml::{Table, Value};
 
-/// What variables of the environment begin with that set any key: `BUDAO__LIMITS__STEPS=5`.
+/// Prefix of environment variables that set any key: `BUDAO__LIMITS__STEPS=5`.
 const ANY_KEY: &str = "BUDAO__";
-/// Variables with a short name of their own, and the key they set.
+/// Environment variables with a short name, and the key each sets.
 const SHORT: [(&str, &str); 5] = [
     ("BUDAO_LANG", "lang"),
     ("BUDAO_MODEL", "model"),
@@ -19,10 +19,10 @@ const SHORT: [(&str, &str); 5] = [
     ("BUDAO_LISTEN", "serve.listen"),
     ("BUDAO_LOG", "log.level"),
 ];
-/// Parts of names whose values are secrets.
+/// Parts of key names whose values are secrets.
 const SECRET: [&str; 7] =
     ["webhook", "token", "secret", "password", "authorization", "api_key", "api-key"];
-/// Names that have such a part and are no secrets.
+/// Key names that contain such a part and are not secrets.
 const NO_SECRET: [&str; 8] = [
     "token_file",
     "jwt_secret",
@@ -34,7 +34,7 @@ const NO_SECRET: [&str; 8] = [
     "tokens",
 ];
 
-/// Where the file is, if there is one: named, or in the user's configuration directory.
+/// Path of the file: `named`, else the default path if it exists.
 pub(super) fn file(named: Option<&Path>) -> Option<PathBuf> {
     let usual = || default_file().filter(|path| path.exists());
     named.map(Path::to_owned).or_else(usual)
@@ -49,14 +49,14 @@ pub(super) fn default_file() -> Option<PathBuf> {
     Some(base.join("budao/config.toml"))
 }
 
-/// What the file says, checked for secrets that stand in it.
+/// Parses the file's text and refuses secrets in it.
 pub(super) fn table(text: &str, path: &Path) -> Result<Table, Fault> {
     let table: Table = text.parse().map_err(|error| at(text, path, &error))?;
     refuse_secrets(&table, "", text, path)?;
     Ok(table)
 }
 
-/// An error of the file: its line, what was expected, and the nearest name if a name is wrong.
+/// The fault for a TOML error: its line, what was expected, and the nearest name if a name is unknown.
 pub(super) fn at(text: &str, path: &Path, error: &toml::de::Error) -> Fault {
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let line = before.matches('\n').count() + 1;
@@ -64,7 +64,7 @@ pub(super) fn at(text: &str, path: &Path, error: &toml::de::Error) -> Fault {
     about(&place, error.message(), text.lines().nth(line - 1).unwrap_or_default())
 }
 
-/// An error, with the nearest name as advice if a name is wrong.
+/// The fault for a parser message, with the nearest name as advice if a name is unknown.
 pub(super) fn about(place: &str, message: &str, received: &str) -> Fault {
     let (found, expected) = expected(message);
     let unknown = found.strip_prefix("unknown field ").map(|name| name.trim_matches('`'));
@@ -80,7 +80,7 @@ pub(super) fn about(place: &str, message: &str, received: &str) -> Fault {
     }
 }
 
-/// What was found and what should have been, in words that go on after "it must be".
+/// Splits a parser message into what was found and what was expected; the latter completes "it must be".
 fn expected(message: &str) -> (&str, String) {
     let is_usual = ["unknown ", "invalid type", "invalid value", "invalid length"]
         .iter()
@@ -104,7 +104,7 @@ fn expected(message: &str) -> (&str, String) {
     (found, words.to_owned())
 }
 
-/// The expected name that is nearest to the one that was found.
+/// The expected name nearest to the one found; none if the edit distance is too large.
 fn nearest(message: &str) -> Option<&str> {
     let mut names = message.split('`').skip(1).step_by(2);
     let found = names.next().filter(|_| message.starts_with("unknown "))?;
@@ -112,7 +112,7 @@ fn nearest(message: &str) -> Option<&str> {
     names.min_by_key(distance).filter(|name| distance(name) <= 1 + found.len() / 3)
 }
 
-/// What the environment says, laid over the file.
+/// Applies the environment variables to the table. Fails if a variable names a key below one that is not a table.
 pub(super) fn overlay(table: &mut Table, variables: &[(String, String)]) -> Result<(), Fault> {
     for (name, value) in variables {
         let key = match SHORT.iter().find(|(short, _)| short == name) {
@@ -129,7 +129,7 @@ pub(super) fn overlay(table: &mut Table, variables: &[(String, String)]) -> Resu
     Ok(())
 }
 
-/// A number, a list, a truth value, or else the text itself.
+/// Parses a number, a list or a truth value; anything else is a string.
 fn read_value(text: &str, is_text: bool) -> Value {
     let parsed = || format!("value = {text}").parse::<Table>().ok()?.remove("value");
     let parsed = if is_text { None } else { parsed() };
@@ -145,7 +145,7 @@ fn set(table: &mut Table, key: &str, value: Value) -> Option<()> {
     set(inner.as_table_mut()?, rest, value)
 }
 
-/// Puts in what references stand for: `${env:NAME}`, `${file:PATH}`.
+/// Replaces references with their values: `${env:NAME}`, `${file:PATH}`.
 pub(super) fn resolve(value: &mut Value, key: &str) -> Result<(), Fault> {
     match value {
         Value::String(text) => {
@@ -168,7 +168,7 @@ pub(super) fn resolve(value: &mut Value, key: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The text with its references replaced; none if it has none.
+/// The text with its references replaced; none if it contains none.
 fn referred(text: &str, key: &str) -> Result<Option<String>, Fault> {
     let Some((before, rest)) = text.split_once("${") else { return Ok(None) };
     let expected = "${env:NAME} or ${file:PATH}";
@@ -198,7 +198,7 @@ fn join(key: &str, name: &str) -> String {
     if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") }
 }
 
-/// Secrets are named by where they are, so that the file can be shown to anybody.
+/// Refuses secrets in plain text, so that the file can be shared.
 fn refuse_secrets(table: &Table, key: &str, text: &str, path: &Path) -> Result<(), Fault> {
     for (name, value) in table {
         let key = join(key, name);
@@ -224,7 +224,7 @@ fn refuse_secrets(table: &Table, key: &str, text: &str, path: &Path) -> Result<(
     Ok(())
 }
 
-/// Does the value of this name look like a secret?
+/// True if the key's name suggests that its value is a secret.
 pub(super) fn is_secret(name: &str) -> bool {
     let name = name.to_lowercase();
     !NO_SECRET.contains(&name.as_str()) && SECRET.iter().any(|part| name.contains(part))

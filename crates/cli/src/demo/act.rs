@@ -1,10 +1,10 @@
-//! The acts, what is claimed in each, and the words for it.
+//! The acts, the claims each of them proves, and their texts.
 
 use budao_core::Lang;
 
 use crate::texts::localize;
 
-/// One thing that goes wrong, and what becomes of it.
+/// One failure and the recovery from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum Act {
@@ -15,7 +15,7 @@ pub(crate) enum Act {
     Replay,
 }
 
-/// What an act is to show. Every one is looked up in records, files or exit codes.
+/// A statement an act proves. Each is checked against records, files or exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum Claim {
@@ -41,7 +41,7 @@ impl Act {
     pub(crate) const ALL: [Self; 5] =
         [Self::Correct, Self::Wait, Self::Cut, Self::Kill, Self::Replay];
 
-    /// What it is to show, in the order it is checked.
+    /// The act's claims, in the order they are checked.
     pub(crate) fn claims(self) -> &'static [Claim] {
         use Claim as C;
         match self {
@@ -71,7 +71,7 @@ impl Act {
         }
     }
 
-    /// What will happen.
+    /// The introduction, shown before the act.
     pub(crate) fn beforehand(self, lang: Lang) -> &'static str {
         match self {
             Self::Correct => localize(
@@ -106,7 +106,7 @@ impl Act {
         }
     }
 
-    /// What to look at.
+    /// The explanation shown after the act: which line of its output matters.
     pub(crate) fn look_at(self, lang: Lang) -> &'static str {
         match self {
             Self::Correct => localize(

@@ -1,4 +1,4 @@
-//! The act with a server, a client whose line is cut, and a witness whose line is not.
+//! The act with a server, a client whose connection is cut, and a control client whose connection is not.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -21,11 +21,11 @@ use super::{
 };
 use crate::texts::localize;
 
-/// Pieces of the answer after which the line is cut, and events that happen while it is away.
+/// `SEEN`: answer pieces before the cut. `MISSED`: events that must happen before the connection is restored.
 const SEEN: usize = 4;
 const MISSED: u64 = 4;
 
-/// A client that comes back soon.
+/// Reconnects quickly, so that the act stays short.
 const RETRY_POLICY: RetryPolicy = RetryPolicy {
     tries: 100,
     base: Duration::from_millis(200),
@@ -34,7 +34,7 @@ const RETRY_POLICY: RetryPolicy = RetryPolicy {
     hint_ceiling: Duration::from_secs(5),
 };
 
-/// An event's place and name: what two clients must agree on.
+/// Position and name of an event; both clients must receive the same ones.
 type EventPosition = (u64, String);
 
 pub(super) async fn play(stage: &mut DemoRunner<'_>) -> Result<CheckedClaims, Fault> {
@@ -70,18 +70,18 @@ pub(super) async fn play(stage: &mut DemoRunner<'_>) -> Result<CheckedClaims, Fa
     ])
 }
 
-/// What happened to the line.
+/// The cut, as observed by both clients.
 #[derive(Default)]
 struct Disconnection {
-    /// Where the client was.
+    /// Position of the client at the cut; none before it.
     at: Option<u64>,
-    /// Did the client find out?
+    /// True once the client reported the lost connection.
     is_noticed: bool,
-    /// Where the witness was when the line was mended.
+    /// Position of the control client when the connection was restored.
     mended_at: u64,
 }
 
-/// Follows the answer and cuts the line on the way; what the client saw in all.
+/// Follows the answer, cuts the connection on the way and restores it. Returns every event the client received.
 async fn follow(
     stage: &DemoRunner<'_>,
     mut events: Events,
@@ -133,7 +133,7 @@ fn place(event: &Event) -> Option<EventPosition> {
     Some((event.seq?, event.event.clone()))
 }
 
-/// Another client of the same session, straight at the server.
+/// A second client of the session, connected directly to the server.
 struct ControlClient {
     at: watch::Receiver<u64>,
     seen: mpsc::Receiver<Vec<EventPosition>>,
@@ -152,26 +152,26 @@ impl ControlClient {
                     break;
                 }
             }
-            // Whoever asked may have given up.
+            // The receiver is gone if the act failed earlier.
             let _ = done.send(all).await;
         });
         Self { at, seen }
     }
 
-    /// Where it is once it is at least here, or at its end.
+    /// Waits until the control client has reached `position` or ended; returns its position.
     async fn reached(&self, position: u64) -> u64 {
         let mut at = self.at.clone();
         let _ = at.wait_for(|at| *at >= position).await;
         *at.borrow()
     }
 
-    /// All it saw.
+    /// Every event it received; waits for the end of the answer.
     async fn all(mut self) -> Vec<EventPosition> {
         self.seen.recv().await.unwrap_or_default()
     }
 }
 
-/// Where the server listens and the token it made, from the line it prints.
+/// Address and token from the line the server prints on stdout.
 async fn announced(server: &mut Child) -> Result<(SocketAddr, String), Fault> {
     let line = lines(server)?.next_line().await.map_err(|error| not_read().caused_by(&error))?;
     let parts = line.as_deref().and_then(|line| {
@@ -181,7 +181,7 @@ async fn announced(server: &mut Child) -> Result<(SocketAddr, String), Fault> {
     parts.ok_or_else(not_read)
 }
 
-/// Asks it to stop, as `kill` would; whoever does not listen is killed when it is dropped.
+/// Sends SIGTERM and waits up to 5 s; a server that still runs is killed when the handle is dropped.
 async fn stop(mut server: Child) {
     let pid = server.id().and_then(|id| rustix::process::Pid::from_raw(id.try_into().ok()?));
     if let Some(pid) = pid {
@@ -190,7 +190,7 @@ async fn stop(mut server: Child) {
     let _ = tokio::time::timeout(Duration::from_secs(5), server.wait()).await;
 }
 
-/// A client's error as one of ours.
+/// Converts a client error into a fault.
 fn fault(error: Error) -> Fault {
     match error {
         Error::Fault(fault) => fault,

@@ -1,4 +1,4 @@
-//! The acts that are played with `run`, `resume` and `replay`.
+//! The acts that use `run`, `resume` and `replay`.
 
 use std::os::unix::process::ExitStatusExt as _;
 
@@ -14,13 +14,13 @@ use super::{
 };
 use crate::texts::localize;
 
-/// What the service asks to be left alone for, in milliseconds.
+/// The `retry_after` of the scripted service, in milliseconds.
 const ASKED: u64 = 900;
 
-/// Words after which the process is killed.
+/// Text deltas before the process is killed.
 const SPOKEN: usize = 4;
 
-/// The first call of a session has a mistake in it, which the demo model does not know.
+/// The demo model's first call has a wrong argument, which it learns only from the fault.
 pub(super) async fn correct(stage: &mut DemoRunner<'_>) -> Result<CheckedClaims, Fault> {
     let task =
         localize(stage.lang, "read README.md and count its headings", "读取 README.md 并统计标题");
@@ -48,7 +48,7 @@ pub(super) async fn correct(stage: &mut DemoRunner<'_>) -> Result<CheckedClaims,
     ])
 }
 
-/// Two refusals, through the runtime's own retry loop.
+/// The model refuses twice with 429; the runtime's own retry loop handles it.
 pub(super) async fn wait(stage: &mut DemoRunner<'_>) -> Result<CheckedClaims, Fault> {
     let words = localize(stage.lang, "Here I am again.", "我回来了。");
     let script = format!(
@@ -71,7 +71,7 @@ pub(super) async fn wait(stage: &mut DemoRunner<'_>) -> Result<CheckedClaims, Fa
     Ok(checked)
 }
 
-/// The wait is as long as was asked for, and by the clock the next request came no sooner.
+/// True if the scheduled wait is at least [`ASKED`] and the next request came no earlier than its due time.
 fn waited_out(wait: &Record, records: &[Record]) -> bool {
     let Event::RetryScheduled { wait_ms, due_at, .. } = &wait.event else { return false };
     let is_next = |record: &&Record| {
@@ -84,7 +84,7 @@ fn is_wait(record: &Record) -> bool {
     matches!(record.event, Event::RetryScheduled { kind: Kind::ModelRateLimited, .. })
 }
 
-/// A side effect, then words, and SIGKILL among them.
+/// The model calls a tool with a side effect, then is killed with SIGKILL while it sends text.
 pub(super) async fn kill(stage: &mut DemoRunner<'_>) -> Result<CheckedClaims, Fault> {
     let words = localize(
         stage.lang,
@@ -122,7 +122,7 @@ pub(super) async fn kill(stage: &mut DemoRunner<'_>) -> Result<CheckedClaims, Fa
     Ok(checked)
 }
 
-/// Runs a command until it has spoken a few words, and kills it; what it printed, and what it died of.
+/// Runs a command, kills it after [`SPOKEN`] text deltas, and returns its records and the signal that ended it.
 async fn until_killed(
     stage: &DemoRunner<'_>,
     args: &[&str],
@@ -144,7 +144,7 @@ async fn until_killed(
     Ok((all, status.signal()))
 }
 
-/// Reads back every session; the killed one is shown.
+/// Reads back every session of the demo and shows the killed one.
 pub(super) async fn replay(stage: &mut DemoRunner<'_>) -> Result<CheckedClaims, Fault> {
     let killed = stage.session_of(Act::Kill);
     let sessions: Vec<SessionId> = stage.sessions().collect();
@@ -171,7 +171,7 @@ fn keep(stage: &mut DemoRunner<'_>, act: Act, records: Vec<Record>) {
     stage.printed.extend(records);
 }
 
-/// One turn ended, by itself and without a fault.
+/// True if exactly one turn ended, normally and without a fault.
 fn ended_well(records: &[Record]) -> bool {
     let mut ends = records.iter().filter_map(|record| match &record.event {
         Event::TurnEnded { stop, fault, .. } => Some((*stop, fault.is_none())),
@@ -180,7 +180,7 @@ fn ended_well(records: &[Record]) -> bool {
     ends.next() == Some((StopReason::EndTurn, true)) && ends.next().is_none()
 }
 
-/// The words of some records.
+/// The concatenated text deltas of the records.
 fn spoken(records: &[Record]) -> String {
     let words = records.iter().filter_map(|record| match &record.event {
         Event::TextDelta { text, .. } => Some(text.as_str()),

@@ -1,4 +1,4 @@
-//! A line that can be cut: a relay on loopback between a client and a server.
+//! A TCP relay on loopback between a client and a server, whose connections can be cut.
 
 use std::{io, net::SocketAddr};
 
@@ -8,7 +8,7 @@ use tokio::{
     task::{JoinHandle, JoinSet},
 };
 
-/// The relay. While it is cut, whoever connects is turned away.
+/// The relay. While it is cut, it closes new connections at once.
 pub(super) struct Relay {
     address: SocketAddr,
     is_open: watch::Sender<bool>,
@@ -28,7 +28,7 @@ impl Relay {
         self.address
     }
 
-    /// Drops every connection.
+    /// Closes every connection and refuses new ones until `mend`.
     pub(super) fn cut(&self) {
         self.is_open.send_replace(false);
     }
@@ -45,7 +45,7 @@ impl Drop for Relay {
 }
 
 async fn relay(listener: TcpListener, server: SocketAddr, open: watch::Receiver<bool>) {
-    // The connections end with the task that holds them.
+    // Dropping the set with this task closes all connections.
     let mut lines = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
         if *open.borrow() {
@@ -55,7 +55,7 @@ async fn relay(listener: TcpListener, server: SocketAddr, open: watch::Receiver<
     }
 }
 
-/// Carries bytes both ways until one side is done or the line is cut.
+/// Copies bytes in both directions until one side closes or the relay is cut.
 async fn carry(mut client: TcpStream, server: SocketAddr, mut open: watch::Receiver<bool>) {
     let Ok(mut server) = TcpStream::connect(server).await else { return };
     tokio::select! {

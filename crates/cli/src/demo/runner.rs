@@ -1,4 +1,4 @@
-//! Where the acts are played: a folder of their own, processes with an empty environment, and their records in words.
+//! Runs the demo's processes in a folder of their own, with a cleared environment, and prints their records.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -20,25 +20,25 @@ use tokio::{
 use super::{CheckedClaims, act::Act, cut, plays};
 use crate::{terminal::Terminal, transcript::TranscriptPrinter};
 
-/// Waits between tries are short: nobody watches a demo wait.
+/// Short retry waits, so that the demo does not stall.
 const CONFIG: &str = "[limits.retry]\nbase = 400\nmax = 1000\n";
 
 const README: &str = "# Lighthouse\n\n## Tides\n\n## Lamp\n\n## Keeper\n";
 
-/// The folder, and what has happened in it.
+/// The demo's folder, and the records and sessions of the acts so far.
 pub(crate) struct DemoRunner<'a> {
     folder: PathBuf,
     program: PathBuf,
     pub(crate) lang: Lang,
     terminal: &'a Terminal,
     is_shown: bool,
-    /// What processes printed as it happened.
+    /// Records the processes printed while they ran; the replay act compares them with the journal.
     pub(crate) printed: Vec<Record>,
     sessions: Vec<(Act, SessionId)>,
 }
 
 impl<'a> DemoRunner<'a> {
-    /// Makes a new folder, which nobody else may read.
+    /// Creates a new folder with mode 0700 in the temporary directory.
     pub(crate) fn build(lang: Lang, terminal: &'a Terminal, is_shown: bool) -> Result<Self, Fault> {
         let name = format!("budao-demo-{}", uuid::Uuid::now_v7());
         let folder = std::env::temp_dir().join(name);
@@ -90,7 +90,7 @@ impl<'a> DemoRunner<'a> {
         }
     }
 
-    /// A file the agent's model follows.
+    /// Writes a script for the scripted model into the workspace.
     pub(crate) fn script(&self, name: &str, text: &str) -> Result<(), Fault> {
         let path = self.workspace().join(name);
         fs::write(&path, text).map_err(|error| {
@@ -100,7 +100,7 @@ impl<'a> DemoRunner<'a> {
         })
     }
 
-    /// Starts this program again. What it inherits is a path and nothing else of the user's.
+    /// Starts this program again. Of the user's environment it inherits only `PATH` and `TMPDIR`.
     pub(crate) fn start(&self, args: &[&str]) -> Result<Child, Fault> {
         self.show(&self.terminal.faint(format!("$ budao {}", shell_words::join(args))));
         let log = OpenOptions::new().create(true).append(true).open(self.folder.join("stderr.log"));
@@ -122,7 +122,7 @@ impl<'a> DemoRunner<'a> {
             .map_err(|error| not_started(&shell_words::join(args)).caused_by(&error))
     }
 
-    /// Runs a command that prints records to its end; the records, and whether it says it went well.
+    /// Runs a command to its end and prints its records. Returns them, and whether the exit code was 0.
     pub(crate) async fn perform(&self, args: &[&str]) -> Result<(Vec<Record>, bool), Fault> {
         let mut telling = self.telling();
         let performed = self.collect(args, |record| telling.tell(record)).await;
@@ -130,7 +130,7 @@ impl<'a> DemoRunner<'a> {
         performed
     }
 
-    /// The same, and nothing of it is shown but the command.
+    /// Like [`Self::perform`], but prints only the command line.
     pub(crate) async fn perform_untold(&self, args: &[&str]) -> Result<(Vec<Record>, bool), Fault> {
         self.collect(args, |_| ()).await
     }
@@ -151,7 +151,7 @@ impl<'a> DemoRunner<'a> {
         Ok((all, status.success()))
     }
 
-    /// A line, to whoever watches.
+    /// Prints lines, indented; prints nothing with `--json`.
     pub(crate) fn show(&self, text: &str) {
         for line in text.lines().filter(|_| self.is_shown) {
             self.terminal.data(&format!("  {line}\n"));
@@ -164,7 +164,7 @@ impl<'a> DemoRunner<'a> {
     }
 }
 
-/// Tells records as `budao run` does, in one column: words of the model when their line is whole.
+/// Prints records as `budao run` does, but text and events in one column.
 pub(crate) struct RecordPrinter<'a> {
     stage: &'a DemoRunner<'a>,
     story: TranscriptPrinter<'a>,
@@ -188,7 +188,7 @@ impl RecordPrinter<'_> {
         }
     }
 
-    /// Words, shown as they come.
+    /// Prints text of the model as it arrives.
     pub(crate) fn say(&mut self, text: &str) {
         if self.stage.is_shown {
             let indent = if self.words.is_empty() { "  " } else { "" };
@@ -204,7 +204,7 @@ impl RecordPrinter<'_> {
     }
 }
 
-/// The records a process prints, one a line.
+/// The records a process prints with `--json`, one per line.
 pub(crate) struct RecordLines(Lines<BufReader<ChildStdout>>);
 
 impl RecordLines {
@@ -212,19 +212,19 @@ impl RecordLines {
         Ok(Self(lines(child)?))
     }
 
-    /// The next, or none when the process is gone. A line it was killed in is not one.
+    /// The next record; none at the end of the output, or at a line cut off by a kill.
     pub(crate) async fn next(&mut self) -> Result<Option<Record>, Fault> {
         let line = self.0.next_line().await.map_err(|error| not_read().caused_by(&error))?;
         Ok(line.and_then(|line| serde_json::from_str(&line).ok()))
     }
 }
 
-/// What a process prints, by lines.
+/// The process's stdout, by lines. Fails if it was taken before.
 pub(crate) fn lines(child: &mut Child) -> Result<Lines<BufReader<ChildStdout>>, Fault> {
     child.stdout.take().map(|out| BufReader::new(out).lines()).ok_or_else(not_read)
 }
 
-/// Lines of a file that may not be there.
+/// Number of lines in a file; 0 if it does not exist. Reads at most 64 KiB.
 pub(crate) fn lines_in(path: &Path) -> usize {
     let bounded = |file: File| std::io::read_to_string(std::io::Read::take(file, 64 * 1024));
     File::open(path).and_then(bounded).map_or(0, |text| text.lines().count())

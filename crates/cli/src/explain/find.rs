@@ -1,39 +1,39 @@
-//! From what somebody typed to the kind that was meant.
+//! Finds the kind for a typed code, number or name.
 
 use budao_core::{Kind, Lang, fault::text};
 use strum::VariantArray as _;
 
 use super::Args;
 
-/// Most suggestions anybody reads.
+/// Maximum number of suggestions.
 const NEAREST_MAX: usize = 5;
 
-/// From here on two names are alike.
+/// Minimum similarity of a suggestion, from 0 to 1.
 const ALIKE: f64 = 0.8;
 
-/// What was found.
+/// The result of a lookup.
 #[derive(Debug, PartialEq)]
 pub(super) enum LookupResult {
-    /// This one.
+    /// Exactly one kind matches.
     One(Kind),
-    /// The kind that explains this number, and how many others have it.
+    /// The kind this SMCP number primarily stands for, and how many other kinds share the number.
     PrimaryNumber { kind: Kind, number: i64, others: usize },
-    /// All of these fit alike.
+    /// Several kinds match equally well.
     Several(Vec<Kind>),
-    /// None, but these are near.
+    /// No kind matches; these are similar.
     None(Suggestions),
 }
 
-/// What may have been meant.
+/// Kinds similar to the typed text, best first.
 #[derive(Debug, PartialEq)]
 pub(super) enum Suggestions {
-    /// Kinds whose number is near.
+    /// Kinds with a similar number.
     Numbers(Vec<Kind>),
-    /// Kinds whose code, name or title is near.
+    /// Kinds with a similar code, name or title.
     Names(Vec<Kind>),
 }
 
-/// Looks for a code, a number, a name, then for what is near.
+/// Looks up a number, else a code, a name or title, and an error type, in that order; else suggests similar kinds.
 pub(super) fn find(what: &str) -> LookupResult {
     if let Ok(number) = what.trim().parse() {
         return by_number(number);
@@ -55,7 +55,7 @@ pub(super) fn find(what: &str) -> LookupResult {
     LookupResult::None(Suggestions::Names(nearest(&wanted)))
 }
 
-/// The kinds a list is asked for.
+/// The kinds that match the filters and the text of `--list`.
 pub(super) fn filtered(args: &Args, what: &str) -> Vec<Kind> {
     let wanted = plain(what);
     let number = what.trim().parse().ok();
@@ -90,7 +90,7 @@ fn has_number(kind: Kind, number: i64) -> bool {
     [i64::from(row.smcp), i64::from(row.http), i64::from(row.json_rpc)].contains(&number)
 }
 
-/// The kinds whose own number differs in a digit or is next to it.
+/// Kinds whose primary SMCP number is at most two edits away, nearest first.
 fn nearest_numbers(number: i64) -> Vec<Kind> {
     let mut homes = kinds(|kind| kind.row().smcp_home);
     let far = |kind: &Kind| {
@@ -103,7 +103,7 @@ fn nearest_numbers(number: i64) -> Vec<Kind> {
     homes
 }
 
-/// The kinds whose code, name or title is like this, the likest first.
+/// Kinds with a similar code, name or title, most similar first.
 fn nearest(wanted: &str) -> Vec<Kind> {
     let mut scored: Vec<_> = Kind::VARIANTS
         .iter()
@@ -112,7 +112,7 @@ fn nearest(wanted: &str) -> Vec<Kind> {
         .collect();
     scored.sort_by(|(one, _), (other, _)| other.total_cmp(one));
     let best = scored.first().map_or(0.0, |(score, _)| *score);
-    // What is clearly less like it than the best one only distracts.
+    // Suggestions clearly worse than the best one are dropped.
     scored.retain(|(score, _)| best - score < 0.1);
     scored.truncate(NEAREST_MAX);
     scored.into_iter().map(|(_, kind)| kind).collect()
@@ -123,7 +123,7 @@ fn likeness(wanted: &str, kind: Kind) -> f64 {
     let [english, chinese] = titles(kind);
     let texts = [plain(row.code), plain(row.name), english, chinese];
     let score = |text: &String| {
-        // One word out of several is a good guess too: `timeout`, `disk`.
+        // A part of the text also counts as similar: `timeout`, `disk`.
         let part = wanted.len() >= 3 && text.contains(wanted);
         strsim::normalized_damerau_levenshtein(wanted, text).max(if part { 0.85 } else { 0.0 })
     };
@@ -142,7 +142,8 @@ fn titles(kind: Kind) -> [String; 2] {
     [Lang::En, Lang::Zh].map(|lang| plain(&text::of_kind(kind, "title", lang)))
 }
 
-/// Letters and digits in lower case: `ERR-VAL 001`, `DeadlinePassed` and `deadline passed` lose their dress.
+/// Letters and digits in lower case, so that `ERR-VAL 001` equals `err_val_001` and `DeadlinePassed` equals `deadline
+/// passed`.
 fn plain(text: &str) -> String {
     text.chars().filter(|letter| letter.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }

@@ -1,4 +1,4 @@
-//! Kinds in a table.
+//! Lists of kinds: a table, suggestions, and JSON.
 
 use budao_core::{Kind, Lang, fault::text};
 use unicode_width::UnicodeWidthStr as _;
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::terminal::{Terminal, pad};
 
-/// A table with a head. Its words are those the filters take.
+/// A table with a header row; empty without kinds. Its column values are accepted by the filters.
 pub(super) fn text(kinds: &[Kind], lang: Lang, terminal: &Terminal) -> String {
     let mut rows = vec![["CODE", "CATEGORY", "REMEDY", "TITLE"].map(str::to_owned)];
     rows.extend(kinds.iter().map(|kind| {
@@ -34,7 +34,7 @@ pub(super) fn text(kinds: &[Kind], lang: Lang, terminal: &Terminal) -> String {
     if kinds.is_empty() { String::new() } else { table }
 }
 
-/// A line each: what could be typed instead, and what it would tell of.
+/// One line per suggestion: the code or number to type, and the title.
 pub(super) fn near(near: &Suggestions, lang: Lang, terminal: &Terminal) -> String {
     let line = |kind: &Kind, what: &str| {
         let title = text::of_kind(*kind, "title", lang);
@@ -51,7 +51,7 @@ pub(super) fn near(near: &Suggestions, lang: Lang, terminal: &Terminal) -> Strin
     }
 }
 
-/// A JSON list of pages.
+/// The kinds as a JSON list of [`KindJson`].
 pub(super) fn json(kinds: &[Kind], lang: Lang) -> String {
     let pages: Vec<_> = kinds.iter().map(|kind| KindJson::of(*kind, lang)).collect();
     pretty(&pages)

@@ -1,4 +1,4 @@
-//! One kind on a page.
+//! The page of one kind, as text and as JSON.
 
 use budao_core::{
     Kind, Lang,
@@ -13,7 +13,7 @@ use crate::terminal::{Terminal, pad};
 
 const INDENT: &str = "  ";
 
-/// The page as people read it.
+/// The page as text for the terminal.
 pub(super) fn text(kind: Kind, lang: Lang, terminal: &Terminal) -> String {
     let page = Page { kind, row: kind.row(), lang, terminal };
     let of_kind = |attribute| text::of_kind(kind, attribute, lang);
@@ -50,7 +50,7 @@ impl Page<'_> {
         )
     }
 
-    /// The columns of the row, each with the word the catalog uses and what it means.
+    /// The catalog columns of the kind, each with its value and meaning.
     fn columns(&self) -> String {
         let row = self.row;
         self.table(&[
@@ -113,18 +113,18 @@ impl Page<'_> {
         let lines = labels.iter().zip(rows).map(|(label, (_, value))| {
             let first = format!("{INDENT}{}  ", pad(label, widest));
             let wrapped = self.terminal.wrap_after(&first, value, &rest);
-            // Painted after wrapping: a colour has no width.
+            // Coloured after wrapping, because colour codes have no width.
             wrapped.replacen(label, &self.terminal.faint(label), 1)
         });
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// What a word of the catalog means: `the user: decide, correct or sign in`.
+    /// The meaning of a catalog value, for example `the user: decide, correct or sign in`.
     fn word(&self, column: &str, value: &'static str) -> String {
         self.line(&format!("word-{column}-{}", value.replace('_', "-")))
     }
 
-    /// The word itself, and what it means.
+    /// The catalog value followed by its meaning.
     fn named(&self, column: &str, value: &'static str) -> String {
         let meaning = self.word(column, value);
         match self.lang {
@@ -142,7 +142,7 @@ impl Page<'_> {
     }
 }
 
-/// The page as programs read it.
+/// The page as JSON, for programs.
 pub(super) fn json(kind: Kind, lang: Lang) -> String {
     pretty(&KindJson::of(kind, lang))
 }
@@ -152,7 +152,7 @@ pub(super) fn pretty(value: &impl Serialize) -> String {
     format!("{text}\n")
 }
 
-/// Every column of the row, and the texts in one language. Fields are added, never renamed.
+/// Every catalog column and the texts in one language. A public format: fields are added, never renamed.
 #[derive(Debug, Serialize)]
 pub(super) struct KindJson {
     code: &'static str,

@@ -1,4 +1,4 @@
-//! `budao smcp computer`: MCP servers of this machine for the agent of a room.
+//! `budao smcp computer`: offers MCP servers of this machine to the agent of a room.
 
 mod command;
 mod confirm;
@@ -24,7 +24,7 @@ use command::{CommandHandler, Flow};
 use confirm::{ProgramConfirmer, ServiceConfirmer, TerminalConfirmer};
 use console::Console;
 
-/// A program that says a value has this long.
+/// Time limit for a program that supplies an input value.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, clap::Args)]
@@ -132,8 +132,8 @@ pub(super) async fn run(args: &ComputerArgs, show: Printer<'_>) -> Result<Exit, 
     ended.map_or(Ok(Exit::Success), Err)
 }
 
-/// Does what the lines say, until one says that it is enough. The end of a terminal is that, too; the end of anything
-/// else is only the end of the commands.
+/// Performs console commands until one stops the computer. End of input stops it only on a terminal; otherwise it
+/// only ends the commands.
 async fn listen(console: &Console, desk: &CommandHandler<'_>) {
     while let Some(line) = console.command().await {
         if desk.perform(&line).await == Flow::Stop {
@@ -145,7 +145,7 @@ async fn listen(console: &Console, desk: &CommandHandler<'_>) {
     }
 }
 
-/// Values of this process and of whoever is at its input.
+/// Input values from the environment, the console, or a program's output.
 #[derive(Debug)]
 struct ConsoleValues {
     console: Console,
@@ -181,9 +181,9 @@ impl ValueSource for ConsoleValues {
     }
 }
 
-/// The first line a program says.
+/// The first line of the program's output; none if it fails or prints nothing.
 async fn command_output(command: &str, args: &serde_json::Value) -> Option<String> {
-    // The protocol has named arguments as a map; a list is taken, too.
+    // The protocol passes arguments as a map; a list is accepted as well.
     let words: Vec<String> = match args {
         serde_json::Value::Object(map) => map
             .iter()

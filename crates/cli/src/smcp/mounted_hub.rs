@@ -1,4 +1,4 @@
-//! The hub inside `budao serve`: rooms on the same address as the sessions, and one end for both.
+//! The SMCP hub inside `budao serve`, on the same address as the sessions.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -36,18 +36,18 @@ pub(crate) struct HubArgs {
     smcp_hide_other_rooms: bool,
 }
 
-/// Who the server lets in, as far as its hub goes.
+/// The server's authentication, as the hub can apply it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HubAccess<'a> {
-    /// Everybody.
+    /// No authentication is required.
     Open,
-    /// Whoever has this token.
+    /// Clients present this token.
     Token(&'a str),
-    /// Somebody, by means that a hub does not know.
+    /// Authentication the hub does not support, such as JWT or a token file.
     Other,
 }
 
-/// A hub that is to be mounted, and what sessions of this process show to it.
+/// A hub to mount in the server, with the token for this process's own sessions.
 #[derive(Debug)]
 pub(crate) struct MountedHub {
     pub(crate) hub: Hub,
@@ -56,15 +56,16 @@ pub(crate) struct MountedHub {
 }
 
 impl HubArgs {
-    /// What must never be said.
+    /// The hub's tokens, for the scrubber.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &str> {
         self.smcp_token.iter().filter_map(|token| token.split('@').next())
     }
 
-    /// The hub, if one is wanted.
+    /// The hub; none without `--smcp`.
     ///
     /// # Errors
-    /// If it could let nobody in, or a token cannot be read.
+    /// `configuration_wrong` if a token cannot be parsed, or if no token is given and the server's own authentication
+    /// does not apply to a hub.
     pub(crate) fn hub(
         &self,
         door: HubAccess<'_>,
@@ -90,7 +91,7 @@ impl HubArgs {
         let access = if tokens.is_empty() {
             Access::Any
         } else {
-            // Sessions of this process have a token that nobody else knows.
+            // Sessions of this process get a generated token of their own.
             let secret: String = (0..2).map(|_| format!("{:016x}", world.entropy.bits())).collect();
             tokens.push(Token { role: Some(Role::Agent), ..Token::shared(secret.clone()) });
             own = Some(secret);
@@ -114,13 +115,13 @@ impl HubArgs {
 }
 
 impl MountedHub {
-    /// What the hub counted, for the server's own numbers.
+    /// The hub's counters, for the server's metrics.
     pub(crate) fn counters(&self) -> CounterSource {
         let hub = self.hub.clone();
         CounterSource::new(move || serde_json::to_value(hub.stats()).unwrap_or_default())
     }
 
-    /// A room without an address is a room of this hub, which listens here.
+    /// Completes a room configuration without a URL so that it joins this hub at its local address.
     pub(crate) fn own(&self, mut room: RoomConfig, listening: SocketAddr) -> RoomConfig {
         let host = match listening.ip() {
             address if !address.is_unspecified() => address,

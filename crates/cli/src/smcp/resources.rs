@@ -1,4 +1,4 @@
-//! `budao smcp skills` and `budao smcp documents`: what computers have besides tools, listed and read.
+//! `budao smcp skills` and `budao smcp documents`: lists and reads the skills and documents of computers.
 
 use budao_core::{
     Fault,
@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::{ConnectArgs, show::Printer};
 use crate::{exit::Exit, terminal::Terminal};
 
-/// Documents that are asked for at once; as many as a computer tells.
+/// Documents per request; the most a computer returns at once.
 const PAGE: usize = 100;
 
 #[derive(Debug, clap::Args)]
@@ -62,7 +62,7 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-/// The computer that was named, or all of them.
+/// The named computer, or all computers in the room.
 async fn computers(agent: &Agent, named: Option<&String>) -> Result<Vec<String>, Fault> {
     match named {
         Some(name) => Ok(vec![name.clone()]),
@@ -74,7 +74,7 @@ fn garbled(computer: &str) -> Fault {
     Fault::new(Kind::PeerFailed, Operation::RelayCall).with(Fact::Computer, computer.to_owned())
 }
 
-/// The objects of a list in an answer.
+/// The items of a list in an answer; a fault if the answer has no such list.
 fn listed(mut answer: Value, list: &str, computer: &str) -> Result<Vec<Value>, Fault> {
     match answer[list].take() {
         Value::Array(items) => Ok(items),
@@ -82,7 +82,7 @@ fn listed(mut answer: Value, list: &str, computer: &str) -> Result<Vec<Value>, F
     }
 }
 
-/// A line for people, or the object with its computer's name.
+/// One line of text: computer, name, and the first line of the description.
 fn line(item: &Value, computer: &str, fields: [&str; 3], terminal: &Terminal) -> String {
     let [name, about, more] = fields.map(|field| item[field].as_str().unwrap_or_default());
     let about = about.lines().next().unwrap_or_default();
@@ -120,7 +120,7 @@ pub(super) async fn skills(args: &SkillsArgs, show: Printer<'_>) -> Result<Exit,
     Ok(Exit::Success)
 }
 
-/// A file of a skill, whichever way it comes.
+/// A file of a skill, from the answer itself or fetched by its blob handle.
 async fn file(agent: &Agent, computer: &str, skill: &str, file: &str) -> Result<Vec<u8>, Fault> {
     let wish = object(json!({ "name": skill, "rel_path": file }));
     let answer = agent.ask(RequestEvent::GetSkill, computer, wish).await?;
@@ -150,7 +150,7 @@ pub(super) async fn documents(args: &DocumentsArgs, show: Printer<'_>) -> Result
     Ok(Exit::Success)
 }
 
-/// Lists all documents of a computer, a page after the other.
+/// Lists all documents of a computer, page by page.
 async fn list(
     agent: &Agent,
     computer: &str,
@@ -179,7 +179,7 @@ async fn list(
     }
 }
 
-/// The text of what was found, if it has one and no more is wanted; else all of it.
+/// The document's text, else the whole answer as JSON. With `--json`, always the whole answer.
 fn shown(found: &Value, as_json: bool) -> String {
     let text = found["content_markdown"].as_str().or_else(|| found["content_text"].as_str());
     match text {

@@ -1,4 +1,4 @@
-//! Rooms of the configuration: the tools of their computers are offered to every session.
+//! SMCP rooms from the configuration; every session is offered the tools of their computers.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -15,22 +15,22 @@ use budao_smcp::{
 use budao_tools::Toolbox;
 use serde::Deserialize;
 
-/// A room to be in.
+/// One `[[smcp]]` entry of the configuration.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RoomConfig {
-    /// The hub; if not said, the one in this server.
+    /// URL of the hub; absent for the hub inside this server.
     #[serde(default)]
     pub(super) url: Option<String>,
-    /// The room.
+    /// Name of the room to join.
     room: String,
-    /// Our name there.
+    /// Name under which this process joins; `budao` by default.
     #[serde(default = "name")]
     name: String,
-    /// What the hub wants to be shown.
+    /// Token for the hub; absent if it requires none.
     #[serde(default)]
     pub(super) token: Option<String>,
-    /// How the hub speaks, if not 0.4.
+    /// Protocol version of the hub, `0.4` or `0.2`; `0.4` by default.
     #[serde(default)]
     pub(super) dialect: Option<String>,
 }
@@ -48,19 +48,19 @@ impl std::fmt::Debug for RoomConfig {
     }
 }
 
-/// The rooms we are in.
+/// The rooms this process has joined.
 #[derive(Debug, Default)]
 pub(crate) struct JoinedRooms(Mutex<Vec<RemoteTools>>);
 
 impl RoomConfig {
-    /// What it is called.
+    /// Name of the room, for log lines.
     pub(crate) fn room_name(&self) -> &str {
         &self.room
     }
 }
 
 impl JoinedRooms {
-    /// Joins every room that can be joined; the others are named with their reason.
+    /// Joins every room. Returns those that could not be joined with the reason.
     pub(crate) async fn join(
         rooms: Vec<RoomConfig>,
         world: &World,
@@ -75,14 +75,14 @@ impl JoinedRooms {
         (Self(Mutex::new(joined)), missing)
     }
 
-    /// Takes the rooms of this server's own hub out of the list: they can be joined only when it serves.
+    /// Removes the rooms of this server's own hub from the list; they can be joined only once it serves.
     pub(crate) fn take_own(rooms: &mut Vec<RoomConfig>) -> Vec<RoomConfig> {
         let (own, others) = rooms.drain(..).partition(|room: &RoomConfig| room.url.is_none());
         *rooms = others;
         own
     }
 
-    /// Joins one more room.
+    /// Joins one more room. Its tools are offered from then on.
     pub(crate) async fn join_one(&self, room: RoomConfig, world: &World) -> Result<(), Fault> {
         let tools = room.join(world).await?;
         self.joined().push(tools);
@@ -93,12 +93,12 @@ impl JoinedRooms {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What must never be said.
+    /// The rooms' tokens, for the scrubber.
     pub(crate) fn secrets(rooms: &[RoomConfig]) -> Vec<String> {
         rooms.iter().filter_map(|room| room.token.clone()).collect()
     }
 
-    /// The toolbox with what the rooms offer now. A name that is taken stays with who has it.
+    /// The toolbox plus the rooms' present tools. A tool whose name is already in use is not offered.
     pub(crate) fn offer(&self, mut toolbox: Toolbox) -> Toolbox {
         let tools: Vec<_> = self.joined().iter().flat_map(RemoteTools::tools).collect();
         for tool in tools {
@@ -115,10 +115,10 @@ impl JoinedRooms {
         toolbox
     }
 
-    /// A number that moves whenever tools come or go.
+    /// Changes whenever tools are added or removed.
     pub(crate) fn generation(&self) -> u64 {
         let joined = self.joined();
-        // A room more is a change, too.
+        // Adds 1 per room, so that a new room changes the sum as well.
         let rooms = joined.iter().map(|tools| tools.generation().wrapping_add(1));
         rooms.fold(0, u64::wrapping_add)
     }

@@ -1,6 +1,6 @@
-//! What is shown: words for people, or one JSON object a line for programs.
+//! Output of `budao smcp`: text for people, or one JSON object per line for programs.
 //!
-//! A fault is the error of the protocol, as a peer would get it: `{"error": {"code", "message", "details"}}`.
+//! With `--json`, a fault has the protocol's error format: `{"error": {"code", "message", "details"}}`.
 
 use budao_core::{
     Fault, Lang,
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::{exit::Exit, terminal::Terminal, texts::localize};
 
-/// How something is shown, and where.
+/// Prints in the chosen format and language.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Printer<'a> {
     pub(super) as_json: bool,
@@ -26,12 +26,12 @@ pub(super) struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    /// A line of data.
+    /// Prints a line on stdout.
     pub(super) fn line(&self, text: impl std::fmt::Display) {
         self.terminal.data(&format!("{text}\n"));
     }
 
-    /// A remark to people, or the object that says the same.
+    /// Prints a message on stderr, or with `--json` the object on stdout.
     pub(super) fn remark(&self, words: &str, object: &Value) {
         if self.as_json {
             self.line(object);
@@ -40,7 +40,7 @@ impl Printer<'_> {
         }
     }
 
-    /// The texts of a result, or all of it.
+    /// Prints the texts of a call's result, or all of it if it has other content.
     pub(super) fn result(&self, result: &Value) {
         if self.as_json {
             return self.line(result);
@@ -54,7 +54,7 @@ impl Printer<'_> {
         }
     }
 
-    /// A failure: the sentence, its number, its way, and what a model would read.
+    /// Prints a fault: SMCP number, sentence, recommendations, hops and trace. Returns the exit code.
     pub(super) fn fault(&self, fault: Fault) -> Exit {
         let exit = if fault.kind() == Kind::Cancelled { Exit::Stopped } else { Exit::Failed };
         if self.as_json {
@@ -85,7 +85,7 @@ impl Printer<'_> {
         exit
     }
 
-    /// What happened in a room.
+    /// Prints an event of the room.
     pub(super) fn news(&self, news: &RoomEvent) {
         if self.as_json {
             return self.line(news_object(news));
@@ -110,7 +110,7 @@ impl Printer<'_> {
         });
     }
 
-    /// Somebody who was in the room before.
+    /// Prints a member that was already in the room.
     pub(super) fn here(&self, role: Role, name: &str) {
         let role: &str = role.into();
         if self.as_json {
@@ -119,7 +119,7 @@ impl Printer<'_> {
         self.line(format!("{} {role} {name}", localize(self.lang, "here", "在场")));
     }
 
-    /// News that came faster than they were shown.
+    /// Prints how many events were lost because they arrived faster than they were printed.
     pub(super) fn missed(&self, count: u64) {
         if self.as_json {
             return self.line(json!({ "event": "missed", "count": count }));
@@ -128,7 +128,7 @@ impl Printer<'_> {
     }
 }
 
-/// The fault as the protocol has it.
+/// The fault in the protocol's error format.
 fn error_of(fault: &Fault) -> Value {
     json!({ "error": error::flat(fault, Dialect::V04) })
 }
@@ -154,7 +154,7 @@ fn news_object(news: &RoomEvent) -> Value {
     }
 }
 
-/// How an MCP server of a computer does.
+/// The state of a computer's MCP server, as JSON.
 pub(super) fn state_object(id: &str, state: &ServerState) -> Value {
     match state {
         ServerState::Starting => json!({ "id": id, "state": "starting" }),
@@ -171,7 +171,7 @@ pub(super) fn state_object(id: &str, state: &ServerState) -> Value {
     }
 }
 
-/// A call that a computer remembers.
+/// One call of a computer's history, as JSON.
 pub(super) fn record_object(record: &CallRecord) -> Value {
     let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     json!({

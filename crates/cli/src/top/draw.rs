@@ -1,4 +1,4 @@
-//! A look on a screen, or as text.
+//! Draws a snapshot on the screen, or renders it as text.
 
 use budao_core::{Lang, Timestamp, event::SessionId};
 use ratatui::{
@@ -19,21 +19,21 @@ use crate::{
     transcript::seconds,
 };
 
-/// Columns from which sessions and faults stand side by side.
+/// Minimum width, in columns, for sessions and faults side by side.
 const WIDE: u16 = 100;
-/// A screen that is lower shows numbers and sessions alone.
+/// Screens with fewer lines show only the numbers and the sessions.
 const LOW: u16 = 14;
 
-/// Where somebody looks.
+/// Scroll state of the screen.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ScrollPosition {
-    /// Sessions that are scrolled over.
+    /// Number of sessions scrolled past.
     pub(crate) from: usize,
-    /// The server did not answer last time; what is shown is what it said before.
+    /// True if the server did not answer the last poll; the screen shows the snapshot before it.
     pub(crate) is_away: bool,
 }
 
-/// Draws what was seen; before the first look, that it is coming.
+/// Draws a snapshot, or a notice before the first one. Limits `place.from` to the sessions there are.
 pub(crate) fn draw(
     frame: &mut Frame<'_>,
     seen: Option<&Snapshot>,
@@ -86,7 +86,7 @@ pub(crate) fn draw(
     events(frame, third, seen, look, lang);
 }
 
-/// The same as text.
+/// The snapshot as text, for `--once`.
 pub(crate) fn render_text(seen: &Snapshot, lang: Lang, terminal: &Terminal) -> String {
     let mut text = format!("{}\n", numbers(seen, lang));
     let mut section = |name: &str, rows: Vec<String>| {
@@ -111,7 +111,7 @@ struct ScreenLabels {
     sessions: &'static str,
     faults: &'static str,
     events: &'static str,
-    /// What stands in their place when a server is asked.
+    /// Shown instead of events when the snapshot comes from a server.
     untold: &'static str,
 }
 
@@ -144,7 +144,7 @@ fn title(seen: &Snapshot, is_away: bool, lang: Lang, look: Theme, columns: u16) 
     Line::styled(pad(&text, columns.into()), look.bar())
 }
 
-/// Turns, calls, faults and retries of the window.
+/// Turns, calls, faults and retries within the window, as one line.
 fn numbers(seen: &Snapshot, lang: Lang) -> String {
     let numbers = &seen.numbers;
     let share = numbers.retries.success_rate.map(|rate| format!(" ({:.0} %)", rate * 100.0));
@@ -242,7 +242,7 @@ fn session(row: &SessionRow, now: Timestamp, is_roomy: bool, lang: Lang) -> Stri
     )
 }
 
-/// The end of an id: its beginning is the time, which many share.
+/// The last 6 characters of an id; its beginning is a timestamp, which many ids share.
 pub(crate) fn short(session: SessionId) -> String {
     let id = session.to_string();
     format!("…{}", &id[id.len() - 6..])
@@ -306,7 +306,7 @@ fn show(frame: &mut Frame<'_>, area: Rect, rows: Vec<Line<'_>>, look: Theme, lan
     frame.render_widget(Paragraph::new(rows), area);
 }
 
-/// The time of day, UTC.
+/// The time of day in UTC, as `HH:MM:SS`.
 fn clock(at: Timestamp) -> String {
     at.to_string().get(11..19).unwrap_or_default().to_owned()
 }

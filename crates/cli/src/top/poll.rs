@@ -1,4 +1,4 @@
-//! One look at a journal: sessions, numbers, the last events.
+//! Reads one snapshot from a journal: sessions, statistics and the last events.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -14,54 +14,54 @@ use serde_json::Value;
 
 use crate::{symbols::one_line, terminal::Terminal, transcript::TranscriptPrinter};
 
-/// Sessions that are shown.
+/// Maximum sessions per list.
 const LISTED: usize = 200;
-/// Sessions whose last events are read.
+/// Number of recently changed sessions whose events are read.
 const HEARD: usize = 12;
-/// Records read back from the end of such a session.
+/// Records read from the end of each of them.
 const BACK: u64 = 40;
-/// Events that are shown.
+/// Maximum events in a snapshot.
 const EVENTS: usize = 50;
-/// Sessions somebody writes, looked at together.
+/// Maximum unfinished sessions whose writers are looked up.
 const WRITTEN: usize = 1_000;
 
-/// What was seen.
+/// One poll's result. Serialized for `--json`.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Snapshot {
     pub(crate) at: Timestamp,
-    /// The server that told it; none when the journal was read.
+    /// Host of the server that was asked; none if the journal was read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) from: Option<String>,
-    /// Sessions with a turn that runs, and those that wait for a person.
+    /// Number of sessions with a running turn; `asking` counts those that wait for a person.
     pub(crate) running: usize,
     pub(crate) asking: usize,
-    /// Running or asking first, then those that changed last.
+    /// Asking and running sessions first, then the others, most recently changed first.
     pub(crate) sessions: Vec<SessionRow>,
-    /// The last ones, the newest first.
+    /// The last events, newest first; empty if a server was asked.
     pub(crate) events: Vec<EventLine>,
-    /// What `/api/stats` of a server says, from the same journal.
+    /// The same object as `/api/stats` of a server.
     pub(crate) stats: Value,
     #[serde(skip)]
     pub(crate) numbers: StatsSummary,
 }
 
-/// A session.
+/// A session and its writer.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SessionRow {
     #[serde(flatten)]
     pub(crate) summary: SessionSummary,
-    /// Who writes it; none if nobody does, so that a turn that has not ended was interrupted.
+    /// Holder of the session's lease; none if no process writes it, so that an open turn was interrupted.
     pub(crate) writer: Option<String>,
 }
 
 impl SessionRow {
-    /// A turn has not ended and nobody works on it.
+    /// True if a turn is open and no process works on it.
     pub(crate) fn is_interrupted(&self) -> bool {
         self.summary.state == SessionState::Running && self.writer.is_none()
     }
 }
 
-/// An event in a line.
+/// An event as a transcript line.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct EventLine {
     pub(crate) at: Timestamp,
@@ -112,18 +112,18 @@ pub(crate) struct Bucket {
 }
 
 impl Snapshot {
-    /// As one JSON object.
+    /// The snapshot as one line of JSON.
     pub(crate) fn json(&self) -> Result<String, Fault> {
         serde_json::to_string(self).map(|text| text + "\n").map_err(|error| odd(&error))
     }
 }
 
-/// Looks at a journal, again and again.
+/// Polls a journal; keeps statistics and events between polls.
 pub(crate) struct JournalPoller {
     journal: Arc<dyn Journal>,
     stats: Stats,
     lang: Lang,
-    /// Events of a session up to a position: read again only when it has changed.
+    /// Events per session with the head they were read at; read again only when the head changes.
     heard: HashMap<SessionId, (Seq, Vec<EventLine>)>,
 }
 
@@ -132,7 +132,7 @@ impl JournalPoller {
         Self { journal, stats: Stats::default(), lang, heard: HashMap::new() }
     }
 
-    /// What there is to see now.
+    /// Takes a snapshot of the journal.
     pub(crate) async fn look(&mut self, window: Window, now: Timestamp) -> Result<Snapshot, Fault> {
         let of = |state| Filter { state, limit: LISTED, ..Filter::default() };
         let running = self.journal.sessions(of(Some(SessionState::Running))).await?;
@@ -166,14 +166,14 @@ impl JournalPoller {
         })
     }
 
-    /// Who writes what is unfinished.
+    /// Lease holders of unfinished sessions.
     async fn writers(&self) -> Result<HashMap<SessionId, String>, Fault> {
         let unfinished = self.journal.unfinished(None, WRITTEN).await?;
         let held = unfinished.into_iter().filter_map(|found| Some((found.session, found.lease?)));
         Ok(held.map(|(session, lease)| (session, lease.holder)).collect())
     }
 
-    /// The last events of the sessions that changed last.
+    /// The last events of the most recently changed sessions, newest first.
     async fn events(&mut self, recent: &[SessionSummary]) -> Result<Vec<EventLine>, Fault> {
         let heard = &recent[..recent.len().min(HEARD)];
         self.heard.retain(|session, _| heard.iter().any(|summary| summary.session == *session));
@@ -197,7 +197,7 @@ impl JournalPoller {
         let page = self.journal.read(summary.session, summary.head.saturating_sub(BACK), limits);
         let page = match page.await {
             Ok(page) => page,
-            // Deleted or replaced since it was listed, or damaged: that is not ours to tell.
+            // The session was deleted or replaced since it was listed, or is damaged. `top` does not report that.
             Err(_) => return Ok(Vec::new()),
         };
         let story = TranscriptPrinter { terminal: &Terminal::plain(), lang: self.lang };

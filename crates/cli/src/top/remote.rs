@@ -1,4 +1,4 @@
-//! One look at a server from afar: its sessions and numbers, as it tells operators over HTTP.
+//! Reads one snapshot from a server over HTTP: sessions and statistics, which need an operator's token.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,12 +15,12 @@ use serde_json::Value;
 
 use super::poll::{SessionRow, Snapshot, StatsSummary, odd};
 
-/// How long a server may take.
+/// Time limit of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// What a server may say at once.
+/// Maximum bytes of an answer.
 const BODY_MAX: usize = 8 << 20;
 
-/// A server, and who we are to it.
+/// A client for one server.
 pub(crate) struct Remote {
     client: reqwest::Client,
     url: Url,
@@ -46,10 +46,10 @@ struct SessionItem {
 }
 
 impl Remote {
-    /// `url` may be the address as the server printed it, with the token behind `#`.
+    /// `url` may be the address as the server prints it, with `#token=…`; `token` takes precedence over that.
     ///
     /// # Errors
-    /// `configuration_wrong` when it is no address.
+    /// `configuration_wrong` if it is not an http or https URL.
     pub(crate) fn new(url: &str, token: Option<&str>) -> Result<Self, Fault> {
         let mut url = Url::parse(url)
             .ok()
@@ -63,9 +63,9 @@ impl Remote {
             url.fragment().and_then(|text| text.strip_prefix("token=")).map(str::to_owned);
         url.set_fragment(None);
         let token = token.map(str::to_owned).or(printed);
-        // Whoever was first wins; without any, building a client panics.
+        // Fails if a provider is installed already, which is fine. Without one, building a client panics.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        // The token is for this server alone: it goes nowhere else.
+        // Redirects are off, so that the token is sent to no other server.
         let client = reqwest::Client::builder()
             .user_agent(concat!("budao/", env!("CARGO_PKG_VERSION")))
             .redirect(reqwest::redirect::Policy::none())
@@ -75,7 +75,7 @@ impl Remote {
         Ok(Self { client, url, token })
     }
 
-    /// What there is to see now.
+    /// Takes a snapshot of the server's sessions and statistics.
     pub(crate) async fn look(&self, window: Window, now: Timestamp) -> Result<Snapshot, Fault> {
         let stats: Value = self.get("api/stats", &[("window", window.into())]).await?;
         let asking: SessionListResponse = self.get("v1/sessions", &[("state", "asking")]).await?;
@@ -113,7 +113,7 @@ impl Remote {
             last_code: item.last_code,
             head: item.head,
         };
-        // A server takes up what was interrupted, so its sessions are never cut off while it is there.
+        // A running server resumes interrupted sessions, so none of them counts as interrupted.
         Some(SessionRow { summary, writer: Some(self.host()) })
     }
 
@@ -165,7 +165,7 @@ impl Remote {
         Fault::new(kind, Operation::Connect).with(Fact::Reason, format!("{} said so", self.host()))
     }
 
-    /// It answers, but not as a server of ours does.
+    /// The fault for an answer that does not come from a `budao serve`.
     fn unread(&self) -> Fault {
         Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
             .with(Fact::ConfigKey, "--url")

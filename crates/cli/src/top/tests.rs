@@ -1,4 +1,4 @@
-//! A look at a journal that is known, drawn on a screen of memory.
+//! Snapshots of a known journal, drawn on an in-memory screen.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -33,7 +33,7 @@ fn session(number: u8) -> SessionId {
     format!("0193a5e0-0000-7000-8000-0000000000{number:02}").parse().unwrap()
 }
 
-/// Writes a session and gives its lease back, unless somebody still works on it.
+/// Writes a session and, unless `is_held`, releases its lease.
 async fn write(journal: &Memory, number: u8, begins: u64, events: Vec<Event>, is_held: bool) {
     let request = LeaseRequest {
         session: session(number),
@@ -87,7 +87,7 @@ fn retried() -> Vec<Event> {
     ]
 }
 
-/// One session that waits for its next try, one that recovered, one whose writer is gone.
+/// Three sessions: one whose writer is gone, one that recovered, one that waits for its next attempt.
 async fn journal() -> Arc<Memory> {
     let journal = Memory::new(seeded(7), Limits::default());
     let mut cut_off = opening("nobody works on it");

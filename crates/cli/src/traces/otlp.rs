@@ -1,4 +1,5 @@
-//! A span as OpenTelemetry has it: its conventions for names and attributes, and nothing of what was said or sent.
+//! Converts spans to OpenTelemetry, by its naming conventions. Attributes never contain messages, arguments or
+//! results.
 
 use std::{
     borrow::Cow,
@@ -16,7 +17,7 @@ use opentelemetry::{
 };
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
-/// The span as the exporter takes it.
+/// Converts one span for the exporter.
 pub(super) fn data(span: Span) -> SpanData {
     let (name, span_kind, mut attributes) = described(&span.about);
     if let Some(session) = span.session {

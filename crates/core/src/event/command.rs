@@ -1,4 +1,4 @@
-//! What anyone allowed may ask of a session, and the one answer.
+//! Commands that an authorised sender may give to a session, and the one answer to each.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,120 +6,120 @@ use serde_json::Value;
 use super::{CommandId, QuestionId, Seq, Settings, TaskId};
 use crate::{fault::Fault, message::Block, nesting, trace::Trace};
 
-/// What anyone allowed may ask of a session. Durable, with an id, taken up by whoever writes the session.
+/// A request to a session. It waits durably in the session's inbox until the writer that holds the lease handles it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Command {
-    /// Chosen by the sender; the same id gives the same answer.
+    /// Chosen by the sender; a repeated id gets the same answer.
     pub id: CommandId,
-    /// Who sends it.
+    /// The sender, as its gateway names it.
     pub by: String,
-    /// The trace it belongs to, if the sender brought one.
+    /// The sender's trace; none if the sender gave none.
     #[serde(default)]
     pub trace: Trace,
-    /// What is asked.
+    /// The request itself.
     pub ask: CommandBody,
 }
 
-/// The things that can be asked.
+/// The requests a session understands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum CommandBody {
-    /// Answer this.
+    /// Answer this message, in a turn of its own.
     Message {
-        /// What it says.
+        /// The content, verbatim.
         content: Vec<Block>,
     },
-    /// Here is the answer to a question.
+    /// Answer a question about a call.
     Decide {
-        /// Which question.
+        /// The question to answer.
         question: QuestionId,
-        /// The answer.
+        /// Whether the call may run.
         decision: Decision,
-        /// A word for the model.
+        /// A remark for the model.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         note: Option<String>,
-        /// Other arguments to run with.
+        /// Replacement arguments; they are checked again before the call runs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         arguments: Option<Value>,
-        /// What the answer is bound to, if the sender checks it.
+        /// The digest of the question; when given, it must match.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         digest: Option<String>,
     },
-    /// Stop the turn.
+    /// Cancel the running turn.
     Cancel {
-        /// Why.
+        /// The sender's own words, recorded with the cancellation.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// Do not answer a message that still waits. One whose turn has begun is stopped by a cancel.
+    /// Withdraw a message that no turn has started to answer. A started turn is stopped by a cancel.
     Withdraw {
-        /// The command that brought it.
+        /// The command that carried the message.
         message: CommandId,
     },
-    /// Be set to this.
+    /// Replace the settings.
     Settings {
-        /// All settings.
+        /// All settings, not the difference.
         settings: Box<Settings>,
     },
     /// End the session. A running turn is stopped first, as by a cancel.
     Close,
-    /// Make a plan for this question, solve it, combine the results.
+    /// Plan tasks for a question, solve them and combine the results.
     Plan {
-        /// The question.
+        /// The question to plan for.
         question: String,
-        /// Must a person confirm the plan?
+        /// Whether a person must confirm the plan before its tasks start.
         #[serde(default)]
         confirm: bool,
     },
-    /// Solve these tasks, without a planner.
+    /// Solve the given tasks, without a planner.
     Solve {
-        /// The question behind them.
+        /// The question behind the tasks.
         question: String,
-        /// The tasks, as sent.
+        /// The tasks, as sent and not yet validated.
         tasks: Value,
     },
-    /// Stop one task.
+    /// Stop one task of the running plan.
     CancelTask {
-        /// Which.
+        /// A task of the running plan.
         task: TaskId,
     },
-    /// Work on one task again from the start.
+    /// Start one task again from the beginning.
     RestartTask {
-        /// Which.
+        /// A task of the running plan.
         task: TaskId,
     },
-    /// Give up the plan.
+    /// Cancel the running plan.
     CancelPlan,
-    /// Make another plan.
+    /// Stop the running plan and make a new one.
     Replan {
-        /// For another question.
+        /// The new question; the previous one if absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         question: Option<String>,
     },
-    /// Keep a gateway's fact with the session.
+    /// Store a fact of a gateway with the session.
     Annotate {
-        /// Whose and what.
+        /// The owning gateway and the subject: `serve.nonce`.
         topic: String,
-        /// The fact.
+        /// Any JSON, defined by the topic.
         data: Value,
     },
-    /// Record that somebody who was watching was lost.
+    /// Record that an observer lost its connection.
     ObserverLost {
-        /// Why, as the transport says.
+        /// The close code of the transport, for example 1006.
         close_code: u16,
-        /// Why, in words.
+        /// The close reason of the transport.
         close_reason: String,
-        /// The last record they had.
+        /// The last record the observer received.
         last_seq: Seq,
-        /// How long they had been there.
+        /// How long the observer was connected, in milliseconds.
         uptime_ms: u64,
     },
 }
 
 impl Command {
-    /// Bounds the JSON it carries, so that nothing that is done with it recurses too deeply. For whoever takes commands
-    /// from outside, before anything else.
+    /// Bounds the depth of the JSON inside the command, so that no later code recurses too deeply.
+    /// Every entry point for outside commands calls this first.
     pub fn bound_nesting(&mut self) {
         match &mut self.ask {
             CommandBody::Decide { arguments, .. } => arguments.iter_mut().for_each(nesting::bound),
@@ -144,35 +144,35 @@ impl Command {
 }
 
 impl CommandBody {
-    /// What is asked, in a word.
+    /// The snake-case name of the request, for logs and metrics.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.into()
     }
 }
 
-/// The one answer to a command.
+/// The one answer to a command, durable together with the command's effects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// It was taken up; the position after which its effects are found.
+    /// The command was accepted; its effects follow this position.
     Accepted {
-        /// The head before it.
+        /// The head of the history before the command.
         at: Seq,
     },
-    /// It was not.
+    /// The command was rejected; the request is not carried out.
     Rejected {
-        /// Why.
+        /// Why it was rejected.
         fault: Fault,
     },
 }
 
-/// What a person said to a question.
+/// A person's answer to a question about a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// Go on.
+    /// The call may run.
     Allow,
-    /// Do not.
+    /// The call must not run; it ends with a fault for the model.
     Deny,
 }

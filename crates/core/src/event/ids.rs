@@ -1,11 +1,11 @@
-//! What things are called by: sessions, positions, turns, tasks, commands, questions.
+//! Identifiers of sessions, histories, positions, turns, tasks, commands and questions.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Names a session: a UUIDv7.
+/// Identifies a session: a UUIDv7.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SessionId(pub Uuid);
@@ -30,8 +30,8 @@ impl FromStr for SessionId {
     }
 }
 
-/// Names the incarnation of a history. It changes only when history was replaced (an import, a restored
-/// backup) and has nothing to do with who writes.
+/// Identifies the incarnation of a history. It changes only when the history was replaced (an import, a restored
+/// backup) and is independent of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Epoch(pub u32);
@@ -48,7 +48,7 @@ pub type Seq = u64;
 /// Counts the turns of a session from 1. 0 is "no turn".
 pub type TurnNumber = u64;
 
-/// Names a task of a plan.
+/// Identifies a task, unique in its plan.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TaskId(pub Arc<str>);
@@ -59,19 +59,19 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// Names a command, chosen by whoever sends it; the same id gives the same answer.
+/// Identifies a command. The sender chooses it; a repeated id gets the same answer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CommandId(pub Arc<str>);
 
 impl CommandId {
-    /// An id made here for a caller who sent none. Nobody can repeat it, so it need not be remembered.
+    /// Creates an id for a sender that gave none. No sender can repeat it, so its answer need not be remembered.
     #[must_use]
     pub fn own(unique: Uuid) -> Self {
         Self(format!("own-{}", unique.simple()).into())
     }
 
-    /// Was it made here? Gateways refuse such ids from outside.
+    /// Whether the id was created for a sender that gave none. Gateways refuse such ids from outside.
     #[must_use]
     pub fn is_own(&self) -> bool {
         self.0.starts_with("own-")
@@ -96,7 +96,7 @@ impl From<&str> for CommandId {
     }
 }
 
-/// Names a question, unique in its session.
+/// Identifies a question, unique in its session.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct QuestionId(pub Arc<str>);

@@ -1,4 +1,4 @@
-//! What events are made of: stages, tasks, the ways things end, and what a fault is about.
+//! Parts of events: stages, tasks, the ways work ends, and the scope of a fault.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::TaskId;
 use crate::{fault::Fault, message::CallId};
 
-/// A stage of plan → solve → aggregate.
+/// A stage of a plan → solve → aggregate pipeline, in running order.
 #[derive(
     Clone,
     Copy,
@@ -24,24 +24,24 @@ use crate::{fault::Fault, message::CallId};
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Stage {
-    /// Tasks are being found.
+    /// The planner splits the question into tasks.
     Planning,
-    /// Tasks are being worked on.
+    /// The solvers work on the tasks.
     Solving,
-    /// Results are being combined.
+    /// The aggregator combines the results.
     Aggregation,
 }
 
 /// A task of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Task {
-    /// Unique in its plan.
+    /// Unique in its plan; a number if the planner gave none.
     pub id: TaskId,
-    /// What it is about, in a line.
+    /// One line, for lists.
     pub title: String,
-    /// What the solver is told.
+    /// The full instruction for the solver.
     pub prompt: String,
-    /// Whatever else the planner wrote.
+    /// Further fields of the planner's JSON, verbatim.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, Value>,
 }
@@ -50,19 +50,19 @@ pub struct Task {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskEnd {
-    /// It worked.
+    /// The work succeeded.
     Completed {
-        /// What came out.
+        /// The final text of the work.
         output: String,
     },
-    /// It did not.
+    /// The work failed.
     Failed {
-        /// What went wrong.
+        /// Why the work failed.
         fault: Fault,
     },
-    /// Somebody stopped it.
+    /// A sender cancelled the work, its turn or its plan.
     Cancelled {
-        /// Why.
+        /// Why the work was cancelled.
         reason: String,
     },
 }
@@ -83,17 +83,17 @@ pub enum TaskEnd {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum StopReason {
-    /// The model was done.
+    /// The model finished its answer.
     EndTurn,
-    /// The model ran into its output limit.
+    /// The model reached its output token limit.
     MaxTokens,
-    /// The turn used all its model requests.
+    /// The turn reached its limit of model requests.
     MaxTurnRequests,
-    /// The model declined.
+    /// The model refused to answer.
     Refusal,
-    /// Somebody stopped it.
+    /// A sender cancelled the turn or closed the session.
     Cancelled,
-    /// It failed; the fault says how.
+    /// The turn failed; the fault of `TurnEnded` says why.
     Failed,
 }
 
@@ -102,29 +102,29 @@ pub enum StopReason {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum SessionEnd {
-    /// Somebody closed it.
+    /// A sender closed the session.
     Closed,
-    /// Nothing can go on.
+    /// A fault made it impossible to continue.
     Error,
 }
 
-/// What a fault or a retry is about, besides the turn.
+/// The part of a turn that a fault or a retry concerns; all fields are absent for the turn as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Scope {
-    /// The step.
+    /// The step of the turn, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<u32>,
-    /// The call.
+    /// The call within the step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
-    /// The tool.
+    /// The name of the tool that was called.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// The stage.
+    /// The stage of the pipeline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage: Option<Stage>,
-    /// The task.
+    /// The task of the plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
 }

@@ -1,4 +1,4 @@
-//! What a session is set to, and where it comes from.
+//! The settings of a session and its origin.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,49 +8,49 @@ use serde_json::Value;
 use super::{Seq, SessionId, Stage, TaskId};
 use crate::{lang::Lang, message::CallId, tool::Permissions};
 
-/// What a session was set to.
+/// The settings of a session. A change replaces all of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
-    /// The language people are spoken to in.
+    /// The language of texts for people.
     pub language: Lang,
     /// The model, as the engine's configuration names it.
     pub model: String,
-    /// Standing instructions.
+    /// Standing instructions for the model, sent with every request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<Arc<str>>,
-    /// The directory tools work in.
+    /// The directory that tools work in, as a path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
-    /// Who may call what.
+    /// Rules for which calls run, which need a decision and which are denied.
     pub permissions: Permissions,
-    /// A short name for lists.
+    /// A short name for session lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// For searching.
+    /// Labels for filtering sessions; `engine` names the engine.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Model requests in one turn; the system's limit if none.
+    /// The most model requests in one turn; the system's limit if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_steps: Option<u32>,
-    /// Tokens one turn may use; the system's limit if none.
+    /// The most tokens one turn may use; the system's limit if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_turn_tokens: Option<u64>,
-    /// The most tokens of one answer.
+    /// The most tokens of one answer; the engine's default if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_answer_tokens: Option<u32>,
-    /// How deeply the model thinks before it answers; not at all if none.
+    /// How much the model thinks before it answers; no thinking if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thinking: Option<Thinking>,
-    /// Tools on offer, by name or `prefix*`; all if none.
+    /// Tools on offer, by name or `prefix*`; all tools if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
-    /// How a gateway's extras ride along.
+    /// Settings that only one gateway or engine understands, verbatim.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, Value>,
 }
 
-/// How deeply a model thinks before it answers.
+/// How much a model thinks before it answers.
 #[derive(
     Clone,
     Copy,
@@ -66,16 +66,16 @@ pub struct Settings {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Thinking {
-    /// A little.
+    /// The smallest thinking budget.
     Low,
-    /// As much as most tasks need.
+    /// Enough for most tasks.
     Medium,
-    /// As much as it can.
+    /// The largest thinking budget.
     High,
 }
 
 impl Thinking {
-    /// The tokens a model may think with, where it is told a number.
+    /// The thinking budget in tokens, for models that take a number.
     #[must_use]
     pub fn tokens(self) -> u32 {
         match self {
@@ -87,60 +87,60 @@ impl Thinking {
 }
 
 impl Settings {
-    /// The label that names the engine a session belongs to. Without it, it is the native loop's.
+    /// The label that names the session's engine. Sessions without it belong to the native engine.
     pub const ENGINE: &'static str = "engine";
 
-    /// The name of the native loop, whose sessions carry no label.
+    /// The name of the native engine, whose sessions carry no label.
     pub const NATIVE: &'static str = "native";
 
-    /// The name of the engine the session belongs to.
+    /// The name of the engine that runs the session.
     #[must_use]
     pub fn engine(&self) -> &str {
         engine_of(&self.labels)
     }
 
-    /// Does the session belong to another engine than the native loop? Then only that one runs it.
+    /// Whether an engine other than the native one runs the session.
     #[must_use]
     pub fn is_foreign(&self) -> bool {
         self.labels.contains_key(Self::ENGINE)
     }
 }
 
-/// The name of the engine that a session with these labels belongs to.
+/// The name of the engine that runs a session with these labels.
 #[must_use]
 pub fn engine_of(labels: &BTreeMap<String, String>) -> &str {
     labels.get(Settings::ENGINE).map_or(Settings::NATIVE, String::as_str)
 }
 
-/// Where a session comes from, if not from a person.
+/// The origin of a session that no person opened directly.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// A call of a parent session runs it.
+    /// A call of a parent session opened it.
     Call {
-        /// The parent.
+        /// The session that made the call.
         parent: SessionId,
-        /// The call.
+        /// The call that runs this session.
         call: CallId,
-        /// How deep below a person's session: 1, 2 …
+        /// Distance from the session a person opened: 1, 2 …
         depth: u32,
     },
-    /// It works on a stage of a parent's plan.
+    /// A stage of a parent's pipeline opened it.
     Stage {
-        /// The parent.
+        /// The session that runs the pipeline.
         parent: SessionId,
-        /// Which stage.
+        /// The stage this session works on.
         stage: Stage,
-        /// Which task, when solving.
+        /// The task to solve; absent outside the solving stage.
         task: Option<TaskId>,
-        /// How deep below a person's session.
+        /// Distance from the session a person opened: 1, 2 …
         depth: u32,
     },
-    /// It is a copy of another up to a position.
+    /// A copy of another session up to a position.
     Fork {
-        /// The original.
+        /// The session that was copied.
         parent: SessionId,
-        /// Copied up to and including.
+        /// The last position copied.
         at: Seq,
     },
 }

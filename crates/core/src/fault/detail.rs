@@ -1,4 +1,4 @@
-//! The facts of one fault: typed, not prose.
+//! The facts of one fault: typed values instead of prose.
 
 use std::{borrow::Cow, fmt};
 
@@ -12,16 +12,16 @@ use serde_json::Value;
 use super::Fact;
 use crate::{nesting, scrub::Scrubber};
 
-/// What sort of value a fact has.
+/// The type of a fact's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Words, a name, a path.
+    /// A word, a name, a path or a sentence.
     Text,
-    /// A count, a size, milliseconds.
+    /// A count, a size in bytes, or milliseconds.
     Number,
-    /// Several words.
+    /// A list of texts.
     List,
-    /// Anything: a value somebody sent.
+    /// Any JSON, usually a value from a peer or a model.
     Json,
 }
 
@@ -29,18 +29,18 @@ pub enum Shape {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum FactValue {
-    /// A count, a size, milliseconds.
+    /// A count, a size in bytes, or milliseconds.
     Number(i64),
-    /// Words, a name, a path.
+    /// A word, a name, a path or a sentence.
     Text(Cow<'static, str>),
-    /// Several words.
+    /// A list of texts.
     List(Vec<String>),
-    /// Anything: a value somebody sent.
+    /// Any JSON, usually a value from a peer or a model; its depth is bounded.
     Json(Value),
 }
 
 impl FactValue {
-    /// The shape this value has.
+    /// The shape of this value.
     #[must_use]
     pub fn shape(&self) -> Shape {
         match self {
@@ -106,37 +106,37 @@ impl From<Value> for FactValue {
 }
 
 impl From<std::time::Duration> for FactValue {
-    /// Milliseconds.
+    /// The duration in whole milliseconds.
     fn from(duration: std::time::Duration) -> Self {
         duration.as_millis().into()
     }
 }
 
-/// The facts of one fault, in the order of the catalog. Few, so a sorted vector.
+/// The facts of one fault, in catalog order. A sorted vector, because a fault has few facts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Detail(Vec<(Fact, FactValue)>);
 
 impl Detail {
-    /// No facts.
+    /// An empty set of facts.
     #[must_use]
     pub const fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// Are there none?
+    /// Whether there are no facts.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds a fact, for building in one expression.
+    /// Adds a fact, in builder style; a second value replaces the first.
     #[must_use]
     pub fn with(mut self, fact: Fact, value: impl Into<FactValue>) -> Self {
         self.set(fact, value.into());
         self
     }
 
-    /// Sets a fact; the last word wins.
+    /// Sets a fact, converted to the fact's shape; a second value replaces the first.
     pub fn set(&mut self, fact: Fact, value: FactValue) {
         let value = fit(fact.shape(), value);
         match self.0.binary_search_by_key(&fact, |(known, _)| *known) {
@@ -145,14 +145,14 @@ impl Detail {
         }
     }
 
-    /// A fact's value.
+    /// The value of a fact, if present.
     #[must_use]
     pub fn get(&self, fact: Fact) -> Option<&FactValue> {
         let index = self.0.binary_search_by_key(&fact, |(known, _)| *known).ok()?;
         Some(&self.0[index].1)
     }
 
-    /// A fact's value as text, if it is text.
+    /// The value of a fact, if present and text.
     #[must_use]
     pub fn text(&self, fact: Fact) -> Option<&str> {
         match self.get(fact)? {
@@ -162,7 +162,7 @@ impl Detail {
         }
     }
 
-    /// A fact's value as a number, if it is one.
+    /// The value of a fact, if present and a number.
     #[must_use]
     pub fn number(&self, fact: Fact) -> Option<i64> {
         match self.get(fact)? {
@@ -196,8 +196,8 @@ impl Detail {
     }
 }
 
-/// A value in the shape its fact has, so that what was recorded reads back as the same value. Only a
-/// number that cannot be read as one stays words. JSON is bounded here, so that no fact is too deep to be walked.
+/// Converts a value to the shape of its fact, so that a recorded value decodes to the same value. Text that is not a
+/// number stays text. JSON is bounded in depth, so that walking a fact cannot overflow the stack.
 fn fit(shape: Shape, mut value: FactValue) -> FactValue {
     if let FactValue::Json(json) = &mut value {
         nesting::bound(json);
@@ -236,7 +236,7 @@ fn words(value: FactValue) -> Cow<'static, str> {
     }
 }
 
-/// The nearest whole number; a cast from a float stays within bounds.
+/// Rounds to the nearest integer; the cast from a float saturates.
 fn whole(number: &serde_json::Number) -> i64 {
     number.as_i64().unwrap_or_else(|| number.as_f64().unwrap_or_default().round() as i64)
 }
@@ -258,7 +258,7 @@ impl Serialize for Detail {
 }
 
 impl<'de> Deserialize<'de> for Detail {
-    /// Facts this version does not know are skipped: a newer writer may have added some.
+    /// Skips facts that this version does not know, because a newer writer may have added them.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Facts;
         impl<'de> Visitor<'de> for Facts {
@@ -283,28 +283,28 @@ impl<'de> Deserialize<'de> for Detail {
     }
 }
 
-/// One place where arguments do not fit their schema.
+/// A place where arguments do not fit their schema.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mismatch {
-    /// JSON pointer to the place, `/edits/0/path`; empty for the whole.
+    /// JSON pointer to the place, for example `/edits/0/path`; empty for the whole value.
     pub pointer: String,
-    /// The schema keyword that was broken: `required`, `type`, `enum` …
+    /// The schema keyword that was violated: `required`, `type`, `enum` …
     pub rule: Cow<'static, str>,
-    /// What would fit, in words.
+    /// A description of a fitting value.
     pub expected: String,
-    /// What was sent, shortened.
+    /// The value that was sent, shortened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received: Option<String>,
-    /// The values that are allowed, when they are few.
+    /// The allowed values, when they are few.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed: Vec<Value>,
-    /// The known key nearest to an unknown one.
+    /// The known key most similar to an unknown one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nearest: Option<String>,
 }
 
 impl Mismatch {
-    /// The pointer as people write it: `edits.0.path`; the whole is `arguments`.
+    /// The pointer in dotted form, for example `edits.0.path`; `arguments` for the whole value.
     #[must_use]
     pub fn dotted(&self) -> String {
         let path = self.pointer.trim_start_matches('/').replace('/', ".");
@@ -313,7 +313,7 @@ impl Mismatch {
     }
 
     pub(super) fn scrub(&mut self, scrubber: &Scrubber) {
-        // Step by step: as one text, a pointer into a field called `root` would look like a home directory.
+        // Each step is scrubbed alone: in one text, a field called `root` would look like a home directory.
         let steps: Vec<_> = self.pointer.split('/').map(|step| scrubber.scrub(step)).collect();
         if steps.iter().any(|step| matches!(step, Cow::Owned(_))) {
             self.pointer = steps.join("/");
@@ -329,7 +329,7 @@ impl Mismatch {
 }
 
 impl fmt::Display for Mismatch {
-    /// One line: `edits.0.path: required`, `times: must be at most 3 (you sent 9)`.
+    /// A single line: `edits.0.path: required`, `times: must be at most 3 (you sent 9)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.dotted(), self.expected)?;
         if let Some(received) = &self.received {

@@ -1,7 +1,7 @@
-//! One fault, told to each audience. Plain data: the edges give it their own shape.
+//! Renderings of a fault, one for each audience.
 //!
-//! The model's telling is the exception that has its JSON here: it is what every engine puts into a
-//! tool result, whatever provider carries it.
+//! A rendering is plain data that gateways convert to their protocols. Only the model's rendering defines its JSON
+//! here, because every engine puts the same JSON into a tool result.
 
 use std::borrow::Cow;
 
@@ -11,46 +11,46 @@ use serde_json::Value;
 use super::{CatalogRow, Detail, FactValue, Fault, Hop, Mismatch, text};
 use crate::{lang::Lang, tool::Failure, trace::Trace};
 
-/// What the model reads in a `tool_result` with `is_error`.
+/// The content of a `tool_result` with `is_error`, for the model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelRendering<'a> {
     ok: bool,
-    /// The sentence.
+    /// One sentence from the catalog, filled with facts.
     pub error: String,
-    /// Its class.
+    /// The class of the fault: `validation`, `runtime` …
     pub error_type: &'static str,
-    /// Would repeating the same call make sense?
+    /// Whether repeating the same call makes sense.
     pub retryable: bool,
-    /// What to do with the call.
+    /// What the model should do with the call: `retry_same`, `retry_changed` or `stop`.
     pub next: &'static str,
-    /// For looking it up.
+    /// The permanent code of the kind, for example `ERR_VAL_002`.
     pub code: &'static str,
-    /// What the tool had to say besides.
+    /// Data that the tool attached to its failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<&'a Value>,
-    /// A remark.
+    /// A remark of a person or the runtime about the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<&'a str>,
-    /// Each place that does not fit.
+    /// Each place where the arguments do not fit.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub mismatches: &'a [Mismatch],
-    /// The smallest call that fits.
+    /// The smallest valid call, if the kind provides one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub example: Option<&'a FactValue>,
-    /// What to do, specific first.
+    /// What to do, most specific first.
     pub recommendations: Vec<Cow<'a, str>>,
 }
 
 impl ModelRendering<'_> {
-    /// The JSON object the model reads.
+    /// The JSON object for the tool result.
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("strings and JSON values always serialise")
     }
 }
 
-/// Tells the model of a failed call.
+/// Renders a failed call for the model.
 #[must_use]
 pub fn render_for_model(failure: &Failure, lang: Lang) -> ModelRendering<'_> {
     let Failure { fault, data, note } = failure;
@@ -71,26 +71,26 @@ pub fn render_for_model(failure: &Failure, lang: Lang) -> ModelRendering<'_> {
     }
 }
 
-/// What the user is told in an `error.*` event.
+/// The content of an `error.*` event, for the user.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UserRendering {
-    /// The event: `error.timeout`.
+    /// The event's name, for example `error.timeout`.
     pub event: &'static str,
-    /// `content`, in English for logs and machines that read it.
+    /// `content`: always English, for logs and programs.
     pub content: String,
-    /// `show_content`, in the user's language.
+    /// `show_content`: in the user's language.
     pub shown: String,
-    /// The columns that go into `metadata`.
+    /// The catalog columns for `metadata`.
     pub row: &'static CatalogRow,
-    /// `metadata.operation`.
+    /// `metadata.operation`: the stable identifier of the operation.
     pub operation: &'static str,
-    /// `metadata.context`: the facts of this kind's context, when present.
+    /// `metadata.context`: the facts that the kind lists as context, when present.
     pub context: Detail,
-    /// Every other fact.
+    /// All facts that are not in `context`.
     pub facts: Detail,
 }
 
-/// Tells the user.
+/// Renders a fault for the user.
 #[must_use]
 pub fn render_for_user(fault: &Fault, lang: Lang) -> UserRendering {
     let row = fault.row();
@@ -110,36 +110,36 @@ pub fn render_for_user(fault: &Fault, lang: Lang) -> UserRendering {
     }
 }
 
-/// What a peer machine is told: an SMCP error, an MCP error result, a JSON-RPC error, an HTTP problem.
+/// A fault for a peer: an SMCP error, an MCP error result, a JSON-RPC error or an HTTP problem.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PeerRendering {
-    /// The permanent code.
+    /// The permanent code of the kind, for example `ERR_VAL_002`.
     pub code: &'static str,
-    /// A2C-SMCP's number.
+    /// The A2C-SMCP error number.
     pub smcp: u16,
-    /// HTTP's status.
+    /// The HTTP status.
     pub http: u16,
-    /// JSON-RPC's code.
+    /// The JSON-RPC error code.
     pub json_rpc: i32,
-    /// A short name for the kind.
+    /// A short title for the kind.
     pub title: String,
-    /// The sentence.
+    /// One sentence about this fault.
     pub message: String,
-    /// The facts.
+    /// All facts of the fault.
     pub details: Detail,
-    /// Would repeating the same request make sense?
+    /// Whether repeating the same request makes sense.
     pub retryable: bool,
-    /// May the work still be running, or be done?
+    /// Whether the work may still be running or may be done.
     pub outcome_unknown: bool,
-    /// When to come back.
+    /// The delay before the next request, in milliseconds, if a service asked for one.
     pub retry_after_ms: Option<u64>,
-    /// For finding the log line, when there is one to find.
+    /// The trace that finds the log line; absent if the fault has none.
     pub trace: Option<Trace>,
-    /// Where it passed, so that the next place can add itself.
+    /// The components passed so far; the next one appends itself.
     pub hops: Vec<Hop>,
 }
 
-/// Tells a peer machine. The fault must have been scrubbed.
+/// Renders a fault for a peer. The caller scrubs the fault first.
 #[must_use]
 pub fn render_for_peer(fault: &Fault, lang: Lang) -> PeerRendering {
     let row = fault.row();
@@ -159,24 +159,24 @@ pub fn render_for_peer(fault: &Fault, lang: Lang) -> PeerRendering {
     }
 }
 
-/// What an editor shows.
+/// A fault for an editor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EditorRendering {
-    /// How the turn or the call looks.
+    /// How the turn or the call ends in the editor, for example `tool_call_failed`.
     pub outcome: &'static str,
-    /// The code when it ends as an error.
+    /// The JSON-RPC code, used when the turn ends as an error.
     pub json_rpc: i32,
-    /// The sentence.
+    /// One sentence in the user's language.
     pub message: String,
     /// The kind's name, for `data.kind`.
     pub kind: &'static str,
-    /// Would repeating the same prompt make sense?
+    /// Whether repeating the same prompt makes sense.
     pub retryable: bool,
-    /// What to do.
+    /// What to do, most specific first.
     pub advice: Vec<String>,
 }
 
-/// Tells an editor.
+/// Renders a fault for an editor.
 #[must_use]
 pub fn render_for_editor(fault: &Fault, lang: Lang) -> EditorRendering {
     let row = fault.row();

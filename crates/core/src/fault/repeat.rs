@@ -1,36 +1,36 @@
-//! May a failed request be repeated? The one rule, for every audience and every protocol.
+//! Decides whether a failed request may be repeated; the same rule serves every audience and protocol.
 //!
-//! Work that certainly did not begin, or whose end is confirmed, may be repeated as far as its kind allows. Work that may
-//! have begun and whose end nobody confirmed must not be repeated, unless its tool is known to be safe to repeat.
+//! Work that did not start, or whose end is confirmed, may be repeated as far as its kind allows. Work that may have
+//! started and has no confirmed end must not be repeated, unless its tool is known to be safe to repeat.
 
 use super::{Fact, Fault, Kind, Next};
 
-/// What is known about the work that failed.
+/// How far the failed work got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::VariantArray)]
 pub enum Progress {
-    /// It did not begin, for certain.
+    /// The work did not start.
     NotBegun,
-    /// It may have begun, and nobody confirmed its end: it may still be running.
+    /// The work may have started, and no component confirmed its end: it may still be running.
     Unconfirmed,
-    /// It ended, and whoever ran it said so.
+    /// The work ended, and the component that ran it confirmed the end.
     Ended,
 }
 
-/// What the failure means for a second try.
+/// The consequences of a failure for a second attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repeat {
-    /// Would repeating the same request make sense, and do no harm?
+    /// Whether repeating the same request makes sense and does no harm.
     pub retryable: bool,
-    /// What a model should do with its call.
+    /// What the model should do with its call.
     pub next: Next,
-    /// May the runtime repeat it by itself?
+    /// Whether the runtime may repeat the request by itself.
     pub auto_retry: bool,
-    /// Told to everybody: the work may still be running, or may be done.
+    /// Whether the work may still be running or may be done; every audience reads it.
     pub outcome_unknown: bool,
 }
 
-/// The rule. `safe_to_repeat` is true only for tools that are trusted to be idempotent or to change nothing; `reason` is the
-/// fault's reason where the protocol defines a list of them.
+/// Applies the rule. `safe_to_repeat` is true only for tools trusted to be idempotent or read-only. `reason` is the
+/// fault's reason, for protocols that define a list of reasons.
 #[must_use]
 pub fn decide(
     kind: Kind,
@@ -55,25 +55,25 @@ pub fn decide(
     Repeat { retryable, next, auto_retry, outcome_unknown }
 }
 
-/// The one reason of a refused upload that passes by itself: nothing was begun.
+/// Whether an upload was refused as busy: the only reason that passes by itself, because nothing was started.
 fn is_busy(kind: Kind, reason: Option<&str>) -> bool {
     kind == Kind::BlobWriteFailed && reason == Some("busy")
 }
 
 impl Fault {
-    /// Says that the work may have begun and that nobody confirmed its end.
+    /// Marks the work as possibly started, with no confirmed end.
     #[must_use]
     pub fn unconfirmed(self) -> Self {
         self.with(Fact::OutcomeUnknown, serde_json::Value::Bool(true))
     }
 
-    /// The same for a tool that is trusted to be safe to repeat.
+    /// Marks the work as unconfirmed, for a tool trusted to be safe to repeat.
     #[must_use]
     pub fn unconfirmed_but_safe(self) -> Self {
         self.unconfirmed().with(Fact::SafeToRepeat, serde_json::Value::Bool(true))
     }
 
-    /// What is known about the work that failed.
+    /// How far the failed work got.
     #[must_use]
     pub fn progress(&self) -> Progress {
         let is_said = |fact| self.detail().get(fact).is_some_and(|it| it.to_string() == "true");
@@ -85,14 +85,14 @@ impl Fault {
         }
     }
 
-    /// What it means for a second try.
+    /// The consequences for a second attempt.
     #[must_use]
     pub fn repeat(&self) -> Repeat {
         let safe = self.detail().get(Fact::SafeToRepeat).is_some_and(|it| it.to_string() == "true");
         decide(self.kind(), self.progress(), safe, self.detail().text(Fact::Reason))
     }
 
-    /// May the outcome of the work be other than this fault suggests?
+    /// Whether the work may have succeeded, or may still succeed, despite this fault.
     #[must_use]
     pub fn is_outcome_unknown(&self) -> bool {
         self.progress() == Progress::Unconfirmed
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use crate::fault::Operation;
 
-    /// Reasons that peers give, and one that nobody knows.
+    /// Reasons that peers give, and one unknown reason.
     const REASONS: [Option<&str>; 12] = [
         None,
         Some("traversal"),

@@ -1,11 +1,10 @@
-//! What the catalog says about a kind: one row, every column filled.
+//! The columns of a catalog row.
 //!
-//! The rows themselves are generated from `catalog/faults.toml` into `kind.rs`; this file is the
-//! vocabulary they are written in.
+//! The rows are generated from `catalog/faults.toml` into `kind.rs`; this file defines the types of their columns.
 
 use serde::{Deserialize, Serialize};
 
-/// Who has the next move.
+/// The party that has the next move.
 #[derive(
     Clone,
     Copy,
@@ -23,17 +22,17 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Remedy {
-    /// The runtime tries again. Nobody else acts unless attempts run out.
+    /// The runtime retries. No other party acts unless the attempts run out.
     Runtime,
-    /// The model can change the call and carry on.
+    /// The model can change the call and continue.
     Model,
-    /// A person has to decide, correct or sign in.
+    /// A person must decide, correct something or sign in.
     User,
-    /// Someone has to look at the machine, or at our code.
+    /// An operator must inspect the machine or report a defect.
     Operator,
 }
 
-/// The class the model is told.
+/// The class that the model reads.
 #[derive(
     Clone,
     Copy,
@@ -53,17 +52,17 @@ pub enum Remedy {
 pub enum ErrorType {
     /// The arguments do not fit.
     Validation,
-    /// Something the call depends on failed.
+    /// A dependency of the call failed.
     Runtime,
-    /// The tool ran and its answer is no.
+    /// The tool ran and reported a negative result.
     Logical,
-    /// It was stopped: deadline, cancel, denial, crash.
+    /// The call was stopped: deadline, cancel, denial, crash.
     Aborted,
-    /// Nobody foresaw it.
+    /// An unforeseen failure.
     Exception,
 }
 
-/// The class users and operators are told.
+/// The class that users and operators read.
 #[derive(
     Clone,
     Copy,
@@ -81,15 +80,15 @@ pub enum ErrorType {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Category {
-    /// Input does not fit; whoever sent it corrects it.
+    /// The input does not fit; its sender corrects it.
     Validation,
-    /// It passes by itself: timeout, rate limit, outage.
+    /// The condition passes by itself: timeout, rate limit, outage.
     Transient,
-    /// Memory, disk, quota.
+    /// A resource is exhausted: memory, disk, quota.
     Resource,
-    /// It stays until somebody changes something.
+    /// The condition stays until a person changes something.
     Permanent,
-    /// A line was lost.
+    /// A connection was lost.
     Connection,
 }
 
@@ -111,15 +110,15 @@ pub enum Category {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Next {
-    /// The very same call may work.
+    /// The same call may succeed.
     RetrySame,
-    /// A changed call may work.
+    /// A changed call may succeed.
     RetryChanged,
-    /// Do not call this again; go on another way or say so.
+    /// The model must not repeat the call; it takes another way or reports the problem.
     Stop,
 }
 
-/// How loud it is.
+/// How urgent the fault is for an operator.
 #[derive(
     Clone,
     Copy,
@@ -139,17 +138,17 @@ pub enum Next {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Severity {
-    /// Part of normal work.
+    /// Part of normal operation.
     Info,
-    /// Worth a look if it repeats.
+    /// Worth attention if it repeats.
     Warn,
-    /// Something did not work.
+    /// An operation failed.
     Error,
-    /// Nothing goes on until somebody acts.
+    /// Work stops until an operator acts.
     Critical,
 }
 
-/// How it is recovered from, as told in `recovery_strategy`.
+/// The value of `recovery_strategy`.
 #[derive(
     Clone,
     Copy,
@@ -167,27 +166,27 @@ pub enum Severity {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Strategy {
-    /// Try again.
+    /// Repeat the operation.
     Retry,
-    /// Take another way.
+    /// Use an alternative.
     Fallback,
-    /// Hand it to whoever is responsible.
+    /// Pass the fault to the responsible party.
     Escalate,
-    /// End the run.
+    /// End the turn.
     Terminate,
     /// Ask the user.
     EscalateToUser,
-    /// Try again, later each time, as a rate limit asks.
+    /// Repeat with increasing delays, as a rate limit demands.
     ExponentialBackoff,
-    /// Connect again and resume from the last event.
+    /// Reconnect and resume from the last event.
     ReconnectWithState,
-    /// Try again, later each time.
+    /// Repeat with increasing delays.
     RetryWithExponentialBackoff,
-    /// The old session is gone; make a new one.
+    /// Create a new session; the old one is gone.
     CreateNewSession,
 }
 
-/// The `error.*` event that announces it.
+/// The `error.*` event that announces the fault.
 #[derive(
     Clone,
     Copy,
@@ -201,27 +200,27 @@ pub enum Strategy {
     strum::Display,
 )]
 pub enum Announcement {
-    /// Input was refused.
+    /// The input was refused.
     #[strum(serialize = "error.validation")]
     Validation,
     /// A deadline passed.
     #[strum(serialize = "error.timeout")]
     Timeout,
-    /// A limit of a service was hit.
+    /// A limit of a service was reached.
     #[strum(serialize = "error.rate_limited")]
     RateLimited,
-    /// A line was lost.
+    /// A connection was lost.
     #[strum(serialize = "error.connection_lost")]
     ConnectionLost,
-    /// Work failed.
+    /// An operation failed.
     #[strum(serialize = "error.execution")]
     Execution,
-    /// It cannot be recovered from.
+    /// Recovery is impossible or failed.
     #[strum(serialize = "error.recovery_failed")]
     RecoveryFailed,
 }
 
-/// How an editor learns of it.
+/// How an editor shows the fault.
 #[derive(
     Clone,
     Copy,
@@ -250,53 +249,53 @@ pub enum EditorOutcome {
     Error,
 }
 
-/// One row of the catalog.
+/// One row of the catalog. Every kind has exactly one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CatalogRow {
-    /// Snake case, the same as the kind's name in records: `invalid_arguments`.
+    /// Snake case, as in records: `invalid_arguments`.
     pub name: &'static str,
-    /// The id of its message in the texts: `invalid-arguments`.
+    /// The Fluent message id: `invalid-arguments`.
     pub message: &'static str,
-    /// Permanent: `ERR_VAL_002`.
+    /// The permanent code: `ERR_VAL_002`.
     pub code: &'static str,
-    /// The class the model is told.
+    /// The class that the model reads.
     pub error_type: ErrorType,
-    /// The name in `error_type` of an `error.*` event: `ConstraintViolation`.
+    /// The value of `error_type` in an `error.*` event: `ConstraintViolation`.
     pub type_name: &'static str,
-    /// The class users are told.
+    /// The class that users and operators read.
     pub category: Category,
-    /// Who has the next move.
+    /// The party that has the next move.
     pub remedy: Remedy,
     /// What the model should do with the call.
     pub next: Next,
-    /// Told to the model: would repeating the same call make sense?
+    /// For the model: whether repeating the same call makes sense.
     pub retryable: bool,
-    /// Told to users: can anybody fix it?
+    /// For users: whether the fault can be fixed at all.
     pub recoverable: bool,
-    /// Does the runtime repeat it by itself?
+    /// Whether the runtime repeats the operation by itself.
     pub auto_retry: bool,
-    /// How loud.
+    /// How urgent the fault is for an operator.
     pub severity: Severity,
-    /// How it is recovered from.
+    /// The value of `recovery_strategy`.
     pub strategy: Strategy,
-    /// The event that announces it.
+    /// The `error.*` event that announces the fault.
     pub event: Announcement,
-    /// A2C-SMCP code.
+    /// The A2C-SMCP error number; several kinds may share one.
     pub smcp: u16,
-    /// Is this the kind that explains that number? One per number is.
+    /// Whether this kind documents its A2C-SMCP number; exactly one kind per number does.
     pub smcp_home: bool,
-    /// HTTP status.
+    /// The HTTP status, for example 422.
     pub http: u16,
-    /// JSON-RPC code.
+    /// The JSON-RPC error code.
     pub json_rpc: i32,
-    /// What an editor sees.
+    /// How an editor shows the fault.
     pub editor: EditorOutcome,
-    /// Facts that go into `metadata.context` of an `error.*` event, when present.
+    /// Facts for `metadata.context` of an `error.*` event, when present.
     pub context: &'static [super::Fact],
-    /// Facts that every fault of this kind carries; its texts use them bare.
+    /// Facts that every fault of this kind carries, so its texts use them without a fallback.
     pub always: &'static [super::Fact],
-    /// Facts its texts may use, those of `always` included.
+    /// Facts that its texts may use, those of `always` included.
     pub facts: &'static [super::Fact],
-    /// How many general recommendations the catalog has for it.
+    /// The number of general recommendations in the catalog.
     pub recommendations: usize,
 }

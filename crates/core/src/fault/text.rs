@@ -1,11 +1,11 @@
-//! The words of the catalog, in the reader's language.
+//! Catalog texts in the reader's language.
 //!
-//! Texts are Fluent messages in `catalog/{en,zh}.ftl`. An argument is a fact of the same name; an absent
-//! one is passed as the word `none`, and every `_ms` fact is also there as `_seconds`. A test renders
-//! every kind in every language, so a text that is missing or misspelt fails there, not here.
+//! Texts are Fluent messages in `catalog/{en,zh}.ftl`. An argument is a fact of the same name. An absent fact is passed
+//! as the word `none`, and every `_ms` fact is also available as `_seconds`. A test renders every kind in every
+//! language, so a missing or misspelt text fails the test, not the program.
 //!
-//! A kind's texts are looked up once per language and kept. Most recommendations have no argument in
-//! them: those are handed out as they stand in the catalog, without formatting or copying.
+//! The texts of a kind are looked up once per language and cached. Recommendations without arguments, which are most of
+//! them, are borrowed from the catalog without formatting.
 
 use std::{
     borrow::Cow,
@@ -23,7 +23,7 @@ use crate::lang::Lang;
 
 type Bundle = FluentBundle<FluentResource>;
 
-/// Most recommendations anybody reads.
+/// The most recommendations in one rendering.
 const RECOMMENDATIONS_MAX: usize = 8;
 
 fn bundle(lang: Lang) -> &'static Bundle {
@@ -51,31 +51,31 @@ fn bundle(lang: Lang) -> &'static Bundle {
     }
 }
 
-/// What the model reads: the facts in one sentence.
+/// The sentence for the model.
 #[must_use]
 pub fn model_text(fault: &Fault, lang: Lang) -> String {
     FaultText::of(fault, lang).model()
 }
 
-/// What the user reads.
+/// The sentence for the user.
 #[must_use]
 pub fn user_text(fault: &Fault, lang: Lang) -> String {
     FaultText::of(fault, lang).user()
 }
 
-/// What stands in the operator's line.
+/// The summary in the operator's line, always English.
 #[must_use]
 pub fn summary(fault: &Fault) -> String {
     model_text(fault, Lang::En)
 }
 
-/// What to do, specific first, then the catalog's general lines; bounded, nothing said twice.
+/// What to do: advice for this fault first, then the catalog's general lines. Bounded in number, without duplicates.
 #[must_use]
 pub fn recommendations(fault: &Fault, lang: Lang) -> Vec<Cow<'_, str>> {
     FaultText::of(fault, lang).recommendations()
 }
 
-/// The words for one fault in one language. Asking for several of them costs the facts only once.
+/// The texts for one fault in one language. The facts are converted once for all of them.
 #[derive(Debug)]
 pub struct FaultText<'a> {
     fault: &'a Fault,
@@ -85,25 +85,25 @@ pub struct FaultText<'a> {
 }
 
 impl<'a> FaultText<'a> {
-    /// The words for `fault` in `lang`.
+    /// Prepares the texts for `fault` in `lang`.
     #[must_use]
     pub fn of(fault: &'a Fault, lang: Lang) -> Self {
         Self { fault, lang, texts: KindTexts::of(fault.kind(), lang), args: OnceCell::new() }
     }
 
-    /// What the model reads.
+    /// The sentence for the model.
     #[must_use]
     pub fn model(&self) -> String {
         self.with_doubt(&self.texts.model, "advice-may-still-run")
     }
 
-    /// What the user reads.
+    /// The sentence for the user.
     #[must_use]
     pub fn user(&self) -> String {
         self.with_doubt(&self.texts.user, "advice-may-still-run-user")
     }
 
-    /// A text, and behind it that the work may still be running if nobody confirmed its end.
+    /// Renders a text and, if no component confirmed the end of the work, appends that it may still be running.
     fn with_doubt(&self, text: &'static Template, doubt: &str) -> String {
         let text = self.render(text).into_owned();
         if !self.is_doubtful() {
@@ -113,13 +113,14 @@ impl<'a> FaultText<'a> {
         format!("{text}{space}{}", line(doubt, &Detail::new(), self.lang))
     }
 
-    /// Is the outcome of this fault unknown, which its kind's own texts do not say?
+    /// Whether the outcome is unknown and the kind's own texts do not say so.
     fn is_doubtful(&self) -> bool {
         self.fault.is_outcome_unknown()
             && !matches!(self.fault.kind(), Kind::OutcomeUnknown | Kind::ToolAbandoned)
     }
 
-    /// What to do, specific first, then the catalog's general lines; bounded, nothing said twice.
+    /// What to do: advice for this fault first, then the catalog's general lines. Bounded in number, without
+    /// duplicates.
     #[must_use]
     pub fn recommendations(&self) -> Vec<Cow<'a, str>> {
         let specific = self.fault.advice().iter().map(|advice| match advice {
@@ -128,7 +129,7 @@ impl<'a> FaultText<'a> {
             }
             Advice::Custom(text) => Cow::Borrowed(text.as_str()),
         });
-        // What a kind recommends may be to try again; what may still be running is looked at first.
+        // A kind may recommend a retry; for work that may still be running, checking its outcome comes first.
         let texts = if self.is_doubtful() && !self.fault.repeat().retryable {
             KindTexts::of(Kind::OutcomeUnknown, self.lang)
         } else {
@@ -155,7 +156,7 @@ impl<'a> FaultText<'a> {
     }
 }
 
-/// The texts of a kind that faults are told with, in one language.
+/// The texts of one kind in one language.
 #[derive(Debug)]
 struct KindTexts {
     model: Template,
@@ -165,9 +166,9 @@ struct KindTexts {
 
 #[derive(Debug)]
 enum Template {
-    /// Without arguments.
+    /// A text without arguments.
     Ready(Cow<'static, str>),
-    /// With arguments, or more than one line.
+    /// A text with arguments or with several lines.
     Filled(FluentAttribute<'static>),
 }
 
@@ -181,7 +182,7 @@ impl KindTexts {
         }
     }
 
-    /// Of every kind, in their order.
+    /// The texts of all kinds, in catalog order.
     fn all(lang: Lang) -> Vec<Self> {
         let texts = |kind: &Kind| {
             let row = kind.row();
@@ -206,14 +207,14 @@ impl Template {
             return Self::Ready(format!("⟨{id}.{attribute}⟩").into());
         };
         match bundle.format_pattern(found.value(), None, &mut Vec::new()) {
-            // Fluent borrows what needs no formatting.
+            // Fluent returns a borrowed text when it needs no formatting.
             Cow::Borrowed(text) => Self::Ready(text.into()),
             Cow::Owned(_) => Self::Filled(found),
         }
     }
 }
 
-/// One of a kind's texts without a fault at hand: `title`, `about`, `check`, `model`, `user`, `rec-1` …
+/// A text of a kind without a fault: `title`, `about`, `check`, `model`, `user`, `rec-1` …
 #[must_use]
 pub fn of_kind(kind: Kind, attribute: &str, lang: Lang) -> String {
     let row = kind.row();
@@ -222,7 +223,7 @@ pub fn of_kind(kind: Kind, attribute: &str, lang: Lang) -> String {
         Template::Filled(found) => {
             let mut args = FluentArgs::new();
             for fact in row.facts {
-                // A reader of the page sees the name of the fact where its value would stand.
+                // A documentation page shows the name of the fact in place of its value.
                 let name: &'static str = (*fact).into();
                 args.set(name, format!("‹{name}›"));
                 if let Some(name) = in_seconds(*fact) {
@@ -234,13 +235,13 @@ pub fn of_kind(kind: Kind, attribute: &str, lang: Lang) -> String {
     }
 }
 
-/// What we were doing, as a phrase: "call the tool".
+/// The operation as a phrase: "call the tool".
 #[must_use]
 pub fn of_operation(operation: Operation, lang: Lang) -> String {
     line(operation.message(), &Detail::new(), lang)
 }
 
-/// The reasons of our own for asking about a call or denying it, as the catalog names them.
+/// The runtime's own reasons for asking about a call or denying it, by message id.
 const REASONS: [&str; 9] = [
     "reason-ask-list",
     "reason-deny-list",
@@ -253,9 +254,10 @@ const REASONS: [&str; 9] = [
     "reason-mode-dont-ask",
 ];
 
-/// Why a call was asked about or denied, in the reader's language.
+/// The reason for asking about a call or denying it, in the reader's language.
 ///
-/// Our own reasons are recorded in English. What a hook, a policy or another program said stays as it was said.
+/// The runtime's own reasons are recorded in English and translated here. A reason from a hook, a policy or another
+/// program stays verbatim.
 #[must_use]
 pub fn reason(said: &str, lang: Lang) -> Cow<'_, str> {
     if lang == Lang::En {
@@ -270,7 +272,7 @@ pub fn reason(said: &str, lang: Lang) -> Cow<'_, str> {
     told.map_or(Cow::Borrowed(said), Cow::Owned)
 }
 
-/// Any other message of the catalog, by its id.
+/// Any other message of the catalog, by its id, with facts as arguments.
 #[must_use]
 pub fn line(id: &str, with: &Detail, lang: Lang) -> String {
     let mut args = FluentArgs::new();
@@ -290,7 +292,7 @@ pub fn line_with(id: &str, args: &FluentArgs<'_>, lang: Lang) -> String {
     bundle.format_pattern(pattern, Some(args), &mut Vec::new()).into_owned()
 }
 
-/// Is there such a message in both languages?
+/// Whether both languages have a message with this id.
 #[must_use]
 pub fn exists(id: &str) -> bool {
     bundle(Lang::En).has_message(id) && bundle(Lang::Zh).has_message(id)
@@ -304,7 +306,8 @@ fn fill(attribute: &FluentAttribute<'static>, args: &FluentArgs<'_>, lang: Lang)
     text
 }
 
-/// The facts a fault's texts may use. What is absent is `none`, or, where the texts do not ask, unknown.
+/// The facts that a fault's texts may use. An absent fact becomes `none`, or "(unknown)" if the kind always
+/// carries it.
 fn args_of<'a>(fault: &'a Fault, lang: Lang) -> FluentArgs<'a> {
     let row = fault.row();
     let mut args = FluentArgs::with_capacity(row.facts.len() + 2);
@@ -349,7 +352,7 @@ fn set_fact<'a>(args: &mut FluentArgs<'a>, fact: Fact, value: FluentValue<'a>) {
     args.set(name, value);
 }
 
-/// What a fact in milliseconds is called in seconds: `timeout_ms` is also `timeout_seconds`.
+/// The name of a millisecond fact in seconds: `timeout_ms` is also `timeout_seconds`.
 fn in_seconds(fact: Fact) -> Option<&'static str> {
     static NAMES: LazyLock<Vec<Option<String>>> = LazyLock::new(|| {
         let seconds = |fact: &Fact| {
@@ -361,7 +364,7 @@ fn in_seconds(fact: Fact) -> Option<&'static str> {
     NAMES[fact as usize].as_deref()
 }
 
-/// Milliseconds as seconds that read well: whole ones as a number, for plurals; short ones with decimals.
+/// Converts milliseconds to readable seconds: whole seconds as a number, for plurals; short times with decimals.
 fn seconds(millis: f64) -> FluentValue<'static> {
     let seconds = millis / 1000.0;
     FluentValue::from(if seconds >= 10.0 {

@@ -1,9 +1,9 @@
-//! Reads a plan: what a planner wrote, or what a person sent, becomes tasks or a list of reasons.
+//! Parses a plan: JSON from a planner or a person becomes tasks or a list of mismatches.
 //!
-//! Lenient where the meaning is clear (a list or `{"tasks": […]}`, text around the JSON, numbers as ids,
-//! no ids at all, a task that is only a sentence), strict where it is not: nothing to do, two tasks with
-//! one id, a task that says nothing. All that does not fit is told at once. Fields we do not know are
-//! kept with the task; an order among tasks (`dependencies`) is not, tasks run side by side.
+//! The parser is lenient where the meaning is clear: a list or `{"tasks": […]}`, text around the JSON, numbers as ids,
+//! no ids at all, a task that is only a sentence. It is strict where the meaning is not clear: no tasks, two tasks with
+//! one id, an empty task. It reports all mismatches at once. Unknown fields stay with their task. An order among tasks
+//! (`dependencies`) is ignored; tasks run in parallel.
 
 use std::collections::BTreeMap;
 
@@ -16,45 +16,45 @@ use crate::{
     fault::{Fact, Fault, Kind, Mismatch, Operation},
 };
 
-/// Tasks in one plan.
+/// The most tasks in one plan.
 pub const TASKS_MAX: usize = 64;
-/// Bytes of a task's id.
+/// The longest id of a task, in bytes.
 pub const ID_BYTES_MAX: usize = 64;
-/// Bytes of what one solver is told.
+/// The longest prompt of a task, in bytes.
 pub const PROMPT_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of everything else a planner wrote about one task.
+/// The most bytes of unknown fields of one task.
 pub const EXTRA_BYTES_MAX: usize = 16 * 1024;
-/// Characters of a title; a longer one is cut.
+/// The longest title, in characters; a longer one is cut.
 const TITLE_CHARS_MAX: usize = 120;
-/// Characters of what is quoted in a reason.
+/// The longest quotation in a mismatch, in characters.
 const QUOTE_CHARS_MAX: usize = 120;
-/// Places in a text that are tried as the beginning of the JSON.
+/// The most positions in a text that are tried as the start of the JSON.
 const PLACES_MAX: usize = 32;
 
-/// A plan nobody has begun to work on.
+/// A valid plan that has not started.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PlanDraft {
-    /// Its tasks.
+    /// The tasks, in the planner's order.
     pub tasks: Vec<Task>,
-    /// What it is, in words.
+    /// The planner's description of the plan; may be empty.
     pub summary: String,
 }
 
 impl PlanDraft {
-    /// As the arguments of a question.
+    /// The plan as the arguments of a confirmation question.
     #[must_use]
     pub fn to_arguments(&self) -> Value {
         json!({ "summary": self.summary, "tasks": self.tasks })
     }
 
-    /// From the arguments of a question; empty if somebody else wrote them.
+    /// The plan from the arguments of a confirmation question; empty if they have another format.
     #[must_use]
     pub fn of_arguments(arguments: &Value) -> Self {
         Self::deserialize(arguments).unwrap_or_default()
     }
 
-    /// What a confirmation is bound to.
+    /// Hash over the plan; a confirmation is bound to it.
     #[must_use]
     pub fn digest(&self) -> String {
         let digest = Sha256::digest(self.to_arguments().to_string());
@@ -62,10 +62,10 @@ impl PlanDraft {
     }
 }
 
-/// Reads what a planner wrote: JSON, perhaps with words or a fence around it.
+/// Parses a planner's answer: JSON, possibly inside a code fence or surrounded by text.
 ///
 /// # Errors
-/// `plan_coercion_failed`, with every place that does not fit.
+/// `plan_coercion_failed`, with every mismatch.
 pub fn read(text: &str) -> Result<PlanDraft, Fault> {
     if let Ok(value) = serde_json::from_str(text.trim()) {
         return coerce(value);
@@ -86,10 +86,10 @@ pub fn read(text: &str) -> Result<PlanDraft, Fault> {
     }))
 }
 
-/// Makes a plan of JSON.
+/// Converts JSON to a plan.
 ///
 /// # Errors
-/// `plan_coercion_failed`, with every place that does not fit.
+/// `plan_coercion_failed`, with every mismatch.
 pub fn coerce(value: Value) -> Result<PlanDraft, Fault> {
     let (tasks, summary) = listed(value)?;
     let mut wrong = Vec::new();
@@ -141,7 +141,7 @@ fn shortened(text: &str, chars: usize) -> String {
     }
 }
 
-/// The list of tasks in whatever it came, and the plan in words.
+/// Extracts the list of tasks and the summary from any accepted form.
 fn listed(value: Value) -> Result<(Vec<Value>, String), Fault> {
     let mut object = match value {
         Value::Array(tasks) => return Ok((tasks, String::new())),
@@ -159,7 +159,7 @@ fn listed(value: Value) -> Result<(Vec<Value>, String), Fault> {
         Some(other) => {
             Err(refuse(vec![mismatch("/tasks", "type", "must be a list of tasks", &other)]))
         }
-        // A single task, sent as it is.
+        // The object is a single task.
         None if is_task(&object) => Ok((vec![Value::Object(object)], summary)),
         None => {
             let expected = "required: the list of tasks";
@@ -212,7 +212,7 @@ fn one(value: Value, pointer: &str) -> Result<ParsedTask, Box<Mismatch>> {
     Ok(ParsedTask { id, title, prompt, extra, pointer: pointer.to_owned() })
 }
 
-/// The id as text; numbers are taken, null is none.
+/// The id as text. A number is converted; `null` counts as absent.
 fn id_of(object: &mut Map<String, Value>, pointer: &str) -> Result<Option<String>, Box<Mismatch>> {
     let at = format!("{pointer}/id");
     let id = match object.remove("id").or_else(|| object.remove("task_id")) {
@@ -231,7 +231,7 @@ fn id_of(object: &mut Map<String, Value>, pointer: &str) -> Result<Option<String
     }
 }
 
-/// The first of these fields that says something; it is taken out.
+/// Removes and returns the first of these fields that holds text.
 fn first_text(object: &mut Map<String, Value>, names: &[&str]) -> Option<String> {
     let says = |name: &&&str| {
         object.get(**name).and_then(Value::as_str).is_some_and(|text| !text.trim().is_empty())
@@ -243,7 +243,7 @@ fn first_text(object: &mut Map<String, Value>, names: &[&str]) -> Option<String>
     }
 }
 
-/// Gives every task without an id the next number nobody has, and refuses ids that come twice.
+/// Gives every task without an id the next free number, and refuses duplicate ids.
 fn named(unnamed: Vec<ParsedTask>, wrong: &mut Vec<Mismatch>) -> Vec<Task> {
     let given: Vec<String> = unnamed.iter().filter_map(|task| task.id.clone()).collect();
     let mut next = 0_u32;

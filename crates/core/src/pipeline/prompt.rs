@@ -1,4 +1,4 @@
-//! What the children of a pipeline are told.
+//! Prompts for the children of a pipeline.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::{
     pipeline::plan::TASKS_MAX,
 };
 
-/// What the planner is told; once more with a reason, if its last answer was no plan.
+/// The planner's prompt; includes the reason if its last answer was not a valid plan.
 #[must_use]
 pub fn planner(question: &str, refused: Option<&Fault>, lang: Lang) -> String {
     let mut prompt = format!(
@@ -28,7 +28,7 @@ pub fn planner(question: &str, refused: Option<&Fault>, lang: Lang) -> String {
     prompt
 }
 
-/// What a solver is told: the task as it was planned.
+/// A solver's prompt: the task as it was planned.
 #[must_use]
 pub fn solver(task: &Task) -> String {
     if task.extra.is_empty() {
@@ -38,8 +38,8 @@ pub fn solver(task: &Task) -> String {
     format!("{}\n\nMore about this task: {extra}", task.prompt)
 }
 
-/// What the aggregator is told: the question, every result, and what failed and why. `room` is how many
-/// bytes all results may have together; each is cut to its share, head and tail.
+/// The aggregator's prompt: the question, every result, and each failure with its reason. `room` is the most bytes of
+/// all results together; each result is cut to its share, head and tail.
 #[must_use]
 pub fn aggregator(pipeline: &Pipeline, room: usize, lang: Lang) -> String {
     let (worked, failed) = pipeline.tally();
@@ -67,7 +67,7 @@ pub fn aggregator(pipeline: &Pipeline, room: usize, lang: Lang) -> String {
     prompt
 }
 
-/// A text of at most about `most` bytes: head and tail, and how much is missing between.
+/// Cuts a text to about `most` bytes: head, tail, and the number of bytes left out between them.
 #[must_use]
 pub fn cut(text: &str, most: usize) -> String {
     if text.len() <= most {
@@ -78,7 +78,7 @@ pub fn cut(text: &str, most: usize) -> String {
     format!("{}\n[… {} bytes left out …]\n{}", &text[..head], tail - head, &text[tail..])
 }
 
-/// The nearest place at or before `at` where a character begins.
+/// The nearest character boundary at or before `at`.
 fn floor(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|place| text.is_char_boundary(*place)).unwrap_or(0)
 }

@@ -3,7 +3,7 @@
 use super::replacement::{Marker, Replacement, marker_at};
 use super::text::{Class, ScanText};
 
-/// `10.0.0.7`, `192.168.1.5:8080`: the first octets were the trigger.
+/// `10.0.0.7`, `192.168.1.5:8080`; the trigger is the first octets.
 pub(super) fn ipv4(text: &ScanText<'_>, start: usize) -> Option<Replacement> {
     let before = text.before(start);
     if !text.word_starts(start) || matches!(before, b'.' | b'_' | b'~') {
@@ -19,7 +19,7 @@ pub(super) fn ipv4(text: &ScanText<'_>, start: usize) -> Option<Replacement> {
     Some(Replacement::new(head, port(text, end), Marker::Address))
 }
 
-/// `ip-10-0-0-7`: how a cloud names a machine by its private address.
+/// `ip-10-0-0-7`: a cloud machine named after its private address.
 pub(super) fn dashed(text: &ScanText<'_>, start: usize, literal: &[u8]) -> Option<Replacement> {
     if !text.word_starts(start) {
         return None;
@@ -29,7 +29,7 @@ pub(super) fn dashed(text: &ScanText<'_>, start: usize, literal: &[u8]) -> Optio
         .then(|| Replacement::new(start, port(text, end), Marker::Address))
 }
 
-/// `localhost:5432`; the bare word says nothing and stays.
+/// `localhost:5432`; the word without a port is harmless and stays.
 pub(super) fn localhost(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     let before = text.before(start);
     let joined = !text.word_starts(start) || matches!(before, b'.' | b'_' | b'-' | b'~');
@@ -37,7 +37,7 @@ pub(super) fn localhost(text: &ScanText<'_>, start: usize, end: usize) -> Option
     (!joined && stop > end).then(|| Replacement::new(start, stop, Marker::Address))
 }
 
-/// `::1`, `fd00::1`, `[fe80::1%eth0]:443`: the trigger is how the address begins.
+/// `::1`, `fd00::1`, `[fe80::1%eth0]:443`; the trigger is the start of the address.
 pub(super) fn ipv6(text: &ScanText<'_>, start: usize) -> Option<Replacement> {
     let before = text.before(start);
     if !text.word_starts(start) || matches!(before, b':' | b'.' | b'_' | b'-' | b'~') {
@@ -56,7 +56,7 @@ pub(super) fn ipv6(text: &ScanText<'_>, start: usize) -> Option<Replacement> {
     Some(Replacement::new(head, end, Marker::Address))
 }
 
-/// Four octets with `separator` between them, and where they end.
+/// Four octets with `separator` between them, and their end.
 fn octets(text: &ScanText<'_>, start: usize, separator: u8) -> Option<([u8; 4], usize)> {
     let mut octets = [0; 4];
     let mut at = start;
@@ -81,8 +81,8 @@ fn is_private(octets: [u8; 4]) -> bool {
     )
 }
 
-/// Where the hextets from `start` end, if they make one address: eight of them, or fewer around one
-/// `::`. A dotted tail (`::ffff:10.0.0.1`) is left to [`ipv4`].
+/// The end of the hextets from `start`, if they form one address: eight of them, or fewer around one `::`. A dotted
+/// tail (`::ffff:10.0.0.1`) is left to [`ipv4`].
 fn hextets(text: &ScanText<'_>, start: usize) -> Option<usize> {
     let mut groups = 0;
     let mut gaps = 0;
@@ -102,7 +102,7 @@ fn hextets(text: &ScanText<'_>, start: usize) -> Option<usize> {
         } else if Class::Hex.has(text.at(end + 1)) && end > at {
             at = end + 1;
         } else {
-            // A colon that is punctuation: `fd00::1: connection refused`.
+            // This colon is punctuation: `fd00::1: connection refused`.
             return is_whole(groups, gaps).then_some(end);
         }
         if gaps > 1 || groups > 8 {
@@ -115,7 +115,7 @@ fn is_whole(groups: usize, gaps: usize) -> bool {
     if gaps == 1 { (1..8).contains(&groups) } else { gaps == 0 && groups == 8 }
 }
 
-/// Whether the word goes on, so that what was read is part of something else.
+/// Whether the word continues, so that the match is part of something else.
 fn continues(text: &ScanText<'_>, end: usize) -> bool {
     let next = text.at(end);
     Class::Alnum.has(next)
@@ -124,15 +124,15 @@ fn continues(text: &ScanText<'_>, end: usize) -> bool {
         || marker_at(text, end)
 }
 
-/// Widens an address to the brackets around it.
+/// Extends an address to the brackets around it.
 fn bracketed(text: &ScanText<'_>, start: usize, end: usize) -> (usize, usize) {
     let inside = text.before(start) == b'[' && text.at(end) == b']';
-    // Only where a URL or a port makes the brackets part of the address.
+    // The brackets belong to the address only in a URL or before a port.
     let owned = inside && (text.at(end + 1) == b':' || text.ends(start - 1, b"//"));
     if owned { (start - 1, end + 1) } else { (start, end) }
 }
 
-/// Skips a port, if one stands at `end`.
+/// Skips a port at `end`, if there is one.
 fn port(text: &ScanText<'_>, end: usize) -> usize {
     if text.at(end) != b':' {
         return end;

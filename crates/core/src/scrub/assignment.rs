@@ -1,10 +1,10 @@
-//! Names that say their value is secret: `password=…`, `"api_key": "…"`, `--token …`, `密码：…`.
+//! Names that mark their value as secret: `password=…`, `"api_key": "…"`, `--token …`, `密码：…`.
 
 use super::replacement::{Marker, Replacement, marker_at};
 use super::text::{Class, ScanText};
 use super::value::{self, Binding, NameEvidence, ValueContext, ValueSpan};
 
-/// A word that makes a name a secret's name when it stands at its end.
+/// A word that, at the end of a name, marks the value as secret.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SecretKeyword {
     pub(super) literal: &'static str,
@@ -16,7 +16,7 @@ const fn word(literal: &'static str, says: NameEvidence, marker: Marker) -> Secr
     SecretKeyword { literal, says, marker }
 }
 
-/// The words, in lower case.
+/// The keywords, in lower case.
 #[rustfmt::skip]
 pub(super) const WORDS: &[SecretKeyword] = &[
     word("password", NameEvidence::Password, Marker::Password),
@@ -73,7 +73,7 @@ pub(super) const WORDS: &[SecretKeyword] = &[
     word("sessionid", NameEvidence::Weak, Marker::Cookie),
 ];
 
-/// What may follow the word inside a name and leave it a secret's name.
+/// Suffixes after the keyword that still leave a secret's name.
 #[rustfmt::skip]
 const SUFFIXES: [&str; 32] = [
     "key", "key_base", "keybase", "value", "val", "b64", "base64", "plain", "plaintext", "raw",
@@ -82,7 +82,7 @@ const SUFFIXES: [&str; 32] = [
     "confirm", "confirmation", "again",
 ];
 
-/// What may stand before `token` and make it something to read text or pages with.
+/// Prefixes before `token` that mark a harmless one, for pagination, text processing or counting.
 #[rustfmt::skip]
 const HARMLESS: [&str; 25] = [
     "next", "page", "prev", "previous", "continuation", "sync", "resume", "eos", "bos", "pad",
@@ -90,7 +90,7 @@ const HARMLESS: [&str; 25] = [
     "cancellation", "input", "output", "publickey",
 ];
 
-/// The secret that belongs to the name around `start..end`.
+/// Finds the secret that belongs to the name around `start..end`.
 pub(super) fn find(
     text: &ScanText<'_>,
     start: usize,
@@ -103,11 +103,11 @@ pub(super) fn find(
     }
     let (tie, at) = name.tie(text, word.says)?;
     let (tie, at) = annotated(text, tie, at);
-    // `map[X-Api-Key:[…]]`, as Go prints headers.
+    // `map[X-Api-Key:[…]]`: headers as Go prints them.
     let at =
         at + usize::from(text.at(at) == b'[' && text.before(at) == b':' && !marker_at(text, at));
     let open = opening(text, at);
-    // The working directory is not a password.
+    // `PWD` is the working directory, not a password.
     if marker_at(text, at)
         || text.starts(name.left, b"PWD=/")
         || text.starts(name.left, b"OLDPWD=/")
@@ -132,13 +132,13 @@ pub(super) fn find(
     Some(Replacement::new(whole.start, whole.end, word.marker))
 }
 
-/// Whether the quote before `start` closes a string (`prompt="Password: ", …`) and opens none.
+/// Whether the quote before `start` closes a string (`prompt="Password: ", …`) instead of opening one.
 fn closes(text: &ScanText<'_>, start: usize) -> bool {
     let method = text.at(start) == b'.' && text.at(start + 1).is_ascii_lowercase();
     method || matches!(text.at(start), b',' | b')' | b']' | b'}' | b';' | b' ' | b'\n')
 }
 
-/// The value at `open`, quoted or bare, up to `limit` bytes of it.
+/// The value at `open`, quoted or bare, up to `limit` bytes.
 fn read(text: &ScanText<'_>, open: usize, limit: usize) -> ValueSpan {
     if is_quote(text, open) {
         value::quoted(text, open, limit)
@@ -147,7 +147,7 @@ fn read(text: &ScanText<'_>, open: usize, limit: usize) -> ValueSpan {
     }
 }
 
-/// Whether `name` (a JSON key) says that its value is secret, and how.
+/// Whether `name` (a JSON key) marks its value as secret, and with which marker.
 pub(super) fn secret_name(name: &str) -> Option<(NameEvidence, Marker)> {
     let lower = name.to_ascii_lowercase();
     let text = ScanText::new(lower.as_bytes());
@@ -158,12 +158,12 @@ pub(super) fn secret_name(name: &str) -> Option<(NameEvidence, Marker)> {
     })
 }
 
-/// Whether a number under this name is a password too.
+/// Whether even a number under this name is a password.
 pub(super) fn names_password(name: &str) -> bool {
     secret_name(name).is_some_and(|(says, _)| says == NameEvidence::Password)
 }
 
-/// A name in the text, and where the secret word in it ends.
+/// A name in the text, and the end of the keyword in it.
 struct NameSpan {
     left: usize,
     word: usize,
@@ -172,9 +172,9 @@ struct NameSpan {
 }
 
 const NAME_MAX: usize = 48;
-/// How far back a `login` is looked for.
+/// How many bytes before the name are searched for `login`.
 const NETRC_MAX: usize = 96;
-/// A value that a mere blank ties to its name is at least so long.
+/// The shortest value that a blank alone can tie to its name.
 const BLANK_TIED_MIN: usize = 16;
 
 impl NameSpan {
@@ -208,7 +208,7 @@ impl NameSpan {
             && !(word.says == NameEvidence::Weak && is_harmless(text, self.left, prefix))
     }
 
-    /// What ties the name to a value, and where the value may start.
+    /// The binding between the name and a value, and where the value may start.
     fn tie(&self, text: &ScanText<'_>, says: NameEvidence) -> Option<(Binding, usize)> {
         let (closed, quoted) = self.close(text);
         let at = text.skip_blanks(closed, 4);
@@ -247,7 +247,7 @@ impl NameSpan {
         Some((tie, block(text, next)))
     }
 
-    /// Where the value starts that only a blank or a verb ties to the name.
+    /// The start of a value that only a blank or a verb ties to the name.
     fn after_words(&self, text: &ScanText<'_>, at: usize, says: NameEvidence) -> Option<usize> {
         let verbs: [&[u8]; 6] =
             [b"is: ", b"is ", b"was ", b"provided: ", b"provided is ", b"used: "];
@@ -258,19 +258,19 @@ impl NameSpan {
         let line = text.slice(self.left.saturating_sub(NETRC_MAX), self.left);
         let netrc =
             says == NameEvidence::Password && memchr::memmem::find(line, b"login ").is_some();
-        // `invalid api key 4f3a…`: nothing but its look says that it is one.
+        // `invalid api key 4f3a…`: only its appearance shows that the value is a key.
         let long = text.run_within(Class::Padded, at, BLANK_TIED_MIN) == at + BLANK_TIED_MIN;
         (netrc || (says != NameEvidence::Password && long)).then_some(at)
     }
 
-    /// Whether this is `<password>…</password>`.
+    /// Whether the name is an element: `<password>…</password>`.
     fn is_element(&self, text: &ScanText<'_>) -> bool {
         let inner = self.right + 1;
         let close = (inner..inner + value::JUDGED_MAX).find(|&at| text.at(at) == b'<');
         text.before(self.left) == b'<' && close.is_some_and(|close| text.at(close + 1) == b'/')
     }
 
-    /// Skips what closes a quoted name: `"password"`, `\"password\"`, `["password"]`, `%22password%22`.
+    /// Skips the end of a quoted name: `"password"`, `\"password\"`, `["password"]`, `%22password%22`.
     fn close(&self, text: &ScanText<'_>) -> (usize, bool) {
         if text.starts(self.right, b"%22") {
             return (self.right + 3, true);
@@ -284,7 +284,7 @@ impl NameSpan {
         (quote + 1 + bracket, true)
     }
 
-    /// Whether the name is that of an environment variable or of a query parameter.
+    /// Whether the name is an environment variable or a query parameter.
     fn is_sealed(&self, text: &ScanText<'_>) -> bool {
         let name = text.slice(self.left, self.right);
         let shouted =
@@ -309,7 +309,7 @@ fn is_harmless(text: &ScanText<'_>, left: usize, prefix: &[u8]) -> bool {
     parsed || HARMLESS.iter().any(|word| stem.ends_with(word.as_bytes()))
 }
 
-/// A YAML block (`|` and a new line): where its first line starts.
+/// The start of the first line of a YAML block (`|` and a new line).
 fn block(text: &ScanText<'_>, at: usize) -> usize {
     if !matches!(text.at(at), b'|' | b'>') {
         return at;
@@ -318,7 +318,7 @@ fn block(text: &ScanText<'_>, at: usize) -> usize {
     text.line_break(sign).map_or(at, |length| text.skip_blanks(sign + length, 32))
 }
 
-/// `password: str = "…"`: skips a type that stands between name and value.
+/// Skips a type between name and value: `password: str = "…"`.
 fn annotated(text: &ScanText<'_>, tie: Binding, at: usize) -> (Binding, usize) {
     let typed = |byte: u8| byte.is_ascii_alphanumeric() || b"_<>[]&:.?|".contains(&byte);
     let first = text.at(at);
@@ -335,7 +335,7 @@ fn is_quote(text: &ScanText<'_>, at: usize) -> bool {
     matches!(text.at(at + text.backslashes(at)), b'"' | b'\'' | b'`')
 }
 
-/// Skips what may stand before a quote: `b`, `[`, `Some(`, `String::from(`.
+/// Skips prefixes of a quote: `b`, `[`, `Some(`, `String::from(`.
 fn opening(text: &ScanText<'_>, at: usize) -> usize {
     let mut open = at;
     for _ in 0..3 {

@@ -1,22 +1,21 @@
-//! Long runs of letters and digits: tokens without a prefix, and secrets wrapped in base64.
+//! Long runs of letters and digits: tokens without a prefix, and secrets inside base64.
 //!
-//! Runs are found by jumping: a run of 24 must cover every 24th byte, so ordinary text is mostly
-//! skipped. Whether a run is base64 *of text* shows in the encoded form already: three bytes of ASCII
-//! leave certain bits of their four characters clear. Only what passes that test is decoded, at the
-//! alignment where it passed, and the decoded text is scanned once.
+//! Runs are found by jumping: a run of 24 covers every 24th byte, so most of an ordinary text is skipped. The encoded
+//! form already shows whether a run is base64 *of text*, because three bytes of ASCII leave certain bits of their four
+//! characters clear. Only runs that pass this test are decoded, at the alignment that passed, and scanned once.
 
 use super::replacement::{Marker, Replacement};
 use super::text::{Class, ScanText};
 use super::token::looks_random;
 
-/// Shorter runs are words, and cannot hold a secret worth wrapping.
+/// The shortest run that is examined. A shorter one is a word and cannot hold a wrapped secret.
 const RUN_MIN: usize = 24;
-/// So many quanta of ASCII in a row make a run worth decoding.
+/// The least number of consecutive ASCII quanta in a run worth decoding.
 const QUANTA_MIN: usize = 4;
-/// Lines of wrapped base64 that are joined are at least so long.
+/// The shortest line of wrapped base64 that is joined with the next one.
 const LINE_MIN: usize = 60;
 
-/// A run of characters of base64.
+/// A run of base64 characters.
 #[derive(Debug)]
 pub(super) struct Base64Run {
     pub(super) start: usize,
@@ -42,7 +41,7 @@ pub(super) fn next_run(bytes: &[u8], from: usize) -> Option<Base64Run> {
     None
 }
 
-/// Where the run that `at` stands inside of starts, not before `floor`; `at` itself if in none.
+/// The start of the run that contains `at`, not before `floor`; `at` itself if it is in no run.
 pub(super) fn run_start(bytes: &[u8], at: usize, floor: usize) -> usize {
     let inside = bytes.get(at).is_none_or(|&byte| Class::Padded.has(byte));
     if !inside {
@@ -52,7 +51,7 @@ pub(super) fn run_start(bytes: &[u8], at: usize, floor: usize) -> usize {
     outside.map_or(floor, |offset| floor + offset + 1)
 }
 
-/// Tokens that show by their shape alone, inside one run.
+/// Finds tokens that are recognisable by shape alone, inside one run.
 pub(super) fn shaped(text: &ScanText<'_>, run: &Base64Run, found: &mut Vec<Replacement>) {
     let mut start = run.start;
     while start < run.end {
@@ -73,7 +72,7 @@ fn shape(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
         .or_else(|| dotted(text, start, end))
 }
 
-/// `pat`, fourteen letters and digits, a dot, 64 hex digits. Found by the digits.
+/// `pat`, fourteen letters and digits, a dot, 64 hex digits. Found by the hex digits.
 fn airtable(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     if text.before(start) != b'.' {
         return None;
@@ -99,7 +98,7 @@ fn mailchimp(word: &[u8]) -> bool {
         && word[35..].iter().all(u8::is_ascii_digit)
 }
 
-/// A bot's number, a colon and some 35 characters.
+/// A bot's number, a colon and about 35 characters.
 fn telegram(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     if text.before(start) != b':' || !(32..=40).contains(&(end - start)) {
         return None;
@@ -110,7 +109,7 @@ fn telegram(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement
     (whole && named).then(|| Replacement::new(digits, end, Marker::Token))
 }
 
-/// Three parts with dots between (Discord), or 32 hex digits, a dot and a secret (Zhipu).
+/// Three parts separated by dots (Discord), or 32 hex digits, a dot and a secret (Zhipu).
 fn dotted(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     if text.at(end) != b'.' || !text.word_starts(start) || text.before(start) == b'.' {
         return None;
@@ -129,7 +128,7 @@ fn dotted(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> 
         .then(|| Replacement::new(start, second, Marker::ApiKey))
 }
 
-/// A run of base64 that may go on over line breaks, as a tool wraps it.
+/// A run of base64 that may continue over line breaks.
 pub(super) struct WrappedBase64 {
     pub(super) start: usize,
     pub(super) end: usize,
@@ -160,7 +159,7 @@ pub(super) fn unwrap_lines(text: &ScanText<'_>, run: &Base64Run) -> WrappedBase6
 }
 
 impl WrappedBase64 {
-    /// What the run decodes to, at each offset where some of it is text.
+    /// The decoded run, at each offset where part of it is text.
     pub(super) fn decoded<'a>(
         &'a self,
         text: &'a ScanText<'_>,
@@ -212,7 +211,7 @@ fn is_ascii_quantum(quantum: &[u8]) -> bool {
         .all(|&byte| byte.is_ascii_graphic() || matches!(byte, b' ' | b'\n' | b'\t' | b'\r'))
 }
 
-/// The six bits of a character of either alphabet; `=` and strangers count as zero.
+/// The six bits of a character of either alphabet; `=` and all other bytes count as zero.
 fn sextet(byte: u8) -> u8 {
     SEXTETS[byte as usize]
 }

@@ -7,7 +7,7 @@ use super::replacement::{Marker, Replacement, marker_at};
 use super::text::{Class, ScanText};
 use super::value::{self, Binding, NameEvidence, ValueContext, is_opaque, is_placeholder};
 
-/// Schemes of `Authorization` that are followed by one secret word.
+/// Schemes of `Authorization` that a single secret word follows.
 const SCHEMES: [&[u8]; 14] = [
     b"bearer",
     b"basic",
@@ -37,7 +37,7 @@ pub(super) fn authorization(text: &ScanText<'_>, _start: usize, end: usize) -> O
         return (stop > scheme_end + 9)
             .then(|| Replacement::new(scheme_end + 1, stop, Marker::Credentials));
     }
-    // `AWS4-HMAC-SHA256 Credential=…, Signature=…`: other rules know these by their names.
+    // `AWS4-HMAC-SHA256 Credential=…, Signature=…`: other rules match these by name.
     let named = !known && text.at(scheme_end) == b' ' && {
         let name = text.run_within(Class::Word, scheme_end + 1, 20);
         text.at(name) == b'='
@@ -71,7 +71,7 @@ pub(super) fn bearer(text: &ScanText<'_>, start: usize, end: usize) -> Option<Re
     secret.then(|| Replacement::new(at, stop, Marker::Token))
 }
 
-/// A bare `Basic …`: only what decodes to a name, a colon and a password.
+/// A bare `Basic …`; matches only what decodes to a name, a colon and a password.
 pub(super) fn basic(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     let at = text.skip_blanks(end, 2);
     if !text.word_starts(start) {
@@ -82,13 +82,13 @@ pub(super) fn basic(text: &ScanText<'_>, start: usize, end: usize) -> Option<Rep
         .then(|| Replacement::new(at, stop, Marker::Credentials))
 }
 
-/// `AUTH PLAIN …`, as mail clients sign in.
+/// `AUTH PLAIN …`, the login of mail clients.
 pub(super) fn auth_plain(text: &ScanText<'_>, _start: usize, end: usize) -> Option<Replacement> {
     let stop = text.run(Class::Padded, end);
     (stop >= end + 8).then(|| Replacement::new(end, stop, Marker::Credentials))
 }
 
-/// `"auth": "dXNlcjpwYXNz"`, `_auth=…`: credentials as Docker and npm keep them.
+/// `"auth": "dXNlcjpwYXNz"`, `_auth=…`: credentials in Docker and npm files.
 pub(super) fn auth(text: &ScanText<'_>, _start: usize, end: usize) -> Option<Replacement> {
     let at = header_value(text, end)?;
     let stop = text.run(Class::Padded, at);
@@ -110,7 +110,7 @@ fn is_pair(encoded: &[u8]) -> bool {
         })
 }
 
-/// `Cookie: name=value; …` and `Set-Cookie: …`: the whole of it.
+/// `Cookie: name=value; …` and `Set-Cookie: …`: replaces the complete value.
 pub(super) fn cookie(text: &ScanText<'_>, _start: usize, end: usize) -> Option<Replacement> {
     let start = header_value(text, end)?;
     let name = text.run_within(Class::Dotted, start, 64);
@@ -121,7 +121,7 @@ pub(super) fn cookie(text: &ScanText<'_>, _start: usize, end: usize) -> Option<R
     (first > name + 1).then(|| Replacement::new(start, pairs_end(text, name), Marker::Cookie))
 }
 
-/// `sig=…`, `X-Amz-Signature=…`: what proves a signed URL.
+/// `sig=…`, `X-Amz-Signature=…`: the signature of a signed URL.
 pub(super) fn signature(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     let short = text.starts_folded(start, b"sig=");
     let before = text.before(start);
@@ -148,7 +148,7 @@ pub(super) fn query_key(text: &ScanText<'_>, _start: usize, end: usize) -> Optio
     secret.then(|| Replacement::new(end, stop, Marker::ApiKey))
 }
 
-/// Skips the end of a header's name, its colon and the opening of its value.
+/// Skips the rest of a header's name, its colon and the opening of its value.
 fn header_value(text: &ScanText<'_>, end: usize) -> Option<usize> {
     let quote = |at: usize| {
         let slashes = text.backslashes(at);
@@ -177,7 +177,7 @@ fn header_value(text: &ScanText<'_>, end: usize) -> Option<usize> {
     (!marker_at(text, open)).then_some(open)
 }
 
-/// Where the parameters of a digest end: its own quotes do not end it, a line break does.
+/// The end of a digest's parameters: a line break, not the quotes inside.
 fn digest_end(text: &ScanText<'_>, start: usize) -> usize {
     if !text.starts_folded(start, b"username") || marker_at(text, start) {
         return start;
@@ -190,7 +190,7 @@ fn digest_end(text: &ScanText<'_>, start: usize) -> usize {
     at
 }
 
-/// Where the pairs of a cookie end: at the first blank that no `;` stands before.
+/// The end of a cookie's pairs: the first blank without a `;` before it.
 fn pairs_end(text: &ScanText<'_>, start: usize) -> usize {
     let mut at = start;
     loop {

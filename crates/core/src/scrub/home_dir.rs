@@ -1,9 +1,9 @@
-//! Home directories. Whose home it is says who somebody is; where in it the trouble lies stays.
+//! Home directories. The login name identifies a person and is replaced; the rest of the path stays.
 
 use super::replacement::{Marker, Replacement, marker_at};
 use super::text::{Class, ScanText};
 
-/// `/home/alice`, `/Users/alice`: the trigger is the parent.
+/// `/home/alice`, `/Users/alice`; the trigger is the parent directory.
 pub(super) fn posix(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     let exact = text.starts(start, b"/home/") || text.starts(start, b"/Users/");
     let start = parent(text, start);
@@ -21,7 +21,7 @@ pub(super) fn posix(text: &ScanText<'_>, start: usize, end: usize) -> Option<Rep
     Some(Replacement::new(start, stop, Marker::Home))
 }
 
-/// Where a home directory starts that is not at the top: `/mnt/c/Users/…`, `/export/home/…`.
+/// The start of a home directory below other directories: `/mnt/c/Users/…`, `/export/home/…`.
 fn parent(text: &ScanText<'_>, start: usize) -> usize {
     let drive = start.saturating_sub(2);
     if text.ends(drive, b"/mnt")
@@ -35,7 +35,7 @@ fn parent(text: &ScanText<'_>, start: usize) -> usize {
     parent.map_or(start, |parent| start - parent.len())
 }
 
-/// `%2Fhome%2Falice`: the same in a query.
+/// `%2Fhome%2Falice`: a percent-encoded path.
 pub(super) fn encoded(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     let exact = text.starts(start + 3, b"home") || text.starts(start + 3, b"Users");
     let stop = text.run_within(Class::Word, end, 64);
@@ -43,7 +43,7 @@ pub(super) fn encoded(text: &ScanText<'_>, start: usize, end: usize) -> Option<R
     (exact && !joined && stop > end).then(|| Replacement::new(start, stop, Marker::Home))
 }
 
-/// `/root`, and nothing that merely begins so.
+/// `/root`, but not a longer name that starts with it.
 pub(super) fn root(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     let goes_on = |at: usize| Class::Login.has(text.at(at)) || marker_at(text, at);
     let dot = text.at(end) == b'.' && !goes_on(end + 1);
@@ -52,14 +52,14 @@ pub(super) fn root(text: &ScanText<'_>, start: usize, end: usize) -> Option<Repl
     (exact && !is_route(text, start, end)).then(|| Replacement::new(start, end, Marker::Home))
 }
 
-/// `C:\Users\alice`, its slashes escaped any number of times: the trigger is `\Users\`.
+/// `C:\Users\alice`, with backslashes escaped any number of times; the trigger is `\Users\`.
 pub(super) fn windows(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     let colon = text.backslashes_before(start);
     let login = end + text.backslashes(end);
     drive(text, colon, login)
 }
 
-/// `C:/Users/alice`: the trigger begins at the colon.
+/// `C:/Users/alice`; the trigger starts at the colon.
 pub(super) fn windows_slashed(
     text: &ScanText<'_>,
     start: usize,
@@ -81,8 +81,7 @@ fn drive(text: &ScanText<'_>, colon_end: usize, login: usize) -> Option<Replacem
     (!shared.contains(&&name[..])).then(|| Replacement::new(drive, stop, Marker::Home))
 }
 
-/// Where a login ends: letters, digits and a few signs, or else a name beyond ASCII up to its
-/// punctuation.
+/// The end of a login: letters, digits and a few symbols, or a non-ASCII name up to its punctuation.
 fn login_end(text: &ScanText<'_>, start: usize) -> usize {
     let mut at = text.run_within(Class::Dotted, start, 64);
     if at == start {
@@ -93,7 +92,7 @@ fn login_end(text: &ScanText<'_>, start: usize) -> usize {
     at
 }
 
-/// A Windows login may hold blanks; then a backslash must follow to show where it ends.
+/// The end of a Windows login. It may contain blanks if a backslash follows.
 fn windows_login(text: &ScanText<'_>, start: usize) -> usize {
     let bare = login_end(text, start);
     let mut end = bare;
@@ -103,7 +102,7 @@ fn windows_login(text: &ScanText<'_>, start: usize) -> usize {
     if text.at(end) == b'\\' && text.line_break(end).is_none() { end } else { bare }
 }
 
-/// Whether a path can start here: not in the middle of a longer one, nor after a host's name.
+/// Whether a path can start here: not inside a longer path, nor after a host name.
 fn path_starts(text: &ScanText<'_>, start: usize) -> bool {
     let before = text.before(start);
     let joined =

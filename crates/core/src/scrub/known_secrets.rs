@@ -1,4 +1,4 @@
-//! Secrets this process knows, found by exact match in every spelling they commonly take.
+//! Configured secrets, found by exact match in each of their common encodings.
 
 use std::borrow::Cow;
 
@@ -8,18 +8,18 @@ use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
 use super::replacement::{self, Marker, Replacement};
 
-/// Shorter secrets are ignored: removing every `abc` from a text would destroy it and hide nothing.
+/// The shortest secret. Removing every `abc` from a text would destroy it and hide nothing.
 pub(super) const SECRET_BYTES_MIN: usize = 6;
 
-/// The automaton over all spellings of all configured secrets.
+/// The automaton over all encodings of all configured secrets.
 pub(super) struct KnownSecrets {
     automaton: AhoCorasick,
-    /// The longest spelling, in bytes.
+    /// The longest encoding, in bytes.
     pub(super) longest: usize,
 }
 
 impl KnownSecrets {
-    /// `None` if no secret is long enough.
+    /// Builds the automaton; `None` if no secret is long enough.
     pub(super) fn new<S: AsRef<[u8]>>(secrets: impl IntoIterator<Item = S>) -> Option<Self> {
         let mut all = Vec::new();
         for secret in secrets {
@@ -32,22 +32,22 @@ impl KnownSecrets {
         all.dedup();
         let longest = all.iter().map(Vec::len).max()?;
         let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&all);
-        // Building fails only past 2^31 states, which is past any memory of secrets.
+        // Building fails only above 2^31 states, more than any set of secrets needs.
         Some(Self { automaton: automaton.ok()?, longest })
     }
 
-    /// `text` without the secrets.
+    /// `text` with all configured secrets replaced.
     pub(super) fn replace<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let spans: Vec<Replacement> = self.spans(text).collect();
         replacement::replaced(text, &spans)
     }
 
-    /// Whether no secret stands in `text`.
+    /// Whether `text` contains no configured secret.
     pub(super) fn is_clean(&self, text: &str) -> bool {
         self.spans(text).next().is_none()
     }
 
-    /// Where the secrets stand. A secret need not be text; what is cut through goes as a whole.
+    /// The ranges of the secrets. A secret may be any bytes, so a range is extended to whole characters.
     pub(super) fn spans<'a>(&'a self, text: &'a str) -> impl Iterator<Item = Replacement> + 'a {
         let mut done = 0;
         self.automaton.find_iter(text).map(move |hit| {
@@ -58,7 +58,7 @@ impl KnownSecrets {
     }
 }
 
-/// The secret itself, base64 of it at every alignment, percent-encoded, and escaped as in JSON.
+/// The secret verbatim, in base64 at every alignment, percent-encoded, and escaped as in JSON.
 fn spellings(secret: &[u8], all: &mut Vec<Vec<u8>>) {
     all.push(secret.to_vec());
     for offset in 0..3 {
@@ -82,8 +82,7 @@ fn spellings(secret: &[u8], all: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// The characters that are certain when `secret` stands `offset` bytes into something that was
-/// encoded in base64: those that no neighbouring byte has a share in.
+/// The base64 characters of `secret`, at `offset` bytes into the encoded data, that depend on no neighbouring byte.
 fn inner_base64(secret: &[u8], offset: usize) -> [Vec<u8>; 2] {
     let mut shifted = vec![0; offset];
     shifted.extend_from_slice(secret);
@@ -106,13 +105,13 @@ fn percent(secret: &[u8], kept: &[u8], digits: &str) -> Vec<u8> {
     out
 }
 
-/// The inside of the JSON string for `text`.
+/// `text` as the inside of a JSON string.
 fn json(text: &str) -> String {
     let quoted = serde_json::Value::from(text).to_string();
     quoted[1..quoted.len() - 1].to_owned()
 }
 
-/// Like [`json`], with everything beyond ASCII escaped too.
+/// Like [`json`], with all non-ASCII characters escaped as well.
 fn ascii_json(text: &str) -> String {
     let mut out = String::new();
     for char in json(text).chars() {

@@ -1,11 +1,11 @@
-//! Private keys written out in blocks.
+//! Private keys in PEM and PuTTY blocks.
 
 use super::replacement::{Marker, Replacement};
 use super::text::{Class, ScanText};
 
 const DASHES: &[u8] = b"-----";
 
-/// `-----BEGIN … PRIVATE KEY-----` with its body and its end, if the end is there.
+/// `-----BEGIN … PRIVATE KEY-----` with its body and, if present, its end line.
 pub(super) fn block(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     let label_end = (end..end + 48).find(|&index| text.at(index) == b'-')?;
     let label = text.slice(end, label_end);
@@ -26,7 +26,7 @@ pub(super) fn putty(text: &ScanText<'_>, _start: usize, end: usize) -> Option<Re
     (stop > first).then(|| Replacement::new(first, stop, Marker::PrivateKey))
 }
 
-/// Walks the words of a key's body; returns where the key ends.
+/// Walks the words of a key's body; returns the end of the key.
 fn body(text: &ScanText<'_>, start: usize) -> usize {
     let mut end = start;
     loop {
@@ -39,7 +39,7 @@ fn body(text: &ScanText<'_>, start: usize) -> usize {
         end = match header {
             Some(stop) => stop,
             None if stop >= word + 16 => stop,
-            // The last line may be short, and then the end must follow.
+            // The last line may be short, but then the end line must follow.
             None if stop > word => match closing(text, gap(text, stop)) {
                 Some(stop) => return stop,
                 None => return end,
@@ -49,8 +49,8 @@ fn body(text: &ScanText<'_>, start: usize) -> usize {
     }
 }
 
-/// Skips what stands between the lines of a key: blanks, line breaks, real or escaped, and the
-/// quotes and signs of a string that is glued together.
+/// Skips what separates the lines of a key: blanks, line breaks (real or escaped), and the quotes and operators of a
+/// concatenated string.
 fn gap(text: &ScanText<'_>, start: usize) -> usize {
     let mut at = start;
     loop {
@@ -70,14 +70,14 @@ fn gap(text: &ScanText<'_>, start: usize) -> usize {
     }
 }
 
-/// `" + "` or `"` at the end of a line and `"` at the start of the next: its length.
+/// The length of `" + "`, or of `"` at the end of a line and `"` at the start of the next.
 fn seam(text: &ScanText<'_>, quote: usize) -> Option<usize> {
     let next = (quote + 1..quote + 64)
         .find(|&index| !matches!(text.at(index), b' ' | b'\t' | b'\n' | b'\r' | b'+' | b','))?;
     (next > quote + 1 && text.at(next) == text.at(quote)).then(|| next + 1 - quote)
 }
 
-/// `-----END … -----`: where it stops.
+/// The end of `-----END … -----`.
 fn closing(text: &ScanText<'_>, start: usize) -> Option<usize> {
     if !text.starts(start, b"-----END") {
         return None;
@@ -87,7 +87,7 @@ fn closing(text: &ScanText<'_>, start: usize) -> Option<usize> {
     Some(text.run_within(Class::Word, dashes, DASHES.len()).min(dashes + DASHES.len()))
 }
 
-/// A header inside the block (`Proc-Type: 4,ENCRYPTED`): where its line ends.
+/// The end of a header line inside the block (`Proc-Type: 4,ENCRYPTED`).
 fn header(text: &ScanText<'_>, colon: usize) -> Option<usize> {
     if text.at(colon + 1) != b' ' {
         return None;

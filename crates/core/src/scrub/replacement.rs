@@ -1,10 +1,10 @@
-//! What is replaced, and by which words.
+//! Replaced ranges and the markers that replace them.
 
 use std::borrow::Cow;
 
 use super::text::ScanText;
 
-/// What stands where a secret stood.
+/// The marker that replaces a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Marker {
     ApiKey,
@@ -19,11 +19,11 @@ pub(super) enum Marker {
     Base64,
     Address,
     Home,
-    /// So many lines of a stack trace.
+    /// A stack trace with this number of lines.
     Trace(usize),
 }
 
-/// Every marker whose words never vary.
+/// Every marker with a fixed text.
 const FIXED: [(Marker, &str); 12] = [
     (Marker::ApiKey, "[redacted api key]"),
     (Marker::Token, "[redacted token]"),
@@ -39,7 +39,7 @@ const FIXED: [(Marker, &str); 12] = [
     (Marker::Home, "~"),
 ];
 
-/// How a marker's bracket begins; no value that holds one is looked at again.
+/// How markers begin. A value that contains one is not examined again.
 const OPENINGS: [&[u8]; 3] = [b"[redacted ", b"[private address]", b"[stack trace, "];
 
 impl Marker {
@@ -55,7 +55,7 @@ impl Marker {
         }
     }
 
-    /// The marker of a secret of which only the beginning was seen.
+    /// The marker for a secret whose end has not arrived yet.
     pub(super) fn first(self) -> Self {
         match self {
             Self::Trace(_) => Self::Trace(1),
@@ -63,24 +63,24 @@ impl Marker {
         }
     }
 
-    /// The marker's words; empty for the one that counts lines.
+    /// The marker's text; empty for the one that counts lines.
     pub(super) fn words(self) -> &'static str {
         FIXED.iter().find(|(marker, _)| *marker == self).map_or("", |(_, words)| words)
     }
 }
 
-/// Whether one of our own markers starts at `index`.
+/// Whether a marker starts at `index`.
 pub(super) fn marker_at(text: &ScanText<'_>, index: usize) -> bool {
     text.at(index) == b'[' && OPENINGS.iter().any(|opening| text.starts(index, opening))
 }
 
-/// Whether one of our own markers ends where `head` ends.
+/// Whether a marker ends where `head` ends.
 pub(super) fn marker_ends(head: &[u8]) -> bool {
     let fixed = FIXED.iter().any(|(_, words)| head.ends_with(words.as_bytes()));
     fixed || head.ends_with(b" lines]") || head.ends_with(b" line]")
 }
 
-/// Whether a value (cut at its first blank, as bare values are) holds a marker's beginning.
+/// Whether a value (cut at its first blank, as bare values are) contains the start of a marker.
 pub(super) fn holds_marker(value: &[u8]) -> bool {
     memchr::memchr_iter(b'[', value).any(|at| {
         OPENINGS.iter().any(|opening| {
@@ -90,13 +90,13 @@ pub(super) fn holds_marker(value: &[u8]) -> bool {
     })
 }
 
-/// A piece of the text, and what replaces it.
+/// A range of the text and its marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Replacement {
     pub(super) start: usize,
     pub(super) end: usize,
     pub(super) marker: Marker,
-    /// Where the rule that found it began to look: a name, a scheme. Without this, it is not found.
+    /// Where the evidence for the secret starts: a name, a scheme. The secret is not found without it.
     pub(super) cause: usize,
 }
 
@@ -106,7 +106,7 @@ impl Replacement {
     }
 }
 
-/// Sorts spans and joins those that overlap; the earlier one's marker stays.
+/// Sorts spans and joins overlapping ones; the marker of the earlier one stays.
 pub(super) fn join(spans: &mut Vec<Replacement>) {
     spans.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end)));
     spans.dedup_by(|next, last| {
@@ -129,7 +129,7 @@ pub(super) fn replaced<'a>(text: &'a str, spans: &[Replacement]) -> Cow<'a, str>
     Cow::Owned(out)
 }
 
-/// Writes `text[from..to]` with its spans replaced. The spans are sorted, disjoint and inside.
+/// Writes `text[from..to]` with its spans replaced. The spans must be sorted, disjoint and inside the range.
 pub(super) fn replace(text: &str, from: usize, to: usize, spans: &[Replacement], out: &mut String) {
     let mut at = from;
     for span in spans {

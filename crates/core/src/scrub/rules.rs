@@ -1,7 +1,7 @@
-//! The triggers and the scan: one pass of an automaton, then a bounded look at each place it names.
+//! The triggers and the scan: one pass of an automaton, then a bounded look at each match.
 //!
-//! A rule that says no has read a bounded number of bytes; a rule that says yes is resumed after what
-//! it took. So the whole is linear, whatever the text.
+//! A rule that finds nothing has read a bounded number of bytes. After a rule that finds a secret, the scan continues
+//! behind the secret. The scan is therefore linear for any text.
 
 use std::sync::LazyLock;
 
@@ -12,16 +12,16 @@ use super::token::{self, TokenFormat};
 use super::trigger::{self, Hit, Triggers};
 use super::{address, encoded_run, header, home_dir, pem, stack_trace, url};
 
-/// No trigger is longer.
+/// The longest trigger, in bytes.
 pub(super) const TRIGGER_MAX: usize = 48;
-/// No rule takes more than this from before its trigger.
+/// The most bytes before its trigger that a rule replaces.
 pub(super) const TAKEN_BEFORE_MAX: usize = 32;
-/// No rule reads further back from its trigger than this.
+/// The most bytes before its trigger that a rule reads.
 pub(super) const READ_BEFORE_MAX: usize = 256;
 
 type FindFn = fn(&ScanText<'_>, usize, usize) -> Option<Replacement>;
 
-/// What to do where a trigger stands.
+/// The rule to apply at a trigger.
 #[derive(Clone, Copy)]
 enum ScrubRule {
     Token(&'static TokenFormat),
@@ -129,35 +129,35 @@ static TABLE: LazyLock<RuleTable> = LazyLock::new(|| {
     RuleTable { triggers: Triggers::new(&literals), rules }
 });
 
-/// What a scan found.
+/// The result of a scan.
 #[derive(Debug, Default)]
 pub(super) struct ScanResult {
-    /// In order, without overlap.
+    /// Sorted and without overlap.
     pub(super) spans: Vec<Replacement>,
-    /// The first place whose verdict depends on text beyond the end.
+    /// The first place whose verdict depends on text past the end.
     pub(super) open: Option<UndecidedSpan>,
 }
 
-/// A place whose verdict depends on text beyond the end.
+/// A place whose verdict depends on text past the end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UndecidedSpan {
     pub(super) start: usize,
-    /// What would be replaced if the text ended here.
+    /// The replacement if the text ended here.
     pub(super) span: Option<Replacement>,
 }
 
-/// How much of a scan is wanted.
+/// How much of a scan the caller needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScanScope {
-    /// Everything.
+    /// All findings up to the end of the text.
     End,
-    /// One finding is enough.
+    /// At most one finding.
     First,
-    /// Everything before the first open place.
+    /// All findings before the first undecided place.
     BeforeUndecided,
 }
 
-/// Finds everything in `source` from `from` on; what stands before it is only looked back at.
+/// Scans `source` from `from`; rules may look back at the text before it.
 pub(super) fn scan(source: &str, from: usize, until: ScanScope) -> ScanResult {
     let bytes = source.as_bytes();
     let text = ScanText::new(bytes);
@@ -169,7 +169,7 @@ pub(super) fn scan(source: &str, from: usize, until: ScanScope) -> ScanResult {
     let open = runs(&text, bytes, from, &mut more);
     scan.open = scan.open.into_iter().chain(open).min_by_key(|open| open.start);
     scan.spans.append(&mut more);
-    // Rules work on bytes; a cut through a character would be our bug, and must not be a panic.
+    // Rules work on bytes. Rounding to character boundaries keeps a defect in a rule from causing a panic.
     for span in &mut scan.spans {
         span.end = source.ceil_char_boundary(span.end.min(source.len()));
         span.start = source.floor_char_boundary(span.start.min(span.end));
@@ -180,7 +180,7 @@ pub(super) fn scan(source: &str, from: usize, until: ScanScope) -> ScanResult {
 
 fn triggered(text: &ScanText<'_>, bytes: &[u8], from: usize, until: ScanScope) -> ScanResult {
     let mut scan = ScanResult::default();
-    // What was taken last. Triggers inside it are done with; those between a name and its value are not.
+    // The last replaced range. Triggers inside it are skipped; those between a name and its value are not.
     let mut taken = from..from;
     let mut hits = Vec::new();
     for start in (from..bytes.len()).step_by(trigger::BLOCK) {
@@ -219,7 +219,7 @@ fn apply(text: &ScanText<'_>, hit: &Hit) -> Option<Replacement> {
     }
 }
 
-/// Looks through the long runs; says where the first undecided one starts.
+/// Scans the long runs; returns the start of the first undecided one.
 fn runs(
     text: &ScanText<'_>,
     bytes: &[u8],
@@ -245,7 +245,7 @@ fn runs(
     open
 }
 
-/// Whether decoded text holds a secret.
+/// Whether decoded text contains a secret.
 fn holds_secret(inner: &str) -> bool {
     let bytes = inner.as_bytes();
     let text = ScanText::new(bytes);

@@ -1,12 +1,12 @@
-//! Stack traces: found by how they begin, walked line by line, told as a count.
+//! Stack traces, found by their first line and replaced by a line count.
 //!
-//! The message of the error is never part of the trace: it stays. Line breaks may be escaped, since
-//! traces often travel inside JSON.
+//! The error message is not part of the trace and stays. Line breaks may be escaped, because traces often travel inside
+//! JSON.
 
 use super::replacement::{Marker, Replacement};
 use super::text::{Class, ScanText};
 
-/// The longest line that is looked at. A frame is shorter.
+/// The longest line that is examined, in bytes. Frames are shorter.
 const LINE_MAX: usize = 1024;
 
 /// Python: `Traceback (most recent call last):`, then every indented line.
@@ -15,7 +15,7 @@ pub(super) fn python(text: &ScanText<'_>, start: usize, _end: usize) -> Option<R
     collapse(&lines, start, |line| line.indent > 0 && !line.is_empty())
 }
 
-/// Rust: `stack backtrace:`, then numbered frames and their places.
+/// Rust: `stack backtrace:`, then numbered frames and their locations.
 pub(super) fn rust(text: &ScanText<'_>, start: usize, _end: usize) -> Option<Replacement> {
     let lines = TraceLines::headed(text, start)?;
     collapse(&lines, start, |line| {
@@ -24,7 +24,7 @@ pub(super) fn rust(text: &ScanText<'_>, start: usize, _end: usize) -> Option<Rep
     })
 }
 
-/// Go: `goroutine 1 [running]:`, then pairs of a call and its place; blank lines join goroutines.
+/// Go: `goroutine 1 [running]:`, then pairs of a call and its location; blank lines join goroutines.
 pub(super) fn go(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     let digits = text.run_within(Class::Digit, end, 12);
     if digits == end || !text.starts(digits, b" [") {
@@ -55,7 +55,7 @@ pub(super) fn at_lines(text: &ScanText<'_>, start: usize, end: usize) -> Option<
     span.or(Some(Replacement::new(at, first.end, Marker::Trace(1))))
 }
 
-/// Ruby: lines that begin with `from` and name a place.
+/// Ruby: lines that begin with `from` and contain a location.
 pub(super) fn ruby(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     let from = end - 5;
     let start = text.backslashes_before(start);
@@ -79,7 +79,7 @@ fn collapse(
 ) -> Option<Replacement> {
     let mut end = lines.line(start)?.end;
     let mut count = 1;
-    // Lines that only belong if one that is not empty follows.
+    // Lines that belong to the trace only if a non-empty line of it follows.
     let mut waiting = 0;
     let mut at = end;
     while let Some(length) = lines.text.line_break(at) {
@@ -95,7 +95,7 @@ fn collapse(
     (count > 1).then(|| Replacement::new(start, end, Marker::Trace(count)))
 }
 
-/// How the lines of this text end.
+/// The lines of a text, with real or escaped line breaks.
 struct TraceLines<'t, 'a> {
     text: &'t ScanText<'a>,
     /// Backslashes before the `n` of an escaped line break; 0 for real ones.
@@ -103,7 +103,7 @@ struct TraceLines<'t, 'a> {
 }
 
 struct TraceLine<'a> {
-    /// What stands between the indentation and the line's end.
+    /// The bytes between the indentation and the line's end.
     bytes: &'a [u8],
     indent: usize,
     end: usize,
@@ -115,7 +115,7 @@ impl<'t, 'a> TraceLines<'t, 'a> {
         text.word_starts(start).then(|| Self::new(text, start))
     }
 
-    /// Looks how the line at `start` ends.
+    /// Determines the kind of line break from the line at `start`.
     fn new(text: &'t ScanText<'a>, start: usize) -> Self {
         let stop = (start..start + LINE_MAX).find(|&index| text.line_break(index).is_some());
         let escaped = stop.map_or(0, |stop| text.backslashes(stop));
@@ -123,7 +123,7 @@ impl<'t, 'a> TraceLines<'t, 'a> {
         Self { text, escaped }
     }
 
-    /// The line at `start`, unless it is too long for a frame. A quote of the string around an escaped trace ends it.
+    /// The line at `start`, unless it is too long for a frame. The closing quote around an escaped trace ends it.
     fn line(&self, start: usize) -> Option<TraceLine<'a>> {
         let mut begin = start;
         loop {
@@ -143,8 +143,8 @@ impl<'t, 'a> TraceLines<'t, 'a> {
         Some(TraceLine { bytes: bytes.trim_ascii_end(), indent: begin - start, end })
     }
 
-    /// Where the line ends: at a line break, at the end of the text, or at the quote that closes the
-    /// string around an escaped trace. That one has fewer backslashes than the line breaks inside.
+    /// The end of the line: a line break, the end of the text, or the quote that closes the string around an escaped
+    /// trace. That quote has fewer backslashes than the line breaks inside.
     fn end(&self, begin: usize) -> Option<usize> {
         let mut at = begin;
         while at < begin + LINE_MAX {
@@ -174,7 +174,7 @@ impl TraceLine<'_> {
         path == b"panic" || (path.contains(&b'.') && !path.contains(&b' '))
     }
 
-    /// `at` and a place: `f (a.js:1:2)`, `a.js:1:2`, `A.b(C.java:3)`, `A.B(String) in C.cs:line 4`.
+    /// `at` and a location: `f (a.js:1:2)`, `a.js:1:2`, `A.b(C.java:3)`, `A.B(String) in C.cs:line 4`.
     fn is_at(&self) -> bool {
         let Some(rest) = self.bytes.strip_prefix(b"at ") else { return false };
         let place = |bytes: &[u8]| {
@@ -202,7 +202,7 @@ impl TraceLine<'_> {
     }
 }
 
-/// Whether the line goes on with the trace of JavaScript, Java or C#.
+/// Whether the line continues a JavaScript, Java or C# trace.
 fn is_frame(line: &TraceLine<'_>) -> bool {
     let more = line.bytes.starts_with(b"... ")
         && (line.bytes.ends_with(b"more") || line.bytes.ends_with(b"omitted"));

@@ -1,11 +1,10 @@
-//! Text that comes in pieces.
+//! Scrubs text that arrives in parts.
 //!
-//! What is given out is never taken back, so text is held until nothing that may still come can
-//! change it: every rule notes when it would have read past the end (see [`super::text`]), and the
-//! stream holds from there. What one pass gives out the next one looks at again, as often as the whole
-//! may be looked at. So, joined together, what comes out is what [`super::Scrubber::scrub`] makes of the
-//! whole, except where something undecided grows past [`HELD_MAX`]: then it is decided as it stands, and
-//! a secret that is still going on is swallowed to its end.
+//! Emitted text cannot be taken back, so the stream holds text until no later text can change its verdict. Every rule
+//! reports when it would have read past the end (see [`super::text`]), and the stream holds from there. The output of
+//! one pass is the input of the next, with as many passes as a complete text gets. The joined output equals
+//! [`super::Scrubber::scrub`] of the complete text, except when undecided text exceeds [`HELD_MAX`]: it is then decided
+//! as it is, and a secret that continues is discarded up to its end.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,24 +17,24 @@ use super::rules::{
 use super::text::Class;
 use super::{PASSES_MAX, encoded_run};
 
-/// The most that one pass holds back, in bytes, besides one piece.
+/// The most bytes that one pass holds back, in addition to one part.
 const HELD_MAX: usize = 32 * 1024;
-/// What stays held when the limit was hit: no secret shorter than this is cut.
+/// Bytes that stay held after the limit was reached; no shorter secret is cut.
 const HELD_AFTER_LIMIT: usize = 4 * 1024;
-/// Held text shorter than this the first pass looks at with every piece; longer text, when it has grown a quarter, as later
-/// passes always do: they find something nearly never.
+/// The first pass scans held text shorter than this with every part, and longer text when it has grown by a quarter.
+/// Later passes always wait for that growth, because they rarely find anything.
 const EAGER_MAX: usize = 1024;
-/// What a swallowed secret needs to see to know its end.
+/// Bytes that a discarded secret needs to detect its end.
 const SWALLOW_TAIL: usize = 64;
 
-/// Scrubs text that comes in pieces. Made by [`super::Scrubber::stream`].
+/// Scrubs text that arrives in parts. Created by [`super::Scrubber::stream`].
 pub struct ScrubStream {
     known: Option<ExactPass>,
     passes: [PatternPass; PASSES_MAX],
 }
 
 impl fmt::Debug for ScrubStream {
-    /// Never shows what is held: it may be the beginning of a secret.
+    /// Shows only the number of held bytes, because held text may be the start of a secret.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let held: usize = self.passes.iter().map(PatternPass::held_bytes).sum();
         formatter.debug_struct("Stream").field("held_bytes", &held).finish_non_exhaustive()
@@ -50,7 +49,7 @@ impl ScrubStream {
         Self { known, passes }
     }
 
-    /// Takes the next piece; returns what is certain by now, often a little less than was put in.
+    /// Takes the next part; returns all text decided so far, often slightly less than was put in.
     pub fn push(&mut self, piece: &str) -> String {
         let first = match &mut self.known {
             Some(known) => known.push(piece),
@@ -59,7 +58,7 @@ impl ScrubStream {
         self.passes.iter_mut().fold(first, |text, pass| pass.push(&text))
     }
 
-    /// The text has ended: returns the rest.
+    /// Ends the text; returns the rest.
     pub fn finish(mut self) -> String {
         let rest = self.known.take().map(ExactPass::finish).unwrap_or_default();
         self.passes.into_iter().fold(rest, |text, mut pass| {
@@ -70,7 +69,7 @@ impl ScrubStream {
     }
 }
 
-/// The first stage: configured secrets.
+/// The first stage: removes configured secrets.
 struct ExactPass {
     exact: Arc<KnownSecrets>,
     text: String,
@@ -96,17 +95,17 @@ impl ExactPass {
     }
 }
 
-/// A pass of the second stage: what looks like a secret.
+/// One pass of the second stage: replaces what looks like a secret.
 #[derive(Default)]
 struct PatternPass {
-    /// What was given out lately, for rules that look back, and then what is held.
+    /// Recently emitted text, for rules that look back, followed by the held text.
     text: String,
-    /// Where in `text` what is held starts.
+    /// The index in `text` where the held text starts.
     held: usize,
-    /// How long `text` was when it was last looked at.
+    /// The length of `text` at the last scan.
     seen: usize,
     swallowing: Option<Marker>,
-    /// Held text shorter than this is looked at with every piece.
+    /// Held text shorter than this is scanned with every part.
     eager: usize,
 }
 
@@ -137,7 +136,7 @@ impl PatternPass {
         }
     }
 
-    /// Looking costs as much as is held; so it is done when enough has come to pay for it.
+    /// Whether enough text has arrived to justify a scan, whose cost grows with the held text.
     fn is_worth_a_look(&self) -> bool {
         let held = self.held_bytes();
         let fresh = self.text.len().saturating_sub(self.seen.max(self.held));
@@ -152,7 +151,7 @@ impl PatternPass {
             if self.text.len() - limit <= HELD_MAX {
                 return self.give(limit, &scan.spans, out);
             }
-            // More than may be held. A secret that goes on is swallowed; anything else is decided.
+            // The limit is exceeded. A secret that continues is discarded; any other text is decided now.
             let Some(secret) = scan.open.and_then(|open| open.span) else {
                 return self.decide(out);
             };
@@ -164,15 +163,15 @@ impl PatternPass {
         }
     }
 
-    /// Up to where everything is decided.
+    /// The end of the decided text.
     fn limit(&self, spans: &[Replacement], open: Option<UndecidedSpan>) -> usize {
         let bytes = self.text.as_bytes();
         let back = TRIGGER_MAX + TAKEN_BEFORE_MAX;
         let end = open.map_or(bytes.len(), |open| open.start);
-        // Never inside a run, so that the next look sees it whole.
+        // The limit never falls inside a run, so that the next scan sees the complete run.
         let limit = end.saturating_sub(back).max(self.held);
         let mut limit = encoded_run::run_start(bytes, limit, self.held);
-        // Nor between a secret and what it is known by.
+        // Nor between a secret and its evidence.
         for span in spans.iter().rev() {
             if span.cause < limit && limit < span.end {
                 limit = span.cause;
@@ -181,7 +180,7 @@ impl PatternPass {
         self.text.floor_char_boundary(limit).max(self.held)
     }
 
-    /// Gives out all but the last of what is held, as if the text ended here.
+    /// Emits all but the last part of the held text, as if the text ended here.
     fn decide(&mut self, out: &mut String) {
         let scan = rules::scan(&self.text, self.held, ScanScope::End);
         let cut = self.text.floor_char_boundary(self.text.len() - HELD_AFTER_LIMIT);
@@ -189,13 +188,13 @@ impl PatternPass {
         self.give(inside.map_or(cut, |span| span.end), &scan.spans, out);
     }
 
-    /// Gives out what is held before `limit`, and keeps a little of it to look back at.
+    /// Emits held text before `limit`, and keeps some of it for rules that look back.
     fn give(&mut self, limit: usize, spans: &[Replacement], out: &mut String) {
         let decided = spans.partition_point(|span| span.end <= limit);
         replacement::replace(&self.text, self.held, limit, &spans[..decided], out);
         self.held = limit;
         let start = self.text.floor_char_boundary(limit.saturating_sub(READ_BEFORE_MAX));
-        // Moving the text costs as much as it is long: only when there is something to win.
+        // Moving the text costs its length, so it is done only when it frees enough.
         if start > READ_BEFORE_MAX.max(self.text.len() / 4) {
             self.text.drain(..start);
             self.held -= start;
@@ -203,7 +202,7 @@ impl PatternPass {
         }
     }
 
-    /// Goes on with a secret that outgrew the limit; returns whether none is left to swallow.
+    /// Discards more of a secret that exceeded the limit; returns whether nothing is left to discard.
     fn swallow(&mut self, out: &mut String) -> bool {
         let Some(marker) = self.swallowing else { return true };
         let held = &self.text.as_bytes()[self.held..];
@@ -224,7 +223,7 @@ impl PatternPass {
     }
 }
 
-/// The marker, with the lines of `more` counted in if it counts lines.
+/// The marker, with the lines of `more` added if it counts lines.
 fn grown(marker: Marker, more: &[u8]) -> Marker {
     match marker {
         Marker::Trace(lines) => Marker::Trace(lines + memchr::memchr_iter(b'\n', more).count()),
@@ -232,7 +231,7 @@ fn grown(marker: Marker, more: &[u8]) -> Marker {
     }
 }
 
-/// Where in `bytes` a secret of this sort ends, if it does.
+/// The end in `bytes` of a secret with this marker, if it ends there.
 fn secret_end(marker: Marker, bytes: &[u8]) -> Option<usize> {
     let ends = |byte: u8| match marker {
         Marker::Cookie => !byte.is_ascii_graphic() && byte != b' ' || matches!(byte, b'"' | b'\''),

@@ -1,14 +1,14 @@
-//! The text under the scan: bytes, byte classes, and a note of whether anyone looked past the end.
+//! The scanned text: bytes, byte classes, and a flag for reads past the end.
 //!
-//! Every rule reads through [`ScanText`]. A read beyond the end answers `0` and sets a flag, so a rule's
-//! verdict depends on later text exactly when the flag is set. That one fact is what makes the stream
-//! correct: it holds back what is undecided, and nothing else.
+//! Every rule reads through [`ScanText`]. A read past the end returns `0` and sets the flag, so a rule's verdict
+//! depends on later text exactly when the flag is set. The stream relies on this: it holds back undecided text and
+//! nothing else.
 
 use std::cell::Cell;
 
 use super::replacement::marker_ends;
 
-/// A set of bytes. Runs of a class are measured once and remembered, see [`ScanText::run`].
+/// A set of bytes. Runs of a class are measured once and cached, see [`ScanText::run`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Class {
@@ -24,13 +24,13 @@ pub(super) enum Class {
     Base64,
     /// Both base64 alphabets and `=`.
     Padded,
-    /// What a bearer token may hold (RFC 9110 `token68`).
+    /// The bytes of a bearer token (RFC 9110 `token68`).
     Bearer,
-    /// What may stand between `://` and the path.
+    /// The bytes allowed between `://` and the path.
     Authority,
-    /// What a bare, unquoted value may hold.
+    /// The bytes of a bare, unquoted value.
     Value,
-    /// What a login name may hold.
+    /// The bytes of a login name.
     Login,
 }
 
@@ -77,7 +77,7 @@ impl Class {
     }
 }
 
-/// The bytes of one scan.
+/// The bytes of one scan, with the flag and the cache.
 pub(super) struct ScanText<'a> {
     bytes: &'a [u8],
     peeked: Cell<bool>,
@@ -93,17 +93,17 @@ impl<'a> ScanText<'a> {
         self.bytes.len()
     }
 
-    /// Whether anything beyond the end was asked for since the last call.
+    /// Whether a rule read past the end since the last call; resets the flag.
     pub(super) fn take_peeked(&self) -> bool {
         self.peeked.replace(false)
     }
 
-    /// Notes that the verdict depends on what may come after the end.
+    /// Marks the verdict as dependent on text past the end.
     pub(super) fn peek(&self) {
         self.peeked.set(true);
     }
 
-    /// The byte at `index`, or `0` beyond the end.
+    /// The byte at `index`, or `0` past the end.
     #[inline]
     pub(super) fn at(&self, index: usize) -> u8 {
         match self.bytes.get(index) {
@@ -121,18 +121,18 @@ impl<'a> ScanText<'a> {
         index.checked_sub(1).and_then(|index| self.bytes.get(index)).copied().unwrap_or(0)
     }
 
-    /// The bytes of a range that was walked already.
+    /// The bytes of a range that was read already; does not set the flag.
     pub(super) fn slice(&self, start: usize, end: usize) -> &'a [u8] {
         let end = end.min(self.bytes.len());
         &self.bytes[start.min(end)..end]
     }
 
-    /// Whether `literal` stands at `index`, byte for byte.
+    /// Whether `literal` is at `index`, byte for byte.
     pub(super) fn starts(&self, index: usize, literal: &[u8]) -> bool {
         literal.iter().enumerate().all(|(offset, &byte)| self.at(index + offset) == byte)
     }
 
-    /// Whether `literal` (in lower case) stands at `index`, in any case.
+    /// Whether `literal` (in lower case) is at `index`, ignoring case.
     pub(super) fn starts_folded(&self, index: usize, literal: &[u8]) -> bool {
         literal
             .iter()
@@ -145,9 +145,9 @@ impl<'a> ScanText<'a> {
         self.bytes.get(..index).is_some_and(|head| head.ends_with(literal))
     }
 
-    /// Where the run of `class` that covers `start` ends.
+    /// The end of the run of `class` that covers `start`.
     ///
-    /// The last run of each class is remembered, so many triggers inside one long run cost one walk.
+    /// The last run of each class is cached, so many triggers inside one long run cost one walk.
     pub(super) fn run(&self, class: Class, start: usize) -> usize {
         let memo = &self.runs[class as usize];
         let (low, high) = memo.get();
@@ -171,12 +171,12 @@ impl<'a> ScanText<'a> {
         end
     }
 
-    /// Like [`ScanText::run`] but walks at most `limit` bytes, for classes whose runs overlap.
+    /// Like [`ScanText::run`], but walks at most `limit` bytes; for classes whose runs overlap.
     pub(super) fn run_within(&self, class: Class, start: usize, limit: usize) -> usize {
         (start..start + limit).find(|&index| !class.has(self.at(index))).unwrap_or(start + limit)
     }
 
-    /// Where the run of `class` that ends right before `end` starts, at most `limit` bytes back.
+    /// The start of the run of `class` that ends right before `end`, at most `limit` bytes back.
     pub(super) fn run_back(&self, class: Class, end: usize, limit: usize) -> usize {
         let floor = end.saturating_sub(limit);
         let mut start = end;
@@ -186,9 +186,9 @@ impl<'a> ScanText<'a> {
         start
     }
 
-    /// Whether a word can start at `index`: nothing before it that would make it part of a longer
-    /// word. The `n` of an escaped line break and the digits of `%3D` or `\u003d` do not count.
-    /// A marker counts as the word it stands for, so that scrubbing again finds nothing new.
+    /// Whether a word can start at `index`, that is, the byte before does not belong to a longer word. The `n` of an
+    /// escaped line break and the digits of `%3D` or `\u003d` do not count. A marker counts as the word it replaces, so
+    /// that a second scrub finds nothing new.
     pub(super) fn word_starts(&self, index: usize) -> bool {
         let before = self.before(index);
         let joined = Class::Alnum.has(before) && !self.escape_ends(index);
@@ -205,12 +205,12 @@ impl<'a> ScanText<'a> {
             || (back(6) == b'\\' && back(5) == b'u' && hex(1, 4))
     }
 
-    /// The number of backslashes from `index` on, at most 8.
+    /// The number of backslashes from `index`, at most 8.
     pub(super) fn backslashes(&self, index: usize) -> usize {
         (0..8).take_while(|&offset| self.at(index + offset) == b'\\').count()
     }
 
-    /// Where the backslashes that end right before `index` start, at most 8 of them.
+    /// The start of the backslashes that end right before `index`, at most 8 of them.
     pub(super) fn backslashes_before(&self, index: usize) -> usize {
         let floor = index.saturating_sub(8);
         (floor..index).rev().take_while(|&at| self.bytes[at] == b'\\').last().unwrap_or(index)
@@ -250,7 +250,7 @@ impl<'a> ScanText<'a> {
             .unwrap_or(start + limit)
     }
 
-    /// Whether only blanks or list dashes stand between the start of the line and `index`.
+    /// Whether only blanks or list dashes are between the start of the line and `index`.
     pub(super) fn line_starts(&self, index: usize) -> bool {
         let mut at = index;
         for _ in 0..48 {

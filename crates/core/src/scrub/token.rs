@@ -1,4 +1,4 @@
-//! Keys and tokens that say what they are by how they begin.
+//! Keys and tokens with a recognisable prefix.
 
 use super::replacement::{Marker, Replacement};
 use super::text::{Class, ScanText};
@@ -13,12 +13,12 @@ pub(super) struct TokenFormat {
     looks: BodyShape,
 }
 
-/// What the body must look like, so that a long hyphenated word is not taken for a key.
+/// The required shape of the body, so that a long hyphenated word is not taken for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BodyShape {
-    /// Holds a digit, or both upper and lower case.
+    /// Contains a digit, or both upper and lower case.
     Random,
-    /// Anything of the class: the prefix says enough.
+    /// Any bytes of the class; the prefix is proof enough.
     Any,
 }
 
@@ -34,10 +34,10 @@ const fn sure(prefix: &'static str, class: Class, least: usize) -> TokenFormat {
     TokenFormat { prefix, class, least, marker: Marker::ApiKey, looks: BodyShape::Any }
 }
 
-/// The formats, by vendor. Lengths are a little below the real ones: a truncated key is a key.
+/// The formats, by vendor. Minimum lengths are slightly below the real ones, so that truncated keys match too.
 #[rustfmt::skip]
 pub(super) const TOKENS: &[TokenFormat] = &[
-    // Models. `sk-` alone serves OpenAI, Anthropic, DeepSeek, DashScope, Moonshot, OpenRouter and more.
+    // Model services. `sk-` serves OpenAI, Anthropic, DeepSeek, DashScope, Moonshot, OpenRouter and more.
     key("sk-", Class::Word, 18),
     key("gsk_", Class::Word, 20),
     key("xai-", Class::Word, 20),
@@ -59,7 +59,7 @@ pub(super) const TOKENS: &[TokenFormat] = &[
     key("rk_live_", Class::Word, 16),
     key("rk_test_", Class::Word, 16),
     key("whsec_", Class::Padded, 16),
-    // Clouds.
+    // Cloud providers.
     sure("AKIA", Class::Upper, 16),
     sure("ASIA", Class::Upper, 16),
     sure("ABIA", Class::Upper, 16),
@@ -84,7 +84,7 @@ pub(super) const TOKENS: &[TokenFormat] = &[
     token("nfp_", Class::Alnum, 30),
     key("rnd_", Class::Alnum, 24),
     token("tskey-", Class::Word, 16),
-    // Code and packages.
+    // Code hosting and package registries.
     token("ghp_", Class::Word, 20),
     token("gho_", Class::Word, 20),
     token("ghu_", Class::Word, 20),
@@ -129,7 +129,7 @@ pub(super) const TOKENS: &[TokenFormat] = &[
     token("ops_ey", Class::Padded, 100),
     token("pul-", Class::Hex, 32),
     token("dt0c01.", Class::Dotted, 40),
-    // Seeing.
+    // Monitoring and observability.
     token("glsa_", Class::Word, 24),
     token("glc_", Class::Padded, 24),
     key("NRAK-", Class::Alnum, 20),
@@ -137,7 +137,7 @@ pub(super) const TOKENS: &[TokenFormat] = &[
     token("sntrys_", Class::Padded, 32),
     token("sntryu_", Class::Alnum, 32),
     key("PMAK-", Class::Word, 32),
-    // Work, shops, messages.
+    // Messaging, commerce and office services.
     token("xoxb-", Class::Word, 16),
     token("xoxp-", Class::Word, 16),
     token("xoxa-", Class::Word, 16),
@@ -173,7 +173,7 @@ pub(super) const TOKENS: &[TokenFormat] = &[
     sure("AGE-SECRET-KEY-1", Class::Upper, 50),
 ];
 
-/// The token whose prefix stands at `start..end`.
+/// The token whose prefix is at `start..end`.
 pub(super) fn find(
     text: &ScanText<'_>,
     start: usize,
@@ -196,7 +196,7 @@ pub(super) fn find(
         .then(|| Replacement::new(start, stop, token.marker))
 }
 
-/// Whether a body is more than a word: it holds a digit, or both cases.
+/// Whether a body is more than a word: it contains a digit, or both cases.
 pub(super) fn looks_random(body: &[u8]) -> bool {
     let (mut upper, mut lower) = (false, false);
     for byte in body {
@@ -228,7 +228,7 @@ pub(super) fn jwt(text: &ScanText<'_>, start: usize, end: usize) -> Option<Repla
     Some(Replacement::new(start, stop, Marker::Token))
 }
 
-/// `hooks.slack.com/services/…` and its like: the address is the secret, its host is not.
+/// `hooks.slack.com/services/…` and similar: the path is the secret, the host is not.
 pub(super) fn webhook(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     let path = |index: usize| {
         let byte = text.at(index);

@@ -1,18 +1,18 @@
-//! The search for triggers: one automaton over all of them, walked in four places at once.
+//! Trigger search: one automaton over all triggers, run at four positions in parallel.
 //!
-//! A step of the automaton waits for the step before it, and most of its time is that wait. Four
-//! walks through four quarters of a block wait at the same time, which more than doubles the speed.
+//! Each step of an automaton waits for the previous step, and this latency dominates. Four walks through the quarters
+//! of a block overlap their waits, which more than doubles the throughput.
 
 use aho_corasick::automaton::{Automaton as _, StateID};
 use aho_corasick::{Anchored, MatchKind, StartKind, dfa};
 
-/// Searched in one go. Four quarters of it, their triggers and the automaton's hot states fit the cache.
+/// Bytes searched at once. Four quarters, their triggers and the automaton's hot states fit the cache.
 pub(super) const BLOCK: usize = 16 * 1024;
 const LANES: usize = 4;
-/// Below this, starting four walks costs more than it saves.
+/// Below this size, starting four walks costs more than it saves.
 const LANES_MIN: usize = 1024;
 
-/// A trigger in the text.
+/// An occurrence of a trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hit {
     pub(super) trigger: usize,
@@ -20,7 +20,7 @@ pub(super) struct Hit {
     pub(super) end: usize,
 }
 
-/// The automaton.
+/// The automaton over all triggers.
 pub(super) struct Triggers {
     automaton: dfa::DFA,
     start: StateID,
@@ -28,7 +28,7 @@ pub(super) struct Triggers {
 }
 
 impl Triggers {
-    /// Triggers are found in any case.
+    /// Builds the automaton; triggers match in any case.
     pub(super) fn new(literals: &[String]) -> Self {
         let automaton = dfa::DFA::builder()
             .ascii_case_insensitive(true)
@@ -42,7 +42,7 @@ impl Triggers {
         Self { automaton, start, longest }
     }
 
-    /// Every trigger that ends in `bytes[start..end]` and starts at `floor` or later, in order of ends.
+    /// Every trigger that ends in `bytes[start..end]` and starts at or after `floor`, ordered by end.
     pub(super) fn find(
         &self,
         bytes: &[u8],
@@ -83,7 +83,7 @@ impl Triggers {
         self.walk(bytes, start + LANES * quarter, end, states[LANES - 1], hits);
     }
 
-    /// The state at `start`, as if the walk had come from `floor`.
+    /// The state at `start` of a walk that began at `floor`.
     fn warm(&self, bytes: &[u8], floor: usize, start: usize) -> StateID {
         let from = start.saturating_sub(self.longest).max(floor).min(start);
         bytes[from..start]

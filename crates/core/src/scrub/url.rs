@@ -5,10 +5,10 @@ use super::text::{Class, ScanText};
 use super::token::looks_random;
 use super::value::is_placeholder;
 
-/// How far a password that holds a raw `/` is followed.
+/// The longest password with a raw `/` in it, in bytes.
 const SLASHED_MAX: usize = 64;
 
-/// `scheme://user:password@host`: the password; or the user, if it is a token by itself.
+/// `scheme://user:password@host`: replaces the password, or the user if that is a token by itself.
 pub(super) fn userinfo(text: &ScanText<'_>, _start: usize, end: usize) -> Option<Replacement> {
     let stop = text.run(Class::Authority, end);
     let authority = text.slice(end, stop);
@@ -35,7 +35,7 @@ pub(super) fn userinfo(text: &ScanText<'_>, _start: usize, end: usize) -> Option
     }
 }
 
-/// Looks for the `@` of a password with a `/` in it. What looks like a port is one.
+/// Finds the `@` after a password that contains a `/`. A numeric port is not a password.
 fn slashed(text: &ScanText<'_>, colon: usize, stop: usize) -> Option<usize> {
     let port = text.slice(colon + 1, stop);
     if text.at(stop) != b'/' || port.iter().all(u8::is_ascii_digit) {
@@ -52,7 +52,7 @@ fn slashed(text: &ScanText<'_>, colon: usize, stop: usize) -> Option<usize> {
     None
 }
 
-/// `jdbc:oracle:thin:scott/tiger@host`: the password.
+/// `jdbc:oracle:thin:scott/tiger@host`: replaces the password.
 pub(super) fn oracle(text: &ScanText<'_>, _start: usize, end: usize) -> Option<Replacement> {
     let user = text.run_within(Class::Dotted, end, 64);
     if text.at(user) != b'/' || user == end {
@@ -64,7 +64,7 @@ pub(super) fn oracle(text: &ScanText<'_>, _start: usize, end: usize) -> Option<R
         .then(|| Replacement::new(user + 1, at, Marker::Password))
 }
 
-/// The same, percent-encoded as a whole: `postgres%3A%2F%2Fuser%3Apassword%40host`.
+/// A completely percent-encoded URL: `postgres%3A%2F%2Fuser%3Apassword%40host`.
 pub(super) fn encoded_userinfo(
     text: &ScanText<'_>,
     _start: usize,
@@ -82,7 +82,7 @@ pub(super) fn encoded_userinfo(
         .then(|| Replacement::new(start, stop, Marker::Password))
 }
 
-/// Programs that take a password by a short flag: `mysql -psecret`, `redis-cli -a secret`.
+/// Programs that take a password in a short flag: `mysql -psecret`, `redis-cli -a secret`.
 pub(super) const CLIENTS: [(&str, &[u8]); 6] = [
     ("mysql", b" -p"),
     ("mysqldump", b" -p"),
@@ -92,7 +92,7 @@ pub(super) const CLIENTS: [(&str, &[u8]); 6] = [
     ("ldapsearch", b" -w "),
 ];
 
-/// How far behind the program its flag is looked for.
+/// How many bytes after the program's name are searched for the flag.
 const CLIENT_MAX: usize = 96;
 
 /// The password among the arguments of one of [`CLIENTS`]; the trigger is the program's name.
@@ -113,7 +113,7 @@ pub(super) fn client_flag(text: &ScanText<'_>, start: usize, end: usize) -> Opti
     (!known).then(|| Replacement::new(open, end, Marker::Password))
 }
 
-/// `curl -u user:password`: the password. The trigger ends before the user.
+/// `curl -u user:password`: replaces the password. The trigger ends before the user.
 pub(super) fn user_flag(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     if Class::Word.has(text.before(start)) && text.at(start) != b' ' {
         return None;

@@ -1,37 +1,37 @@
-//! Whether a value beside a name such as `password` is a secret, or a word, a type or a piece of code.
+//! Decides whether a value beside a name such as `password` is a secret, or a word, a type or code.
 
 use super::replacement::holds_marker;
 use super::text::{Class, ScanText};
 use super::token::looks_random;
 
-/// How much of a value is judged. What is longer, and in one piece, is a secret.
+/// The most bytes of a value that are examined. A longer value without a break is a secret.
 pub(super) const JUDGED_MAX: usize = 128;
 
-/// How much a name says about its value.
+/// How strongly a name indicates a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameEvidence {
-    /// `password`: whatever follows is one, if it is a value at all.
+    /// `password`: any value that follows is a secret.
     Password,
-    /// `api_key`, `client_secret`: follows a key, unless it is plainly a word or code.
+    /// `api_key`, `client_secret`: the value is a key, unless it is clearly a word or code.
     Key,
-    /// `token`, `secret`: many innocent things are called so; the value must look like a secret.
+    /// `token`, `secret`: these names have many harmless uses, so the value itself must look like a secret.
     Weak,
 }
 
-/// How firmly name and value are tied together.
+/// How firmly a name and its value belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Binding {
     /// `the password is …`
     Phrase,
     /// `password: …`, `password = …`
     Spaced,
-    /// `password=…`, `--password …`, and whatever is quoted.
+    /// `password=…`, `--password …`, and any quoted value.
     Tight,
-    /// `PASSWORD=…`, `?password=…`: cannot be code.
+    /// `PASSWORD=…`, `?password=…`: never code.
     Sealed,
 }
 
-/// A value as it stands in the text.
+/// The range of a value in the text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ValueSpan {
     pub(super) start: usize,
@@ -41,8 +41,8 @@ pub(super) struct ValueSpan {
 
 /// Reads the quoted value whose quote (with its backslashes) starts at `open`.
 ///
-/// A quote closes if it has as many backslashes as the one that opened, so JSON inside JSON works.
-/// At most `limit` bytes are read, so that a value nobody wants costs little.
+/// A closing quote has as many backslashes as the opening one, so JSON inside JSON works. At most `limit` bytes are
+/// read, which bounds the cost of values that turn out to be harmless.
 pub(super) fn quoted(text: &ScanText<'_>, open: usize, limit: usize) -> ValueSpan {
     let depth = text.backslashes(open);
     let quote = text.at(open + depth);
@@ -71,7 +71,7 @@ pub(super) fn quoted(text: &ScanText<'_>, open: usize, limit: usize) -> ValueSpa
     ValueSpan { start, end: at, quoted: true }
 }
 
-/// Reads a bare value: up to a blank, a quote, or punctuation that ends it; at most `limit` bytes.
+/// Reads a bare value up to a blank, a quote or ending punctuation, at most `limit` bytes.
 pub(super) fn bare(text: &ScanText<'_>, start: usize, limit: usize) -> ValueSpan {
     let mut open = 0usize;
     let mut at = start;
@@ -100,7 +100,7 @@ fn escapes(next: u8) -> bool {
     matches!(next, b'n' | b't' | b'r' | b'u' | b'"' | b'\'' | b'\\' | 0)
 }
 
-/// Whether the comma at `at` separates: a blank follows, or the next name.
+/// Whether the comma at `at` is a separator: a blank or the next name follows.
 fn comma_ends(text: &ScanText<'_>, at: usize) -> bool {
     if !Class::Value.has(text.at(at + 1)) {
         return true;
@@ -109,12 +109,12 @@ fn comma_ends(text: &ScanText<'_>, at: usize) -> bool {
     name > at + 1 && matches!(text.at(name), b'=' | b':')
 }
 
-/// Whether a percent-encoded `"`, `&`, `,` or `}` stands at `at`.
+/// Whether a percent-encoded `"`, `&`, `,` or `}` is at `at`.
 fn encoded_end(text: &ScanText<'_>, at: usize) -> bool {
     [&b"%22"[..], b"%26", b"%2c", b"%7d"].iter().any(|end| text.starts_folded(at, end))
 }
 
-/// What the judge knows besides the value.
+/// Evidence besides the value itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ValueContext {
     pub(super) says: NameEvidence,
@@ -122,7 +122,7 @@ pub(super) struct ValueContext {
     pub(super) quoted: bool,
     /// The byte after the value.
     pub(super) next: u8,
-    /// Name and value have the line to themselves, as in a settings file.
+    /// Whether name and value fill the whole line, as in a settings file.
     pub(super) alone: bool,
 }
 
@@ -160,13 +160,13 @@ pub(super) fn is_secret(value: &[u8], case: ValueContext) -> bool {
     }
 }
 
-/// Whether a bare number is a password: not too short, and not the value of a constant.
+/// Whether a bare number is a password: long enough, and not the value of a constant.
 fn is_digits(value: &[u8], case: ValueContext) -> bool {
     let least = if case.alone || case.tie >= Binding::Tight { 4 } else { 6 };
     value.len() >= least && value.iter().all(u8::is_ascii_digit) && case.next != b';'
 }
 
-/// Whether a bare value is a number as code writes it: `277`, `0x1f`, `16777216u32`, or its type: `u32`.
+/// Whether a bare value is a number in code notation (`277`, `0x1f`, `16777216u32`) or its type (`u32`).
 fn is_number(value: &[u8]) -> bool {
     let value = value.strip_prefix(b"-").unwrap_or(value);
     let stem = value.strip_prefix(b"0x").unwrap_or(value);
@@ -204,8 +204,7 @@ fn is_key(value: &[u8]) -> bool {
     !short_number && !mentions_secret(value) && (random || value.len() >= 8)
 }
 
-/// Whether a value looks like nobody would write it as a word: letters and digits interleaved, or
-/// many changes of case, or signs.
+/// Whether a value is unlike a word: letters and digits interleaved, many changes of case, or symbols.
 pub(super) fn is_opaque(value: &[u8]) -> bool {
     let number = value.iter().all(|byte| byte.is_ascii_digit() || b".,-:/%".contains(byte));
     if value.len() < 8 || (number && value.len() < 16) {
@@ -223,14 +222,14 @@ pub(super) fn is_opaque(value: &[u8]) -> bool {
     !parts.all(wordy)
 }
 
-/// Whether the humps of a part are as long as those of words put together.
+/// Whether the humps of a part are as long as in words joined by camel case.
 fn is_camel(part: &[u8]) -> bool {
     let rises = |pair: &&[u8]| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase();
     let humps = part.windows(2).filter(rises).count() + 1;
     humps == 1 || part.len() >= humps * 3
 }
 
-/// Whether the value stands for one that is not here: masked, cut short, to be filled in, looked up.
+/// Whether the value stands in for a secret: masked, cut short, a template, or a reference to look up.
 pub(super) fn is_placeholder(value: &[u8]) -> bool {
     let Some(&first) = value.first() else { return true };
     let same = value.iter().all(|&byte| byte == first) && !first.is_ascii_digit();
@@ -248,7 +247,7 @@ pub(super) fn is_placeholder(value: &[u8]) -> bool {
         b'{' | b'<' | b'(' => true,
         b'%' => value.len() < 4 || second == b'(' || second == b'{' || value.ends_with(b"%"),
         b'#' => second == b'{',
-        // A home directory, ours or as a shell writes it.
+        // A home directory: the scrubber's marker, or shell notation.
         b'~' => !second.is_ascii_alphanumeric(),
         b'[' => true,
         b'@' | b':' | b'?' => {
@@ -264,7 +263,7 @@ pub(super) fn is_placeholder(value: &[u8]) -> bool {
     value.len() < 3 || same || masked || filled || lookup || is_template(value)
 }
 
-/// Whether a value is blotted out or cut short: `sk-***`, `abc...`, `xxxx`, `…`.
+/// Whether a value is masked or cut short: `sk-***`, `abc...`, `xxxx`, `…`.
 fn is_masked(value: &[u8]) -> bool {
     let mut run = 0;
     let mut last = 0;
@@ -284,7 +283,7 @@ fn is_masked(value: &[u8]) -> bool {
     false
 }
 
-/// Whether a value has holes to be filled: `share-{id}`.
+/// Whether a value is a template with fields to fill: `share-{id}`.
 fn is_template(value: &[u8]) -> bool {
     memchr::memchr_iter(b'{', value).any(|open| {
         let name = value[open + 1..].iter().take_while(|&&byte| Class::Dotted.has(byte)).count();
@@ -292,7 +291,7 @@ fn is_template(value: &[u8]) -> bool {
     })
 }
 
-/// Words that stand where a value might: types, states, and what sentences go on with.
+/// Words that appear in place of a value: types, states, and continuations of sentences.
 ///
 /// Sorted, for a binary search.
 #[rustfmt::skip]
@@ -325,7 +324,7 @@ const WORDS: [&str; 245] = [
     "would", "wrong", "yes", "your",
 ];
 
-/// No word in the list is longer.
+/// The length of the longest word in the list.
 const WORD_MAX: usize = 16;
 
 fn is_word(value: &[u8]) -> bool {
@@ -340,7 +339,7 @@ fn is_word(value: &[u8]) -> bool {
     })
 }
 
-/// Whether a quoted text with blanks reads like a message and not like a passphrase.
+/// Whether a quoted text with blanks reads like a message, not like a passphrase.
 fn is_sentence(value: &[u8]) -> bool {
     let mut words = value.split(u8::is_ascii_whitespace);
     let mixed = |word: &[u8]| {
@@ -355,7 +354,7 @@ fn is_sentence(value: &[u8]) -> bool {
         || !value[0].is_ascii()
 }
 
-/// Whether the value says where a secret is kept: a file or an address.
+/// Whether the value is the location of a secret: a file or a URL.
 fn is_place(value: &[u8]) -> bool {
     let starts = [&b"./"[..], b"../", b"~/", b"http://", b"https://", b"file://", b"s3://"];
     if starts.iter().any(|start| value.starts_with(start)) {
@@ -366,7 +365,7 @@ fn is_place(value: &[u8]) -> bool {
     part >= 2 && rest.get(part).is_none_or(|&byte| byte == b'/')
 }
 
-/// Whether a bare value is an expression: a call, a path of names, a variable, a type.
+/// Whether a bare value is an expression: a call, a path, a variable, a type.
 fn is_code(value: &[u8], next: u8) -> bool {
     let name = |part: &[u8]| {
         let digits = part.iter().filter(|byte| byte.is_ascii_digit()).count();
@@ -391,7 +390,7 @@ fn is_code(value: &[u8], next: u8) -> bool {
         || (name(value) && matches!(next, b'(' | b'[' | b'<'))
 }
 
-/// Whether a value is a name for a secret and so not the secret.
+/// Whether a value is the name of a secret and not the secret itself.
 fn mentions_secret(value: &[u8]) -> bool {
     let letters = value.iter().all(|&byte| byte.is_ascii_alphabetic() || b"_-.".contains(&byte));
     let words = value.iter().filter(|&&byte| byte == b'-').count() + 1;

@@ -1,4 +1,4 @@
-//! A call of the current step, and how far it is.
+//! A call of the current step and its progress.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,90 +15,90 @@ use crate::{
 /// A call of the current step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Call {
-    /// Which.
+    /// Unique in the session.
     pub id: CallId,
-    /// The tool the model named.
+    /// The tool's name, as the model wrote it.
     pub tool: String,
-    /// The arguments as the model wrote them.
+    /// The arguments as the model wrote them; possibly invalid JSON.
     pub written: String,
-    /// How far it is.
+    /// The call's progress, from requested to ended.
     pub state: CallState,
 }
 
-/// How far a call is.
+/// The progress of a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallState {
-    /// The model asked for it; it has not been checked.
+    /// The model requested the call; it is not checked yet.
     Requested {
-        /// A person allowed it; it is checked once more all the same.
+        /// Set after a person allowed the call; it is checked again all the same.
         approved: Option<ApprovedCall>,
     },
-    /// A person must decide.
+    /// The call waits for a person's decision.
     AwaitingDecision {
-        /// The question.
+        /// The question that the decision must name.
         question: QuestionId,
-        /// The exact arguments.
+        /// The exact arguments the person sees.
         arguments: Value,
-        /// Repairs made to get them.
+        /// Repairs that turned the model's arguments into these.
         repairs: Vec<Repair>,
-        /// What the answer is bound to.
+        /// Hash over tool and arguments; the decision is bound to it.
         digest: String,
-        /// May it run again after a crash?
+        /// Whether the call may run again after a crash.
         idempotent: bool,
-        /// Unanswered by then, it is denied.
+        /// The time at which an unanswered question counts as denied.
         expires_at: Timestamp,
     },
-    /// It runs, or a crash interrupted it.
+    /// The call runs, or a crash interrupted it.
     Started {
-        /// Which try.
+        /// The current attempt, from 1.
         attempt: u32,
-        /// What with.
+        /// The arguments the tool received.
         arguments: Value,
-        /// May it run again?
+        /// Whether the call may run again after a crash.
         idempotent: bool,
-        /// Since when.
+        /// When the attempt started.
         at: Timestamp,
-        /// What failed first, while we try again.
+        /// The first failure, while the call is being retried.
         failing: Option<OngoingFailure>,
-        /// For the model, beside the outcome.
+        /// A remark for the model, added to the outcome.
         remark: Option<String>,
     },
-    /// It failed and will be tried again.
+    /// The call failed and waits for its next attempt.
     Waiting {
-        /// The try that comes.
+        /// The attempt that follows.
         attempt: u32,
-        /// What with.
+        /// The arguments of the next attempt.
         arguments: Value,
-        /// When.
+        /// When the next attempt starts.
         until: Timestamp,
-        /// What failed first.
+        /// The first failure.
         failing: OngoingFailure,
-        /// For the model, beside the outcome.
+        /// A remark for the model, added to the outcome.
         remark: Option<String>,
     },
-    /// It is over.
+    /// The call ended.
     Ended {
-        /// How.
+        /// Done or failed; recorded once.
         outcome: Outcome,
-        /// It never ran, because it does not fit.
+        /// True if the call was refused before it ran because its arguments do not fit.
         invalid: bool,
     },
 }
 
-/// What a person allowed.
+/// A person's approval of a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ApprovedCall {
     /// The arguments to run with.
     pub arguments: Value,
-    /// Are they other ones than were asked about?
+    /// Whether the person changed the arguments.
     pub edited: bool,
-    /// A word for the model.
+    /// The person's remark for the model.
     pub note: Option<String>,
 }
 
 impl ApprovedCall {
-    /// What the model is told about it, if it is worth telling.
+    /// The remark for the model: the note, and that the arguments were changed. None if neither applies.
     pub(super) fn remark(&self) -> Option<String> {
         let edited = self
             .edited
@@ -112,7 +112,7 @@ impl ApprovedCall {
 }
 
 impl Call {
-    /// Has it no outcome yet?
+    /// Whether the call has no outcome yet.
     #[must_use]
     pub fn is_open(&self) -> bool {
         !matches!(self.state, CallState::Ended { .. })
@@ -159,7 +159,7 @@ impl Call {
     }
 }
 
-/// Refused before it ran, because it does not fit.
+/// Whether faults of this kind mean that the call was refused before it ran.
 pub(crate) fn is_invalid(kind: Kind) -> bool {
     kind.row().error_type == crate::fault::ErrorType::Validation
         || matches!(kind, Kind::UnknownTool | Kind::RepeatedCallStopped)

@@ -1,31 +1,31 @@
-//! In which state tools last saw which file: a memory with a bound.
+//! The state in which tools last saw each file, for a bounded number of files.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Files remembered; beyond, the one that was not seen for longest is forgotten. Whoever writes it then is
-/// told to read it first, as for a file that was never seen.
+/// The most files remembered. Beyond it the least recently seen file is forgotten; a write to a forgotten file is
+/// refused until the file is read again, as for a file that was never seen.
 const FILES_KEPT: usize = 2_048;
 
-/// The files a session's tools have seen.
+/// The files that a session's tools have seen.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SeenFiles {
     by_path: BTreeMap<String, FileVersion>,
-    /// Counts what was seen, so that the longest ago is known.
+    /// Increases with every sighting; orders files by recency.
     count: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct FileVersion {
-    /// Hash of its content; none if it did not exist.
+    /// Hash of the content; none if the file did not exist.
     digest: Option<String>,
     at: u64,
 }
 
 impl SeenFiles {
-    /// A tool saw a file in this state.
+    /// Records that a tool saw a file in this state.
     pub fn record(&mut self, path: &str, digest: Option<&String>) {
         self.count = self.count.saturating_add(1);
         let seen = FileVersion { digest: digest.cloned(), at: self.count };
@@ -44,18 +44,18 @@ impl SeenFiles {
         self.by_path.get(path).map(|seen| seen.digest.clone())
     }
 
-    /// Forgets all of them.
+    /// Forgets all files.
     pub fn clear(&mut self) {
         self.by_path.clear();
     }
 
-    /// How many are remembered.
+    /// The number of files remembered.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_path.len()
     }
 
-    /// Was nothing seen?
+    /// Whether no file is remembered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_path.is_empty()

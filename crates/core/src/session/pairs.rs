@@ -1,8 +1,8 @@
-//! What a history must be for a model: well paired, and not too long.
+//! Checks that a history is fit for a model: every tool use paired with its result, and a size estimate.
 
 use crate::message::{Block, CallId, Message, Role};
 
-/// About how many tokens a message is: four bytes of text a token, and something for a picture.
+/// Estimated tokens of a message: four bytes of text per token, and a fixed amount per picture.
 #[must_use]
 pub fn estimate_tokens(message: &Message) -> u64 {
     const IMAGE_TOKENS: usize = 1_500;
@@ -20,8 +20,8 @@ pub fn estimate_tokens(message: &Message) -> u64 {
     (bytes as u64).div_ceil(4) + 4
 }
 
-/// The first place, from `from` on, where a tool use has no result right behind it, or a result no use
-/// right before it.
+/// The first message, from index `from`, that holds a tool use without a result in the next message, or a result
+/// without a use in the previous one.
 #[must_use]
 pub fn unpaired(history: &[Message], from: usize) -> Option<usize> {
     (from..history.len()).find(|&index| {
@@ -35,8 +35,7 @@ pub fn unpaired(history: &[Message], from: usize) -> Option<usize> {
     })
 }
 
-/// The question of the turn that begins at `first`, if a summary of the `cut` oldest messages would swallow
-/// it.
+/// The question of the turn that starts at index `first`, if a summary of the `cut` oldest messages would replace it.
 #[must_use]
 pub fn question(history: &[Message], first: usize, cut: usize) -> Option<&Message> {
     let asked = history.get(first).filter(|_| first < cut)?;

@@ -1,4 +1,4 @@
-//! The turn that is running, as its records tell.
+//! The running turn, folded from its records.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,74 +14,74 @@ use crate::{
     trace::Trace,
 };
 
-/// A turn that is running.
+/// The state of a running turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
-    /// Which.
+    /// Counts the turns of the session, from 1.
     pub number: TurnNumber,
-    /// Its trace.
+    /// Shared by all records of the turn.
     pub trace: Trace,
-    /// The message it answers.
+    /// The command that carried the message this turn answers.
     pub message: CommandId,
-    /// When it began.
+    /// UTC time of its `TurnStarted` record.
     pub started_at: Timestamp,
-    /// The position of the record that began it.
+    /// The position of its `TurnStarted` record.
     #[serde(default)]
     pub began: Seq,
-    /// Where in `history` it began.
+    /// The index in `history` of the turn's first message.
     pub first_message: usize,
-    /// Model requests so far.
+    /// Model requests so far; the number of the current step.
     pub step: u32,
-    /// What is being done.
+    /// What the turn waits for.
     pub phase: Phase,
-    /// Words of the current try have been shown.
+    /// Whether observers have seen text of the current attempt.
     pub partial: bool,
     /// Calls of the current step, in the model's order.
     pub calls: Vec<Call>,
-    /// What failed first in the step, while we try again.
+    /// The first failure of the step, while it is being retried.
     pub failing: Option<OngoingFailure>,
-    /// What stops a model that repeats itself.
+    /// Stops a model that repeats itself.
     pub brake: Brake,
-    /// Somebody asked to stop.
+    /// Set when a sender asked to cancel the turn.
     pub cancelling: bool,
-    /// The provider said the history is too long.
+    /// Set when the provider rejected the history as too long.
     pub too_long: bool,
-    /// The step for which history was compacted last.
+    /// The step before which the history was last compacted; 0 if never.
     pub compacted_in_step: u32,
-    /// What it used.
+    /// Tokens used so far, those of children included.
     pub usage: Usage,
 }
 
-/// What a turn is doing.
+/// What a running turn waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Asking the model.
+    /// The answer to a model request.
     AwaitingModel {
-        /// Which try.
+        /// The current attempt, from 1.
         attempt: u32,
     },
-    /// Waiting to ask it again.
+    /// The time of the next attempt at the model request.
     Waiting {
-        /// The try that comes.
+        /// The attempt that follows.
         attempt: u32,
-        /// When.
+        /// When the next attempt starts.
         until: Timestamp,
     },
-    /// Calling tools.
+    /// The calls of the step.
     Calling,
-    /// Planning, solving, aggregating: the session's pipeline says how far.
+    /// The pipeline; `Session::pipeline` holds its progress.
     Pipeline,
-    /// A plan waits for a person to confirm it.
+    /// A person's confirmation of the plan.
     Confirming,
 }
 
-/// A failure we are recovering from.
+/// A failure that is being retried.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OngoingFailure {
-    /// What.
+    /// The kind of the first fault.
     pub kind: Kind,
-    /// Since when.
+    /// When the first fault occurred.
     pub since: Timestamp,
 }
 
@@ -105,7 +105,7 @@ impl Turn {
             }
             Event::TextDelta { .. } | Event::ThinkingDelta { .. } => self.partial = true,
             Event::AnswerAbandoned { .. } => self.partial = false,
-            // What fails beside the work is not what the work recovers from.
+            // A failed hook does not fail the work, so no recovery is recorded for it.
             Event::FaultRaised { fault, .. } if fault.operation() == Operation::RunHook => {}
             Event::FaultRaised { fault, scope: Scope { call: None, step: Some(_), .. } } => {
                 self.too_long |= fault.kind() == Kind::ContextTooLong;
@@ -150,7 +150,7 @@ impl Turn {
         }
     }
 
-    /// The step is over: tells the brake.
+    /// Feeds the outcomes of the finished step to the brake.
     pub(super) fn note_step(&mut self) {
         let mut failed = Vec::new();
         for call in &self.calls {
@@ -172,13 +172,13 @@ impl Turn {
         }
     }
 
-    /// A call of the current step.
+    /// A call of the current step, by id.
     #[must_use]
     pub fn call(&self, id: &CallId) -> Option<&Call> {
         self.calls.iter().find(|call| call.id == *id)
     }
 
-    /// Everything that is open waits for a person.
+    /// Whether every open call waits for a person.
     #[must_use]
     pub fn is_waiting_for_person(&self) -> bool {
         let mut open = self.calls.iter().filter(|call| call.is_open()).peekable();
@@ -188,7 +188,7 @@ impl Turn {
         asks || self.phase == Phase::Confirming
     }
 
-    /// The results of the step, in the model's order.
+    /// The results of the step's calls, in the model's order.
     pub(super) fn results(&self, lang: Lang) -> Vec<Block> {
         self.calls
             .iter()

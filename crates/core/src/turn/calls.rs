@@ -1,4 +1,4 @@
-//! What becomes of the calls of a step.
+//! Rules for the calls of a step: start, ask, retry, settle and end.
 
 use super::{
     CallId, CallState, CallVerdict, Event, Fact, Fault, Kind, Operation, Outcome, QuestionId,
@@ -40,9 +40,9 @@ pub(super) fn due(turn: &Turn) -> Vec<Work> {
     work
 }
 
-/// After a crash: calls that run again, as the events that say so, and calls nobody can vouch for.
+/// Sorts interrupted calls after a crash: start events for calls that run again, and calls whose outcome is unknown.
 ///
-/// A call that was interrupted on its last try may be what ends the process: it is not run once more.
+/// A call interrupted on its last attempt may have crashed the process, so it does not run again.
 pub(super) fn interrupted(turn: &Turn, tries: u32) -> (Vec<Event>, Vec<(CallId, String)>) {
     let (mut again, mut lost) = (Vec::new(), Vec::new());
     for call in &turn.calls {
@@ -69,7 +69,7 @@ pub(super) fn interrupted(turn: &Turn, tries: u32) -> (Vec<Event>, Vec<(CallId, 
     (again, lost)
 }
 
-/// Calls that are open but not running, each with what it ends in when somebody cancels.
+/// Open calls that are not running, each with the fault it ends with on a cancel.
 pub(super) fn not_running(turn: &Turn) -> Vec<(CallId, Fault)> {
     let open = turn.calls.iter().filter(|call| call.is_open());
     open.filter(|call| !matches!(call.state, CallState::Started { .. }))
@@ -81,7 +81,7 @@ pub(super) fn outcome_unknown(tool: &str) -> Fault {
     Fault::new(Kind::OutcomeUnknown, Operation::ToolCall).with(Fact::ToolName, tool.to_owned())
 }
 
-/// The end of a call that is not running. One that waits to be tried again has run before.
+/// The fault of a cancelled call that is not running. A call that waits for a retry has run before.
 pub(super) fn cancelled(call: &Call) -> Fault {
     let fault =
         Fault::new(Kind::Cancelled, Operation::ToolCall).with(Fact::ToolName, call.tool.clone());
@@ -100,7 +100,7 @@ pub(super) fn denied_by_person(tool: &str, note: Option<String>) -> Fault {
     }
 }
 
-/// Adds what a person said or changed to what the model is told.
+/// Adds a person's note, or the fact that the arguments changed, to the outcome for the model.
 fn with_remark(mut outcome: Outcome, remark: Option<String>) -> Outcome {
     let note = match &mut outcome {
         Outcome::Done(output) => &mut output.note,
@@ -113,7 +113,7 @@ fn with_remark(mut outcome: Outcome, remark: Option<String>) -> Outcome {
 }
 
 impl Stepper<'_> {
-    /// The calls of the step were checked: start, ask or settle each.
+    /// Starts, asks about or settles each checked call.
     pub(super) fn checked(&mut self, verdicts: Vec<(CallId, CallVerdict)>) {
         for (id, verdict) in verdicts {
             let Some(call) = self.turn().call(&id) else { continue };
@@ -153,7 +153,7 @@ impl Stepper<'_> {
         self.after_calls();
     }
 
-    /// A call that never ran. One that repeats an invalid call exactly is told so.
+    /// Ends a call that never ran. An exact repetition of an invalid call gets a fault that says so.
     fn settle(&mut self, id: CallId, outcome: Outcome) {
         let outcome = match outcome {
             Outcome::Failed(failure) => Outcome::Failed(self.brake(&id, failure)),
@@ -188,7 +188,7 @@ impl Stepper<'_> {
         Failure { fault, ..failure }
     }
 
-    /// A call's one outcome, recorded.
+    /// Records the one outcome of a call.
     pub(super) fn end_call(&mut self, id: CallId, outcome: Outcome) {
         let Some(call) = self.turn().call(&id).filter(|call| call.is_open()) else { return };
         let tool = call.tool.clone();
@@ -199,7 +199,7 @@ impl Stepper<'_> {
         self.emit(Event::ToolCallEnded { call: id, tool, outcome, duration_ms });
     }
 
-    /// A running call ended: its outcome, or another try.
+    /// Handles the end of an attempt: records the outcome or schedules a retry.
     pub(super) fn call_ended(
         &mut self,
         turn: TurnNumber,
@@ -243,7 +243,7 @@ impl Stepper<'_> {
         Scope { step: Some(self.turn().step), call: Some(id.clone()), tool, ..Scope::default() }
     }
 
-    /// Schedules another try of an idempotent call, if its fault and its tries allow one.
+    /// Schedules a retry of an idempotent call, if its fault and its attempts allow one.
     fn try_call_again(&mut self, id: &CallId, attempt: u32, failure: &Failure) -> bool {
         let (env, policy) = (self.env, self.env.limits.retry);
         let fault = failure.fault.clone().with_trace(self.session.trace());
@@ -278,7 +278,7 @@ impl Stepper<'_> {
         });
     }
 
-    /// Retries whose time has come start; questions past their time are denied.
+    /// Starts retries that are due and denies questions that expired.
     pub(super) fn wake_calls(&mut self) {
         let now = self.env.now;
         let calls: Vec<Call> = self.turn().calls.clone();

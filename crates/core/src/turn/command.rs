@@ -1,4 +1,4 @@
-//! What commands do to a session.
+//! Rules for commands: what each does to a session, and its answer.
 
 use super::{
     Answer, CallState, Command, CommandBody, CommandId, Event, Fact, Fault, Kind, Operation,
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Stepper<'_> {
-    /// Takes up a command. Each gets exactly one answer.
+    /// Handles a command. Each command gets exactly one answer.
     pub(super) fn command(&mut self, command: Command) {
         let Command { id, by, trace, ask } = command;
         let at = self.session.head;
@@ -81,14 +81,14 @@ impl Stepper<'_> {
         Ok(())
     }
 
-    /// Takes back one message that waits; the turn that runs and the others that wait know nothing of it.
+    /// Withdraws one queued message. The running turn and the other queued messages are unaffected.
     fn withdraw(&mut self, message: CommandId, by: String) -> Result<(), Fault> {
         self.session.waits(&message)?;
         self.emit(Event::MessageWithdrawn { command: message, by });
         Ok(())
     }
 
-    /// Could it be read back once it is kept?
+    /// Checks that the JSON is shallow enough to be decoded from the journal again.
     fn not_too_deep(&self, value: Option<&serde_json::Value>) -> Result<(), Fault> {
         let limit = self.env.limits.json_depth;
         match value {
@@ -101,7 +101,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// May one more message wait?
+    /// Checks that the queue has room for one more message.
     pub(super) fn room_in_queue(&self) -> Result<(), Fault> {
         let limit = self.env.limits.queued_messages;
         if self.session.queue.len() < limit {
@@ -118,8 +118,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// Stops the turn; without one it does nothing. Running calls and children are waited for, and only
-    /// they.
+    /// Cancels the running turn, if any. The turn ends once its running calls and children have stopped.
     pub(super) fn cancel(&mut self, by: String, reason: Option<String>) {
         let Some(turn) = &self.session.turn else { return };
         if turn.cancelling {
@@ -142,7 +141,7 @@ impl Stepper<'_> {
         self.after_calls();
     }
 
-    /// Ends the session, once nothing of it runs any more.
+    /// Ends the session, after the running turn has stopped.
     fn close(&mut self, by: String) {
         match &self.session.turn {
             None if self.session.ended.is_some() => {}
@@ -155,7 +154,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// A person answered a question. Once, in time, for exactly these arguments.
+    /// Applies a person's decision. It counts once, before it expires, and for exactly the arguments asked about.
     fn decide(&mut self, decided: DecisionArgs) -> Result<(), Fault> {
         if let Some(open) = self.open_confirmation(&decided.question) {
             self.check_answer(&decided, &open.digest, open.expires_at)?;
@@ -182,14 +181,13 @@ impl Stepper<'_> {
                 self.end_call(open.call, fault.into());
                 self.after_calls();
             }
-            // It is checked once more before it runs: the arguments may be other ones now, and what was
-            // only asked about then may be denied now.
+            // The call is checked again before it runs: its arguments may have changed, and a rule may deny it by now.
             Decision::Allow => {}
         }
         Ok(())
     }
 
-    /// Is it an answer to what was asked, and in time?
+    /// Checks that the decision matches the question and is in time.
     fn check_answer(
         &mut self,
         decided: &DecisionArgs,

@@ -1,4 +1,4 @@
-//! What a model's words, answers and failures do to a turn.
+//! Rules for deltas, answers and failures of the model.
 
 use super::{Block, Event, Fault, Kind, ModelStop, Operation, Stepper, StopReason, Usage, millis};
 use crate::{
@@ -19,7 +19,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// The answer is complete: calls to make, or the end of the turn.
+    /// Handles a complete answer: starts its calls or ends the turn.
     pub(super) fn answered(
         &mut self,
         step: u32,
@@ -53,7 +53,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// Saying nothing is an answer only where there is nothing left to say: after results, or in a refusal.
+    /// Whether an empty answer is valid: only after tool results, or as a refusal.
     fn may_be_silent(&self, stop: ModelStop) -> bool {
         let results = |block: &Block| matches!(block, Block::ToolResult { .. });
         let after_results =
@@ -61,7 +61,7 @@ impl Stepper<'_> {
         stop == ModelStop::Refusal || (stop == ModelStop::EndTurn && after_results)
     }
 
-    /// Gives every call a name that is unique in the session, whatever the provider called it.
+    /// Gives every call an id that is unique in the session, whatever id the provider chose.
     fn name_calls(&self, step: u32, content: &mut [Block]) {
         let turn = self.turn().number;
         let calls = content.iter_mut().filter_map(|block| match block {
@@ -73,7 +73,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// More calls than a step may have are answered, not run.
+    /// Settles calls beyond the limit of a step with a fault instead of running them.
     fn refuse_surplus_calls(&mut self) {
         let limit = self.env.limits.calls_per_step;
         let surplus: Vec<CallId> =
@@ -88,7 +88,7 @@ impl Stepper<'_> {
         self.after_calls();
     }
 
-    /// The request failed: tell it, then try again or give up.
+    /// Records a failed request, then schedules a retry or ends the turn.
     pub(super) fn model_failed(&mut self, step: u32, attempt: u32, fault: Fault) {
         let env = self.env;
         let fault = fault.with_trace(self.session.trace());
@@ -121,7 +121,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// Another try or none. A try that waits for a shorter history takes nothing from the provider's budget.
+    /// Decides on a retry. An attempt that waits for compaction takes nothing from the provider's budget.
     fn after_failure(&self, fault: Fault, attempt: u32) -> retry::RetryDecision {
         let env = self.env;
         let cause = fault.to_string();
@@ -138,7 +138,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// After failed tries, a try worked.
+    /// Records that a retried request succeeded.
     fn record_recovery(&mut self, attempt: u32) {
         let turn = self.turn();
         let Some(failing) = turn.failing.clone() else { return };

@@ -1,7 +1,7 @@
-//! What becomes of a pipeline: which stages begin, what their ends mean, what stops them.
+//! Rules for pipelines: which stages start, what their ends lead to, and what stops them.
 //!
-//! Children are not part of this state. A stage that begins makes its [`Work::Stage`] due; a stage that
-//! must end makes [`Work::Stop`] due instead, and ends when the report comes that its child has stopped.
+//! The state holds no child sessions. A stage that starts makes its [`Work::Stage`] due. A stage that must stop makes
+//! [`Work::Stop`] due instead, and ends when the host reports that its child has stopped.
 
 use super::{
     Event, Fact, Fault, Kind, ModelStop, Operation, Stepper, StopReason, TurnNumber, Usage, Work,
@@ -17,7 +17,7 @@ use crate::{
     session::Turn,
 };
 
-/// Times a planner is asked, the first counted.
+/// The most attempts at a plan, the first included.
 const PLAN_TRIES: u32 = 2;
 
 /// The work that is due while a pipeline runs.
@@ -35,13 +35,13 @@ pub(super) fn due(turn: &Turn, pipeline: Option<&Pipeline>) -> Vec<Work> {
     .collect()
 }
 
-/// Must this job's child stop?
+/// Whether the child of this job must stop.
 fn stops(turn: &Turn, pipeline: &Pipeline, job: &StageJob) -> bool {
     let task = job.task.as_ref().and_then(|task| pipeline.task(task));
     is_stopping(turn, pipeline) || task.is_some_and(|state| state.stopping.is_some())
 }
 
-/// Must everything stop?
+/// Whether all jobs of the pipeline must stop.
 fn is_stopping(turn: &Turn, pipeline: &Pipeline) -> bool {
     turn.cancelling || pipeline.replan.is_some()
 }
@@ -63,7 +63,7 @@ impl Stepper<'_> {
         is_stopping(self.turn(), self.pipeline())
     }
 
-    /// Why everything stops, in words.
+    /// Why all jobs stop, in words.
     fn stop_reason(&self) -> String {
         let reason = match self.turn().cancelling {
             true => "the run was cancelled",
@@ -72,7 +72,7 @@ impl Stepper<'_> {
         reason.to_owned()
     }
 
-    /// The turn's first decision: ask a planner, or begin with the tasks that were given.
+    /// Starts the planner, or starts the given tasks if the command carried any.
     pub(super) fn start_pipeline(&mut self) {
         match self.pipeline().asked.tasks.clone() {
             Some(tasks) => self.plan_made(PlanDraft { tasks, summary: String::new() }),
@@ -89,7 +89,7 @@ impl Stepper<'_> {
         self.advance();
     }
 
-    /// Begins whatever can begin, and ends what is through.
+    /// Starts every job that can start, and ends stages that are complete.
     pub(super) fn advance(&mut self) {
         if self.is_stopping() {
             return self.advance_stop();
@@ -104,7 +104,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// Everything stops: once nothing runs any more, the run ends or begins anew.
+    /// Waits until no job runs, then ends the pipeline or starts the new plan.
     fn advance_stop(&mut self) {
         if !self.pipeline().jobs().is_empty() {
             return;
@@ -117,7 +117,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// Starts tasks that wait, as many as may run at once. Once the turn's tokens are spent, no more.
+    /// Starts waiting tasks up to the concurrency limit. Starts none once the turn's tokens are spent.
     fn start_tasks(&mut self) {
         if let Some(fault) = self.tokens_spent() {
             return self.fail_waiting(&fault);
@@ -134,7 +134,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// What has not begun fails with this.
+    /// Fails every task that has not started.
     fn fail_waiting(&mut self, fault: &Fault) {
         let waiting = self.pipeline().tasks.iter().filter(|state| state.is_waiting());
         let ids: Vec<TaskId> = waiting.map(|state| state.task.id.clone()).collect();
@@ -147,7 +147,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// Every task has ended: combine what there is. Without any result there is nothing to combine.
+    /// Starts the aggregator after every task ended. If no task completed, the pipeline fails or is cancelled.
     fn aggregate(&mut self) {
         let pipeline = self.pipeline();
         let (completed, failed) = pipeline.tally();
@@ -164,7 +164,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// A child was opened for a job; told once.
+    /// Records the child of a job, once.
     pub(super) fn stage_opened(&mut self, turn: TurnNumber, job: &StageJob, child: SessionId) {
         if self.awaits_stage(turn, job) && self.pipeline().child_of(job).is_none() {
             let (stage, task) = (Some(job.stage), job.task.clone());
@@ -177,7 +177,7 @@ impl Stepper<'_> {
             && self.session.pipeline.as_ref().is_some_and(|pipeline| pipeline.runs(job))
     }
 
-    /// A job's child has come to rest.
+    /// Handles the end of a job's child.
     pub(super) fn stage_ended(
         &mut self,
         turn: TurnNumber,
@@ -201,7 +201,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// The end with its place in the plan, and short enough to be kept.
+    /// Adds the stage and task to the end's fault, and shortens its output to the recorded limit.
     fn placed(&self, job: &StageJob, end: TaskEnd) -> TaskEnd {
         let stage: &'static str = job.stage.into();
         match end {
@@ -220,7 +220,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// The planner answered, failed or was stopped.
+    /// Handles the planner's answer, failure or cancellation.
     fn planned(&mut self, end: TaskEnd) {
         if self.is_stopping() {
             let reason = self.stop_reason();
@@ -241,7 +241,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// What the planner wrote is no plan: it is asked once more, with the reason.
+    /// Handles an invalid plan: asks the planner again with the reason, up to the limit.
     fn no_plan(&mut self, fault: Fault) {
         let attempt = self.pipeline().attempt;
         let fault = fault.with_trace(self.session.trace()).attempt(attempt, PLAN_TRIES);
@@ -257,7 +257,7 @@ impl Stepper<'_> {
         self.end_failed(Stage::Planning, fault);
     }
 
-    /// A person must confirm the plan before it counts.
+    /// Asks a person to confirm the plan.
     fn ask_for(&mut self, draft: &PlanDraft) {
         let (turn, round) = (self.turn().number, self.pipeline().round);
         self.emit(Event::QuestionAsked {
@@ -273,7 +273,7 @@ impl Stepper<'_> {
         });
     }
 
-    /// Work on a task has stopped. The others go on.
+    /// Handles the end of one task's work. Other tasks continue.
     fn solved(&mut self, task: TaskId, job: &StageJob, end: TaskEnd) {
         let stopping = self.pipeline().task(&task).and_then(|state| state.stopping.clone());
         let end = match &stopping {
@@ -291,7 +291,7 @@ impl Stepper<'_> {
         self.advance();
     }
 
-    /// A fault is told where it happened before it ends something.
+    /// Records the fault of a failed job before the event that the fault causes.
     fn raise(&mut self, job: &StageJob, end: &TaskEnd) {
         if let TaskEnd::Failed { fault } = end {
             self.emit(Event::FaultRaised { fault: fault.clone(), scope: job.scope() });
@@ -305,7 +305,7 @@ impl Stepper<'_> {
         self.emit(Event::TaskRestarted { task, attempt, reason });
     }
 
-    /// The aggregator answered, failed or was stopped.
+    /// Handles the aggregator's answer, failure or cancellation.
     fn aggregated(&mut self, job: &StageJob, end: TaskEnd) {
         let end = match self.is_stopping() {
             true => TaskEnd::Cancelled { reason: self.stop_reason() },
@@ -321,7 +321,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// The run is through: what the aggregator said is the turn's answer, told like any other.
+    /// Ends the pipeline with the aggregator's output as the turn's answer.
     fn end_answered(&mut self, output: String) {
         let complete = self.pipeline().tasks.iter().all(TaskState::is_completed);
         self.emit(Event::PipelineEnded { complete });
@@ -342,7 +342,7 @@ impl Stepper<'_> {
         self.give_up_in(Pipeline::scope_of(stage), fault);
     }
 
-    /// Somebody stopped the turn. What runs is stopped and waited for.
+    /// Cancels the pipeline. The turn ends after all running jobs have stopped.
     pub(super) fn cancel_pipeline(&mut self) {
         if self.pipeline().confirmation.is_some() {
             let reason = self.stop_reason();
@@ -351,7 +351,7 @@ impl Stepper<'_> {
         self.advance();
     }
 
-    /// Nothing can go on: every start gets its end, without waiting for children.
+    /// Ends every started job at once, without waiting for children.
     pub(super) fn halt_pipeline(&mut self, fault: &Fault) {
         let pipeline = self.pipeline();
         let (stage, jobs) = (pipeline.stage, pipeline.jobs());
@@ -368,7 +368,7 @@ impl Stepper<'_> {
         self.end_failed(stage.unwrap_or(Stage::Solving), fault.clone());
     }
 
-    /// Time passed: a plan nobody confirmed is given up.
+    /// Cancels a plan whose confirmation expired.
     pub(super) fn wake_pipeline(&mut self) {
         let Some(confirmation) = self.pipeline().confirmation.clone() else { return };
         if confirmation.expires_at > self.env.now {
@@ -383,14 +383,14 @@ impl Stepper<'_> {
         self.end_failed(Stage::Planning, fault);
     }
 
-    /// The confirmation a question is about, if it is about one.
+    /// The open confirmation that a question belongs to, if any.
     pub(super) fn open_confirmation(&self, question: &QuestionId) -> Option<Confirmation> {
         self.session.turn.as_ref()?;
         let open = self.session.pipeline.as_ref()?.confirmation.as_ref()?;
         (open.question == *question).then(|| open.clone())
     }
 
-    /// A person confirmed or declined the plan. Edited tasks are the plan, if they are one.
+    /// Applies a person's decision on the plan. Edited tasks replace the plan if they are valid.
     pub(super) fn confirmed(
         &mut self,
         open: Confirmation,

@@ -1,4 +1,4 @@
-//! Commands about pipelines.
+//! Rules for commands about pipelines and their tasks.
 
 use serde_json::Value;
 
@@ -15,13 +15,13 @@ use crate::{
 };
 
 impl Stepper<'_> {
-    /// Is the running turn a pipeline?
+    /// Whether the running turn is a pipeline.
     pub(super) fn runs_pipeline(&self) -> bool {
         let turn = self.session.turn.as_ref();
         turn.is_some_and(|turn| matches!(turn.phase, Phase::Pipeline | Phase::Confirming))
     }
 
-    /// Plan this question, solve the plan, combine the results.
+    /// Accepts a pipeline that starts with a planner.
     pub(super) fn plan(
         &mut self,
         command: CommandId,
@@ -38,7 +38,7 @@ impl Stepper<'_> {
         )
     }
 
-    /// Solve these tasks, without a planner.
+    /// Accepts a pipeline with given tasks, without a planner.
     pub(super) fn solve(
         &mut self,
         command: CommandId,
@@ -70,7 +70,7 @@ impl Stepper<'_> {
         Ok(())
     }
 
-    /// Make another plan: of the run that is under way, or of the last one.
+    /// Requests a new plan for the running pipeline or, if none runs, for the last one.
     pub(super) fn replan(
         &mut self,
         command: CommandId,
@@ -96,7 +96,7 @@ impl Stepper<'_> {
         Ok(())
     }
 
-    /// Give up the run, if one is under way.
+    /// Cancels the running pipeline.
     pub(super) fn cancel_plan(&mut self, by: String) -> Result<(), Fault> {
         if !self.runs_pipeline() {
             return Err(not_so("plan", "a plan is under way", String::new()));
@@ -105,7 +105,7 @@ impl Stepper<'_> {
         Ok(())
     }
 
-    /// Stop one task; the others go on, and the aggregator is told.
+    /// Stops one task. The others continue, and the aggregator learns which task is missing.
     pub(super) fn cancel_task(&mut self, task: TaskId, by: String) -> Result<(), Fault> {
         let state = self.open_task(&task)?;
         match (state.running, &state.stopping, &state.end) {
@@ -121,7 +121,7 @@ impl Stepper<'_> {
         Ok(())
     }
 
-    /// Work on one task again from the start.
+    /// Starts one task again from the beginning.
     pub(super) fn restart_task(&mut self, task: TaskId, by: String) -> Result<(), Fault> {
         let state = self.open_task(&task)?;
         match (state.running, &state.stopping, &state.end) {
@@ -131,13 +131,13 @@ impl Stepper<'_> {
             }
             (true, Some(stopping), None) if stopping.restart => {}
             (true, _, None) => self.emit(Event::TaskStopRequested { task, by, restart: true }),
-            // It has not begun: it will, and from the start.
+            // The task has not started yet, so there is nothing to stop.
             (false, _, None) => {}
         }
         Ok(())
     }
 
-    /// A task of the plan that is being solved.
+    /// A task of the plan that is being solved, or a fault if there is none.
     fn open_task(&self, task: &TaskId) -> Result<&TaskState, Fault> {
         let solving = self.session.pipeline.as_ref().filter(|pipeline| {
             let stopping = self.session.turn.as_ref().is_some_and(|turn| turn.cancelling)
@@ -152,7 +152,7 @@ impl Stepper<'_> {
     }
 }
 
-/// A command that does not fit what is under way.
+/// The fault for a command that does not fit the current state.
 fn not_so(field: &'static str, constraint: &'static str, provided: String) -> Fault {
     Fault::new(Kind::ConstraintViolated, Operation::SubmitCommand)
         .with(Fact::Field, field)

@@ -1,4 +1,4 @@
-//! Calls of tools: schemas nobody checked, arguments nobody typed.
+//! Targets for tool calls: arbitrary schemas and arbitrary arguments.
 
 use std::sync::OnceLock;
 
@@ -6,7 +6,8 @@ use budao_core::{Lang, fault::Fact, fault::FactValue, limits::Limits, tool::Outc
 use budao_tools::{RawTool, ToolOptions, Toolbox};
 use serde_json::{Value, json};
 
-/// A schema, an empty line, arguments. The schema is compiled or refused; arguments fit or are told why not.
+/// A schema, an empty line, arguments. The schema is compiled or refused; the arguments are accepted or refused with a
+/// reason.
 pub(super) fn schema(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let (schema, arguments) = text.split_once("\n\n").unwrap_or((text, "{}"));
@@ -18,7 +19,7 @@ pub(super) fn schema(bytes: &[u8]) {
     }
 }
 
-/// Arguments for a tool with a bit of everything.
+/// Arguments for a tool that uses most schema features.
 pub(super) fn arguments(bytes: &[u8]) {
     static TOOLBOX: OnceLock<Toolbox> = OnceLock::new();
     let toolbox = TOOLBOX.get_or_init(|| offering(&everything()).expect("a schema of ours"));
@@ -27,7 +28,7 @@ pub(super) fn arguments(bytes: &[u8]) {
     }
 }
 
-/// A tool with this schema, as it is and with its arguments repaired.
+/// A toolbox with two tools of this schema: `plain`, and `mended`, which repairs its arguments.
 fn offering(schema: &Value) -> Result<Toolbox, budao_core::Fault> {
     let tool = |name: &str, repair: bool| {
         RawTool::new(name, "", schema.clone(), |arguments, _| async move { Ok(arguments) })
@@ -60,7 +61,7 @@ fn checked(toolbox: &Toolbox, tool: &str, text: &[u8]) {
     }
 }
 
-/// Filling in what the schema names as a default is no repair of a mistake.
+/// Filling in a default of the schema does not count as the repair of a mistake.
 fn is_default(repair: &budao_core::tool::Repair) -> bool {
     matches!(repair.kind, budao_core::tool::RepairKind::DefaultFilled)
 }

@@ -1,4 +1,4 @@
-//! Files of a journal that others may have written: what is imported into it, and the witness beside it.
+//! Targets for journal files of foreign origin: imports, and the watermark file beside a journal.
 
 use std::{
     io::BufReader,
@@ -22,13 +22,13 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// The session of the journal whose witness is forged.
+/// The session in the journal whose watermark file is forged.
 const SESSION: SessionId = SessionId(uuid::Uuid::from_u128(7));
-/// Records it has.
+/// Number of records in that session.
 const RECORDS: u64 = 3;
 
-/// Whatever file is imported: it is taken in or refused in few words; what was taken in can be exported, imported
-/// elsewhere and is then the same; how it was cut into reads makes no difference; nobody is left holding a session.
+/// Any file is imported or refused with a short message. Imported sessions can be exported and imported again without a
+/// difference, the size of reads makes no difference, and no lease remains.
 pub(super) fn import(bytes: &[u8]) {
     static PLACE: OnceLock<Mutex<(Scratch, Sqlite)>> = OnceLock::new();
     let place = locked(&PLACE, || {
@@ -58,8 +58,8 @@ pub(super) fn import(bytes: &[u8]) {
     });
 }
 
-/// Whatever lies beside a journal under the name of its witness: the journal opens, has all its records, and can be
-/// written on and opened again. Its epoch changes exactly if it is a witness and has seen more than there is.
+/// With any bytes as the watermark file, the journal opens, has all its records, and can be appended to and reopened.
+/// Its epoch changes exactly if the file is a valid watermark that is ahead of the journal.
 pub(super) fn witness(bytes: &[u8]) {
     static PLACE: OnceLock<Mutex<(Scratch, JournalFiles)>> = OnceLock::new();
     let place = locked(&PLACE, || {
@@ -68,14 +68,14 @@ pub(super) fn witness(bytes: &[u8]) {
         (place, files)
     });
     let (place, files) = &*place;
-    // The second as if whoever wrote it knew what makes a witness.
+    // The second input carries a valid format, as if its author knew it.
     for witness in [bytes, &watermark_from(bytes, &files.witness)] {
         let epoch = place.runtime.block_on(survives(place, files, witness));
         assert_eq!(epoch != files.epoch, is_ahead(witness, &files.witness));
     }
 }
 
-/// A folder in memory if there is one, and a thread for what is asynchronous.
+/// A temporary folder, in memory where `/dev/shm` exists, and a single-threaded runtime.
 struct Scratch {
     folder: TempDir,
     runtime: Runtime,
@@ -98,7 +98,7 @@ impl Scratch {
     }
 }
 
-/// What is kept from one input to the next, made anew after one that broke.
+/// State shared between inputs; it is rebuilt after an input that panicked.
 fn locked<T>(kept: &OnceLock<Mutex<T>>, make: impl Fn() -> T) -> MutexGuard<'_, T> {
     let kept = kept.get_or_init(|| Mutex::new(make()));
     kept.lock().unwrap_or_else(|broken| {
@@ -115,7 +115,7 @@ async fn open(file: &Path) -> Sqlite {
     journal.unwrap_or_else(|fault| panic!("the journal does not open: {fault}"))
 }
 
-/// All of it as text, and then removed. An import is another incarnation, so epochs are left out.
+/// Exports all sessions as text and deletes them. Epochs are blanked, because an import creates a new one.
 async fn taken_out(journal: &Sqlite) -> String {
     let mut out = Vec::new();
     let report = journal.export(None, &mut out).await.expect("what was taken in can be exported");
@@ -142,7 +142,7 @@ fn describe_result(done: &Result<ImportReport, Fault>) -> Result<ImportReport, S
     done.as_ref().map(|report| *report).map_err(ToString::to_string)
 }
 
-/// A journal as it lies on the disk.
+/// The bytes of a journal's files on disk, and its epoch.
 struct JournalFiles {
     journal: Vec<u8>,
     witness: Vec<u8>,
@@ -181,7 +181,7 @@ async fn append(journal: &Sqlite, after: u64) {
     journal.release(&lease).await.expect("it can be let go");
 }
 
-/// Opens the journal beside this witness. Returns the epoch it then has.
+/// Opens the journal with this watermark file, appends and reopens it. Returns the epoch after the first open.
 async fn survives(place: &Scratch, files: &JournalFiles, witness: &[u8]) -> String {
     for suffix in ["", "-wal", "-shm", "-watermark"] {
         let _ = std::fs::remove_file(place.folder.path().join(format!("journal.db{suffix}")));
@@ -199,7 +199,7 @@ async fn survives(place: &Scratch, files: &JournalFiles, witness: &[u8]) -> Stri
     epoch
 }
 
-/// All records are there. Returns the epoch.
+/// Asserts that the session has records 1 to `count`. Returns the epoch.
 async fn records(journal: &Sqlite, count: u64) -> String {
     let page = journal.read(SESSION, 0, PageLimits::default()).await;
     let page = page.unwrap_or_else(|fault| panic!("it can be read: {fault}"));

@@ -1,4 +1,4 @@
-//! Frames of the server's protocol and of A2C-SMCP.
+//! Targets for frames of the server's protocol and of A2C-SMCP.
 
 use budao_client::Event;
 use budao_core::{Lang, Timestamp, fault::Fact, fault::Kind};
@@ -10,7 +10,7 @@ use budao_serve::{
 };
 use serde_json::Value;
 
-/// Whatever a client sends is read or refused, and a refusal can be told.
+/// A client's frame is parsed or refused, and every refusal can be rendered.
 pub(super) fn inbound(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let limits = Limits { frame_bytes: 4096, ..Limits::default() };
@@ -36,7 +36,7 @@ pub(super) fn inbound(bytes: &[u8]) {
     }
 }
 
-/// A state is taken in only if it is, letter for letter, one that was signed here; the corpus has it.
+/// A state is accepted only if signing it again gives the same bytes; the corpus contains a valid one.
 pub(super) fn signed(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let keys = Keyring::random(7, 9);
@@ -47,7 +47,7 @@ pub(super) fn signed(bytes: &[u8]) {
     }
 }
 
-/// What was read can be written, and is then the same.
+/// A parsed event can be encoded, and parses to the same value again.
 pub(super) fn event(bytes: &[u8]) {
     let Ok(event) = serde_json::from_slice::<Event>(bytes) else { return };
     let written = serde_json::to_string(&event).expect("an event can be written");
@@ -56,7 +56,7 @@ pub(super) fn event(bytes: &[u8]) {
     let _ = (event.text(), event.is_local());
 }
 
-/// Whatever a peer sends, as a packet or as what is in one, is read or refused in words.
+/// Any bytes from a peer, as a packet or as its payload, are parsed or refused with a message.
 pub(super) fn wire(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     budao_socketio::probe::packet(text);

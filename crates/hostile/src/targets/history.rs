@@ -1,4 +1,5 @@
-//! Histories: any sequence of events can be folded, resumed and ended, even one that no runtime would have written.
+//! Targets for histories: any sequence of events can be folded, resumed and ended, even one that no runtime would
+//! write.
 
 use budao_core::{
     Fault, Kind, Timestamp,
@@ -10,7 +11,7 @@ use budao_core::{
     turn::{self, Env, Input},
 };
 
-/// Events, one a line.
+/// Events, one per line.
 pub(super) fn events(bytes: &[u8]) {
     let mut session = Session::default();
     for line in bytes.split(|byte| *byte == b'\n').take(200) {
@@ -26,7 +27,7 @@ pub(super) fn events(bytes: &[u8]) {
     resumed(session);
 }
 
-/// A state as a snapshot has it.
+/// A session state in the format of a snapshot.
 pub(super) fn snapshot(bytes: &[u8]) {
     let Ok(session) = serde_json::from_slice::<Session>(bytes) else { return };
     let kept = serde_json::to_vec(&session).expect("a state can be written");
@@ -35,7 +36,7 @@ pub(super) fn snapshot(bytes: &[u8]) {
     resumed(session);
 }
 
-/// Whoever takes the session over can go on, and can end it.
+/// A new writer can resume the session, and can end it.
 fn resumed(mut session: Session) {
     step(&mut session, Input::Resumed);
     for turn in [0, session.turns] {

@@ -1,15 +1,16 @@
-//! Texts that people and programs write: scripts, skills, settings; and whatever is scrubbed.
+//! Targets for texts: scripts, skills and settings, and scrubbing of any text.
 
 use budao_core::scrub::Scrubber;
 use budao_models::Script;
 
-/// A secret of this process, which never survives.
+/// A secret of this process; scrubbing must always remove it.
 const OWN: &str = "correct-horse-battery-staple";
 
-/// Longer texts may hold something undecided that is longer than a stream holds back, which then decides by itself.
+/// In a longer text an undecided span may exceed the stream's buffer; the stream then decides without the rest, so its
+/// output may differ.
 const HELD_MAX: usize = 32 * 1024;
 
-/// Scrubbing twice is scrubbing once, pieces make the whole, and a secret of our own never survives.
+/// Scrubbing is idempotent, pieces give the same result as the whole, and a known secret never survives.
 pub(super) fn scrub(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let scrubber = Scrubber::with_secrets([OWN]);
@@ -29,7 +30,7 @@ pub(super) fn scrub(bytes: &[u8]) {
     assert!(out == whole || text.len() > HELD_MAX, "pieces make the whole: {out:?} is {whole:?}");
 }
 
-/// A script is read or refused in words.
+/// A script is parsed, or refused with a message.
 pub(super) fn script(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Err(fault) = Script::parse(text, "fuzz.toml") {

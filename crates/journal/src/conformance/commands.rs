@@ -1,4 +1,4 @@
-//! The inbox: durable, idempotent, in order.
+//! Tests of the inbox: commands are durable, idempotent and ordered.
 
 use budao_core::{
     event::{Answer, Command},
@@ -17,7 +17,7 @@ fn accepted() -> Answer {
     Answer::Accepted { at: 0 }
 }
 
-/// In the order they came, and each only until it has its answer.
+/// Pending commands are listed in order of submission, each until it has an answer.
 pub async fn commands_wait_in_order_until_they_are_answered(stage: &Fixture) {
     let lease = stage.open().await;
     let names = ["m3", "m1", "m2"];
@@ -38,7 +38,7 @@ pub async fn commands_wait_in_order_until_they_are_answered(stage: &Fixture) {
     assert_eq!(stage.journal.inbox(other.session).await.unwrap(), []);
 }
 
-/// Whoever sends it again, and whatever trace it brings.
+/// The sender and the trace may differ; only id and content identify a command.
 pub async fn a_command_submitted_twice_waits_once_and_gets_one_answer(stage: &Fixture) {
     let lease = stage.open().await;
     let command = message("m", "x");
@@ -62,7 +62,7 @@ pub async fn a_command_submitted_twice_waits_once_and_gets_one_answer(stage: &Fi
     assert_eq!(elsewhere, SubmitOutcome::New, "ids are unique in their session only");
 }
 
-/// Before and after the answer.
+/// Both while the command is pending and after its answer.
 pub async fn a_command_id_used_for_something_else_is_refused(stage: &Fixture) {
     let lease = stage.open().await;
     stage.journal.submit(lease.session, message("m", "x")).await.unwrap();
@@ -71,12 +71,12 @@ pub async fn a_command_id_used_for_something_else_is_refused(stage: &Fixture) {
         assert_eq!(fault.kind(), Kind::CommandRepeated);
         let append =
             Append { answers: vec![("m".into(), accepted())], ..Append::new(&lease, 0, vec![]) };
-        // The second time round it has its answer already.
+        // In the second iteration the command already has its answer.
         let _ = stage.journal.append(append).await;
     }
 }
 
-/// And one more fits as soon as one is answered.
+/// An answer frees a place for one more command.
 pub async fn too_many_waiting_commands_are_refused(stage: &Fixture) {
     let lease = stage.open().await;
     let limit = Limits::default().queued_messages;
@@ -95,7 +95,7 @@ pub async fn too_many_waiting_commands_are_refused(stage: &Fixture) {
     assert_eq!(submitted, SubmitOutcome::New);
 }
 
-/// A fenced writer can neither take up nor answer.
+/// A fenced writer can record neither the effects nor the answer.
 pub async fn taking_up_a_command_and_its_effects_are_one(stage: &Fixture) {
     let lost = stage.open().await;
     stage.journal.submit(lost.session, message("m", "x")).await.unwrap();
@@ -111,7 +111,7 @@ pub async fn taking_up_a_command_and_its_effects_are_one(stage: &Fixture) {
     assert_eq!(answer, Some(accepted()));
 }
 
-/// And a repeated id gets the answer it was given.
+/// A repeated id gets the recorded answer.
 pub async fn a_command_taken_up_directly_is_remembered(stage: &Fixture) {
     let lease = stage.open().await;
     let append = |expected, ids: &[&str]| Append {
@@ -133,14 +133,14 @@ pub async fn a_command_taken_up_directly_is_remembered(stage: &Fixture) {
     assert_eq!(stage.journal.append(append(1, &["c"])).await, Ok(2));
 }
 
-/// Whoever sent it was told that it failed: no writer, that had read it or reads it later, can take it up.
+/// The sender was told that the command failed, so neither a writer that has read it nor a later one can handle it.
 pub async fn a_command_that_was_withdrawn_never_takes_effect(stage: &Fixture) {
     let lease = stage.open().await;
     let late = || fault(Kind::RequestTimedOut);
     let rejected = Answer::Rejected { fault: late() };
     let (journal, session) = (&stage.journal, lease.session);
     journal.submit(session, message("waits", "x")).await.unwrap();
-    // One that waits, and one that is on its way.
+    // A pending command, and one that was never submitted.
     for id in ["waits", "direct"] {
         for _ in 0..2 {
             let answer = journal.withdraw(session, message(id, "x"), late()).await.unwrap();
@@ -164,7 +164,7 @@ pub async fn a_command_that_was_withdrawn_never_takes_effect(stage: &Fixture) {
     assert_eq!(journal.append(append()).await, Ok(1), "nothing else is held up");
 }
 
-/// An answer is given once: who withdraws too late learns what it is.
+/// An answer is final: a late withdrawal returns it.
 pub async fn what_was_answered_cannot_be_withdrawn(stage: &Fixture) {
     let lease = stage.open().await;
     let (journal, session) = (&stage.journal, lease.session);
@@ -179,7 +179,7 @@ pub async fn what_was_answered_cannot_be_withdrawn(stage: &Fixture) {
     assert_eq!(unknown.kind(), Kind::UnknownSession);
 }
 
-/// Unknown, or answered before: the whole append is refused.
+/// An answer to an unknown or already answered command fails the whole append.
 pub async fn answering_what_does_not_wait_changes_nothing(stage: &Fixture) {
     let lease = stage.open().await;
     stage.journal.submit(lease.session, message("m", "x")).await.unwrap();
@@ -196,7 +196,7 @@ pub async fn answering_what_does_not_wait_changes_nothing(stage: &Fixture) {
     assert_eq!(stage.read_all(lease.session, 0).await.len(), 1);
 }
 
-/// Also when the answer was there before the question.
+/// Also when the answer exists before the wait begins.
 pub async fn whoever_waits_for_an_answer_hears_it(stage: &Fixture) {
     let lease = stage.open().await;
     let fault = stage.journal.await_answer(lease.session, &"m".into()).await.unwrap_err();
@@ -215,7 +215,7 @@ pub async fn whoever_waits_for_an_answer_hears_it(stage: &Fixture) {
     assert_eq!(stage.journal.await_answer(lease.session, &"m".into()).await.unwrap(), accepted());
 }
 
-/// And not missed when it came before the wait began.
+/// Also when the command arrives before the wait begins.
 pub async fn a_writer_is_woken_by_a_command(stage: &Fixture) {
     let lease = stage.open().await;
     let mut watch = stage.journal.watch(lease.session);

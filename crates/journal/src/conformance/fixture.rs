@@ -1,4 +1,4 @@
-//! What the promises are played on: a journal, a clock that is moved by hand, and short ways to say things.
+//! The fixture of the suite: a journal, a manual clock and short helper functions.
 
 use std::{
     sync::{
@@ -24,15 +24,15 @@ use crate::{
     memory::Memory,
 };
 
-/// How long leases run in the suite.
+/// The validity of leases in the suite.
 pub const TTL: Duration = Duration::from_secs(15);
 
-/// A clock that stands still until it is moved.
+/// A clock that stands still until a test advances it.
 #[derive(Debug)]
 pub struct ManualClock(AtomicI64);
 
 impl ManualClock {
-    /// Moves it.
+    /// Advances the clock by a duration.
     pub fn advance(&self, by: Duration) {
         let micros = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
         self.0.fetch_add(micros, Ordering::SeqCst);
@@ -44,13 +44,13 @@ impl Clock for ManualClock {
         Timestamp::from_micros(self.0.load(Ordering::SeqCst))
     }
 
-    /// A journal never sleeps by the clock it is handed.
+    /// Never completes: a journal does not sleep by this clock.
     fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
         Box::pin(std::future::pending())
     }
 }
 
-/// Counts up through a good mixer: different every time, the same in every run.
+/// A deterministic source of entropy: a counter with a mixer, so values differ within a run and repeat in every run.
 #[derive(Debug, Default)]
 struct Mixer(AtomicU64);
 
@@ -73,7 +73,7 @@ impl Spawn for TokioTasks {
     }
 }
 
-/// A world whose clock is moved by hand, and that clock.
+/// Creates a world with a manual clock, and returns both.
 #[must_use]
 pub fn manual_world() -> (World, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock(AtomicI64::new(1_800_000_000_000_000)));
@@ -82,19 +82,19 @@ pub fn manual_world() -> (World, Arc<ManualClock>) {
     (World { clock: clock.clone(), entropy, spawn, spans }, clock)
 }
 
-/// A journal with its clock.
+/// A journal under test with its clock and world.
 #[derive(Debug)]
 pub struct Fixture {
-    /// The journal under test.
+    /// The journal under test; an empty [`Memory`] until [`Fixture::with`] replaces it.
     pub journal: Arc<dyn Journal>,
-    /// Its clock.
+    /// The clock of `world`.
     pub clock: Arc<ManualClock>,
-    /// What it was handed.
+    /// The world to create the journal with.
     pub world: World,
 }
 
 impl Fixture {
-    /// A stage on which the journal is still to come.
+    /// Creates a fixture with a placeholder journal.
     #[must_use]
     pub fn prepare() -> Self {
         let (world, clock) = manual_world();
@@ -102,19 +102,19 @@ impl Fixture {
         Self { journal, clock, world }
     }
 
-    /// Puts the journal on it.
+    /// Replaces the journal.
     #[must_use]
     pub fn with(self, journal: Arc<dyn Journal>) -> Self {
         Self { journal, ..self }
     }
 
-    /// A new session id.
+    /// A new session id from the world's entropy.
     #[must_use]
     pub fn id(&self) -> SessionId {
         SessionId(self.world.uuid())
     }
 
-    /// A request for a lease that makes the session.
+    /// A request for a lease that creates the session if it is missing.
     #[must_use]
     pub fn request(&self, session: SessionId, holder: &str) -> LeaseRequest {
         LeaseRequest {
@@ -126,41 +126,41 @@ impl Fixture {
         }
     }
 
-    /// A new session and its lease.
+    /// Creates a session and takes its lease.
     pub async fn open(&self) -> Lease {
         self.lease(self.id(), "writer").await
     }
 
-    /// Takes a lease that is free.
+    /// Takes a lease that must be free.
     pub async fn lease(&self, session: SessionId, holder: &str) -> Lease {
         self.journal.take_lease(self.request(session, holder)).await.expect("the lease is free")
     }
 
-    /// An entry at the clock's time.
+    /// An entry at the clock's current time.
     #[must_use]
     pub fn entry(&self, event: Event) -> Entry {
         Entry { at: self.world.clock.now(), trace: Trace::NONE, turn: 0, event: event.into() }
     }
 
-    /// `count` entries that say where they belong.
+    /// `count` entries with consecutive numbers from `from`.
     #[must_use]
     pub fn notes(&self, from: u64, count: u64) -> Vec<Entry> {
         (from..from + count).map(|number| self.entry(note(number))).collect()
     }
 
-    /// Appends `count` notes behind `expected` and returns the new head.
+    /// Appends `count` numbered entries after `expected` and returns the new head.
     pub async fn append(&self, lease: &Lease, expected: Seq, count: u64) -> Seq {
         let append = Append::new(lease, expected, self.notes(expected + 1, count));
         self.journal.append(append).await.expect("the append is in order")
     }
 
-    /// Appends these events behind `expected`.
+    /// Appends these events after `expected` and returns the new head.
     pub async fn append_events(&self, lease: &Lease, expected: Seq, events: Vec<Event>) -> Seq {
         let entries = events.into_iter().map(|event| self.entry(event)).collect();
         self.journal.append(Append::new(lease, expected, entries)).await.expect("in order")
     }
 
-    /// Everything after a position, page by page.
+    /// Reads every record after a position, page by page.
     pub async fn read_all(&self, session: SessionId, mut after: Seq) -> Vec<StoredRecord> {
         let mut all = Vec::new();
         loop {
@@ -173,13 +173,13 @@ impl Fixture {
     }
 }
 
-/// An event that says its number.
+/// An event that contains a number.
 #[must_use]
 pub fn note(number: u64) -> Event {
     Event::Annotated { topic: "test.number".into(), data: number.into() }
 }
 
-/// The number a note says.
+/// The number in an event made by [`note`].
 #[must_use]
 pub fn number(record: &StoredRecord) -> u64 {
     match record.event() {
@@ -188,26 +188,26 @@ pub fn number(record: &StoredRecord) -> u64 {
     }
 }
 
-/// A message.
+/// A command with this id; `topic` tells two commands with the same id apart.
 #[must_use]
 pub fn message(id: &str, topic: &str) -> Command {
     let ask = CommandBody::Annotate { topic: topic.into(), data: 1.into() };
     Command { id: id.into(), by: "test".into(), trace: Trace::NONE, ask }
 }
 
-/// A session id from a number.
+/// A session id made from a number.
 #[must_use]
 pub fn session(number: u128) -> SessionId {
     SessionId(Uuid::from_u128(number))
 }
 
-/// A fault to record.
+/// A fault of this kind, raised by a tool call.
 #[must_use]
 pub fn fault(kind: Kind) -> Fault {
     Fault::new(kind, Operation::ToolCall)
 }
 
-/// The ids of commands.
+/// The ids of these commands, in the same order.
 #[must_use]
 pub fn ids(commands: &[Command]) -> Vec<CommandId> {
     commands.iter().map(|command| command.id.clone()).collect()

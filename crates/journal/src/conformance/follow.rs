@@ -1,4 +1,4 @@
-//! From history to live, without a seam.
+//! Tests of followers: from history to live records without a gap.
 
 use budao_core::{event::Seq, event::SessionId, fault::Fact, fault::Kind};
 use futures::{StreamExt, future::join_all};
@@ -6,7 +6,7 @@ use futures::{StreamExt, future::join_all};
 use super::{Fixture, fixture::number};
 use crate::contract::{Append, Retention};
 
-/// Reads `count` records and checks that each is the one after the last.
+/// Reads `count` records and checks that their positions are consecutive.
 async fn take(stage: &Fixture, session: SessionId, after: Seq, count: u64) {
     let mut stream = stage.journal.follow(session, after);
     let mut last = after;
@@ -21,7 +21,7 @@ async fn take(stage: &Fixture, session: SessionId, after: Seq, count: u64) {
     }
 }
 
-/// Everything once, in order, however it came.
+/// Every record arrives once and in order, from history or live.
 pub async fn goes_from_history_to_live_without_a_seam(stage: &Fixture) {
     let lease = stage.open().await;
     let head = stage.append(&lease, 0, 25).await;
@@ -35,7 +35,7 @@ pub async fn goes_from_history_to_live_without_a_seam(stage: &Fixture) {
     tokio::join!(biased; take(stage, lease.session, 0, 100), writer);
 }
 
-/// The head included: then it is all live.
+/// Including the head, after which every record is live.
 pub async fn from_every_position_gives_exactly_the_rest(stage: &Fixture) {
     let lease = stage.open().await;
     let head = stage.append(&lease, 0, 20).await;
@@ -47,7 +47,7 @@ pub async fn from_every_position_gives_exactly_the_rest(stage: &Fixture) {
     tokio::join!(biased; join_all(followers), writer);
 }
 
-/// Followers that leave after a few records and come back where they were, while a writer writes.
+/// Followers that stop after a few records and resume at the same position, during appends.
 pub async fn under_concurrent_append_and_reconnects_gives_exactly_the_sequence(stage: &Fixture) {
     const TOTAL: u64 = 2000;
     let lease = stage.open().await;
@@ -73,7 +73,7 @@ pub async fn under_concurrent_append_and_reconnects_gives_exactly_the_sequence(s
     tokio::join!(followers, writer);
 }
 
-/// It is pulled; what it does not pull costs nobody anything.
+/// A follower pulls, so unread records block neither the writer nor other followers.
 pub async fn a_slow_follower_stops_nobody_and_misses_nothing(stage: &Fixture) {
     let lease = stage.open().await;
     let mut head = stage.append(&lease, 0, 1).await;
@@ -92,7 +92,7 @@ pub async fn a_slow_follower_stops_nobody_and_misses_nothing(stage: &Fixture) {
     }
 }
 
-/// It exists, it only has nothing to say yet.
+/// The session exists but has no records yet.
 pub async fn waits_for_a_session_without_records(stage: &Fixture) {
     let lease = stage.open().await;
     let writer = async { stage.append(&lease, 0, 3).await };
@@ -100,7 +100,7 @@ pub async fn waits_for_a_session_without_records(stage: &Fixture) {
     assert_eq!(head, 3);
 }
 
-/// Then it ends.
+/// The stream ends after the fault.
 pub async fn is_told_when_the_session_is_deleted(stage: &Fixture) {
     let lease = stage.open().await;
     stage.append(&lease, 0, 1).await;
@@ -112,7 +112,7 @@ pub async fn is_told_when_the_session_is_deleted(stage: &Fixture) {
     assert!(stream.next().await.is_none());
 }
 
-/// With its exact range, and where it can go on.
+/// The fault names the exact range and the oldest position available.
 pub async fn is_told_of_a_gap(stage: &Fixture) {
     let lease = stage.open().await;
     let append = Append { snapshot: Some(vec![1]), ..Append::new(&lease, 0, stage.notes(1, 10)) };

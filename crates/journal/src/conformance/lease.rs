@@ -1,4 +1,4 @@
-//! One writer per session.
+//! Tests of leases: one writer per session.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use budao_core::fault::Kind;
 use super::{Fixture, fixture::TTL};
 use crate::contract::{Append, AppendError, IfMissing, LeaseRequest};
 
-/// Over sessions, holders, releases and deletions.
+/// Across sessions, holders, releases and deletions.
 pub async fn tokens_grow_and_are_never_given_twice(stage: &Fixture) {
     let mut last = None;
     let session = stage.id();
@@ -24,7 +24,7 @@ pub async fn tokens_grow_and_are_never_given_twice(stage: &Fixture) {
     }
 }
 
-/// And the fault says who has it and until when.
+/// The fault carries the remaining time; the session's info names the holder.
 pub async fn a_running_lease_is_not_taken_by_another(stage: &Fixture) {
     let lease = stage.open().await;
     stage.clock.advance(TTL - Duration::from_secs(1));
@@ -36,7 +36,7 @@ pub async fn a_running_lease_is_not_taken_by_another(stage: &Fixture) {
     assert_eq!(info.lease.unwrap().holder, "writer");
 }
 
-/// Also after the thief has written, released, and gone.
+/// Also after the new holder has written and released the lease.
 pub async fn a_lease_that_ran_out_is_taken_by_another_and_its_writer_is_refused_for_ever(
     stage: &Fixture,
 ) {
@@ -72,7 +72,7 @@ pub async fn a_lease_that_ran_out_still_writes_until_somebody_takes_it(stage: &F
     assert_eq!(fault.kind(), Kind::SessionBusy);
 }
 
-/// A program that lost track of its own lease need not wait.
+/// A program that lost track of its own lease need not wait until it expires.
 pub async fn a_holder_may_take_its_own_lease_again_and_fences_itself(stage: &Fixture) {
     let old = stage.open().await;
     let new = stage.lease(old.session, "writer").await;
@@ -81,7 +81,7 @@ pub async fn a_holder_may_take_its_own_lease_again_and_fences_itself(stage: &Fix
     assert_eq!(stage.append(&new, 0, 1).await, 1);
 }
 
-/// A wrong verdict is harmless: whoever was thought gone is fenced.
+/// A wrong claim is harmless: the earlier holder is fenced.
 pub async fn the_lease_of_a_holder_that_is_gone_is_taken_at_once(stage: &Fixture) {
     let gone = stage.open().await;
     let request = |instead_of: &str| LeaseRequest {
@@ -96,7 +96,7 @@ pub async fn the_lease_of_a_holder_that_is_gone_is_taken_at_once(stage: &Fixture
     assert_eq!(stage.append(&heir, 0, 1).await, 1);
 }
 
-/// From the moment of renewal.
+/// The new validity starts at the renewal.
 pub async fn a_renewed_lease_runs_on(stage: &Fixture) {
     let lease = stage.open().await;
     stage.clock.advance(Duration::from_secs(10));
@@ -107,7 +107,7 @@ pub async fn a_renewed_lease_runs_on(stage: &Fixture) {
     assert_eq!(fault.kind(), Kind::SessionBusy);
 }
 
-/// At once, without waiting for the clock.
+/// At once, without an advance of the clock.
 pub async fn a_released_lease_is_dead_and_the_session_is_free(stage: &Fixture) {
     let lease = stage.open().await;
     stage.journal.release(&lease).await.unwrap();
@@ -117,7 +117,7 @@ pub async fn a_released_lease_is_dead_and_the_session_is_free(stage: &Fixture) {
     assert_eq!(stage.append(&next, 0, 1).await, 1);
 }
 
-/// A mistyped id makes nothing.
+/// A mistyped id creates no session.
 pub async fn a_session_is_made_only_when_asked_for(stage: &Fixture) {
     let session = stage.id();
     let request = LeaseRequest { missing: IfMissing::Refuse, ..stage.request(session, "writer") };

@@ -1,4 +1,4 @@
-//! Order, conflict, pages, snapshots.
+//! Tests of records: order, conflicts, pages and snapshots.
 
 use budao_core::{
     event::{Event, Seq},
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::contract::{Append, AppendError, Digest, Entry, PageLimits};
 
-/// Whatever the sizes of the appends.
+/// For appends of any size.
 pub async fn records_are_numbered_from_one_without_gaps(stage: &Fixture) {
     let lease = stage.open().await;
     let mut head = 0;
@@ -26,7 +26,7 @@ pub async fn records_are_numbered_from_one_without_gaps(stage: &Fixture) {
     assert_eq!((info.head, info.first_available), (126, 1));
 }
 
-/// With its time, trace and turn.
+/// Including time, trace and turn.
 pub async fn what_was_appended_is_read_back_byte_for_byte(stage: &Fixture) {
     let lease = stage.open().await;
     let trace = Trace::from_random(0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736);
@@ -51,7 +51,7 @@ pub async fn what_was_appended_is_read_back_byte_for_byte(stage: &Fixture) {
     }
 }
 
-/// Behind as well as ahead, and nothing is written.
+/// For positions before and after the head; nothing is written.
 pub async fn an_append_at_a_wrong_position_is_a_conflict_that_names_the_head(stage: &Fixture) {
     let lease = stage.open().await;
     stage.append(&lease, 0, 3).await;
@@ -63,7 +63,7 @@ pub async fn an_append_at_a_wrong_position_is_a_conflict_that_names_the_head(sta
     assert_eq!(stage.read_all(lease.session, 0).await.len(), 4);
 }
 
-/// The others are told where the head is.
+/// The other appends get a conflict that names the head.
 pub async fn of_appends_that_race_for_a_position_exactly_one_wins(stage: &Fixture) {
     let lease = stage.open().await;
     for expected in 0..20 {
@@ -79,7 +79,7 @@ pub async fn of_appends_that_race_for_a_position_exactly_one_wins(stage: &Fixtur
     }
 }
 
-/// No record, no answer, no snapshot.
+/// Neither a record nor an answer nor a snapshot.
 pub async fn an_append_that_failed_leaves_nothing_behind(stage: &Fixture) {
     let lease = stage.open().await;
     stage.journal.submit(lease.session, message("a", "x")).await.unwrap();
@@ -95,7 +95,7 @@ pub async fn an_append_that_failed_leaves_nothing_behind(stage: &Fixture) {
     assert_eq!(stage.read_all(lease.session, 0).await, []);
 }
 
-/// Many at once, each with its own numbers.
+/// Many sessions at once, each with its own positions.
 pub async fn sessions_do_not_disturb_each_other(stage: &Fixture) {
     let mut leases = Vec::new();
     for _ in 0..32 {
@@ -118,7 +118,7 @@ pub async fn sessions_do_not_disturb_each_other(stage: &Fixture) {
     }
 }
 
-/// One record is always given, however large.
+/// A page has at least one record, of any size.
 pub async fn pages_obey_their_limits_and_always_move(stage: &Fixture) {
     let lease = stage.open().await;
     let mut head = 0;
@@ -148,7 +148,7 @@ pub async fn pages_obey_their_limits_and_always_move(stage: &Fixture) {
     }
 }
 
-/// The history was replaced, says the contract.
+/// By the contract, such a position means that the history was replaced.
 pub async fn a_position_beyond_the_head_is_an_epoch_mismatch(stage: &Fixture) {
     let lease = stage.open().await;
     stage.append(&lease, 0, 2).await;
@@ -161,7 +161,7 @@ pub async fn a_position_beyond_the_head_is_an_epoch_mismatch(stage: &Fixture) {
     }
 }
 
-/// By everything that takes one.
+/// In every operation that takes a session.
 pub async fn an_unknown_session_is_said_to_be_unknown(stage: &Fixture) {
     let (journal, session) = (&stage.journal, stage.id());
     let faults = [
@@ -185,7 +185,7 @@ pub async fn an_unknown_session_is_said_to_be_unknown(stage: &Fixture) {
     assert_eq!(journal.append(append).await, Err(AppendError::Fenced));
 }
 
-/// A page is never torn, never out of order, and heads only grow.
+/// A page is never partial or out of order, and the head never decreases.
 pub async fn readers_beside_a_writer_see_whole_prefixes(stage: &Fixture) {
     let lease = stage.open().await;
     let writer = async {
@@ -213,7 +213,7 @@ pub async fn readers_beside_a_writer_see_whole_prefixes(stage: &Fixture) {
     assert!(first + second + third > 0);
 }
 
-/// The newest is given; older ones need not be.
+/// The newest snapshot is returned; older ones need not be kept.
 pub async fn a_snapshot_names_the_position_it_covers(stage: &Fixture) {
     let lease = stage.open().await;
     assert_eq!(stage.journal.snapshot(lease.session).await.unwrap(), None);

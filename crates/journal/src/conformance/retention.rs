@@ -1,4 +1,4 @@
-//! What goes, and what is said about it.
+//! Tests of retention, deletion and stored outputs.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::{
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// `count` records in appends of three, then a snapshot that covers all of them.
+/// Appends `count` records, three at a time, then a snapshot that covers all of them.
 async fn covered(stage: &Fixture, count: u64) -> Lease {
     let lease = stage.open().await;
     let mut head = 0;
@@ -49,7 +49,7 @@ async fn check_gap(stage: &Fixture, lease: &Lease, to: Seq, head: Seq, reason: G
     }
 }
 
-/// State must stay foldable.
+/// The state must stay foldable.
 pub async fn retention_removes_only_what_a_snapshot_covers(stage: &Fixture) {
     let lease = stage.open().await;
     let head = stage.append(&lease, 0, 10).await;
@@ -67,7 +67,7 @@ pub async fn retention_removes_only_what_a_snapshot_covers(stage: &Fixture) {
     assert_eq!(again, RetentionReport::default(), "there is nothing more to remove");
 }
 
-/// Wherever the appends began and ended.
+/// At any position, also in the middle of an append.
 pub async fn retention_by_count_leaves_an_exact_gap(stage: &Fixture) {
     let lease = covered(stage, 20).await;
     for keep in [19, 12, 11, 3, 1] {
@@ -79,7 +79,8 @@ pub async fn retention_by_count_leaves_an_exact_gap(stage: &Fixture) {
     check_gap(stage, &lease, 19, 22, GapReason::Count).await;
 }
 
-/// A session's messages in appends of one, its state snapshot after the fourth, and what all of them fold to.
+/// Appends six messages one by one with a snapshot after the fourth, and removes the first four. Returns the folded
+/// state.
 async fn folded(stage: &Fixture, body: impl Fn(&Session) -> Vec<u8>) -> (Lease, Session) {
     let lease = stage.open().await;
     let mut state = Session::default();
@@ -97,7 +98,7 @@ async fn folded(stage: &Fixture, body: impl Fn(&Session) -> Vec<u8>) -> (Lease, 
     (lease, state)
 }
 
-/// Gateways read sessions whose beginning is long gone.
+/// Gateways read sessions whose first records were removed.
 pub async fn a_fold_needs_nothing_from_before_its_snapshot(stage: &Fixture) {
     let (lease, state) = folded(stage, |state| serde_json::to_vec(state).unwrap()).await;
     let read = fold(&*stage.journal, lease.session).await.unwrap();
@@ -110,7 +111,7 @@ pub async fn a_fold_needs_nothing_from_before_its_snapshot(stage: &Fixture) {
     assert_eq!(beyond.kind(), Kind::EpochMismatch);
 }
 
-/// Half a history is not told as a whole one.
+/// A partial history is never returned as a complete one.
 pub async fn a_fold_without_a_snapshot_or_its_records_is_a_gap(stage: &Fixture) {
     let (lease, _) = folded(stage, |_| b"of another version".to_vec()).await;
     let fault = fold(&*stage.journal, lease.session).await.unwrap_err();
@@ -119,7 +120,7 @@ pub async fn a_fold_without_a_snapshot_or_its_records_is_a_gap(stage: &Fixture) 
     assert_eq!(unknown.kind(), Kind::UnknownSession);
 }
 
-/// What is kept fits.
+/// The remaining records fit the bound.
 pub async fn retention_by_bytes_leaves_an_exact_gap(stage: &Fixture) {
     let lease = covered(stage, 20).await;
     let all = stage.read_all(lease.session, 0).await;
@@ -129,7 +130,7 @@ pub async fn retention_by_bytes_leaves_an_exact_gap(stage: &Fixture) {
     check_gap(stage, &lease, 14, 20, GapReason::Bytes).await;
 }
 
-/// By the time each record was made.
+/// By the time of each record.
 pub async fn retention_by_age_leaves_an_exact_gap(stage: &Fixture) {
     let lease = stage.open().await;
     let head = stage.append(&lease, 0, 4).await;
@@ -142,7 +143,7 @@ pub async fn retention_by_age_leaves_an_exact_gap(stage: &Fixture) {
     check_gap(stage, &lease, 4, 8, GapReason::Age).await;
 }
 
-/// The head is never forgotten.
+/// The head survives the removal of every record.
 pub async fn appending_goes_on_after_everything_was_removed(stage: &Fixture) {
     let lease = covered(stage, 7).await;
     stage.clock.advance(DAY);
@@ -156,7 +157,7 @@ pub async fn appending_goes_on_after_everything_was_removed(stage: &Fixture) {
     check_gap(stage, &next, 7, 9, GapReason::Age).await;
 }
 
-/// So do those with a writer or with commands that wait.
+/// Sessions with a writer or with pending commands stay too.
 pub async fn old_finished_sessions_go_and_unfinished_ones_stay(stage: &Fixture) {
     let started = Event::TurnStarted { message: "m".into() };
     let ended = Event::TurnEnded {
@@ -195,7 +196,7 @@ pub async fn old_finished_sessions_go_and_unfinished_ones_stay(stage: &Fixture) 
     }
 }
 
-/// Readers, writers, senders, views.
+/// For readers, writers, senders of commands, and views.
 pub async fn a_deleted_session_is_gone_for_everybody(stage: &Fixture) {
     let lease = covered(stage, 5).await;
     stage.journal.submit(lease.session, message("m", "x")).await.unwrap();
@@ -217,7 +218,7 @@ pub async fn a_deleted_session_is_gone_for_everybody(stage: &Fixture) {
     assert_eq!(stage.read_all(kept.session, 0).await.len(), 3);
 }
 
-/// Another epoch, from position one, and the old writer stays out.
+/// The new history has another epoch and begins at position 1; the old writer stays fenced.
 pub async fn a_session_made_again_is_another_incarnation(stage: &Fixture) {
     let old = covered(stage, 5).await;
     stage.journal.delete(old.session).await.unwrap();
@@ -233,7 +234,7 @@ pub async fn a_session_made_again_is_another_incarnation(stage: &Fixture) {
     assert_eq!(stage.journal.inbox(new.session).await.unwrap(), []);
 }
 
-/// Of any session, the last one counts.
+/// An output is removed after the last session that uses it is deleted.
 pub async fn outputs_are_kept_by_content_as_long_as_a_session_uses_them(stage: &Fixture) {
     let (first, second) = (stage.open().await, stage.open().await);
     let output = Bytes::from(vec![b'x'; 300_000]);
@@ -252,7 +253,7 @@ pub async fn outputs_are_kept_by_content_as_long_as_a_session_uses_them(stage: &
     assert_eq!(stage.journal.blob(digest).await.unwrap(), None);
 }
 
-/// Saying the limit.
+/// The fault names the limit.
 pub async fn an_output_above_the_limit_is_refused(stage: &Fixture) {
     let lease = stage.open().await;
     let output = Bytes::from(vec![0; Limits::default().output_bytes_kept + 1]);

@@ -1,4 +1,4 @@
-//! What operators search by.
+//! Tests of the views that operators search by.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -49,7 +49,7 @@ fn raised(kind: Kind) -> Event {
     Event::FaultRaised { fault: fault(kind), scope: Scope::default() }
 }
 
-/// Appends at turn 1 with a trace.
+/// Appends events of turn 1 with a trace.
 async fn append_events(
     stage: &Fixture,
     lease: &Lease,
@@ -68,7 +68,7 @@ async fn found(stage: &Fixture, filter: Filter) -> Vec<String> {
     sessions.into_iter().filter_map(|session| session.title).collect()
 }
 
-/// State, time, label, trace, code, tool.
+/// By state, time, label, trace, fault code and tool.
 pub async fn sessions_are_found_by_what_happened_in_them(stage: &Fixture) {
     let (a, b) = (stage.open().await, stage.open().await);
     let before = stage.world.clock.now();
@@ -123,7 +123,7 @@ pub async fn sessions_are_found_by_what_happened_in_them(stage: &Fixture) {
     assert_eq!(found(stage, Filter { label: label("team", None), ..all() }).await, ["a"]);
 }
 
-/// Through a turn, a question and the end.
+/// Through a turn, a question and the end of the session.
 pub async fn a_session_shows_what_it_is_doing(stage: &Fixture) {
     let lease = stage.open().await;
     let asked = Event::QuestionAsked {
@@ -170,7 +170,7 @@ pub async fn a_session_shows_what_it_is_doing(stage: &Fixture) {
     }
 }
 
-/// Nor do they leave any out.
+/// The pages omit no session either.
 pub async fn pages_of_sessions_do_not_overlap(stage: &Fixture) {
     for number in 0..10 {
         let lease = stage.open().await;
@@ -192,7 +192,7 @@ pub async fn pages_of_sessions_do_not_overlap(stage: &Fixture) {
     assert_eq!(all.len(), 10);
 }
 
-/// With their writer, while it has its lease.
+/// With the writer, while its lease is valid.
 pub async fn unfinished_turns_and_waiting_commands_are_listed(stage: &Fixture) {
     let (running, waiting, idle) = (stage.open().await, stage.open().await, stage.open().await);
     append_events(stage, &running, 0, 1, vec![Event::TurnStarted { message: "m".into() }]).await;
@@ -215,7 +215,7 @@ pub async fn unfinished_turns_and_waiting_commands_are_listed(stage: &Fixture) {
     assert_eq!([&first[..], &second[..]].concat(), unfinished);
 }
 
-/// Raised and ended apart, in buckets of any length.
+/// Raised and ended faults are counted separately, in buckets of any length.
 pub async fn codes_are_counted_over_time(stage: &Fixture) {
     let start = stage.world.clock.now();
     let (a, b) = (stage.open().await, stage.open().await);
@@ -250,7 +250,7 @@ pub async fn codes_are_counted_over_time(stage: &Fixture) {
     }
 }
 
-/// From the records alone.
+/// A rebuild uses the records alone.
 pub async fn views_made_again_are_the_same(stage: &Fixture) {
     for number in 0..20_u32 {
         let lease = stage.open().await;

@@ -1,4 +1,4 @@
-//! What is searched, counted and removed.
+//! Types for searching sessions, counting fault codes and removing old records.
 
 use std::{collections::BTreeMap, str::FromStr, time::Duration};
 
@@ -12,27 +12,27 @@ use serde::{Deserialize, Serialize};
 
 use super::LeaseInfo;
 
-/// What a session is doing.
+/// The activity of a session, derived from its records.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum SessionState {
-    /// Nothing; it waits for a message.
+    /// The session waits for a message.
     #[default]
     Idle,
-    /// A turn runs, or was running when its writer was lost.
+    /// A turn is open. Its writer may have ended without closing it.
     Running,
-    /// A turn waits for a person.
+    /// A turn waits for a person's decision.
     Asking,
-    /// It was closed.
+    /// The session was closed on request.
     Closed,
-    /// It ended because nothing could go on.
+    /// The session ended because of a fault.
     Failed,
 }
 
 impl SessionState {
-    /// As it is written.
+    /// The name on disk and on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -67,26 +67,26 @@ impl FromStr for SessionState {
     }
 }
 
-/// Which sessions to list. All that is set must fit.
+/// Selects sessions for a list. A session must match every field that is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// What it is doing.
+    /// Sessions in this state.
     pub state: Option<SessionState>,
-    /// Changed at or after.
+    /// Sessions whose last record is at or after this time.
     pub since: Option<Timestamp>,
-    /// Changed before.
+    /// Sessions whose last record is before this time.
     pub until: Option<Timestamp>,
-    /// Has this label, with this value if one is given.
+    /// Sessions with this label; with this value, if one is given.
     pub label: Option<(String, Option<String>)>,
-    /// Has records of this trace.
+    /// Sessions with records of this trace.
     pub trace: Option<Trace>,
-    /// Met a fault with this code.
+    /// Sessions that had a fault with this code.
     pub code: Option<String>,
-    /// Called this tool.
+    /// Sessions that called this tool.
     pub tool: Option<String>,
-    /// Comes after this one in the list; for the next page.
+    /// The last entry of the previous page, as its time of change and id; `None` for the first page.
     pub after: Option<(Timestamp, SessionId)>,
-    /// At most this many.
+    /// The longest list to return.
     pub limit: usize,
 }
 
@@ -106,90 +106,90 @@ impl Default for Filter {
     }
 }
 
-/// A session in a list.
+/// An entry in a list of sessions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionSummary {
-    /// Which.
+    /// The id of the session.
     pub session: SessionId,
-    /// What it is doing.
+    /// The activity after the last record that the views contain.
     pub state: SessionState,
-    /// When its first record was made.
+    /// The time of the session's first record.
     pub opened_at: Timestamp,
-    /// When its last record was made.
+    /// The time of the session's last record.
     pub updated_at: Timestamp,
-    /// Its short name.
+    /// A short title for people; `None` until one is set.
     pub title: Option<String>,
-    /// Its labels.
+    /// Labels by key; each key has one value.
     pub labels: BTreeMap<String, String>,
-    /// Turns begun.
+    /// The number of turns started.
     pub turns: TurnNumber,
-    /// The turn that has not ended.
+    /// The turn that has not ended; `None` between turns.
     pub open_turn: Option<TurnNumber>,
     /// The code of the fault that ended its last turn, if one did.
     pub last_code: Option<String>,
-    /// The last position.
+    /// The position of the last record.
     pub head: Seq,
 }
 
-/// A session somebody should take up.
+/// A session with work left to do: an open turn or pending commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnfinishedSession {
-    /// Which.
+    /// The id of the session.
     pub session: SessionId,
-    /// The turn that has not ended.
+    /// The turn that has not ended; `None` if only commands are pending.
     pub turn: Option<TurnNumber>,
-    /// Commands that wait.
+    /// The number of commands without an answer.
     pub pending: usize,
-    /// Who writes it, if the lease still runs.
+    /// The current writer; `None` if no lease is valid.
     pub lease: Option<LeaseInfo>,
 }
 
-/// Which counts to give.
+/// Selects counts of fault codes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RateQuery {
-    /// From this time on, rounded down to a bucket.
+    /// Start of the range, rounded down to a bucket.
     pub since: Timestamp,
-    /// Before this time.
+    /// End of the range, exclusive.
     pub until: Timestamp,
     /// Length of a bucket, rounded up to whole minutes.
     pub bucket: Duration,
-    /// Only this code.
+    /// Counts this code only; `None` counts every code.
     pub code: Option<String>,
 }
 
-/// How often a code came in a stretch of time.
+/// The counts of one fault code in one bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rate {
-    /// The code.
+    /// The fault code, as in the catalog.
     pub code: String,
-    /// Where the bucket begins.
+    /// The start of the bucket.
     pub at: Timestamp,
-    /// Faults raised, failed calls counted.
+    /// Faults raised, including failed calls.
     pub raised: u64,
-    /// Turns, tasks and sessions it ended.
+    /// Turns, tasks and sessions that ended with this code.
     pub ended: u64,
 }
 
-/// How much is kept. `None` is no bound.
+/// Bounds on what the journal keeps. `None` means no bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// Sessions that finished, with nothing waiting, are deleted this long after their last record.
+    /// Age of the last record after which a finished session without pending commands is deleted.
     pub session_age: Option<Duration>,
-    /// Records of a session older than this are removed.
+    /// Age after which a record is removed.
     pub record_age: Option<Duration>,
-    /// Records kept of each session.
+    /// The number of records kept per session.
     pub records: Option<u64>,
-    /// Bytes of events kept of each session.
+    /// The bytes of events kept per session.
     pub bytes: Option<u64>,
 }
 
-/// What retention removed.
+/// Counts of what one run of retention removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetentionReport {
-    /// Sessions deleted.
+    /// Sessions deleted because of their age.
     pub sessions: u64,
-    /// Records removed from sessions that stay.
+    /// Records removed from sessions that remain.
     pub records: u64,
-    /// Kept outputs that no session needed any more.
+    /// Stored outputs that no session used any more.
     pub blobs: u64,
 }

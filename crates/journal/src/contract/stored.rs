@@ -1,4 +1,4 @@
-//! What is read: records, pages, snapshots, kept outputs.
+//! Types that reads return: records, pages, snapshots, digests of stored outputs.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -12,34 +12,34 @@ use budao_core::{
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// A record as it is kept. Its event can be forwarded without being decoded.
+/// A record with its event still encoded, so that it can be forwarded without decoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRecord {
-    /// Whose.
+    /// The session that the record belongs to.
     pub session: SessionId,
-    /// Of which incarnation.
+    /// The epoch of the history that the record belongs to.
     pub epoch: Epoch,
-    /// Where.
+    /// The position in the session, from 1.
     pub seq: Seq,
-    /// When.
+    /// When the event happened, by the writer's clock.
     pub at: Timestamp,
-    /// The trace it belongs to.
+    /// The trace of the turn that the record belongs to.
     pub trace: Trace,
-    /// The turn it belongs to, 0 for none.
+    /// The turn that the record belongs to, 0 for none.
     pub turn: TurnNumber,
-    /// The event, encoded.
+    /// The event as JSON.
     pub body: Bytes,
-    /// The event itself, while it has only just been recorded by this process.
+    /// The decoded event, if this process appended the record recently.
     pub(crate) fresh: CachedEvent,
 }
 
-/// An event that need not be decoded. Says nothing the bytes do not say, so it makes no difference.
+/// A decoded event that spares decoding. It equals what the bytes decode to, so comparisons ignore it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CachedEvent(Option<Arc<Event>>);
 
 impl CachedEvent {
-    /// Of an event as it was handed in. A fault's facts may have several forms that read back as one, so an
-    /// event with a fault is decoded always.
+    /// Caches an event as it was appended. An event with a fault is never cached: several forms of a fault's facts
+    /// decode to the same form.
     pub(crate) fn of(event: &Arc<Event>) -> Self {
         Self(event.fault().is_none().then(|| Arc::clone(event)))
     }
@@ -54,10 +54,10 @@ impl PartialEq for CachedEvent {
 impl Eq for CachedEvent {}
 
 impl StoredRecord {
-    /// What happened, without a copy if it has only just happened.
+    /// The event, without a copy if this process appended it recently.
     ///
     /// # Errors
-    /// `journal_damaged` when the bytes are no event this version knows.
+    /// `journal_damaged` when this version cannot decode the bytes.
     pub fn shared_event(&self) -> Result<Arc<Event>, Fault> {
         match &self.fresh.0 {
             Some(event) => Ok(Arc::clone(event)),
@@ -65,10 +65,10 @@ impl StoredRecord {
         }
     }
 
-    /// What happened.
+    /// The decoded event, as a copy of its own.
     ///
     /// # Errors
-    /// `journal_damaged` when the bytes are no event this version knows.
+    /// `journal_damaged` when this version cannot decode the bytes.
     pub fn event(&self) -> Result<Event, Fault> {
         match &self.fresh.0 {
             Some(event) => Ok(Event::clone(event)),
@@ -85,16 +85,16 @@ impl StoredRecord {
         })
     }
 
-    /// As it is kept: bytes alone.
+    /// The record without its cached event, as a read from disk returns it.
     pub(crate) fn settled(mut self) -> Self {
         self.fresh = CachedEvent::default();
         self
     }
 
-    /// The record.
+    /// The record with its event decoded.
     ///
     /// # Errors
-    /// `journal_damaged` when the bytes are no event this version knows.
+    /// `journal_damaged` when this version cannot decode the bytes.
     pub fn record(&self) -> Result<Record, Fault> {
         Ok(Record {
             session: self.session,
@@ -108,12 +108,12 @@ impl StoredRecord {
     }
 }
 
-/// How much one page may hold. One record is always allowed.
+/// Size limits of one page. One record is always allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageLimits {
-    /// Records.
+    /// The largest number of records.
     pub records: usize,
-    /// Bytes of their events.
+    /// The largest sum of encoded event sizes, in bytes.
     pub bytes: usize,
 }
 
@@ -123,46 +123,46 @@ impl Default for PageLimits {
     }
 }
 
-/// Part of a history.
+/// A part of a history, as [`crate::Journal::read`] returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// Consecutive, oldest first.
+    /// Consecutive records, oldest first.
     pub records: Vec<StoredRecord>,
-    /// The history's incarnation.
+    /// The epoch of the history.
     pub epoch: Epoch,
-    /// The last position there is.
+    /// The last position of the session at the time of the read.
     pub head: Seq,
-    /// The first position still kept; one more than the head when none is.
+    /// The oldest position still kept; head + 1 when no record is kept.
     pub first_available: Seq,
-    /// What was asked for and is gone.
+    /// Requested records that retention has removed.
     pub gap: Option<Gap>,
 }
 
-/// Records that were removed, both ends included.
+/// A range of removed records, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gap {
     /// The first missing position.
     pub from: Seq,
     /// The last missing position.
     pub to: Seq,
-    /// Which bound removed the last of them.
+    /// The bound that removed the last record of the range.
     pub reason: GapReason,
 }
 
-/// The bound that removed records.
+/// The retention bound that removed records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GapReason {
-    /// They were too old.
+    /// [`crate::Retention::record_age`] was exceeded.
     Age,
-    /// There were too many.
+    /// [`crate::Retention::records`] was exceeded.
     Count,
-    /// They took too much room.
+    /// [`crate::Retention::bytes`] was exceeded.
     Bytes,
 }
 
 impl GapReason {
-    /// As it is written.
+    /// The name on disk and on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -173,43 +173,43 @@ impl GapReason {
     }
 }
 
-/// A session's state, as its owner wrote it, and the position it covers.
+/// A session's state in its writer's encoding, and the position it covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// It holds everything up to and including this record.
+    /// The last record that the state includes.
     pub seq: Seq,
-    /// The state.
+    /// The state, opaque to the journal.
     pub body: Bytes,
 }
 
-/// Where a session stands.
+/// The epoch, positions and lease of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryInfo {
-    /// The history's incarnation.
+    /// The epoch of the history.
     pub epoch: Epoch,
-    /// The last position.
+    /// The last position, 0 for none.
     pub head: Seq,
-    /// The first position still kept; one more than the head when none is.
+    /// The oldest position still kept; head + 1 when no record is kept.
     pub first_available: Seq,
-    /// Who writes it.
+    /// The current writer; `None` if no lease is valid.
     pub lease: Option<LeaseInfo>,
 }
 
-/// Who writes a session.
+/// The current writer of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseInfo {
-    /// Who.
+    /// The holder's name from its [`crate::LeaseRequest`].
     pub holder: String,
-    /// From then on others may take it.
+    /// From this time on another holder may take the lease.
     pub expires: Timestamp,
 }
 
-/// Names content by its SHA-256.
+/// The SHA-256 of a stored output; its address in the journal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
-    /// The digest of this content.
+    /// Computes the digest of `content`.
     #[must_use]
     pub fn of(content: &[u8]) -> Self {
         use sha2::Digest as _;

@@ -1,7 +1,6 @@
-//! What a journal in memory knows. Plain data behind one lock; every method is one step of the contract.
+//! The state of a journal in memory: plain data behind one lock. Each method is one operation of the contract.
 //!
-//! Views are folded anew from the records at each question: slow, and right by construction. The other
-//! implementation is compared with this one.
+//! Every query folds the views anew from the records: slow and simple. Tests compare the SQLite journal with this one.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -42,7 +41,7 @@ pub(super) struct MemoryState {
 struct MemorySession {
     epoch: Epoch,
     records: VecDeque<StoredRecord>,
-    /// The last record ever removed from the front, and why.
+    /// The last record removed from the front, and the bound that removed it.
     removed: Option<(Seq, GapReason)>,
     head: Seq,
     token: Option<LeaseToken>,
@@ -50,7 +49,7 @@ struct MemorySession {
     expires: Timestamp,
     commands: Vec<(Command, Option<Answer>)>,
     snapshot: Option<Snapshot>,
-    /// Marks of removed records stay counted: a view tells what came, not what is kept.
+    /// Marks of removed records stay counted: a view covers the whole history, not only the records kept.
     past: RemovedHistory,
 }
 
@@ -156,7 +155,7 @@ impl MemoryState {
         }
     }
 
-    /// `encoded` are the entries of the append as they are kept.
+    /// `encoded` holds the entries of the append.
     pub(super) fn append(
         &mut self,
         append: Append,
@@ -255,7 +254,7 @@ impl MemoryState {
         Ok(self.get(session, Operation::SubmitCommand)?.pending().cloned().collect())
     }
 
-    /// Outer none: no such command. Inner none: no answer yet.
+    /// The outer `None` means an unknown command, the inner `None` a pending one.
     pub(super) fn answer(
         &self,
         session: SessionId,
@@ -365,7 +364,7 @@ impl MemoryState {
             for (at, _, marks) in fold(*id, session)?.1 {
                 let Some(mark) = marks.code else { continue };
                 let is_wanted = query.code.as_deref().is_none_or(|code| code == mark.code);
-                // The grain is a minute, here as in the file.
+                // Counts have a resolution of one minute, as in the SQLite journal.
                 if is_wanted && views::bucket(at, 1) >= since && views::bucket(at, 1) < query.until
                 {
                     let count = counts.entry((mark.code, views::bucket(at, minutes))).or_default();

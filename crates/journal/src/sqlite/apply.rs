@@ -1,7 +1,6 @@
-//! What the writer does for each request, inside the open transaction.
+//! Executes each request to the writer inside the open transaction.
 //!
-//! Every step checks first and writes second, so a refused request leaves nothing behind in a transaction
-//! that others share.
+//! Every step checks before it writes, so that a refused request changes nothing in a transaction shared with others.
 
 use std::time::Duration;
 
@@ -30,7 +29,7 @@ use crate::{
 type WriteResult = Result<WriteReply, AppendError>;
 
 impl WriterConnection {
-    /// Outer error: the transaction fails. Inner error: this request is refused, others go on.
+    /// An outer error fails the transaction. An inner error refuses this request only.
     pub(super) fn apply(&mut self, ask: &WriteRequest) -> Result<WriteResult, SqliteError> {
         let done = match ask {
             WriteRequest::TakeLease(request) => self.take_lease(request),
@@ -57,7 +56,7 @@ impl WriterConnection {
             }
         };
         match done {
-            // A fault of ours concerns this request alone, and nothing was written yet.
+            // One of our own faults concerns this request only, and nothing has been written for it.
             Err(SqliteError::Fault(fault)) => Ok(Err(fault.into())),
             done => done,
         }
@@ -83,7 +82,7 @@ impl WriterConnection {
                 return Ok(Err(faults::unknown_session(session, Operation::TakeLease).into()));
             }
         };
-        // A session whose end is damaged gets no new writer.
+        // A session with a damaged end gets no new writer.
         self.forget_session(session);
         let mut known = self.look_up(&row)?;
         let token = LeaseToken((self.meta.last_token + 1).cast_unsigned());
@@ -213,7 +212,7 @@ impl WriterConnection {
         Ok(Ok(WriteReply::Head(head)))
     }
 
-    /// Adds a batch behind a session's head and moves the head.
+    /// Appends a batch to a session and advances its head.
     pub(super) fn write_batch(
         &mut self,
         session: SessionId,
@@ -250,7 +249,7 @@ impl WriterConnection {
         Ok(waiting == Some(true))
     }
 
-    /// Records commands that were taken up without waiting. All are looked at before one is written.
+    /// Records commands that the writer handled without the inbox. Checks all of them before it writes one.
     fn write_taken(
         &mut self,
         session: SessionId,

@@ -1,4 +1,4 @@
-//! Checking: verifies everything a journal claims, while it is in use, and changes nothing.
+//! The check of a journal: verifies all of its data while it is in use, and changes nothing.
 
 use std::{collections::HashMap, path::Path, time::Duration};
 
@@ -22,36 +22,36 @@ use super::{
 };
 use crate::contract::Digest;
 
-/// Findings after which a check stops gathering more.
+/// The number of findings after which a check stops collecting.
 const ENOUGH: usize = 1000;
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CheckReport {
-    /// Sessions looked at.
+    /// Sessions whose own row is intact.
     pub sessions: u64,
-    /// Records that are whole.
+    /// Records without damage.
     pub records: u64,
-    /// Commands that are whole.
+    /// Commands without damage.
     pub commands: u64,
-    /// Kept outputs that are whole.
+    /// Stored outputs without damage.
     pub blobs: u64,
-    /// Everything that is wrong; empty means the journal is whole.
+    /// All findings; empty if the journal is intact.
     pub damages: Vec<Damage>,
-    /// What an earlier opening found missing, if one did. It was dealt with then.
+    /// A description of data that an earlier opening found missing and dealt with; `None` if nothing was.
     pub lost: Option<String>,
 }
 
-/// Something wrong.
+/// One finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Damage {
-    /// The session it concerns, if one.
+    /// The affected session; `None` if the finding concerns the whole file.
     pub session: Option<SessionId>,
-    /// The first record that cannot be read.
+    /// The first unreadable record; `None` if the finding concerns no record.
     pub seq: Option<Seq>,
-    /// What is wrong.
+    /// A description of the damage.
     pub what: String,
-    /// What can still be read.
+    /// A description of the data that is still readable.
     pub survives: String,
 }
 
@@ -68,8 +68,8 @@ impl Damage {
 
 const SALVAGE: &str = "whatever `export --salvage` finds page by page";
 
-/// Checks the file at `path`. A file that cannot even be opened is a finding, not an error. `told` hears how many
-/// batches were looked at, of how many.
+/// Checks the file at `path`. A file that cannot be opened is a finding, not an error. `told` receives the number of
+/// the current batch and of the last one.
 pub(super) fn check(
     path: &Path,
     setup: ConnectionOptions,
@@ -94,7 +94,7 @@ pub(super) fn check(
     let inspected = inspected.must_be_journal(Operation::CheckJournal)?;
     let path = &inspected.path;
     let done = connect(path, setup).and_then(|connection| {
-        // The witness first: it may then be behind what we see, but not ahead of it.
+        // The watermark is read before the tables, so that it can be behind them but not ahead.
         let meta = Meta::must_load(&connection, path);
         let seen = meta.as_ref().ok().and_then(|meta| read_watermark(path, meta));
         connection.execute_batch("BEGIN")?;
@@ -118,7 +118,7 @@ pub(super) fn check(
     }
 }
 
-/// Read-only, so that closing carries nothing over into a file that may be damaged.
+/// Opens the file read-only, so that closing it does not checkpoint into a file that may be damaged.
 pub(super) fn connect(path: &Path, setup: ConnectionOptions) -> Result<Connection, SqliteError> {
     let setup = ConnectionOptions { busy: setup.busy.max(Duration::from_secs(1)), ..setup };
     schema::connect(path, Purpose::ReadOnly, setup)
@@ -131,7 +131,7 @@ struct Walk<'a> {
     told: &'a dyn Fn(u64, u64),
 }
 
-/// Where a session's batches have come to.
+/// The progress of a check through one session's batches.
 struct SessionProgress {
     row: SessionRow,
     next: Seq,
@@ -146,7 +146,7 @@ impl Walk<'_> {
         }
     }
 
-    /// SQLite's own opinion of its pages and indexes.
+    /// Runs SQLite's own check of its pages and indexes.
     fn structure(&mut self) -> Result<(), SqliteError> {
         let mut statement = self.connection.prepare("PRAGMA integrity_check(100)")?;
         let mut rows = statement.query([])?;
@@ -191,7 +191,7 @@ impl Walk<'_> {
         Ok(sessions)
     }
 
-    /// Every batch once, in the order of the file.
+    /// Checks every batch once, in file order.
     fn batches(
         &mut self,
         sessions: &mut HashMap<i64, SessionProgress>,
@@ -334,13 +334,13 @@ impl Walk<'_> {
 }
 
 impl SessionProgress {
-    /// Takes the next batch of the session; returns how many of its records are whole and kept.
+    /// Checks the next batch of the session. Returns how many of its records are intact and not removed.
     fn take(&mut self, first: Seq, count: u64, blob: &[u8]) -> u64 {
         if self.damaged.is_some() {
             return 0;
         }
         let is_first = self.chain.is_none();
-        // Retention may have removed whole batches before the first one, never in between.
+        // Retention removes whole batches only from the front, never in between.
         let begins_well =
             if is_first { first <= self.row.removed_to + 1 } else { first == self.next };
         if !begins_well {

@@ -1,11 +1,11 @@
-//! What SQLite and the file system say, told as faults.
+//! Converts errors of SQLite and the file system to faults.
 
 use std::path::Path;
 
 use budao_core::fault::{Fact, Fault, Kind, Operation};
 use rusqlite::{ErrorCode, ffi};
 
-/// Anything that stops a step: an error of SQLite, or a fault we made ourselves.
+/// An error that stops a step: one of SQLite, or a fault of our own.
 #[derive(Debug)]
 pub(crate) enum SqliteError {
     Sql(rusqlite::Error),
@@ -43,12 +43,12 @@ impl SqliteError {
         matches!(self, Self::Sql(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull))
     }
 
-    /// Does another process have what we wanted?
+    /// Whether another process holds the lock.
     pub(crate) fn is_busy(&self) -> bool {
         matches!(self, Self::Sql(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy))
     }
 
-    /// Can the connection be trusted afterwards? Waiting in vain for a lock leaves it whole.
+    /// Whether the connection is still usable. A timeout while waiting for a lock leaves it intact.
     pub(crate) fn spares_the_connection(&self) -> bool {
         match self {
             Self::Fault(_) => true,
@@ -77,7 +77,7 @@ fn kind(error: &rusqlite::Error) -> Kind {
             _ => Kind::SyncFailed,
         },
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Kind::JournalDamaged,
-        // A column of another type than we wrote.
+        // A column has another type than the writer stores.
         None | Some(ErrorCode::TypeMismatch | ErrorCode::ConstraintViolation) => {
             Kind::JournalDamaged
         }
@@ -87,7 +87,7 @@ fn kind(error: &rusqlite::Error) -> Kind {
 
 fn fault(error: &rusqlite::Error, path: &Path, operation: Operation) -> Fault {
     let kind = match kind(error) {
-        // SQLite says the same of a file that is gone and of side files that cannot be created.
+        // SQLite reports a missing file and a side file that cannot be created with the same error.
         Kind::JournalGone if path.exists() => Kind::JournalReadOnly,
         kind => kind,
     };
@@ -104,7 +104,7 @@ fn with_free_bytes(fault: Fault, path: &Path) -> Fault {
     }
 }
 
-/// An error of the file system itself.
+/// Converts an error of the file system to a fault.
 pub(crate) fn io_fault(error: &std::io::Error, path: &Path, operation: Operation) -> Fault {
     use std::io::ErrorKind;
     let kind = match error.kind() {

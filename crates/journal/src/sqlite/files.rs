@@ -1,8 +1,7 @@
-//! Files opened beside SQLite, in ways that do no harm: pipes and devices are not opened, links are not followed,
-//! and SQLite's locks stay.
+//! Opens files beside SQLite safely: never pipes or devices, never through links, and without losing SQLite's locks.
 //!
-//! Closing any descriptor of a file drops the locks that the same process holds on it elsewhere. So one descriptor
-//! of each journal is kept while this process uses the journal, and every inspection reads through it.
+//! Closing any descriptor of a file drops the locks that the same process holds on it. So this process keeps one
+//! descriptor per journal open while it uses the journal, and every inspection reads through it.
 
 use std::{
     collections::BTreeMap,
@@ -18,20 +17,20 @@ use rustix::fs::OFlags;
 use super::inspect::{Header, read_header};
 use crate::notifier::lock;
 
-/// Device and inode.
+/// The device and inode of a file.
 pub(super) type Identity = (u64, u64);
 
-/// The files that this process has open as journals, with the number of their users.
+/// The journals that this process has open, with the number of users of each descriptor.
 static OPEN: Mutex<BTreeMap<Identity, (usize, File)>> = Mutex::new(BTreeMap::new());
 
-/// A file in use as a journal. Must outlive every connection to the file.
+/// A file in use as a journal. It must outlive every connection to the file.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) identity: Identity,
 }
 
 impl OpenFile {
-    /// Opens a regular file, or shares the descriptor that this process has of it.
+    /// Opens a regular file, or shares the descriptor that this process already has.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let mut open = lock(&OPEN);
         let identity = identity(path)?;
@@ -48,17 +47,17 @@ impl OpenFile {
         Ok(Self { identity })
     }
 
-    /// The user who owns the file.
+    /// The user id of the file's owner.
     pub(super) fn owner(&self) -> Result<u32> {
         self.with(|file| Ok(file.metadata()?.uid()))
     }
 
-    /// The beginning of the file.
+    /// Reads the beginning of the file.
     pub(super) fn header(&self) -> Result<Header> {
         self.with(|file| read_header(file, 0))
     }
 
-    /// Takes the permissions of everybody but the owner away.
+    /// Removes the permissions of all users except the owner.
     pub(super) fn make_private(&self) -> Result<()> {
         self.with(|file| {
             let mode = file.metadata()?.permissions().mode();
@@ -89,28 +88,28 @@ impl Drop for OpenFile {
     }
 }
 
-/// Creates an empty file, private from its first byte. SQLite gives its side files the same mode.
+/// Creates an empty file with mode 0600 from the start. SQLite gives its side files the same mode.
 pub(super) fn create_new(path: &Path) -> Result<()> {
-    // Nobody in this process may open it before this descriptor is closed.
+    // The lock stops this process from opening the file before this descriptor is closed.
     let _open = lock(&OPEN);
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map(drop)
 }
 
-/// Which file a path leads to.
+/// The device and inode that a path leads to.
 pub(super) fn identity(path: &Path) -> Result<Identity> {
     let found = std::fs::metadata(path)?;
     Ok((found.dev(), found.ino()))
 }
 
-/// Opens a regular file for reading. Never waits, which opening a pipe would, and never follows a link.
+/// Opens a regular file for reading. Never follows a link, and never blocks as opening a pipe would.
 pub(super) fn open_regular(path: &Path) -> Result<File> {
     open_regular_with(path, OpenOptions::new().read(true))
 }
 
-/// The same with these options, which may create the file.
+/// Opens a regular file with these options, which may create it.
 pub(super) fn open_regular_with(path: &Path, options: &mut OpenOptions) -> Result<File> {
     let irregular = || Error::new(ErrorKind::InvalidInput, "it is not a regular file");
-    // Even opening a device can have an effect.
+    // The type is checked first, because merely opening a device can have an effect.
     match std::fs::symlink_metadata(path) {
         Ok(found) if !found.is_file() => return Err(irregular()),
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),

@@ -1,14 +1,14 @@
-//! How records lie in a batch: packed, each with a checksum that depends on all before it.
+//! The encoding of records in a batch: packed, each with a checksum that depends on all records before it.
 //!
 //! ```text
 //! batch   = version:u8  previous:u32  record…
 //! record  = length:varint  flags:u8  at:zigzag-varint  [turn:varint]  [trace:16]  event  checksum:u32
 //! ```
 //!
-//! `at` is the difference to the record before in the batch, in microseconds; turn and trace are written
-//! where they change. The checksum is a CRC-32 that goes on from the one before: from record to record,
-//! and from batch to batch over `previous`. The first record of a batch also covers session, position and
-//! count, so a record that was altered, dropped, swapped or moved to another session is noticed.
+//! `at` is the difference to the previous record in the batch, in microseconds. Turn and trace are written where they
+//! change. The checksum is a CRC-32 chained from record to record, and over `previous` from batch to batch. In the
+//! first record of a batch it also covers session, position and count. So an altered, dropped, swapped or moved record
+//! is found.
 
 use budao_core::{
     event::{Epoch, Seq, SessionId},
@@ -27,7 +27,7 @@ const HEADER: usize = 5;
 const HAS_TURN: u8 = 1;
 const HAS_TRACE: u8 = 2;
 
-/// Where a chain begins.
+/// The first value of a session's checksum chain.
 pub(crate) fn seed(session: SessionId) -> u32 {
     crc32fast::hash(session.0.as_bytes())
 }
@@ -46,7 +46,7 @@ fn begin(previous: u32, session: SessionId, first: Seq, count: u64) -> u32 {
     extend(previous, &place)
 }
 
-/// Packs a batch; returns its bytes and the checksum the next batch goes on from.
+/// Packs a batch. Returns its bytes and the checksum that the next batch continues.
 pub(crate) fn pack(
     session: SessionId,
     first: Seq,
@@ -80,7 +80,7 @@ pub(crate) fn pack(
     (out, checksum)
 }
 
-/// The place a batch claims to have.
+/// The session and positions that a batch's row states.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchLocation {
     pub(crate) session: SessionId,
@@ -89,18 +89,18 @@ pub(crate) struct BatchLocation {
     pub(crate) count: u64,
 }
 
-/// What came out of a batch: the good records, and where it went wrong if it did.
+/// The result of unpacking a batch.
 #[derive(Debug)]
 pub(crate) struct UnpackedBatch {
-    /// What the batch goes on from; none if not even that can be read.
+    /// The checksum that the batch continues; `None` if it is unreadable.
     pub(crate) previous: Option<u32>,
-    /// What the next batch must go on from. Only meaningful without damage.
+    /// The checksum that the next batch must continue. Valid only if `damaged` is `None`.
     pub(crate) checksum: u32,
-    /// The first damaged record.
+    /// The first damaged record; `None` if all are intact.
     pub(crate) damaged: Option<Seq>,
 }
 
-/// Unpacks a batch, handing each good record to `take`.
+/// Unpacks a batch and passes each record before the first damage to `take`.
 pub(crate) fn unpack(
     place: BatchLocation,
     body: &Bytes,

@@ -22,25 +22,25 @@ use super::{
     watermark,
 };
 
-/// Links followed in a row, as many as Linux follows.
+/// The longest chain of symbolic links; the same limit as in Linux.
 const LINKS_MAX: usize = 40;
 /// Attempts to open a path that other processes create and remove meanwhile.
 const ATTEMPTS_MAX: usize = 8;
 /// The header of a database and the beginning of its first page.
 const HEADER_BYTES: usize = 108;
 
-/// What a path given as a journal leads to.
+/// The content of a path given as a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathContent {
     /// Nothing yet; the directory exists.
     Absent,
     /// An empty file, or a database without tables: a journal whose creation was interrupted.
     Empty,
-    /// A journal.
+    /// A file with the journal's application id in its header.
     Journal,
 }
 
-/// A path that a journal may have.
+/// A path that was inspected and may hold a journal.
 #[derive(Debug)]
 pub(super) struct Inspected {
     /// The file itself, behind any links.
@@ -48,7 +48,7 @@ pub(super) struct Inspected {
     pub(super) content: PathContent,
     /// The user who owns the file.
     owner: u32,
-    /// None if the file is absent. Must outlive every connection to the file.
+    /// `None` if the file is absent. Must outlive every connection to the file.
     pub(super) file: Option<OpenFile>,
 }
 
@@ -61,7 +61,7 @@ impl Inspected {
         }
     }
 
-    /// The path and the file there.
+    /// Returns the path and its open file, or a fault if the file is absent.
     pub(super) fn into_file(self, operation: Operation) -> Result<(PathBuf, Arc<OpenFile>), Fault> {
         match self.file {
             Some(file) => Ok((self.path, Arc::new(file))),
@@ -102,14 +102,14 @@ pub(super) fn inspect(named: &Path, operation: Operation) -> Result<Inspected, F
         _ => unreachable(&error, &path, operation),
     })?;
     let unreadable = |error: Error| io_fault(&error, &path, operation);
-    // Of the descriptor, since another file may have taken the path meanwhile.
+    // Read from the descriptor, since another file may have taken the path meanwhile.
     let owner = file.owner().map_err(unreadable)?;
     let header = file.header().map_err(unreadable)?;
     let content = content(&path, &header, operation)?;
     Ok(Inspected { path, content, owner, file: Some(file) })
 }
 
-/// The regular file that a path leads to, whatever is in it.
+/// The regular file that a path leads to, with any content.
 pub(super) fn regular_file(named: &Path, operation: Operation) -> Result<PathBuf, Fault> {
     let path = follow_links(named, operation)?;
     match std::fs::symlink_metadata(&path) {
@@ -124,8 +124,7 @@ pub(super) fn regular_file(named: &Path, operation: Operation) -> Result<PathBuf
     }
 }
 
-/// Inspects a path that is going to be written. The file is private to its owner afterwards; with `creates`, one
-/// that is absent is created.
+/// Inspects a path for writing and makes the file private to its owner. With `creates`, an absent file is created.
 pub(super) fn inspect_to_write(named: &Path, creates: bool) -> Result<Inspected, Fault> {
     let operation = Operation::OpenJournal;
     for _ in 0..ATTEMPTS_MAX {
@@ -142,7 +141,7 @@ pub(super) fn inspect_to_write(named: &Path, creates: bool) -> Result<Inspected,
             private.map_err(|error| io_fault(&error, &found.path, operation))?;
             return Ok(found);
         }
-        // If another process is faster, its file is inspected next.
+        // If another process creates the file first, the next iteration inspects it.
         match files::create_new(&found.path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => {
                 return Err(unreachable(&error, &found.path, operation));
@@ -160,7 +159,7 @@ fn follow_links(named: &Path, operation: Operation) -> Result<PathBuf, Fault> {
     for _ in 0..LINKS_MAX {
         let found = match std::fs::symlink_metadata(&path) {
             Ok(found) if found.is_symlink() => found,
-            // Anything else is judged by the caller.
+            // The caller decides about anything that is not a link.
             _ => return Ok(path),
         };
         if found.uid() != 0 && found.uid() != geteuid().as_raw() {
@@ -184,7 +183,7 @@ fn absent(named: &Path, path: PathBuf, operation: Operation) -> Result<Inspected
     Ok(Inspected { path, content: PathContent::Absent, owner: 0, file: None })
 }
 
-/// What a file that is not a regular one is.
+/// Describes a file that is not a regular one; `None` for a regular file.
 fn cause_of_type(found: std::fs::FileType) -> Option<&'static str> {
     if found.is_file() {
         None
@@ -232,7 +231,7 @@ fn content(path: &Path, header: &[u8], operation: Operation) -> Result<PathConte
     }
 }
 
-/// The application number in the header of a database; none if it is no database.
+/// The application id in a database header; `None` if the file is not a database.
 fn application(header: &[u8]) -> Option<i32> {
     if !header.starts_with(b"SQLite format 3\0") {
         return None;
@@ -240,12 +239,12 @@ fn application(header: &[u8]) -> Option<i32> {
     Some(i32::from_be_bytes(header.get(68..72)?.try_into().ok()?))
 }
 
-/// Has the first page of a database, where the tables are listed, no entry?
+/// Whether the first page of a database, which lists the tables, has no entry.
 fn has_no_tables(header: &[u8]) -> bool {
     header.get(100..105).is_some_and(|page| page[0] == 0x0d && page[3..] == [0, 0])
 }
 
-/// SQLite deletes or overwrites what lies under the names of its side files when it creates a database.
+/// Refuses foreign files under the names of SQLite's side files: creating a database would delete or overwrite them.
 fn refuse_side_files_of_others(journal: &Path) -> Result<(), Fault> {
     const WAL: [&[u8]; 2] = [&[0x37, 0x7f, 0x06, 0x82], &[0x37, 0x7f, 0x06, 0x83]];
     const ROLLBACK: [&[u8]; 1] = [&[0xd9, 0xd5, 0x05, 0xf9]];
@@ -258,7 +257,7 @@ fn refuse_side_files_of_others(journal: &Path) -> Result<(), Fault> {
         let is_ours = match files::open_regular(&path).and_then(|file| read_header(&file, 0)) {
             Ok(header) => {
                 let begin = header.get(..4).unwrap_or_default();
-                // A side file whose maker was killed may have zeros only.
+                // A process killed while creating a side file may leave only zeros in it.
                 begin.iter().all(|byte| *byte == 0) || beginnings.contains(&begin)
             }
             Err(error) => is_absent(&error),
@@ -286,7 +285,7 @@ fn of_other_user(path: &Path, owner: u32, operation: Operation) -> Fault {
     with_path(Kind::JournalOfOtherUser, path, operation).with(Fact::Holder, format!("uid {owner}"))
 }
 
-/// A path that cannot be inspected.
+/// The fault for a path that cannot be inspected.
 fn unreachable(error: &Error, path: &Path, operation: Operation) -> Fault {
     let fault = match error.kind() {
         ErrorKind::PermissionDenied => with_path(Kind::FilePermission, path, operation),

@@ -1,4 +1,4 @@
-//! The contract, spelled for a file: changes go to the writer, questions to a reader.
+//! The [`Journal`] contract for a file: changes go to the writer, queries to a read connection.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -251,7 +251,7 @@ impl Journal for Sqlite {
     }
 
     async fn delete(&self, session: SessionId) -> Result<bool, Fault> {
-        // What was counted stays counted, so it must have been counted first.
+        // The views must include the session's fault codes before its records are removed, because counts outlive it.
         self.catch_up().await?;
         match self.write(WriteRequest::Delete(session)).await.map_err(into_fault)? {
             WriteReply::Deleted(was_there) => Ok(was_there),

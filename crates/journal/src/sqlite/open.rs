@@ -1,4 +1,4 @@
-//! Opening: the file is made ready, and what it claims is held against its witness.
+//! Opens the file for writing: prepares it and compares it with its watermark.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::contract::new_epoch;
 
-/// Opens the file for writing after it was inspected.
+/// Opens an inspected file for writing.
 pub(super) fn prepare(
     outside: &WriterContext,
     inspected: &Inspected,
@@ -35,7 +35,7 @@ pub(super) fn prepare(
     opened.map_err(|trouble| trouble.into_fault(path, Operation::OpenJournal))
 }
 
-/// Connects to the very file that was inspected, or changes nothing.
+/// Connects to exactly the file that was inspected, or changes nothing.
 fn connect(outside: &WriterContext, inspected: &Inspected) -> Result<Connection, SqliteError> {
     let path = &outside.path;
     let connection = schema::open(path, Purpose::Write, outside.setup)?;
@@ -51,7 +51,7 @@ fn connect(outside: &WriterContext, inspected: &Inspected) -> Result<Connection,
     Ok(connection)
 }
 
-/// With the file locked against other writers, decides what history this is.
+/// Decides, under the write lock, whether the history is new, a copy, intact, or has lost its end.
 fn settle(
     connection: &Connection,
     path: &Path,
@@ -91,7 +91,7 @@ fn settle(
             mark.token,
         );
         tracing::error!(path = %path.display(), lost, "the journal has lost its end");
-        // Positions and tokens that were given must not be given again as if they were the same.
+        // Positions and tokens that were issued must not be issued again for other data.
         meta.floor = meta.floor.max(witnessed.batch_id);
         meta.last_token = meta.last_token.max(witnessed.token);
         meta.lost = Some(lost);
@@ -102,7 +102,7 @@ fn settle(
     Ok((meta, mark))
 }
 
-/// History was replaced: nobody's cursor into it is good any more, and nobody holds a lease.
+/// Gives every session a new epoch and ends its lease, because the history was replaced: old cursors are invalid.
 fn renew_epochs(connection: &Connection, path: &Path, world: &World) -> Result<(), SqliteError> {
     let mut after = 0;
     loop {

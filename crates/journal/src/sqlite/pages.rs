@@ -1,7 +1,7 @@
-//! The file as pages, without SQLite: for reading what can still be read when SQLite refuses.
+//! Reads the pages of the file without SQLite, for data that SQLite refuses to read.
 //!
-//! Nothing here trusts a pointer. A page is the newest committed copy in the write-ahead log, or the one in
-//! the file. Only leaf pages and their overflow chains are understood; that is where rows are.
+//! No pointer is trusted. A page is its newest committed copy in the write-ahead log, or else the one in the file. Only
+//! leaf pages and their overflow chains are decoded, since these hold the rows.
 
 use std::{collections::HashMap, fs::File, io, os::unix::fs::FileExt, path::Path};
 
@@ -9,7 +9,7 @@ use super::{files::open_regular, inspect::read_header, watermark::with_suffix};
 
 const LEAF_TABLE: u8 = 0x0d;
 const LEAF_INDEX: u8 = 0x0a;
-/// Longest value that is put together from overflow pages.
+/// The longest value assembled from overflow pages, in bytes.
 const VALUE_MAX: usize = 256 << 20;
 
 /// The pages of a database and its write-ahead log.
@@ -17,13 +17,13 @@ const VALUE_MAX: usize = 256 << 20;
 pub(super) struct DatabasePages {
     file: File,
     wal: Option<File>,
-    /// Where the newest committed copy of a page is in the log.
+    /// The offset of each page's newest committed copy in the write-ahead log.
     in_wal: HashMap<u32, u64>,
     pub(super) page_bytes: usize,
     pub(super) count: u32,
 }
 
-/// A value of a row.
+/// A value in a row.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum PageValue {
     Null,
@@ -42,7 +42,7 @@ impl PageValue {
     }
 }
 
-/// A row of a leaf: its rowid (0 in an index) and its values.
+/// A row of a leaf page: its rowid (0 in an index) and its values.
 pub(super) type PageRow = (i64, Vec<PageValue>);
 
 impl DatabasePages {
@@ -63,7 +63,7 @@ impl DatabasePages {
         Ok(Self { file, wal, in_wal, page_bytes, count: in_file.max(last_in_wal) })
     }
 
-    /// A page; short ones are filled with zeros.
+    /// Reads a page; a short one is padded with zeros.
     pub(super) fn page(&self, number: u32) -> Option<Vec<u8>> {
         let mut page = vec![0; self.page_bytes];
         let from_wal = self.wal.as_ref().zip(self.in_wal.get(&number));
@@ -81,7 +81,7 @@ impl DatabasePages {
         (filled > 0).then_some(page)
     }
 
-    /// The rows of a leaf page; none of any other page.
+    /// The rows of a leaf page; empty for any other page.
     pub(super) fn rows(&self, number: u32) -> Vec<PageRow> {
         let Some(page) = self.page(number) else { return Vec::new() };
         let start = if number == 1 { 100 } else { 0 };
@@ -136,7 +136,7 @@ impl DatabasePages {
     }
 }
 
-/// A varint of SQLite: up to nine bytes, big end first, all eight bits of the ninth.
+/// Reads an SQLite varint: up to nine bytes, big-endian, with all eight bits of the ninth.
 fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let mut number = 0;
     for _ in 0..8 {
@@ -186,8 +186,7 @@ fn integer(bytes: &[u8]) -> i64 {
     bytes.iter().fold(sign, |number, byte| number << 8 | i64::from(*byte))
 }
 
-/// Where committed pages are in the log, as far as its checksums hold; and its page size.
-/// The beginning of the newest committed copy of a database's first page, if the write-ahead log has one.
+/// The beginning of the newest committed copy of the database's first page; `None` if the write-ahead log has none.
 pub(super) fn first_page_in_wal(path: &Path) -> Option<Vec<u8>> {
     let wal = open_regular(&with_suffix(path, "-wal")).ok()?;
     let (in_wal, _) = read_wal(&wal);

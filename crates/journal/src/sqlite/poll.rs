@@ -1,9 +1,8 @@
-//! Hears what other processes write.
+//! The poller: detects writes of other processes.
 //!
-//! While somebody listens, one thread looks at SQLite's `data_version` on a modest beat: a few microseconds
-//! against one page of shared memory, measured cheaper and surer than file notifications, which come
-//! before a commit is visible and do not come at all for what is written through shared memory. While
-//! nobody listens the thread sleeps.
+//! While there are subscriptions, one thread polls SQLite's `data_version`, which costs a few microseconds and reads
+//! one page of shared memory. Measurements favour it over file notifications: those arrive before a commit is visible,
+//! and not at all for writes through shared memory. Without subscriptions the thread sleeps.
 
 use std::{
     collections::HashMap,
@@ -23,29 +22,29 @@ use super::{
 };
 use crate::notifier::{Notifier, lock};
 
-/// How often we look. Half of what is promised, with room for the look itself.
+/// The polling interval: half of the promised latency, to leave time for the poll itself.
 const BEAT: Duration = Duration::from_millis(20);
-/// How often we look for histories that were removed or replaced.
+/// The interval of checks for removed or replaced histories.
 const SLOW_BEAT: Duration = Duration::from_millis(500);
 
-/// The batches this process has written last, without one of another process among them.
+/// The latest range of batches that this process wrote without a batch of another process in between.
 #[derive(Debug, Default)]
 pub(super) struct OwnBatches(Mutex<(i64, i64)>);
 
 impl OwnBatches {
-    /// From this batch to that one, all are ours.
+    /// Sets the range, both ends included.
     pub(super) fn claim(&self, from: i64, to: i64) {
         *lock(&self.0) = (from, to);
     }
 
-    /// Are all of these ours? Whoever listens here was told of them when they were written.
+    /// Whether this process wrote all of these batches. Its subscriptions were notified at the time.
     fn has(&self, from: i64, to: i64) -> bool {
         let (first, last) = *lock(&self.0);
         first <= from && to <= last
     }
 }
 
-/// Keeps the thread going; dropping it ends the thread.
+/// The handle of the polling thread; dropping it ends the thread.
 #[derive(Debug)]
 pub(super) struct Poller {
     signal: Arc<PollerSignal>,
@@ -61,12 +60,12 @@ struct PollerSignal {
 struct PollerState {
     is_heard: bool,
     is_over: bool,
-    /// Waking a thread that is on its beat would cost two switches, and it could do nothing.
+    /// Whether the thread sleeps. Waking it between two polls would cost two context switches for nothing.
     sleeps: bool,
 }
 
 impl PollerSignal {
-    /// Somebody listens.
+    /// Wakes the thread after a new subscription.
     fn wake(&self) {
         let mut state = lock(&self.state);
         state.is_heard = true;
@@ -80,7 +79,7 @@ impl PollerSignal {
         self.changed.notify_all();
     }
 
-    /// Waits until somebody listens. False when it is over.
+    /// Waits for a subscription. Returns false when the thread must end.
     fn sleep(&self) -> bool {
         let mut state = lock(&self.state);
         state.sleeps = true;
@@ -92,7 +91,7 @@ impl PollerSignal {
         !state.is_over
     }
 
-    /// Waits one beat. False when it is over.
+    /// Waits for one polling interval. Returns false when the thread must end.
     fn beat(&self) -> bool {
         let state = lock(&self.state);
         let waited = self.changed.wait_timeout_while(state, BEAT, |state| !state.is_over);
@@ -135,7 +134,7 @@ struct PollerThread {
     ours: Arc<OwnBatches>,
 }
 
-/// How far we have seen.
+/// The poller's position in the file.
 struct PollCursor {
     connection: Connection,
     version: i64,
@@ -147,7 +146,7 @@ struct PollCursor {
 }
 
 impl PollerThread {
-    /// False when the journal is gone.
+    /// Polls while there are subscriptions. Returns false when the journal is gone.
     fn listen_until_silence(&self) -> bool {
         let mut seen = None;
         loop {
@@ -186,7 +185,8 @@ impl PollerThread {
             looked: Instant::now(),
             has_news: true,
         };
-        // What came between their first look and ours is in neither; they look once more.
+        // Records written between a subscription's first read and this one were seen by neither, so all subscriptions
+        // read again.
         for session in notifier.subscribed_sessions() {
             notifier.wake_all(session);
         }
@@ -261,7 +261,7 @@ impl PollerThread {
         for session in notifier.subscribed_sessions() {
             let row = SessionRow::load(&seen.connection, self.readers.path(), session)?;
             let now = row.map(|row| (row.epoch.0, row.removed_to));
-            // A session that is gone is told even if we never saw it.
+            // A missing session is announced even if the poller never saw it.
             if before.get(&session).map_or(now.is_none(), |before| *before != now) {
                 notifier.history_changed(session);
             }

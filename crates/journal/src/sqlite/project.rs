@@ -1,7 +1,7 @@
-//! Keeps the views: batch by batch behind the records, in transactions of its own.
+//! Updates the views from the batches, in transactions of its own.
 //!
-//! Measured, this is free for whoever appends: views are brought up to date when the writer is idle, when
-//! they are far behind, and before they are asked.
+//! The updates run when the writer is idle, when the views are far behind, and before a query. By measurement they do
+//! not slow appends down.
 
 use std::collections::{HashMap, HashSet, hash_map::Entry};
 
@@ -26,7 +26,7 @@ use crate::{
     views,
 };
 
-/// Batches taken into the views in one transaction.
+/// The number of batches added to the views in one transaction.
 const SLICE: usize = 1024;
 
 struct BatchRow {
@@ -36,7 +36,7 @@ struct BatchRow {
     body: Bytes,
 }
 
-/// What one slice changes, gathered so that each row is written once.
+/// The changes of one slice, collected so that each row is written once.
 #[derive(Default)]
 struct ViewChanges {
     summaries: HashMap<i64, SessionSummary>,
@@ -48,7 +48,7 @@ struct ViewChanges {
 }
 
 impl WriterConnection {
-    /// Takes the next slice into the views. Is there more?
+    /// Adds the next slice to the views. Returns whether more batches are left.
     pub(super) fn project_some(&mut self) -> Result<bool, SqliteError> {
         self.views_work();
         let mut changes = ViewChanges::default();
@@ -65,7 +65,7 @@ impl WriterConnection {
         }
         drop(rows);
         drop(statement);
-        // Numbers without a batch (a session that was deleted) are behind us as well.
+        // Numbers without a batch, as of a deleted session, count as viewed too.
         let viewed = if taken == SLICE { last } else { self.mark.batch_id };
         if viewed == self.meta.viewed {
             return Ok(false);
@@ -81,7 +81,7 @@ impl WriterConnection {
 
     fn take_up(&self, row: &BatchRow, changes: &mut ViewChanges) -> Result<(), SqliteError> {
         let mut records = Vec::new();
-        // What is damaged cannot be viewed; whoever reads it is told.
+        // Damaged records are left out of the views; readers of the session get a fault.
         frame::unpack(row.place, &row.body, |record| records.push(record));
         let summary = match changes.summaries.entry(row.key) {
             Entry::Occupied(known) => known.into_mut(),
@@ -118,7 +118,7 @@ impl WriterConnection {
         Ok(())
     }
 
-    /// Empties the views; [`WriterConnection::project_some`] fills them again from the start.
+    /// Empties the views. [`WriterConnection::project_some`] fills them again from the first batch.
     pub(super) fn clear_views(&mut self) -> Result<(), SqliteError> {
         let connection = self.connection()?;
         for view in VIEWS {

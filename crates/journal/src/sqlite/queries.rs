@@ -1,4 +1,4 @@
-//! What operators ask of the views.
+//! Queries on the views: lists of sessions, unfinished sessions, counts of fault codes.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::{
     views,
 };
 
-/// A query that grows condition by condition.
+/// An SQL query that is assembled from conditions.
 struct Query {
     sql: String,
     values: Vec<Box<dyn ToSql>>,

@@ -1,7 +1,6 @@
-//! Readers: a few connections beside the writer, each used by one question at a time.
+//! Read connections beside the writer, each used by one query at a time.
 //!
-//! They read the file in the ordinary way, not through a memory map: a disk that fails to deliver a mapped
-//! page ends the process, and no disk may do that.
+//! They do not use a memory map: a read error in a mapped page kills the process.
 
 use std::{
     path::{Path, PathBuf},
@@ -31,7 +30,7 @@ use crate::{
     notifier::lock,
 };
 
-/// Connections for reading, opened as needed.
+/// A pool of read connections, opened on demand.
 #[derive(Debug)]
 pub(super) struct Readers {
     path: PathBuf,
@@ -39,7 +38,7 @@ pub(super) struct Readers {
     setup: ConnectionOptions,
     idle: Mutex<Vec<Connection>>,
     slots: Semaphore,
-    /// Last, so that it outlives the connections.
+    /// Declared last: the file must be dropped after the connections.
     _file: Arc<OpenFile>,
 }
 
@@ -59,17 +58,17 @@ impl Readers {
         &self.path
     }
 
-    /// Lets go of connections nobody uses, so that the writer is the last and can tidy up.
+    /// Closes idle connections, so that the writer closes last and SQLite can remove its side files.
     pub(super) fn rest(&self) {
         lock(&self.idle).clear();
     }
 
-    /// How connections are opened.
+    /// The purpose and options that connections are opened with.
     pub(super) fn manner(&self) -> (Purpose, ConnectionOptions) {
         (self.purpose, self.setup)
     }
 
-    /// Asks one question of one consistent state of the file.
+    /// Runs one query on a consistent state of the file, on a background thread.
     pub(super) async fn ask<T: Send + 'static>(
         self: &Arc<Self>,
         operation: Operation,
@@ -84,7 +83,7 @@ impl Readers {
         })?
     }
 
-    /// The same on this thread.
+    /// Runs one query on the current thread.
     pub(super) fn ask_now<T>(
         &self,
         operation: Operation,
@@ -102,7 +101,7 @@ impl Readers {
                 lock(&self.idle).push(connection);
                 Ok(answer)
             }
-            // A connection that has seen trouble is not used again; a refusal is no trouble.
+            // A connection is dropped after an error, but kept after a mere refusal.
             Err(trouble) => {
                 if trouble.spares_the_connection() {
                     lock(&self.idle).push(connection);
@@ -182,15 +181,15 @@ pub(super) fn page(
     })
 }
 
-/// Gathers consecutive records until the page is full, the head is reached or something is damaged.
+/// Collects consecutive records until the page is full, the head is reached or a record is damaged.
 struct PageBuilder<'a> {
     path: &'a Path,
     row: &'a SessionRow,
     limits: PageLimits,
     head: Seq,
-    /// The position that must come next.
+    /// The position of the next record.
     next: Seq,
-    /// The checksum the next batch must go on from, once we know.
+    /// The checksum that the next batch must continue; `None` before the first batch.
     chain: Option<u32>,
     bytes: usize,
     is_full: bool,
@@ -202,7 +201,7 @@ impl<'a> PageBuilder<'a> {
     fn new(path: &'a Path, row: &'a SessionRow, after: Seq, head: Seq, limits: PageLimits) -> Self {
         let next = after.max(row.removed_to) + 1;
         let expected = usize::try_from((head + 1).saturating_sub(next)).unwrap_or(usize::MAX);
-        // A damaged head may promise anything; memory is only set aside for what a page can hold.
+        // A damaged head may be any number, so the allocation is bounded by the page limits.
         let records = Vec::with_capacity(expected.min(limits.records).min(16 * 1024));
         let (chain, damaged) = (None, None);
         Self { path, row, limits, head, next, chain, bytes: 0, is_full: false, damaged, records }
@@ -296,7 +295,7 @@ impl<'a> PageBuilder<'a> {
     }
 
     fn finish(mut self) -> Result<Vec<StoredRecord>, SqliteError> {
-        // Whatever should be there and is not is damage as well.
+        // A missing record counts as damage too.
         if self.is_open() {
             self.damaged = Some(self.next);
         }
@@ -327,7 +326,7 @@ pub(super) fn inbox(
     Ok(commands)
 }
 
-/// Outer none: no such command. Inner none: no answer yet.
+/// The outer `None` means an unknown command, the inner `None` a pending one.
 pub(super) fn answer(
     connection: &Connection,
     path: &Path,
@@ -339,7 +338,7 @@ pub(super) fn answer(
     Ok(found.map(|found| found.answer))
 }
 
-/// Every command of a session with its answer, in the order they came.
+/// Every command of a session with its answer, in order of submission.
 pub(super) fn commands(
     connection: &Connection,
     path: &Path,
@@ -358,7 +357,7 @@ pub(super) fn commands(
     Ok(commands)
 }
 
-/// The outputs a session keeps.
+/// The stored outputs that a session references.
 pub(super) fn blobs_of(
     connection: &Connection,
     path: &Path,
@@ -371,7 +370,7 @@ pub(super) fn blobs_of(
     Ok(found.collect::<Result<_, _>>()?)
 }
 
-/// Every session, by id.
+/// The ids of all sessions, in order.
 pub(super) fn session_ids(connection: &Connection) -> Result<Vec<SessionId>, SqliteError> {
     let mut statement = connection.prepare("SELECT uuid FROM session ORDER BY uuid")?;
     let found =

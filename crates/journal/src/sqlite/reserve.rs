@@ -1,4 +1,4 @@
-//! Room set aside, given up when the disk is full so that a fault and a turn's end can still be written.
+//! Reserved disk space, released on a full disk so that a fault and the end of a turn can still be written.
 
 use std::{
     fs::{File, OpenOptions},
@@ -14,7 +14,7 @@ use super::{
     watermark::with_suffix,
 };
 
-/// Tries to set the room aside again after this many commits that worked.
+/// The number of successful commits between attempts to restore the reserve.
 const RESTORE_INTERVAL: u32 = 64;
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Reserve {
         reserve
     }
 
-    /// Gives the room up. False if it was already.
+    /// Releases the space. Returns false if it was not reserved.
     pub(super) fn release(&mut self) -> bool {
         let is_ours = || {
             open_regular(&self.path)
@@ -48,7 +48,7 @@ impl Reserve {
         was_set
     }
 
-    /// Ordinary work goes well again; now and then tries to set the room aside anew.
+    /// Called after a successful commit; tries now and then to reserve the space again.
     pub(super) fn restore(&mut self) {
         if self.is_set || self.bytes == 0 {
             return;
@@ -83,7 +83,7 @@ impl Reserve {
             Ok(()) => true,
             Err(error) => {
                 tracing::debug!(%error, "no room could be set aside");
-                // Half a reserve would only make a full disk fuller.
+                // A partial reserve would only take space on a disk that is almost full.
                 let _ = std::fs::remove_file(&self.path);
                 false
             }
@@ -98,7 +98,7 @@ fn allocate(file: &File, bytes: u64) -> std::io::Result<()> {
     fallocate(file, FallocateFlags::empty(), 0, bytes).map_err(Error::from)
 }
 
-/// Are the bytes of the file up to `bytes` all zero, as those of a reserve are?
+/// Whether the first `bytes` bytes of the file are all zero, as in a reserve.
 fn is_blank(file: &File, bytes: u64) -> std::io::Result<bool> {
     let mut piece = [0; 64 * 1024];
     let mut start = 0;
@@ -136,7 +136,7 @@ mod tests {
         }
         reserve.restore();
         assert!(is_there());
-        // The next opening finds it and needs no more.
+        // The next opening finds the reserve and allocates nothing.
         assert!(Reserve::new(&journal, 4096).release());
     }
 

@@ -1,7 +1,7 @@
-//! Removing: retention from the front of a history, and whole sessions.
+//! Removal: retention from the front of a history, and deletion of whole sessions.
 //!
-//! The newest batch of a session always stays in the file, even when its records are past their time: the
-//! next one goes on from its checksum. Records below the cut in a batch that stays are skipped by readers.
+//! The newest batch of a session always stays in the file, because the next batch continues its checksum. Readers skip
+//! removed records in a batch that stays.
 
 use budao_core::event::SessionId;
 use bytes::Bytes;
@@ -21,17 +21,17 @@ use crate::{
     retention::{self, RetainedSize},
 };
 
-/// Sessions looked at in one transaction.
+/// The number of sessions processed in one transaction.
 const SLICE: usize = 64;
 
 impl WriterConnection {
-    /// Applies retention to the next few sessions.
+    /// Applies retention to the next [`SLICE`] sessions.
     pub(super) fn retain_some(
         &mut self,
         after: i64,
         retention: &Retention,
     ) -> Result<Result<WriteReply, AppendError>, SqliteError> {
-        // Views decide which sessions are finished, and must have seen what is removed.
+        // The views decide which sessions are finished, and must include the records that are removed.
         while self.project_some()? {}
         self.index_now()?;
         let rows = SessionRow::load_many(self.connection()?, self.path(), after, SLICE)?;
@@ -94,7 +94,8 @@ impl WriterConnection {
         Ok(weights.iter().filter(|weight| weight.seq <= to).count() as u64)
     }
 
-    /// What each kept record weighs, oldest first. A damaged one ends the list: nothing behind it goes.
+    /// The size and time of each record, oldest first. A damaged record ends the list, so that no later record is
+    /// removed.
     fn weights(&self, row: &SessionRow) -> Result<Vec<RetainedSize>, SqliteError> {
         let mut weights = Vec::new();
         let mut statement = self.connection()?.prepare_cached(
@@ -145,7 +146,7 @@ impl WriterConnection {
         self.keep_numbers()
     }
 
-    /// Removed batches never give their numbers back.
+    /// Keeps the numbers of removed batches from being used again.
     fn keep_numbers(&mut self) -> Result<(), SqliteError> {
         let meta = Meta { floor: self.mark.batch_id, ..self.meta.clone() };
         meta.store(self.connection()?)?;
@@ -153,7 +154,7 @@ impl WriterConnection {
         Ok(())
     }
 
-    /// Removes kept outputs that no session uses.
+    /// Removes stored outputs that no session references.
     pub(super) fn sweep_blobs(&mut self) -> Result<Result<WriteReply, AppendError>, SqliteError> {
         let connection = self.connection()?;
         let count = connection
@@ -175,7 +176,7 @@ impl WriterConnection {
         Ok(Ok(WriteReply::Deleted(true)))
     }
 
-    /// Removes every trace of a session except what was counted. Its batches must be indexed.
+    /// Removes a session except for its counts in the views. Its batches must be indexed.
     pub(super) fn remove_session(&mut self, row: &SessionRow) -> Result<(), SqliteError> {
         let connection = self.connection()?;
         for sql in [

@@ -1,4 +1,4 @@
-//! Rows of truth, read and checked the same way by the writer and by readers.
+//! Reads and verifies rows of the tables that hold the truth; used by the writer and by readers.
 
 use std::path::Path;
 
@@ -18,13 +18,13 @@ use super::{
 };
 use crate::contract::{Gap, GapReason, LeaseInfo, LeaseToken};
 
-/// A session's own row.
+/// The row of a session.
 #[derive(Clone, Debug)]
 pub(super) struct SessionRow {
     pub(super) key: i64,
     pub(super) session: SessionId,
     pub(super) epoch: Epoch,
-    /// The last record retention removed, 0 for none.
+    /// The last record that retention removed, 0 for none.
     pub(super) removed_to: Seq,
     pub(super) removed_reason: Option<GapReason>,
     pub(super) token: Option<LeaseToken>,
@@ -35,7 +35,7 @@ pub(super) struct SessionRow {
 const SESSION_COLUMNS: &str =
     "id, uuid, epoch, removed_to, removed_reason, token, holder, expires, checksum";
 
-/// The key of a session's row, and the row, or how it is damaged.
+/// The key of a session's row with the row, or with the fault that describes its damage.
 pub(super) type KeyedSession = (i64, Result<SessionRow, Fault>);
 
 impl SessionRow {
@@ -76,7 +76,7 @@ impl SessionRow {
         found.map(|(row, checksum)| row.checked(checksum, path)).transpose()
     }
 
-    /// All sessions, each with its key, after one.
+    /// Loads sessions with their keys, in key order after one key.
     pub(super) fn load_many(
         connection: &Connection,
         path: &Path,
@@ -148,7 +148,7 @@ impl SessionRow {
         Ok(())
     }
 
-    /// The lease, while it runs.
+    /// The lease, if it has not expired.
     pub(super) fn lease(&self, now: Timestamp) -> Option<LeaseInfo> {
         (self.token.is_some() && self.expires > now)
             .then(|| LeaseInfo { holder: self.holder.clone(), expires: self.expires })
@@ -160,13 +160,13 @@ impl SessionRow {
     }
 }
 
-/// A position: never negative in a file that is whole.
+/// Reads a position; a negative number is damage.
 pub(super) fn position(row: &Row<'_>, column: usize) -> Result<u64, rusqlite::Error> {
     let number: i64 = row.get(column)?;
     u64::try_from(number).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, number))
 }
 
-/// A bound on rows, as SQLite takes it.
+/// A row limit as an SQLite integer.
 pub(super) fn sql_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
@@ -177,11 +177,11 @@ fn reason(text: &str) -> Option<GapReason> {
         .find(|reason| reason.as_str() == text)
 }
 
-/// Where a session's history ends.
+/// The end of a session's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HistoryEnd {
     pub(super) head: Seq,
-    /// The batch that holds the head; none before the first.
+    /// The batch that holds the head; `None` if there are no records.
     pub(super) batch_id: Option<i64>,
 }
 
@@ -212,7 +212,7 @@ pub(super) fn recent(
     found.collect()
 }
 
-/// Where a history ends whose batches outside the index are these.
+/// The end of a history, given its batches outside the index.
 pub(super) fn end_after(
     connection: &Connection,
     row: &SessionRow,
@@ -229,7 +229,7 @@ pub(super) fn end_after(
     Ok(HistoryEnd { head: found.head.max(row.removed_to), ..found })
 }
 
-/// Finds the end: in the batches that are not indexed yet, else in the index.
+/// Finds the end of a history: in the batches outside the index, else in the index.
 pub(super) fn end(
     connection: &Connection,
     row: &SessionRow,
@@ -257,7 +257,7 @@ fn end_from_row(row: &Row<'_>) -> Result<HistoryEnd, rusqlite::Error> {
     })
 }
 
-/// The checksum the next batch goes on from. The last batch is checked on the way.
+/// The checksum that the next batch continues. Verifies the last batch.
 pub(super) fn chain(
     connection: &Connection,
     path: &Path,
@@ -285,7 +285,7 @@ pub(super) fn damaged_record(path: &Path, session: SessionId, seq: Seq) -> Fault
         .with(Fact::FromSeq, seq)
 }
 
-/// A command with its answer, as kept.
+/// A command and its answer, both encoded.
 #[derive(Debug)]
 pub(super) struct InboxRow {
     pub(super) command: Command,
@@ -327,7 +327,7 @@ impl InboxRow {
     }
 }
 
-/// One command of a session.
+/// Loads one command of a session by its id.
 pub(super) fn command(
     connection: &Connection,
     path: &Path,
@@ -341,7 +341,7 @@ pub(super) fn command(
     rows.next()?.map(|found| InboxRow::from_row(found, row.session, path)).transpose()
 }
 
-/// Our own types always encode.
+/// Encodes one of our own types, which cannot fail.
 pub(super) fn encode(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("commands and answers have string keys and finite numbers")
 }

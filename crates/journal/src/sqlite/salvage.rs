@@ -1,7 +1,7 @@
-//! Salvage: the good prefix of every session, from whatever pages are left.
+//! Salvage: recovers the intact prefix of every session from the remaining pages.
 //!
-//! Batches name their own place and carry a chained checksum, so they can be put in order without the trees
-//! that SQLite keeps around them. Sessions are known from their rows or from the index of their ids.
+//! A batch holds its own position and a chained checksum, so batches can be ordered without SQLite's trees. Sessions
+//! are found by their rows or by the index of their ids.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -23,31 +23,31 @@ use super::{
 };
 use crate::contract::StoredRecord;
 
-/// What is left of a session.
+/// The recovered part of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SalvagedSession {
-    /// Which.
+    /// The id of the session.
     pub session: SessionId,
-    /// Its incarnation; 0 if its row is lost.
+    /// The epoch of the history; 0 if the session's row is lost.
     pub epoch: Epoch,
-    /// Consecutive records, each verified.
+    /// Consecutive records with valid checksums.
     pub records: Vec<StoredRecord>,
-    /// Batches that were found and could not be joined to these.
+    /// Batches that were found but do not continue these records.
     pub unusable: usize,
 }
 
 #[derive(Debug, Default)]
 struct SalvageIndex {
-    /// With the epoch and the last position retention removed, where the row is left.
+    /// By row key: the id, the epoch and the last position that retention removed. The last two are 0 without a row.
     sessions: HashMap<i64, (SessionId, Epoch, Seq)>,
-    /// By session and first position; several copies of one batch may turn up.
+    /// By session and first position. Several copies of one batch may exist.
     batches: BTreeMap<(i64, Seq), Vec<(u64, Bytes)>>,
 }
 
-/// Reads a journal's pages without SQLite and hands each session's good records to `take`.
+/// Reads a journal's pages without SQLite and passes each session's intact records to `take`.
 ///
-/// Not for a file that this process has open as a journal: closing a file drops the locks that the same
-/// process holds on it elsewhere.
+/// Not for a file that this process has open as a journal: closing the file would drop the locks that the process holds
+/// on it.
 ///
 /// # Errors
 /// Only when the file cannot be read at all.
@@ -129,7 +129,7 @@ fn join(
     let mut next: Option<Seq> = None;
     let mut is_over = false;
     for ((_, first), copies) in found.batches.range((key, 0)..=(key, Seq::MAX)) {
-        // Retention may have removed whole batches before the first one, nothing else may.
+        // Retention removes whole batches from the front; any other gap is damage.
         let begins_well = next.map_or(*first <= removed_to + 1, |next| next == *first);
         let fits = begins_well && !is_over;
         let best = copies

@@ -1,7 +1,7 @@
-//! The file: its tables, its versions, and how a connection is set up.
+//! The tables of the file, their versions, and the setup of a connection.
 //!
-//! Truth is in `batch`, `session`, `inbox`, `snapshot` and `blob`; `span` is an index of `batch` that is
-//! filled in bulk, and every `view_…` is derived. Rows of truth carry checksums of their own.
+//! The tables `batch`, `session`, `inbox`, `snapshot` and `blob` hold the truth, with checksums in their rows.
+//! `batch_index` is an index of `batch` that is filled in bulk. Every `view_…` table is derived.
 
 use std::{path::Path, sync::OnceLock, time::Duration};
 
@@ -13,10 +13,10 @@ use super::{
     inspect::not_a_journal,
 };
 
-/// "Bdao".
+/// SQLite's `application_id` of a journal: "Bdao" in ASCII.
 pub(super) const APPLICATION: i32 = 0x4264_616f;
 
-/// Each brings a file from the version before to its own. Released ones never change.
+/// Each script upgrades a file from the previous version. A released script never changes.
 const MIGRATIONS: [&str; 1] = ["
 CREATE TABLE meta(
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -130,27 +130,27 @@ const UNRELEASED: usize = 1;
 /// The version this program writes.
 pub(super) const VERSION: usize = UNRELEASED + MIGRATIONS.len();
 
-/// Every table that can be made again.
+/// The tables that can be derived again from the records.
 pub(super) const VIEWS: [&str; 6] =
     ["view_session", "view_label", "view_trace", "view_tool", "view_code", "view_rate"];
 
-/// What a connection is for.
+/// The access that a connection needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Write,
     Read,
-    /// The file system may not let us write at all.
+    /// For a file system that may not permit writing at all.
     ReadOnly,
 }
 
-/// How the file is laid out and used.
+/// Page size of a new file, and how long a statement waits for another process's lock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionOptions {
     pub(super) page_bytes: u32,
     pub(super) busy: Duration,
 }
 
-/// Opens a connection to a file that was inspected. A writer's migrates an older one.
+/// Opens a connection to an inspected file. A connection for writing migrates an older version.
 pub(super) fn connect(
     path: &Path,
     purpose: Purpose,
@@ -161,7 +161,7 @@ pub(super) fn connect(
     Ok(connection)
 }
 
-/// Opens the file, which must exist. Nothing is read or written yet.
+/// Opens the file, which must exist. Reads and writes nothing yet.
 pub(super) fn open(
     path: &Path,
     purpose: Purpose,
@@ -178,7 +178,7 @@ pub(super) fn open(
     Ok(connection)
 }
 
-/// Makes a connection ready: the first step that may change the file.
+/// Configures a connection: the first step that may change the file.
 pub(super) fn set_up(
     connection: &Connection,
     path: &Path,
@@ -198,10 +198,10 @@ pub(super) fn set_up(
             return Err(fault.into());
         }
         connection.pragma_update(None, "synchronous", "FULL")?;
-        // We checkpoint by ourselves after answering; this is for when we do not get to it.
+        // The writer checkpoints by itself after replying; this is the fallback.
         connection.pragma_update(None, "wal_autocheckpoint", 4000)?;
         connection.pragma_update(None, "secure_delete", true)?;
-        // Statements that may have to be undone alone keep their old pages in memory, not in a file.
+        // Statement journals stay in memory instead of a temporary file.
         connection.pragma_update(None, "temp_store", "MEMORY")?;
         migrate(connection, path)?;
     } else {
@@ -223,7 +223,7 @@ fn application(connection: &Connection) -> Result<i32, rusqlite::Error> {
     connection.pragma_query_value(None, "application_id", |row| row.get(0))
 }
 
-/// A reader takes what a writer of this version has prepared, nothing else.
+/// Refuses a file that a writer of this version has not prepared: a reader never migrates.
 fn refuse_foreign(connection: &Connection, path: &Path) -> Result<(), SqliteError> {
     let version = version(connection)?;
     if application(connection)? != APPLICATION {
@@ -236,7 +236,7 @@ fn refuse_foreign(connection: &Connection, path: &Path) -> Result<(), SqliteErro
     }
 }
 
-/// SQLite believes what the file says its tables are; a flipped bit there changes what is found.
+/// Refuses a file whose schema was altered. SQLite trusts the stored schema, so a flipped bit changes query results.
 fn refuse_altered(connection: &Connection, path: &Path) -> Result<(), SqliteError> {
     static EXPECTED: OnceLock<String> = OnceLock::new();
     let expected = match EXPECTED.get() {
@@ -265,7 +265,7 @@ fn stored_schema(connection: &Connection) -> Result<String, rusqlite::Error> {
     )
 }
 
-/// Refuses a file of a version that no migration starts from, before anything in it changes.
+/// Refuses a file of a version that no migration starts from, before changing it.
 fn refuse_unreleased(connection: &Connection, path: &Path) -> Result<(), SqliteError> {
     match version(connection)? {
         version @ 1..=UNRELEASED if application(connection)? == APPLICATION => {
@@ -294,11 +294,11 @@ fn migrate(connection: &Connection, path: &Path) -> Result<(), SqliteError> {
         return Ok(());
     }
     connection.execute_batch("BEGIN IMMEDIATE")?;
-    // From here on no other process can be ahead of us.
+    // The write lock is held now, so no other process can migrate at the same time.
     let done = migrate_locked(connection, path);
     match &done {
         Ok(()) => connection.execute_batch("COMMIT")?,
-        // The first error is the one to tell; a failed rollback ends with the connection.
+        // The first error is returned; a failed rollback ends with the connection.
         Err(_) => drop(connection.execute_batch("ROLLBACK")),
     }
     done
@@ -322,22 +322,22 @@ fn migrate_locked(connection: &Connection, path: &Path) -> Result<(), SqliteErro
     Ok(())
 }
 
-/// The one row that says how far things are.
+/// The single row of `meta`: the identity and progress of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
-    /// Names this file, so that a witness of another is not believed.
+    /// The id of this file; a watermark with another id is ignored.
     pub(super) journal: [u8; 16],
-    /// Batches up to this one are in `span`.
+    /// Batches up to this number are in `batch_index`.
     pub(super) indexed: i64,
-    /// Batches up to this one are in the views.
+    /// Batches up to this number are in the views.
     pub(super) viewed: i64,
-    /// No batch gets a number up to this one, even if there is none left that has it.
+    /// Numbers up to this one are never given to a new batch, even if their batches were removed.
     pub(super) floor: i64,
-    /// The last lease token given.
+    /// The last lease token issued.
     pub(super) last_token: i64,
-    /// The file is a copy that nobody has written to yet.
+    /// Whether the file is a backup that no process has opened for writing yet.
     pub(super) is_copy: bool,
-    /// What was found missing, when, in words.
+    /// A description of data found missing, with the time; `None` if nothing was.
     pub(super) lost: Option<String>,
 }
 
@@ -353,7 +353,7 @@ impl Meta {
         hasher.finalize()
     }
 
-    /// Reads it; none in a file that was just made.
+    /// Reads the row; `None` in a new file.
     pub(super) fn load(connection: &Connection, path: &Path) -> Result<Option<Self>, SqliteError> {
         let mut statement = connection.prepare_cached(
             "SELECT journal, indexed_to, projected_to, batch_id_floor, last_token, is_copy, loss, checksum FROM meta",
@@ -381,7 +381,7 @@ impl Meta {
         }
     }
 
-    /// Reads it where it must be.
+    /// Reads the row; its absence is damage.
     pub(super) fn must_load(connection: &Connection, path: &Path) -> Result<Self, SqliteError> {
         Self::load(connection, path)?.ok_or_else(|| {
             damaged(path, Operation::OpenJournal, "the journal's own row is missing").into()

@@ -1,9 +1,9 @@
-//! The pen: whoever holds it writes to the file. Mostly the writer's thread; a session that is alone takes it
-//! itself, because a trip to another thread and back costs more than all of SQLite.
+//! The writer: executes requests in transactions. Mostly the writer thread uses it; a session that writes alone uses it
+//! on its own thread, because a switch to another thread costs more than the SQLite work.
 //!
-//! Nobody is answered before COMMIT has returned. When anything about a transaction fails, everything that was
-//! believed about the file is forgotten; after an I/O error the file is opened and checked anew before more is
-//! accepted, because a failed sync says nothing about what is on disk.
+//! A reply is sent only after COMMIT has returned. A failed transaction clears the cache of the file's content. After
+//! an I/O error the file is opened and checked again before the next write, because a failed sync leaves the content of
+//! the disk unknown.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -22,11 +22,11 @@ use super::{
 };
 use crate::contract::AppendError;
 
-/// Frames in the write-ahead log before it is carried over into the file.
+/// Frames in the write-ahead log after which the writer makes a checkpoint.
 const CHECKPOINT_FRAMES: u64 = 1000;
-/// Batches the views may be behind while there is work to do.
+/// The number of batches that the views may lag behind while requests are queued.
 const VIEW_LAG: i64 = 16 * 1024;
-/// A disk that takes longer for a commit is waited for on the writer's thread alone.
+/// The longest commit after which a caller's thread may still write; with a slower disk only the writer thread does.
 const QUICK: Duration = Duration::from_millis(5);
 
 type WriteResult = Result<WriteReply, AppendError>;
@@ -35,10 +35,10 @@ pub(super) struct SqliteWriter {
     outside: WriterContext,
     pub(super) hold: WriterConnection,
     reserve: Reserve,
-    /// When the last transaction ended, and how long it took.
+    /// When the last transaction ended, and its duration.
     last: Instant,
     took: Duration,
-    /// The thread knows that there is something to do beside requests.
+    /// Whether the writer thread has been sent a maintenance message.
     pub(super) is_called: bool,
     is_closed: bool,
 }
@@ -49,10 +49,10 @@ impl SqliteWriter {
         Self { outside, hold, reserve, last, took, is_called: false, is_closed: false }
     }
 
-    /// Writes one request on its caller's thread. None if that may take long: then nothing was written.
+    /// Executes one request on the caller's thread. Returns `None`, with nothing written, if that could take long.
     pub(super) fn write_alone(&mut self, ask: &WriteRequest) -> Option<WriteResult> {
         if self.is_closed || self.took > QUICK || !self.hold.is_trusted() {
-            // The next one that the thread writes shows whether the disk is quick again.
+            // The next commit on the writer thread measures the disk again.
             return None;
         }
         self.hold.waits_for_others(false);
@@ -64,7 +64,7 @@ impl SqliteWriter {
                 self.notify();
                 outcomes.pop()
             }
-            // Another process writes, or there is no room: the thread waits, or makes some.
+            // Another process is writing, or the disk is full: the writer thread waits or frees space.
             Err(trouble) if trouble.is_busy() || trouble.is_full() => None,
             Err(trouble) => {
                 Some(Err(trouble.into_fault(&self.outside.path, ask.operation()).into()))
@@ -72,7 +72,7 @@ impl SqliteWriter {
         }
     }
 
-    /// Writes what has gathered and answers.
+    /// Executes the queued requests in one transaction and replies to each.
     pub(super) fn write(&mut self, jobs: Vec<QueuedWrite>) {
         self.hold.waits_for_others(true);
         let asks: Vec<&WriteRequest> = jobs.iter().map(|job| &job.ask).collect();
@@ -84,7 +84,7 @@ impl SqliteWriter {
                 self.answer(jobs, outcomes);
                 self.run_maintenance();
             }
-            // On a full disk the small and the urgent may still fit, one by one.
+            // On a full disk, small closing requests may still fit one by one.
             Err(trouble) if trouble.is_full() => {
                 for job in jobs {
                     self.write_from_reserve(job);
@@ -93,7 +93,7 @@ impl SqliteWriter {
             Err(trouble) => {
                 for job in jobs {
                     let fault = trouble.as_fault(&self.outside.path, job.ask.operation());
-                    // Whoever asked may be gone; then nobody is waiting.
+                    // The caller may have stopped waiting.
                     let _ = job.reply.send(Err(AppendError::Failed(fault)));
                 }
             }
@@ -117,7 +117,7 @@ impl SqliteWriter {
         }
     }
 
-    /// One transaction. A panic in it is our own mistake; it costs these requests, not the journal.
+    /// Runs one transaction. A panic in it is a bug; it fails these requests, not the journal.
     fn transact(&mut self, asks: &[&WriteRequest]) -> Result<Vec<WriteResult>, SqliteError> {
         let began = Instant::now();
         let hold = &mut self.hold;
@@ -155,7 +155,7 @@ impl SqliteWriter {
         self.notify();
     }
 
-    /// Tells this process what became durable.
+    /// Announces the durable changes inside this process.
     fn notify(&mut self) {
         for effect in self.hold.take_effects() {
             let notifier = &self.outside.notifier;
@@ -170,7 +170,7 @@ impl SqliteWriter {
         }
     }
 
-    /// Is there something to do that no caller should wait for?
+    /// Whether a checkpoint or a view update is due, which no caller should wait for.
     pub(super) fn has_maintenance(&self) -> bool {
         self.hold.frames_since_checkpoint() >= CHECKPOINT_FRAMES || self.hold.view_lag() > 0
     }
@@ -190,12 +190,12 @@ impl SqliteWriter {
         }
     }
 
-    /// Has nobody written for so long?
+    /// Whether the last transaction is at least this long ago.
     pub(super) fn is_quiet(&self, since: Duration) -> bool {
         self.last.elapsed() >= since
     }
 
-    /// Brings index and views a piece further. Nobody waits for it, so a failure is told to the log.
+    /// Advances the index and the views by one step. A failure is logged, since no caller waits for it.
     pub(super) fn catch_up(&mut self) {
         self.hold.waits_for_others(true);
         if let Err(trouble) = self.hold.transact(WriterConnection::tidy_some) {

@@ -1,4 +1,4 @@
-//! Export and import: a journal as JSON lines, for keeping, moving and looking at.
+//! Export and import of a journal as JSON lines.
 //!
 //! ```text
 //! {"journal":1}
@@ -10,9 +10,6 @@
 //! {"end":"0190…","records":1}
 //! {"done":1}                                   sessions; without this line the file was cut
 //! ```
-//!
-//! An event's JSON is what lies in the journal, byte for byte. An imported history is another incarnation:
-//! it gets a new epoch.
 
 use std::io::{BufRead, Write};
 
@@ -37,34 +34,34 @@ use crate::{
     encoded::EncodedRecord,
 };
 
-/// Records in one append while importing.
+/// Records per append during an import.
 const CHUNK: usize = 1000;
 
-/// The longest line that is read: more than any that is written, less than a memory.
+/// The longest line that an import reads, in bytes. An export never writes a longer one.
 const LINE_BYTES_MAX: u64 = 128 << 20;
 
-/// No history is longer: what claims to be is no history.
+/// Upper bound for a plausible position; a higher one in a file is refused.
 const POSITION_MAX: Seq = 1 << 53;
 
-/// What was written.
+/// Counts of what an export wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ExportReport {
-    /// Sessions.
+    /// Sessions written, whole or in part.
     pub sessions: u64,
-    /// Records.
+    /// Records written in all sessions.
     pub records: u64,
-    /// Sessions of which only a part could be read.
+    /// Sessions cut at a damaged record.
     pub cut: u64,
 }
 
-/// What was taken in.
+/// Counts of what an import added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ImportReport {
-    /// Sessions.
+    /// Sessions added, each complete.
     pub sessions: u64,
-    /// Records.
+    /// Records added in all sessions.
     pub records: u64,
-    /// Sessions that were there already and were left alone.
+    /// Sessions that already existed and were left unchanged.
     pub skipped: u64,
 }
 
@@ -107,7 +104,7 @@ enum ExportLine<'a> {
     },
 }
 
-/// Any line: which one it is, is told by what it has.
+/// Any line of the format. The fields that are present identify its type.
 #[derive(Deserialize)]
 #[serde(default)]
 #[derive(Default)]
@@ -174,8 +171,8 @@ fn write_record(out: &mut dyn Write, record: &StoredRecord) -> Result<(), Fault>
 }
 
 impl Sqlite {
-    /// Writes sessions as JSON lines: all, or the named ones. What is damaged is cut at the damage and
-    /// counted.
+    /// Writes sessions as JSON lines: all, or those in `only`. An event's JSON is copied from the journal byte for
+    /// byte. A damaged session is cut at the damage and counted in [`ExportReport::cut`].
     ///
     /// # Errors
     /// When a named session does not exist, or writing fails.
@@ -296,10 +293,10 @@ impl Sqlite {
             .await
     }
 
-    /// Takes in sessions from JSON lines. Sessions that are there already are left alone.
+    /// Adds sessions from JSON lines, each with a new epoch. Existing sessions are left unchanged.
     ///
     /// # Errors
-    /// When a line is wrong or the input was cut: whole sessions before it are kept, the one it stands in
+    /// When a line is invalid or the input is incomplete. Complete sessions before that line stay; the incomplete one
     /// is removed again.
     pub async fn import(&self, input: &mut (dyn BufRead + Send)) -> Result<ImportReport, Fault> {
         let mut import =
@@ -312,7 +309,7 @@ impl Sqlite {
     }
 }
 
-/// Writes what can be salvaged from a damaged file, without SQLite, as JSON lines.
+/// Writes the records salvaged from a damaged file as JSON lines, without SQLite.
 ///
 /// # Errors
 /// When the file cannot be read at all, or writing fails.
@@ -364,7 +361,7 @@ struct ImportingSession {
 }
 
 impl ImportingSession {
-    /// The position of the next record; none at the end of all numbers, which a file may claim.
+    /// The position of the next record; `None` on overflow, which an invalid file may cause.
     fn next(&self) -> Option<Seq> {
         self.head.checked_add(self.entries.len() as u64)?.checked_add(1)
     }
@@ -451,7 +448,7 @@ impl Import<'_> {
         }
     }
 
-    /// Is the session complete?
+    /// Adds one line to the current session. Returns whether the session is complete.
     async fn take_into(
         &mut self,
         current: &mut ImportingSession,

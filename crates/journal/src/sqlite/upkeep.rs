@@ -1,4 +1,4 @@
-//! What operators do with a file: check it, copy it while it is in use, ask how large it is.
+//! Maintenance for operators: check a file, copy it while it is in use, report its size.
 
 use std::{
     fs::{File, OpenOptions},
@@ -27,36 +27,36 @@ use super::{
     watermark::with_suffix,
 };
 
-/// How large a journal is.
+/// The size of a journal and the number of rows in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct JournalStats {
-    /// Bytes of the file.
+    /// Size of the database file, without the write-ahead log.
     pub file_bytes: u64,
-    /// Bytes of its write-ahead log.
+    /// Size of the write-ahead log.
     pub wal_bytes: u64,
-    /// Bytes in the file that are free for what comes.
+    /// Bytes in the file that SQLite can reuse.
     pub free_bytes: u64,
-    /// Sessions.
+    /// The number of sessions.
     pub sessions: u64,
-    /// Batches of records.
+    /// Batches: the rows that hold records.
     pub batches: u64,
-    /// Records.
+    /// Records in all batches.
     pub records: u64,
-    /// Bytes of events, with their frames.
+    /// Bytes of encoded events, with their frames.
     pub record_bytes: u64,
-    /// Commands kept.
+    /// Commands, answered or pending.
     pub commands: u64,
-    /// Commands that wait for an answer.
+    /// Commands without an answer.
     pub waiting: u64,
-    /// Snapshots.
+    /// Snapshots; at most one per session.
     pub snapshots: u64,
-    /// Kept outputs.
+    /// Stored outputs; each content counts once.
     pub blobs: u64,
-    /// Bytes of kept outputs.
+    /// Bytes of stored outputs.
     pub blob_bytes: u64,
-    /// Batches that are not in the views yet.
+    /// Batches not yet in the views.
     pub views_behind: u64,
-    /// What was found missing, when, in words.
+    /// A description of data that an earlier opening found missing; `None` if nothing was.
     pub lost: Option<String>,
 }
 
@@ -64,15 +64,15 @@ impl Sqlite {
     /// Verifies everything in the file at `path`, also while it is in use. Changes nothing.
     ///
     /// # Errors
-    /// Only when there is no journal, it is of a newer version, or it stays locked: damage is a finding.
+    /// Only when the file is not a journal, is of a newer version, or stays locked. Damage is a finding, not an error.
     pub async fn check(path: &Path) -> Result<CheckReport, Fault> {
         Self::check_with_progress(path, |_, _| {}).await
     }
 
-    /// The same, and `told` hears meanwhile how many batches were looked at, of how many.
+    /// Like [`Sqlite::check`]; calls `told` with the number of the current batch and of the last one.
     ///
     /// # Errors
-    /// As [`Sqlite::check`].
+    /// Those of [`Sqlite::check`].
     pub async fn check_with_progress(
         path: &Path,
         told: impl Fn(u64, u64) + Send + 'static,
@@ -82,14 +82,14 @@ impl Sqlite {
         in_background(Operation::CheckJournal, move || check::check(&path, setup, &told)).await
     }
 
-    /// Where a copy is made before it gets its name: whoever waits can see it grow.
+    /// The temporary path of a copy until it is complete. Its size shows the progress.
     #[must_use]
     pub fn partial_copy(target: &Path) -> PathBuf {
         with_suffix(target, ".partial")
     }
 
-    /// Writes what can be salvaged from a file that SQLite may refuse to open, as JSON lines. `out` is called once
-    /// it is certain that there is such a file.
+    /// Writes the records salvaged from a damaged file as JSON lines. SQLite need not be able to open the file. `out`
+    /// is called only after the file was found.
     ///
     /// # Errors
     /// When the file cannot be read at all, or writing fails.
@@ -105,7 +105,7 @@ impl Sqlite {
         .await
     }
 
-    /// How large it is.
+    /// Counts the rows and measures the files.
     ///
     /// # Errors
     /// When the journal fails.
@@ -113,8 +113,8 @@ impl Sqlite {
         self.shared.readers.ask(Operation::CheckJournal, stats).await
     }
 
-    /// Copies the journal as it is now to a new file, while it is in use. Whoever opens the copy for
-    /// writing gets new epochs: a restored history is another incarnation.
+    /// Copies the current state to a new file while the journal is in use. The first process that opens the copy for
+    /// writing gives its sessions new epochs.
     ///
     /// # Errors
     /// When the target exists or cannot be written, or the journal fails.
@@ -153,7 +153,7 @@ fn stats(connection: &Connection, path: &Path) -> Result<JournalStats, SqliteErr
     })
 }
 
-/// Copies to a name beside the target and renames: a copy is whole or not there.
+/// Copies to a temporary name beside the target, then renames: the target is complete or absent.
 fn back_up(
     path: &Path,
     target: &Path,
@@ -181,7 +181,7 @@ fn back_up(
     copied
 }
 
-/// Removes what a copy that was interrupted left behind. A file of anybody else is left as it is.
+/// Removes the remains of an interrupted copy. Any other file is left unchanged.
 fn remove_old_partial(partial: &Path) -> Result<(), Fault> {
     if std::fs::symlink_metadata(partial).is_err() {
         return Ok(());
@@ -195,10 +195,10 @@ fn remove_old_partial(partial: &Path) -> Result<(), Fault> {
     std::fs::remove_file(partial).map_err(|error| target_fault(&error, partial))
 }
 
-/// Renames without replacing anything.
+/// Renames without replacing an existing file.
 fn rename_new(from: &Path, to: &Path) -> std::io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // The file system cannot do it in one step.
+        // The file system does not support an atomic rename without replacement.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
             if std::fs::symlink_metadata(to).is_ok() {
                 return Err(std::io::ErrorKind::AlreadyExists.into());
@@ -209,7 +209,7 @@ fn rename_new(from: &Path, to: &Path) -> std::io::Result<()> {
     }
 }
 
-/// The target of a copy cannot be made. The journal itself is well.
+/// The fault for a target that cannot be created. The journal itself is intact.
 fn target_fault(error: &std::io::Error, target: &Path) -> Fault {
     use std::io::ErrorKind;
     let kind = match error.kind() {
@@ -232,7 +232,7 @@ fn copy(
     setup: super::schema::ConnectionOptions,
 ) -> Result<(), SqliteError> {
     let source = check::connect(path, setup)?;
-    // VACUUM writes to the copy only, which `query_only` would forbid all the same.
+    // VACUUM writes only to the copy, but `query_only` forbids it anyway.
     source.pragma_update(None, "query_only", false)?;
     source.execute("VACUUM INTO ?1", [partial.to_string_lossy()])?;
     let copy = Connection::open(partial)?;

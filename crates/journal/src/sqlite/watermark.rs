@@ -1,8 +1,8 @@
-//! Remembers beside the file how far it had come, so that a lost end is noticed.
+//! The watermark file: records beside the journal how far it has come, so that a lost end is noticed.
 //!
-//! After a commit is durable, its numbers are written here, unsynced. The witness can therefore be behind
-//! the file but never ahead of it, unless the file has lost something it had acknowledged: a damaged
-//! write-ahead log, a disk that lied, an old copy put in place. A missing or unreadable witness says nothing.
+//! The writer updates it after each durable commit, without a sync. So it may be behind the journal but is ahead only
+//! if the journal lost acknowledged data: a damaged write-ahead log, a disk that lied about a sync, an old copy
+//! restored in place. A missing or unreadable watermark is ignored.
 
 use std::{
     fs::{File, OpenOptions},
@@ -16,24 +16,24 @@ use super::files::{open_regular, open_regular_with};
 const MAGIC: [u8; 8] = *b"budaowmk";
 const SIZE: usize = 60;
 
-/// No journal comes further: what claims to have is not believed, since there would be no number after it.
+/// Upper bound for a plausible number; a higher one is ignored, since numbers after it could overflow.
 const NUMBER_MAX: i64 = 1 << 53;
 
-/// How far a journal had come.
+/// The highest numbers that a journal has used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Watermark {
-    /// The last batch.
+    /// Number of the last batch.
     pub(crate) batch_id: i64,
-    /// The last command.
+    /// Number of the last command.
     pub(crate) inbox: i64,
-    /// The last lease token.
+    /// The last lease token issued.
     pub(crate) token: i64,
-    /// The last kept output.
+    /// Number of the last stored output.
     pub(crate) blob: i64,
 }
 
 impl Watermark {
-    /// Is any number behind `other`'s?
+    /// Whether any number is lower than that of `other`.
     pub(crate) fn is_behind(self, other: Self) -> bool {
         self.batch_id < other.batch_id
             || self.inbox < other.inbox
@@ -42,7 +42,7 @@ impl Watermark {
     }
 }
 
-/// The file beside the journal.
+/// The open watermark file of a journal.
 #[derive(Debug)]
 pub(super) struct WatermarkFile {
     file: Option<File>,
@@ -60,16 +60,16 @@ pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// What the witness of this journal says.
+/// Reads the watermark of this journal; `None` if it is absent, unreadable or of another journal.
 pub(super) fn read(journal: &Path, id: [u8; 16]) -> Option<Watermark> {
-    // No more than it can have: whatever lies there under its name may have no end.
+    // The read is bounded: a foreign file under this name may be of any size.
     let mut bytes = Vec::new();
     let file = open_regular(&path_of(journal)).ok()?;
     file.take(SIZE as u64 + 1).read_to_end(&mut bytes).ok()?;
     decode(&bytes, id)
 }
 
-/// Is there a file beside the journal that begins like a witness?
+/// Whether a file beside the journal begins like a watermark.
 pub(super) fn is_beside(journal: &Path) -> bool {
     open_regular(&path_of(journal)).is_ok_and(|file| begins_well(&file).is_ok_and(|it| it))
 }
@@ -79,7 +79,7 @@ fn begins_well(file: &File) -> std::io::Result<bool> {
     Ok(file.read_at(&mut magic, 0)? == MAGIC.len() && magic == MAGIC)
 }
 
-/// What these bytes say, if they are a witness of this journal.
+/// Decodes a watermark; `None` if the bytes are invalid or belong to another journal.
 pub(crate) fn decode(bytes: &[u8], id: [u8; 16]) -> Option<Watermark> {
     let bytes: &[u8; SIZE] = bytes.try_into().ok()?;
     let (content, checksum) = bytes.split_last_chunk::<4>()?;
@@ -101,7 +101,7 @@ pub(crate) fn decode(bytes: &[u8], id: [u8; 16]) -> Option<Watermark> {
     })
 }
 
-/// A witness of this journal, as it lies in the file.
+/// Encodes a watermark as it is stored in the file.
 pub(crate) fn encode(mark: Watermark, id: [u8; 16]) -> [u8; SIZE] {
     let mut bytes = [0; SIZE];
     bytes[..8].copy_from_slice(&MAGIC);
@@ -116,8 +116,8 @@ pub(crate) fn encode(mark: Watermark, id: [u8; 16]) -> [u8; SIZE] {
 }
 
 impl WatermarkFile {
-    /// Opens it for writing. Without it the journal works, only less suspiciously. A file under its name that is
-    /// neither empty nor a witness is left as it is.
+    /// Opens the file for writing. The journal works without it, but cannot detect a lost end. A file under its name
+    /// that is neither empty nor a watermark is left unchanged.
     pub(super) fn open(journal: &Path, id: [u8; 16]) -> Self {
         let path = path_of(journal);
         let mut options = OpenOptions::new();
@@ -134,7 +134,7 @@ impl WatermarkFile {
         Self { file: file.ok(), journal: id, last: Watermark::default() }
     }
 
-    /// Writes how far the journal has come.
+    /// Writes the watermark, if it has changed.
     pub(super) fn record(&mut self, mark: Watermark) {
         let Some(file) = self.file.as_ref().filter(|_| mark != self.last) else { return };
         if let Err(error) = file.write_all_at(&encode(mark, self.journal), 0) {
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(read(&journal, [7; 16]), Some(mark));
         assert_eq!(read(&journal, [8; 16]), None, "of another journal");
         let whole = std::fs::read(path_of(&journal)).expect("it was written");
-        // Altered with its checksum made anew, and without.
+        // Altered with a matching checksum, and without.
         for (at, is_resealed) in [(0, true), (30, false)] {
             let mut bytes = whole.clone();
             bytes[at] ^= 1;

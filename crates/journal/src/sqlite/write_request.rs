@@ -1,4 +1,4 @@
-//! What the writer can be asked, and what it answers.
+//! The requests to the writer and its replies.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
     encoded::{self, EncodedRecord},
 };
 
-/// Everything the writer can be asked. Closed on purpose.
+/// Every request to the writer. Deliberately a closed set.
 #[derive(Debug)]
 pub(super) enum WriteRequest {
     TakeLease(LeaseRequest),
@@ -25,7 +25,7 @@ pub(super) enum WriteRequest {
     Release(Lease),
     Append(EncodedAppend),
     Submit(SessionId, Box<Command>),
-    /// Gives a command this answer unless it has one.
+    /// Gives a command this answer unless it already has one.
     Withdraw(SessionId, Box<Command>, Answer),
     PutBlob(SessionId, Digest, Bytes),
     Project,
@@ -33,31 +33,31 @@ pub(super) enum WriteRequest {
     Retain(i64, Retention),
     Sweep,
     Delete(SessionId),
-    /// Makes a session whose history may begin with a gap, and takes its lease.
+    /// Creates a session whose history may begin with a gap, and takes its lease. For imports.
     Adopt {
         session: SessionId,
         removed_to: Seq,
         removed_reason: Option<GapReason>,
     },
-    /// Takes a command in with its answer, whatever the limit.
+    /// Adds a command with its answer, regardless of the limit on pending commands. For imports.
     AdoptCommand(SessionId, Box<Command>, Option<Answer>),
 }
 
-/// What the writer answers.
+/// The writer's reply; each request has its own variant.
 #[derive(Debug)]
 pub(super) enum WriteReply {
     Nothing,
     Lease(Lease),
     Head(Seq),
     Submitted(SubmitOutcome),
-    /// Is there more to do?
+    /// Whether more work of the same sort is left.
     More(bool),
     Deleted(bool),
-    /// What was removed, and where to go on.
+    /// Counts of what was removed, and the key to continue after; `None` at the end.
     Retained(RetentionReport, Option<i64>),
 }
 
-/// An append with its events encoded, so that the writer thread need not.
+/// An append with its events encoded, so that the writer thread does not encode them.
 #[derive(Debug)]
 pub(super) struct EncodedAppend {
     pub(super) session: SessionId,
@@ -91,7 +91,7 @@ impl EncodedAppend {
         }
     }
 
-    /// Events that are encoded already.
+    /// An append of events that are already encoded.
     pub(super) fn encoded(
         lease: &Lease,
         expected: Seq,
@@ -126,7 +126,8 @@ impl WriteRequest {
         }
     }
 
-    /// May this use the reserved room? Giving a lease back may, so that others need not wait.
+    /// Whether this request may use the reserved disk space. Releasing a lease may, so that other writers need not
+    /// wait.
     pub(super) fn is_closing(&self) -> bool {
         match self {
             Self::Append(append) => append.is_closing,

@@ -1,7 +1,6 @@
-//! The writer's hold on the file: a connection, and what it knows about what is in there.
+//! The writer's connection to the file, with a cache of what the file contains.
 //!
-//! What is known is only a cache. It is valid while no other process has written (SQLite's `data_version`
-//! tells), and is forgotten after every failure.
+//! The cache is valid while no other process writes, which SQLite's `data_version` shows. Every failure clears it.
 
 use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 
@@ -21,12 +20,12 @@ use super::{
 };
 use crate::contract::LeaseToken;
 
-/// Sessions the writer remembers; more are read anew when needed.
+/// The size of the session cache; other sessions are read from the file.
 const KNOWN_SESSIONS: usize = 16 * 1024;
-/// Batches that may wait for their index entries.
+/// Batches that may lack index entries before they are indexed in bulk.
 const INDEX_LAG: i64 = 1024;
 
-/// What the writer knows of a session it writes.
+/// The cached state of a session.
 #[derive(Clone, Debug)]
 pub(super) struct CachedSession {
     pub(super) key: i64,
@@ -34,20 +33,20 @@ pub(super) struct CachedSession {
     pub(super) token: Option<LeaseToken>,
     pub(super) head: Seq,
     pub(super) chain: u32,
-    /// When this was last compared with the file.
+    /// The cache generation in which this entry was last compared with the file.
     generation: u64,
 }
 
 pub(super) struct WriterConnection {
     pub(super) outside: WriterContext,
-    /// None after a failure, until the file was opened and checked anew.
+    /// `None` after a failure, until the file is opened and checked again.
     connection: Option<Connection>,
     pub(super) meta: Meta,
-    /// How far the open transaction has come, and how far the last durable one had.
+    /// The watermark of the open transaction, and that of the last durable one.
     pub(super) mark: Watermark,
     acknowledged: Watermark,
     known: HashMap<SessionId, CachedSession>,
-    /// Grows when another process has written.
+    /// Increases when another process writes, and after every failure.
     generation: u64,
     data_version: i64,
     identity: Identity,
@@ -55,16 +54,16 @@ pub(super) struct WriterConnection {
     pub(super) effects: Vec<CommitNotice>,
     pub(super) frames: u64,
     views_postponed: bool,
-    /// The first batch from which on all are ours, and the last one before the open transaction.
+    /// The first batch since which this process wrote all batches, and the last batch before the open transaction.
     own_from: Option<i64>,
     before: i64,
     is_patient: bool,
-    /// Last, so that it outlives the connection.
+    /// Declared last: the file must be dropped after the connection.
     _file: Arc<OpenFile>,
 }
 
 impl WriterConnection {
-    /// Takes hold of a file that [`super::open::prepare`] has made ready.
+    /// Wraps the connection to a file that [`super::open::prepare`] has prepared.
     pub(super) fn new(
         outside: WriterContext,
         connection: Connection,
@@ -100,30 +99,30 @@ impl WriterConnection {
         &self.outside.path
     }
 
-    /// The connection, inside a transaction.
+    /// The connection, or a fault if there is none. Inside a transaction there always is one.
     pub(super) fn connection(&self) -> Result<&Connection, SqliteError> {
         self.connection.as_ref().ok_or_else(|| {
             Fault::new(Kind::Bug, Operation::AppendRecords).with_cause("no connection").into()
         })
     }
 
-    /// Is there a connection that has seen no trouble?
+    /// Whether there is a connection without a failure.
     pub(super) fn is_trusted(&self) -> bool {
         self.connection.is_some()
     }
 
-    /// Whether a transaction waits while another process writes, or fails at once.
+    /// Sets whether a transaction waits for another process's write or fails at once.
     pub(super) fn waits_for_others(&mut self, is_patient: bool) {
         if let Some(connection) = self.connection.as_ref().filter(|_| self.is_patient != is_patient)
         {
             let wait = if is_patient { self.outside.setup.busy } else { Duration::ZERO };
-            // It only sets a number; if even that fails, the next statement will tell.
+            // This sets a number only; after a failure here the next statement fails too.
             let _ = connection.busy_timeout(wait);
             self.is_patient = is_patient;
         }
     }
 
-    /// Runs `work` in one durable transaction, or changes nothing.
+    /// Runs `work` in one durable transaction. On failure nothing changes and the cache is cleared.
     pub(super) fn transact<T>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, SqliteError>,
@@ -161,7 +160,7 @@ impl WriterConnection {
                 Ok(value)
             }
             Err(trouble) => {
-                // SQLite may have rolled back by itself; the first error is the one to tell.
+                // SQLite may have rolled back by itself. The first error is returned.
                 if let Ok(connection) = self.connection()
                     && !connection.is_autocommit()
                 {
@@ -172,7 +171,7 @@ impl WriterConnection {
         }
     }
 
-    /// Says which batches are ours, so that nobody looks for them.
+    /// Publishes the range of batches that this process wrote, so that the poller skips them.
     fn claim(&mut self) {
         if self.mark.batch_id > self.before {
             let from = *self.own_from.get_or_insert(self.before + 1);
@@ -180,7 +179,7 @@ impl WriterConnection {
         }
     }
 
-    /// Drops all beliefs; they are read anew.
+    /// Clears the cache; it is filled from the file again.
     fn forget(&mut self) {
         self.known.clear();
         self.effects.clear();
@@ -189,13 +188,13 @@ impl WriterConnection {
         self.mark = self.acknowledged;
     }
 
-    /// The connection is not to be used again.
+    /// Drops the connection; the next transaction opens and checks the file again.
     pub(super) fn distrust(&mut self) {
         self.forget();
         self.connection = None;
     }
 
-    /// The file is still the one we know, and after a failure it was opened and checked anew.
+    /// Verifies that the path still leads to the same file. After a failure, opens and checks the file again.
     fn make_sure(&mut self) -> Result<(), SqliteError> {
         let gone = |why: String| {
             Fault::new(Kind::JournalGone, Operation::AppendRecords)
@@ -236,7 +235,7 @@ impl WriterConnection {
         Ok(connection)
     }
 
-    /// Compares what we believe with what other processes may have done.
+    /// Clears cached state that another process may have changed.
     fn refresh(&mut self) -> Result<(), SqliteError> {
         let connection = self.connection()?;
         let version: i64 =
@@ -254,7 +253,7 @@ impl WriterConnection {
         Ok(())
     }
 
-    /// What is known of a session, read from the file if need be. None if it does not exist.
+    /// Returns the state of a session, from the cache or the file; `None` if the session does not exist.
     pub(super) fn known(
         &mut self,
         session: SessionId,
@@ -269,7 +268,7 @@ impl WriterConnection {
             self.known.remove(&session);
             return Ok(None);
         };
-        // Only the holder of a token appends, so while the token stands, so does the head.
+        // Only the holder of the token appends, so an unchanged token means an unchanged head.
         if let Some(known) = self.known.get_mut(&session)
             && known.key == row.key
             && known.epoch == row.epoch
@@ -309,13 +308,13 @@ impl WriterConnection {
         self.known.remove(&session);
     }
 
-    /// The number of the next batch.
+    /// Allocates the number of the next batch.
     pub(super) fn next_gid(&mut self) -> i64 {
         self.mark.batch_id += 1;
         self.mark.batch_id
     }
 
-    /// Index entries are made in bulk: one by one, each session would dirty a page of its own.
+    /// Adds index entries in bulk: one by one, each session would dirty a page of its own.
     fn index_if_due(&mut self) -> Result<(), SqliteError> {
         if self.mark.batch_id - self.meta.indexed < INDEX_LAG {
             return Ok(());
@@ -323,8 +322,7 @@ impl WriterConnection {
         self.index_now()
     }
 
-    /// What is done when there is nothing else to do: views first, then the index, which spares readers
-    /// the search through what is not in it.
+    /// Background work for an idle writer: the views first, then the index. Indexed batches are faster to read.
     pub(super) fn tidy_some(&mut self) -> Result<bool, SqliteError> {
         let has_more = self.project_some()?;
         if !has_more && self.mark.batch_id > self.meta.indexed {
@@ -352,12 +350,12 @@ impl WriterConnection {
         std::mem::take(&mut self.effects)
     }
 
-    /// Batches that are not in the views yet.
+    /// The number of batches not yet in the views; 0 while the views are postponed.
     pub(super) fn view_lag(&self) -> i64 {
         if self.views_postponed { 0 } else { self.acknowledged.batch_id - self.meta.viewed }
     }
 
-    /// After a failure the views wait for the next question.
+    /// Leaves the views as they are until the next query. Called after a failure to update them.
     pub(super) fn postpone_views(&mut self) {
         self.views_postponed = true;
     }
@@ -370,7 +368,7 @@ impl WriterConnection {
         self.frames
     }
 
-    /// Carries the write-ahead log over into the file. The answers are already given.
+    /// Checkpoints the write-ahead log into the file. Runs after the replies were sent.
     pub(super) fn checkpoint(&mut self) {
         self.frames = 0;
         let Some(connection) = &self.connection else { return };
@@ -395,7 +393,7 @@ fn identity(path: &Path) -> Result<Identity, SqliteError> {
     files::identity(path).map_err(|error| io_fault(&error, path, Operation::AppendRecords).into())
 }
 
-/// How far the file has come.
+/// Reads the watermark of the file from its tables.
 pub(super) fn mark_of(connection: &Connection, meta: &Meta) -> Result<Watermark, SqliteError> {
     let last: Option<i64> = connection
         .prepare_cached("SELECT max(batch_id) FROM batch")?
@@ -415,7 +413,7 @@ pub(super) fn mark_of(connection: &Connection, meta: &Meta) -> Result<Watermark,
     })
 }
 
-/// The last batch, where a failed write would show.
+/// Verifies the last batch, where a failed write would show.
 fn check_last_batch(
     connection: &Connection,
     path: &Path,
@@ -438,7 +436,7 @@ fn check_last_batch(
     Ok(())
 }
 
-/// What the witness says the file had come to.
+/// Reads the watermark from its own file beside the journal.
 pub(super) fn read_watermark(path: &Path, meta: &Meta) -> Option<Watermark> {
     watermark::read(path, meta.journal)
 }

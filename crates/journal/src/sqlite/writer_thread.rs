@@ -1,5 +1,4 @@
-//! The writer's thread: takes what has gathered, has it made durable in one transaction, and looks after the
-//! file while nobody asks for anything.
+//! The writer thread: takes the queued requests, executes them in one transaction, and maintains the file while idle.
 
 use std::{
     path::PathBuf,
@@ -25,31 +24,31 @@ use crate::{
     notifier::{Notifier, lock},
 };
 
-/// Requests taken into one transaction.
+/// The largest number of requests in one transaction.
 const DRAIN_REQUESTS: usize = 1024;
-/// Bytes of events taken into one transaction.
+/// The largest size of the events in one transaction, in bytes.
 const DRAIN_BYTES: usize = 16 << 20;
-/// Quiet after which the views are brought up to date.
+/// Idle time after which the views are updated.
 const QUIET: Duration = Duration::from_millis(250);
 
-/// A request and where its answer goes.
+/// A request and the channel for its reply.
 #[derive(Debug)]
 pub(super) struct QueuedWrite {
     pub(super) ask: WriteRequest,
     pub(super) reply: oneshot::Sender<Result<WriteReply, AppendError>>,
-    /// Bounds how many wait; given back when the job is dropped.
+    /// A slot in the queue; dropping the job frees it.
     pub(super) _permit: OwnedSemaphorePermit,
 }
 
-/// What the thread is told.
+/// A message to the writer thread.
 #[derive(Debug)]
 pub(super) enum WriterMessage {
     Job(Box<QueuedWrite>),
-    /// Somebody wrote without it, and there is something to look after.
+    /// A caller wrote on its own thread, and a checkpoint or a view update is due.
     Maintenance,
 }
 
-/// What happens inside this process once a transaction is durable.
+/// A notification to this process's subscriptions, sent once a transaction is durable.
 #[derive(Debug)]
 pub(super) enum CommitNotice {
     Records { session: SessionId, head: u64, batch: Vec<StoredRecord> },
@@ -58,19 +57,19 @@ pub(super) enum CommitNotice {
     History(SessionId),
 }
 
-/// What the writer has done since it began, for metrics.
+/// Counters of the writer, for metrics.
 #[derive(Debug, Default)]
 pub(super) struct WriterCounters {
     pub(super) transactions: AtomicU64,
     pub(super) requests: AtomicU64,
-    /// Requests written on their callers' own threads.
+    /// Requests executed on their callers' own threads.
     pub(super) alone: AtomicU64,
     pub(super) failures: AtomicU64,
     pub(super) checkpoints: AtomicU64,
     pub(super) longest_checkpoint_micros: AtomicU64,
 }
 
-/// What the writer needs from outside.
+/// The path, settings and shared parts that the writer uses.
 #[derive(Debug, Clone)]
 pub(super) struct WriterContext {
     pub(super) path: PathBuf,
@@ -82,7 +81,7 @@ pub(super) struct WriterContext {
     pub(super) ours: Arc<OwnBatches>,
 }
 
-/// The pen, and a sign that the thread wants it.
+/// The lock on the writer, and a flag that the writer thread waits for it.
 pub(super) struct WriterLock {
     pen: Mutex<SqliteWriter>,
     is_wanted: AtomicBool,
@@ -99,7 +98,7 @@ impl WriterLock {
         Arc::new(Self { pen: Mutex::new(pen), is_wanted: AtomicBool::new(false) })
     }
 
-    /// The pen, if nobody has it and nobody waits for it.
+    /// The writer, if it is free and the writer thread does not wait for it.
     pub(super) fn try_take(&self) -> Option<MutexGuard<'_, SqliteWriter>> {
         if self.is_wanted.load(Ordering::Acquire) {
             return None;
@@ -107,7 +106,7 @@ impl WriterLock {
         self.pen.try_lock().ok()
     }
 
-    /// The pen. A caller that writes alone, again and again, cannot keep it from us.
+    /// Waits for the writer. The flag stops callers that write alone from taking it again first.
     fn take(&self) -> MutexGuard<'_, SqliteWriter> {
         self.is_wanted.store(true, Ordering::Release);
         let pen = lock(&self.pen);
@@ -132,7 +131,7 @@ impl WriterThread {
         Self { jobs, writer_lock }
     }
 
-    /// Runs until every handle is gone.
+    /// Runs until every handle is dropped.
     pub(super) fn run(self) {
         loop {
             match self.next() {
@@ -181,7 +180,7 @@ impl WriterThread {
                     bytes += job.ask.bytes();
                     jobs.push(*job);
                 }
-                // It is seen to after every transaction anyway.
+                // Maintenance is checked after every transaction anyway.
                 Ok(WriterMessage::Maintenance) => {}
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
             }

@@ -1,7 +1,6 @@
-//! Anthropic's events, put together into blocks.
+//! Assembles blocks from the events of Anthropic's Messages API.
 //!
-//! What we know is read, what we do not know is kept: an unknown event is passed over, an unknown block
-//! becomes [`Block::Opaque`] with the service's own JSON.
+//! Unknown events are skipped. An unknown block becomes [`Block::Opaque`] with the service's own JSON.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +13,7 @@ use crate::{
     sse::SseEvent,
 };
 
-/// Blocks that may be open at once; the service opens one.
+/// Upper bound for blocks open at once; the service opens one at a time.
 const OPEN_BLOCKS: usize = 64;
 
 #[derive(Deserialize)]
@@ -33,7 +32,7 @@ struct Envelope<'a> {
     usage: Option<Value>,
 }
 
-/// An answer that was not streamed.
+/// A complete answer from a server that ignored `stream: true`.
 #[derive(Deserialize)]
 struct WholeAnswer<'a> {
     #[serde(borrow, default)]
@@ -44,7 +43,7 @@ struct WholeAnswer<'a> {
     usage: Option<Value>,
 }
 
-/// Puts an answer together.
+/// Assembles one answer from its events.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     open: BTreeMap<u64, OpenBlock>,
@@ -53,7 +52,7 @@ pub(crate) struct Decoder {
     called: bool,
 }
 
-/// A block that is not whole yet.
+/// A block whose `content_block_stop` has not arrived yet.
 #[derive(Debug)]
 enum OpenBlock {
     Text(String),
@@ -67,7 +66,7 @@ enum OpenBlock {
         arguments: String,
         given: String,
     },
-    /// The service's own JSON, and what was changed in it since, if anything was.
+    /// An unknown block: the service's own JSON, and the changed value if a delta has modified it.
     Other {
         raw: String,
         changed: Option<Value>,
@@ -75,7 +74,7 @@ enum OpenBlock {
     },
 }
 
-/// Tokens as the service counts them: cached ones apart.
+/// Token counts as the service reports them, with cached tokens counted separately.
 #[derive(Debug, Default)]
 struct TokenCounts {
     input: u64,
@@ -118,13 +117,13 @@ impl Decode for Decoder {
             "message_stop" => self.end(out),
             "error" => return Err(DecodeError::ServiceError(serde_json::from_str(&event.data)?)),
             "message" => self.whole(&event.data, out)?,
-            // `ping`, and what may come one day.
+            // `ping`, and event types this version does not know.
             _ => {}
         }
         Ok(())
     }
 
-    /// Only `message_stop` ends an answer here.
+    /// Does nothing: only `message_stop` ends an answer of this API.
     fn finish(&mut self, _: &mut PieceBuffer) {}
 }
 
@@ -143,7 +142,7 @@ fn stop(reason: &str) -> ModelStop {
 }
 
 impl Decoder {
-    /// A gateway that did not stream although it was asked to.
+    /// Decodes an answer that a gateway sent whole although streaming was requested.
     fn whole(&mut self, data: &str, out: &mut PieceBuffer) -> Result<(), DecodeError> {
         let WholeAnswer { content, stop_reason, usage } = serde_json::from_str(data)?;
         for block in content {
@@ -226,7 +225,7 @@ impl OpenBlock {
                 grow_other(raw, changed, input, kind, delta);
                 out.grow(delta.to_string().len());
             }
-            // Citations and whatever else may come to a block we know.
+            // Citations, and other deltas that known blocks do not keep.
             _ => {}
         }
     }
@@ -249,7 +248,7 @@ impl OpenBlock {
     }
 }
 
-/// Applies a delta to a block we do not know, as far as its sort says how.
+/// Applies a delta to an unknown block: strings and arrays are appended to, other fields are replaced.
 fn grow_other(
     raw: &str,
     changed: &mut Option<Value>,
@@ -285,7 +284,7 @@ fn closed_other(raw: String, mut changed: Option<Value>, input: &str) -> String 
 }
 
 impl TokenCounts {
-    /// Takes what is there: a later event repeats or corrects an earlier one.
+    /// Reads the counts that are present; a later event repeats or corrects an earlier one.
     fn read(&mut self, usage: Option<&Value>) {
         let Some(usage) = usage else { return };
         let take = |count: &mut u64, name: &str| {

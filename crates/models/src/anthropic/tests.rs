@@ -1,4 +1,4 @@
-//! Shapes of the Messages API, and what must hold for any packets they come in.
+//! Event shapes of the Messages API, and properties that hold for any split into packets.
 
 use std::io;
 
@@ -33,7 +33,7 @@ fn end(stop: ModelStop) -> Piece {
 
 #[test]
 fn streams_in_the_shape_of_the_manual_are_read() {
-    // Method: streams after the manual's examples, kept as files. Written by hand, not recorded.
+    // Method: streams modelled on the manual's examples, stored as files. They are written by hand, not recorded.
     let hello = decode(include_bytes!("../../tests/golden/anthropic_hello.sse"));
     let usage = Usage { input_tokens: 25, output_tokens: 15, cached_tokens: 0 };
     assert_eq!(

@@ -1,7 +1,7 @@
-//! A request in Anthropic's words.
+//! Request bodies for Anthropic's Messages API.
 //!
-//! Cache marks stand where the beginning of the next request will be the same as this one's: after the
-//! instructions, after the tools, and after the last message.
+//! Cache marks go where the next request will share its prefix with this one: after the instructions, after the
+//! tools, and after the last message.
 
 use budao_core::{
     message::{Block, Message, ModelRequest, Role},
@@ -12,7 +12,7 @@ use serde_json::{Value, value::RawValue};
 
 use crate::wire::{safe_arguments, safe_name};
 
-/// The least a model may be given to think.
+/// The smallest thinking budget the service accepts, in tokens.
 const THINKING_TOKENS_MIN: u32 = 1_024;
 
 #[derive(Serialize)]
@@ -58,7 +58,7 @@ struct CacheControl {}
 #[serde(untagged)]
 enum ContentPart<'a> {
     Known(KnownPart<'a>),
-    /// Sent back as it came.
+    /// An opaque block, sent back as the service's own JSON.
     Raw(Box<RawValue>),
 }
 
@@ -100,12 +100,12 @@ struct ImageSource<'a> {
     data: &'a str,
 }
 
-/// The bytes to send.
+/// Serializes the request body.
 pub(super) fn body(model: &str, request: &ModelRequest) -> Vec<u8> {
     let thinking = request
         .thinking_tokens
         .map(|tokens| Thinking { budget_tokens: tokens.max(THINKING_TOKENS_MIN) });
-    // Thinking counts as part of the answer, and must leave room for one.
+    // Thinking counts towards `max_tokens`, so the limit must exceed the thinking budget.
     let asked = request.max_tokens.max(1);
     let max_tokens = match &thinking {
         Some(thinking) if thinking.budget_tokens >= asked => {
@@ -139,7 +139,7 @@ fn tools<'a>(specs: &'a [std::sync::Arc<ToolSpec>]) -> Vec<WireTool<'a>> {
     specs.iter().enumerate().map(tool).collect()
 }
 
-/// The conversation: neighbours of one role joined, results first, nothing empty.
+/// Converts the history: joins neighbours of the same role, puts tool results first and drops empty messages.
 fn messages(history: &[Message]) -> Vec<WireMessage<'_>> {
     let mut messages: Vec<WireMessage<'_>> = Vec::with_capacity(history.len());
     for message in history {
@@ -155,7 +155,7 @@ fn messages(history: &[Message]) -> Vec<WireMessage<'_>> {
         }
     }
     for message in &mut messages {
-        // The results of calls must stand right behind the calls.
+        // The service requires tool results directly after the calls.
         message
             .content
             .sort_by_key(|part| !matches!(part, ContentPart::Known(KnownPart::ToolResult { .. })));
@@ -170,7 +170,7 @@ fn part(block: &Block) -> Option<ContentPart<'_>> {
     let known = match block {
         Block::Text(text) if text.trim().is_empty() => return None,
         Block::Text(text) => KnownPart::Text { text, cache_control: None },
-        // Without its seal the service would refuse it.
+        // The service refuses a thinking block without its signature.
         Block::Thinking { text, signature } => {
             KnownPart::Thinking { thinking: text, signature: signature.as_deref()? }
         }
@@ -196,7 +196,7 @@ fn part(block: &Block) -> Option<ContentPart<'_>> {
 }
 
 impl ContentPart<'_> {
-    /// Marks the end of what the next request will repeat. Some blocks cannot be marked.
+    /// Sets the cache mark at the end of the shared prefix. Some blocks cannot carry a mark.
     fn mark(&mut self) {
         match self {
             Self::Known(

@@ -1,39 +1,39 @@
-//! Corrects a call from the error it got, and from nothing else.
+//! Corrects a failed call using only the fault it returned.
 //!
-//! Whatever this module knows about a tool it has read in the tool's answer: the places that do not fit,
-//! the nearest name, the smallest call that would. It never looks at a schema.
+//! The module reads the mismatches, the nearest name and the example call from the tool's answer. It never reads a
+//! schema.
 
 use serde_json::{Map, Value};
 
 use super::history::DemoCall;
 
-/// What came of reading an error.
+/// The result of reading the fault of a failed call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum CorrectionResult {
-    /// A better call, and what was changed in it.
+    /// A corrected call, and the correction that was made.
     Call { tool: String, arguments: Value, change: Correction },
-    /// The error says to leave it.
+    /// The fault says not to repeat the call.
     Stop,
-    /// The error does not say what to do.
+    /// The fault contains no usable correction.
     NoHelp,
 }
 
-/// What was changed.
+/// The kind of correction made to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Correction {
-    /// Nothing: the error said that a repeat may help.
+    /// The arguments are unchanged, because the fault says that a retry may help.
     Again,
-    /// A parameter is called otherwise.
+    /// A parameter has another name.
     Renamed { from: String, to: String },
     /// A parameter has another type or value.
     Replaced { name: String },
-    /// The tool is called otherwise.
+    /// The tool has another name.
     Tool { to: String },
-    /// It was made like the example in the error.
+    /// The arguments follow the example in the fault.
     LikeExample,
 }
 
-/// Reads the error of a call that failed for the `times`th time.
+/// Reads the fault of a call that has failed `times` times.
 pub(super) fn correct_call(call: &DemoCall<'_>, times: usize) -> CorrectionResult {
     let error = &call.result;
     let tool = call.used.name.clone();
@@ -61,7 +61,7 @@ pub(super) fn correct_call(call: &DemoCall<'_>, times: usize) -> CorrectionResul
     }
 }
 
-/// One place that does not fit.
+/// One mismatch that the fault reports.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct ReportedMismatch {
     name: String,
@@ -71,7 +71,7 @@ struct ReportedMismatch {
     allowed: Vec<Value>,
 }
 
-/// The places an error names: as data if it has them, else from its lines.
+/// The mismatches in a fault: from its data if present, otherwise from the lines of its text.
 fn places(error: &Value) -> Vec<ReportedMismatch> {
     if let Some(places) = error["mismatches"].as_array() {
         return places.iter().map(ReportedMismatch::from_json).collect();
@@ -93,7 +93,8 @@ impl ReportedMismatch {
         }
     }
 
-    /// `path: required`, `file: unknown key; did you mean `path`?`, `limit: must be a number`.
+    /// Parses a line such as `path: required`, `file: unknown key; did you mean `path`?` or `limit: must be a
+    /// number`.
     fn from_line(line: &str) -> Option<Self> {
         let (name, expected) = line.trim().split_once(": ")?;
         let rule = match expected {
@@ -121,7 +122,7 @@ impl ReportedMismatch {
     }
 }
 
-/// Corrects every place it can.
+/// Corrects every reported mismatch that can be corrected.
 fn correct(
     sent: &Map<String, Value>,
     places: &[ReportedMismatch],
@@ -138,7 +139,7 @@ fn correct(
         };
         change = change.or(done);
     }
-    // Missing and nothing said to be unknown: what was sent under another name must be it.
+    // If a key is missing and none is reported as unknown, the only key sent must be the missing one misnamed.
     let missing =
         places.iter().find(|place| place.is_missing() && !arguments.contains_key(&place.name));
     if let (None, Some(missing), [only]) = (&change, missing, &*keys(&arguments)) {
@@ -153,7 +154,7 @@ fn keys(map: &Map<String, Value>) -> Vec<String> {
     map.keys().cloned().collect()
 }
 
-/// Gives an unknown parameter the nearest known name, or that of a missing one.
+/// Renames an unknown parameter to the nearest known name, or to that of a missing one.
 fn rename(
     arguments: &mut Map<String, Value>,
     place: &ReportedMismatch,
@@ -167,7 +168,7 @@ fn rename(
     Some(Correction::Renamed { from: place.name.clone(), to })
 }
 
-/// Gives a parameter a value of the type or from the list the error names.
+/// Replaces a parameter's value with one of the type, or from the list, that the fault names.
 fn replace(arguments: &mut Map<String, Value>, place: &ReportedMismatch) -> Option<Correction> {
     let value = arguments.get(&place.name)?;
     let nearest = place.nearest.clone().map(Value::String);
@@ -178,7 +179,7 @@ fn replace(arguments: &mut Map<String, Value>, place: &ReportedMismatch) -> Opti
     Some(Correction::Replaced { name: place.name.clone() })
 }
 
-/// The same value in the type that the words ask for.
+/// Converts a value to the type named in `expected`.
 fn convert(value: &Value, expected: &str) -> Option<Value> {
     let asks = |names: &[&str]| names.iter().any(|name| expected.contains(name));
     match value {
@@ -198,7 +199,7 @@ fn convert(value: &Value, expected: &str) -> Option<Value> {
     }
 }
 
-/// Puts our values under the names of the example, where the types agree.
+/// Copies the sent values to the example's parameters where the types agree.
 fn like_example(
     sent: &Map<String, Value>,
     example: &Value,
@@ -224,7 +225,7 @@ fn like_example(
     (arguments != *sent).then_some((arguments, Correction::LikeExample))
 }
 
-/// A file that was not found, and the one the error says is nearest.
+/// Replaces a path that was not found by the nearest one the fault names.
 fn nearest_path(
     sent: &Map<String, Value>,
     error: &Value,
@@ -241,7 +242,7 @@ fn nearest_path(
     Some((arguments, Correction::Replaced { name: name.clone() }))
 }
 
-/// `There is no tool called x. Did you mean: y, z?`
+/// Reads the name from a line such as `There is no tool called x. Did you mean: y, z?`
 fn nearest_tool(error: &Value) -> Option<String> {
     error["code"].as_str().filter(|code| code.contains("_TOOL_"))?;
     let meant = meant(error["error"].as_str()?)?;
@@ -249,7 +250,7 @@ fn nearest_tool(error: &Value) -> Option<String> {
     (!meant.is_empty() && meant.chars().all(fits)).then_some(meant)
 }
 
-/// The first thing a line says we probably meant.
+/// The first suggestion in a line.
 fn meant(line: &str) -> Option<String> {
     const SIGNS: [&str; 4] =
         ["id you mean", "closest existing path is", "是不是", "最接近的现有路径是"];

@@ -1,19 +1,19 @@
-//! What the history shows: the task, and what has come of it so far.
+//! Reads the current task and its progress from the request's history.
 
 use budao_core::message::{Block, Message, ModelRequest, Role, ToolUse, text_of};
 use serde_json::Value;
 
-/// One call and its result.
+/// One tool call with its result.
 #[derive(Clone, Debug)]
 pub(super) struct DemoCall<'a> {
     pub(super) used: &'a ToolUse,
-    /// What came back, as JSON; text that is none is a string.
+    /// The result as JSON; text that is not JSON becomes a string.
     pub(super) result: Value,
     pub(super) failed: bool,
 }
 
 impl DemoCall<'_> {
-    /// The error in one line.
+    /// The fault's one-line text; `?` if the result has none.
     pub(super) fn error(&self) -> &str {
         self.result["error"].as_str().or_else(|| self.result.as_str()).unwrap_or("?")
     }
@@ -22,22 +22,22 @@ impl DemoCall<'_> {
 /// The turn a request belongs to.
 #[derive(Debug)]
 pub(super) struct DemoTurn<'a> {
-    /// What the user wants.
+    /// The user's request, as text.
     pub(super) text: &'a str,
-    /// Its calls so far.
+    /// The calls of this turn, oldest first.
     pub(super) calls: Vec<DemoCall<'a>>,
-    /// Has no call ever been made in this session?
+    /// True if the session has made no call before this one.
     pub(super) first_of_session: bool,
 }
 
-/// How far a turn has got.
+/// Progress of a turn towards its goals.
 #[derive(Debug)]
 pub(super) struct TurnProgress<'a> {
-    /// Goals that are reached: calls that worked.
+    /// Number of goals reached, which is the number of successful calls.
     pub(super) done: usize,
-    /// What they gave.
+    /// Results of the successful calls, in order.
     pub(super) results: Vec<Value>,
-    /// The tries for the next goal that failed, oldest first.
+    /// Failed attempts at the next goal, oldest first.
     pub(super) failed: &'a [DemoCall<'a>],
 }
 
@@ -74,7 +74,7 @@ impl<'a> DemoTurn<'a> {
     }
 }
 
-/// The last thing a person said in a message, if one did.
+/// The user's last text in a message; empty if there is none.
 fn user_text(message: &Message) -> &str {
     let said = match message.role {
         Role::User => message.content.iter().rev().find_map(|block| match block {
@@ -96,7 +96,7 @@ fn result_of<'a>(messages: &'a [Message], used: &ToolUse) -> Option<(bool, &'a s
     })
 }
 
-/// What a success carries.
+/// The `data` field of a successful result, or the whole result if it has none.
 fn data(result: &Value) -> Value {
     result.get("data").unwrap_or(result).clone()
 }

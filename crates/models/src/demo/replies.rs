@@ -1,4 +1,4 @@
-//! What the demo model says, in the language it was asked in.
+//! The demo model's replies, in the language of the request.
 
 use serde_json::Value;
 
@@ -8,10 +8,10 @@ use super::{
     task::{DemoLanguage, FileQuery, Goal},
 };
 
-/// Lines it shows of something long.
+/// Maximum lines of a long result that a reply shows.
 const LINES: usize = 10;
 
-/// Picks by language.
+/// Returns the text in the given language.
 fn either(tongue: DemoLanguage, english: String, chinese: String) -> String {
     match tongue {
         DemoLanguage::English => english,
@@ -116,7 +116,7 @@ pub(super) fn error_did_not_help(call: &DemoCall<'_>, tongue: DemoLanguage) -> S
     )
 }
 
-/// What came of one goal.
+/// Describes the result of one goal.
 pub(super) fn outcome(goal: &Goal, result: Option<&Value>, tongue: DemoLanguage) -> String {
     let nothing = Value::Null;
     let result = result.unwrap_or(&nothing);
@@ -183,7 +183,7 @@ fn of_file(path: &str, what: FileQuery, result: &Value, tongue: DemoLanguage) ->
     text
 }
 
-/// Lines that are headings in Markdown, not those in code.
+/// Counts Markdown headings, except those in code fences.
 fn headings(lines: &[&str]) -> usize {
     let mut fence: Option<&str> = None;
     let mut count = 0;
@@ -205,7 +205,7 @@ fn headings(lines: &[&str]) -> usize {
     count
 }
 
-/// A line without the number some tools put before it.
+/// Strips the line number that some tools put before a line.
 fn unnumbered(line: &str) -> &str {
     let rest = line.trim_start().trim_start_matches(|c: char| c.is_ascii_digit());
     let numbered = rest.len() < line.trim_start().len();

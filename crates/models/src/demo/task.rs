@@ -1,11 +1,11 @@
-//! What a plain request means, in English and Chinese.
+//! Parses a plain request in English or Chinese into goals.
 
 use serde_json::{Value, json};
 
-/// The most it counts to.
+/// Upper bound for counting.
 const COUNT_MAX: u64 = 1_000;
 
-/// The language of a request, and so of the answer.
+/// The language of a request. The reply uses the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DemoLanguage {
     English,
@@ -18,12 +18,12 @@ impl DemoLanguage {
     }
 }
 
-/// A Chinese character.
+/// True for a character of the CJK Unified Ideographs block.
 pub(super) fn is_han(c: char) -> bool {
     ('\u{4e00}'..='\u{9fff}').contains(&c)
 }
 
-/// What is wanted of a file.
+/// The property of a file that the request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileQuery {
     Headings,
@@ -32,7 +32,7 @@ pub(super) enum FileQuery {
     Beginning,
 }
 
-/// One thing to do.
+/// One goal of a request, reached by at most one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
     Read { path: String, what: FileQuery },
@@ -50,7 +50,7 @@ impl Goal {
         !matches!(self, Self::CountTo { .. } | Self::Say { .. })
     }
 
-    /// The right call.
+    /// The correct call for this goal; `None` if it needs no tool.
     pub(super) fn call(&self) -> Option<(&'static str, Value)> {
         Some(match self {
             Self::Read { path, .. } => ("fs_read", json!({"path": path})),
@@ -68,7 +68,7 @@ impl Goal {
         })
     }
 
-    /// The call as somebody would write it who did not read the schema.
+    /// The arguments with a plausible mistake, as if written without reading the schema.
     pub(super) fn mistaken(&self) -> Value {
         match self {
             Self::Read { path, .. } => json!({"file": path}),
@@ -84,14 +84,14 @@ impl Goal {
     }
 }
 
-/// The things to do, in order. Empty if nothing was understood.
+/// Parses the goals, in order. Empty if the request is not understood.
 pub(super) fn understand(text: &str) -> Vec<Goal> {
     let mut goals: Vec<Goal> = Vec::new();
     for clause in clauses(text) {
         let goal = english(&clause).or_else(|| chinese(&clause));
         match (goal, goals.last_mut()) {
             (Some(goal), _) => goals.push(goal),
-            // `read x, then count its headings`
+            // Handles `read x, then count its headings`.
             (None, Some(Goal::Read { what, .. })) => *what = wanted(&clause).unwrap_or(*what),
             (None, _) => {}
         }
@@ -99,7 +99,7 @@ pub(super) fn understand(text: &str) -> Vec<Goal> {
     goals
 }
 
-/// What stands between `then`s. What is in quotes stays whole.
+/// Splits a request at `then` and its equivalents. Quoted text is never split.
 fn clauses(text: &str) -> Vec<String> {
     const BREAKS: [&str; 11] = [
         ", and then ",
@@ -138,7 +138,7 @@ fn clauses(text: &str) -> Vec<String> {
     clauses
 }
 
-/// The end of a quotation that begins here. An apostrophe inside a word begins none.
+/// The closing quote for an opening one. An apostrophe inside a word opens no quotation.
 fn closing(c: char, before: Option<char>) -> Option<char> {
     match c {
         '"' | '`' => Some(c),
@@ -153,7 +153,7 @@ fn starts_with(text: &str, start: &str) -> bool {
     text.get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start))
 }
 
-/// What follows one of these beginnings.
+/// The rest of the clause after one of these prefixes and an optional "please".
 fn after<'a>(clause: &'a str, starts: &[&str]) -> Option<&'a str> {
     let polite = ["please ", "请"].into_iter().find(|word| starts_with(clause, word));
     let clause = polite.map_or(clause, |word| clause[word.len()..].trim_start());
@@ -207,7 +207,7 @@ fn english(clause: &str) -> Option<Goal> {
         let what = wanted(clause).unwrap_or(FileQuery::Beginning);
         return Some(Goal::Read { path: name(rest)?, what });
     }
-    // `count the headings of x`, `how many lines are in x`
+    // Handles `count the headings of x` and `how many lines are in x`.
     let rest = after(clause, &["count ", "how many "])?;
     let (_, path) = split_last(rest, &[" in ", " of "])?;
     Some(Goal::Read { path: name(path)?, what: wanted(clause)? })
@@ -255,7 +255,7 @@ fn chinese(clause: &str) -> Option<Goal> {
     Some(Goal::Say { text: unquoted(rest.trim_start_matches(['：', ':'])).to_owned() })
 }
 
-/// What is to be known of a file.
+/// The property of a file that a clause asks for.
 fn wanted(clause: &str) -> Option<FileQuery> {
     let clause = clause.to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| clause.contains(word));
@@ -288,7 +288,7 @@ fn write(path: &str, content: &str) -> Goal {
     Goal::Write { path, content: unquoted(content).to_owned() }
 }
 
-/// `the files here`, `all files`, `*.rs`, `the files in src`.
+/// The glob pattern for phrases such as `the files here`, `all files`, `*.rs` or `the files in src`.
 fn pattern(text: &str) -> String {
     let glob = text.split_whitespace().map(unquoted).find(|word| word.contains('*'));
     if let Some(glob) = glob {
@@ -324,12 +324,12 @@ fn split_first<'a>(text: &'a str, marks: &[&str]) -> Option<(&'a str, &'a str)> 
     Some((text[..at].trim(), text[at + mark.len()..].trim()))
 }
 
-/// The file or folder a phrase names: what is quoted, what looks like a path, else the first word.
+/// The file or folder a phrase names: quoted text, then a word that looks like a path, then the first word.
 fn name(phrase: &str) -> Option<String> {
     if let Some(quoted) = quoted(phrase) {
         return Some(quoted.to_owned());
     }
-    // In Chinese nothing separates a path from what is said about it.
+    // Chinese text has no space between a path and the words after it.
     let stop = |c: char| c.is_whitespace() || is_han(c) || "，。？！、；".contains(c);
     let plain = ["the", "file", "a", "me", "my", "folder", "directory", "its", "please"];
     let words: Vec<&str> = phrase
@@ -346,7 +346,7 @@ fn name(phrase: &str) -> Option<String> {
     path.map(|word| (*word).to_owned())
 }
 
-/// The first thing in quotes.
+/// The first quoted part of a phrase.
 fn quoted(phrase: &str) -> Option<&str> {
     let mut before = None;
     for (at, c) in phrase.char_indices() {
@@ -359,7 +359,7 @@ fn quoted(phrase: &str) -> Option<&str> {
     None
 }
 
-/// Without the quotes around it.
+/// The text without its surrounding quotes.
 fn unquoted(text: &str) -> &str {
     let text = text.trim();
     let Some(end) = text.chars().next().and_then(|c| closing(c, None)) else { return text };

@@ -1,4 +1,4 @@
-//! The demo model against tools that answer as the real ones do.
+//! The demo model against simulated tools that answer like the real ones.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ fn failed(fault: Fault, lang: Lang) -> Result<Value, String> {
     Err(render::render_for_model(&Failure { fault, data: None, note: None }, lang).to_json())
 }
 
-/// A session of the demo model with tools played by a function.
+/// A session of the demo model; a function stands in for the tools.
 struct Session {
     messages: Vec<Message>,
     calls: Vec<(String, Value)>,
@@ -32,7 +32,7 @@ impl Session {
         Self { messages: Vec::new(), calls: Vec::new() }
     }
 
-    /// Says something and plays the turn to its end; the last words of the model come back.
+    /// Sends a message, runs the turn to its end and returns the model's last text.
     fn turn(
         &mut self,
         text: &str,
@@ -74,7 +74,7 @@ fn all_tools() -> Arc<[Arc<budao_core::tool::ToolSpec>]> {
         .collect()
 }
 
-/// Refuses whatever lacks this parameter, as the call path does.
+/// Refuses arguments without this parameter, with the fault the call path would give.
 fn wants(parameter: &str, arguments: &Value, lang: Lang, data: Value) -> Result<Value, String> {
     if arguments.get(parameter).is_some() {
         return Ok(data);
@@ -127,13 +127,13 @@ fn it_errs_once_reads_the_error_and_answers(
         session.calls,
         [call(json!({"file": "README.md"})), call(json!({"path": "README.md"}))]
     );
-    // It errs only once in a session.
+    // The model makes its mistake only once per session.
     session.turn(text, |_, arguments| wants("path", arguments, lang, readme()));
     assert_eq!(session.calls.len(), 3);
 }
 
-/// Goal: it corrects itself from the error and from nothing else.
-/// Method: a tool that calls its parameter something nobody could guess.
+/// Goal: the model corrects itself from the fault alone.
+/// Method: a tool whose parameter has a name that cannot be guessed.
 #[test]
 fn it_believes_the_error() {
     let mut session = Session::new();
@@ -212,7 +212,7 @@ fn one_request_may_ask_for_several_things() {
     assert_eq!(tools, ["fs_glob", "fs_glob"]);
 }
 
-/// What becomes of these arguments when one place is said to be of the wrong sort.
+/// Corrects these arguments from a fault that reports one mismatch.
 fn mended(arguments: &Value, place: &Value) -> CorrectionResult {
     let (id, name) = (budao_core::message::CallId::from("c"), "t".to_owned());
     let used = ToolUse { id, name, arguments: arguments.to_string() };

@@ -1,4 +1,4 @@
-//! Connecting: a deadline on the world's clock, and name errors that can be told from others.
+//! Connecting: a deadline on the injected clock, and an own error type for failed name resolution.
 
 use std::{
     fmt,
@@ -16,7 +16,7 @@ use tower_service::Service;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// No connection within the deadline.
+/// The connection was not established within the deadline.
 #[derive(Debug)]
 pub(super) struct ConnectTimeout;
 
@@ -28,7 +28,7 @@ impl fmt::Display for ConnectTimeout {
 
 impl std::error::Error for ConnectTimeout {}
 
-/// No address for a name.
+/// The host name could not be resolved.
 #[derive(Debug)]
 pub(super) struct NameNotFound(std::io::Error);
 
@@ -40,7 +40,7 @@ impl fmt::Display for NameNotFound {
 
 impl std::error::Error for NameNotFound {}
 
-/// Resolves names as the system does, and says so when that is what failed.
+/// The system resolver, with failures wrapped in [`NameNotFound`] so that they can be classified.
 #[derive(Debug)]
 pub(super) struct Resolver;
 
@@ -57,7 +57,7 @@ impl Resolve for Resolver {
     }
 }
 
-/// Puts a deadline on name, connection and TLS together.
+/// Adds one deadline over name resolution, connection and TLS handshake.
 #[derive(Clone, Debug)]
 pub(super) struct DeadlineLayer {
     clock: Arc<dyn Clock>,
@@ -78,7 +78,7 @@ impl<S> Layer<S> for DeadlineLayer {
     }
 }
 
-/// A connector with a deadline.
+/// A connector whose attempts fail with [`ConnectTimeout`] after the deadline.
 #[derive(Clone, Debug)]
 pub(super) struct DeadlineConnector<S> {
     connector: S,

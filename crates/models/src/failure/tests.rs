@@ -1,4 +1,4 @@
-//! Each vendor's way of saying no, and the row it belongs to.
+//! Error responses of each vendor, and the kind each is classified as.
 
 use rstest::rstest;
 use serde_json::json;

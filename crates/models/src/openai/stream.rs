@@ -1,8 +1,8 @@
-//! Chunks of a chat completion, put together into blocks.
+//! Assembles blocks from the chunks of a chat completion.
 //!
-//! What servers get wrong is read for what it means: a missing `index`, numbers written as text, an id
-//! only in the first delta or in none, a call whole or in crumbs, no usage, no `[DONE]`. The answer is
-//! whole when a `finish_reason` or `[DONE]` came.
+//! The decoder accepts common deviations: a missing `index`, numbers written as text, an id only in the first delta
+//! or in none, a call sent whole or in fragments, no usage, no `[DONE]`. An answer is complete once a `finish_reason`
+//! or `[DONE]` has arrived.
 
 use budao_core::message::{Block, CallId, ModelStop, ToolUse, Usage};
 use serde_json::{Value, value::RawValue};
@@ -12,10 +12,10 @@ use crate::{
     sse::SseEvent,
 };
 
-/// Calls in one answer; the runtime allows fewer.
+/// Upper bound for calls in one answer; the runtime's own limit is lower.
 const CALLS: usize = 1_024;
 
-/// Puts an answer together.
+/// Assembles one answer from its chunks.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     thought: String,
@@ -24,7 +24,7 @@ pub(crate) struct Decoder {
     stop: Option<ModelStop>,
     done: bool,
     usage: Usage,
-    /// Messages in the history, which makes ids for calls that came without.
+    /// Number of messages in the history, used to generate ids for calls that came without one.
     history: usize,
 }
 
@@ -43,7 +43,7 @@ impl PartialCall {
 }
 
 impl Decoder {
-    /// For a request with this many messages.
+    /// Creates a decoder for a request with `history` messages.
     pub(crate) fn new(history: usize) -> Self {
         Self { history, ..Self::default() }
     }
@@ -52,7 +52,7 @@ impl Decoder {
         if number(choice.get("index")).unwrap_or(0) != 0 {
             return Ok(());
         }
-        // A server that does not stream sends `message` where others send `delta`.
+        // A server that does not stream sends `message` instead of `delta`.
         let delta = ["delta", "message"].iter().find_map(|name| choice.get(*name));
         if let Some(delta) = delta {
             self.delta(delta, out)?;
@@ -94,7 +94,7 @@ impl Decoder {
             Some(call @ Value::Object(_)) => self.call(call, out),
             _ => Ok(()),
         }?;
-        // How calls were written before there could be several.
+        // The older form, from before an answer could contain several calls.
         match delta.get("function_call") {
             Some(call @ Value::Object(_)) => self.call(call, out),
             _ => Ok(()),
@@ -131,7 +131,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The call a delta belongs to: by index, by id, else the last one unless a new name begins.
+    /// Finds the call a delta belongs to: by index, by id, otherwise the last one unless a new name starts.
     fn find_call(
         &mut self,
         index: Option<u64>,
@@ -147,7 +147,7 @@ impl Decoder {
                 .filter(|&at| same_id(&self.calls[at])),
             None if !id.is_empty() => self.calls.iter().position(|call| call.id == id),
             None if name.is_empty() => self.calls.len().checked_sub(1),
-            // The name again: the same call as long as its arguments are not whole.
+            // A repeated name continues the same call until its arguments are complete.
             None => self.calls.len().checked_sub(1).filter(|&at| self.calls[at].is_open(name)),
         };
         let at = match known {
@@ -232,7 +232,7 @@ impl Decode for Decoder {
                 arguments: arguments.unwrap_or_else(|| "{}".into()),
             }));
         }
-        // Servers say `stop` beside calls, and some say nothing at all.
+        // Servers may report `stop` although there are calls, or no reason at all.
         let stop = match self.stop {
             Some(ModelStop::EndTurn | ModelStop::Other) | None if called => ModelStop::ToolUse,
             Some(stop) => stop,
@@ -242,7 +242,7 @@ impl Decode for Decoder {
     }
 }
 
-/// A number, also one written as text.
+/// Reads a number, also if it is written as text.
 fn number(value: Option<&Value>) -> Option<u64> {
     match value? {
         Value::Number(number) => number.as_u64(),
@@ -251,7 +251,7 @@ fn number(value: Option<&Value>) -> Option<u64> {
     }
 }
 
-/// Text, also as a list of parts.
+/// Reads text, also if it is a list of parts.
 fn words(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),

@@ -1,4 +1,4 @@
-//! Chat completions as different servers write them.
+//! Chat completions in the forms that different servers write.
 
 use budao_core::message::{Block, CallId, ModelStop, Piece, ToolUse, Usage};
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ fn stop(ended: &DecodedStream) -> Option<ModelStop> {
 
 #[test]
 fn streams_in_the_shapes_of_other_servers_are_read() {
-    // Method: one call in the shape of llama.cpp, vLLM and Ollama. Written by hand, not recorded.
+    // Method: one call in the form of llama.cpp, vLLM and Ollama. The files are written by hand, not recorded.
     for bytes in [
         &include_bytes!("../../tests/golden/openai_llama_cpp.sse")[..],
         include_bytes!("../../tests/golden/openai_vllm.sse"),

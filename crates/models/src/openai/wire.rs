@@ -1,4 +1,4 @@
-//! A request in the words of chat completions.
+//! Request bodies for chat completions.
 
 use budao_core::message::{Block, Message, ModelRequest, Role, text_of};
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::wire::{safe_arguments, safe_name};
 
-/// Whom we write to: the official service has renamed a field its imitators do not all know.
+/// The server family. The official service renamed `max_tokens`; not all compatible servers know the new name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
     Official,
@@ -85,7 +85,7 @@ struct WireFunction {
     arguments: String,
 }
 
-/// The bytes to send.
+/// Serializes the request body.
 pub(super) fn body(model: &str, request: &ModelRequest, dialect: Dialect) -> Vec<u8> {
     let tokens = Some(request.max_tokens.max(1));
     let (max_tokens, max_completion_tokens) = match dialect {
@@ -120,7 +120,7 @@ pub(super) fn body(model: &str, request: &ModelRequest, dialect: Dialect) -> Vec
     serde_json::to_vec(&body).expect("strings, numbers and JSON always serialise")
 }
 
-/// Results of calls are messages of their own and come first; then what the person said.
+/// Pushes tool results as messages of their own first, then the user's text.
 fn push_user_message<'a>(message: &'a Message, messages: &mut Vec<WireMessage<'a>>) {
     for block in &message.content {
         if let Block::ToolResult { call, content, .. } = block {
@@ -152,7 +152,7 @@ fn part(block: &Block) -> Option<Value> {
     }
 }
 
-/// What the model said and called. What it thought is not sent back: most servers refuse the field.
+/// The assistant's text and calls. Thinking is omitted, because most servers refuse the field.
 fn assistant_message<'a>(message: &Message) -> Option<WireMessage<'a>> {
     let tool_calls: Vec<_> = message
         .content

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{Ending, RepeatCount, Script, ScriptStep, StepOrder};
 use crate::failure::{ErrorResponse, Service};
 
-/// The most a script file may hold.
+/// Maximum size of a script file, in bytes.
 const FILE_BYTES: u64 = 16 * 1024 * 1024;
 
 #[derive(Deserialize)]
@@ -64,7 +64,7 @@ struct FileCall {
     tool: String,
     #[serde(default)]
     id: Option<String>,
-    /// A table is sent as JSON, a string as it is, even if it is not JSON.
+    /// A table is sent as JSON. A string is sent verbatim, even if it is not JSON.
     #[serde(default)]
     arguments: Option<Value>,
 }
@@ -93,7 +93,7 @@ fn times<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<RepeatCoun
     }
 }
 
-/// Reads a file.
+/// Loads and parses a script file.
 pub(super) fn load(path: &Path) -> Result<Script, Fault> {
     let name = path.display().to_string();
     let unreadable = |error: &std::io::Error| {
@@ -112,7 +112,7 @@ pub(super) fn load(path: &Path) -> Result<Script, Fault> {
     parse(&text, &name)
 }
 
-/// Reads a text.
+/// Parses a script; `name` appears in faults.
 pub(super) fn parse(text: &str, name: &str) -> Result<Script, Fault> {
     let file: File = toml::from_str(text).map_err(|error| {
         let fault = wrong(name, error.message().to_owned());
@@ -168,7 +168,7 @@ impl FileStep {
         Ok(step.times(self.repeat.unwrap_or(RepeatCount::Count(1))))
     }
 
-    /// One of `end`, `fault` and `status` says how it ends.
+    /// The ending of a step. At most one of `end`, `fault` and `status` may be set.
     fn ending(&mut self) -> Result<Ending, &'static str> {
         let stop = |stop| Ending::Stop(Some(stop));
         match (self.end, self.fault, self.status) {

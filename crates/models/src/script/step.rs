@@ -13,12 +13,12 @@ use serde_json::Value;
 
 use crate::PieceStream;
 
-/// How often a step is played before the next.
+/// How often a step is played before the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepeatCount {
-    /// This often.
+    /// This number of times in all.
     Count(usize),
-    /// For ever.
+    /// For all further requests.
     Forever,
 }
 
@@ -31,23 +31,23 @@ impl RepeatCount {
     }
 }
 
-/// How a step ends.
+/// How the answer of a step ends.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ending {
-    /// Properly; none is `tool_use` if there was a call and `end_turn` if not.
+    /// Normally. `None` means `tool_use` if the step contains a call and `end_turn` otherwise.
     Stop(Option<ModelStop>),
-    /// The stream stops without its end.
+    /// The stream stops without an end, as if the connection broke.
     Cut,
-    /// Nothing more ever comes; the deadline for tokens finds out.
+    /// The stream stays open without further pieces until the token deadline passes.
     Stall,
-    /// What comes cannot be read.
+    /// The stream fails as unreadable, with `model_malformed_stream`.
     Malformed,
-    /// A fault. When the step says nothing before it, the request itself fails.
+    /// With this fault. If the step has no parts before it, the request itself fails.
     Fault(Box<Fault>),
 }
 
 impl Ending {
-    /// The fault it ends with, with service and model filled in.
+    /// The fault of this ending, with service and model filled in; `None` if it has none.
     pub(super) fn fault(&self, model: &str) -> Option<Fault> {
         let fault = match self {
             Self::Malformed => Fault::new(Kind::ModelMalformedStream, Operation::ModelRequest),
@@ -62,7 +62,7 @@ impl Ending {
     }
 }
 
-/// One answer to one request.
+/// One scripted answer to one request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScriptStep {
     pub(super) delay: Duration,
@@ -96,31 +96,31 @@ impl Default for ScriptStep {
 }
 
 impl ScriptStep {
-    /// A step that says nothing and ends its turn.
+    /// Creates a step without parts that ends with `end_turn`.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Says something.
+    /// Appends text to the answer.
     #[must_use]
     pub fn text(self, text: impl Into<String>) -> Self {
         self.part(StepPart::Text(text.into()))
     }
 
-    /// Thinks something, sealed with a signature.
+    /// Appends a thinking block with an optional signature.
     #[must_use]
     pub fn think(self, text: impl Into<String>, signature: Option<String>) -> Self {
         self.part(StepPart::Thinking { text: text.into(), signature })
     }
 
-    /// Calls a tool.
+    /// Appends a tool call with JSON arguments.
     #[must_use]
     pub fn call(self, tool: &str, arguments: &Value) -> Self {
         self.call_raw(None, tool, arguments.to_string())
     }
 
-    /// Calls a tool with these very characters as arguments, JSON or not.
+    /// Appends a tool call whose arguments are sent verbatim, even if they are not JSON.
     #[must_use]
     pub fn call_raw(
         self,
@@ -131,47 +131,47 @@ impl ScriptStep {
         self.part(StepPart::Call { id, tool: tool.into(), arguments: arguments.into() })
     }
 
-    /// Sends a block nobody knows, as JSON text.
+    /// Appends a block of an unknown type, as JSON text.
     #[must_use]
     pub fn opaque(self, json: impl Into<String>) -> Self {
         self.part(StepPart::Opaque(json.into()))
     }
 
-    /// Waits at this place of the answer.
+    /// Appends a pause at this point of the answer.
     #[must_use]
     pub fn pause(self, wait: Duration) -> Self {
         self.part(StepPart::Pause(wait))
     }
 
-    /// Waits before anything happens, faults included.
+    /// Delays the whole step, faults included.
     #[must_use]
     pub fn delay(mut self, wait: Duration) -> Self {
         self.delay = wait;
         self
     }
 
-    /// Streams text and thought word by word, this far apart.
+    /// Streams text and thinking word by word, with this delay between words.
     #[must_use]
     pub fn pace(mut self, wait: Duration) -> Self {
         self.pace = wait;
         self
     }
 
-    /// How it ends.
+    /// Sets how the answer ends; the default is a normal stop.
     #[must_use]
     pub fn end(mut self, end: Ending) -> Self {
         self.end = end;
         self
     }
 
-    /// What it cost; without, it is counted from the characters.
+    /// Sets the reported token usage; by default it is estimated from the text length.
     #[must_use]
     pub fn usage(mut self, usage: Usage) -> Self {
         self.usage = Some(usage);
         self
     }
 
-    /// How often it is played.
+    /// Sets how often the step is played; the default is once.
     #[must_use]
     pub fn times(mut self, times: RepeatCount) -> Self {
         self.times = times;
@@ -183,12 +183,12 @@ impl ScriptStep {
         self
     }
 
-    /// Does the request itself fail, so that no answer comes of it?
+    /// True if the request itself fails, so that no answer starts.
     pub(super) fn fails_outright(&self) -> bool {
         self.parts.is_empty() && matches!(self.end, Ending::Fault(_))
     }
 
-    /// The step as a sequence of things to do.
+    /// Expands the step into a sequence of pieces and waits.
     pub(super) fn beats(
         &self,
         request: &ModelRequest,
@@ -242,7 +242,7 @@ impl ScriptStep {
         beats
     }
 
-    /// A stall is found out the way a real one is: when its deadline has passed.
+    /// A stall ends like a real one: with a fault once its deadline has passed.
     fn stall(&self, model: &str, limits: &Limits, beats: &mut VecDeque<PlaybackStep>) {
         let (kind, wait) = if self.parts.is_empty() {
             (Kind::ModelFirstTokenTimeout, limits.model_first_token)
@@ -272,7 +272,7 @@ impl ScriptStep {
         }
     }
 
-    /// Four characters a token, near enough for a model that does not exist.
+    /// Estimates the usage at four characters per token.
     fn counted(&self, request: &ModelRequest) -> Usage {
         let written: usize = self
             .parts
@@ -293,7 +293,7 @@ impl ScriptStep {
     }
 }
 
-/// How much there is to read, at four bytes a token.
+/// Estimates the request's size at four bytes per token.
 pub(crate) fn rough_tokens(request: &ModelRequest) -> u64 {
     let system = request.system.as_ref().map_or(0, |text| text.len());
     let read: usize = request
@@ -310,19 +310,19 @@ pub(crate) fn rough_tokens(request: &ModelRequest) -> u64 {
     ((system + read) as u64).div_ceil(4)
 }
 
-/// Unique in a session as long as its history grows.
+/// Generates a call id that is unique in a session as long as its history grows.
 pub(crate) fn call_id(request: &ModelRequest, index: usize) -> CallId {
     CallId(format!("call_{}_{index}", request.messages.len()).into())
 }
 
-/// One thing to do.
+/// One element of an answer being played.
 pub(crate) enum PlaybackStep {
     Piece(Piece),
     Wait(Duration),
     Fault(Fault),
 }
 
-/// Does one thing after the other.
+/// Plays the elements in order, waiting on `clock`.
 pub(crate) fn play(beats: VecDeque<PlaybackStep>, clock: Arc<dyn Clock>) -> PieceStream {
     stream::unfold((beats, clock), |(mut beats, clock)| async move {
         loop {

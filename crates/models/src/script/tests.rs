@@ -1,4 +1,4 @@
-//! Scripts: what they say, in which order, and what is wrong with a file.
+//! Scripts: their answers, the order of steps, and the faults of invalid files.
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ fn every_ending_is_what_it_says() {
     assert_eq!(ask_all(&silent, request("x")).unwrap_err().kind(), Kind::ModelFirstTokenTimeout);
 }
 
-/// Goal: a session that is resumed in another process gets the step it would have got.
+/// Goal: a session resumed in another process gets the step it would have got.
 /// Method: a new model for every request, as if each came from a new process.
 #[test]
 fn by_history_the_step_depends_on_the_answers_and_on_nothing_else() {
@@ -177,7 +177,7 @@ fn a_wrong_file_is_told_with_its_line() {
     }
 }
 
-/// What `docs/scripts.md` shows is what is read.
+/// Every example in `docs/scripts.md` parses.
 #[test]
 fn the_examples_of_the_manual_are_scripts() {
     let manual = include_str!("../../../../docs/scripts.md");

@@ -1,4 +1,4 @@
-//! The projection: a fold over the records of a session.
+//! The projection behind `channel`: a fold over the records of a session.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::{Approval, Audit, Bookmark, CallSnapshot, Channel, ChannelEvent, Envelope, phase};
 use crate::Question;
 
-/// The fold that projects.
+/// Folds records into channel events. It must see every record from its start on, in order.
 #[derive(Clone, Debug)]
 pub struct Projector {
     lang: Lang,
@@ -25,11 +25,11 @@ pub struct Projector {
     step_began: Timestamp,
     thinking: bool,
     talking: bool,
-    /// A planner is at work.
+    /// A planner runs; its stage has started and not ended.
     planning: bool,
     calls: BTreeMap<CallId, CallSnapshot>,
     todos: Vec<Todo>,
-    /// Every call of the session, once it has ended; kept only for an audit.
+    /// Every ended call of the session, oldest first; `None` unless auditing.
     ended: Option<Vec<CallSnapshot>>,
 }
 
@@ -39,7 +39,7 @@ impl Default for Projector {
     }
 }
 
-/// The events of one record, as they are found.
+/// Collects the events of one record.
 struct ProjectedEvents {
     bookmark: Bookmark,
     events: Vec<Envelope>,
@@ -52,7 +52,7 @@ impl ProjectedEvents {
 }
 
 impl Projector {
-    /// Starts before the first record.
+    /// Creates a projector for a session's first record.
     #[must_use]
     pub fn new(lang: Lang) -> Self {
         Self {
@@ -70,8 +70,8 @@ impl Projector {
         }
     }
 
-    /// Starts where a session stands. Calls of a running turn are known from its records alone: project
-    /// those too, from the turn's beginning.
+    /// Creates a projector for a session that is already under way. The state holds no calls of a running
+    /// turn: project the turn's records from its beginning, too.
     #[must_use]
     pub fn at(lang: Lang, session: &Session) -> Self {
         let state = match session.status() {
@@ -86,19 +86,19 @@ impl Projector {
         projector
     }
 
-    /// One that remembers every finished call.
+    /// Creates a projector that also collects every ended call; see [`Self::into_calls`].
     #[must_use]
     pub fn auditing(lang: Lang) -> Self {
         Self { ended: Some(Vec::new()), ..Self::new(lang) }
     }
 
-    /// Every finished call, oldest first, if it is auditing.
+    /// Returns every ended call, oldest first; empty unless created with [`Self::auditing`].
     #[must_use]
     pub fn into_calls(self) -> Vec<CallSnapshot> {
         self.ended.unwrap_or_default()
     }
 
-    /// What a record is on the channels.
+    /// Returns the events of one record, in order; empty if no channel shows it.
     pub fn project(&mut self, record: &Record) -> Vec<Envelope> {
         let timestamp = record.at.as_millis();
         let mut out = ProjectedEvents {
@@ -178,7 +178,7 @@ impl Projector {
         ChannelEvent::error(fault, self.lang, phase, scope.stage, scope.task.as_ref())
     }
 
-    /// What happens in a pipeline.
+    /// Projects pipeline events.
     fn stage(&mut self, event: &Event, out: &mut ProjectedEvents) {
         let (planning, lang) = (Stage::Planning, self.lang);
         match event {
@@ -216,7 +216,7 @@ impl Projector {
         }
     }
 
-    /// Begins and ends of words and thought.
+    /// Projects text and thinking, and opens and closes their blocks.
     fn chunks(&mut self, event: &Event, out: &mut ProjectedEvents) {
         if let Event::TextDelta { step, .. } | Event::ThinkingDelta { step, .. } = event {
             self.step = *step;
@@ -291,7 +291,7 @@ impl Projector {
             _ => "completed",
         };
         if let (Some(fault), false) = (fault, stop == StopReason::Failed) {
-            // A failed turn's fault was told when recovery failed; any other one is told here.
+            // `RecoveryFailed` has already reported the fault of a failed turn; any other fault is reported here.
             out.push(Channel::Monitor, self.error(fault, &Scope::default()));
         }
         out.push(Channel::Progress, ChannelEvent::Done { step: self.step, reason });
@@ -313,7 +313,7 @@ impl Projector {
         }
     }
 
-    /// What happens to calls.
+    /// Projects call events.
     fn call(&mut self, event: &Event, out: &mut ProjectedEvents) {
         let at = out.bookmark.timestamp;
         match event {
@@ -427,8 +427,8 @@ impl Projector {
         Some(snapshot)
     }
 
-    /// Makes sure that a call is known: a plan to be confirmed was never asked for by the model, and of
-    /// other calls the beginning may be gone.
+    /// Inserts a snapshot if the call is unknown: the model never requested the call that confirms a plan,
+    /// and retention may have removed the request of another call.
     fn meet(&mut self, id: &CallId, tool: &str, arguments: Option<&Value>, at: i64) {
         if !self.calls.contains_key(id) {
             let written = arguments.map(Value::to_string).unwrap_or_default();

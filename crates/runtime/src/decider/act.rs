@@ -15,7 +15,7 @@ use super::{NativeDecider, RunningWork};
 use crate::{check, runtime::RuntimeShared, work};
 
 impl NativeDecider {
-    /// Starts what is due, stops what no longer is.
+    /// Starts work that is due and stops work that is no longer due.
     pub(super) fn start_due_work(&mut self) {
         let due = turn::due(&self.session, &self.shared.limits);
         self.running.retain(|(work, running)| running.is_call || due.contains(work));
@@ -39,7 +39,7 @@ impl NativeDecider {
         self.running.iter().any(|(known, _)| known == work)
     }
 
-    /// Checks calls in the batch that requested them, if no check has to wait: that saves an append.
+    /// Checks calls in the batch that requested them if no check has to wait. That saves an append.
     pub(super) fn check_at_once(&mut self, batch: &mut Batch) {
         let asks_others = !self.shared.hooks.is_empty() || self.shared.policy.is_some();
         if asks_others || self.is_parked {
@@ -51,7 +51,7 @@ impl NativeDecider {
         let Some(Work::Check { turn, calls }) = check else { return };
         let (shared, tools, session) = (&self.shared, &mut self.tools, &self.session);
         let checked = AssertUnwindSafe(|| check::at_once(shared, tools, session, &calls));
-        // What cannot be checked here, or breaks, is work like any other.
+        // If the check is impossible here or panics, it runs as ordinary work after the commit.
         if let Ok(Some(verdicts)) = std::panic::catch_unwind(checked) {
             self.step(Input::CallsChecked { turn, verdicts }, batch);
         }
@@ -76,7 +76,7 @@ impl NativeDecider {
     }
 }
 
-/// Has this call its outcome, or is it on another try?
+/// Has this call ended, or started another attempt?
 fn is_over(work: &Work, session: &Session) -> bool {
     let Work::Call { turn, call, attempt } = work else { return false };
     let running = session
@@ -91,8 +91,8 @@ fn is_over(work: &Work, session: &Session) -> bool {
 }
 
 impl RuntimeShared {
-    /// Frees room once, before one more try. A clean-up that takes long goes on beside us: the lease must
-    /// be renewed meanwhile.
+    /// Runs every clean-up once, before one more attempt. A slow clean-up continues in the background,
+    /// because the lease must be renewed.
     pub(super) async fn clean_up(&self, fault: &Fault) {
         tracing::warn!(%fault, "cleaning up before one more try");
         for clean_up in &self.clean_ups {
@@ -100,7 +100,7 @@ impl RuntimeShared {
             let (done, is_done) = oneshot::channel();
             self.world.spawn.spawn(Box::pin(async move {
                 clean_up.clean_up().await;
-                // Nobody listens any more when it took long.
+                // The receiver is gone if the clean-up exceeded its time.
                 let _ = done.send(());
             }));
             tokio::select! {

@@ -1,4 +1,4 @@
-//! What is to be told and when: pure, so that storms and pauses can be tried without waiting.
+//! The alert queue: decides which alerts are due. Does no I/O, so tests need no waiting.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -10,12 +10,12 @@ use serde::Serialize;
 
 use super::{Rules, Threshold};
 
-/// Sessions and traces named in a message.
+/// Upper bound of sessions and traces named in a message.
 const EXAMPLES: usize = 5;
-/// Faults remembered for thresholds.
+/// Upper bound of faults stored for thresholds.
 const REMEMBERED: usize = 10_000;
 
-/// A fault, as far as alerts are concerned.
+/// The parts of a fault that alerts use.
 #[derive(Clone, Debug)]
 pub(crate) struct Alarm {
     pub(crate) at: Timestamp,
@@ -23,26 +23,26 @@ pub(crate) struct Alarm {
     pub(crate) session: SessionId,
     pub(crate) trace: Trace,
     pub(crate) tool: Option<String>,
-    /// The operator's line.
+    /// The fault's log line.
     pub(crate) line: String,
 }
 
-/// Why something is told.
+/// The rule behind an alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum AlertReason {
     Critical,
     Unrecoverable,
-    /// The threshold with this number.
+    /// The threshold at this index of the rules.
     Threshold(usize),
 }
 
 type Key = (AlertReason, Option<&'static str>);
 
-/// What a webhook gets.
+/// The JSON body sent to the webhook.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct AlertMessage {
-    /// The same if it is told again because nobody knows whether it arrived.
+    /// Identical if the message is sent again, so that the receiver can drop duplicates.
     id: String,
     rule: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,15 +57,15 @@ pub(super) struct AlertMessage {
     severity: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     threshold: Option<Threshold>,
-    /// How often since the last message.
+    /// The number of faults since the last message.
     count: u64,
     first_at: String,
     last_at: String,
     sessions: Vec<String>,
     trace_ids: Vec<String>,
-    /// The operator's line of the last one.
+    /// The log line of the last fault.
     message: String,
-    /// How to learn more.
+    /// A command that explains the fault, such as `budao explain ERR_JRNL_007`.
     #[serde(skip_serializing_if = "Option::is_none")]
     explain: Option<String>,
     #[serde(skip)]
@@ -83,14 +83,14 @@ struct PendingAlert {
     line: String,
 }
 
-/// What waits to be told, and what was told when.
+/// The pending alerts, and the time of the last message per rule and code.
 #[derive(Debug)]
 pub(crate) struct AlertQueue {
     rules: Rules,
     pending: BTreeMap<Key, PendingAlert>,
     told: BTreeMap<Key, Timestamp>,
     recent: VecDeque<Alarm>,
-    /// Everything up to here was seen.
+    /// All faults up to this time are in the queue or sent.
     seen: Timestamp,
 }
 
@@ -105,7 +105,7 @@ impl AlertQueue {
         }
     }
 
-    /// Takes up faults.
+    /// Adds faults and checks the thresholds.
     pub(super) fn take(&mut self, alarms: Vec<Alarm>, now: Timestamp) {
         for alarm in alarms {
             self.seen = self.seen.max(alarm.at);
@@ -168,7 +168,7 @@ impl AlertQueue {
         }
     }
 
-    /// The next message whose time has come.
+    /// The next message that is due.
     pub(super) fn due(&self, now: Timestamp) -> Option<AlertMessage> {
         let rests =
             |key: &Key| self.told.get(key).is_some_and(|at| now.since(*at) < self.rules.pause);
@@ -206,13 +206,13 @@ impl AlertQueue {
         }
     }
 
-    /// A message has arrived.
+    /// Removes a message that the webhook accepted.
     pub(super) fn mark_sent(&mut self, message: &AlertMessage, now: Timestamp) {
         self.pending.remove(&message.key);
         self.told.insert(message.key, now);
     }
 
-    /// Everything up to here was told; a start after this one begins here.
+    /// All alerts up to this time are sent; the next start continues here.
     pub(super) fn sent_up_to(&self) -> Timestamp {
         let first = self.pending.values().map(|pending| pending.first).min();
         first.map_or(self.seen, |first| Timestamp::from_micros(first.as_micros() - 1))

@@ -1,4 +1,4 @@
-//! The sessions a client observes: how it comes to them, and what becomes of them when it is gone.
+//! The sessions that a connection observes: joining, and leaving when the connection ends.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Connection {
-    /// Observes a session from somewhere on, beside everything else. Who asks again starts again.
+    /// Observes a session in a task of its own. A repeated call restarts the observation at the new position.
     pub(crate) fn watch(
         self: &Arc<Self>,
         card: SessionMeta,
@@ -28,7 +28,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Observes a session that was just opened: so little has happened in it that the client may wait for it.
+    /// Observes a new session and waits until it is joined; its history is short.
     pub(crate) async fn watch_first(
         self: &Arc<Self>,
         card: SessionMeta,
@@ -45,7 +45,7 @@ impl Connection {
         wish: ObserveRequest,
     ) -> Result<(ObserveRequest, CancellationToken), Fault> {
         self.room_for_one_more(Some(wish.session))?;
-        // Whoever said what it reads gets that, whoever made the session.
+        // The client's own language takes precedence over the session's.
         let wish =
             ObserveRequest { language: self.said().filter(|said| *said != card.language), ..wish };
         let cancel = CancellationToken::new();
@@ -122,7 +122,7 @@ impl Connection {
         }
     }
 
-    /// The client is gone: nobody is held up by it any more, and who was lost is recorded.
+    /// Ends all observations of this connection. If the connection was lost, records that in each session.
     pub(crate) async fn depart(&self, departure: &Departure) {
         let watched = std::mem::take(&mut *self.watched());
         for known in watched {

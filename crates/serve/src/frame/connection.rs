@@ -1,4 +1,4 @@
-//! Frames about the connection and about commands: without a place in a session's history.
+//! Frames about the connection and about commands. They have no position in a session's history.
 
 use budao_core::{
     Fault, Lang, Timestamp,
@@ -9,25 +9,25 @@ use serde_json::{Map, Value, json};
 use super::{FaultContext, Frame, fault::millis};
 use crate::texts::{translate, translate_with};
 
-/// The protocol's version, told to every client.
+/// The protocol version, sent in `system.connected`.
 pub const PROTOCOL_VERSION: &str = "1.1";
 
-/// What a client is told when it connects.
+/// The values of `system.connected`.
 #[derive(Clone, Debug)]
 pub struct Hello<'a> {
-    /// Names the connection.
+    /// The connection's id.
     pub connection: &'a str,
-    /// The server's version.
+    /// The server's version, such as `1.2.3`.
     pub version: &'a str,
-    /// How often a heartbeat comes.
+    /// Interval between heartbeats.
     pub heartbeat: std::time::Duration,
-    /// How long a run goes on without anyone watching.
+    /// How long a run continues without any observer.
     pub unobserved: std::time::Duration,
     /// How long a session is kept after its last event.
     pub retention: std::time::Duration,
-    /// The largest frame that is taken.
+    /// Upper bound for a received frame, in bytes.
     pub frame_bytes: usize,
-    /// The deepest JSON that is taken.
+    /// Upper bound for the nesting of received JSON.
     pub json_depth: usize,
 }
 
@@ -52,20 +52,20 @@ pub fn connected(at: Timestamp, hello: &Hello<'_>, lang: Lang) -> Frame {
         .with("json_depth_max", hello.json_depth)
 }
 
-/// Where a session's history ends.
+/// The end of a session's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Which session.
+    /// The session that the history belongs to.
     pub session: SessionId,
-    /// Which history.
+    /// The incarnation of the history.
     pub epoch: Epoch,
     /// The position of the last record.
     pub seq: Seq,
-    /// The position of the last record that became a frame: what a client that missed nothing has.
+    /// The position of the last record that became a frame; an up-to-date client has this cursor.
     pub frame: Seq,
 }
 
-/// `system.heartbeat`, with the heads of the sessions the connection watches.
+/// `system.heartbeat`, with the heads of the sessions that the connection observes.
 #[must_use]
 pub fn heartbeat(at: Timestamp, heads: &[Head], uptime_seconds: u64, lang: Lang) -> Frame {
     let listed: Vec<Value> = heads.iter().map(|head| head_of(*head)).collect();
@@ -92,18 +92,18 @@ fn head_of(head: Head) -> Value {
     })
 }
 
-/// What a command is called in its answer, and who sent it.
+/// Identifies a command in its answer.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandRef<'a> {
-    /// `cancel_task`: the event without `user.`.
+    /// The event's name without `user.`, such as `cancel_task`.
     pub action: &'a str,
-    /// The session it is for.
+    /// The session that the command is for.
     pub session: Option<SessionId>,
-    /// Its id, if the client gave one.
+    /// The command's id, if the client set one.
     pub command: Option<&'a CommandId>,
 }
 
-/// `system.notice`: the command was accepted. `more` is what its action adds: `task_id`, `mode` …
+/// `system.notice`: the command was accepted. `more` holds fields specific to the action, such as `task_id` or `mode`.
 #[must_use]
 pub fn accepted(
     at: Timestamp,
@@ -120,7 +120,7 @@ pub fn accepted(
         .extended(more)
 }
 
-/// `error.validation`: the command was rejected, and why. The kind may be any.
+/// `error.validation`: the command was rejected. The fault may be of any kind.
 #[must_use]
 pub fn rejected(at: Timestamp, asked: CommandRef<'_>, fault: &Fault, lang: Lang) -> Frame {
     let scope = Scope::default();
@@ -133,7 +133,7 @@ pub fn rejected(at: Timestamp, asked: CommandRef<'_>, fault: &Fault, lang: Lang)
         .with("command_id", command_id(asked.command))
 }
 
-/// `system.error`: something of the server's own went wrong; no command is to blame.
+/// `system.error`: a failure of the server that no command caused.
 #[must_use]
 pub fn error(at: Timestamp, session: Option<SessionId>, fault: &Fault, lang: Lang) -> Frame {
     let scope = Scope::default();
@@ -156,42 +156,42 @@ fn notice(at: Timestamp, session: Option<SessionId>, action: &str) -> Frame {
     maybe_about(Frame::new("system.notice", at), session).with("action", action)
 }
 
-/// Why a part of the history cannot be sent.
+/// Why a part of the history is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum GapReason {
-    /// More records than are replayed.
+    /// The record count exceeded the retention limit.
     Count,
-    /// More bytes than are replayed.
+    /// The size in bytes exceeded the retention limit.
     Bytes,
-    /// Older than is kept.
+    /// The records exceeded the retention age.
     Age,
-    /// Lost with a restart.
+    /// The records were lost in a restart.
     Restart,
 }
 
-/// What a resume can give.
+/// Which part of the requested history a resume delivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coverage {
     /// Everything after the cursor.
     Complete,
-    /// All but this range, both ends counted.
+    /// Everything except this inclusive range.
     Gap {
-        /// The first that is lost.
+        /// The first lost position.
         from: Seq,
-        /// The last that is lost.
+        /// The last lost position.
         to: Seq,
-        /// Why.
+        /// The retention limit, or other cause, behind the loss.
         reason: GapReason,
     },
-    /// The history or the state is past its time; make a new session.
+    /// The history or the signed state has expired; the client creates a new session.
     Expired,
-    /// The cursor is of another history; what follows starts from the beginning.
+    /// The cursor belongs to another epoch; the replay starts at the beginning.
     EpochMismatch,
 }
 
 impl Coverage {
-    /// Its name on the wire.
+    /// The value of the `status` field on the wire.
     #[must_use]
     pub fn status(self) -> &'static str {
         match self {
@@ -203,38 +203,38 @@ impl Coverage {
     }
 }
 
-/// The answer to a resume.
+/// The values of the answer to a resume.
 #[derive(Clone, Copy, Debug)]
 pub struct Resumption<'a> {
-    /// The session.
+    /// The session to resume.
     pub session: SessionId,
-    /// The command that asked.
+    /// The id of the resume command, if the client set one.
     pub command: Option<&'a CommandId>,
-    /// Which history it has.
+    /// The current incarnation of the history.
     pub epoch: Epoch,
-    /// The cursor that was named.
+    /// The cursor that the client sent.
     pub cursor: Seq,
-    /// The end of the history when it was asked.
+    /// The last position of the history at the time of the request.
     pub head: Seq,
-    /// What is given.
+    /// The part of the history that follows.
     pub coverage: Coverage,
-    /// With a signed state? Then the answer is `agent.state_restored`.
+    /// Present for a resume with a signed state; the answer is then `agent.state_restored`.
     pub restored: Option<RestoredState<'a>>,
 }
 
-/// What was restored from a signed state.
+/// The session's state when a client resumes with a signed state.
 #[derive(Clone, Copy, Debug)]
 pub struct RestoredState<'a> {
-    /// The steps of the running turn.
+    /// The number of steps in the running turn; 0 without one.
     pub step: u32,
-    /// Messages in the history a model is given.
+    /// The number of messages in the model's history.
     pub messages: usize,
-    /// The stage the session was in.
+    /// The session's stage, if it runs a pipeline.
     pub stage: Option<&'a str>,
 }
 
-/// The first answer to a resume: what will come. `agent.state_restored` for a signed state, else
-/// `system.notice` with the action `resume`.
+/// The first answer to a resume; it announces the range that follows. `agent.state_restored` for a signed state,
+/// otherwise `system.notice` with the action `resume`.
 #[must_use]
 pub fn resuming(at: Timestamp, resumption: &Resumption<'_>, lang: Lang) -> Frame {
     let Resumption { session, command, epoch, cursor, head, coverage, restored } = *resumption;
@@ -293,7 +293,7 @@ fn restored_fields(
         .with("warnings", json!([]))
 }
 
-/// `system.notice` with the action `replay`: what was missed has been sent; what follows is live.
+/// `system.notice` with the action `replay`: the missed frames are sent; live frames follow.
 #[must_use]
 pub fn replayed(at: Timestamp, head: Head, count: u64, coverage: Coverage, lang: Lang) -> Frame {
     let args = [("count", count.into())];
@@ -311,24 +311,24 @@ pub fn replayed(at: Timestamp, head: Head, count: u64, coverage: Coverage, lang:
         .with("head", head.seq)
 }
 
-/// A state that was signed for a client.
+/// The values of `agent.state_exported`.
 #[derive(Clone, Copy, Debug)]
 pub struct ExportedState<'a> {
-    /// Whose.
+    /// The session that the state describes.
     pub session: SessionId,
-    /// The command that asked.
+    /// The id of the command that requested the state, if the client set one.
     pub command: Option<&'a CommandId>,
-    /// Which history.
+    /// The incarnation of the history.
     pub epoch: Epoch,
-    /// Up to where.
+    /// The last position that the state covers.
     pub seq: Seq,
-    /// The state: opaque, base64url.
+    /// The signed state: opaque, base64url.
     pub signed: &'a str,
-    /// Valid until.
+    /// The time at which the state expires.
     pub valid_until: Timestamp,
-    /// Messages in the history a model is given.
+    /// The number of messages in the model's history.
     pub messages: usize,
-    /// The steps of the running turn.
+    /// The number of steps in the running turn.
     pub step: u32,
 }
 
@@ -350,7 +350,7 @@ pub fn exported(at: Timestamp, state: &ExportedState<'_>, lang: Lang) -> Frame {
         .with("current_step", state.step)
 }
 
-/// `system.notice` with the action `shutdown`: come back after this long and resume.
+/// `system.notice` with the action `shutdown`: the client reconnects after `wait` and resumes.
 #[must_use]
 pub fn shutting_down(at: Timestamp, wait: std::time::Duration, lang: Lang) -> Frame {
     notice(at, None, "shutdown")

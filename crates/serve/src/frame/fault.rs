@@ -1,4 +1,4 @@
-//! A fault as the metadata of an `error.*` frame, and as its sentences.
+//! Renders a fault as the content and metadata of an `error.*` frame.
 
 use std::time::Duration;
 
@@ -13,22 +13,22 @@ use serde_json::{Map, Value, json};
 use super::Frame;
 use crate::texts::{seconds, translate_with};
 
-/// How and where a fault is told.
+/// The context in which a fault is rendered.
 #[derive(Clone, Debug)]
 pub struct FaultContext<'a> {
-    /// When it happened.
+    /// The time of the fault.
     pub at: Timestamp,
-    /// To a person of this language.
+    /// The language of `show_content`.
     pub lang: Lang,
-    /// What it is about.
+    /// The call, task, stage or step that the fault concerns.
     pub scope: &'a Scope,
-    /// Nobody tries any further.
+    /// True if no further attempt follows.
     pub given_up: bool,
 }
 
-/// The sentences of a fault: `content` in English, `show_content` in the person's language.
+/// Renders faults: `content` is English, `show_content` is in the user's language.
 impl Frame {
-    /// Says what went wrong, in full.
+    /// Sets content, shown text and all metadata from a fault.
     #[must_use]
     pub fn tell(self, fault: &Fault, told: &FaultContext<'_>) -> Self {
         let shown = text::user_text(fault, told.lang);
@@ -38,7 +38,7 @@ impl Frame {
     }
 }
 
-/// Where a fault stands in its tries, for a person: ` (try 1 of 3, next in 2 s)`.
+/// The state of the attempts as text for the user: ` (try 1 of 3, next in 2 s)`. Empty if there is only one attempt.
 fn standing(fault: &Fault, told: &FaultContext<'_>) -> String {
     let counts = |tries: &Attempts| tries.attempt > 1 || (tries.max > 1 && fault.row().auto_retry);
     let Some(tries) = fault.attempts().filter(counts) else { return String::new() };
@@ -52,7 +52,7 @@ fn standing(fault: &Fault, told: &FaultContext<'_>) -> String {
     }
 }
 
-/// Everything a client is told about a fault.
+/// All metadata of a fault.
 #[must_use]
 pub fn metadata_of(fault: &Fault, told: &FaultContext<'_>) -> Map<String, Value> {
     let row = fault.row();
@@ -85,7 +85,7 @@ pub fn metadata_of(fault: &Fault, told: &FaultContext<'_>) -> Map<String, Value>
     fields
 }
 
-/// The fields every `error.*` frame has: what, how it stands, where.
+/// The fields common to all `error.*` frames: kind, attempts and scope.
 #[must_use]
 pub fn outline(fault: &Fault, told: &FaultContext<'_>) -> Map<String, Value> {
     let row = fault.row();
@@ -121,7 +121,7 @@ pub fn outline(fault: &Fault, told: &FaultContext<'_>) -> Map<String, Value> {
     fields
 }
 
-/// Once nobody tries any further, trying again is not the strategy any more.
+/// The recovery strategy. If no attempt follows, a retry strategy becomes `Terminate` or `EscalateToUser`.
 fn strategy(fault: &Fault, told: &FaultContext<'_>) -> Strategy {
     let row = fault.row();
     match row.strategy {
@@ -145,7 +145,7 @@ fn task_of<'a>(fault: &'a Fault, scope: &'a Scope) -> Option<&'a str> {
     named.or_else(|| fault.detail().text(Fact::TaskId))
 }
 
-/// The facts as fields; milliseconds also as whole seconds.
+/// The facts as fields. A fact `x_ms` is repeated as `x_seconds`, rounded down.
 fn facts(detail: &Detail) -> Map<String, Value> {
     let mut fields = Map::new();
     for (fact, value) in detail.iter() {
@@ -161,7 +161,7 @@ fn facts(detail: &Detail) -> Map<String, Value> {
     fields
 }
 
-/// The facts of the kind's context, and the tool when it is about one.
+/// The facts of the fault's context, and the tool's name if the fault concerns a tool.
 fn context(detail: &Detail, scope: &Scope) -> Map<String, Value> {
     let mut fields = facts(detail);
     if let (Some(tool), false) = (&scope.tool, fields.contains_key("tool_name")) {

@@ -1,5 +1,5 @@
-//! One recorded fault as each audience was told it. Nothing is rendered here: the model's words are the
-//! catalog's, the user's are the frame everyone got, the operator's line is the fault's own.
+//! One recorded fault as each audience received it: the model's text from the catalog, the frame for users, and the log
+//! line for operators.
 
 use std::sync::Arc;
 
@@ -115,7 +115,7 @@ async fn find(
     })
 }
 
-/// The frame before it is another one for each observer, and here there is none.
+/// Removes `prev`, which differs per observer and has no meaning here.
 fn without_prev(mut frame: Value) -> Value {
     if let Some(fields) = frame.as_object_mut() {
         fields.remove("prev");
@@ -148,7 +148,7 @@ fn to_operator(
     }
 }
 
-/// What stands at this position tells of no fault.
+/// The fault for a position whose record reports no fault.
 fn no_fault(session: SessionId, seq: &str) -> Fault {
     Fault::new(Kind::BadRequest, Operation::ServeRequest)
         .with(Fact::Session, session.to_string())

@@ -1,4 +1,4 @@
-//! The frames of a session up to now, one a line: a long history in one answer, before somebody watches it live.
+//! A session's frames up to now, one per line: a long history in one response, before a live connection.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{problem::Problem, project::Projector, server::Server, session_meta};
 
-/// Records in one piece of the answer.
+/// Records read per chunk of the response.
 const PAGE: PageLimits = PageLimits { records: 512, bytes: 512 * 1024 };
 
 /// From where frames are wanted.
@@ -83,7 +83,7 @@ async fn begin(
     Ok(FrameHistory { server, tenant, session, projector, at: after, until: info.head })
 }
 
-/// What is left to send.
+/// The state of a streamed response.
 struct FrameHistory {
     server: Arc<Server>,
     tenant: String,

@@ -1,4 +1,4 @@
-//! What every request passes: is it welcome, who sends it, how much do they send.
+//! Middleware for all requests: origin check, authentication and rate limits.
 
 use std::sync::Arc;
 
@@ -20,17 +20,17 @@ use crate::{
     server::Server,
 };
 
-/// Who sends a request, in which language, under which trace.
+/// The authenticated caller of a request, with language and trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) who: Identity,
     pub(crate) lang: Lang,
     pub(crate) trace: Trace,
-    /// The piece of work of that trace that asks.
+    /// The caller's span in that trace.
     pub(crate) parent: SpanId,
 }
 
-/// Names the request and lets it in if it comes from where it may.
+/// Assigns the request id and checks origin and host name.
 pub(crate) async fn welcome(
     State(server): State<Arc<Server>>,
     mut request: Request,
@@ -49,7 +49,7 @@ pub(crate) async fn welcome(
     named(response, trace)
 }
 
-/// Lets a request in if it says who sends it.
+/// Authenticates a request and charges it to the tenant's limits.
 pub(crate) async fn authenticated(
     State(server): State<Arc<Server>>,
     Extension((lang, trace)): Extension<(Lang, Trace)>,
@@ -70,7 +70,7 @@ pub(crate) async fn authenticated(
     next.run(request).await
 }
 
-/// Tells a caller of a fault.
+/// Renders a fault for the caller.
 pub(crate) fn fault_response(server: &Server, fault: Fault, caller: &Caller) -> Response {
     refused(server, fault, caller.lang, caller.trace)
 }
@@ -92,7 +92,7 @@ fn trace_of(headers: &HeaderMap) -> Option<(Trace, SpanId)> {
     parent_of(headers.get("traceparent")?.to_str().ok()?)
 }
 
-/// The first language of the reader that we speak.
+/// The first supported language of `Accept-Language`.
 fn language_of(headers: &HeaderMap) -> Option<Lang> {
     let wanted = headers.get(header::ACCEPT_LANGUAGE)?.to_str().ok()?;
     wanted.split(',').find_map(|tag| Lang::from_tag(tag.split(';').next()?.trim()))

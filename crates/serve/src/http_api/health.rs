@@ -1,4 +1,4 @@
-//! Is it there, is it ready, and what do its numbers say?
+//! Liveness, readiness and metrics endpoints.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,19 +23,19 @@ use super::{
 };
 use crate::server::Server;
 
-/// How long the journal may take to answer.
+/// Time limit for the journal probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
-/// An answer is good for this long, so that asking often costs nothing.
+/// How long a probe's result is cached.
 const GOOD_FOR: Duration = Duration::from_millis(500);
-/// Sessions that are looked at for what waits.
+/// Upper bound of sessions examined for queued commands.
 const UNFINISHED: usize = 1_000;
 
-/// The process is there.
+/// Liveness: always `ok` while the process responds.
 pub(super) async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// It can do its work: the journal reads and writes, and it is not about to stop.
+/// Readiness: the journal reads and writes, and the server is not shutting down.
 pub(super) async fn ready(
     State(server): State<Arc<Server>>,
     Extension((lang, trace)): Extension<(Lang, Trace)>,
@@ -60,7 +60,7 @@ async fn check(server: &Server) -> Result<(), Fault> {
     {
         return result.clone();
     }
-    // Listing brings the views up to date first, so the writer is asked as well as a reader.
+    // Listing first updates the journal's views, so the probe covers the writer and a reader.
     let asked = server.journal.sessions(Filter { limit: 1, ..Filter::default() });
     let result = match future::select(asked, server.world.clock.sleep(PROBE_TIMEOUT)).await {
         Either::Left((found, _)) => found.map(drop),
@@ -71,7 +71,7 @@ async fn check(server: &Server) -> Result<(), Fault> {
     result
 }
 
-/// Everything that is counted, as Prometheus reads it. For operators.
+/// All metrics in the Prometheus text format. For operators only.
 pub(super) async fn metrics(
     State(server): State<Arc<Server>>,
     Extension(caller): Extension<Caller>,

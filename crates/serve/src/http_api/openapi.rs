@@ -1,4 +1,4 @@
-//! The description of the HTTP side, made from the handlers themselves.
+//! The OpenAPI document, generated from the handlers.
 
 use serde_json::Value;
 use utoipa::{
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{problem::Problem, sse, stats::Report};
 
-/// The OpenAPI document, as it is served and checked in.
+/// The OpenAPI document as served and as checked in.
 #[must_use]
 pub fn openapi() -> String {
     let mut text = Api::openapi().to_pretty_json().unwrap_or_default();

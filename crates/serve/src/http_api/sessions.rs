@@ -36,16 +36,16 @@ use crate::{
     session_meta,
 };
 
-/// The header a client may name its command in.
+/// The header with a command's id.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
-/// Sessions in one page of a list.
+/// Upper bound of sessions per page of a list.
 const LIST_MAX: usize = 100;
-/// Records in one piece of an export.
+/// Records read per chunk of an export.
 const PAGE: PageLimits = PageLimits { records: 1024, bytes: 512 * 1024 };
 
 type Shared = State<Arc<Server>>;
 
-/// A body as an object, within its bounds. An empty one is an empty object.
+/// Parses the body as a JSON object within the limits. An empty body is an empty object.
 async fn body_of(server: &Server, request: Request) -> Result<Map<String, Value>, Fault> {
     let limits = server.inbound_limits();
     let (parts, body) = request.into_parts();
@@ -75,7 +75,7 @@ async fn body_of(server: &Server, request: Request) -> Result<Map<String, Value>
     inbound::object(text, &limits)
 }
 
-/// Reads a body as the event it stands for.
+/// Parses the body as the `user.*` event that the route stands for.
 fn as_event(
     server: &Server,
     event: Option<&str>,

@@ -1,4 +1,4 @@
-//! Numbers over HTTP: what went wrong and how it ended.
+//! The fault statistics over HTTP.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ pub(super) async fn stats(
     }
 }
 
-/// What tells of everybody's sessions is told to operators alone.
+/// Restricts an endpoint to operators, because it covers all tenants' sessions.
 pub(super) fn for_operators(caller: &Caller, what: &'static str) -> Result<(), Fault> {
     if caller.who.is_operator {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What HTTP clients get: JSON shapes of their own, so that records may change without them.
+//! The JSON types of HTTP responses. They are separate from the records, so records can change.
 
 use budao_core::{
     Timestamp,
@@ -40,7 +40,7 @@ pub(crate) struct SessionItem {
 }
 
 impl SessionItem {
-    /// The same with what it met.
+    /// Adds the fault counts, if requested.
     pub(crate) fn with(self, met: Option<FaultCounts>) -> Self {
         Self { faults: met.map(|met| met.faults), recovered: met.map(|met| met.recovered), ..self }
     }

@@ -1,4 +1,4 @@
-//! Fields of a frame, each with its path, so that a refusal can name it.
+//! Typed access to a frame's fields. Each field knows its path, so that a refusal can name it.
 
 use budao_core::{
     Fault, Kind,
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::texts::brief;
 
-/// An object of a frame and where it stands.
+/// A JSON object of a frame and its path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields<'a> {
     map: &'a Map<String, Value>,
@@ -24,7 +24,7 @@ impl<'a> Fields<'a> {
         Self { map, under }
     }
 
-    /// Its path in the frame: `content.task_id`.
+    /// The path of a field in the frame, such as `content.task_id`.
     pub(super) fn path(&self, name: &str) -> String {
         match self.under {
             "" => name.to_owned(),
@@ -32,7 +32,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A field; `null` is absent.
+    /// A field; `null` counts as absent.
     pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
         self.map.get(name).filter(|value| !value.is_null())
     }
@@ -49,7 +49,7 @@ impl<'a> Fields<'a> {
         self.text(name)?.ok_or_else(|| missing(&self.path(name), expected))
     }
 
-    /// The first of several names for the same text.
+    /// The first text found under these alternative names.
     pub(super) fn first_text(&self, names: &[&str]) -> Result<Option<&'a str>, Fault> {
         for name in names {
             if let Some(text) = self.text(name)? {
@@ -90,14 +90,14 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A number that counts: not negative, no fraction.
+/// A non-negative integer.
 pub(super) fn whole(path: &str, value: &Value) -> Result<u64, Fault> {
     let expected = "a whole number that is not negative";
     value.as_u64().ok_or_else(|| wrong_type(path, expected, value))
 }
 
-/// Is the JSON nested more deeply than this? Looks at brackets outside of strings and nothing else, so
-/// that it can be asked before anything is parsed.
+/// True if the JSON is nested deeper than `levels`. It only scans brackets outside strings, so it can run before
+/// parsing.
 pub(super) fn is_deeper(text: &[u8], levels: usize) -> bool {
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for byte in text {
@@ -119,13 +119,13 @@ pub(super) fn is_deeper(text: &[u8], levels: usize) -> bool {
     false
 }
 
-/// Bytes from the beginning to a line and column, both counted from 1.
+/// The byte offset of a line and column, both starting at 1.
 pub(super) fn position(text: &str, line: usize, column: usize) -> usize {
     let before: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
     (before + column.saturating_sub(1)).min(text.len())
 }
 
-/// A short piece of text around a place.
+/// Up to 24 bytes of text on each side of a position.
 pub(super) fn excerpt(text: &str, position: usize) -> String {
     const AROUND: usize = 24;
     let mut from = position.saturating_sub(AROUND).min(text.len());
@@ -156,7 +156,7 @@ pub(super) fn wrong_type(path: &str, expected: &str, received: &Value) -> Fault 
         .with(Fact::ProvidedValue, provided(received))
 }
 
-/// A value of the right type that breaks a rule.
+/// The fault of a value that has the right type but violates a rule.
 pub(super) fn violated(path: &str, rule: &str, value: &str) -> Fault {
     Fault::new(Kind::ConstraintViolated, Operation::AcceptFrame)
         .with(Fact::Field, path.to_owned())
@@ -175,7 +175,7 @@ fn sort_of(value: &Value) -> &'static str {
     }
 }
 
-/// What was sent, short enough to be sent back.
+/// A received value, shortened for the answer.
 #[must_use]
 pub fn provided(value: &Value) -> Value {
     match value {

@@ -1,4 +1,4 @@
-//! The requests, each from its event's fields.
+//! Parses each `user.*` event into its [`Request`].
 
 use std::str::FromStr as _;
 
@@ -16,12 +16,12 @@ use super::{
     fields::{self, Fields},
 };
 
-/// Characters of a title or a label that are kept.
+/// Maximum length of a title or a label in characters; longer ones are truncated.
 const LABEL_CHARS: usize = 120;
-/// Names under which a message's text is found in an object.
+/// The accepted names of a message's text within an object.
 const TEXTS: [&str; 6] = ["text", "message", "content", "question", "prompt", "query"];
 
-/// What an event asks for, and of which session: a cursor may name it too.
+/// Parses an event. The session may come from the frame or from its cursor; both must agree.
 pub(super) fn request(
     event: &str,
     frame: &Fields<'_>,
@@ -71,7 +71,7 @@ fn read_request(
     }
 }
 
-/// The content when it is an object.
+/// The content, if it is an object.
 fn content<'a>(frame: &Fields<'a>) -> Option<Fields<'a>> {
     frame.get("content").and_then(Value::as_object).map(|map| Fields::under(map, "content"))
 }
@@ -153,7 +153,7 @@ fn one_of<T>(
     })
 }
 
-/// `mode: "plan"` and `confirm`, wherever the client put them.
+/// Parses `mode: "plan"` and `confirm` from the content, metadata or config.
 fn plan_wish(fields: Option<&Fields<'_>>) -> Result<Option<PlanPreference>, Fault> {
     let Some(fields) = fields else { return Ok(None) };
     let modes = ["chat", "plan"];
@@ -262,7 +262,7 @@ fn decision(yes: bool) -> Decision {
     if yes { Decision::Allow } else { Decision::Deny }
 }
 
-/// `confirmed` or `approved`. Two that differ are no answer.
+/// Parses `confirmed` or `approved`. Contradicting values are refused.
 fn decided(content: &Fields<'_>) -> Result<Decision, Fault> {
     match (content.flag("confirmed")?, content.flag("approved")?) {
         (Some(confirmed), Some(approved)) if confirmed != approved => {
@@ -286,7 +286,7 @@ fn reason(frame: &Fields<'_>) -> Result<Option<String>, Fault> {
     Ok(reason.map(str::to_owned))
 }
 
-/// The command id of a message.
+/// The command id of the message to withdraw.
 fn message_id(frame: &Fields<'_>) -> Result<CommandId, Fault> {
     let expected = "the command_id of a message";
     let id = match frame.get("content") {
@@ -299,7 +299,7 @@ fn message_id(frame: &Fields<'_>) -> Result<CommandId, Fault> {
     id.map(CommandId::from).ok_or_else(|| fields::missing("content.message", expected))
 }
 
-/// A task's id is text or a number; both are compared as text.
+/// A task's id, as text or number. Numbers are converted to text.
 fn task(frame: &Fields<'_>) -> Result<TaskId, Fault> {
     let (path, id) = match frame.get("content") {
         Some(Value::Object(map)) => {
@@ -375,7 +375,7 @@ fn reconnect_with_state(frame: &Fields<'_>, session: Option<SessionId>) -> Resul
     Ok(Request::ReconnectWithState { signed_state: state, cursor })
 }
 
-/// The cursor in the content, or else at the top.
+/// The cursor from the content, otherwise from the top level.
 fn cursor(frame: &Fields<'_>) -> Result<Option<Cursor>, Fault> {
     if let Some(content) = content(frame)
         && let Some(cursor) = cursor_in(&content)?
@@ -403,7 +403,7 @@ fn cursor_in(fields: &Fields<'_>) -> Result<Option<Cursor>, Fault> {
     }
 }
 
-/// `{session}.{epoch}.{seq}`.
+/// Parses an event id, `{session}.{epoch}.{seq}`.
 pub(crate) fn event_id(id: &str) -> Option<Cursor> {
     let mut parts = id.split('.');
     let (session, epoch, seq) = (parts.next()?, parts.next()?, parts.next()?);
@@ -412,7 +412,7 @@ pub(crate) fn event_id(id: &str) -> Option<Cursor> {
     parts.next().is_none().then_some(Cursor { session: Some(session), epoch: Some(epoch), seq })
 }
 
-/// `epoch` as it was received: eight hex digits.
+/// Parses `epoch`: eight hex digits.
 fn epoch(fields: &Fields<'_>) -> Result<Option<Epoch>, Fault> {
     let Some(text) = fields.text("epoch")? else { return Ok(None) };
     let rule = "an epoch as it was received: eight hex digits";

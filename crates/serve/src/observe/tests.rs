@@ -1,4 +1,4 @@
-//! Becoming an observer while the history or the hub changes underneath.
+//! Joining a session while its history or its hub changes.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::{
     outbox::{CloseMode, CloseReason},
 };
 
-/// A server on a journal that is written here by hand.
+/// A server on a journal whose records the test writes.
 struct JournalFixture {
     server: Arc<Server>,
     lease: Lease,
@@ -52,7 +52,7 @@ impl JournalFixture {
         Self { server: Server::new(config, engine, journal, world, true), lease, head: 0 }
     }
 
-    /// Records so many messages, each in a frame of its own; with this snapshot of the last.
+    /// Writes this many messages, one frame each; the last one with this snapshot.
     async fn write(&mut self, count: u64, snapshot: Option<&[u8]>) {
         for number in 1..=count {
             let event = Event::MessageAccepted {
@@ -67,7 +67,7 @@ impl JournalFixture {
         }
     }
 
-    /// Records a fault, which is told in words.
+    /// Writes a fault, whose frame contains translated text.
     async fn fail(&mut self) {
         let fault = Fault::new(Kind::Bug, Operation::RunTurn);
         let event = Event::FaultRaised { fault, scope: budao_core::event::Scope::default() };
@@ -77,7 +77,7 @@ impl JournalFixture {
         self.head = self.server.journal.append(append).await.unwrap();
     }
 
-    /// Lets go of all that a snapshot covers.
+    /// Removes the records that a snapshot covers.
     async fn trim(&self) {
         let retention = Retention { records: Some(1), ..Retention::default() };
         assert!(self.server.journal.retain(retention).await.unwrap().records > 0);
@@ -91,7 +91,7 @@ impl JournalFixture {
         Outbox::new(limit, Arc::clone(&self.server.budget), self.server.now())
     }
 
-    /// A client who reads from this outbox.
+    /// A connection that uses this outbox.
     fn client(&self, outbox: &Outbox) -> Arc<Connection> {
         let ticket = self.server.admission.enter("test").unwrap();
         let server = Arc::clone(&self.server);
@@ -108,7 +108,7 @@ impl JournalFixture {
         observe(&self.client(outbox), &SessionMeta::default(), wish).await
     }
 
-    /// The same in a task of its own.
+    /// Like `observe`, in a task of its own.
     fn observing(
         &self,
         outbox: &Outbox,
@@ -119,7 +119,7 @@ impl JournalFixture {
     }
 }
 
-/// Everything that waits, taken as its reader would.
+/// Takes all queued frames and marks them as sent.
 async fn taken(outbox: &Outbox) -> Vec<Value> {
     let mut all = Vec::new();
     while let Some(Ok(frames)) = outbox.next().now_or_never() {
@@ -129,13 +129,13 @@ async fn taken(outbox: &Outbox) -> Vec<Value> {
     all
 }
 
-/// The positions of frames that came of records.
+/// The positions of the frames that come from records.
 fn seqs(frames: &[Value]) -> Vec<u64> {
     frames.iter().filter_map(|frame| frame["seq"].as_u64()).collect()
 }
 
 const ROOMY: usize = 1 << 20;
-/// Half a dozen frames.
+/// Room for about six frames.
 const TIGHT: usize = 4_096;
 
 #[tokio::test(start_paused = true)]
@@ -211,7 +211,7 @@ async fn an_observer_slower_than_retention_is_told_what_it_lost() {
     );
 }
 
-/// Waits until something is in it.
+/// Waits until the outbox has a frame.
 async fn filled(outbox: &Outbox) {
     while outbox.bytes() == 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -222,13 +222,13 @@ async fn filled(outbox: &Outbox) {
 async fn what_happens_while_history_is_sent_comes_after_it_without_a_gap() {
     let mut desk = JournalFixture::new().await;
     desk.write(10, None).await;
-    // Somebody else keeps the hub going, far ahead.
+    // Another observer keeps the hub alive, far ahead.
     let other = desk.outbox(ROOMY);
     desk.observe(&other, &desk.wish(0, ObserveMode::Fresh)).await.unwrap();
     let outbox = desk.outbox(TIGHT);
     let wish = ObserveRequest { language: None, ..desk.wish(0, ObserveMode::Restore) };
     let observing = desk.observing(&outbox, wish);
-    // It waits in the middle of the ten, while more happens than a hub remembers.
+    // The replay blocks in the middle of the ten frames, while more records arrive than the hub buffers.
     filled(&outbox).await;
     desk.write(400, None).await;
     let mut frames = Vec::new();
@@ -279,7 +279,7 @@ async fn who_is_given_what_a_hub_remembers_misses_nothing_when_the_hub_runs_ahea
     }
 }
 
-/// A journal that cannot tell what came after 20 any more, and a hub that can.
+/// A trimmed journal whose snapshot is unreadable, and a hub that still buffers the frames after 20.
 async fn remembering() -> (JournalFixture, Outbox) {
     let mut desk = JournalFixture::new().await;
     desk.write(20, None).await;
@@ -313,12 +313,12 @@ async fn who_comes_back_again_and_again_waits_for_a_turn_at_the_history_like_oth
     let left = observe(&client, &card, &desk.wish(25, ObserveMode::Resume)).await;
     assert!(matches!(left, Err(ObserveError::Disconnected)), "{left:?}");
     taken(&outbox).await;
-    // Whoever only goes on watching is not coming back.
+    // A fresh observation is not a resume.
     observe(&client, &card, &desk.wish(25, ObserveMode::Fresh)).await.unwrap();
     assert_eq!(seqs(&taken(&outbox).await), (26..=40).collect::<Vec<u64>>());
 }
 
-/// An observer who reads this language.
+/// An observer with this language.
 async fn reader(desk: &JournalFixture, language: Lang) -> (Outbox, Result<Arc<Hub>, ObserveError>) {
     let outbox = desk.outbox(ROOMY);
     let wish = ObserveRequest { language: Some(language), ..desk.wish(0, ObserveMode::Fresh) };
@@ -369,7 +369,7 @@ async fn the_seats_of_a_session_are_for_all_languages_together() {
 #[tokio::test(start_paused = true)]
 async fn a_cursor_of_another_history_is_not_answered_from_what_a_hub_remembers() {
     let mut desk = JournalFixture::new().await;
-    // A hub that has seen no record yet knows of no history.
+    // A hub without any record does not know the epoch.
     let early = desk.outbox(ROOMY);
     let hub = desk.observe(&early, &desk.wish(0, ObserveMode::Fresh)).await.unwrap();
     assert_eq!(hub.standing().epoch, None);

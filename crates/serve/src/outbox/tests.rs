@@ -1,4 +1,4 @@
-//! Room that is bounded for one, and for all together.
+//! The limits of one outbox, and of all outboxes together.
 
 use futures::FutureExt as _;
 
@@ -48,12 +48,12 @@ async fn many_histories_that_nobody_reads_leave_half_of_all_room_to_live_frames(
     let budget = Budget::new(100_000);
     let fill = |_| {
         let outbox = Outbox::new(10_000, Arc::clone(&budget), Timestamp::default());
-        // As much as it takes without waiting.
+        // Fills the outbox until `send` would wait.
         while outbox.send(frame(1_000)).now_or_never().is_some() {}
         outbox
     };
     let unread: Vec<Outbox> = (0..30).map(fill).collect();
-    // Half of all room, what filled it last, and a frame of everybody who came later.
+    // Half of the budget, the frames that exceeded it, and one frame per later outbox.
     assert!(budget.used() <= 50_000 + 6_000 + 30_000, "{} bytes wait", budget.used());
     assert_eq!(unread[29].bytes(), 1_000);
     let held = unread[29].next().await.unwrap();

@@ -1,4 +1,4 @@
-//! The files of the page, inside the program: what it needs it brings along.
+//! The page's assets, compiled into the program.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 const PICTURE: &str = "image/svg+xml";
 
-/// A file of the page.
+/// One embedded file.
 #[derive(Debug)]
 pub(super) struct Asset {
     name: &'static str,
@@ -64,7 +64,7 @@ static ASSETS: &[Asset] = assets! {
     SCRIPT "client/thread.js"
 };
 
-/// Names this build's files, so that a browser need not fetch them twice.
+/// The `ETag` of all assets: a hash of this build's files.
 static TAG: LazyLock<String> = LazyLock::new(|| {
     let mut hash = Sha256::new();
     for asset in ASSETS {
@@ -89,7 +89,7 @@ pub(super) fn find(name: &str) -> Option<&'static Asset> {
 mod tests {
     use super::*;
 
-    /// What a policy would stop in a browser is not written in the first place.
+    /// The content security policy would block these; this test keeps them out of the scripts.
     #[test]
     fn no_script_makes_markup_of_text() {
         for asset in ASSETS.iter().filter(|asset| asset.kind == SCRIPT) {

@@ -1,4 +1,4 @@
-//! A kind of fault as a reader of the page finds it explained. All words are the catalog's.
+//! The explanation of a fault kind for the web page. All texts come from the catalog.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use budao_core::{
 };
 use strum::VariantArray as _;
 
-/// A kind of fault, explained.
+/// The texts and columns of one kind, in one language.
 #[derive(Debug)]
 pub(super) struct KindExplanation {
     pub(super) code: &'static str,
@@ -16,9 +16,9 @@ pub(super) struct KindExplanation {
     pub(super) title: String,
     pub(super) about: String,
     pub(super) check: String,
-    /// Labels and what they say: who has the next move, the class, how often …
+    /// Labels and values for people: remedy, class, severity …
     pub(super) columns: Vec<(String, String)>,
-    /// The same for machines: codes, events, facts.
+    /// Labels and values for programs: codes, events, facts.
     pub(super) numbers: Vec<(String, String)>,
     pub(super) model: String,
     pub(super) user: String,
@@ -26,7 +26,7 @@ pub(super) struct KindExplanation {
     pub(super) labels: Labels,
 }
 
-/// Headings of the parts.
+/// The headings of the page's sections.
 #[derive(Debug)]
 pub(super) struct Labels {
     pub(super) model: String,
@@ -35,7 +35,7 @@ pub(super) struct Labels {
     pub(super) recommendations: String,
 }
 
-/// The kind somebody means by its code or its name.
+/// Finds a kind by its code (in any case) or its name.
 pub(super) fn find(wanted: &str) -> Option<Kind> {
     let fits = |kind: &&Kind| {
         let row = kind.row();
@@ -44,7 +44,7 @@ pub(super) fn find(wanted: &str) -> Option<Kind> {
     Kind::VARIANTS.iter().find(fits).copied()
 }
 
-/// What every kind is called, as JSON.
+/// The titles of all kinds as JSON, by name.
 pub(super) fn titles(lang: Lang) -> String {
     let title = |kind: &Kind| (kind.row().name, text::of_kind(*kind, "title", lang));
     let titles: BTreeMap<&str, String> = Kind::VARIANTS.iter().map(title).collect();
@@ -55,7 +55,7 @@ fn line(id: &str, lang: Lang) -> String {
     text::line(id, &Detail::new(), lang)
 }
 
-/// What a word of the catalog means.
+/// The catalog's text for a value of a column.
 fn word(column: &str, value: &'static str, lang: Lang) -> String {
     line(&format!("word-{column}-{}", value.replace('_', "-")), lang)
 }

@@ -1,16 +1,16 @@
-//! What all pages share: language, theme, the words scripts need.
+//! The parts common to all pages: language, theme, texts for scripts.
 
 use budao_core::{Lang, trace::Trace};
 use http::{HeaderMap, header};
 
 use crate::{server::Server, texts};
 
-/// What all pages share.
+/// The template data common to all pages.
 #[derive(Debug)]
 pub(super) struct Shell {
     pub(super) lang: Lang,
     pub(super) theme: &'static str,
-    /// The page's own name, for its script, its style and its place among the others.
+    /// The page's name, which selects its script, its style and its navigation entry.
     pub(super) name: &'static str,
     pub(super) server: String,
 }
@@ -31,17 +31,17 @@ impl Shell {
         Self { lang, theme, name, server: server.config.name.clone() }
     }
 
-    /// A text of the page.
+    /// The text `page-{id}` in the page's language.
     pub(super) fn t(&self, id: &str) -> String {
         texts::translate(&format!("page-{id}"), self.lang)
     }
 
-    /// The texts that scripts use, as JSON. Where an argument would stand is `{name}`.
+    /// The texts for scripts as JSON. Arguments render as `{name}`.
     pub(super) fn words(&self) -> String {
         texts::for_scripts(self.lang)
     }
 
-    /// Is this the page, or one of its kind?
+    /// True if this page belongs to the navigation entry `name`.
     pub(super) fn is(&self, name: &str) -> bool {
         let family = match self.name {
             "session" => "sessions",
@@ -52,7 +52,7 @@ impl Shell {
     }
 }
 
-/// What the reader chose before, in a cookie that scripts set.
+/// A preference of the reader, from a cookie set by scripts.
 fn choice<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     cookies

@@ -1,4 +1,4 @@
-//! Calls of tools, questions about them, and children that run for them.
+//! Frames for tool calls, their questions, and child sessions.
 
 use budao_core::{
     Lang, Record, Timestamp,
@@ -16,7 +16,7 @@ use crate::{
     texts::{brief, plan_args, translate_with},
 };
 
-/// What a question about a plan names in place of a tool.
+/// The tool name in a question about a plan.
 const PLAN: &str = "plan";
 
 impl Projector {
@@ -84,7 +84,7 @@ impl Projector {
         Some(frame)
     }
 
-    /// A sentence of ours that names a tool.
+    /// Sets a catalog text that names a tool.
     fn about_tool(&self, frame: Frame, id: &str, tool: &str) -> Frame {
         let args = [("tool", brief(tool).into())];
         frame.text(translate_with(id, &args, Lang::En)).show(translate_with(
@@ -184,8 +184,8 @@ impl Projector {
         child_of(frame, child, call, stage, task).with("metrics", tokens(usage))
     }
 
-    /// The questions that are open, told once more to someone who comes back: without a place, because
-    /// they already have one.
+    /// The open questions, for an observer that resumes. The frames have no position, because the original frames have
+    /// one.
     #[must_use]
     pub fn open_questions(&self, session: SessionId, at: Timestamp) -> Vec<Frame> {
         let Some(turn) = &self.session.turn else { return Vec::new() };
@@ -216,7 +216,7 @@ impl Projector {
     }
 }
 
-/// A question as a client is told it.
+/// The fields of a question frame.
 struct QuestionFrame<'a> {
     question: &'a QuestionId,
     tool: &'a str,

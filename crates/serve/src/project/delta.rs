@@ -1,8 +1,8 @@
-//! Words that came, as a frame. They are most of what is sent, so they are not read and written anew: how a record
-//! keeps words, as a JSON text, is how a frame says them, and the text is copied.
+//! A fast path for text deltas, which are most of the frames. The record stores the text as JSON, and the frame uses
+//! the same JSON, so the text is copied instead of decoded and encoded.
 //!
-//! What comes out is to the byte what [`Projector::project`] and [`Frame::encode`](crate::frame::Frame::encode) make;
-//! tests compare the two.
+//! The output is byte for byte that of [`Projector::project`] and [`Frame::encode`](crate::frame::Frame::encode); tests
+//! compare the two.
 
 use std::{
     borrow::Cow,
@@ -21,14 +21,14 @@ use serde_json::value::RawValue;
 use super::Projector;
 use crate::texts::{PARTIAL_CHARS, count_words, cut, is_plain};
 
-/// How a record of words begins.
+/// The first bytes of a stored text delta.
 const TEXT_DELTA_PREFIX: &[u8] = br#"{"text_delta":"#;
-/// What is around step and words in it.
+/// The fixed parts of a stored text delta, around step and text.
 const DELTA_JSON: [&str; 3] = [r#"{"text_delta":{"step":"#, r#","text":"#, "}}"];
-/// What a frame takes besides the words and what a session's frames have in common.
+/// Bytes of a frame besides the text and the template.
 const FRAME_OVERHEAD: usize = 224;
 
-/// A record of words, as it is kept.
+/// A text delta as stored.
 #[derive(Deserialize)]
 enum StoredDelta<'a> {
     #[serde(rename = "text_delta", borrow)]
@@ -38,21 +38,21 @@ enum StoredDelta<'a> {
 #[derive(Deserialize)]
 struct DeltaText<'a> {
     step: u32,
-    /// With its quotes.
+    /// The text as JSON, including the quotes.
     #[serde(borrow)]
     text: &'a RawValue,
 }
 
-/// The words of a record.
+/// A decoded text delta.
 struct ParsedDelta<'a> {
     step: u32,
-    /// As JSON, with quotes.
+    /// The text as JSON, including the quotes.
     json: &'a str,
     text: Cow<'a, str>,
 }
 
 impl<'a> ParsedDelta<'a> {
-    /// The words of a record, if it is one of words.
+    /// Decodes a record; `None` if it is not a text delta.
     fn of(body: &'a [u8]) -> Option<Self> {
         if !body.starts_with(TEXT_DELTA_PREFIX) {
             return None;
@@ -60,7 +60,7 @@ impl<'a> ParsedDelta<'a> {
         Self::plainly(str::from_utf8(body).ok()?).or_else(|| Self::with_escapes(body))
     }
 
-    /// Without a parser, where nothing had to be escaped.
+    /// Decodes without a JSON parser; `None` if the text contains escapes.
     fn plainly(body: &'a str) -> Option<Self> {
         let [begin, between, end] = DELTA_JSON;
         let (step, json) = body.strip_prefix(begin)?.strip_suffix(end)?.split_once(between)?;
@@ -78,7 +78,7 @@ impl<'a> ParsedDelta<'a> {
     }
 }
 
-/// Where and when something was recorded.
+/// A record's position, time and trace.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecordOrigin {
     pub(super) session: SessionId,
@@ -95,15 +95,15 @@ impl From<&StoredRecord> for RecordOrigin {
     }
 }
 
-/// What the frames of a session have in common, written once.
+/// The parts that all frames of a session share, encoded once.
 #[derive(Clone, Debug)]
 pub(super) struct FrameTemplate {
     of: (SessionId, Epoch),
-    /// From the epoch to the number in the event's id.
+    /// From the epoch to the position in the event id.
     before_number: String,
-    /// From the end of the time to the content.
+    /// From the end of the timestamp to the content.
     before_content: String,
-    /// The last time that was written: many frames have the same one.
+    /// The last encoded timestamp; many frames have the same one.
     millis: i64,
     time: String,
 }
@@ -129,9 +129,9 @@ impl FrameTemplate {
 }
 
 impl Projector {
-    /// The frame of words as it is sent; none when the record is about something else, or a frame of it says more.
+    /// Encodes the frame of a text delta. `None` if the record is of another type, or the session belongs to a stage.
     pub(super) fn delta(&mut self, whence: RecordOrigin, body: &[u8]) -> Option<String> {
-        // What a stage works on goes with every frame of it; that is told the usual way.
+        // Frames of a stage carry further fields, so they take the normal path.
         if self.session.origin.is_some() {
             return None;
         }
@@ -164,7 +164,7 @@ impl Projector {
             Cow::Owned(short) => out.push_str(&serde_json::to_string(&short).ok()?),
         }
         out.push('}');
-        // The fold does not look at words, so it is told of them without any.
+        // The fold ignores the text, so it gets an empty one.
         let event = Event::TextDelta { step, text: String::new() };
         self.session.apply(&event, whence.at, whence.trace);
         self.prev = whence.seq;
@@ -196,7 +196,7 @@ mod tests {
         RecordOrigin { session, epoch, seq, at, trace }
     }
 
-    /// What the quick way and the usual way make of the same words.
+    /// Encodes the same deltas on the fast path and on the normal path.
     fn both(words: &[(u32, String, i64)]) -> [(Vec<Option<String>>, Session, Seq); 2] {
         let start = Projector::new(&Session::default(), 0);
         let (mut quick, mut usual) = (start.clone(), start);

@@ -1,4 +1,4 @@
-//! What went wrong, and what was done about it: the nine `error.*`.
+//! Frames for faults, retries and recoveries: the nine `error.*` events.
 
 use std::time::Duration;
 
@@ -118,11 +118,11 @@ impl Projector {
         }
         let scope = Scope { stage: self.stage(), ..Scope::default() };
         let frame = self.begin(record, "error.connection_lost");
-        // The catalog speaks to whoever lost the line; these readers have theirs.
+        // The catalog's text addresses the client that lost its connection; these observers are still connected.
         self.said(frame.tell(&fault, &self.fault_context(record, &scope)), "observer-lost")
     }
 
-    /// What a retry is about: a tool, or else the model.
+    /// The context of a retry: the tool, or the model without one.
     pub(super) fn situation(&self, scope: &Scope) -> Value {
         let model = self.session.settings.model.as_str();
         match &scope.tool {
@@ -132,13 +132,13 @@ impl Projector {
         }
     }
 
-    /// The stage the running pipeline is in.
+    /// The running pipeline's stage.
     fn stage(&self) -> Option<Stage> {
         self.session.turn.as_ref()?;
         self.session.pipeline.as_ref()?.stage
     }
 
-    /// What is being done.
+    /// The operation of the running turn.
     fn operation(&self) -> Option<Operation> {
         let turn = self.session.turn.as_ref()?;
         Some(match (turn.phase, self.stage()) {
@@ -152,8 +152,8 @@ impl Projector {
     }
 }
 
-/// The event that announces a fault where it is met. Giving up is a fact of its own, with its own record;
-/// a draft that is no plan is the planner's matter, not the user's.
+/// The event that reports a fault. A failed recovery has a record of its own, so its fault is reported as an execution
+/// error. A draft that is not a plan is reported as `plan.validation_error`.
 fn announced(fault: &Fault, scope: &Scope) -> &'static str {
     let plan = fault.kind() == Kind::PlanCoercionFailed && scope.stage == Some(Stage::Planning);
     match fault.row().event {

@@ -1,4 +1,4 @@
-//! The model: asked, speaking, through.
+//! Frames for model requests, deltas and answers.
 
 use budao_core::{
     Fault, Record,
@@ -61,7 +61,7 @@ impl Projector {
         })
     }
 
-    /// What was said of this step is void: a client takes it back.
+    /// Withdraws the deltas of a step: the client discards its partial answer.
     fn abandoned(&self, record: &Record, step: u32, attempt: u32) -> Frame {
         self.begin(record, "agent.partial_answer")
             .text("")
@@ -74,7 +74,7 @@ impl Projector {
             .with("attempt", attempt)
     }
 
-    /// A step that calls tools, or in which the model declined. The last step is told when the turn ends.
+    /// The frame of a step with calls, or with a refusal. The last step's text is in the frame of the turn's end.
     fn answered(
         &self,
         record: &Record,
@@ -108,7 +108,7 @@ impl Projector {
         Some(frame.object(json!({ "messages": [message], "total_messages": 1 })))
     }
 
-    /// A shorter history is how a request that was too long is recovered from; otherwise it is only news.
+    /// A compaction during a failure is its recovery; otherwise it is a notice.
     fn compacted(&self, record: &Record) -> Frame {
         let turn = self.session.turn.as_ref();
         let Some((failing, step)) = turn.and_then(|turn| Some((turn.failing.as_ref()?, turn.step)))

@@ -1,7 +1,7 @@
-//! Plan, solve, aggregate. Every start has one terminal: completed, failed or cancelled.
+//! Frames for plan, solve and aggregate. Each start has one end: completed, failed or cancelled.
 //!
-//! A result is sent whole when its task completes. What comes after repeats only its beginning, so that
-//! a run's frames grow with its results and not with their square.
+//! A result is sent in full when its task completes. Later frames contain only its beginning, so the total size grows
+//! linearly with the results.
 
 use budao_core::{
     Fault, Kind, Lang, Record,
@@ -71,13 +71,13 @@ impl Projector {
         self.session.pipeline.as_ref()
     }
 
-    /// Names the plan that is made in this round, or in the one that begins.
+    /// The id of the current round's plan; `ahead` is 1 for the round that starts.
     fn plan_id(&self, record: &Record, ahead: u32) -> String {
         let round = self.pipeline().map_or(0, |pipeline| pipeline.round).saturating_add(ahead);
         format!("plan_{}_{}", record.turn, round.max(1))
     }
 
-    /// A sentence of ours for people alone; the content is an object.
+    /// Sets the shown text only; the content is an object.
     fn sentence(&self, frame: Frame, id: &str) -> Frame {
         frame.show(translate(id, self.language()))
     }
@@ -87,7 +87,7 @@ impl Projector {
         frame.show(translate_with(id, &args, self.language()))
     }
 
-    /// Tasks that were given have been told with the command; only a planner's plan is news.
+    /// Only a planner's plan has a frame. Tasks from a command are already in that command's frame.
     fn plan_made(&self, record: &Record, tasks: &[Task], summary: &str) -> Option<Frame> {
         if self.pipeline()?.stage != Some(Stage::Planning) {
             return None;
@@ -103,7 +103,7 @@ impl Projector {
         Some(frame.object(json!({ "tasks": told, "plan_summary": summary })))
     }
 
-    /// What the planner wrote is no plan, or it could not be asked.
+    /// The frame of a failed plan: the planner failed, or its draft is not a plan.
     fn plan_refused(&self, record: &Record, fault: &Fault) -> Frame {
         let name = match fault.kind() {
             Kind::PlanCoercionFailed => "plan.coercion_error",
@@ -114,7 +114,7 @@ impl Projector {
         self.broken(record, frame, fault, &scope)
     }
 
-    /// A failure that ends a stage: the fault in full, and its sentence inside the object.
+    /// A failure that ends a stage: all metadata of the fault, and its text in the content object.
     fn broken(&self, record: &Record, frame: Frame, fault: &Fault, scope: &Scope) -> Frame {
         let told =
             crate::frame::FaultContext { given_up: true, ..self.fault_context(record, scope) };
@@ -123,7 +123,7 @@ impl Projector {
         frame.tell(fault, &told).object(content)
     }
 
-    /// A frame about a task, with the task in it.
+    /// A frame about a task, with the task in its content.
     fn of_task(&self, record: &Record, name: &'static str, id: &str, task: &TaskId) -> Frame {
         let known = self.pipeline().and_then(|pipeline| pipeline.task(task));
         let title = known.map_or(&*task.0, |state| state.task.title.as_str());
@@ -219,7 +219,7 @@ impl Projector {
         self.of_turn(record, frame)
     }
 
-    /// The question, and what became of each task, in brief.
+    /// The content object with the question and the summary of each task's result.
     fn results(&self, more: Map<String, Value>) -> Value {
         let Some(pipeline) = self.pipeline() else { return Value::Object(more) };
         let results: Vec<Value> = pipeline.tasks.iter().map(result_of).collect();
@@ -236,13 +236,13 @@ impl Projector {
     }
 }
 
-/// Nothing failed: the plan was given up, or every task of it was stopped.
+/// True if nothing failed: the plan was cancelled, or all of its tasks were.
 fn was_stopped(pipeline: &Pipeline) -> bool {
     let stopped = |state: &TaskState| matches!(state.end, Some(TaskEnd::Cancelled { .. }));
     pipeline.refused.is_none() && pipeline.tasks.iter().all(stopped)
 }
 
-/// What became of a task, in brief.
+/// A task's status and a summary of at most [`BRIEF_CHARS`] characters.
 fn result_of(state: &TaskState) -> Value {
     let (status, summary) = match &state.end {
         Some(TaskEnd::Completed { output }) => ("completed", cut(output, BRIEF_CHARS).into()),
@@ -254,7 +254,7 @@ fn result_of(state: &TaskState) -> Value {
     json!({ "task": task, "status": status, "summary": summary })
 }
 
-/// A task as clients know it: whatever the planner wrote, with its id, title and prompt.
+/// A task as JSON: the planner's fields, with id, title and prompt.
 pub(super) fn task_json(task: &Task) -> Value {
     let mut fields: Map<String, Value> = Map::new();
     fields.insert("id".to_owned(), (*task.id.0).into());

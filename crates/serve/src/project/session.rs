@@ -1,4 +1,4 @@
-//! The session itself, its messages and its turns.
+//! Frames for a session's lifecycle, its messages and its turns.
 
 use budao_core::{
     Fault, Kind, Lang, Record,
@@ -50,7 +50,7 @@ impl Projector {
         Some(frame)
     }
 
-    /// A sentence of ours: English in the content, the session's language for people.
+    /// Sets a catalog text: English in the content, the session's language in `show_content`.
     pub(super) fn said(&self, frame: Frame, id: &str) -> Frame {
         frame.text(translate(id, Lang::En)).show(translate(id, self.language()))
     }
@@ -158,14 +158,14 @@ impl Projector {
         self.accepted(frame, command)
     }
 
-    /// An accepted message, and whether it waits for a turn before it.
+    /// Adds the command id, and whether the message waits for an earlier turn.
     fn accepted(&self, frame: Frame, command: &CommandId) -> Frame {
         let waits = self.session.turn.is_some() || !self.session.queue.is_empty();
         let named = (!command.is_own()).then(|| command.to_string());
         frame.with("command_id", named.map_or(Value::Null, Value::from)).with("queued", waits)
     }
 
-    /// The whole answer: what the model said last.
+    /// The final answer: the text of the model's last message.
     fn answer(&self, record: &Record) -> Frame {
         let last = self.session.history.last().filter(|last| last.role == Role::Assistant);
         let text = last.map(|last| text_of(&last.content)).unwrap_or_default();
@@ -220,7 +220,7 @@ fn with_settings(frame: Frame, settings: &Settings, lang: Lang) -> Frame {
         .with("session_name", settings.title.as_deref().map_or(Value::Null, text))
 }
 
-/// Tokens used, as an object.
+/// Token usage as a JSON object.
 pub(super) fn tokens(usage: Usage) -> Value {
     json!({
         "input_tokens": usage.input_tokens,

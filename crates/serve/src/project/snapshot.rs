@@ -1,4 +1,4 @@
-//! A snapshot: where a session stands at a position, for whom the way there is no longer kept or too long.
+//! The snapshot frame: a session's state at a position, for a client whose missed records are gone.
 
 use budao_core::{
     Lang, Timestamp,
@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use super::pipeline::task_json;
 use crate::{frame::Frame, texts::translate};
 
-/// Messages of the conversation that are told; the newest.
+/// Upper bound of messages in a snapshot; the newest are kept.
 const MESSAGES_MAX: usize = 100;
-/// Characters of one of them.
+/// Maximum length of a message in characters.
 const MESSAGE_CHARS_MAX: usize = 4_000;
 
-/// `system.snapshot`: the session as of its head. What follows continues right behind it.
+/// `system.snapshot`: the session's state at its head. Later frames continue after it.
 #[must_use]
 pub fn snapshot(
     at: Timestamp,
@@ -55,7 +55,7 @@ pub fn snapshot(
         .with("language", <&str>::from(lang))
 }
 
-/// A message people can read; results of tools are not.
+/// A message with text or calls; `None` for tool results.
 fn message(message: &Message) -> Option<Value> {
     let text = text_of(&message.content);
     let calls: Vec<Value> = message

@@ -1,26 +1,26 @@
-//! What a client may send.
+//! The schemas of commands that a client may send.
 
 use serde_json::{Map, Value, json};
 
 use super::object;
 
-/// A command of a client.
+/// The schema of one `user.*` event.
 #[derive(Clone, Debug)]
 pub struct CommandSchema {
-    /// Its event.
+    /// The event's name, such as `user.message`.
     pub event: &'static str,
-    /// What it asks for, in a sentence.
+    /// The description in the schema document, one sentence.
     pub about: &'static str,
-    /// Must it name a session?
+    /// True if `session_id` is required.
     pub session: bool,
-    /// Fields at the top besides the common ones.
+    /// Top-level fields besides the common ones, in the notation of `schema::object`.
     pub top: &'static str,
-    /// Its content.
+    /// The JSON Schema of the content.
     pub content: Value,
 }
 
 impl CommandSchema {
-    /// Its schema.
+    /// Builds the JSON Schema of this event.
     #[must_use]
     pub fn schema(&self) -> Value {
         let session = if self.session { "session_id!:uuid" } else { "session_id:uuid" };
@@ -46,7 +46,7 @@ fn text() -> Value {
     json!({ "type": "string" })
 }
 
-/// Every command.
+/// The schemas of all commands.
 #[must_use]
 pub fn commands() -> Vec<CommandSchema> {
     let command =

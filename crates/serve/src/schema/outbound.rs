@@ -1,50 +1,50 @@
-//! What a client receives.
+//! The schemas of frames that a client receives.
 
 use serde_json::{Map, Value, json};
 
 use super::object;
 
-/// Has a frame a place in its session's history?
+/// Whether a frame has a position in its session's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Always: it comes of a record.
+    /// The frame comes from a record.
     Always,
-    /// Never: it is about the connection.
+    /// The frame is about the connection.
     Never,
-    /// Both happen.
+    /// The frame occurs in both forms.
     Either,
 }
 
-/// What its content is.
+/// The type of a frame's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentShape {
-    /// Null.
+    /// The content is null.
     None,
-    /// Text.
+    /// The content is a string.
     Text,
-    /// An object with these fields.
+    /// An object with these fields, in the notation of `schema::object`.
     Object(&'static str),
 }
 
-/// A sort of frame.
+/// The schema of one event.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameSchema {
-    /// Its event.
+    /// The event's name, such as `agent.final_answer`.
     pub event: &'static str,
-    /// What it says, in a sentence.
+    /// The description in the schema document, one sentence.
     pub about: &'static str,
-    /// Has it a place?
+    /// Whether the frame has a position.
     pub placed: Placement,
-    /// Has it a `step_id`?
+    /// True if the frame has a `step_id`.
     pub step: bool,
-    /// Its content.
+    /// The type of the frame's content.
     pub content: ContentShape,
-    /// The fields of its metadata.
+    /// The metadata fields, in the notation of `schema::object`.
     pub metadata: &'static [&'static str],
 }
 
 impl FrameSchema {
-    /// Its schema.
+    /// Builds the JSON Schema of this event.
     #[must_use]
     pub fn schema(&self) -> Value {
         let placed = "seq!:int prev!:int epoch!:epoch event_id!:str session_id!:uuid";
@@ -92,11 +92,11 @@ impl FrameSchema {
     }
 }
 
-/// What every error says.
+/// Metadata fields of every error.
 const OUTLINE: &str = "error_code!:str error_type!:str kind!:str category!:str timestamp!:time \
     recoverable!:bool auto_retry!:bool recovery_strategy!:str severity!:str operation!:str step:int \
     call_id:str attempt:int max_attempts:int retry_after_ms:int context!:obj";
-/// What a fault says besides, by its kind.
+/// Further metadata fields of a fault; most depend on its kind.
 const FAULT: &str = "recommendations!:strs trace_id:str cause:str field:str constraint:str \
     provided_value:any limit:int limit_name:str mismatches:objs timeout_ms:int timeout_seconds:int \
     elapsed_ms:int elapsed_seconds:int backoff_multiplier:num rate_limit_reset:str \
@@ -133,7 +133,7 @@ const fn either(sort: FrameSchema) -> FrameSchema {
     FrameSchema { placed: Placement::Either, ..sort }
 }
 
-/// Every sort of frame.
+/// The schemas of all frames.
 #[must_use]
 pub fn sorts() -> Vec<FrameSchema> {
     [CONNECTION, SESSION, RUN, ERRORS, PIPELINE].concat()

@@ -1,4 +1,4 @@
-//! How the records of one session are counted: a pure fold, so that it comes out the same after a restart.
+//! Counts the records of one session. A pure fold, so a restart gives the same result.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use budao_core::{
 
 use super::ledger::{FaultEntry, FaultPath, FaultResolution, Name, StatsLedger};
 
-/// Faults of one turn that wait for its end to be told how they ended; more are counted as passed.
+/// Upper bound of a turn's faults whose resolution is tracked; further ones count as ignored.
 const OPEN_FAULTS: usize = 256;
-/// Kinds in a path; what comes after is left out.
+/// Upper bound of kinds in a path; later kinds are left out.
 const PATH_KINDS: usize = 6;
 
-/// How events that count begin, as they are kept; the rest need not be decoded.
+/// The events that are counted, by their stored names. Other records are not decoded.
 const COUNTED: [&str; 14] = [
     "session_opened",
     "turn_started",
@@ -35,7 +35,7 @@ const COUNTED: [&str; 14] = [
     "observer_lost",
 ];
 
-/// Does an event with these bytes count?
+/// True if a stored event is counted.
 pub(super) fn counts(body: &[u8]) -> bool {
     let name = body.strip_prefix(b"{\"").unwrap_or_default();
     COUNTED.iter().any(|counted| {
@@ -43,29 +43,29 @@ pub(super) fn counts(body: &[u8]) -> bool {
     })
 }
 
-/// How far a session was counted, and what of it is not over.
+/// A session's progress in the statistics, with its open turn.
 #[derive(Debug)]
 pub(super) struct SessionCounters {
     session: SessionId,
     pub(super) epoch: Option<Epoch>,
-    /// Everything up to here is counted.
+    /// All records up to this position are counted.
     pub(super) after: Seq,
-    /// When its last record was made.
+    /// The time of the last counted record.
     pub(super) changed: Timestamp,
     stage: Option<Stage>,
     model: Option<Name>,
     turn: Option<Box<OpenTurn>>,
 }
 
-/// What a turn met so far.
+/// The state of the running turn.
 #[derive(Debug, Default)]
 struct OpenTurn {
     began: Option<Timestamp>,
-    /// When the model was asked what it has not answered.
+    /// The time of the unanswered model request's first attempt.
     asked: Option<Timestamp>,
     faults: Vec<OpenFault>,
     path: Vec<Kind>,
-    /// What is being tried again.
+    /// The subjects with a scheduled retry.
     retrying: Vec<FaultSubject>,
 }
 
@@ -75,7 +75,7 @@ struct OpenFault {
     about: FaultSubject,
 }
 
-/// What a fault is about: a call, a task, or the model if neither.
+/// The subject of a fault: a call, a task, or the model if both are `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct FaultSubject {
     call: Option<CallId>,
@@ -105,12 +105,12 @@ impl SessionCounters {
         self.session
     }
 
-    /// Faults of the turn that has not ended.
+    /// The faults of the running turn.
     pub(super) fn open_faults(&self) -> impl Iterator<Item = &FaultEntry> {
         self.turn.iter().flat_map(|turn| turn.faults.iter().map(|open| &open.seen))
     }
 
-    /// Takes up a record.
+    /// Counts one record.
     pub(super) fn take(&mut self, record: &Record, ledger: &mut StatsLedger) {
         let at = record.at;
         match &record.event {
@@ -199,8 +199,8 @@ impl SessionCounters {
         }
     }
 
-    /// A call's outcome: a failure, or the end of earlier ones. A call that works after one of the same tool
-    /// did not is the model's correction.
+    /// Counts a call's outcome: a fault, or the recovery of earlier faults. A call that succeeds after a failed call of
+    /// the same tool counts as the model's correction.
     fn call_ended(
         &mut self,
         at: Timestamp,
@@ -229,7 +229,7 @@ impl SessionCounters {
         }
     }
 
-    /// What was tried again worked, or will not be tried once more.
+    /// Ends the retries of a subject: one succeeded, or no further one follows.
     fn tried(
         &mut self,
         at: Timestamp,
@@ -292,7 +292,7 @@ impl SessionCounters {
         self.close(ledger);
     }
 
-    /// Nothing of the turn follows.
+    /// Stores the faults of the finished turn.
     fn close(&mut self, ledger: &mut StatsLedger) {
         if let Some(turn) = self.turn.take() {
             ledger.faults(turn.faults.into_iter().map(|open| open.seen));

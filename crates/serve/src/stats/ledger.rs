@@ -1,4 +1,4 @@
-//! What was counted, minute by minute, within bounds.
+//! The counts per minute, within bounds.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,25 +14,25 @@ use budao_core::{
 use super::metrics_recorder::MetricsRecorder;
 use crate::alerts::Alarm;
 
-/// The longest window that can be asked for; what is older is let go.
+/// The longest window of a report; older minutes are dropped.
 pub(super) const KEPT: Duration = Duration::from_hours(7 * 24);
-/// Faults, recoveries and paths kept; the oldest minutes go first.
+/// Upper bound of stored faults, recoveries and paths; the oldest minutes are dropped first.
 const ROWS: usize = 100_000;
-/// Faults kept between two looks of those who make alerts of them.
+/// Upper bound of faults collected between two alert rounds; further ones are dropped.
 const ALARMS: usize = 10_000;
-/// Characters of a fault's line in an alert.
+/// Maximum length of a fault's line in an alert, in characters.
 const LINE_CHARS: usize = 500;
-/// Names of each sort that are told apart; the rest is [`OTHER`].
+/// Distinct names per category; further names are counted as [`OTHER`].
 const NAMES: usize = 200;
-/// Characters of a name.
+/// Maximum length of a name in characters.
 const NAME_CHARS: usize = 80;
-/// Stands for every name that came when there was no more room.
+/// Stands for all names beyond the bound.
 pub(super) const OTHER: &str = "other";
 
-/// The name of a tool, a model or a computer.
+/// The name of a tool, a model or a computer, shared between entries.
 pub(super) type Name = Arc<str>;
 
-/// One fault, where it was met and how it ended.
+/// One fault with its context and its resolution.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct FaultEntry {
     pub(super) at: Timestamp,
@@ -45,34 +45,34 @@ pub(super) struct FaultEntry {
     pub(super) fate: FaultResolution,
 }
 
-/// How a fault ended.
+/// How a fault was resolved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum FaultResolution {
-    /// Its turn went on, or is still going on, without it.
+    /// The turn continued, or still runs, without a recovery.
     #[default]
     Ignored,
-    /// Another try worked: the runtime's, or a changed call of the model.
+    /// A later attempt succeeded: a retry by the runtime, or a changed call by the model.
     Recovered,
-    /// It ended its turn.
+    /// The fault ended its turn.
     NotRecovered,
 }
 
-/// The faults of a turn in order, and how it ended.
+/// The kinds of a turn's faults in order, and the turn's end.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct FaultPath {
     pub(super) kinds: Vec<Kind>,
     pub(super) end: StopReason,
 }
 
-/// What came in one minute.
+/// The counts of one minute.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Minute {
     pub(super) faults: Vec<FaultEntry>,
     pub(super) recoveries: Vec<u64>,
     pub(super) paths: Vec<FaultPath>,
-    /// Tries that were made again.
+    /// Attempts after the first.
     pub(super) retries: u64,
-    /// Of things that were tried again: those that worked in the end, and those that did not.
+    /// Operations that were retried, by their result.
     pub(super) succeeded: u64,
     pub(super) failed: u64,
     pub(super) turns: u64,
@@ -86,23 +86,23 @@ impl Minute {
     }
 }
 
-/// Everything that was counted.
+/// All stored minutes.
 #[derive(Debug, Default)]
 pub(super) struct StatsLedger {
-    /// Who else is told, at once.
+    /// Receives each count at once, for Prometheus.
     meter: Option<MetricsRecorder>,
-    /// What alerts are made of, and from when on.
+    /// The faults for alerts and the time from which they are collected; `None` without alerts.
     alarms: Option<(Timestamp, Vec<Alarm>)>,
     minutes: BTreeMap<i64, Minute>,
     rows: usize,
-    /// Before this, something was let go for want of room.
+    /// Entries before this time were dropped because of `ROWS`.
     pub(super) cut_at: Option<Timestamp>,
     tools: Names,
     models: Names,
     computers: Names,
 }
 
-/// Names that were seen, each kept once.
+/// The names seen so far, each stored once.
 #[derive(Debug, Default)]
 struct Names(BTreeSet<Name>);
 
@@ -138,7 +138,7 @@ impl StatsLedger {
         self.computers.get(name)
     }
 
-    /// A fault was met; how it ends is counted when that is known.
+    /// Reports a fault to metrics and alerts. Its entry is stored once its resolution is known.
     pub(super) fn met(&mut self, seen: &FaultEntry, fault: &Fault) {
         if let Some(meter) = &mut self.meter {
             meter.fault(seen);
@@ -158,7 +158,7 @@ impl StatsLedger {
         }
     }
 
-    /// Keeps what alerts are made of, from this time on.
+    /// Starts to collect faults for alerts, from this time on.
     pub(super) fn raise_alarms(&mut self, since: Timestamp) {
         self.alarms = Some((since, Vec::new()));
     }
@@ -172,7 +172,7 @@ impl StatsLedger {
         self.with_recorder(|meter| meter.retry(at));
     }
 
-    /// Something that was tried again worked in the end, or did not.
+    /// Counts the result of a retried operation.
     pub(super) fn retried(&mut self, at: Timestamp, worked: bool) {
         let minute = self.at(at);
         *(if worked { &mut minute.succeeded } else { &mut minute.failed }) += 1;
@@ -215,12 +215,12 @@ impl StatsLedger {
         }
     }
 
-    /// The minute of this time, to be added to.
+    /// The minute of this time; created if absent.
     fn at(&mut self, at: Timestamp) -> &mut Minute {
         self.minutes.entry(minute(at)).or_default()
     }
 
-    /// Takes over what a turn met.
+    /// Stores the faults of a finished turn.
     pub(super) fn faults(&mut self, faults: impl IntoIterator<Item = FaultEntry>) {
         for seen in faults {
             self.at(seen.at).faults.push(seen);
@@ -244,7 +244,7 @@ impl StatsLedger {
         self.minutes.range(minute(since)..).map(|(_, minute)| minute)
     }
 
-    /// Lets go what is too old or too much.
+    /// Drops minutes that are too old, and the oldest ones above `ROWS`.
     pub(super) fn trim(&mut self, now: Timestamp) {
         let oldest = minute(before(now, KEPT));
         while let Some(entry) = self.minutes.first_entry() {
@@ -267,7 +267,7 @@ fn minute(at: Timestamp) -> i64 {
     at.as_micros().div_euclid(MICROS)
 }
 
-/// So long before.
+/// `at` minus `length`.
 pub(super) fn before(at: Timestamp, length: Duration) -> Timestamp {
     let micros = i64::try_from(length.as_micros()).unwrap_or(i64::MAX);
     Timestamp::from_micros(at.as_micros().saturating_sub(micros))

@@ -1,4 +1,4 @@
-//! Tells Prometheus's numbers of what is counted: from the server's start on, so that they begin at zero.
+//! Reports counts to Prometheus. Only records since the server's start count, so the metrics start at zero.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -11,14 +11,14 @@ use metrics::{counter, histogram};
 use super::ledger::{FaultEntry, Name, OTHER};
 use crate::metrics::Metrics;
 
-/// Combinations of code, tool and stage that are told apart; in others the tool is not named.
+/// Upper bound of series by code, tool and stage; beyond it, the tool is reported as `other`.
 const FAULT_SERIES: usize = 1_000;
 
-/// Where what is counted is told.
+/// Updates the Prometheus metrics from counted records.
 #[derive(Debug)]
 pub(super) struct MetricsRecorder {
     meters: Metrics,
-    /// What was before is history.
+    /// Records before this time are not reported.
     since: Timestamp,
     told: HashSet<(Kind, Option<Name>, Option<Stage>)>,
 }

@@ -1,4 +1,4 @@
-//! The answer: counts and rates over a window, in the shape clients get.
+//! The report: counts and rates over a window, in the form that clients receive.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,35 +16,35 @@ use serde_json::Value;
 
 use super::ledger::{FaultEntry, FaultResolution, StatsLedger, before};
 
-/// Rows of a table in the answer.
+/// Upper bound of rows per table.
 const ROWS: usize = 50;
-/// Upper bounds of the classes that times to recovery are sorted into, in milliseconds.
+/// Upper bounds of the recovery-time histogram's buckets, in milliseconds.
 const CLASSES: [u64; 12] =
     [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 600_000];
 
-/// How far back is looked.
+/// The period of a report, counted back from now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString)]
 pub enum Window {
-    /// `5m`.
+    /// `5m`, in buckets of 15 s.
     #[strum(serialize = "5m")]
     FiveMinutes,
-    /// `1h`, unless said otherwise.
+    /// `1h`, the default, in buckets of 1 minute.
     #[default]
     #[strum(serialize = "1h")]
     Hour,
-    /// `24h`.
+    /// `24h`, in buckets of 30 minutes.
     #[strum(serialize = "24h")]
     Day,
-    /// `7d`.
+    /// `7d`, in buckets of 3 hours.
     #[strum(serialize = "7d")]
     Week,
 }
 
 impl Window {
-    /// Reads it, as a client writes it.
+    /// Parses a window as a client writes it, such as `24h`.
     ///
     /// # Errors
-    /// `bad_request` when there is no such window.
+    /// `bad_request` if there is no such window.
     pub fn read(text: &str) -> Result<Self, Fault> {
         Self::from_str(text).map_err(|_| {
             Fault::new(Kind::BadRequest, Operation::ServeRequest)
@@ -322,7 +322,7 @@ fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| (part as f64 / whole as f64 * 1e4).round() / 1e4)
 }
 
-/// Where the bucket of this time begins.
+/// The start of the bucket that contains this time.
 fn bucket_of(at: Timestamp, window: Window) -> Timestamp {
     let length = i64::try_from(window.bucket().as_micros()).unwrap_or(i64::MAX);
     Timestamp::from_micros(at.as_micros().saturating_sub(at.as_micros().rem_euclid(length)))
@@ -336,7 +336,7 @@ fn buckets(seen: &[&FaultEntry], since: Timestamp, window: Window, now: Timestam
         at = at.after(window.bucket());
     }
     for seen in seen {
-        // A clock ahead of ours: what comes after the window is counted in its last bucket.
+        // A record may be ahead of this clock; it counts in the last bucket.
         let at = bucket_of(seen.at.min(now), window);
         *counted.entry(at).or_default().entry(seen.kind.row().name).or_default() += 1;
     }
@@ -360,7 +360,7 @@ fn kinds(seen: &[&FaultEntry]) -> Vec<KindCount> {
     kinds
 }
 
-/// Faults by a name they have, the most frequent first; also names without any.
+/// Counts faults per name, most frequent first. Names in `known` without faults are included.
 fn table<'a>(
     seen: &[&'a FaultEntry],
     name: impl Fn(&'a FaultEntry) -> Option<&'a str>,
@@ -417,7 +417,7 @@ fn unrecoverable(seen: &[&FaultEntry]) -> Vec<SessionCount> {
 impl Recovery {
     fn new(mut millis: Vec<u64>) -> Self {
         millis.sort_unstable();
-        // The smallest value that at least this share does not exceed.
+        // The smallest value that at least `percent` of the values do not exceed.
         let quantile = |percent: usize| {
             let rank = (millis.len() * percent).div_ceil(100);
             millis.get(rank.max(1) - 1).copied()

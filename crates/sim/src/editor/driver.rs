@@ -1,4 +1,4 @@
-//! The editor itself: what it sends, what it must be told, and what it must not.
+//! The editor: its requests, and the checks on every message it receives.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +25,7 @@ use crate::{
     world::chance,
 };
 
-/// What a prompt makes the played CLI do; a real model needs no telling.
+/// Words that control the played CLI; the native engine's model misbehaves without them.
 const TWISTS: &[&str] = &[
     "",
     "",
@@ -58,25 +58,26 @@ const TWISTS: &[&str] = &[
     "@stray-after",
 ];
 
-/// An editor with its sessions.
+/// An editor with its sessions. A reconnect keeps them.
 pub(super) struct Editor {
     machine: Arc<Machine>,
     engine_host: Arc<EngineHost>,
     dice: StdRng,
     sessions: Vec<Option<String>>,
     next: u64,
-    /// What it says when it is asked; nothing while it ponders.
+    /// The decision on permission questions; `None` leaves them unanswered.
     allow: Option<bool>,
     finishing: bool,
     away: Duration,
     open: BTreeMap<u64, PendingRequest>,
     answers: BTreeMap<u64, Value>,
-    /// Prompts of this line that were answered.
+    /// Answers to the prompts of this connection, by mark.
     answered: BTreeMap<usize, Value>,
-    /// Calls shown on this line that have not come to their end.
+    /// Calls shown on this connection that have not ended: session id and call id.
     calls: BTreeSet<(String, String)>,
     pending: Vec<Value>,
-    /// A line that is none, unless it is the last: a process that is killed may have written half of one.
+    /// A line that is not JSON. It is a violation unless it is the last one: a killed process may have written half a
+    /// line.
     half: Option<String>,
 }
 
@@ -87,13 +88,13 @@ enum PendingRequest {
     Other,
 }
 
-/// A line to a bridge.
+/// A connection to a bridge.
 struct BridgeConnection {
     writer: WriteHalf<DuplexStream>,
     reader: Lines<BufReader<ReadHalf<DuplexStream>>>,
 }
 
-/// The line is gone.
+/// The connection was closed.
 struct ConnectionLost;
 
 impl Editor {
@@ -120,7 +121,7 @@ impl Editor {
         }
     }
 
-    /// Lives until it is told to finish and has every answer.
+    /// Runs until it has received `Finish` and every answer.
     pub(super) async fn live(mut self, mut orders: mpsc::UnboundedReceiver<EditorAction>) {
         loop {
             if let Ok(mut line) = self.connect().await
@@ -128,7 +129,7 @@ impl Editor {
             {
                 return;
             }
-            // Nobody answers on a line that is gone.
+            // Requests on a closed connection get no answer.
             self.open.clear();
             self.answers.clear();
             self.answered.clear();
@@ -156,7 +157,7 @@ impl Editor {
         Ok(line)
     }
 
-    /// Opens a session, or loads the one there was.
+    /// Creates a session, or loads the existing one after a reconnect.
     async fn take_up(
         &mut self,
         line: &mut BridgeConnection,
@@ -183,7 +184,7 @@ impl Editor {
     ) -> Result<(), ConnectionLost> {
         let text = format!("{value}\n");
         let mut rest = text.as_bytes();
-        // Who writes without reading may wait for ever, so it does both.
+        // Writes and reads at the same time: a bridge that waits for its output to be read would block the write.
         while !rest.is_empty() {
             tokio::select! {
                 biased;
@@ -215,7 +216,7 @@ impl Editor {
         Ok(id)
     }
 
-    /// Asks, and reads on until the answer comes.
+    /// Sends a request and reads until its answer arrives.
     async fn ask(
         &mut self,
         line: &mut BridgeConnection,
@@ -307,7 +308,7 @@ impl Editor {
         self.write(line, &value).await
     }
 
-    /// Answers the permission questions that wait, unless it ponders.
+    /// Answers the pending permission questions, if a decision is set.
     async fn reply(&mut self, line: &mut BridgeConnection) -> Result<(), ConnectionLost> {
         let Some(allow) = self.allow else { return Ok(()) };
         while let Some(question) = self.pending.pop() {
@@ -317,7 +318,7 @@ impl Editor {
                 option["kind"].as_str().is_some_and(|known| known.starts_with(kind))
             };
             let chosen = options.iter().find(fits).map_or(Value::Null, |it| it["optionId"].clone());
-            // Now and then somebody answers with what was never offered.
+            // Sometimes the answer is an option that was not offered.
             let chosen = if self.dice.random_bool(0.03) { json!("nonsense") } else { chosen };
             let result = json!({"outcome": {"outcome": "selected", "optionId": chosen}});
             let value = json!({"jsonrpc": "2.0", "id": question["id"], "result": result});
@@ -338,7 +339,7 @@ impl Editor {
             .expect(holds, promise, || format!("{}: {seen}", self.engine_host.name()));
     }
 
-    /// Takes in a line.
+    /// Handles a line from the bridge.
     fn keep(&mut self, text: &str) {
         let whole = self.half.take();
         self.law(whole.is_none(), "an editor is told JSON and nothing else", &json!(whole));
@@ -358,7 +359,7 @@ impl Editor {
         let asked = self.open.remove(&id);
         self.law(asked.is_some(), "a request of an editor has one answer", &value);
         if let Some(PendingRequest::Prompt { session, mark }) = asked {
-            // A journal that cannot be read tells nothing of a message that may have been taken.
+            // With a journal fault it is unknown whether the message was accepted, so its answer settles nothing.
             let unknown = value["error"]["data"]["kind"].as_str();
             let is_unknown =
                 |kind: &str| kind.starts_with("journal_") || kind == "request_timed_out";
@@ -366,7 +367,7 @@ impl Editor {
                 self.answered.insert(mark, value.clone());
             }
             let session = self.sessions[session].clone().unwrap_or_default();
-            // One that was refused or taken back is answered while another runs.
+            // A refused or withdrawn prompt may be answered while another turn runs.
             let ran = value["error"].is_null() && value["result"]["_meta"]["turn"] != 0;
             let open = ran && self.calls.iter().any(|(of, _)| *of == session);
             self.law(!open, "a call that was shown has its end before the answer", &value);
@@ -402,7 +403,7 @@ impl Editor {
         }
     }
 
-    /// Whatever has the mark of a prompt comes while that prompt is due.
+    /// Checks that output with the mark of a prompt comes before that prompt's answer and in the order of prompts.
     fn belongs(&self, session: &str, mark: Option<usize>, value: &Value) {
         let Some(mark) = mark else { return };
         let answer = self.answered.get(&mark);
@@ -420,7 +421,7 @@ impl Editor {
     }
 }
 
-/// The mark of a text, `«7»`.
+/// The number in the mark of a text: 7 for `«7»`.
 fn marked(text: &str) -> Option<usize> {
     text.split_once('«')?.1.split_once('»')?.0.split('.').next()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! The process an editor talks to: a bridge over an engine, started, killed, started again.
+//! The process an editor talks to: a bridge over an engine, which can be started, killed and restarted.
 
 use std::{
     sync::{
@@ -30,7 +30,7 @@ use crate::{
     world::{Tasks, chance, world},
 };
 
-/// Where the engine runs.
+/// The process slot of the engine, with the state that survives a kill.
 #[derive(Debug)]
 pub(super) struct EngineHost {
     machine: Arc<Machine>,
@@ -38,7 +38,7 @@ pub(super) struct EngineHost {
     bridges: AtomicU32,
 }
 
-/// The Claude CLI as an engine, its program played over pipes.
+/// The Claude CLI engine, with a played CLI over pipes.
 #[derive(Debug)]
 struct ScriptedCli {
     launcher: Arc<Played>,
@@ -69,7 +69,7 @@ impl EngineHost {
         if self.is_cli() { "the Claude CLI" } else { "the native engine" }
     }
 
-    /// Starts the engine, unless it runs.
+    /// Starts the engine; does nothing if it runs.
     pub(super) fn start(&self) {
         let Some(cli) = &self.cli else { return self.machine.start(0) };
         let mut running = cli.running.lock().expect("nobody panics with it");
@@ -98,12 +98,12 @@ impl EngineHost {
         let Some(cli) = &self.cli else { return self.machine.kill(0) };
         if let Some((_, tasks)) = cli.running.lock().expect("nobody panics with it").take() {
             tasks.kill();
-            // What a process started goes with it.
+            // The death of a process also kills its children.
             cli.launcher.kill();
         }
     }
 
-    /// Kills it, and starts it again after a while.
+    /// Kills the process and starts it again after `away_ms`.
     pub(super) fn kill(self: &Arc<Self>, away_ms: u64) {
         self.end();
         let engine_host = Arc::clone(self);
@@ -113,7 +113,7 @@ impl EngineHost {
         }));
     }
 
-    /// Asks it to stop, and starts it again after a while.
+    /// Shuts the process down in order and starts it again after `away_ms`.
     pub(super) fn stop(self: &Arc<Self>, away_ms: u64) {
         let engine_host = Arc::clone(self);
         drop(tokio::spawn(async move {
@@ -145,7 +145,7 @@ impl EngineHost {
         })
     }
 
-    /// A bridge over the engine, with the tasks it dies with; none while nothing runs.
+    /// A bridge over the engine, and the tasks of its process; `None` while no process runs.
     pub(super) fn bridge(&self) -> Option<(Bridge, Arc<Tasks>)> {
         let (engine, tasks) = self.engine()?;
         let name = format!("bridge {}", self.bridges.fetch_add(1, Ordering::Relaxed));
@@ -170,7 +170,7 @@ impl EngineHost {
         Some((bridge, tasks))
     }
 
-    /// Waits until nothing runs any more, or it is clear that something always will. What is asked is answered.
+    /// Waits until no session is unfinished, for at most 200 virtual minutes. Allows all questions meanwhile.
     pub(super) async fn rest(&self) {
         self.start();
         for _ in 0..200 {
@@ -186,7 +186,7 @@ impl EngineHost {
         }
     }
 
-    /// Allows whatever a session asks.
+    /// Allows everything a session asks.
     async fn decide(&self, session: SessionId) {
         let Ok((state, _)) = fold(self.machine.disk.kept(), session).await else { return };
         let Some((engine, _)) = self.engine() else { return };

@@ -1,4 +1,4 @@
-//! What people were told, and what took place in the world, held against the records.
+//! Laws that compare the answers to commands, and the effects of tools, with the records.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use budao_core::{
 
 use crate::{check::Violations, tools::EFFECTS};
 
-/// What people were told holds.
+/// Checks that the answer to every command agrees with the history.
 pub(crate) fn of_answers(
     answers: &BTreeMap<(SessionId, CommandId), Answer>,
     histories: &BTreeMap<SessionId, Vec<Record>>,
@@ -27,7 +27,7 @@ pub(crate) fn of_answers(
     }
 }
 
-/// How often a history tells of a command, if it is one that leaves a trace.
+/// Number of records that a command left in a history; `None` for commands that leave none.
 fn traces(history: &[Record], id: &CommandId) -> Option<usize> {
     let withdrawn = id.0.starts_with("withdraw-");
     if !withdrawn && !id.0.starts_with("say-") && !id.0.starts_with("plan-") {
@@ -43,7 +43,7 @@ fn traces(history: &[Record], id: &CommandId) -> Option<usize> {
     Some(history.iter().filter(of).count())
 }
 
-/// Nothing happens twice, nothing happens unrecorded, nothing is called done that did not happen.
+/// Checks that no effect happens twice or unrecorded, and that every successful call had its effect.
 pub(crate) fn of_effects(
     ledger: &BTreeMap<String, u32>,
     histories: &BTreeMap<SessionId, Vec<Record>>,

@@ -1,4 +1,5 @@
-//! What must hold of a history that the Claude CLI made: fewer things than of our own loop, as it decides most.
+//! Laws for a history of the Claude CLI engine. They are fewer than those of the native engine, because the CLI makes
+//! most decisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use budao_core::{
 use super::mark;
 use crate::check::Violations;
 
-/// Reads one history that has come to rest.
+/// Checks one history after the simulation has come to rest.
 pub(crate) fn of_session(history: &[Record], violations: &Violations) {
     let (mut accepted, mut begun) = (BTreeSet::new(), BTreeSet::new());
     let (mut calls, mut questions) = (BTreeSet::new(), BTreeSet::new());
@@ -64,7 +65,7 @@ pub(crate) fn of_session(history: &[Record], violations: &Violations) {
     violations.expect(rest, "every turn ends", || format!("{running:?}, {accepted:?}"));
 }
 
-/// The mark of the prompt that a text is about.
+/// The mark of the prompt that a text block answers.
 fn marked(block: &Block) -> Option<String> {
     let Block::Text(text) = block else { return None };
     mark(text)

@@ -1,7 +1,8 @@
-//! A model that is stuck, told from one that makes progress, by the records alone.
+//! Tells a stuck model from one that makes progress, by the records alone.
 //!
-//! Written anew from what the brake promises, not from how it does it: a step in which a call worked is progress,
-//! and so is a kind of failure not seen since; the same invalid call, or failing at all, has a budget.
+//! It is written from the promise of the brake and shares no code with it. Progress is a step with a successful call,
+//! or a kind of failure not seen since the last progress. Repeated invalid calls and failures in general each have a
+//! budget.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,12 +14,12 @@ use budao_core::{
     tool::Outcome,
 };
 
-/// What the steps of a turn came to.
+/// Results of the steps of one turn.
 #[derive(Default)]
 pub(super) struct ProgressTracker {
-    /// Calls of the step that have not ended, with what the model wrote.
+    /// Calls of the current step that have not ended, with the model's text for each.
     open: BTreeMap<CallId, String>,
-    /// Calls of the step that ran.
+    /// Calls of the current step that were executed.
     ran: BTreeSet<CallId>,
     worked: bool,
     failed: Vec<(Kind, Option<String>)>,
@@ -28,7 +29,7 @@ pub(super) struct ProgressTracker {
 }
 
 impl ProgressTracker {
-    /// Is the budget spent?
+    /// Returns whether a budget is used up.
     pub(super) fn is_stuck(&self, limits: &Limits) -> bool {
         let same = self.invalid.values().max().copied().unwrap_or(0);
         same >= limits.identical_invalid_calls || self.in_a_row >= limits.failures_in_a_row

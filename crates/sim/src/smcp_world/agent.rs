@@ -1,4 +1,4 @@
-//! An agent: asks, gives up, uses ids again, goes and comes back.
+//! An agent: sends requests, cancels them, reuses ids, leaves and returns.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -14,23 +14,23 @@ use super::{
 };
 use crate::{script::pick, world::chance};
 
-/// Questions besides calls of tools.
+/// Requests other than tool calls.
 const QUESTIONS: &[&str] =
     &["client:get_tools", "client:get_config", "client:get_desktop", "client:get_resources"];
 
-/// An agent of a room.
+/// The agent of a room.
 pub(super) struct Agent {
     office: Arc<SmcpWorld>,
     who: MemberId,
     dice: StdRng,
     next: i64,
-    /// What it waits for on this line.
+    /// Unanswered requests on this connection, by acknowledgement id.
     open: BTreeMap<i64, PendingRequest>,
     joined: bool,
     finishing: bool,
     away: Duration,
     doze: Duration,
-    /// Ids of the calls of steps, and the last one.
+    /// Request ids of calls, by step, and the last one.
     ids: BTreeMap<usize, String>,
     last: Option<String>,
 }
@@ -41,7 +41,7 @@ enum PendingRequest {
     Other,
 }
 
-/// The line is gone.
+/// The connection was closed.
 struct ConnectionLost;
 
 impl Agent {
@@ -62,7 +62,7 @@ impl Agent {
         }
     }
 
-    /// Lives until it is told to finish and has every answer.
+    /// Runs until it has received `Finish` and every answer.
     pub(super) async fn live(mut self, mut orders: mpsc::UnboundedReceiver<MemberAction>) {
         loop {
             if let Some(mut link) = self.office.connect(&self.who)
@@ -131,7 +131,7 @@ impl Agent {
             }
             MemberAction::Cancel { of } => {
                 let id = of.and_then(|of| self.ids.get(&of).cloned()).or_else(|| self.last.clone());
-                // Now and then somebody gives up what there never was.
+                // Sometimes it cancels a call that never existed.
                 let id = if self.dice.random_bool(0.1) { None } else { id };
                 let id = id.unwrap_or_else(|| "r-none".to_owned());
                 let payload = json!({ "agent": self.who.name, "req_id": id });
@@ -154,7 +154,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Asks a computer something. Few ids for many calls: some are under way still when they are used again.
+    /// Sends a request to a computer. Ids come from a small set, so that some are reused while still in flight.
     async fn call(
         &mut self,
         link: &MemberConnection,
@@ -189,7 +189,7 @@ impl Agent {
         Ok(id)
     }
 
-    /// Mostly a computer of its room; now and then that of another, which must not be reached.
+    /// Usually a computer of its room; sometimes one of another room, which must be unreachable.
     fn address(&mut self, computer: usize) -> MemberId {
         let room = if self.dice.random_bool(0.1) { self.who.room + 1 } else { self.who.room };
         MemberId::computer(room, computer)
@@ -215,7 +215,7 @@ impl Agent {
         if asked == Some(PendingRequest::Join) {
             self.joined = args.first() == Some(&Value::Bool(true));
             if !self.joined {
-                // The hub has not noticed yet that the one before is gone.
+                // The hub has not noticed yet that the previous connection is closed.
                 tokio::time::sleep(Duration::from_millis(80)).await;
                 self.join(link).await?;
             }

@@ -1,5 +1,5 @@
-//! What is known from outside of every call: heard, passed on, answered. The laws of the hub are read off here, at
-//! the moment something happens.
+//! Tracks every call from outside the hub: received, forwarded, answered. The ledger checks the laws of the hub at the
+//! moment each event happens.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,10 +17,10 @@ use crate::{
 
 use super::connection::MemberId;
 
-/// What may pass between a deadline and its answer.
+/// Tolerance between a deadline and its answer.
 const SLACK: Duration = Duration::from_millis(50);
 
-/// All calls there were.
+/// All calls of a simulation.
 #[derive(Debug)]
 pub(super) struct CallLedger {
     violations: Violations,
@@ -30,30 +30,30 @@ pub(super) struct CallLedger {
 #[derive(Debug, Default)]
 struct CallLedgerState {
     calls: BTreeMap<u64, Call>,
-    /// Late answers that a hub took in, by hub.
+    /// Late answers that each hub received, by hub number.
     late: BTreeMap<u32, u64>,
-    /// Lines that are closed.
+    /// Numbers of the connections that are closed.
     shut: BTreeSet<u64>,
     digest: crc32fast::Hasher,
     words: usize,
     counts: BTreeMap<String, usize>,
 }
 
-/// A question an agent asked.
+/// A request of an agent.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) who: MemberId,
-    /// The computer's name.
+    /// Name of the computer it is addressed to.
     pub(super) computer: String,
     pub(super) req_id: String,
     pub(super) is_tool: bool,
-    /// How long the hub may take.
+    /// Time the hub has for the answer.
     pub(super) within: Duration,
-    /// The hub that heard it, on which line, and when.
+    /// The hub that received it, the connection, and the time; `None` before that.
     heard: Option<(u32, u64, Duration)>,
-    /// The computer's line it was passed on to.
+    /// The computer's connection it was forwarded to; `None` before that.
     asked: Option<u64>,
-    /// How often somebody tried to tell its computer that it is cancelled.
+    /// Number of cancels the hub has forwarded, or tried to forward, to the computer.
     cancelled: u32,
     given: Option<Value>,
     answered: bool,
@@ -93,12 +93,12 @@ impl CallLedger {
         self.violations.expect(holds, promise, seen);
     }
 
-    /// An agent is about to ask.
+    /// Adds a call just before the agent sends it.
     pub(super) fn write(&self, nonce: u64, call: Call) {
         self.pages().calls.insert(nonce, call);
     }
 
-    /// The hub hears a question. Is its id taken by another that is under way?
+    /// The hub receives a request. Returns whether another call in flight has the same id.
     pub(super) fn hears(&self, nonce: u64, hub: u32, wire: u64, now: Duration) -> bool {
         let mut pages = self.pages();
         let Some(req_id) = pages.calls.get(&nonce).map(|call| call.req_id.clone()) else {
@@ -112,7 +112,7 @@ impl CallLedger {
         is_taken
     }
 
-    /// The hub has taken in a question whose id was taken, or was not.
+    /// The hub has processed a request: one with an id in use must be refused.
     pub(super) fn heard(&self, nonce: u64, was_taken: bool) {
         let pages = self.pages();
         let Some(call) = pages.calls.get(&nonce).filter(|call| call.is_tool) else { return };
@@ -120,7 +120,7 @@ impl CallLedger {
         self.law(!was_taken || refused, "an id means one call at a time", || format!("{call:?}"));
     }
 
-    /// The call that a cancel from this line means.
+    /// The call in flight that a cancel on this connection refers to, with its cancel count.
     pub(super) fn meant(&self, wire: u64, req_id: &str) -> Option<(u64, u32)> {
         let pages = self.pages();
         let fits = |call: &&Call| call.is_under_way(wire) && call.req_id == req_id;
@@ -128,7 +128,7 @@ impl CallLedger {
         found.next().map(|(nonce, call)| (*nonce, call.cancelled))
     }
 
-    /// The hub has taken in a cancel that meant this call. Who is gone by then cannot be told.
+    /// The hub has processed a cancel: it must have reached the computer, unless that is disconnected.
     pub(super) fn cancelled(&self, meant: Option<(u64, u32)>) {
         let Some((nonce, before)) = meant else { return };
         let pages = self.pages();
@@ -138,12 +138,12 @@ impl CallLedger {
         self.law(right, "a cancel reaches its call", || format!("{call:?}"));
     }
 
-    /// A line is closed.
+    /// Marks a connection as closed.
     pub(super) fn shut(&self, wire: u64) {
         self.pages().shut.insert(wire);
     }
 
-    /// The hub passes a question on over this line.
+    /// The hub forwards a request over this connection.
     pub(super) fn asks(&self, payload: &Value, wire: u64, who: &MemberId) {
         let mut pages = self.pages();
         let nonce = payload["nonce"].as_u64().unwrap_or(u64::MAX);
@@ -161,13 +161,13 @@ impl CallLedger {
         call.asked = Some(wire);
     }
 
-    /// The hub passes a cancel on over this line, or tries to: to a computer that has the call, or had it.
+    /// The hub forwards a cancel over this connection, or tries to. The computer must have received the call before.
     pub(super) fn tells_cancel(&self, payload: &Value, wire: u64, who: &MemberId) {
         let mut pages = self.pages();
         let req_id = payload["req_id"].as_str().unwrap_or_default();
         let had = |call: &Call| call.is_tool && call.asked == Some(wire) && call.req_id == req_id;
         let all = pages.calls.values_mut().filter(|call| had(call));
-        // One that is over counts too: whoever tries again may come too late.
+        // Ended calls count too: a repeated cancel may arrive after the end.
         match all.min_by_key(|call| call.answered) {
             Some(call) => call.cancelled += 1,
             None => self.law(false, "a cancel comes to a computer that has the call", || {
@@ -176,7 +176,7 @@ impl CallLedger {
         }
     }
 
-    /// A computer answered, and the hub took it in: late, if the question was answered without it.
+    /// The hub has received a computer's answer; it is late if the call was answered without it.
     pub(super) fn gives(&self, nonce: u64, value: &Value, hub: u32) {
         let mut pages = self.pages();
         let Some(call) = pages.calls.get_mut(&nonce) else { return };
@@ -187,7 +187,7 @@ impl CallLedger {
         }
     }
 
-    /// The hub answers a question.
+    /// The hub answers a request.
     pub(super) fn answers(&self, nonce: u64, args: &[Value], now: Duration) {
         let mut pages = self.pages();
         let Some(call) = pages.calls.get_mut(&nonce) else { return };
@@ -209,7 +209,7 @@ impl CallLedger {
         *pages.counts.entry(told).or_default() += 1;
     }
 
-    /// What came to a client, in order: the same seed, the same words.
+    /// Adds a message that reached a client to the digest: the same seed gives the same messages.
     pub(super) fn note(&self, now: Duration, word: &str) {
         let mut pages = self.pages();
         pages.words += 1;
@@ -217,7 +217,7 @@ impl CallLedger {
         pages.digest.update(word.as_bytes());
     }
 
-    /// Everything this hub heard is answered.
+    /// Checks that every request this hub received is answered.
     pub(super) fn settled(&self, hub: u32, promise: &'static str) {
         let pages = self.pages();
         let open = |call: &&Call| !call.answered && call.heard.is_some_and(|(of, ..)| of == hub);
@@ -226,7 +226,7 @@ impl CallLedger {
         }
     }
 
-    /// A hub is dead, and answers nothing more.
+    /// Marks the open calls of a killed hub as answered, because it answers nothing more.
     pub(super) fn forget(&self, hub: u32) {
         let mut pages = self.pages();
         for call in pages.calls.values_mut() {

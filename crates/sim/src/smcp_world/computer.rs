@@ -1,4 +1,4 @@
-//! A computer: answers well, badly, late, twice, or never; goes and comes back.
+//! A computer: answers correctly, wrongly, late, twice or never; leaves and returns.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::world::chance;
 
-/// The id of every join; nothing else of a computer wants an answer at the same time.
+/// The acknowledgement id of every join; a computer has no other request in flight.
 const JOIN: i64 = 1;
 const OTHER: i64 = 2;
 
@@ -26,7 +26,7 @@ pub(super) struct Computer {
     away: Duration,
     doze: Duration,
     finishing: bool,
-    /// What it will answer, and when.
+    /// Scheduled answers, by time.
     due: BTreeMap<(Instant, u64), ScheduledAnswer>,
     next: u64,
 }
@@ -37,7 +37,7 @@ struct ScheduledAnswer {
     value: Value,
 }
 
-/// The line is gone.
+/// The connection was closed.
 struct ConnectionLost;
 
 impl Computer {
@@ -55,7 +55,7 @@ impl Computer {
         }
     }
 
-    /// Lives until it is told to finish.
+    /// Runs until it receives `Finish`.
     pub(super) async fn live(mut self, mut orders: mpsc::UnboundedReceiver<MemberAction>) {
         loop {
             if let Some(mut link) = self.office.connect(&self.who)
@@ -138,7 +138,7 @@ impl Computer {
         Ok(())
     }
 
-    /// Answers what is due first.
+    /// Sends the next scheduled answer.
     async fn answer(&mut self, link: &MemberConnection) -> Result<(), ConnectionLost> {
         let Some((_, ScheduledAnswer { ack, value, .. })) = self.due.pop_first() else {
             return Ok(());
@@ -175,7 +175,7 @@ impl Computer {
         self.due.insert((Instant::now() + wait, self.next), due);
     }
 
-    /// Decides what to answer, and when.
+    /// Schedules the answer to a request.
     fn plan(&mut self, ack: u64, payload: &Value) {
         let nonce = &payload["nonce"];
         let mut dice = chance(self.office.seed, &format!("do {nonce}"));
@@ -191,7 +191,7 @@ impl Computer {
             76..82 => (soon, json!({ "code": 4001, "message": "no such tool", "nonce": nonce })),
             82..88 => (soon, json!([null, 7, {}, "text"])[dice.random_range(0..4)].clone()),
             88..92 => (soon, json!({ "content": ["x".repeat(4_000)], "isError": false })),
-            // Answers what nobody asked, and then what somebody did, twice.
+            // Answers a request that does not exist, then the real one twice.
             _ => {
                 let stray = ScheduledAnswer {
                     ack: ack + 1_000,
@@ -209,7 +209,7 @@ impl Computer {
         self.later(wait, ScheduledAnswer { ack, req_id, value });
     }
 
-    /// Somebody gave up a call: mostly it is stopped.
+    /// Handles a cancel: in 70 % of cases a cancelled result, sent at once, replaces the scheduled answer.
     fn give_up(&mut self, payload: &Value) {
         let req_id = payload["req_id"].as_str().unwrap_or_default();
         if self.dice.random_bool(0.3) {

@@ -1,4 +1,4 @@
-//! Lines to the hub without sockets. What the hub sends is looked at before anybody reads it.
+//! Connections to the hub without sockets. Every message of the hub is checked before the client reads it.
 
 use std::{
     collections::BTreeMap,
@@ -24,10 +24,10 @@ use tokio_util::sync::CancellationToken;
 use super::{SmcpWorld, some_ms};
 use crate::world::chance;
 
-/// Words that wait on a line before it is full.
+/// Capacity of the queue to a client, in messages.
 const QUEUE: usize = 3;
 
-/// Somebody in a room.
+/// A member of a room: the number of the room and the member's name.
 #[derive(Clone, Debug)]
 pub(super) struct MemberId {
     pub(super) room: usize,
@@ -39,7 +39,7 @@ impl MemberId {
         Self { room, name: "bot".to_owned() }
     }
 
-    /// The first computer of every room has the same name, the second one of its own.
+    /// The first computer of every room has the same name in all rooms; the second has a unique one.
     pub(super) fn computer(room: usize, number: usize) -> Self {
         let name = if number.is_multiple_of(2) { "pc".to_owned() } else { format!("pc-{room}") };
         Self { room, name }
@@ -50,28 +50,28 @@ impl MemberId {
     }
 }
 
-/// What comes to a client.
+/// A message from the hub to a client.
 #[derive(Debug)]
 pub(super) enum HubMessage {
     Event { name: &'static str, payload: Value, ack: Option<u64> },
     Answer { id: i64, args: Vec<Value> },
 }
 
-/// What comes from a client.
+/// A message from a client to the hub.
 #[derive(Debug)]
 pub(super) enum MemberMessage {
     Event { name: &'static str, payload: Value, id: Option<i64> },
     Ack { ack: u64, value: Value },
 }
 
-/// A client's end of a line.
+/// The client's end of a connection.
 #[derive(Debug)]
 pub(super) struct MemberConnection {
     pub(super) up: mpsc::Sender<MemberMessage>,
     pub(super) from: mpsc::Receiver<HubMessage>,
 }
 
-/// The hub's end of a line.
+/// The hub's end of a connection.
 pub(super) struct HubConnection {
     office: Arc<SmcpWorld>,
     number: u64,
@@ -83,11 +83,11 @@ pub(super) struct HubConnection {
 }
 
 struct HubConnectionState {
-    /// Nothing once it is closed.
+    /// The queue to the client; `None` once the connection is closed.
     to: Option<mpsc::Sender<HubMessage>>,
-    /// Questions to the client without an answer yet.
+    /// Requests to the client without an answer yet, by acknowledgement id.
     asked: BTreeMap<u64, (u64, oneshot::Sender<Value>)>,
-    /// Events of the client that want an answer, with the call they are, if any.
+    /// Events of the client that expect an answer, with the nonce of the call if it is one.
     open: BTreeMap<i64, Option<u64>>,
 }
 
@@ -97,7 +97,7 @@ impl fmt::Debug for HubConnection {
     }
 }
 
-/// Both ends of a new line, and what comes from the client.
+/// Both ends of a new connection, and the queue of the client's messages.
 pub(super) fn pair(
     office: Arc<SmcpWorld>,
     number: u64,
@@ -124,7 +124,7 @@ impl HubConnection {
         self.ends.lock().expect("nobody panics with it")
     }
 
-    /// Nothing goes over it any more; what was sent already is read.
+    /// Closes the connection; the client can still read messages already sent.
     pub(super) fn shut(&self) {
         let mut ends = self.ends();
         ends.to = None;
@@ -133,7 +133,7 @@ impl HubConnection {
         self.office.book.shut(self.number);
     }
 
-    /// Takes in what the client says, in order, until the line is gone.
+    /// Handles the client's messages in order until the connection is closed.
     pub(super) async fn read(
         self: Arc<Self>,
         desk: ConnectionHandler,
@@ -182,7 +182,7 @@ impl HubConnection {
         book.cancelled(meant);
     }
 
-    /// The client answers a question, or what it takes for one.
+    /// Handles a client's answer, which may refer to no request.
     fn take(&self, ack: u64, value: &Value) {
         let asked = self.ends().asked.remove(&ack);
         let Some((nonce, sender)) = asked else { return };
@@ -203,7 +203,7 @@ impl HubConnection {
         })
     }
 
-    /// What is told to a room concerns that room, and a cancel a call that is there.
+    /// Checks that a notification stays in its room, and that a cancel refers to an existing call.
     fn inspect(&self, name: &str, payload: &Value) {
         let ours = match name {
             event::CANCELLED => {

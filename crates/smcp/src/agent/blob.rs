@@ -1,4 +1,4 @@
-//! Data that is too large for a question or an answer: fetched and sent in pieces.
+//! Transfers data that is too large for one request or answer, in chunks.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use sha2::{Digest as _, Sha256};
 use super::Agent;
 use crate::wire::event::RequestEvent;
 
-/// Bytes that are fetched, at most; in pieces of this many, and begun anew this often if they change meanwhile.
+/// Limits of a fetch: total bytes, bytes of a chunk, and restarts when the data changes meanwhile.
 const FETCH_MAX: u64 = 64 << 20;
 const PIECE: usize = 256 * 1024;
 const TRIES: u32 = 3;
 
-/// How long everything a result left behind may take to come.
+/// Time limit for fetching all stored parts of one result.
 pub(super) const FETCH_LIMIT: Duration = Duration::from_secs(120);
 
-/// Something that changed while it was fetched.
+/// The data changed between two chunks, or its digest does not match.
 struct ContentChanged;
 
 fn digest(bytes: &[u8]) -> String {
@@ -26,10 +26,10 @@ fn digest(bytes: &[u8]) -> String {
 }
 
 impl Agent {
-    /// Everything behind a handle of a computer.
+    /// Fetches all data behind a handle of a computer, at most 64 MiB.
     ///
     /// # Errors
-    /// If it is not given, is too large, or never stays the same for long enough.
+    /// If the computer refuses, the data is too large, or it changed during each of three attempts.
     pub async fn fetch(&self, computer: &str, handle: &str) -> Result<Vec<u8>, Fault> {
         for _ in 0..TRIES {
             if let Ok(bytes) = self.fetch_once(computer, handle).await? {
@@ -75,10 +75,10 @@ impl Agent {
         }
     }
 
-    /// Sends a file to a computer; where it landed there.
+    /// Uploads a file to a computer and returns its path there. The computer may change the name.
     ///
     /// # Errors
-    /// If the computer does not take it.
+    /// If the computer refuses a chunk or does not return a path.
     pub async fn send(&self, computer: &str, name: &str, bytes: &[u8]) -> Result<String, Fault> {
         let mut id = Value::Null;
         let mut offset = 0;
@@ -105,7 +105,7 @@ impl Agent {
         }
     }
 
-    /// Puts back what a result left behind, item by item. What cannot be had stays a handle.
+    /// Replaces the handles in a result by their data. A handle whose data cannot be fetched stays.
     pub(super) async fn restore(&self, computer: &str, result: &mut Value) {
         let Some(items) = result.get_mut("content").and_then(Value::as_array_mut) else { return };
         let mut index = 0;
@@ -141,7 +141,7 @@ fn unclear(computer: &str, why: &'static str) -> Fault {
         .via("computer", computer)
 }
 
-/// Puts bytes where they were: text as text, everything else as it travels.
+/// Puts fetched bytes into an item: `text/plain` as text, everything else as Base64.
 fn put_back(item: &mut Value, bytes: Vec<u8>) {
     if let Some(meta) = item.get_mut("_meta").and_then(Value::as_object_mut) {
         meta.retain(|key, _| !key.starts_with("a2c_"));
@@ -168,7 +168,7 @@ fn put_back(item: &mut Value, bytes: Vec<u8>) {
     }
 }
 
-/// A text whose head was told before it is one text again. Was it?
+/// Merges a fetched text with the item before it, which holds its beginning. Returns whether it did.
 fn join(items: &mut Vec<Value>, index: usize) -> bool {
     let is_ours = items[index].pointer("/resource/uri").and_then(Value::as_str);
     let is_ours = is_ours.is_some_and(|uri| uri.starts_with("blob:"));

@@ -1,4 +1,4 @@
-//! The tools of a room's computers, as tools of a session. They come and go as computers do.
+//! The tools of a room's computers as tools of a session, updated as computers join, change and leave.
 
 use std::{
     collections::BTreeMap,
@@ -21,10 +21,10 @@ use tokio::sync::{broadcast::error::RecvError, watch};
 use super::{Agent, Call, RemoteTool, RoomEvent};
 use crate::wire::Role;
 
-/// Hex digits of a hash in a name.
+/// Hex digits of the hash in a tool's name.
 const HASH_DIGITS: usize = 8;
 
-/// The tools of all computers in an agent's room, kept up to date.
+/// The tools of all computers in an agent's room, kept up to date by a background task.
 #[derive(Clone, Debug)]
 pub struct RemoteTools(Arc<Shared>);
 
@@ -39,7 +39,7 @@ impl RemoteTools {
     /// Asks every computer for its tools and follows the room from then on.
     ///
     /// # Errors
-    /// If the hub does not say who is there. A computer that does not answer has no tools until it says so.
+    /// If the hub does not list the members. A computer that does not answer has no tools until it reports a change.
     pub async fn open(agent: Agent) -> Result<Self, Fault> {
         let news = agent.news();
         let world = agent.0.world.clone();
@@ -51,17 +51,17 @@ impl RemoteTools {
         Ok(Self(shared))
     }
 
-    /// The tools as of now, by computer.
+    /// The current tools, ordered by computer.
     #[must_use]
     pub fn tools(&self) -> Vec<Arc<dyn Tool>> {
         self.0.lock().values().flatten().cloned().collect()
     }
 
-    /// `base` with these tools as of now; tools of computers that were in it are replaced. A computer cannot
-    /// choose its name so that one of its tools takes the place of another's.
+    /// Returns `base` with the current tools in place of earlier computer tools. A computer's tool never replaces
+    /// another tool of `base` with the same name.
     ///
     /// # Errors
-    /// When a tool is refused.
+    /// If the toolbox rejects a tool.
     pub fn offer(&self, base: &Toolbox) -> Result<Toolbox, Fault> {
         let base = base.without(|spec| matches!(spec.source, ToolOrigin::Computer { .. }));
         let mut tools = self.tools();
@@ -69,20 +69,20 @@ impl RemoteTools {
         base.with_all(tools)
     }
 
-    /// A number that moves whenever tools come or go.
+    /// A counter that increases whenever tools are added or removed.
     #[must_use]
     pub fn generation(&self) -> u64 {
         *self.0.generation.borrow()
     }
 
-    /// Follows [`RemoteTools::generation`].
+    /// Subscribes to changes of [`RemoteTools::generation`].
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.0.generation.subscribe()
     }
 }
 
-/// Follows the room until nobody wants the tools any more.
+/// Follows the room until the last [`RemoteTools`] is dropped.
 async fn follow(
     shared: std::sync::Weak<Shared>,
     mut news: tokio::sync::broadcast::Receiver<RoomEvent>,
@@ -98,7 +98,7 @@ async fn follow(
                 shared.refresh(&computer).await;
             }
             Ok(RoomEvent::MemberLeft(Role::Computer, computer)) => shared.set(&computer, None),
-            // What was missed is asked for.
+            // Events may have been missed, so all tools are requested again.
             Ok(RoomEvent::Joined) | Err(RecvError::Lagged(_)) => {
                 if let Err(fault) = shared.refresh_all().await {
                     tracing::warn!(%fault, "the room's tools are not known");
@@ -163,8 +163,8 @@ impl Shared {
     }
 }
 
-/// What a computer's tool is called here. It depends on computer and tool alone, and whatever is lost of them is in a
-/// hash at the end, so no two tools have the same name.
+/// The name of a computer's tool for the model. It depends only on computer and tool. A name that must be shortened
+/// or changed ends in a hash of both, so that names stay distinct.
 #[must_use]
 pub fn tool_name(computer: &str, tool: &str) -> String {
     let whole = format!("{computer}__{tool}");
@@ -187,7 +187,7 @@ fn spec(computer: &str, tool: &RemoteTool) -> ToolSpec {
         name: tool_name(computer, &tool.name).into(),
         description: said.into(),
         schema: Arc::new(tool.params_schema.clone()),
-        // What a stranger says about its own harmlessness is not believed.
+        // A computer's own claim that a tool is safe is ignored.
         effect: Effect::Executes,
         idempotent: false,
         confirm: false,
@@ -226,8 +226,8 @@ impl Tool for RoomTool {
             tool: self.called.clone(),
             params: if arguments.is_object() { arguments } else { json!({}) },
             timeout: whole_seconds(limit),
-            // A new id for every try: the hub refuses one that is still under way. It is all that survives
-            // every hop, so it says the trace and who asks.
+            // A new id for every attempt, because the hub refuses an id that is still in use. Only the id survives
+            // every hop, so it carries the trace and the span.
             req_id: Some(context.trace.to_traceparent(id)),
         };
         let (world, began) = (&context.world, context.world.clock.now());
@@ -255,12 +255,12 @@ impl Tool for RoomTool {
     }
 }
 
-/// The protocol counts in whole seconds, from one to an hour.
+/// Rounds a limit down to the protocol's range, 1 to 3600 whole seconds.
 fn whole_seconds(limit: Duration) -> Duration {
     Duration::from_secs(limit.as_secs().clamp(1, 3600))
 }
 
-/// What a result is to the model: its structure if it has one, else its texts, else all of it.
+/// The part of a result for the model: its structured content, else its texts, else all of it.
 fn data(mut result: Value) -> Value {
     let structured = result.get_mut("structuredContent").map(Value::take);
     let data = structured.filter(|structured| !structured.is_null()).unwrap_or_else(|| {

@@ -1,8 +1,8 @@
-//! Data that is too large for an answer: kept here for a while, and given a piece at a time.
+//! Stores data that is too large for an answer and returns it in chunks.
 //!
-//! A handle says nothing to whoever has it. Behind it is either something that was kept, or a file of a skill, which
-//! is looked up and guarded anew for each piece. What was kept goes when the room changes and when its time is over, and
-//! the oldest goes when there is no more room for it.
+//! A handle is opaque to the agent. It stands for a stored blob, or for a file of a skill, which is looked up and
+//! checked again for each chunk. A stored blob is dropped when the room changes, when it expires, or when newer blobs
+//! need its space.
 
 use std::{
     collections::VecDeque,
@@ -25,14 +25,14 @@ use sha2::{Digest as _, Sha256};
 use super::skills::{File, hex};
 use crate::wire::request::Fields;
 
-/// How much is kept. What is beyond goes, the oldest first.
+/// The limits of stored results. Beyond them, the oldest are dropped first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlobBounds {
-    /// Bytes of all of it.
+    /// Total bytes. Default 64 MiB.
     pub bytes: usize,
-    /// How many.
+    /// Number of blobs. Default 1024.
     pub count: usize,
-    /// How long each.
+    /// Time after which a blob expires. Default 1 hour.
     pub age: Duration,
 }
 
@@ -42,7 +42,7 @@ impl Default for BlobBounds {
     }
 }
 
-/// Something that was kept.
+/// A stored part of a result.
 #[derive(Debug)]
 pub(super) struct Blob {
     pub(super) handle: String,
@@ -52,21 +52,21 @@ pub(super) struct Blob {
     at: Timestamp,
 }
 
-/// Everything that is kept.
+/// All stored blobs, oldest first.
 #[derive(Debug)]
 pub(super) struct Blobs {
     kept: Mutex<VecDeque<Arc<Blob>>>,
     bounds: BlobBounds,
 }
 
-/// What a handle stands for.
+/// The target of a handle.
 pub(super) enum Handle {
     Stored,
-    /// A file of a skill: its name and path.
+    /// A file of a skill: the skill's name and the file's relative path.
     Skill(String, String),
 }
 
-/// A piece that is wanted.
+/// A request for one chunk.
 pub(super) struct ChunkRequest {
     pub(super) handle: String,
     offset: u64,
@@ -75,7 +75,7 @@ pub(super) struct ChunkRequest {
 
 impl ChunkRequest {
     /// # Errors
-    /// If a field does not fit.
+    /// If a field is missing or invalid.
     pub(super) fn read(fields: &Fields<'_>, chunk_bytes: usize) -> Result<Self, Fault> {
         let most = fields.number("max_chunk_bytes", 1)?;
         let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(chunk_bytes);
@@ -87,7 +87,7 @@ impl ChunkRequest {
     }
 }
 
-/// Data that is not given, and why.
+/// The fault for data that cannot be returned, with a reason code.
 pub(super) fn unavailable(reason: &'static str) -> Fault {
     Fault::new(Kind::BlobUnavailable, Operation::ReadBlob).with(Fact::Reason, reason)
 }
@@ -97,7 +97,7 @@ impl Blobs {
         Self { kept: Mutex::default(), bounds }
     }
 
-    /// What is kept at this time: what is too old is gone before anybody sees it.
+    /// Locks the store after dropping expired blobs.
     fn at(&self, now: Timestamp) -> MutexGuard<'_, VecDeque<Arc<Blob>>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         while kept.front().is_some_and(|oldest| now.since(oldest.at) >= self.bounds.age) {
@@ -106,7 +106,7 @@ impl Blobs {
         kept
     }
 
-    /// Keeps something; nothing if there can never be room for it.
+    /// Stores a blob and drops the oldest ones to make room. Returns `None` if it is larger than the whole store.
     pub(super) fn keep(&self, mime: &str, bytes: Vec<u8>, world: &World) -> Option<Arc<Blob>> {
         if bytes.len() > self.bounds.bytes {
             return None;
@@ -128,15 +128,15 @@ impl Blobs {
         Some(blob)
     }
 
-    /// Forgets everything: it was for somebody else.
+    /// Drops all blobs. Called when the room changes, because they belong to the old room's agent.
     pub(super) fn clear(&self) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// A piece of what is kept.
+    /// Returns one chunk of a stored blob.
     ///
     /// # Errors
-    /// If it is gone, or there is no such piece.
+    /// If the blob is gone, or the offset is beyond its end.
     pub(super) fn piece(
         &self,
         wish: &ChunkRequest,
@@ -154,10 +154,10 @@ impl Blobs {
     }
 }
 
-/// A piece of a file.
+/// Returns one chunk of a file.
 ///
 /// # Errors
-/// If there is no such piece, or it cannot be read.
+/// If the offset is beyond the file's end, or the file cannot be read.
 pub(super) fn piece_of(mut file: File, wish: &ChunkRequest, req_id: &str) -> Result<Value, Fault> {
     let start = beginning(wish, file.bytes)?;
     let piece =
@@ -187,15 +187,15 @@ fn chunk_answer(
     })
 }
 
-/// The handle of a file of a skill.
+/// The handle of a file of a skill: its name and path, encoded.
 pub(super) fn skill_handle(name: &str, rel_path: &str) -> String {
     format!("s{}", URL_SAFE_NO_PAD.encode(format!("{name}\n{rel_path}")))
 }
 
-/// What a handle stands for.
+/// Parses a handle.
 ///
 /// # Errors
-/// If it is none of ours.
+/// If the handle does not have the form of this computer's handles.
 pub(super) fn read_handle(handle: &str) -> Result<Handle, Fault> {
     let invalid = || unavailable("invalid_handle");
     let is_hex = |rest: &str| rest.len() == 32 && rest.bytes().all(|it| it.is_ascii_hexdigit());
@@ -268,7 +268,7 @@ mod tests {
         let is_there =
             |handle: &String| blobs.piece(&wish(handle, 0, 1), "r", world.clock.now()).is_ok();
         assert_eq!(handles.iter().map(is_there).collect::<Vec<_>>(), [false, true, true, true]);
-        // The second is half a minute old now.
+        // The second blob is 30 s old now.
         tokio::time::advance(Duration::from_secs(30)).await;
         assert_eq!(handles.iter().map(is_there).collect::<Vec<_>>(), [false, false, true, true]);
         tokio::time::advance(Duration::from_secs(60)).await;

@@ -1,4 +1,4 @@
-//! The way of a tool call on a computer: found, confirmed, run apart with a deadline, and told.
+//! Runs a tool call on a computer: finds the tool, gets confirmation, runs it with a deadline, and reports.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,10 +26,10 @@ use crate::wire::{
     trace_of,
 };
 
-/// An MCP server that was told to stop has this long to do so.
+/// Time that an MCP server has to stop after its deadline.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// A call's place in the table; leaves it when the call is over.
+/// A call's entry in the table of running calls; removed when dropped.
 struct CallGuard<'a> {
     desk: &'a ComputerState,
     req_id: String,
@@ -42,20 +42,20 @@ impl Drop for CallGuard<'_> {
     }
 }
 
-/// Who wants a tool to run.
+/// The origin of a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Caller {
-    /// Somebody in the room.
+    /// The agent in the room. Its calls need confirmation.
     Agent,
-    /// Whoever has the computer, and need not be asked.
+    /// The owner of the computer. Its calls need no confirmation.
     Owner,
 }
 
 impl ComputerState {
-    /// Runs a tool call.
+    /// Runs a tool call and adds it to the history.
     ///
     /// # Errors
-    /// Whatever kept it from an answer.
+    /// The fault that ended the call without a result.
     pub(super) async fn call(
         &self,
         request: &Value,
@@ -70,7 +70,7 @@ impl ComputerState {
         let params = request.get("params").cloned().unwrap_or_default();
         let at = self.world.clock.now();
         let parameters = history::render_params(&params, &self.scrubber());
-        // The id under which the MCP server is told who asks: made once, here and there alike.
+        // The MCP server receives this span id, and the exported span carries it.
         let context = self.context(req_id, &entry.cancel);
         let id = context.span();
         let result = self.run(&offered, params, &call, context, caller).await;
@@ -97,7 +97,7 @@ impl ComputerState {
         result
     }
 
-    /// The call itself: confirmed, checked, run until its answer, its deadline or its end by somebody else.
+    /// Confirms, checks and runs the call until its answer, its deadline or its cancellation.
     async fn run(
         &self,
         offered: &OfferedTool,
@@ -120,7 +120,7 @@ impl ComputerState {
                 () = clock.sleep(call.timeout) => return Err(slow().not_started()),
             }
         }
-        // The question to a person took of the call's time, too.
+        // The time for the confirmation counts against the call's deadline.
         let left = call.timeout.saturating_sub(clock.now().since(began));
         context.limits = Arc::new(Limits {
             tool_deadline: left.max(Duration::from_millis(1)),
@@ -155,7 +155,7 @@ impl ComputerState {
         Ok(CallGuard { desk: self, req_id: req_id.to_owned(), cancel })
     }
 
-    /// Only what says so runs without asking.
+    /// Asks for confirmation, unless the tool has `auto_apply`.
     async fn confirmed(
         &self,
         offered: &OfferedTool,
@@ -188,8 +188,8 @@ impl ComputerState {
         }
     }
 
-    /// What is too large for an answer goes aside; what still is would cost somebody the connection, and is refused
-    /// with its size.
+    /// Moves large parts of a result into blobs. A result that is still too large is refused with its size, because
+    /// sending it could close the connection.
     fn fitted(&self, result: Value, offered: &OfferedTool) -> Result<Value, Fault> {
         let limit = self.config.result_bytes_max;
         let room = ResultLimits { inline: self.config.inline_bytes_max, result: limit };
@@ -200,7 +200,7 @@ impl ComputerState {
     }
 }
 
-/// Do the arguments fit the tool?
+/// Checks the arguments against the tool's schema.
 fn check(offered: &OfferedTool, params: Value, limits: &Limits) -> Result<(), Fault> {
     let toolbox = Toolbox::builder().add_shared(offered.tool.clone())?.build();
     let name = offered.tool.spec().name.clone();
@@ -208,7 +208,7 @@ fn check(offered: &OfferedTool, params: Value, limits: &Limits) -> Result<(), Fa
     checked.map(drop).map_err(|fault| fault.with(Fact::ToolName, offered.exposed.clone()))
 }
 
-/// What an MCP server answered, as the protocol has it: what is about a result stands under `meta` there.
+/// Converts an MCP result to the protocol's form, which has `meta` instead of `_meta`.
 fn rendered(mut result: Value) -> Value {
     if let Some(map) = result.as_object_mut() {
         map.insert("isError".into(), false.into());

@@ -1,30 +1,30 @@
-//! Who is asked before a tool runs that is not applied by itself.
+//! Confirmation of tool calls whose tool does not have `auto_apply`.
 
 use std::fmt;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-/// Decides whether a tool may run.
+/// Decides whether a tool may run. The program that embeds the computer implements it.
 #[async_trait]
 pub trait Confirmer: Send + Sync + fmt::Debug {
-    /// Asks. The call's own deadline ends the question, too.
+    /// Asks for a decision. The call's deadline and its cancellation drop the future.
     async fn confirm(&self, question: &Question<'_>) -> Confirmation;
 }
 
-/// What came of a question. Everything but a yes is a no.
+/// The outcome of a question. Only [`Confirmation::Yes`] lets the tool run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Confirmation {
-    /// It may run.
+    /// The tool may run.
     Yes,
-    /// It may not, with the words of whoever said so, if there were any.
+    /// The tool may not run, with the reason if one was given.
     No(Option<String>),
-    /// Nobody could be asked, or what came back was no answer, with the reason.
+    /// There was no valid decision; the text says why.
     Unanswered(String),
 }
 
 impl Confirmation {
-    /// Why the tool does not run; nothing if it does.
+    /// The reason why the tool does not run; `None` if it may run.
     #[must_use]
     pub fn refusal(self) -> Option<String> {
         match self {
@@ -36,21 +36,21 @@ impl Confirmation {
     }
 }
 
-/// A tool that wants to run.
+/// A tool call that needs confirmation.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// The request.
+    /// The request id of the call.
     pub req_id: &'a str,
-    /// The MCP server.
+    /// The id of the MCP server that has the tool.
     pub bundle_id: &'a str,
-    /// The tool.
+    /// The tool, by the server's own name.
     pub tool: &'a str,
-    /// Its arguments.
+    /// The arguments of the call, unscrubbed.
     pub params: &'a Value,
 }
 
 impl Question<'_> {
-    /// For programs that are asked.
+    /// The question as JSON, for external programs that decide.
     #[must_use]
     pub fn to_json(&self) -> Value {
         json!({
@@ -60,7 +60,7 @@ impl Question<'_> {
     }
 }
 
-/// Nobody can be asked.
+/// A confirmer that never confirms: every question stays unanswered.
 #[derive(Clone, Copy, Debug)]
 pub struct NoConfirmer;
 

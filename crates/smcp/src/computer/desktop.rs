@@ -1,7 +1,7 @@
-//! What the windows of a computer show: `window://` resources of its MCP servers, in the order that helps an agent.
+//! The desktop of a computer: the `window://` resources of its MCP servers, ordered for an agent.
 //!
-//! The server whose tool was used last comes first; inside a server the windows go by their priority; a full-screen
-//! window stands alone. Which windows there are is asked anew each time.
+//! The most recently used server comes first. Within a server, windows are ordered by priority, and a full-screen
+//! window stands alone. The list of windows is requested anew each time.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -10,15 +10,15 @@ use budao_mcp::ServerHandle;
 use futures::StreamExt as _;
 use serde_json::Value;
 
-/// Windows that are read for one answer, and pages of resources that are looked through for them.
+/// Limits of one answer: windows that are read, and pages of a server's resource list.
 const WINDOWS_MAX: usize = 64;
 const PAGES_MAX: usize = 20;
 
-/// Windows that are read at the same time, and how long each may take.
+/// Windows that are read concurrently, and the time limit for each.
 const AT_ONCE: usize = 8;
 pub(super) const LIMIT: Duration = Duration::from_secs(5);
 
-/// A window and what it shows.
+/// A window and its content.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Window {
     server: String,
@@ -28,16 +28,16 @@ pub(super) struct Window {
     texts: Vec<String>,
 }
 
-/// Is it the address of a window? What follows a question mark says nothing.
+/// Whether `uri` is the address of a window: `window://` with a host. The query is ignored.
 pub(super) fn is_window(uri: &str) -> bool {
     let host = uri.strip_prefix("window://").and_then(|rest| rest.split(['/', '?', '#']).next());
     host.is_some_and(|host| !host.is_empty())
 }
 
-/// All resources of a server whose address begins like this, page by page, within bounds.
+/// All resources of a server whose address begins with `scheme`, within limits.
 ///
 /// # Errors
-/// If it does not list them.
+/// If the server does not list its resources.
 pub(super) async fn listed(server: &ServerHandle, scheme: &str) -> Result<Vec<Value>, Fault> {
     let mut found = Vec::new();
     let mut cursor: Option<String> = None;
@@ -63,7 +63,7 @@ pub(super) async fn addresses(server: &ServerHandle) -> Result<BTreeSet<String>,
     Ok(uris.filter(|uri| is_window(uri)).map(str::to_owned).collect())
 }
 
-/// Every window there is, or only the one of this address. What cannot be read is left out and logged.
+/// Reads every window, or only the one with the given address. Windows that cannot be read are skipped and logged.
 pub(super) async fn windows(
     servers: Vec<(String, Arc<ServerHandle>)>,
     only: Option<&str>,
@@ -111,7 +111,7 @@ fn window(server: String, resource: &Value, contents: &[Value]) -> Window {
     }
 }
 
-/// The windows as they are told: at most `size` of them, and at most `bytes_max` bytes.
+/// Orders the windows for an answer: at most `size` windows and `bytes_max` bytes.
 pub(super) fn organised(
     windows: Vec<Window>,
     size: Option<i64>,
@@ -119,7 +119,7 @@ pub(super) fn organised(
     bytes_max: usize,
 ) -> Vec<String> {
     let size = size.map_or(usize::MAX, |size| usize::try_from(size).unwrap_or_default());
-    // A window that shows nothing readable is none.
+    // A window without readable text is left out.
     let windows: Vec<Window> = windows.into_iter().filter(|it| !it.texts.is_empty()).collect();
     let mut servers: Vec<&str> = recent.iter().map(String::as_str).collect();
     let rest: BTreeSet<&str> = windows.iter().map(|it| it.server.as_str()).collect();
@@ -131,7 +131,7 @@ pub(super) fn organised(
             ordered.push(full);
             continue;
         }
-        // Those of one priority stay as the server lists them.
+        // The sort is stable: windows of equal priority keep the server's order.
         own.sort_by(|a, b| b.priority.total_cmp(&a.priority));
         ordered.extend(own);
     }

@@ -1,4 +1,4 @@
-//! The documents of a computer: of a folder, and those that MCP servers have as `dpe://` resources.
+//! The documents of a computer: those of its folder, and the `dpe://` resources of its MCP servers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,25 +20,25 @@ use crate::{
     },
 };
 
-/// Documents of MCP servers that are looked into for one list.
+/// Documents of MCP servers that are read for one list.
 const LISTED_MAX: usize = 200;
 
-/// How long an MCP server may take to show a document.
+/// Time limit for an MCP server to return a document.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// MCP servers with documents.
+/// The MCP servers as a source of documents.
 #[derive(Debug)]
 struct DocumentServers(Vec<(String, Arc<ServerHandle>)>);
 
 impl ComputerState {
-    /// The folder of documents, if there is one.
+    /// Opens the configured folder of documents; `None` if there is none.
     pub(super) fn shelf(config: &super::Config) -> Result<Option<Arc<DocumentFolder>>, Fault> {
         let Some(folder) = &config.documents else { return Ok(None) };
         let shelf = DocumentFolder::open(&config.documents_host, folder, ShelfLimits::default())?;
         Ok(Some(Arc::new(shelf)))
     }
 
-    /// Answers a question about documents; only the first draft has them.
+    /// Answers a request about documents. Only the first draft of the protocol has them.
     pub(super) async fn documents(
         &self,
         ask: RequestEvent,
@@ -57,7 +57,7 @@ impl ComputerState {
     }
 }
 
-/// Tells the room when a document of the folder comes, goes or changes.
+/// Notifies the room when a document of the folder is added, removed or modified.
 pub(super) async fn watch(desk: Arc<ComputerState>, membership: Membership) {
     let finder = Finder::new(desk.shelf.clone(), Arc::new(DocumentServers(Vec::new())));
     let mut seen = finder.state().await;
@@ -117,7 +117,7 @@ impl DocumentSource for DocumentServers {
 }
 
 impl DocumentServers {
-    /// The first server that has documents of this host, and what they are called.
+    /// The first server with documents of this host, and their names.
     async fn of_host(&self, host: &str) -> Option<(Arc<ServerHandle>, Vec<String>)> {
         for (_, server) in &self.0 {
             let listed = desktop::listed(server, "dpe://").await.unwrap_or_default();
@@ -136,7 +136,7 @@ impl DocumentServers {
         None
     }
 
-    /// A page beyond the last is told as such, whatever the server would say to it.
+    /// Checks the page number against the document's page count, so that every server gives the same fault.
     async fn check_page(
         &self,
         server: &ServerHandle,
@@ -159,7 +159,7 @@ impl DocumentServers {
     }
 }
 
-/// What a list says of a server's document: what the document says of itself, else what the server's list does.
+/// The list entry of a server's document: from the document itself, else from the server's resource list.
 async fn summary(id: &str, server: &ServerHandle, resource: &Value) -> Option<Value> {
     let text = resource["uri"].as_str()?;
     let UriTarget::Document(reference) = Uri::parse(text).ok()?.part else { return None };
@@ -185,7 +185,7 @@ async fn summary(id: &str, server: &ServerHandle, resource: &Value) -> Option<Va
     Some(shown)
 }
 
-/// What an address leads to: JSON as it is, other text as text.
+/// Reads an address: JSON is parsed, other text is returned as a string.
 async fn read(server: &ServerHandle, uri: &str) -> Result<Value, Fault> {
     let contents = server.read_resource(uri, LIMIT).await?;
     let text = contents.iter().find_map(|content| content["text"].as_str());

@@ -1,6 +1,6 @@
-//! The last calls, for whoever looks after the computer, and for the order of its windows.
+//! The latest calls, for the computer's owner and for the order of its windows.
 //!
-//! Arguments are scrubbed and cut before they are kept: what was secret when it came is not here afterwards.
+//! Arguments are scrubbed and cut before they are stored, so the history holds no known secret.
 
 use std::{
     collections::VecDeque,
@@ -14,28 +14,28 @@ use serde_json::Value;
 /// Bytes of a call's arguments that are kept.
 const ARGUMENT_BYTES: usize = 500;
 
-/// A call that is over.
+/// A call that has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallRecord {
-    /// When it began.
+    /// The start of the call.
     pub at: Timestamp,
-    /// Its request.
+    /// The request id that the caller gave.
     pub req_id: String,
-    /// The MCP server.
+    /// The id of the MCP server that has the tool.
     pub server: String,
     /// The tool, by the server's own name.
     pub tool: String,
-    /// The arguments as JSON text, without secrets, cut.
+    /// The arguments as JSON text, scrubbed and cut at 500 bytes.
     pub parameters: String,
-    /// How long it might take.
+    /// The call's deadline, as the caller requested it.
     pub timeout: Duration,
-    /// How long it took.
+    /// The duration of the call, including confirmation.
     pub took: Duration,
-    /// The code of its failure; none if it worked.
+    /// The protocol's error code; `None` if the call succeeded.
     pub error: Option<u16>,
 }
 
-/// The last of them.
+/// The latest calls, up to `history_max`.
 #[derive(Debug)]
 pub(super) struct History {
     records: Mutex<VecDeque<CallRecord>>,
@@ -59,12 +59,12 @@ impl History {
         }
     }
 
-    /// Oldest first.
+    /// All records, oldest first.
     pub(super) fn all(&self) -> Vec<CallRecord> {
         self.lock().iter().cloned().collect()
     }
 
-    /// The servers that were used, the last one first, each once.
+    /// The ids of the servers that were used, latest first, without duplicates.
     pub(super) fn recent_servers(&self) -> Vec<String> {
         let mut servers: Vec<String> = Vec::new();
         for record in self.lock().iter().rev() {
@@ -76,7 +76,7 @@ impl History {
     }
 }
 
-/// Arguments as they are kept.
+/// Renders arguments for the history: scrubbed JSON, cut at [`ARGUMENT_BYTES`].
 pub(super) fn render_params(params: &Value, scrubber: &Scrubber) -> String {
     let mut params = params.clone();
     scrubber.scrub_json(&mut params);

@@ -1,4 +1,4 @@
-//! `${input:id}` becomes a value: from the environment, from whoever is asked, or from its default.
+//! Resolves `${input:id}`: from the environment, from a person or a program, or from the default.
 
 use std::{collections::BTreeMap, fmt, io::Read as _, path::PathBuf};
 
@@ -10,33 +10,33 @@ use serde_json::Value;
 
 use super::settings::{Input, InputKind, McpServer, Settings, named, variable};
 
-/// Where values come from. The library reads no environment and asks nobody by itself.
+/// The source of values. The library itself reads no environment and asks no one; the program implements this.
 #[async_trait]
 pub trait ValueSource: Send + Sync + fmt::Debug {
-    /// A variable of the environment.
+    /// The value of an environment variable; `None` if it is not set.
     fn variable(&self, name: &str) -> Option<String>;
 
-    /// Asks for an input: a person, or the program of a command input.
+    /// Asks a person for an input, or runs the program of a command input. `None` if there is no value.
     async fn ask(&self, input: &Input) -> Option<String>;
 }
 
-/// Bytes of a file with variables.
+/// Longest file of variables, in bytes.
 const ENV_FILE_MAX: u64 = 1 << 20;
 
-/// Values that are shorter are switches rather than secrets, and would punch holes into every text.
+/// Values shorter than this are not treated as secrets: scrubbing them would damage ordinary text.
 const SECRET_MIN: usize = 8;
 
-/// How to start a server, and what of that must never be told.
+/// The resolved configuration of a server, and its secrets for the scrubber.
 #[derive(Debug)]
 pub(super) struct ResolvedServer {
     pub(super) config: McpServerConfig,
     pub(super) secrets: Vec<String>,
 }
 
-/// How to start a server, with everything filled in.
+/// Resolves all inputs of a server's configuration.
 ///
 /// # Errors
-/// If a value cannot be had, or what comes out cannot work.
+/// If an input has no value, or the resulting configuration is invalid.
 pub(super) async fn resolve(
     settings: &Settings,
     server: &McpServer,
@@ -72,7 +72,7 @@ pub(super) async fn resolve(
                 secrets.extend(values.cloned());
                 env.extend(variables.into_iter().map(|(name, value)| (name, value.into())));
             }
-            // What the settings say themselves wins.
+            // Variables in the settings override those of the file.
             env.extend(hidden("env"));
             Transport::Stdio(Stdio {
                 command: text("command").unwrap_or_default(),
@@ -97,10 +97,10 @@ pub(super) async fn resolve(
     Ok(ResolvedServer { config, secrets })
 }
 
-/// The variables in a file.
+/// Reads the variables of a file.
 ///
 /// # Errors
-/// If it cannot be read: a program without what it was to be given would fail later, and say less.
+/// If the file cannot be read. Starting without it would fail later with a less clear error.
 async fn variables(path: String) -> Result<BTreeMap<String, String>, Fault> {
     let wrong = |expected: &'static str| {
         Fault::new(Kind::ConfigurationWrong, Operation::StartMcpServer)
@@ -111,7 +111,7 @@ async fn variables(path: String) -> Result<BTreeMap<String, String>, Fault> {
     let file = path.clone();
     let read = tokio::task::spawn_blocking(move || {
         let mut text = String::new();
-        // Anything but a file could keep us waiting for ever.
+        // Reading a pipe or a device could block forever.
         if !std::fs::metadata(&file)?.is_file() {
             return Err(std::io::ErrorKind::InvalidInput.into());
         }
@@ -129,7 +129,7 @@ async fn variables(path: String) -> Result<BTreeMap<String, String>, Fault> {
     Ok(text.lines().filter_map(assignment).collect())
 }
 
-/// A line `NAME=value`, perhaps after `export`, the value perhaps between quotes. Values are taken as they stand.
+/// Parses a line `NAME=value`, with optional `export` and quotes. Values are not expanded.
 fn assignment(line: &str) -> Option<(String, String)> {
     let line = line.trim();
     let line = line.strip_prefix("export ").unwrap_or(line);
@@ -141,7 +141,7 @@ fn assignment(line: &str) -> Option<(String, String)> {
     is_variable.then(|| (name.to_owned(), value.to_owned()))
 }
 
-/// What the server is called inside: its id where that is allowed.
+/// The server's name inside the MCP client: its id if that is a valid name.
 fn mcp_name(bundle_id: &str) -> String {
     let fits = bundle_id.len() <= 32 && !bundle_id.starts_with('_') && !bundle_id.ends_with('_');
     if fits {
@@ -247,7 +247,7 @@ mod tests {
                 resolve(&settings, &settings.servers[0], &FixedValues(&[])).await
             }
         };
-        // The path may hold an input; what is in the file is taken as it stands.
+        // The path may contain an input; the file's content is not expanded.
         let ResolvedServer { config, secrets } = resolved("${input:asked}.env").await.unwrap();
         let Transport::Stdio(stdio) = config.transport else { panic!("it is a program") };
         let env: Vec<(&str, &str)> =

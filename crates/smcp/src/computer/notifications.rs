@@ -1,6 +1,6 @@
-//! What the room hears when something of a server changes: its tools, its windows, its skills.
+//! Notifies the room when a server's tools, windows, skills or documents change.
 //!
-//! One task follows each server until it is stopped. What comes together is told once.
+//! One task follows each server until it stops. Resource changes within a short time cause one notification.
 
 use std::{
     collections::BTreeSet,
@@ -25,13 +25,13 @@ use crate::{
     wire::{Dialect, event::NotificationEvent},
 };
 
-/// Changes that come within this time are one.
+/// Resource changes within this time are combined.
 const TOGETHER: Duration = Duration::from_millis(100);
 
-/// Windows of a server that are followed.
+/// Windows, and documents, of a server that are subscribed to.
 const FOLLOWED_MAX: usize = 64;
 
-/// Tells the room, if we are in one.
+/// Sends a notification to the room, if the computer is in one.
 pub(super) async fn tell(desk: &ComputerState, membership: &Membership, news: NotificationEvent) {
     if membership.wanted().get().is_none() {
         return;
@@ -42,7 +42,7 @@ pub(super) async fn tell(desk: &ComputerState, membership: &Membership, news: No
     }
 }
 
-/// What of a server was seen last.
+/// The resources of a server at the last check.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct ServerSnapshot {
     windows: BTreeSet<String>,
@@ -50,14 +50,14 @@ struct ServerSnapshot {
     documents: BTreeSet<String>,
 }
 
-/// What a server's task wakes up for.
+/// An event that wakes the task of a server.
 enum WatchEvent {
     ToolsChanged,
     ResourcesChanged(Result<ResourceChange, RecvError>),
     Stopped,
 }
 
-/// Follows a server until it is stopped.
+/// Follows a server until it stops.
 pub(super) async fn follow(
     desk: Arc<ComputerState>,
     membership: Membership,
@@ -65,7 +65,7 @@ pub(super) async fn follow(
 ) {
     let (mut tools, mut resources) = (server.watch(), server.resource_changes());
     let mut state = server.watch_state();
-    // Whoever stops or drops the server must not wait for us.
+    // The task holds a weak reference, so that it does not keep the server alive.
     let server = {
         let weak = Arc::downgrade(&server);
         drop(server);
@@ -106,7 +106,7 @@ pub(super) async fn follow(
     }
 }
 
-/// Everything that has come meanwhile.
+/// Collects all changes that have arrived meanwhile.
 fn all(
     first: Result<ResourceChange, RecvError>,
     more: &mut broadcast::Receiver<ResourceChange>,
@@ -121,7 +121,7 @@ fn all(
     }
 }
 
-/// Tells the room what is not as it was.
+/// Notifies the room of the differences between two snapshots, and of updated resources.
 async fn spread(
     desk: &ComputerState,
     membership: &Membership,
@@ -145,7 +145,7 @@ async fn spread(
     }
 }
 
-/// Looks what there is now, and asks to hear of changes. Nothing if the server is not there.
+/// Lists the server's resources and subscribes to their changes. `None` if the server is gone or does not answer.
 async fn look(server: &Weak<ServerHandle>) -> Option<ServerSnapshot> {
     let server = server.upgrade()?;
     let windows = desktop::addresses(&server).await.ok()?;

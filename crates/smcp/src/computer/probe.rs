@@ -1,4 +1,4 @@
-//! Any bytes as what lies on a computer: for the fuzz targets, and for a share of them in every run.
+//! Checks for the fuzz targets: any bytes as files of a computer. The test suite runs a sample of them.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use crate::{
     wire::identity::{ServerIdentity, bundle_id, bundle_id_problem},
 };
 
-/// The head of a `SKILL.md`: what is told of it is what fits, and no more than stood there.
+/// Parses a `SKILL.md` and checks that its front matter yields only known fields.
 ///
 /// # Panics
-/// If a promise does not hold.
+/// If the check fails.
 pub fn skill(text: &str) {
     let (head, body) = front_matter::split(text);
     assert!(head.len() + body.len() <= text.len() && text.ends_with(body));
@@ -28,10 +28,10 @@ pub fn skill(text: &str) {
     assert!(about.keys().all(|key| known.contains(&key.as_str())), "{about:?}");
 }
 
-/// The settings of a computer: read or refused in words; and an id on the wire is one whatever the name.
+/// Parses a computer's settings, and checks that ids are valid and unique and that error texts are short.
 ///
 /// # Panics
-/// If a promise does not hold.
+/// If one of these checks fails.
 pub fn settings(text: &str) {
     match Settings::read(text) {
         Ok(settings) => {
@@ -48,10 +48,10 @@ pub fn settings(text: &str) {
     assert_eq!(bundle_id_problem(&id), None, "{id}");
 }
 
-/// A document of each sort: pages of elements, or why not.
+/// Parses a document of each file type and checks that it has at least one page.
 ///
 /// # Panics
-/// If a promise does not hold.
+/// If the check fails.
 pub fn document(bytes: &[u8]) {
     for sort in [FileType::Txt, FileType::Md, FileType::Html, FileType::Pdf] {
         if let Ok(said) = read::read(sort, bytes) {

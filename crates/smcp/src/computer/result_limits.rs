@@ -1,4 +1,4 @@
-//! A result that fits into an answer: what is too large for it is kept aside, and a handle stands in its place.
+//! Makes a result fit into an answer: large parts are stored as blobs, and a handle replaces them.
 
 use std::sync::Arc;
 
@@ -8,25 +8,25 @@ use serde_json::{Value, json};
 
 use super::blob::{Blob, Blobs};
 
-/// Of a text that is kept aside, this much is told at once.
+/// Bytes of a stored text that stay in the answer.
 const HEAD_BYTES: usize = 2 * 1024;
 
-/// Keeps bytes of a kind, if there can be room for them.
+/// Stores bytes with a MIME type; returns `None` if they can never fit.
 type StoreBlobFn<'a> = dyn Fn(&str, Vec<u8>) -> Option<Arc<Blob>> + 'a;
 
-/// How large things may be.
+/// The size limits of a result.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ResultLimits {
-    /// Bytes of one picture, sound or file that stands in the result itself.
+    /// Bytes of one image, audio or file that stays inside the result.
     pub(super) inline: usize,
     /// Bytes of the whole result.
     pub(super) result: usize,
 }
 
-/// Makes a result fit.
+/// Makes a result fit into its limit.
 ///
 /// # Errors
-/// Its size, if it cannot be made to.
+/// The size in bytes, if the result cannot be made to fit.
 pub(super) fn fit(
     mut result: Value,
     room: ResultLimits,
@@ -50,11 +50,11 @@ pub(super) fn fit(
     Ok(result)
 }
 
-/// Puts the bytes of an item aside if they are many.
+/// Stores the data of an item as a blob if it is larger than `most` bytes.
 fn set_aside(item: &mut Value, most: usize, keep: &StoreBlobFn<'_>) {
     let place = if item.get("data").is_some() { "/data" } else { "/resource/blob" };
     let Some(data) = item.pointer(place).and_then(Value::as_str) else { return };
-    // Four letters for three bytes.
+    // Base64 has four characters for three bytes.
     if data.len() / 4 * 3 <= most {
         return;
     }
@@ -68,7 +68,7 @@ fn set_aside(item: &mut Value, most: usize, keep: &StoreBlobFn<'_>) {
     mark(item, &blob);
 }
 
-/// Says where the bytes of an item are.
+/// Adds the blob's handle, size and digest to an item.
 fn mark(item: &mut Value, blob: &Blob) {
     if !item["_meta"].is_object() {
         item["_meta"] = json!({});
@@ -78,7 +78,7 @@ fn mark(item: &mut Value, blob: &Blob) {
     item["_meta"]["a2c_sha256"] = blob.sha256.clone().into();
 }
 
-/// Puts the longest thing aside that can be.
+/// Stores the longest text, or the structured content if that is longer, as a blob.
 fn shorten(result: &mut Value, keep: &StoreBlobFn<'_>) {
     let structured = result.get("structuredContent").map(ToString::to_string).unwrap_or_default();
     let Some(items) = result.get_mut("content").and_then(Value::as_array_mut) else { return };
@@ -103,7 +103,7 @@ fn shorten(result: &mut Value, keep: &StoreBlobFn<'_>) {
     }
 }
 
-/// Something that is kept aside, as a resource whose bytes are to be fetched.
+/// A resource item that stands for a stored blob.
 fn attached(mime: &str, blob: &Blob) -> Value {
     let resource = json!({ "uri": format!("blob:{}", blob.handle), "mimeType": mime, "blob": "" });
     let mut item = json!({ "type": "resource", "resource": resource });

@@ -1,6 +1,6 @@
-//! What a computer offers: its MCP servers as the protocol describes them, and what they must be given.
+//! The settings of a computer: its MCP servers, as the protocol describes them, and their inputs.
 //!
-//! The file is kept as it was written, because that is what an agent may see; what is made from it is beside it.
+//! The original JSON is kept, because that is what an agent may see. The parsed form stands beside it.
 
 mod input;
 
@@ -16,79 +16,79 @@ use crate::wire::identity::{ServerIdentity, bundle_id, bundle_id_problem};
 pub(super) use input::named;
 use input::{check_variables, read_input};
 
-/// A whole configuration.
+/// The settings of a computer.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The MCP servers, in their order, no id twice.
+    /// The MCP servers, in the file's order, with unique ids.
     pub servers: Vec<McpServer>,
-    /// What they must be given.
+    /// The inputs that `${input:id}` may refer to.
     pub inputs: Vec<Input>,
     raw_inputs: Vec<Value>,
-    /// What is strange about it, in words for the operator.
+    /// Warnings for the operator, for example about settings that have no effect.
     pub remarks: Vec<String>,
 }
 
-/// An MCP server.
+/// An MCP server in the settings.
 #[derive(Clone, Debug)]
 pub struct McpServer {
-    /// Its identity.
+    /// The server's id on the wire, unique in the settings.
     pub bundle_id: String,
-    /// How it is described.
+    /// The parsed fields.
     pub described: ServerFields,
     raw: Map<String, Value>,
 }
 
-/// The fields of a server.
+/// The fields of an MCP server in the settings.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ServerFields {
-    /// For people; may be anything.
+    /// A name for people; any text.
     pub name: String,
-    /// Its identity, if it is not to be made from the name.
+    /// An explicit id; `None` derives it from the name.
     #[serde(default)]
     pub bundle_id: Option<String>,
-    /// Is it not used?
+    /// Whether the server is not started.
     #[serde(default)]
     pub disabled: bool,
     /// Tools that are not offered, by their own or their exposed name.
     #[serde(default)]
     pub forbidden_tools: Vec<String>,
-    /// What is special about single tools.
+    /// Settings of single tools, by the tool's own name.
     #[serde(default)]
     pub tool_meta: BTreeMap<String, ToolMeta>,
-    /// And about the others.
+    /// Settings for tools without their own; an alias here has no effect.
     #[serde(default)]
     pub default_tool_meta: Option<ToolMeta>,
-    /// A transformation of results; kept, but not done here.
+    /// A transformation of results. It is kept for agents to see, but not applied.
     #[serde(default)]
     pub vrl: Option<String>,
-    /// A file with more variables for a program, a `NAME=value` on each line. May hold `${input:id}`.
+    /// A file of environment variables for a stdio server, one `NAME=value` per line. May contain `${input:id}`.
     #[serde(default, rename = "envFile", alias = "env_file")]
     pub env_file: Option<String>,
-    /// How it is reached: `stdio`, `streamable` or `sse`.
+    /// The transport: `stdio`, `streamable` or `sse`.
     #[serde(rename = "type")]
     pub transport: String,
-    /// Where, or what is started. May hold `${input:id}`.
+    /// The command or the URL, with its parameters. May contain `${input:id}`.
     pub server_parameters: Value,
 }
 
-/// What is special about a tool.
+/// The settings of a tool.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, serde::Serialize)]
 pub struct ToolMeta {
-    /// May it run without asking?
+    /// Whether the tool runs without confirmation. Default false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_apply: Option<bool>,
-    /// Another name.
+    /// A name to offer the tool under instead of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alias: Option<String>,
-    /// For sorting.
+    /// Labels that agents may use to group tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<String>>,
-    /// For showing results.
+    /// A mapping that agents may use to display results; not applied here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ret_object_mapper: Option<Value>,
 }
 
-/// The longest words of a parser that are passed on.
+/// Longest parser message that becomes the cause of a fault, in bytes.
 const CAUSE_MAX: usize = 1_024;
 
 fn wrong(key: &str, expected: &str) -> Fault {
@@ -97,16 +97,16 @@ fn wrong(key: &str, expected: &str) -> Fault {
         .with(Fact::Expected, expected.to_owned())
 }
 
-/// What the parser says of it, unless it quotes a long value: a refusal is short.
+/// Adds the parser's message as the cause, unless it quotes a long value.
 fn because(fault: Fault, error: &serde_json::Error) -> Fault {
     if error.to_string().len() > CAUSE_MAX { fault } else { fault.caused_by(error) }
 }
 
 impl Settings {
-    /// Reads a JSON file: `{"servers": [...], "inputs": [...]}`, servers also as a map by name.
+    /// Parses the settings: `{"servers": [...], "inputs": [...]}`. Servers may also be a map by name.
     ///
     /// # Errors
-    /// If it cannot work, with the place that is wrong.
+    /// If the settings are invalid, with the key of the invalid value.
     pub fn read(text: &str) -> Result<Self, Fault> {
         let whole: Value = serde_json::from_str(text).map_err(|error| {
             wrong("the file", "JSON").with(Fact::Line, error.line()).caused_by(&error)
@@ -134,16 +134,16 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The server of this id.
+    /// Finds a server by its id.
     #[must_use]
     pub fn server(&self, bundle_id: &str) -> Option<&McpServer> {
         self.servers.iter().find(|server| server.bundle_id == bundle_id)
     }
 
-    /// Takes in a server, in the place of one of the same id; its id.
+    /// Adds a server, or replaces the one with the same id. Returns its id.
     ///
     /// # Errors
-    /// If it cannot work. Nothing is changed then.
+    /// If the server is invalid. The settings stay unchanged then.
     pub fn put(&mut self, raw: &Value) -> Result<String, Fault> {
         let Value::Object(raw) = raw else { return Err(wrong("the server", "an object")) };
         let server = McpServer::read("the server", raw.clone())?;
@@ -158,7 +158,7 @@ impl Settings {
         Ok(id)
     }
 
-    /// What an agent may see: as it was written, with identities, without literal secrets.
+    /// The settings as an agent may see them: as written, with ids added and literal secrets removed.
     #[must_use]
     pub fn shown(&self) -> Value {
         let servers = self.servers.iter().map(|server| {
@@ -183,14 +183,14 @@ impl Settings {
 }
 
 impl McpServer {
-    /// Reads a server that stands at `key`.
+    /// Parses a server; `key` is its place in the file, for error messages.
     ///
     /// # Errors
-    /// If it cannot work, with the place that is wrong.
+    /// If the server is invalid, with the key of the invalid value.
     pub fn read(key: &str, raw: Map<String, Value>) -> Result<Self, Fault> {
         let described: ServerFields = serde_json::from_value(Value::Object(raw.clone()))
             .map_err(|error| because(wrong(key, "a server"), &error))?;
-        // Made in any case: it looks at the parameters, too.
+        // Computed in any case, because it also validates the parameters.
         let derived = described.derived_id(key)?;
         let bundle_id = match &described.bundle_id {
             Some(id) => match bundle_id_problem(id) {
@@ -202,7 +202,7 @@ impl McpServer {
         Ok(Self { bundle_id, described, raw })
     }
 
-    /// What of it is not done here, in words for the operator.
+    /// Warnings for the operator about settings that have no effect.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         let id = &self.bundle_id;
@@ -224,7 +224,7 @@ impl McpServer {
     }
 }
 
-/// Parameters that others have and that change nothing here, what they usually are, and why.
+/// Parameters that other computers support and this one ignores: the name, the usual value, and the reason.
 const UNUSED: [(&str, &str, &str); 4] = [
     ("sse_read_timeout", "", "a call's own deadline counts"),
     ("terminate_on_close", "true", "a session is always ended"),
@@ -232,10 +232,10 @@ const UNUSED: [(&str, &str, &str); 4] = [
     ("encoding_error_handler", "strict", "what is not UTF-8 is no message"),
 ];
 
-/// A server as it was written, with the place it stands at.
+/// The original JSON of a server, with its key in the file.
 type RawServer = (String, Map<String, Value>);
 
-/// The servers of a file.
+/// The servers of a file, from a list or a map.
 fn listed(whole: &Value) -> Result<Vec<RawServer>, Fault> {
     let object = |key: String, value: &Value| match value {
         Value::Object(map) => Ok((key, map.clone())),
@@ -294,10 +294,10 @@ impl ServerFields {
         }
     }
 
-    /// How long a server on the net may take to be connected to and to say what it has; nothing if that is not said.
+    /// Time limit for connecting to a network server and listing its tools; `None` if not set or for stdio.
     ///
     /// # Errors
-    /// What it should be.
+    /// A description of valid values.
     pub(super) fn timeout(&self) -> Result<Option<Duration>, &'static str> {
         const EXPECTED: &str = "seconds, or a duration like `PT30S`, up to an hour";
         let said = self.server_parameters.get("timeout").filter(|it| !it.is_null());
@@ -316,12 +316,12 @@ impl ServerFields {
         duration.filter(fits).map(Some).ok_or(EXPECTED)
     }
 
-    /// Everything in which `${input:id}` may stand.
+    /// All fields that may contain `${input:id}`.
     pub(super) fn open(&self) -> Value {
         json!({ "server_parameters": self.server_parameters, "envFile": self.env_file })
     }
 
-    /// What is special about a tool: its own fields over the default's.
+    /// The settings of a tool: its own fields first, then the defaults.
     #[must_use]
     pub fn meta_of(&self, tool: &str) -> ToolMeta {
         let own = self.tool_meta.get(tool).cloned().unwrap_or_default();
@@ -403,7 +403,7 @@ mod tests {
             json!([{ "type": "promptString", "id": "a-b" }, { "type": "promptString", "id": "a.b" }]),
         );
         assert_eq!(place(twice), "inputs");
-        // `b` as the server `c` gets it, and `b_c` as everybody gets it, would be one variable.
+        // Input `b` for server `c` and input `b_c` for all servers would share one variable.
         let mut narrow = server("c");
         narrow["server_parameters"]["env"] = json!({ "B": "${input:b}" });
         let both =

@@ -1,7 +1,7 @@
-//! Skills: folders with a `SKILL.md`, of this machine or named by an MCP server that runs on it.
+//! Skills: folders with a `SKILL.md`, on this machine or published by a local MCP server.
 //!
-//! A skill is asked for by its name and never by a path. Which skills there are is looked up anew each time, so
-//! what was removed is gone at once.
+//! An agent asks for a skill by its name, never by a path. The list of skills is read anew each time, so a removed
+//! skill disappears at once.
 
 mod file;
 pub(super) mod front_matter;
@@ -20,31 +20,31 @@ use crate::wire::identity::bundle_id_problem;
 
 pub(super) use file::{File, hex, is_text};
 
-/// The file every skill begins with.
+/// The main file of a skill.
 const ENTRY: &str = "SKILL.md";
 
-/// Skills of one source, at most, and bytes of a `SKILL.md` that are read for the list.
+/// Limits of the list: skills of one source, and bytes of a `SKILL.md`.
 const SKILLS_MAX: usize = 256;
 const ENTRY_BYTES_MAX: u64 = 1 << 20;
 
-/// Where skills are.
+/// The skills of a computer.
 #[derive(Debug, Default)]
 pub(super) struct Skills {
     folder: Option<PathBuf>,
-    /// Digests of files that did not change since.
+    /// Cached digests of unchanged files.
     digests: file::Digests,
 }
 
-/// An MCP server that may have skills.
+/// An MCP server that may publish skills.
 #[derive(Clone, Debug)]
 pub(super) struct SkillSource {
     pub(super) bundle_id: String,
     pub(super) server: Arc<ServerHandle>,
-    /// Does it run here? Others must not name folders of this machine.
+    /// Whether the server runs on this machine. Others must not name local folders.
     pub(super) is_local: bool,
 }
 
-/// A skill.
+/// A skill and its folder.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Skill {
     name: String,
@@ -59,7 +59,7 @@ impl Skills {
         Self { folder, digests: file::Digests::default() }
     }
 
-    /// All of them, ordered by name.
+    /// All skills, sorted by name. Of two skills with the same name, the first is kept.
     pub(super) async fn all(&self, sources: Vec<SkillSource>) -> Vec<Skill> {
         let mut all = Vec::new();
         if let Some(folder) = self.folder.clone() {
@@ -73,10 +73,10 @@ impl Skills {
         all
     }
 
-    /// A file of a skill; its `SKILL.md` if none is named.
+    /// Opens a file of a skill, by default its `SKILL.md`.
     ///
     /// # Errors
-    /// If the name is none, there is no such skill, or the file is not given.
+    /// If the name is invalid, the skill does not exist, or the file may not be read.
     pub(super) async fn open(
         &self,
         sources: Vec<SkillSource>,
@@ -112,7 +112,7 @@ impl Skills {
 }
 
 impl Skill {
-    /// As an agent sees it.
+    /// The list entry of a skill, as an agent receives it.
     pub(super) fn shown(&self) -> Value {
         let mut shown = json!({
             "name": self.name, "source": self.source, "path": self.folder.to_string_lossy(),
@@ -137,12 +137,12 @@ impl Skill {
     }
 }
 
-/// Files are read apart from the tasks. Nothing if that failed altogether.
+/// Runs file access on a blocking thread. `None` if it panicked.
 async fn on_disk<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     tokio::task::spawn_blocking(work).await.ok()
 }
 
-/// The skills of a folder: each in a folder of its own, called by that folder's name.
+/// The skills of a folder: each subfolder is a skill with the subfolder's name.
 fn own(folder: &Path) -> Vec<Skill> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut names: Vec<String> = entries
@@ -162,7 +162,7 @@ fn own(folder: &Path) -> Vec<Skill> {
     skills.collect()
 }
 
-/// The skills an MCP server publishes.
+/// The skills that an MCP server publishes.
 async fn published(source: SkillSource) -> Vec<Skill> {
     let listed = match desktop::listed(&source.server, "skill://").await {
         Ok(listed) => listed,
@@ -175,7 +175,7 @@ async fn published(source: SkillSource) -> Vec<Skill> {
     for resource in listed.into_iter().take(SKILLS_MAX) {
         let uri = resource["uri"].as_str().unwrap_or_default().to_owned();
         let leaf = uri.rsplit('/').next().unwrap_or_default().to_owned();
-        // What has no source is a file of a skill and not a skill.
+        // A resource without a source is a file of a skill, not a skill.
         let Some(mode) = resource["_meta"]["source"].as_str() else { continue };
         let folder = resource["_meta"]["mount_dir"].as_str().map(PathBuf::from);
         let Some(folder) =
@@ -202,7 +202,7 @@ async fn published(source: SkillSource) -> Vec<Skill> {
     skills
 }
 
-/// One part for a skill of this machine, two for one of a plugin, three for one of an MCP server.
+/// Whether a name is valid: one segment for a local skill, two for a plugin's, three for an MCP server's.
 fn is_name(name: &str) -> bool {
     match *name.split(':').collect::<Vec<_>>() {
         [skill] => is_segment(skill),
@@ -212,7 +212,7 @@ fn is_name(name: &str) -> bool {
     }
 }
 
-/// Small letters and digits in words that single dashes divide.
+/// Whether a segment consists of lower-case letters and digits in words separated by single dashes.
 fn is_segment(part: &str) -> bool {
     let is_word = |word: &str| {
         !word.is_empty() && word.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit())

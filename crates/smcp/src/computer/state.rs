@@ -1,6 +1,6 @@
-//! What a question is answered from, and the answers.
+//! The state of a computer, and the answers to its requests.
 //!
-//! Every question has one, whatever it is: a value, or a fault in the protocol's words.
+//! Every request gets an answer: a value, or a fault in the protocol's form.
 
 use std::{
     collections::BTreeMap,
@@ -30,10 +30,10 @@ use super::{
 use crate::finder::DocumentFolder;
 use crate::wire::{error, event::RequestEvent, request::Fields, trace_of};
 
-/// Bytes of an address or a path in a question.
+/// Longest address or path in a request, in bytes.
 const ADDRESS_MAX: usize = 4096;
 
-/// What a question is answered from.
+/// The state that requests are answered from.
 #[derive(Debug)]
 pub(super) struct ComputerState {
     pub(super) config: Config,
@@ -46,11 +46,11 @@ pub(super) struct ComputerState {
     pub(super) shelf: Option<Arc<DocumentFolder>>,
     skills: Skills,
     scrubber: Mutex<Scrubber>,
-    /// Calls that run, by request.
+    /// Running calls by request id.
     calls: Mutex<BTreeMap<String, RunningCall>>,
 }
 
-/// A call that runs: whose it is, and how to end it.
+/// A running call: its caller, and the token that cancels it.
 #[derive(Debug)]
 pub(super) struct RunningCall {
     pub(super) caller: Caller,
@@ -83,7 +83,7 @@ impl ComputerState {
         desk
     }
 
-    /// Takes in what must never be told, after servers were started.
+    /// Updates the scrubber with the current secrets. Called after servers were started.
     pub(super) fn learn(&self) {
         let token = self.config.place.token.iter().map(|token| token.expose_secret().to_owned());
         let secrets: Vec<String> = token.chain(self.offer.secrets()).collect();
@@ -99,7 +99,7 @@ impl ComputerState {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets what was for the room we were in.
+    /// Cancels all calls and drops the blobs and uploads of the current room.
     pub(super) async fn leave_room(&self) {
         for call in self.calls().values() {
             call.cancel.cancel();
@@ -108,15 +108,15 @@ impl ComputerState {
         self.uploads.clear().await;
     }
 
-    /// Ends the calls that came over a connection that is gone. The hub has told their caller so, nobody could be answered
-    /// or could cancel them any more, and until their deadline they would take the places of calls to come.
+    /// Cancels the agent's calls after the connection was lost. The hub has already failed them; they could be
+    /// neither answered nor cancelled, and would occupy call slots until their deadline.
     pub(super) fn lose_line(&self) {
         for call in self.calls().values().filter(|call| call.caller == Caller::Agent) {
             call.cancel.cancel();
         }
     }
 
-    /// Ends the call of this request; somebody else's is not ours to know.
+    /// Cancels the call with this request id. An unknown id is ignored.
     pub(super) fn cancel(&self, payload: &Value) {
         let id = payload.get("req_id").and_then(Value::as_str).unwrap_or_default();
         if let Some(call) = self.calls().get(id) {
@@ -124,7 +124,7 @@ impl ComputerState {
         }
     }
 
-    /// The answer to a question, whatever it is.
+    /// Answers any request.
     pub(super) async fn said(&self, name: &str, request: Value) -> Value {
         let dialect = self.config.place.dialect;
         let req_id = request.get("req_id").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -141,7 +141,7 @@ impl ComputerState {
         }
     }
 
-    /// Gives a fault its trace and its hop, takes secrets out, and logs it.
+    /// Adds trace and hop, scrubs secrets, and logs the fault.
     pub(super) fn finish(&self, fault: Fault, event: &str, req_id: &str) -> Fault {
         let fault = if req_id.is_empty() { fault } else { fault.with_trace(trace_of(req_id)) };
         let fault = without_query(fault);
@@ -185,7 +185,7 @@ impl ComputerState {
         }
     }
 
-    /// What the windows show.
+    /// Answers `client:get_desktop`: the content of the windows.
     async fn desktop(&self, fields: &Fields<'_>, req_id: &str) -> Result<Value, Fault> {
         let size = fields.integer("desktop_size")?;
         let only = fields.text_if_any("window", ADDRESS_MAX)?;
@@ -198,7 +198,7 @@ impl ComputerState {
         Ok(json!({ "desktops": shown, "req_id": req_id }))
     }
 
-    /// A page of an MCP server's resources.
+    /// Answers `client:get_resources`: one page of an MCP server's resources.
     async fn resources(&self, fields: &Fields<'_>, req_id: &str) -> Result<Value, Fault> {
         let id = fields.name("mcp_server")?;
         let cursor = fields.text_if_any("cursor", ADDRESS_MAX)?;
@@ -217,7 +217,7 @@ impl ComputerState {
         Ok(answer)
     }
 
-    /// A file of a skill: as text if it is short, else by a handle.
+    /// Answers `client:get_skill`: a short text file inline, any other file by a handle.
     async fn skill(&self, fields: &Fields<'_>, req_id: &str) -> Result<Value, Fault> {
         let name = fields.text("name", ADDRESS_MAX)?;
         let path = fields.text_if_any("rel_path", ADDRESS_MAX)?;
@@ -239,7 +239,7 @@ impl ComputerState {
         Ok(answer)
     }
 
-    /// A piece of something that is given in pieces.
+    /// Answers `client:get_blob`: one chunk of a blob or of a skill's file.
     async fn piece(&self, fields: &Fields<'_>, req_id: &str) -> Result<Value, Fault> {
         let wish = ChunkRequest::read(fields, self.config.chunk_bytes_max)?;
         match blob::read_handle(&wish.handle)? {
@@ -257,7 +257,7 @@ impl ComputerState {
     }
 }
 
-/// Where to sign in may be told; what stands behind the question mark of such an address is a key to it.
+/// Removes the query from a sign-in address, because it may contain a credential.
 fn without_query(fault: Fault) -> Fault {
     if !is_sign_in(&fault) {
         return fault;
@@ -269,7 +269,7 @@ fn without_query(fault: Fault) -> Fault {
     }
 }
 
-/// Something has more bytes than an answer may have.
+/// The fault for an answer that exceeds its limit.
 pub(super) fn too_large(bytes: usize, limit: usize, operation: Operation) -> Fault {
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     Fault::new(Kind::OutputTooLarge, operation)
@@ -277,7 +277,7 @@ pub(super) fn too_large(bytes: usize, limit: usize, operation: Operation) -> Fau
         .with(Fact::Actual, count(bytes))
 }
 
-/// A resource in the protocol's words: others than MCP's for some fields, and without pictures.
+/// Converts an MCP resource to the protocol's form, which renames some fields and has no icons.
 fn resource(listed: &Value) -> Value {
     let mut told = Map::new();
     for (ours, theirs) in [

@@ -1,7 +1,7 @@
-//! The MCP servers of a computer, and the one table by which their tools are listed and called.
+//! The MCP servers of a computer, and the table by which their tools are listed and called.
 //!
-//! Servers come and go while the computer runs. Whoever looks gets what is there at that moment; nobody waits for
-//! a server while the table is locked.
+//! Servers can be added and removed at run time. Readers get the state of that moment; the lock is never held while
+//! waiting for a server.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::wire::identity::exposed_name;
 
-/// The servers of a computer.
+/// The MCP servers of a computer.
 #[derive(Debug)]
 pub(super) struct ToolServers {
     table: Mutex<Table>,
@@ -30,9 +30,9 @@ pub(super) struct ToolServers {
 #[derive(Debug)]
 struct Table {
     settings: Settings,
-    /// Those that run or should, by their ids.
+    /// The servers that run or should run, by id.
     running: Vec<RunningServer>,
-    /// Values that must never be told.
+    /// Secret values for the scrubber.
     secrets: Vec<String>,
 }
 
@@ -62,17 +62,17 @@ impl ToolServers {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The ids of the servers that are to be started.
+    /// The ids of the servers that are not disabled.
     pub(super) fn enabled(&self) -> Vec<String> {
         let table = self.lock();
         let enabled = table.settings.servers.iter().filter(|server| !server.described.disabled);
         enabled.map(|server| server.bundle_id.clone()).collect()
     }
 
-    /// Starts a server and does not wait for it. One that runs is tried again at once if it is down.
+    /// Starts a server without waiting until it is ready. A server that is down is retried at once.
     ///
     /// # Errors
-    /// If there is no such server, or it can never work like this.
+    /// If no server has this id, or its configuration is invalid.
     pub(super) async fn start(
         &self,
         bundle_id: &str,
@@ -104,10 +104,10 @@ impl ToolServers {
         opened
     }
 
-    /// Ends a server; it stays in the settings.
+    /// Stops a server. It stays in the settings.
     ///
     /// # Errors
-    /// If there is no such server.
+    /// If no server has this id.
     pub(super) async fn stop(&self, bundle_id: &str) -> Result<(), Fault> {
         let stopped = {
             let mut table = self.lock();
@@ -123,20 +123,20 @@ impl ToolServers {
         Ok(())
     }
 
-    /// Adds a server to the settings, in the place of one of the same id, which must have been stopped.
+    /// Adds a server to the settings, or replaces the one with the same id, which must be stopped.
     ///
     /// # Errors
-    /// If it cannot work.
+    /// If the server's settings are invalid.
     pub(super) fn add(&self, raw: &Value) -> Result<String, Fault> {
         self.lock().settings.put(raw)
     }
 
-    /// Takes a server out of the settings; it must have been stopped.
+    /// Removes a server from the settings. It must be stopped.
     pub(super) fn remove(&self, bundle_id: &str) {
         self.lock().settings.servers.retain(|server| server.bundle_id != bundle_id);
     }
 
-    /// What an agent may see of the settings.
+    /// The settings as an agent may see them.
     pub(super) fn shown(&self) -> Value {
         self.lock().settings.shown()
     }
@@ -145,14 +145,14 @@ impl ToolServers {
         self.lock().secrets.clone()
     }
 
-    /// A server that runs or tries to.
+    /// A server that runs or is being restarted.
     pub(super) fn server(&self, bundle_id: &str) -> Option<Arc<ServerHandle>> {
         let table = self.lock();
         let running = table.running.iter().find(|running| running.bundle_id == bundle_id)?;
         running.server.as_ref().ok().cloned()
     }
 
-    /// All that run or try to, in their order.
+    /// All servers that run or are being restarted, in their order.
     pub(super) fn servers(&self) -> Vec<(String, Arc<ServerHandle>)> {
         let table = self.lock();
         let running = table.running.iter();
@@ -161,7 +161,7 @@ impl ToolServers {
             .collect()
     }
 
-    /// The servers that may have skills.
+    /// The servers that may publish skills.
     pub(super) fn sources(&self) -> Vec<SkillSource> {
         let is_local = |id: &str| {
             self.lock().settings.server(id).is_some_and(|it| it.described.transport == "stdio")
@@ -176,7 +176,7 @@ impl ToolServers {
             .collect()
     }
 
-    /// What each server is up to, for the operator. Those that are not to run are stopped.
+    /// The state of each server, for the operator. Disabled servers are reported as stopped.
     pub(super) fn states(&self) -> Vec<(String, ServerState)> {
         let table = self.lock();
         let state = |id: &str| match table.running.iter().find(|it| it.bundle_id == id) {
@@ -190,7 +190,7 @@ impl ToolServers {
         servers.map(|it| (it.bundle_id.clone(), state(&it.bundle_id))).collect()
     }
 
-    /// Every tool there is, and whether it is forbidden.
+    /// All tools of all servers, and whether each is forbidden.
     fn all(&self) -> Vec<(OfferedTool, bool)> {
         let table = self.lock();
         let mut all: Vec<(OfferedTool, bool)> = Vec::new();
@@ -215,16 +215,16 @@ impl ToolServers {
         all
     }
 
-    /// The tools that are offered, as an agent sees them.
+    /// The tools that are offered, as an agent receives them.
     pub(super) fn listed(&self) -> Vec<Value> {
         let offered = self.all().into_iter().filter(|(_, is_forbidden)| !is_forbidden);
         offered.map(|(offered, _)| shown(&offered)).collect()
     }
 
-    /// The tool of this name.
+    /// Finds a tool by its exposed name.
     ///
     /// # Errors
-    /// If there is none, it is forbidden, or its server is not there.
+    /// If no tool has this name, it is forbidden, or its server is not running.
     pub(super) fn find(&self, exposed: &str) -> Result<OfferedTool, Fault> {
         let new =
             |kind| Fault::new(kind, Operation::ToolCall).with(Fact::ToolName, exposed.to_owned());
@@ -248,7 +248,7 @@ impl ToolServers {
         Err(if names.is_empty() { fault } else { fault.with(Fact::Allowed, names) })
     }
 
-    /// Why the server a tool's name begins with is not there, if it is not.
+    /// The fault for a tool whose server is not running; `None` if it is running or unknown.
     fn absent(&self, exposed: &str) -> Option<Fault> {
         let table = self.lock();
         let owner = table.settings.servers.iter().find(|server| {
@@ -270,7 +270,7 @@ impl ToolServers {
         let why = match state {
             ServerState::Ready { .. } => return None,
             ServerState::Starting => "it is still starting",
-            // Whoever knows that a sign-in is missing must not be told that something is broken.
+            // A missing sign-in keeps its own fault, because the user can fix it.
             ServerState::Down { fault, .. } if is_sign_in(&fault) => return Some(fault),
             ServerState::Down { again_in: None, .. } => "it could not be started",
             ServerState::Down { .. } => "it is down and being started again",
@@ -281,10 +281,10 @@ impl ToolServers {
         Some(fault.via("mcp_server", id))
     }
 
-    /// The server of this id, for a question about it.
+    /// Finds a running server by its id.
     ///
     /// # Errors
-    /// If there is none, or it does not run.
+    /// If no server has this id, or it is not running.
     pub(super) fn running_server(&self, bundle_id: &str) -> Result<Arc<ServerHandle>, Fault> {
         let server = self.server(bundle_id).ok_or_else(|| unknown(bundle_id))?;
         match server.state() {
@@ -302,7 +302,7 @@ impl ToolServers {
     }
 }
 
-/// Is it a fault of signing in somewhere else?
+/// Whether the fault is a missing or refused sign-in at an upstream service.
 pub(super) fn is_sign_in(fault: &Fault) -> bool {
     matches!(fault.kind(), Kind::UpstreamSignInNeeded | Kind::UpstreamSignInRefused)
 }

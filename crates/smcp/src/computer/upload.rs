@@ -1,7 +1,7 @@
-//! Data that comes in pieces and becomes a file, or nothing.
+//! Receives uploads in chunks. An upload becomes a complete file or nothing.
 //!
-//! The first piece says how much there will be and its digest; the pieces come in order; what is whole and has that
-//! digest gets its name in one step. Without a folder for it, nothing is taken.
+//! The first chunk declares size and digest, and chunks arrive in order. A complete file with the right digest is
+//! renamed into place in one step. Without a configured folder, all uploads are refused.
 
 use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
 
@@ -18,20 +18,20 @@ use tokio::{fs, io::AsyncWriteExt as _, sync::Mutex};
 use super::skills::hex;
 use crate::wire::request::Fields;
 
-/// Where pieces are until they are whole.
+/// The subfolder for incomplete uploads.
 const PARTS: &str = ".parts";
 
-/// Letters of a name that is suggested, at most.
+/// Longest file name from a hint, in characters.
 const HINT_MAX: usize = 64;
 
-/// How much may come, and how slowly.
+/// The limits of uploads.
 #[derive(Clone, Debug)]
 pub struct UploadBounds {
-    /// Bytes of one file.
+    /// Bytes of one file. Default 100 MiB.
     pub bytes: u64,
-    /// Files that may come at the same time.
+    /// Concurrent uploads. Default 4.
     pub at_once: usize,
-    /// How long the next piece may take.
+    /// Time limit for the next chunk; the upload is dropped after it. Default 120 s.
     pub idle: Duration,
 }
 
@@ -41,7 +41,7 @@ impl Default for UploadBounds {
     }
 }
 
-/// What comes in.
+/// The incomplete uploads of a computer.
 #[derive(Debug)]
 pub(super) struct Uploads {
     folder: Option<PathBuf>,
@@ -50,7 +50,7 @@ pub(super) struct Uploads {
     under_way: Mutex<BTreeMap<String, Upload>>,
 }
 
-/// A file of which there are some pieces.
+/// An incomplete upload and its part file.
 #[derive(Debug)]
 struct Upload {
     part: PathBuf,
@@ -63,7 +63,7 @@ struct Upload {
     touched: Timestamp,
 }
 
-/// Data that is not taken, and why.
+/// The fault for a refused chunk, with a reason code.
 fn failed(reason: &'static str) -> Fault {
     Fault::new(Kind::BlobWriteFailed, Operation::WriteBlob).with(Fact::Reason, reason)
 }
@@ -73,7 +73,7 @@ impl Uploads {
         Self { folder, bounds, world, under_way: Mutex::default() }
     }
 
-    /// Forgets what is not whole.
+    /// Drops all incomplete uploads and their files.
     pub(super) async fn clear(&self) {
         let given_up = std::mem::take(&mut *self.under_way.lock().await);
         for (_, upload) in given_up {
@@ -81,10 +81,10 @@ impl Uploads {
         }
     }
 
-    /// Takes a piece.
+    /// Accepts one chunk.
     ///
     /// # Errors
-    /// If it is not taken; after most errors nothing of the file is kept.
+    /// If the chunk is refused. Most errors also drop the upload.
     pub(super) async fn put(&self, fields: &Fields<'_>, request: &Value) -> Result<Value, Fault> {
         let Some(folder) = &self.folder else {
             return Err(failed("forbidden").with_cause("there is no folder for uploads"));
@@ -171,7 +171,7 @@ impl Uploads {
         Ok(Upload { part, file, name, hasher, received: 0, declared, sha256, touched })
     }
 
-    /// Gives up what nobody sends any more of.
+    /// Drops uploads whose next chunk did not arrive in time.
     async fn expire(&self, under_way: &mut BTreeMap<String, Upload>) {
         let now = self.world.clock.now();
         let is_old =
@@ -184,35 +184,35 @@ impl Uploads {
         }
     }
 
-    /// Removes what a process that was killed left behind.
+    /// Removes part files that a killed process left behind.
     async fn collect(&self, parts: &std::path::Path) {
         let Ok(mut entries) = fs::read_dir(parts).await else { return };
         while let Ok(Some(entry)) = entries.next_entry().await {
             let Ok(meta) = entry.metadata().await else { continue };
             let age = meta.modified().ok().and_then(|at| at.elapsed().ok()).unwrap_or_default();
             if meta.is_file() && is_part(&entry.file_name()) && age > self.bounds.idle {
-                // What cannot be removed now is tried again next time.
+                // A file that cannot be removed now is retried at the next upload.
                 let _ = fs::remove_file(entry.path()).await;
             }
         }
     }
 }
 
-/// Is this the name of a file that an upload made? Anything else in the folder belongs to the user.
+/// Whether an upload created a file of this name. Other files in the folder belong to the user.
 fn is_part(name: &std::ffi::OsStr) -> bool {
     let id = name.to_str().and_then(|name| name.strip_suffix(".part"));
     id.is_some_and(|id| id.len() == 32 && id.bytes().all(|it| it.is_ascii_hexdigit()))
 }
 
-/// What a piece that was not taken means for its file.
+/// The consequence of a refused chunk for its upload.
 enum ChunkFailure {
-    /// The right piece may still come.
+    /// The upload continues; the right chunk may follow.
     Retryable,
-    /// Nothing of it is kept.
+    /// The upload is dropped.
     Fatal,
 }
 
-/// A file that is whole.
+/// A complete file.
 struct FinishedUpload {
     path: String,
     bytes: u64,
@@ -220,7 +220,7 @@ struct FinishedUpload {
 }
 
 impl Upload {
-    /// Takes a piece; was it the last?
+    /// Accepts one chunk and returns whether it was the last.
     async fn take(&mut self, request: &Value) -> Result<bool, (Fault, ChunkFailure)> {
         let offset = request.get("chunk_offset").and_then(Value::as_u64);
         if offset != Some(self.received) {
@@ -273,12 +273,12 @@ impl Upload {
 
     async fn discard(self) {
         drop(self.file);
-        // What cannot be removed is collected by a later upload.
+        // A later upload removes a file that cannot be removed now.
         let _ = fs::remove_file(&self.part).await;
     }
 }
 
-/// The last part of a suggested name, of letters that mean nothing to anybody.
+/// A safe file name from a hint: its last component, with special characters replaced.
 fn harmless(hint: &str) -> String {
     let last = hint.rsplit(['/', '\\']).next().unwrap_or_default();
     let plain = |it: char| if it.is_alphanumeric() || "._-".contains(it) { it } else { '_' };

@@ -1,4 +1,4 @@
-//! Documents as pages of elements, and how an element is shown.
+//! Documents as pages of elements, and the rendering of an element.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 /// Characters of a summary.
 const SUMMARY_CHARS: usize = 120;
 
-/// The sorts of element the protocol names.
+/// The element categories of the protocol.
 #[derive(
     Clone,
     Copy,
@@ -43,49 +43,49 @@ pub enum Category {
     Widget,
 }
 
-/// What an element says.
+/// The content of an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// A paragraph.
+    /// A paragraph of text.
     Text(String),
-    /// A heading and its level, from 1.
+    /// A heading: its level, from 1, and its text.
     Heading(u8, String),
-    /// Items, numbered or not.
+    /// A list: whether it is numbered, and its items.
     List(bool, Vec<String>),
-    /// Code, and its language if it is named.
+    /// A code block: its language if known, and its text.
     Code(Option<String>, String),
-    /// A head and rows.
+    /// A table: its header cells and its rows.
     Table(Vec<String>, Vec<Vec<String>>),
-    /// A picture: what it shows, and where it is.
+    /// An image: its alternative text and its address.
     Image(String, String),
-    /// A formula.
+    /// A formula, in its source notation.
     Formula(String),
-    /// A line across.
+    /// A horizontal rule.
     Separator,
-    /// Something else, by its sort and its words.
+    /// Any other element: its category and its text.
     Other(Category, String),
 }
 
-/// A unit of a page.
+/// A unit of a page that can be addressed by its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Element {
-    /// Unique in its document.
+    /// The id, unique in its document: a prefix for the category, and a number.
     pub id: String,
-    /// What it says.
+    /// The content to render.
     pub content: Content,
 }
 
-/// A page.
+/// A page of a document. Pages are numbered from 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// Its first heading.
+    /// The first heading of the page; `None` if it has none.
     pub title: Option<String>,
-    /// What is on it.
+    /// The elements in reading order.
     pub elements: Vec<Element>,
 }
 
 impl Content {
-    /// Of which sort it is.
+    /// The protocol's category of this content.
     #[must_use]
     pub fn category(&self) -> Category {
         match self {
@@ -101,7 +101,7 @@ impl Content {
         }
     }
 
-    /// In a few words.
+    /// The first words on one line, at most 120 characters.
     #[must_use]
     pub fn summary(&self) -> String {
         let text = match self {
@@ -126,7 +126,7 @@ impl Content {
         short(&text)
     }
 
-    /// As data.
+    /// Renders the content as JSON.
     #[must_use]
     pub fn json(&self) -> Value {
         match self {
@@ -143,7 +143,7 @@ impl Content {
         }
     }
 
-    /// As Markdown, by the protocol's rules.
+    /// Renders the content as Markdown, by the protocol's rules.
     #[must_use]
     pub fn markdown(&self) -> String {
         match self {
@@ -160,7 +160,7 @@ impl Content {
                 lines.collect::<Vec<_>>().join("\n")
             }
             Self::Code(language, text) => {
-                // A fence longer than any in the text.
+                // The fence must be longer than any run of backticks in the text.
                 let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or_default();
                 let fence = "`".repeat(longest.max(2) + 1);
                 format!(
@@ -179,7 +179,7 @@ impl Content {
         }
     }
 
-    /// As plain text.
+    /// Renders the content as plain text.
     #[must_use]
     pub fn text(&self) -> String {
         match self {
@@ -198,7 +198,7 @@ impl Content {
         }
     }
 
-    /// What ids of its sort begin with.
+    /// The prefix of element ids of this category.
     fn prefix(&self) -> &'static str {
         match self.category() {
             Category::Heading => "h",
@@ -219,7 +219,7 @@ fn table(head: &[String], rows: &[Vec<String>]) -> String {
     lines.join("\n")
 }
 
-/// The first words, on one line.
+/// The first words of a text, on one line.
 pub(super) fn short(text: &str) -> String {
     let mut words = String::new();
     for word in text.split_whitespace() {
@@ -236,7 +236,7 @@ pub(super) fn short(text: &str) -> String {
     words
 }
 
-/// Pages of what was read in order: a page begins with each heading of the first or second level.
+/// Splits contents into pages. Every heading of level 1 or 2 starts a page.
 pub(super) fn paginate(contents: Vec<Content>) -> Vec<Page> {
     let mut pages = Vec::new();
     let mut page = Vec::new();
@@ -253,7 +253,7 @@ pub(super) fn paginate(contents: Vec<Content>) -> Vec<Page> {
     number(pages)
 }
 
-/// Gives every element its id: the sort and a number, in the order of the document.
+/// Assigns ids: the category's prefix and a number, counted through the document.
 pub(super) fn number(pages: Vec<Vec<Content>>) -> Vec<Page> {
     let mut counts = std::collections::BTreeMap::<&'static str, usize>::new();
     let mut named = |content: Content| {

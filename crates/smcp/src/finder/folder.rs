@@ -1,6 +1,6 @@
-//! The documents of a folder. Nothing outside of it can be reached, whatever a name or a link says.
+//! The documents of a folder. No name and no link can reach a file outside of it.
 //!
-//! A file is read when somebody asks for it, and again when it has changed; what was read last is kept.
+//! A file is parsed on request and again after a change. The latest parsed files are cached.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,16 +20,16 @@ use super::{
     uri::escaped,
 };
 
-/// Bounds of a folder.
+/// The limits of a folder of documents.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Documents; others are left out.
+    /// Documents that are listed; further ones are left out. Default 1000.
     pub documents_max: usize,
-    /// Folders within folders.
+    /// Depth of nested folders. Default 8.
     pub depth_max: usize,
-    /// Bytes of a document.
+    /// Bytes of one document. Default 16 MiB.
     pub bytes_max: u64,
-    /// Documents kept as they were read.
+    /// Parsed documents in the cache. Default 8.
     pub kept_max: usize,
 }
 
@@ -39,7 +39,7 @@ impl Default for Limits {
     }
 }
 
-/// A folder of documents.
+/// A folder of documents, opened as a capability: paths cannot leave it.
 #[derive(Debug)]
 pub struct DocumentFolder {
     host: String,
@@ -49,15 +49,15 @@ pub struct DocumentFolder {
     kept: Mutex<FolderCache>,
 }
 
-/// What was read before.
+/// Results of earlier reads.
 #[derive(Debug, Default)]
 struct FolderCache {
-    /// What a list says of a document, by its path; as long as the file is the same.
+    /// List entries by path, valid while the file's stamp is the same.
     summaries: BTreeMap<String, (Stamp, Summary)>,
     recent: VecDeque<(String, Stamp, Arc<ParsedDocument>)>,
 }
 
-/// A file as it was: another size or time is another file.
+/// Size and modification time of a file. A different stamp means that the file has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Stamp {
     bytes: u64,
@@ -72,22 +72,22 @@ struct Summary {
     pages: usize,
 }
 
-/// A file on the shelf.
+/// A document in the folder.
 #[derive(Clone, Debug)]
 pub struct DocumentFile {
-    /// What it is called in an address.
+    /// The document's name in an address, as `doc-ref`.
     pub reference: String,
-    /// Below the folder.
+    /// The path relative to the folder.
     path: String,
     sort: FileType,
     stamp: Stamp,
 }
 
 impl DocumentFolder {
-    /// A folder, under a host's name.
+    /// Opens a folder. `host` is the host part of its documents' addresses.
     ///
     /// # Errors
-    /// If there is no such folder.
+    /// If the folder does not exist.
     pub fn open(host: &str, folder: &Path, limits: Limits) -> Result<Self, Fault> {
         let missing = |error: &std::io::Error| {
             Fault::new(Kind::FileNotFound, Operation::LoadConfig)
@@ -100,7 +100,7 @@ impl DocumentFolder {
         Ok(Self { host: host.to_owned(), root, dir, limits, kept: Mutex::default() })
     }
 
-    /// Its name in addresses.
+    /// The host part of the documents' addresses.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
@@ -110,7 +110,7 @@ impl DocumentFolder {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Everything that can be read, by its path. Links are not followed, hidden files are left alone.
+    /// All readable documents, sorted by path. Links and hidden files are skipped.
     #[must_use]
     pub fn items(&self) -> Vec<DocumentFile> {
         let mut items = Vec::new();
@@ -144,7 +144,7 @@ impl DocumentFolder {
         items
     }
 
-    /// A number that is another one when a document came, went or changed.
+    /// A fingerprint of all documents: it changes when one is added, removed or modified.
     #[must_use]
     pub fn state(&self) -> u64 {
         use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -155,10 +155,10 @@ impl DocumentFolder {
         hasher.finish()
     }
 
-    /// The document of this name.
+    /// Finds a document by its `doc-ref`.
     ///
     /// # Errors
-    /// 4201 with the nearest names.
+    /// Code 4201, with similar names.
     pub fn find(&self, reference: &str) -> Result<DocumentFile, Fault> {
         let mut items = self.items();
         if let Some(index) = items.iter().position(|item| item.reference == reference) {
@@ -168,10 +168,10 @@ impl DocumentFolder {
         Err(super::not_found(reference, &names))
     }
 
-    /// What a document says.
+    /// Parses a document, or returns it from the cache.
     ///
     /// # Errors
-    /// If it is gone, too large, or not what its name says.
+    /// If the file is gone, too large, or not of the type that its name says.
     pub fn read_document(&self, item: &DocumentFile) -> Result<Arc<ParsedDocument>, Fault> {
         let kept = self.lock_cache().recent.iter().find_map(|(path, stamp, said)| {
             (*path == item.path && *stamp == item.stamp).then(|| Arc::clone(said))
@@ -210,7 +210,7 @@ impl DocumentFolder {
         })
     }
 
-    /// What a list says of a document. One that cannot be read is in the list without pages.
+    /// The list entry of a document. A document that cannot be read is listed without pages.
     #[must_use]
     pub fn summary(&self, item: &DocumentFile) -> Value {
         let kept = self.lock_cache().summaries.get(&item.path).cloned();
@@ -266,7 +266,7 @@ fn summarise(said: &ParsedDocument) -> Summary {
     }
 }
 
-/// A short name that stays the same: what is readable of the file's, and a digest of where it is.
+/// A short, stable `doc-ref`: the readable part of the file's name and a digest of its path.
 fn reference(path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or(path);
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
@@ -281,7 +281,7 @@ fn reference(path: &str) -> String {
     if plain.is_empty() { format!("doc-{digest}") } else { format!("{plain}-{digest}") }
 }
 
-/// `file:` and the path below the folder's own name: where the folder itself is, is nobody's business.
+/// A `file:` URI that starts at the folder's own name, so that it does not reveal the folder's location.
 fn file_uri(root: &Path, path: &str) -> String {
     let folder = root.file_name().and_then(|name| name.to_str()).unwrap_or("documents");
     let parts = std::iter::once(folder).chain(path.split('/')).map(escaped);

@@ -1,4 +1,4 @@
-//! From the bytes of a file to pages of elements. Never fails on text; what a PDF does not give is said.
+//! Parses a file into pages of elements. Text formats never fail; a PDF may, with a reason.
 
 mod html;
 mod markdown;
@@ -6,30 +6,30 @@ mod pdf;
 
 use super::element::{Content, Page, number, paginate};
 
-/// Lines of a page of plain text.
+/// Lines on a page of plain text.
 const PAGE_LINES: usize = 200;
 
-/// Elements of a document; what is beyond is left out, and the last element says so.
+/// Elements of a document. Further ones are left out, and the last element says so.
 const ELEMENTS_MAX: usize = 50_000;
 
-/// Files that can be read, by their ending.
+/// The file types that can be read, by extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum FileType {
-    /// Plain text.
+    /// Plain text, `.txt`.
     Txt,
-    /// Markdown.
+    /// Markdown, `.md` or `.markdown`.
     #[strum(serialize = "markdown", to_string = "md")]
     Md,
-    /// A web page.
+    /// A web page, `.html` or `.htm`.
     #[strum(serialize = "htm", to_string = "html")]
     Html,
-    /// PDF.
+    /// A PDF file, `.pdf`. Only its text is read.
     Pdf,
 }
 
 impl FileType {
-    /// By the ending of a file's name.
+    /// The file type by the extension of a name; `None` if it cannot be read.
     #[must_use]
     pub fn of(name: &str) -> Option<Self> {
         let (stem, ending) = name.rsplit_once('.')?;
@@ -40,21 +40,21 @@ impl FileType {
     }
 }
 
-/// What a file says.
+/// A parsed file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParsedDocument {
-    /// What it calls itself.
+    /// The title in the file; `None` if it has none.
     pub title: Option<String>,
-    /// Words it gives itself.
+    /// The keywords in the file.
     pub keywords: Vec<String>,
-    /// Its pages; at least one.
+    /// The pages, at least one.
     pub pages: Vec<Page>,
 }
 
-/// Reads a file.
+/// Parses the bytes of a file.
 ///
 /// # Errors
-/// Why not, if it is a PDF that cannot be read.
+/// The reason why a PDF cannot be read. Other types never fail.
 pub fn read(sort: FileType, bytes: &[u8]) -> Result<ParsedDocument, &'static str> {
     let text = || String::from_utf8_lossy(bytes);
     let mut said = match sort {
@@ -81,7 +81,7 @@ fn paged(title: Option<String>, mut contents: Vec<Content>) -> ParsedDocument {
     ParsedDocument { title: title.or(heading), keywords: Vec::new(), pages: paginate(contents) }
 }
 
-/// Leaves out what is beyond the bound, and says so.
+/// Cuts the contents at [`ELEMENTS_MAX`] and adds an element that says so.
 fn bound(contents: &mut Vec<Content>) {
     if contents.len() > ELEMENTS_MAX {
         contents.truncate(ELEMENTS_MAX);
@@ -90,7 +90,7 @@ fn bound(contents: &mut Vec<Content>) {
     }
 }
 
-/// Plain text: a page at each form feed, and after so many lines; a paragraph at each empty line.
+/// Parses plain text: a page ends at a form feed or after [`PAGE_LINES`] lines, a paragraph at an empty line.
 fn plain(text: &str) -> ParsedDocument {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut pages = Vec::new();
@@ -109,7 +109,7 @@ fn plain(text: &str) -> ParsedDocument {
     ParsedDocument { title: None, keywords: Vec::new(), pages: number(pages) }
 }
 
-/// Paragraphs of lines, parted by empty ones.
+/// Groups lines into paragraphs, separated by empty lines.
 fn paragraphs(lines: &[&str]) -> Vec<Content> {
     lines
         .split(|line| line.trim().is_empty())

@@ -1,71 +1,71 @@
-//! `dpe://host`, `/doc-ref`, `/doc-ref/pages/N`, `/doc-ref/elements/ID`, and what may be asked along with them.
+//! Parses `dpe://host`, `/doc-ref`, `/doc-ref/pages/N` and `/doc-ref/elements/ID`, with their query parameters.
 //!
-//! Read strictly: what does not fit is refused with its reason, and nothing is guessed.
+//! Parsing is strict: an invalid address is refused with a reason.
 
 use budao_core::fault::{Fact, Fault, Kind, Operation};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use super::element::Category;
 
-/// Bytes of an address.
+/// Longest address, in bytes.
 const URI_BYTES_MAX: usize = 2048;
 
-/// Pages listed unless told.
+/// Default number of pages in a list.
 pub const LIMIT: usize = 20;
-/// Pages or documents listed at most.
+/// Largest number of pages or documents in a list.
 pub const LIMIT_MAX: usize = 100;
 
-/// What stays as it is in a part of an address.
+/// Characters that stay unescaped in a path segment.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// An address of a document or of a part of it.
+/// The address of a document or of a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uri {
-    /// Whose documents.
+    /// The host part, which names the source of the documents.
     pub host: String,
-    /// Which part.
+    /// The document, page or element.
     pub part: UriTarget,
-    /// How it is wanted.
+    /// The query parameters, with defaults for missing ones.
     pub wish: ReadOptions,
 }
 
-/// What an address leads to.
+/// The target of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UriTarget {
     /// All documents of the host.
     Catalog,
-    /// A document.
+    /// A document, by its `doc-ref`.
     Document(String),
-    /// A page of it, from 0.
+    /// A page: the `doc-ref` and the page number, from 0.
     Page(String, u64),
-    /// An element of it.
+    /// An element: the `doc-ref` and the element's id.
     Element(String, String),
 }
 
-/// How something is wanted.
+/// The query parameters of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// In which form.
+    /// The format of the answer.
     pub format: Format,
-    /// A document with the list of its pages?
+    /// Whether a document comes with the list of its pages; `depth=pages`.
     pub with_pages: bool,
-    /// The first page listed.
+    /// Pages to skip in the list.
     pub offset: usize,
-    /// Pages listed.
+    /// Pages in the list, from 1 to [`LIMIT_MAX`].
     pub limit: usize,
-    /// Elements of these sorts alone; all if there is none.
+    /// The element categories to keep; empty keeps all.
     pub categories: Vec<Category>,
 }
 
-/// A form.
+/// The format of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString)]
 #[strum(serialize_all = "lowercase")]
 pub enum Format {
-    /// The elements as data.
+    /// Elements as structured data.
     Json,
-    /// As Markdown.
+    /// One text in Markdown.
     Markdown,
-    /// As plain text.
+    /// One plain text without markup.
     Text,
 }
 
@@ -82,10 +82,10 @@ impl Default for ReadOptions {
 }
 
 impl Uri {
-    /// Reads an address.
+    /// Parses an address.
     ///
     /// # Errors
-    /// 4204 with the reason.
+    /// Code 4204, with the reason.
     pub fn parse(text: &str) -> Result<Self, Fault> {
         read(text).map_err(|reason| {
             Fault::new(Kind::DocumentUriInvalid, Operation::ReadDocument)
@@ -95,7 +95,7 @@ impl Uri {
     }
 }
 
-/// A part of an address, written so that it is read back as it is.
+/// Percent-encodes a path segment, so that parsing returns it unchanged.
 #[must_use]
 pub fn escaped(part: &str) -> String {
     utf8_percent_encode(part, PLAIN).to_string()
@@ -181,7 +181,7 @@ fn wish(query: &str) -> Result<ReadOptions, &'static str> {
                 let known = listed.split(',').map(str::parse).collect::<Result<_, _>>();
                 wish.categories = known.map_err(|_| "categories has a name that is no category")?;
             }
-            // Later versions may ask for more.
+            // Unknown parameters are ignored, because later versions may add some.
             _ => {}
         }
     }

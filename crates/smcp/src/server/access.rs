@@ -1,4 +1,4 @@
-//! Who may connect, and as what.
+//! Authentication of clients and the roles and rooms that a token allows.
 
 use std::fmt;
 
@@ -9,35 +9,35 @@ use subtle::ConstantTimeEq as _;
 
 use crate::wire::{Role, request::JoinRequest};
 
-/// Who may connect.
+/// The clients that may connect.
 #[derive(Clone)]
 pub enum Access {
-    /// Anybody, whatever they show.
+    /// Every client, with or without a token.
     Any,
-    /// Whoever shows one of these.
+    /// Clients that present one of these tokens.
     Tokens(Vec<Token>),
 }
 
-/// A secret, and what it is good for.
+/// A secret and the joins it permits.
 #[derive(Clone)]
 pub struct Token {
-    /// What must be shown.
+    /// The value that a client must present.
     pub secret: SecretString,
-    /// As what its holder may join; as anything if not said.
+    /// The role its holder may join with; `None` for any.
     pub role: Option<Role>,
-    /// Where its holder may join; anywhere if not said.
+    /// The rooms its holder may join; `None` for all.
     pub rooms: Option<Vec<String>>,
 }
 
 impl Token {
-    /// A secret that is good for everything.
+    /// A token without restrictions on role and room.
     #[must_use]
     pub fn shared(secret: impl Into<String>) -> Self {
         Self { secret: SecretString::from(secret.into()), role: None, rooms: None }
     }
 }
 
-/// What a connection's token is good for.
+/// The restrictions of a connection's token.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Grant {
     role: Option<Role>,
@@ -45,7 +45,7 @@ pub(crate) struct Grant {
 }
 
 impl Access {
-    /// What somebody may do who shows this.
+    /// Checks the `auth` value of a connection and returns its grant.
     pub(crate) fn admit(&self, auth: Option<&Value>) -> Result<Grant, Fault> {
         let Self::Tokens(tokens) = self else { return Ok(Grant::default()) };
         let shown = auth.and_then(|auth| auth.get("token")).and_then(Value::as_str);
@@ -58,7 +58,7 @@ impl Access {
 
     fn find(&self, tokens: &[Token], shown: Option<&str>) -> Option<Grant> {
         let shown = shown?.as_bytes();
-        // Every token is looked at, so that the time taken says nothing.
+        // All tokens are compared, so that the duration reveals nothing.
         let mut found = None;
         for token in tokens {
             if bool::from(token.secret.expose_secret().as_bytes().ct_eq(shown)) {
@@ -68,7 +68,7 @@ impl Access {
         found
     }
 
-    /// May somebody who shows this see the counters?
+    /// Whether a client with this bearer token may read the counters.
     pub(crate) fn admits_to_counters(&self, shown: Option<&str>) -> bool {
         match self {
             Self::Any => true,
@@ -78,7 +78,7 @@ impl Access {
         }
     }
 
-    /// What must never be said.
+    /// All token secrets, for the scrubber.
     pub(crate) fn secrets(&self) -> Vec<String> {
         match self {
             Self::Any => Vec::new(),
@@ -90,7 +90,7 @@ impl Access {
 }
 
 impl Grant {
-    /// Does it allow this join?
+    /// Checks a join against the grant.
     pub(crate) fn allows(&self, join: &JoinRequest) -> Result<(), Fault> {
         let no = |reason: &'static str| {
             Err(Fault::new(Kind::NotAllowed, Operation::JoinRoom).with(Fact::Reason, reason))

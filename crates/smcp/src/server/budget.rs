@@ -1,7 +1,7 @@
-//! Bytes that wait for connections: at most so many for one, and so many for all of them.
+//! Byte budget of the send queues: a limit for each connection and one for all of them.
 //!
-//! Whatever the hub keeps for a connection is charged to it: packets in its queue, sends that found the queue full, answers to
-//! polls that are still being written. A charge is given back when its bytes are.
+//! The hub charges a connection for everything it holds for it: queued packets, sends that wait for a full queue, and
+//! poll answers that are being written. Dropping a [`Charge`] returns its bytes.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use budao_core::fault::{Fact, Fault, Kind, Operation};
 
 use super::rooms::Key;
 
-/// The limits, and what is charged. Clones are the same one.
+/// The limits and the current charges. Clones share one budget.
 #[derive(Clone, Debug)]
 pub(super) struct Budget(Arc<Mutex<Book>>);
 
@@ -22,9 +22,9 @@ struct Book {
     each_max: usize,
     total_max: usize,
     accounts: BTreeMap<Key, Account>,
-    /// Bytes of connections that are open.
+    /// Bytes charged to open connections.
     sum: usize,
-    /// Bytes of connections that are closed and not yet written or dropped.
+    /// Bytes still held by connections that are closed.
     releasing: usize,
 }
 
@@ -34,23 +34,23 @@ struct Account {
     is_closing: bool,
 }
 
-/// How much of a connection's limit may be used.
+/// The share of a connection's limit that a send may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Share {
-    /// By questions, which can be refused: the rest is kept for what cannot.
+    /// For requests, which can be refused. The other half stays free for answers and notifications.
     Half,
-    /// By answers and notices.
+    /// For answers and notifications, which cannot be refused.
     Whole,
 }
 
-/// The limit that was reached.
+/// The limit that was reached, with its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Over {
-    /// Bytes for one connection.
+    /// Bytes of one connection.
     Connection(usize),
-    /// Bytes for all of them.
+    /// Bytes of all connections.
     Total(usize),
-    /// Time in which a connection took nothing.
+    /// Time without progress on a connection.
     Time(Duration),
 }
 
@@ -63,12 +63,12 @@ impl Over {
         }
     }
 
-    /// What a question is refused with. It was not sent, so it may be repeated.
+    /// The fault for a refused request. The request was not sent, so it may be repeated.
     pub(super) fn refusal(self, operation: Operation) -> Fault {
         self.describe(Fault::new(Kind::LimitReached, operation))
     }
 
-    /// Why a connection is closed.
+    /// The fault that a closed connection gets as its reason.
     pub(super) fn too_slow(self) -> Fault {
         self.describe(Fault::new(Kind::ObserverTooSlow, Operation::RelayCall))
     }
@@ -82,7 +82,7 @@ impl Over {
     }
 }
 
-/// Bytes that are charged until this is dropped.
+/// Bytes that stay charged until this is dropped.
 #[derive(Debug)]
 pub(super) struct Charge {
     budget: Budget,
@@ -107,7 +107,7 @@ impl Budget {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Charges a connection. One for which nothing waits may always be sent one thing.
+    /// Charges a connection. A connection with an empty queue may exceed its limit with one packet.
     pub(super) fn take(&self, key: Key, bytes: usize, share: Share) -> Result<Charge, Over> {
         let mut book = self.book();
         let of = |limit: usize| if share == Share::Half { limit / 2 } else { limit };
@@ -123,8 +123,8 @@ impl Budget {
         Ok(Charge { budget: self.clone(), key, bytes })
     }
 
-    /// A connection is being closed: it gets nothing more, and what it still holds does not count against the others. False if
-    /// that was known.
+    /// Marks a connection as closing: it gets nothing more, and its bytes no longer count against the others. Returns
+    /// false if it was already marked.
     pub(super) fn close(&self, key: Key) -> bool {
         let mut book = self.book();
         let account = book.accounts.entry(key).or_default();
@@ -138,7 +138,7 @@ impl Budget {
         true
     }
 
-    /// A connection is gone.
+    /// Removes a connection that has ended.
     pub(super) fn forget(&self, key: Key) {
         self.close(key);
         let mut book = self.book();
@@ -147,20 +147,20 @@ impl Budget {
         }
     }
 
-    /// The open connection for which most waits.
+    /// The open connection with the most charged bytes.
     pub(super) fn largest(&self) -> Option<Key> {
         let book = self.book();
         let open = book.accounts.iter().filter(|(_, account)| !account.is_closing);
         open.max_by_key(|(_, account)| account.bytes).map(|(key, _)| *key)
     }
 
-    /// Do closed connections hold so much that no new ones are let in?
+    /// Whether closed connections hold so many bytes that new ones must be refused.
     pub(super) fn is_clogged(&self) -> bool {
         let book = self.book();
         book.releasing > book.total_max
     }
 
-    /// All bytes that wait now.
+    /// All charged bytes, of open and closed connections.
     pub(super) fn bytes(&self) -> usize {
         let book = self.book();
         book.sum + book.releasing

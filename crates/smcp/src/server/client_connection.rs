@@ -1,5 +1,5 @@
-//! What carries words between the hub and a client. Socket.IO does in `socket.rs`; the simulator brings lines without
-//! sockets, so that the hub itself can be played on virtual time.
+//! The hub's interface to a client's connection. `socket.rs` implements it for Socket.IO; the simulator implements it
+//! without sockets, to run the hub on virtual time.
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
@@ -12,37 +12,37 @@ use serde_json::{
 
 /// A connection to a client, as the hub uses it.
 pub trait ClientConnection: fmt::Debug + Send + Sync {
-    /// Can anything still be sent?
+    /// Whether anything can still be sent.
     fn is_open(&self) -> bool;
 
-    /// Has it let go of everything?
+    /// Whether all resources are released; a closed connection may still be writing.
     fn is_gone(&self) -> bool {
         !self.is_open()
     }
 
-    /// Closes it, behind what was sent already.
+    /// Closes the connection after everything that was sent before.
     fn close(self: Arc<Self>);
 
-    /// Closes it with an error that says why, and does not wait for a client that reads nothing.
+    /// Closes the connection with an error as the reason. Does not wait for a client that reads nothing.
     fn cut(self: Arc<Self>, _why: &Value) {
         self.close();
     }
 
-    /// Lets go of what has been written, and says since when the oldest of the rest has waited.
+    /// Releases written packets and returns the time since which the oldest remaining packet has waited.
     fn sweep(&self) -> Option<Timestamp> {
         None
     }
 
-    /// Sends an event.
+    /// Sends an event that needs no answer.
     ///
     /// # Errors
-    /// If it was not sent.
+    /// If the event was not sent.
     fn tell(&self, event: &'static str, payload: &Value) -> Result<(), DeliveryError>;
 
-    /// Sends an event that is to be answered, within `patience` at the latest.
+    /// Sends an event and returns its future answer, which fails after `patience`.
     ///
     /// # Errors
-    /// If it was not sent.
+    /// If the event was not sent.
     fn ask(
         &self,
         event: &'static str,
@@ -53,13 +53,14 @@ pub trait ClientConnection: fmt::Debug + Send + Sync {
     /// Answers the client's event with this id.
     ///
     /// # Errors
-    /// If it was not sent.
+    /// If the answer was not sent.
     fn answer(self: Arc<Self>, id: i64, args: &[Value]) -> Result<(), DeliveryError>;
 
-    /// As [`ClientConnection::ask`], for JSON that is sent as it stands. A line on which text travels need not read it, nor the answer.
+    /// Like [`ClientConnection::ask`], for JSON text that is sent unchanged. A text-based connection parses neither
+    /// it nor the answer.
     ///
     /// # Errors
-    /// If it was not sent.
+    /// If the event was not sent.
     fn ask_text(
         &self,
         event: &'static str,
@@ -74,38 +75,38 @@ pub trait ClientConnection: fmt::Debug + Send + Sync {
         Ok(answer.map(move |answer| answer.and_then(text)).boxed())
     }
 
-    /// As [`ClientConnection::answer`], with one argument that is sent as it stands.
+    /// Like [`ClientConnection::answer`], with one argument of JSON text that is sent unchanged.
     ///
     /// # Errors
-    /// If it was not sent.
+    /// If the answer was not sent.
     fn answer_text(self: Arc<Self>, id: i64, text: &RawValue) -> Result<(), DeliveryError> {
         self.answer(id, &[serde_json::from_str(text.get())?])
     }
 }
 
-/// An answer that has not come yet.
+/// The future answer of a client.
 pub type Pending = BoxFuture<'static, Result<Value, AnswerError>>;
 
-/// The same as text; nothing if it is a null.
+/// The future answer as JSON text; `None` for null.
 pub type PendingText = BoxFuture<'static, Result<Option<Box<RawValue>>, AnswerError>>;
 
-/// Why something was not sent.
+/// The reason why something was not sent.
 #[derive(Debug)]
 pub enum DeliveryError {
-    /// Too much waits already: another try may do.
+    /// The queue is full; a later attempt may succeed.
     Full,
-    /// It cannot be sent, now or later.
+    /// The connection is closed, or the message cannot be encoded. A retry fails as well.
     Disconnected(Box<dyn Error + Send + Sync>),
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug)]
 pub enum AnswerError {
-    /// What came is no answer.
+    /// The client's answer cannot be parsed.
     Malformed(Box<dyn Error + Send + Sync>),
-    /// It took too long.
+    /// The client did not answer within its time limit.
     TimedOut,
-    /// The client is gone.
+    /// The connection ended before the answer.
     Disconnected,
 }
 

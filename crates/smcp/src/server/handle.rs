@@ -1,4 +1,4 @@
-//! What a client says, in the order it says it.
+//! Handles the messages of one client, in the order they arrive.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -22,7 +22,7 @@ use crate::wire::{
     trace_of,
 };
 
-/// One connection's view of the hub.
+/// The hub's side of one connection. The connection's own task calls it.
 #[derive(Debug)]
 pub struct ConnectionHandler {
     pub(super) hub: Arc<Inner>,
@@ -30,7 +30,7 @@ pub struct ConnectionHandler {
     grant: Grant,
 }
 
-/// Lets a connection in, or says why not.
+/// Admits a connection, or returns the text of the refusal.
 pub(super) fn enter(
     hub: &Arc<Inner>,
     key: Key,
@@ -69,7 +69,7 @@ pub(super) fn enter(
     Ok(ConnectionHandler { hub: Arc::clone(hub), key, grant })
 }
 
-/// A bound of the hub was reached.
+/// The fault for a limit of [`Limits`](super::Limits) that was reached.
 pub(super) fn full(name: &'static str, limit: usize, operation: Operation) -> Fault {
     Fault::new(Kind::LimitReached, operation)
         .with(Fact::LimitName, name)
@@ -86,9 +86,9 @@ fn notify_room(hub: &Arc<Inner>, event: &'static str, member: &Member) {
 }
 
 impl ConnectionHandler {
-    /// Takes in an event of the client's, as its JSON text; `id` is what its answer is to carry, if it wants one.
+    /// Handles one event as JSON text; `id` is the acknowledgement id if the client expects an answer.
     ///
-    /// The line is brought each time: whoever keeps a desk with its connection would otherwise keep both for ever.
+    /// The caller passes the connection each time: storing it here would create a reference cycle.
     pub fn hear(
         &self,
         line: Arc<dyn ClientConnection>,
@@ -111,7 +111,7 @@ impl ConnectionHandler {
         let limit = if is_over { limits.frame_bytes_max } else { limits.request_bytes_max };
         let (name, payload) = match request::event(text, has_attachments, limit) {
             Ok(said) => said,
-            // Whatever it was: this says it to those who wait for a result as well.
+            // The event is unknown at this point, so the refusal uses the carrier that every caller can read.
             Err(fault) => {
                 self.refuse(&answer, Carrier::Result, "", fault);
                 if is_over {
@@ -137,14 +137,14 @@ impl ConnectionHandler {
         }
     }
 
-    /// Closes the connection, behind the answer that says why.
+    /// Closes the connection after the answer that gives the reason.
     fn cut(&self, line: Arc<dyn ClientConnection>, bytes: usize) {
         tracing::warn!(bytes, "a connection that sends too much is closed");
         self.hub.stats.count(|all| all.connections_closed += 1);
         line.close();
     }
 
-    /// The connection is gone.
+    /// Removes the connection from its room and notifies the room.
     pub fn leave(&self) {
         self.hub.budget.forget(self.key);
         let left = {
@@ -159,25 +159,25 @@ impl ConnectionHandler {
     }
 }
 
-/// The name of an event if it is one of ours: names of strangers are not counted one by one.
+/// Returns the event's name if the protocol has it, so that unknown names share one counter.
 fn known(name: &str) -> &str {
     let is_ours = name.parse::<RequestEvent>().is_ok() || name.parse::<NotificationEvent>().is_ok();
     if is_ours { name } else { "unknown" }
 }
 
-/// Where a fault is put.
+/// The shape of an answer that carries a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Carrier {
-    /// The answer is the error.
+    /// The answer is the error object.
     Flat,
-    /// The answer is a tool's result.
+    /// The answer is a tool result with `isError`.
     Result,
-    /// The answer is yes or no, a sentence, and the error.
+    /// The answer is `false`, a text, and the error object.
     Pair,
 }
 
 impl ConnectionHandler {
-    /// Answers with a fault, in its carrier, once: counted, logged, traced.
+    /// Answers with a fault. Counts and logs it and adds its trace.
     pub(super) fn refuse(
         &self,
         answer: &AnswerTarget,
@@ -239,7 +239,7 @@ impl ConnectionHandler {
         let sessions: Vec<Value> = seen
             .into_iter()
             .map(|seen| {
-                // A number of ours: the id of the transport would let its reader speak for it.
+                // The transport's own id would let its reader impersonate the connection.
                 let mut session = json!({
                     "sid": format!("s{}", seen.key), "name": seen.name, "role": seen.role,
                     "office_id": room,
@@ -263,7 +263,7 @@ impl ConnectionHandler {
         Ok(vec![Value::Null])
     }
 
-    /// Passes a cancel on to the one computer that has the call.
+    /// Forwards a cancel to the computer that runs the call.
     fn cancel(&self, payload: &Value) -> Result<Vec<Value>, Fault> {
         let fields = Fields::new(NotificationEvent::Cancel.into(), Operation::RelayCall, payload)?;
         let (agent, req_id) = (fields.name("agent")?, fields.name("req_id")?);
@@ -280,7 +280,7 @@ impl ConnectionHandler {
         });
         let computer = found?;
         if let Some(given_up) = unsent {
-            // Told now, it would come before the call.
+            // The call waits for room in the queue; a notification now would overtake it.
             given_up.cancel();
         } else if let Some(computer) = computer {
             let payload = json!({ "agent": agent, "req_id": req_id });
@@ -291,7 +291,7 @@ impl ConnectionHandler {
 }
 
 impl Inner {
-    /// Are there as many connections as there may be? Those that broke before they were complete do not count.
+    /// Whether the connection limit is reached. Connections that broke during their setup do not count.
     fn is_full(&self, limit: usize) -> bool {
         let mut state = self.state();
         if state.lines.len() >= limit {
@@ -307,14 +307,14 @@ impl Inner {
         state.lines.len() >= limit
     }
 
-    /// Gives a fault its trace and its hop, and takes secrets out: after this it may be sent and logged.
+    /// Adds trace and hop and scrubs secrets. Only then may a fault be sent or logged.
     pub(super) fn finish(&self, fault: Fault, req_id: &str) -> Fault {
         let fault = if req_id.is_empty() { fault } else { fault.with_trace(trace_of(req_id)) };
         fault.via("server", "hub").scrub(&self.scrubber)
     }
 }
 
-/// The arguments of the answer that says this fault.
+/// The arguments of the answer that carries this fault.
 pub(super) fn render(fault: &Fault, carrier: Carrier, dialect: Dialect) -> Vec<Value> {
     match carrier {
         Carrier::Flat => vec![error::flat(fault, dialect)],

@@ -1,4 +1,4 @@
-//! What happens before Socket.IO: the version of a handshake is judged. And the counters, beside it.
+//! The HTTP side of the hub: checks the version of a handshake before Socket.IO, and serves the counters.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,16 +30,16 @@ use crate::wire::{
     version::{self, HEADER, QUERY},
 };
 
-/// Where Socket.IO lives.
+/// The path of the Socket.IO endpoint.
 pub(super) const PATH: &str = "/socket.io";
 
-/// The code a connection is closed with when its version does not fit; the protocol's own.
+/// The protocol's WebSocket close code for an incompatible version.
 const CLOSE_VERSION: u16 = 4900;
 
-/// How long a closed connection's other side may take to say so.
+/// Time that a client has to confirm the close of its connection.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-/// Lets a handshake pass if its version fits. Requests of a session that has one pass: they were judged before.
+/// Checks the version of a handshake. Requests with a session id pass, because their handshake was checked.
 pub(super) async fn gate(State(hub): State<Arc<Inner>>, request: Request, next: Next) -> Response {
     let is_socket = request.uri().path().trim_end_matches('/') == PATH;
     let query = request.uri().query().unwrap_or_default();
@@ -66,8 +66,8 @@ pub(super) async fn gate(State(hub): State<Arc<Inner>>, request: Request, next: 
     }
 }
 
-/// A request of a session: an answer to a poll counts as waiting until it is written, and an upgrade brings the connection that
-/// is to be cut if nobody reads.
+/// Serves a request with a session id. Charges the answer to a poll until it is written, and gives an upgrade the
+/// token that ends its TCP connection.
 async fn of_session(hub: Arc<Inner>, sid: &str, request: Request, next: Next) -> Response {
     let engine = hub.engines().get(sid).and_then(std::sync::Weak::upgrade);
     let Some(engine) = engine else { return next.run(request).await };
@@ -86,7 +86,7 @@ async fn of_session(hub: Arc<Inner>, sid: &str, request: Request, next: Next) ->
     }
 }
 
-/// What a poll is answered with, and what it is charged with.
+/// A poll answer with its charge.
 struct Counted {
     bytes: Bytes,
     _charge: Charge,
@@ -98,11 +98,10 @@ impl AsRef<[u8]> for Counted {
     }
 }
 
-/// The same answer, charged to its connection until it is written. A client that asks again and again and reads no answer is
-/// closed like any other.
+/// Charges the answer to its connection until it is written. A client that does not read is closed at its limit.
 async fn counted(hub: &Arc<Inner>, key: Key, response: Response) -> Response {
     let (parts, body) = response.into_parts();
-    // All of it is in memory already.
+    // The body is already in memory, so reading it needs no limit.
     let Ok(bytes) = axum::body::to_bytes(body, usize::MAX).await else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
@@ -125,9 +124,9 @@ async fn counted(hub: &Arc<Inner>, key: Key, response: Response) -> Response {
     }
 }
 
-/// The answer that says why.
+/// The response to a refused handshake.
 fn refused(body: serde_json::Value, code: u16) -> Response {
-    // The body is sent with its length: otherwise a close can overtake it.
+    // `Json` sets the content length; without it a close could overtake the body.
     let mut response = (StatusCode::BAD_REQUEST, Json(body)).into_response();
     if code != 400 {
         response.headers_mut().insert(HEADER, HeaderValue::from(code));
@@ -135,7 +134,7 @@ fn refused(body: serde_json::Value, code: u16) -> Response {
     response
 }
 
-/// Takes the upgrade, if it is one, and closes it with the code that stands for a refused handshake.
+/// Accepts an upgrade and closes it with [`CLOSE_VERSION`]; `None` if the request is not an upgrade.
 async fn closed(request: Request) -> Option<Response> {
     let (mut parts, _) = request.into_parts();
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await.ok()?;
@@ -143,20 +142,20 @@ async fn closed(request: Request) -> Option<Response> {
         let reason = "the version does not fit; ask by polling".into();
         let frame = CloseFrame { code: CLOSE_VERSION, reason };
         let _ = socket.send(Message::Close(Some(frame))).await;
-        // Until the other side has closed, too: otherwise the code may be lost with the connection.
+        // Waits for the client's close frame; otherwise the code may be lost with the connection.
         let answered = async { while let Some(Ok(_)) = socket.recv().await {} };
         let _ = tokio::time::timeout(SHUTDOWN_GRACE, answered).await;
     }))
 }
 
-/// The first value of a name in a query.
+/// The first value of a query parameter.
 pub(super) fn value(query: &str, name: &str) -> Option<String> {
     let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let found = pairs.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value);
     found.map(|value| value.replace('+', " ").replace("%2E", ".").replace("%2e", "."))
 }
 
-/// Every route: Socket.IO and the counters. They are routes and not a fallback, so that the hub can be mounted beside others.
+/// All routes: Socket.IO and the counters. There is no fallback route, so the hub can be mounted beside other routes.
 pub(super) fn routes(hub: Arc<Inner>, socket: EngineIoService<Handler>) -> Router {
     Router::new()
         .route_service(PATH, socket.clone())
@@ -171,7 +170,7 @@ fn may_see(hub: &Inner, headers: &HeaderMap) -> bool {
     hub.config.access.admits_to_counters(shown.and_then(|shown| shown.strip_prefix("Bearer ")))
 }
 
-/// The counters, for people; whoever asks for text gets what Prometheus reads.
+/// Serves the counters as JSON, or in the Prometheus format if the client accepts `text/plain`.
 async fn stats(State(hub): State<Arc<Inner>>, headers: HeaderMap) -> Response {
     let wanted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     if wanted.is_some_and(|wanted| wanted.contains("text/plain")) {

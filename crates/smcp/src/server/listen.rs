@@ -1,7 +1,6 @@
-//! A listener whose connections end when their peer takes nothing, and when they are cut.
+//! A listener that ends connections whose peer does not read, and connections that the hub cuts.
 //!
-//! A WebSocket that is closed still has to write what waits, and a peer that reads nothing, or a byte now and then, would hold
-//! that for ever.
+//! A closed WebSocket still writes its queue. A peer that reads little or nothing would hold that memory forever.
 
 use std::{
     fmt, io,
@@ -25,11 +24,11 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// Ends a TCP connection, whatever is still to be written.
+/// The token that ends a TCP connection without writing the rest.
 #[derive(Clone, Debug)]
 pub(super) struct Cut(pub(super) CancellationToken);
 
-/// What ends the TCP connection of a request: ours, or of a server the hub is mounted in, which puts the token itself there.
+/// The token of a request's TCP connection: from this listener, or from the server that the hub is mounted in.
 pub(super) fn cut_of(extensions: &Extensions) -> Option<CancellationToken> {
     let ours = extensions.get::<ConnectInfo<Cut>>().map(|ConnectInfo(Cut(token))| token);
     ours.or_else(|| extensions.get::<CancellationToken>()).cloned()
@@ -41,7 +40,7 @@ impl Connected<IncomingStream<'_, Guarded>> for Cut {
     }
 }
 
-/// Accepts connections that are guarded.
+/// A listener that wraps each connection in a [`Stream`].
 pub(super) struct Guarded {
     listener: TcpListener,
     clock: Arc<dyn Clock>,
@@ -49,7 +48,7 @@ pub(super) struct Guarded {
 }
 
 impl Guarded {
-    /// A write of its connections waits for `limit` at most.
+    /// `limit` is the longest time that a write may wait.
     pub(super) fn new(listener: TcpListener, clock: &Arc<dyn Clock>, limit: Duration) -> Self {
         Self { listener, clock: Arc::clone(clock), limit }
     }
@@ -69,23 +68,23 @@ impl Listener for Guarded {
     }
 }
 
-/// What is read of a connection when it ends, at most.
+/// Bytes that are read at most when a connection is dropped.
 const REST_MAX: usize = 1 << 20;
 
-/// A connection whose writes wait only so long.
+/// A connection with a time limit for writes.
 pub(super) struct Stream<S: AsyncRead + Unpin> {
     stream: S,
     clock: Arc<dyn Clock>,
     limit: Duration,
     cut: CancellationToken,
-    /// Completes when it is cut, for reads that wait.
+    /// Completes when the connection is cut, to wake waiting reads.
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Completes when a write that waits is to be given up.
+    /// Completes when the waiting write has reached its limit, or the connection is cut.
     waiting: Option<BoxFuture<'static, ()>>,
 }
 
 impl<S: AsyncRead + Unpin> Drop for Stream<S> {
-    /// Reads what has come: a connection that is closed with something unread is reset, and its peer loses the last words.
+    /// Drains received data: closing TCP with unread data resets it, and the peer loses the last packets.
     fn drop(&mut self) {
         let (mut room, mut context) = ([0; 4096], Context::from_waker(Waker::noop()));
         for _ in 0..REST_MAX / room.len() {
@@ -134,7 +133,7 @@ impl<S: AsyncRead + Unpin> Stream<S> {
             })
         });
         waiting.as_mut().poll(context).map(|()| {
-            // Reads end too: a connection on which writes fail and reads do not would lose answers in silence.
+            // Ends reads as well: a connection with failing writes and working reads would lose answers silently.
             self.cut.cancel();
             Err(given_up())
         })

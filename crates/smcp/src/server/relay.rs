@@ -1,4 +1,4 @@
-//! The way of a question: checked, passed on, waited for, answered once.
+//! Relays a request to a computer: checks it, forwards it, waits, and answers exactly once.
 
 use std::{
     borrow::Cow,
@@ -39,19 +39,19 @@ use crate::wire::{
     trace_of,
 };
 
-/// Between two tries to put a question into a full queue.
+/// Interval between attempts to send to a full queue.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A question that was read, and the text of it that is passed on.
+/// A parsed request and the text to forward.
 pub(super) struct ParsedRequest<'a> {
     pub(super) ask: RequestEvent,
     pub(super) routed: RoutedRequest,
-    /// What is special about it if it is a tool call.
+    /// The fields of a tool call; `None` for other requests.
     pub(super) tool: Option<ToolCall>,
     pub(super) text: Cow<'a, RawValue>,
 }
 
-/// A question on its way.
+/// A request that is being relayed.
 struct RelayedRequest {
     hub: Arc<Inner>,
     ask: RequestEvent,
@@ -61,21 +61,21 @@ struct RelayedRequest {
     to: Option<Arc<dyn ClientConnection>>,
     deadline: Duration,
     began: Timestamp,
-    /// The computer has it, or may have.
+    /// Whether the computer has received the request, or may have.
     is_sent: AtomicBool,
-    /// The deadline has passed: what was not sent by then is not sent any more.
+    /// Whether the deadline has passed. A request that is still unsent is then dropped.
     is_over: AtomicBool,
 }
 
-/// What a computer answered, if it may be passed on.
+/// A computer's answer that passed the checks.
 enum ComputerAnswer {
-    /// The result of a tool that did what it should, as it came.
+    /// A successful tool result, forwarded as the original text.
     Raw(Box<RawValue>),
-    /// Something that is looked at more closely.
+    /// Any other answer, parsed for its error and its tools.
     Parsed(Value),
 }
 
-/// Keeps a request id taken, and frees a request id when its call is over.
+/// Holds a request id for a running call and releases it when dropped.
 struct RequestIdGuard {
     hub: Arc<Inner>,
     id: (Key, String),
@@ -87,7 +87,7 @@ impl Drop for RequestIdGuard {
     }
 }
 
-/// A call whose computer's queue is full. Until it is sent there is nobody to be told that it is given up.
+/// A call that waits for room in its computer's queue. A cancel ends it here, before the computer knows it.
 struct DelayedCall {
     hub: Arc<Inner>,
     id: (Key, String),
@@ -108,15 +108,15 @@ impl Drop for DelayedCall {
     }
 }
 
-/// What waits for a full queue: the text, and what gives it up if it is a tool call's.
+/// A send that waits for a full queue: the text, and the cancellation of a tool call.
 struct DelayedSend {
     text: Box<RawValue>,
     waiting: Option<DelayedCall>,
-    /// The text counts as waiting for the computer.
+    /// Charges the waiting text to the computer's connection.
     charge: Mutex<Option<Charge>>,
 }
 
-/// Completes when somebody gives up a call that waits.
+/// Completes when a waiting call is cancelled; never for other requests.
 async fn given_up(waiting: Option<&DelayedCall>) {
     match waiting {
         Some(waiting) => waiting.given_up.cancelled().await,
@@ -128,7 +128,7 @@ fn carrier(ask: RequestEvent) -> Carrier {
     if ask == RequestEvent::ToolCall { Carrier::Result } else { Carrier::Flat }
 }
 
-/// Reads a question and puts it on its way, or refuses it.
+/// Parses a request and relays it, or refuses it.
 pub(super) fn begin(
     desk: &ConnectionHandler,
     ask: RequestEvent,
@@ -155,10 +155,10 @@ fn read(ask: RequestEvent, mut payload: Value) -> Result<ParsedRequest<'static>,
     Ok(ParsedRequest { ask, routed, tool, text: Cow::Owned(text) })
 }
 
-/// Puts a question on its way, or refuses it.
+/// Relays a parsed request, or refuses it.
 pub(super) fn pass_on(desk: &ConnectionHandler, asked: ParsedRequest<'_>, answer: AnswerTarget) {
     if !answer.is_wanted() {
-        // Nobody could be told what came of it.
+        // Without an acknowledgement id the agent could not get the outcome.
         desk.hub.stats.refused(400);
         tracing::warn!(event = <&str>::from(asked.ask), "a question without an ack is dropped");
         return;
@@ -177,9 +177,9 @@ pub(super) fn pass_on(desk: &ConnectionHandler, asked: ParsedRequest<'_>, answer
     let (is_sent, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
     let question =
         RelayedRequest { hub, ask, routed, tool, way, to, deadline, began, is_sent, is_over };
-    // Sent here and now, so that a computer gets questions in the order they were asked.
+    // Sent synchronously, so that a computer receives requests in their order.
     let first = question.send(&text);
-    // Who has it on its way needs no copy of it.
+    // Only an unsent request needs a copy of its text.
     let again = match first {
         Err(DeliveryError::Full) => match question.keep(text, fence.as_ref()) {
             Ok(again) => Some(again),
@@ -197,7 +197,7 @@ pub(super) fn pass_on(desk: &ConnectionHandler, asked: ParsedRequest<'_>, answer
 
 type RegisteredRoute = (Route, Option<Arc<dyn ClientConnection>>, Option<RequestIdGuard>);
 
-/// The way to the computer, with the request id taken if it is a tool call's.
+/// Finds the computer. For a tool call it also reserves the request id.
 fn enter(desk: &ConnectionHandler, asked: &ParsedRequest<'_>) -> Result<RegisteredRoute, Fault> {
     let op = Operation::RelayCall;
     if desk.hub.closing.is_cancelled() {
@@ -224,7 +224,7 @@ fn enter(desk: &ConnectionHandler, asked: &ParsedRequest<'_>) -> Result<Register
 }
 
 impl RelayedRequest {
-    /// Keeps a question for a computer whose queue has too many packets. A queue with too many bytes takes no more.
+    /// Keeps a request for a computer whose packet queue is full. Fails if the byte limit is reached.
     fn keep(
         &self,
         text: Cow<'_, RawValue>,
@@ -237,14 +237,14 @@ impl RelayedRequest {
 
     fn send(&self, text: &RawValue) -> Result<PendingText, DeliveryError> {
         let to = self.to.as_ref().ok_or_else(|| DeliveryError::Disconnected("it left".into()))?;
-        // Its own clock only has to outlive ours.
+        // The connection's own timeout must only be longer than the relay's.
         let patience = self.deadline + self.hub.config.limits.late_watch + Duration::from_secs(60);
         let sent = to.ask_text(self.ask.into(), text, patience)?;
         self.is_sent.store(true, Ordering::Relaxed);
         Ok(sent)
     }
 
-    /// Waits for the answer and gives it.
+    /// Waits for the answer and sends it to the agent.
     async fn run(
         self,
         first: Result<PendingText, DeliveryError>,
@@ -254,7 +254,7 @@ impl RelayedRequest {
     ) {
         let mut pending = pin!(self.exchange(first, again));
         let (agent, computer) = (&self.way.agent_present, &self.way.computer_present);
-        // When the hub shuts down, nobody is present any more.
+        // A shutdown of the hub cancels both presence tokens.
         let ended = tokio::select! {
             biased;
             text = &mut pending => text,
@@ -267,7 +267,7 @@ impl RelayedRequest {
         };
         let is_late = ended.as_ref().is_err_and(|fault| fault.kind() == Kind::RequestTimedOut);
         let args = self.conclude(ended.and_then(|text| self.judge(text)));
-        // Free before the answer is out: whoever has the answer may use the id again.
+        // Released before the answer is sent, so that the agent may reuse the id at once.
         drop(fence);
         answer.send(&self.hub, args);
         if is_late {
@@ -277,7 +277,7 @@ impl RelayedRequest {
         }
     }
 
-    /// Whoever asked is gone: the computer need not go on with what can be told to nobody.
+    /// The agent has left: tells the computer to cancel the call.
     fn give_up(&self) {
         if self.tool.is_some() && self.is_sent.load(Ordering::Relaxed) {
             let gone = json!({ "agent": self.routed.agent, "req_id": self.routed.req_id });
@@ -285,7 +285,7 @@ impl RelayedRequest {
         }
     }
 
-    /// Counts the answer that comes after all.
+    /// Waits for a late answer and counts it.
     async fn watch(&self, pending: impl Future<Output = Result<Box<RawValue>, Fault>>) {
         let late = tokio::select! {
             biased;
@@ -303,7 +303,7 @@ impl RelayedRequest {
         }
     }
 
-    /// The computer's answer. A full queue is waited for; the deadline bounds the wait.
+    /// Returns the computer's answer. Waits for a full queue; the caller bounds the wait.
     async fn exchange(
         &self,
         first: Result<PendingText, DeliveryError>,
@@ -322,8 +322,8 @@ impl RelayedRequest {
         answer?.ok_or_else(|| self.rubbish())
     }
 
-    /// Tries until there is room, the call is given up, or it is over. From the moment it is sent a cancel is for the
-    /// computer.
+    /// Retries until the queue has room, the call is cancelled, or the deadline has passed. After the send, a cancel
+    /// goes to the computer.
     async fn insist(
         &self,
         again: DelayedSend,
@@ -340,7 +340,7 @@ impl RelayedRequest {
             if self.is_over.load(Ordering::Relaxed) {
                 return Err(self.too_late());
             }
-            // The queue charges for it itself; both at once would be twice.
+            // The queue charges the bytes itself; releasing them first avoids a double charge.
             let held = again.charge.lock().unwrap_or_else(PoisonError::into_inner).take();
             match self.send(&again.text) {
                 Err(DeliveryError::Full) => {
@@ -355,14 +355,14 @@ impl RelayedRequest {
         self.tool.as_ref().map_or("", |call| call.tool_name.as_str())
     }
 
-    /// A fault that ends the question. A call or an upload that reached its computer, and of which the computer did not say
-    /// how it ended, has an unknown outcome; one that was never sent did not begin.
+    /// The fault for a request without an answer. A call or upload that was sent has an unknown outcome; one that was
+    /// not sent did not begin.
     fn unanswered(&self, kind: Kind) -> Fault {
         let mut fault = Fault::new(kind, Operation::RelayCall);
         if let Some(call) = &self.tool {
             fault = fault.with(Fact::ToolName, call.tool_name.clone());
         }
-        // All other questions only read.
+        // All other requests only read.
         let changes_something = matches!(self.ask, RequestEvent::ToolCall | RequestEvent::PutBlob);
         let may_have_begun = changes_something && self.is_sent.load(Ordering::Relaxed);
         if may_have_begun { fault.unconfirmed() } else { fault }
@@ -386,8 +386,8 @@ impl RelayedRequest {
         self.garbage().with_cause("the computer's answer is no answer to this")
     }
 
-    /// What is told of those who went: that the hub did, if so. A tool that a computer may have begun must not look
-    /// like one that can be called again.
+    /// Replaces the fault during a shutdown of the hub. A call that the computer may have begun gets an unknown
+    /// outcome, so that it is not repeated.
     fn unless_closing(&self, fault: Fault) -> Fault {
         if !self.hub.closing.is_cancelled() {
             return fault;
@@ -402,12 +402,12 @@ impl RelayedRequest {
         }
     }
 
-    /// Is the answer one that may be passed on?
+    /// Checks size and shape of the answer.
     fn judge(&self, text: Box<RawValue>) -> Result<ComputerAnswer, Fault> {
         let (bytes, limit) = (text.get().len(), self.hub.config.limits.answer_bytes_max);
         if bytes > limit {
             let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-            // The tool ran, and what it did is in the answer that nobody gets.
+            // The tool has run; its result is lost.
             return Err(self
                 .unanswered(Kind::OutputTooLarge)
                 .with(Fact::Limit, count(limit))
@@ -425,7 +425,7 @@ impl RelayedRequest {
         answer.filter(|_| fits).map(ComputerAnswer::Parsed).ok_or_else(|| self.rubbish())
     }
 
-    /// Counts and logs what came of it, and makes the arguments of the answer.
+    /// Counts and logs the outcome and builds the arguments of the answer.
     fn conclude(&self, judged: Result<ComputerAnswer, Fault>) -> AnswerArgs {
         let mut args = match judged {
             Ok(ComputerAnswer::Raw(text)) => {
@@ -451,7 +451,7 @@ impl RelayedRequest {
         AnswerArgs::Values(args)
     }
 
-    /// Takes secrets out of a failed answer, gives it its trace, and logs it.
+    /// Scrubs a failed answer, adds its trace and logs it.
     fn tell_failure(&self, answer: &mut Value, code: Option<u16>) {
         let trace = trace_of(&self.routed.req_id);
         let before = answer.clone();
@@ -467,7 +467,7 @@ impl RelayedRequest {
         );
     }
 
-    /// Counts it, and tells whoever collects traces.
+    /// Updates the counters and exports a span.
     fn count(&self, failed: bool, code: Option<u16>) {
         let ended = self.hub.world.clock.now();
         self.hub.world.export_span(|| Span {
@@ -495,7 +495,7 @@ impl RelayedRequest {
     }
 }
 
-/// A failed answer's words and the reason it gives, shortened.
+/// The error text of a failed answer, shortened for the log.
 fn words(answer: &Value) -> String {
     let first = |places: [&str; 3]| places.iter().find_map(|it| answer.pointer(it)?.as_str());
     let text = first(["/message", "/error/message", "/content/0/text"]).unwrap_or("no words");

@@ -1,4 +1,4 @@
-//! Who is where. Pure: no sockets, no clock, and a refused wish leaves no trace.
+//! Rooms and their members. Pure: no sockets, no clock, and a refused request changes nothing.
 
 mod snapshot;
 
@@ -14,24 +14,24 @@ use crate::wire::{
 pub(super) use snapshot::KnownTools;
 pub use snapshot::{AgentSnapshot, ComputerSnapshot, RoomSnapshot};
 
-/// A connection, as the hub counts them.
+/// The hub's number for a connection, from 1, never reused.
 pub type Key = u64;
 
-/// Does a caller learn that a room or a computer exists elsewhere?
+/// Whether a caller learns that a room or a computer exists elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CrossRoomVisibility {
-    /// It is told that it has no access, as the specification says.
+    /// The caller gets "no access", as the specification says.
     #[default]
     Named,
-    /// It is told the same as for something that does not exist.
+    /// The caller gets the same answer as for a name that does not exist.
     Hidden,
 }
 
-/// All rooms.
+/// All rooms and connections of a hub.
 #[derive(Debug, Default)]
 pub struct Rooms {
     elsewhere: CrossRoomVisibility,
-    /// Ends when the hub does: then nobody is present any more.
+    /// Cancelled on shutdown; every presence token is its child.
     closing: CancellationToken,
     sessions: BTreeMap<Key, HubSession>,
     rooms: BTreeMap<String, Room>,
@@ -40,7 +40,7 @@ pub struct Rooms {
 #[derive(Debug)]
 struct HubSession {
     version: Option<String>,
-    /// Fixed by the first join.
+    /// Set by the first join; later joins must use the same role.
     role: Option<Role>,
     place: Option<RoomMembership>,
 }
@@ -58,56 +58,56 @@ struct Room {
     computers: BTreeMap<String, Key>,
 }
 
-/// What a member of a room is.
+/// A member at the moment it joined or left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Where.
+    /// The room it joined or left.
     pub room: String,
-    /// As what.
+    /// Agent or computer.
     pub role: Role,
-    /// Under which name.
+    /// The name it joined with.
     pub name: String,
-    /// Who else was there, to be told.
+    /// The connections of the other members, to be notified.
     pub others: Vec<Key>,
 }
 
-/// What came of a join.
+/// The result of an accepted join.
 #[derive(Debug, PartialEq, Eq)]
 pub enum JoinResult {
-    /// It was there already.
+    /// The member was already in this room; nothing changed.
     AlreadyJoined,
-    /// It is there now, after leaving where it was.
+    /// The member is in the room now, and has left its previous one.
     Joined {
-        /// The room it left.
+        /// The membership it left; `None` if it was in no room.
         left: Option<Member>,
-        /// The room it entered.
+        /// The new membership.
         entered: Member,
     },
 }
 
-/// A way from an agent to a computer.
+/// The route from an agent to a computer in the same room.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// The room of both.
+    /// The room of both members.
     pub room: String,
-    /// The computer.
+    /// The computer's connection.
     pub to: Key,
-    /// Ends when the agent leaves the room.
+    /// Cancelled when the agent leaves the room or the hub shuts down.
     pub agent_present: CancellationToken,
-    /// Ends when the computer does.
+    /// Cancelled when the computer leaves the room or the hub shuts down.
     pub computer_present: CancellationToken,
 }
 
-/// A session as others in its room may see it.
+/// A member as the agent of its room may see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VisibleMember {
-    /// Its key.
+    /// The hub's number for its connection.
     pub key: Key,
-    /// Its name.
+    /// The name it joined with.
     pub name: String,
-    /// Its role.
+    /// Agent or computer.
     pub role: Role,
-    /// The version it speaks.
+    /// The protocol version from its handshake; `None` if it sent none.
     pub version: Option<String>,
 }
 
@@ -120,35 +120,35 @@ fn forbidden(operation: Operation, reason: &'static str) -> Fault {
 }
 
 impl Rooms {
-    /// No rooms yet.
+    /// An empty registry. Cancelling `closing` ends every membership.
     #[must_use]
     pub fn new(elsewhere: CrossRoomVisibility, closing: CancellationToken) -> Self {
         Self { elsewhere, closing, ..Self::default() }
     }
 
-    /// A connection was made.
+    /// Registers a connection, which is in no room yet.
     pub fn connect(&mut self, key: Key, version: Option<String>) {
         self.sessions.insert(key, HubSession { version, role: None, place: None });
     }
 
-    /// A connection is gone. Tells which room it left.
+    /// Removes a connection and returns the membership that ended.
     pub fn disconnect(&mut self, key: Key) -> Option<Member> {
         let left = self.remove(key);
         self.sessions.remove(&key);
         left
     }
 
-    /// How many connections, rooms and computers there are.
+    /// The number of connections, rooms and computers, in this order.
     #[must_use]
     pub fn count(&self) -> (usize, usize, usize) {
         let computers = self.rooms.values().map(|room| room.computers.len()).sum();
         (self.sessions.len(), self.rooms.len(), computers)
     }
 
-    /// Enters a room.
+    /// Joins a room. A computer leaves its previous room; an agent must have left it before.
     ///
     /// # Errors
-    /// If the rules of rooms forbid it.
+    /// If the room has an agent or a computer of this name, or the caller may not change its role, name or room.
     pub fn join(&mut self, key: Key, join: JoinRequest) -> Result<JoinResult, Fault> {
         let op = Operation::JoinRoom;
         let JoinRequest { role, name, room } = join;
@@ -227,7 +227,7 @@ impl Rooms {
         self.sessions.get(&key)?.place.as_ref()
     }
 
-    /// Is `room` the caller's own? If not, what is it told?
+    /// Checks that `room` is the caller's own room.
     fn own(&self, own: Option<&str>, room: &str, op: Operation) -> Result<(), Fault> {
         let is_known =
             self.rooms.contains_key(room) && self.elsewhere == CrossRoomVisibility::Named;
@@ -239,7 +239,7 @@ impl Rooms {
         }
     }
 
-    /// The agent behind a request of `agent`.
+    /// The membership of the calling agent. Fails if `agent` is not the name the caller joined with.
     fn asking(&self, key: Key, agent: &str, op: Operation) -> Result<&RoomMembership, Fault> {
         let session = self.sessions.get(&key).ok_or_else(|| fault(Kind::ConnectionLost, op))?;
         let place = session.place.as_ref().ok_or_else(|| fault(Kind::NotInRoom, op))?;
@@ -252,10 +252,10 @@ impl Rooms {
         Ok(place)
     }
 
-    /// The way from an agent to a computer of its room.
+    /// The route from an agent to a computer in its room.
     ///
     /// # Errors
-    /// If there is none, or the caller may not take it.
+    /// If the room has no such computer, or the caller is not the agent it claims to be.
     pub fn way(&self, key: Key, routed: &RoutedRequest) -> Result<Route, Fault> {
         let op = Operation::RelayCall;
         let place = self.asking(key, &routed.agent, op)?;
@@ -287,10 +287,10 @@ impl Rooms {
         fault.with(Fact::Nearest, near.into_iter().cloned().collect::<Vec<_>>())
     }
 
-    /// Who is in a room, for its agent.
+    /// Lists the members of a room for its agent.
     ///
     /// # Errors
-    /// If the caller is not its agent.
+    /// If the caller is not the agent of this room.
     pub fn list(&self, key: Key, agent: &str, room: &str) -> Result<Vec<VisibleMember>, Fault> {
         let op = Operation::RelayCall;
         let place = self.asking(key, agent, op)?;
@@ -308,15 +308,15 @@ impl Rooms {
         Some(VisibleMember { key, name, role: session.role?, version: session.version.clone() })
     }
 
-    /// May the caller, as agent `agent`, give up a call? Tells its room.
+    /// Checks that the caller may cancel calls of `agent`, and returns its room.
     ///
     /// # Errors
-    /// If not.
+    /// If the caller is not that agent, or in no room.
     pub fn may_cancel(&self, key: Key, agent: &str) -> Result<String, Fault> {
         self.asking(key, agent, Operation::RelayCall).map(|place| place.room.clone())
     }
 
-    /// Who hears that a computer changed.
+    /// The connections to notify of a change on a computer: all other members of its room.
     ///
     /// # Errors
     /// If the caller is not that computer, or in no room.

@@ -1,8 +1,8 @@
-//! Sending, with nothing lost in silence.
+//! Sends answers and notifications without losing any silently.
 //!
-//! A connection has a queue with a bound on packets and one on bytes. When it has too many packets the send is tried again, and
-//! its bytes are charged meanwhile. A connection for which too many bytes wait, or which takes nothing for too long, is
-//! closed: its client comes back and asks anew, which is better than an answer that never comes, or no hub.
+//! A connection's queue is limited in packets and in bytes. A send to a queue with too many packets is retried, and
+//! its bytes are charged meanwhile. A connection that exceeds its bytes, or accepts nothing for too long, is closed:
+//! its client reconnects and asks again, so no answer is missing silently and the hub's memory stays bounded.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -19,13 +19,13 @@ use super::{
 };
 use crate::wire::error;
 
-/// Between two tries.
+/// Interval between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What a send that is tried again is charged beyond its text: it bounds how many there are.
+/// Extra bytes charged for a send that is retried, to bound the number of such tasks.
 const TASK_BYTES: usize = 16 << 10;
 
-/// Where an answer goes.
+/// The connection and the acknowledgement id that an answer is for.
 #[derive(Clone, Debug)]
 pub(super) struct AnswerTarget {
     key: Key,
@@ -33,11 +33,11 @@ pub(super) struct AnswerTarget {
     id: Option<i64>,
 }
 
-/// What is answered.
+/// The arguments of an answer.
 #[derive(Debug)]
 pub(super) enum AnswerArgs {
     Values(Vec<Value>),
-    /// One argument, as the text it came in.
+    /// One argument as JSON text, forwarded unchanged.
     Text(Box<RawValue>),
 }
 
@@ -68,12 +68,12 @@ impl AnswerTarget {
         Self { key, line, id }
     }
 
-    /// Did the client ask for an answer?
+    /// Whether the client expects an answer.
     pub(super) fn is_wanted(&self) -> bool {
         self.id.is_some()
     }
 
-    /// Answers, if an answer was asked for.
+    /// Sends the answer, if the client expects one.
     pub(super) fn send(&self, hub: &Arc<Inner>, args: impl Into<AnswerArgs>) {
         let Some(id) = self.id else { return };
         let args = args.into();
@@ -90,7 +90,7 @@ impl AnswerTarget {
     }
 }
 
-/// Tells several connections something.
+/// Sends a notification to several connections.
 pub(super) fn notify(hub: &Arc<Inner>, to: &[Key], event: &'static str, payload: &Value) {
     let lines: Vec<(Key, Arc<dyn ClientConnection>)> = {
         let state = hub.state();
@@ -110,7 +110,7 @@ pub(super) fn notify(hub: &Arc<Inner>, to: &[Key], event: &'static str, payload:
     }
 }
 
-/// Sends behind the caller's back until there is room; a line that never has any, or for which too much waits, is closed.
+/// Retries a send in the background. Closes the connection if its queue stays full or its byte limit is reached.
 fn insist(
     hub: &Arc<Inner>,
     key: Key,
@@ -127,7 +127,7 @@ fn insist(
     spawn.spawn(Box::pin(async move {
         let charge = Mutex::new(Some(charge));
         let sent = again(&hub, || {
-            // The queue charges for it itself; both at once would be twice.
+            // The queue charges the bytes itself; releasing them first avoids a double charge.
             let held = charge.lock().unwrap_or_else(PoisonError::into_inner).take();
             let sent = send();
             if matches!(sent, Err(DeliveryError::Full)) {
@@ -141,7 +141,7 @@ fn insist(
     }));
 }
 
-/// Room for bytes. If all connections together have too many, the slowest of the others is closed.
+/// Charges bytes to a connection. At the total limit, closes the other connection with the most queued bytes.
 pub(super) fn make_room(
     hub: &Arc<Inner>,
     key: Key,
@@ -170,7 +170,7 @@ pub(super) fn make_room(
 
 /// Closes a connection that reads too slowly, with the limit it reached as the reason.
 pub(super) fn cut(hub: &Arc<Inner>, key: Key, line: &Arc<dyn ClientConnection>, over: Over) {
-    // Several sends may find out at once.
+    // Concurrent sends may detect the same limit.
     if !hub.budget.close(key) {
         return;
     }
@@ -185,11 +185,11 @@ pub(super) fn cut(hub: &Arc<Inner>, key: Key, line: &Arc<dyn ClientConnection>, 
     );
     let why = error::flat(&hub.finish(over.too_slow(), ""), hub.config.dialect);
     let line = Arc::clone(line);
-    // Not here: its room hears of it, which may close others.
+    // Spawned, because closing notifies the room, which may close further connections.
     hub.world.spawn.spawn(Box::pin(async move { line.cut(&why) }));
 }
 
-/// Tries again until there is room. False if there never was: then the connection is to be closed.
+/// Retries until the send succeeds or fails for good. Returns false if the queue stayed full for `limits.send`.
 async fn again(hub: &Inner, send: impl Fn() -> Result<(), DeliveryError>) -> bool {
     hub.stats.count(|all| all.sends_delayed += 1);
     let tries = hub.config.limits.send.as_millis() / PAUSE.as_millis();

@@ -1,7 +1,7 @@
-//! Socket.IO on Engine.IO, as a [`ClientConnection`]: one namespace, events, answers, and a queue whose bytes are counted.
+//! Socket.IO on Engine.IO as a [`ClientConnection`]: one namespace, events, answers, and a byte-counted queue.
 //!
-//! Engine.IO queues packets per connection and bounds their number, not their size. Here a second handle on each packet is
-//! kept until the transport has let go of its own: as long as there are two, the packet waits.
+//! Engine.IO limits the number of queued packets, not their bytes. This file keeps a second reference to each packet;
+//! the packet is written once that reference is the only one.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -38,25 +38,25 @@ use super::{
 };
 use crate::wire::{NAMESPACE, event, passthrough, version::QUERY};
 
-/// How long a connection may be in no namespace.
+/// Time that a connection may stay outside of the namespace.
 const CONNECT_MAX: Duration = Duration::from_secs(45);
 
-/// How long a connection that is cut has to read why.
+/// Time that a cut connection has to read the reason.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// A connection of Engine.IO with what belongs to it.
+/// An Engine.IO connection with the hub's data.
 pub(super) type Engine = engineioxide::Socket<Slot>;
 
-/// What belongs to a connection of Engine.IO.
+/// The hub's data for an Engine.IO connection.
 #[derive(Default)]
 pub(super) struct Slot {
     session: Mutex<Option<Arc<HubSession>>>,
     parser: ParserState,
-    /// Ends the transport under a WebSocket, also when nobody reads.
+    /// Ends the TCP connection under a WebSocket, even if the peer does not read.
     cut: Mutex<Option<CancellationToken>>,
 }
 
-/// A client in the namespace.
+/// A client that has joined the namespace.
 pub(super) struct HubSession {
     desk: ConnectionHandler,
     line: Arc<Connection>,
@@ -77,13 +77,13 @@ impl Slot {
         lock(&self.session).clone()
     }
 
-    /// The transport goes on over this TCP connection.
+    /// Sets the token of the TCP connection that the transport uses now.
     pub(super) fn cut_with(&self, token: CancellationToken) {
         *lock(&self.cut) = Some(token);
     }
 }
 
-/// Hears what Engine.IO receives.
+/// Handles the packets that Engine.IO receives.
 #[derive(Clone, Debug)]
 pub(super) struct Handler(pub(super) Arc<Inner>);
 
@@ -117,7 +117,7 @@ impl EngineIoHandler for Handler {
     }
 }
 
-/// Closes a connection that stays outside of the namespace for too long.
+/// Closes a connection that does not join the namespace within [`CONNECT_MAX`].
 fn expect_namespace(world: &World, engine: &Arc<Engine>) {
     let (weak, patience) = (Arc::downgrade(engine), world.clock.sleep(CONNECT_MAX));
     world.spawn.spawn(Box::pin(async move {
@@ -128,7 +128,7 @@ fn expect_namespace(world: &World, engine: &Arc<Engine>) {
     }));
 }
 
-/// The client leaves the namespace, or is gone.
+/// Ends the session of a client that left the namespace or disconnected.
 fn end_session(engine: &Engine) {
     let session = lock(&engine.data.session).take();
     if let Some(session) = session {
@@ -178,7 +178,7 @@ impl Handler {
         }
     }
 
-    /// Lets a client into the namespace, or says why not.
+    /// Admits a client to the namespace, or refuses it with a reason.
     fn greet(&self, engine: &Arc<Engine>, auth: Option<&Data>) {
         let auth = match auth {
             Some(Data::Str(text, _)) => serde_json::from_str::<Value>(text).ok(),
@@ -201,11 +201,11 @@ impl Handler {
 fn refuse(engine: &Engine, namespace: &str, why: &str) {
     let why = json!({ "message": why });
     let text = if namespace == "/" { format!("4{why}") } else { format!("4{namespace},{why}") };
-    // Who does not read why does not get in either.
+    // A client that cannot receive the reason is refused all the same.
     let _ = engine.emit(text);
 }
 
-/// What a computer answered, as text; nothing if it is a null.
+/// A computer's answer as JSON text; `None` for null.
 type Answer = Result<Option<Box<RawValue>>, String>;
 
 /// A client's connection, as the hub uses it.
@@ -220,11 +220,11 @@ pub(super) struct Connection {
     queue: Mutex<Queue>,
 }
 
-/// Packets that the transport has not let go of, oldest first.
+/// Packets that the transport has not yet written, oldest first.
 #[derive(Default)]
 struct Queue {
     packets: VecDeque<(Bytes, Charge)>,
-    /// When the oldest became the oldest.
+    /// The time at which the current oldest packet became the oldest.
     since: Timestamp,
 }
 
@@ -250,10 +250,10 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// Questions without an answer.
+/// Requests that wait for an answer, by acknowledgement id.
 type Asked = BTreeMap<i64, oneshot::Sender<Answer>>;
 
-/// A question's place among them; leaves it when nobody waits any more.
+/// Removes a request from the table when its caller stops waiting.
 struct Place {
     asked: Arc<Mutex<Asked>>,
     id: i64,
@@ -279,7 +279,7 @@ impl Connection {
         }
     }
 
-    /// Nothing is sent or answered over it any more.
+    /// Ends all sending and fails the requests that wait for an answer.
     fn end(&self) {
         self.is_ended.store(true, Ordering::Relaxed);
         lock(&self.asked).clear();
@@ -325,7 +325,7 @@ impl Connection {
     ) -> Result<PendingText, DeliveryError> {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
-        // There before the question is out: the answer may be quick.
+        // Registered before the request is sent, because the answer may be fast.
         lock(&self.asked).insert(id, sender);
         let place = Place { asked: Arc::clone(&self.asked), id };
         self.send(format!("2{NAMESPACE},{id}[\"{event}\",{payload}]"), Share::Half)?;

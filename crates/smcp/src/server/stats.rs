@@ -1,6 +1,6 @@
-//! What the hub counted, for people and for machines.
+//! The hub's counters, as JSON and in the Prometheus format.
 //!
-//! Labels come from clients, so their number is bounded: past the bound everything is counted as `other`.
+//! Labels come from clients, so their number is limited; further labels are counted as `other`.
 
 use std::{
     collections::BTreeMap,
@@ -12,30 +12,30 @@ use serde::Serialize;
 
 use super::rooms::RoomSnapshot;
 
-/// Labels of one sort.
+/// Labels of one counter.
 const LABELS_MAX: usize = 1000;
 
 /// Upper edges of the latency buckets, in milliseconds.
 const EDGES_MS: [u64; 12] = [1, 2, 5, 10, 25, 50, 100, 250, 1000, 5000, 30_000, 300_000];
 
-/// The counters.
+/// The counters of a running hub.
 #[derive(Debug, Default)]
 pub struct Stats(Mutex<Snapshot>);
 
-/// The counters at one moment.
+/// The counters at one moment. Values with "now" are gauges; the others count since the start.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Snapshot {
-    /// Connections now.
+    /// Open connections now, in a room or not.
     pub connections: usize,
-    /// Rooms now.
+    /// Rooms with at least one member now.
     pub rooms: usize,
     /// Computers in rooms now.
     pub computers: usize,
     /// Calls under way now.
     pub calls_under_way: usize,
-    /// Who is where now, as far as it is told: the first two hundred rooms.
+    /// Members of the rooms now, for the first 200 rooms.
     pub present: Vec<RoomSnapshot>,
-    /// Requests by event.
+    /// Requests by event name.
     pub events: BTreeMap<String, u64>,
     /// Failed answers by code, those of computers included.
     pub codes: BTreeMap<u16, u64>,
@@ -47,56 +47,56 @@ pub struct Snapshot {
     pub by_computer: BTreeMap<String, RequestCounts>,
     /// Tool calls by tool.
     pub by_tool: BTreeMap<String, RequestCounts>,
-    /// How long requests took.
+    /// Time from request to answer.
     pub latency: Latency,
-    /// Requests a computer never answered in time.
+    /// Requests without an answer before the deadline.
     pub answers_lost: u64,
     /// Answers that came after the deadline and were dropped.
     pub answers_late: u64,
-    /// What came of the wishes to cancel.
+    /// Cancel requests by their outcome.
     pub cancels: CancelCounts,
-    /// Texts of failures that were scrubbed here.
+    /// Failed answers from which the hub scrubbed a secret.
     pub scrubbed: u64,
-    /// Sends that found a full queue and were tried again.
+    /// Retries of sends that met a full queue.
     pub sends_delayed: u64,
-    /// Connections closed because they did not read, or sent too much at once.
+    /// Connections closed because they read too slowly or sent too large a frame.
     pub connections_closed: u64,
-    /// Those of them that did not read, by the limit they reached.
+    /// Connections closed because they read too slowly, by the limit they reached.
     pub closed_slow: BTreeMap<String, u64>,
-    /// Bytes that wait for connections now.
+    /// Bytes in all send queues now.
     pub queued_bytes: usize,
 }
 
-/// How often, and how often in vain.
+/// Requests and failures under one label.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct RequestCounts {
-    /// All.
+    /// All answered requests.
     pub requests: u64,
-    /// Failed ones.
+    /// Requests whose answer was an error.
     pub failed: u64,
-    /// Failed ones since the last that did not.
+    /// Failures since the last success.
     pub failed_in_a_row: u64,
 }
 
-/// What came of the wishes to cancel.
+/// Cancel requests by their outcome.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct CancelCounts {
-    /// Passed on to the computer that has the call.
+    /// For a running call: forwarded to its computer, or ended here while the call waited to be sent.
     pub passed_on: u64,
-    /// For a call that is not under way.
+    /// For a call that is not running.
     pub unknown: u64,
-    /// From somebody who may not.
+    /// From a client that is not the call's agent.
     pub refused: u64,
 }
 
-/// A histogram.
+/// A latency histogram of answered requests.
 #[derive(Clone, Debug, Serialize)]
 pub struct Latency {
-    /// Upper edges in milliseconds.
+    /// Exclusive upper bounds of the buckets, in milliseconds.
     pub edges_ms: [u64; EDGES_MS.len()],
-    /// How many were at most that long; the last is all the others.
+    /// Requests below each upper bound and not in an earlier bucket; the last bucket has no bound.
     pub counts: [u64; EDGES_MS.len() + 1],
-    /// All of them together, in microseconds.
+    /// Sum of all durations, in microseconds.
     pub sum_us: u64,
 }
 
@@ -116,24 +116,24 @@ impl Latency {
     }
 }
 
-/// One request that was answered.
+/// An answered request, to be counted.
 #[derive(Clone, Copy, Debug)]
 pub struct AnsweredRequest<'a> {
-    /// Its room.
+    /// The room of both members.
     pub room: &'a str,
-    /// Its computer.
+    /// The computer that was asked.
     pub computer: &'a str,
-    /// Its tool, for a tool call.
+    /// The tool; `None` for other requests than tool calls.
     pub tool: Option<&'a str>,
-    /// How long it took.
+    /// Time from request to answer.
     pub took: Duration,
-    /// Did it fail?
+    /// Whether the answer was an error.
     pub failed: bool,
-    /// With which code?
+    /// The error code; `None` for a success or an error without a code.
     pub code: Option<u16>,
 }
 
-/// The entry of a label, or of `other` when there are too many.
+/// The entry of a label, or of `other` when there are too many labels.
 fn slot<'a, T: Default>(map: &'a mut BTreeMap<String, T>, label: &str) -> &'a mut T {
     let is_known = map.contains_key(label);
     if !is_known && map.len() >= LABELS_MAX {
@@ -150,22 +150,22 @@ impl Stats {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the counters.
+    /// Changes the counters under their lock.
     pub fn count(&self, change: impl FnOnce(&mut Snapshot)) {
         change(&mut self.lock());
     }
 
-    /// A request came.
+    /// Counts a received request by its event name.
     pub fn came(&self, event: &str) {
         *slot(&mut self.lock().events, event) += 1;
     }
 
-    /// A request was refused by the hub.
+    /// Counts a request that the hub refused, by its code.
     pub fn refused(&self, code: u16) {
         *self.lock().codes.entry(code).or_default() += 1;
     }
 
-    /// A request was answered.
+    /// Counts an answered request and its latency.
     pub fn answered(&self, answered: AnsweredRequest<'_>) {
         let mut all = self.lock();
         let AnsweredRequest { room, computer, tool, took, failed, code } = answered;
@@ -185,7 +185,7 @@ impl Stats {
         all.latency.note(took);
     }
 
-    /// The counters now.
+    /// A copy of the counters. The hub adds the gauges.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.lock().clone()
@@ -193,7 +193,7 @@ impl Stats {
 }
 
 impl Snapshot {
-    /// In the text format of Prometheus.
+    /// Renders the counters in the Prometheus text format.
     #[must_use]
     pub fn to_prometheus(&self) -> String {
         let mut text = PrometheusText::default();

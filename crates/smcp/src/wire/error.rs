@@ -1,7 +1,7 @@
-//! How a fault is said on the wire, in the carrier its listener understands.
+//! Renders faults for the wire, in the shape that the receiver understands.
 //!
-//! A failed tool call is said twice in one object: as a flat error, and as an MCP result with `isError` and the
-//! code in its `meta`. Listeners that know only one of them read that one, and nobody loses the code.
+//! A failed tool call carries its error twice in one object: as a flat error, and as an MCP result with `isError` and
+//! the code in its `meta`. A receiver that knows only one of the shapes still gets the code.
 
 use budao_core::{
     Lang,
@@ -12,14 +12,14 @@ use serde_json::{Map, Value, json};
 
 use super::Dialect;
 
-/// The error as a request's answer.
+/// The fault as the answer to a request other than a tool call.
 #[must_use]
 pub fn flat(fault: &Fault, dialect: Dialect) -> Value {
     let told = render::render_for_peer(fault, Lang::En);
     let mut error = Map::new();
     error.insert("code".into(), told.smcp.into());
     error.insert("message".into(), told.message.into());
-    // The protocol wants these two beside the code.
+    // The protocol requires these two facts beside the code.
     if matches!(fault.kind(), Kind::McpServerNotFound | Kind::CapabilityUnsupported) {
         for fact in [Fact::McpServer, Fact::Capability] {
             if let Some(text) = fault.detail().text(fact) {
@@ -34,13 +34,13 @@ pub fn flat(fault: &Fault, dialect: Dialect) -> Value {
     }
 }
 
-/// The facts, what to look it up by, and where it came from.
+/// The `details` object: the facts, the catalog key and the hops.
 fn details(fault: &Fault, hops: &[budao_core::fault::Hop]) -> Value {
     let mut details = match serde_json::to_value(fault.detail()) {
         Ok(Value::Object(facts)) => facts,
         _ => Map::new(),
     };
-    // What other hubs call it.
+    // The names that other hubs use for these facts.
     if let Some(computer) = fault.detail().text(Fact::Computer) {
         details.insert("computer_name".into(), computer.into());
     }
@@ -64,7 +64,7 @@ fn details(fault: &Fault, hops: &[budao_core::fault::Hop]) -> Value {
     Value::Object(details)
 }
 
-/// The error as a tool call's result.
+/// The fault as the result of a tool call, in both shapes.
 #[must_use]
 pub fn result(fault: &Fault, dialect: Dialect) -> Value {
     let mut error = flat(fault, dialect);
@@ -74,7 +74,7 @@ pub fn result(fault: &Fault, dialect: Dialect) -> Value {
     if fault.trace().is_some() {
         meta.insert("a2c_trace_id".into(), fault.trace().to_string().into());
     }
-    // The draft has words of its own for a timeout. They stand first, and what they do not say behind them.
+    // The draft prescribes a text for a timeout. It comes first, and the catalog's text follows.
     let mut texts = vec![words(fault)];
     if dialect == Dialect::V02 && is_timeout {
         texts.insert(0, "Tool call timeout".to_owned());
@@ -97,13 +97,13 @@ pub fn result(fault: &Fault, dialect: Dialect) -> Value {
     error
 }
 
-/// What a tool itself said when it said no, else the sentence.
+/// The tool's own reason if the tool refused the call, else the catalog's message.
 fn words(fault: &Fault) -> String {
     let said = fault.detail().text(Fact::Reason).filter(|_| fault.kind() == Kind::ToolSaidNo);
     said.map_or_else(|| render::render_for_peer(fault, Lang::En).message, str::to_owned)
 }
 
-/// What the marks of a missing sign-in are.
+/// Adds the marks of a missing or refused sign-in.
 fn upstream(fault: &Fault, meta: &mut Map<String, Value>) {
     if !matches!(fault.kind(), Kind::UpstreamSignInNeeded | Kind::UpstreamSignInRefused) {
         return;
@@ -116,7 +116,7 @@ fn upstream(fault: &Fault, meta: &mut Map<String, Value>) {
     meta.insert("auth_hint".into(), json!({ "action": action, "message": message }));
 }
 
-/// The mark of a call that took too long.
+/// The name of the mark for a call that timed out.
 #[must_use]
 pub fn timeout_mark(dialect: Dialect) -> &'static str {
     match dialect {
@@ -125,13 +125,13 @@ pub fn timeout_mark(dialect: Dialect) -> &'static str {
     }
 }
 
-/// Is this what a computer may answer a tool call with: a result, or an error in either shape?
+/// Whether a computer may answer a tool call with this: a result, or an error in either shape.
 #[must_use]
 pub fn is_result(answer: &Value) -> bool {
     answer.get("content").is_some_and(Value::is_array) || is_error(answer)
 }
 
-/// Is it an error, in either shape?
+/// Whether the answer is an error, flat or under `error`.
 #[must_use]
 pub fn is_error(answer: &Value) -> bool {
     let code =
@@ -139,13 +139,13 @@ pub fn is_error(answer: &Value) -> bool {
     code.is_some_and(Value::is_i64)
 }
 
-/// Does the answer say that something failed?
+/// Whether the answer reports a failure: an error, or a result with `isError`.
 #[must_use]
 pub fn says_failed(answer: &Value) -> bool {
     is_error(answer) || answer.get("isError").and_then(Value::as_bool) == Some(true)
 }
 
-/// The code a failed answer carries, wherever it is.
+/// The code of a failed answer, from any of its places; `None` if it has none.
 #[must_use]
 pub fn code_of(answer: &Value) -> Option<u16> {
     let meta = answer.get("meta").or_else(|| answer.get("_meta"));
@@ -156,7 +156,7 @@ pub fn code_of(answer: &Value) -> Option<u16> {
     u16::try_from(code?.as_u64()?).ok()
 }
 
-/// Gives a failed result the trace it was asked under, unless it brought one.
+/// Adds the request's trace to a failed answer, unless the answer has one.
 pub fn trace(answer: &mut Value, trace: Trace) {
     let Some(object) = answer.as_object_mut() else { return };
     if object.contains_key("content") {

@@ -1,6 +1,6 @@
-//! The events, by who sends them.
+//! The protocol's events, grouped by sender and receiver.
 
-/// Asked by an agent, passed on to a computer, always answered.
+/// Requests from an agent to a computer, through the hub. Every request is answered.
 #[derive(
     Clone,
     Copy,
@@ -13,42 +13,42 @@
     strum::VariantArray,
 )]
 pub enum RequestEvent {
-    /// Call a tool.
+    /// Calls a tool.
     #[strum(serialize = "client:tool_call")]
     ToolCall,
-    /// Which tools there are.
+    /// Lists the tools of a computer.
     #[strum(serialize = "client:get_tools")]
     GetTools,
-    /// How the computer's MCP servers are configured.
+    /// Returns the configuration of the computer's MCP servers, without secrets.
     #[strum(serialize = "client:get_config")]
     GetConfig,
-    /// What the windows show.
+    /// Returns the content of the computer's windows.
     #[strum(serialize = "client:get_desktop")]
     GetDesktop,
-    /// Which resources an MCP server has.
+    /// Lists the resources of one MCP server, in pages.
     #[strum(serialize = "client:get_resources")]
     GetResources,
-    /// Which skills there are.
+    /// Lists the skills of a computer.
     #[strum(serialize = "client:get_skills")]
     GetSkills,
-    /// A skill's text or one of its files.
+    /// Returns a skill's text or one of its files.
     #[strum(serialize = "client:get_skill")]
     GetSkill,
-    /// A piece of stored data.
+    /// Returns one chunk of stored data.
     #[strum(serialize = "client:get_blob")]
     GetBlob,
-    /// A piece of data to store.
+    /// Uploads one chunk of a file.
     #[strum(serialize = "client:put_blob")]
     PutBlob,
-    /// Which documents there are; first draft only.
+    /// Lists the documents of a computer; first draft only.
     #[strum(serialize = "client:get_finder")]
     GetFinder,
-    /// A document, a page or an element; first draft only.
+    /// Returns a document, a page or an element; first draft only.
     #[strum(serialize = "client:get_dpe")]
     GetDpe,
 }
 
-/// Done by the hub itself.
+/// Messages that the hub handles itself.
 #[derive(
     Clone,
     Copy,
@@ -61,16 +61,16 @@ pub enum RequestEvent {
     strum::VariantArray,
 )]
 pub enum NotificationEvent {
-    /// Enter a room.
+    /// Joins a room.
     #[strum(serialize = "server:join_office")]
     Join,
-    /// Leave it.
+    /// Leaves a room.
     #[strum(serialize = "server:leave_office")]
     Leave,
-    /// Who is in it.
+    /// Lists the members of a room.
     #[strum(serialize = "server:list_room")]
     List,
-    /// Give up a tool call.
+    /// Cancels a tool call.
     #[strum(serialize = "server:tool_call_cancel")]
     Cancel,
     /// A computer's configuration changed.
@@ -91,7 +91,7 @@ pub enum NotificationEvent {
 }
 
 impl NotificationEvent {
-    /// What the room hears of an update.
+    /// The notification that the room gets for an update; `None` for other events.
     #[must_use]
     pub fn notification(self) -> Option<&'static str> {
         match self {
@@ -105,12 +105,12 @@ impl NotificationEvent {
     }
 }
 
-/// Somebody came into the room.
+/// Notification: a member joined the room.
 pub const ENTERED: &str = "notify:enter_office";
-/// Somebody left it.
+/// Notification: a member left the room.
 pub const LEFT: &str = "notify:leave_office";
-/// The hub closes this connection; the payload is an error that says why. Not in the protocol: who does not know it loses
-/// nothing.
+/// Notification: the hub closes this connection; the payload is the error with the reason. An extension of the
+/// protocol that clients may ignore.
 pub const CLOSED: &str = "notify:connection_closed";
-/// A tool call was given up.
+/// Notification: a tool call was cancelled.
 pub const CANCELLED: &str = "notify:tool_call_cancel";

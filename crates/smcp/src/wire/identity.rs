@@ -1,36 +1,36 @@
-//! Who an MCP server is on the wire, and what its tools are called there.
+//! The id of an MCP server on the wire, and the names of its tools.
 //!
-//! The id comes from the server's name where something of it is left, else from what is started or reached. It is
-//! made from the configuration as it is written, so a placeholder counts as itself and never as its secret.
+//! The id comes from the server's name if any plain characters remain, else from a hash of its command or address.
+//! The hash uses the configuration as written, so a placeholder is hashed instead of its secret value.
 
 use std::collections::BTreeMap;
 
 use sha2::{Digest as _, Sha256};
 
-/// What an MCP server is made of, as far as its identity goes.
+/// The parts of a server's configuration that determine its identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerIdentity<'a> {
-    /// A program.
+    /// A local program that speaks MCP over stdio.
     Stdio {
-        /// Its command.
+        /// The program to start, as written in the settings.
         command: &'a str,
-        /// Its arguments.
+        /// The program's arguments, in order.
         args: &'a [String],
-        /// Its variables.
+        /// The program's environment variables.
         env: &'a BTreeMap<String, String>,
     },
-    /// An address.
+    /// A server that is reached over the network.
     Net {
         /// `streamable` or `sse`.
         transport: &'a str,
-        /// Where.
+        /// The server's URL, as written in the settings.
         url: &'a str,
-        /// What is sent along.
+        /// The HTTP headers of every request.
         headers: &'a BTreeMap<String, String>,
     },
 }
 
-/// The id of a server without an explicit one.
+/// The id of a server whose settings name none.
 #[must_use]
 pub fn bundle_id(name: &str, essence: &ServerIdentity<'_>) -> String {
     let mut id = String::new();
@@ -44,7 +44,7 @@ pub fn bundle_id(name: &str, essence: &ServerIdentity<'_>) -> String {
     if id.is_empty() { hashed(essence) } else { id.to_owned() }
 }
 
-/// Why an id cannot be an explicit one.
+/// The rule that an explicit id breaks, as text; `None` if the id is valid.
 #[must_use]
 pub fn bundle_id_problem(id: &str) -> Option<&'static str> {
     if id.is_empty() || !id.chars().all(is_plain) {
@@ -53,7 +53,7 @@ pub fn bundle_id_problem(id: &str) -> Option<&'static str> {
     id.contains("__").then_some("no `__` in it")
 }
 
-/// What a tool is called on the wire.
+/// The name of a tool on the wire: `bundle_id__tool`.
 #[must_use]
 pub fn exposed_name(bundle_id: &str, tool: &str) -> String {
     format!("{bundle_id}__{tool}")

@@ -1,7 +1,6 @@
-//! Ordinary messages, read without being taken apart.
+//! The fast path: recognizes ordinary tool calls and results without building a tree of their values.
 //!
-//! A hub need not understand what it passes on. Here a tool call and its result are recognised if they are surely all right,
-//! and nothing is built of what is in them. Whatever else comes is read the long way, which can say what is wrong with it.
+//! The hub forwards such messages as text. Every other message takes the slow path, which can report the error.
 
 use std::{fmt, time::Duration};
 
@@ -16,21 +15,21 @@ use super::{
     request::{RoutedRequest, TIMEOUT_SECONDS, ToolCall, is_name},
 };
 
-/// Levels of lists and objects. A reader at the other end takes a few more, and does not lose its connection over it.
+/// Nesting depth that is forwarded. Parsers at the other end accept a few more levels, so none fails on it.
 const DEPTH_MAX: u8 = 100;
 
-/// A tool call that may be passed on as it stands.
+/// A tool call that may be forwarded unchanged.
 #[derive(Debug)]
 pub struct PlainCall<'a> {
-    /// From whom, to whom.
+    /// The agent, the computer and the request id.
     pub routed: RoutedRequest,
-    /// Which tool, and for how long.
+    /// The tool and its timeout.
     pub call: ToolCall,
-    /// What is passed on.
+    /// The event's argument, to be forwarded unchanged.
     pub text: &'a RawValue,
 }
 
-/// The six fields of a tool call, and no other.
+/// The six fields of a tool call. A call with any other field takes the slow path.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Call<'a> {
@@ -43,7 +42,7 @@ struct Call<'a> {
     timeout: u64,
 }
 
-/// The fields of a result, and no other: an error has more.
+/// The fields of a result. An error has other fields and takes the slow path.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Outcome {
@@ -59,7 +58,7 @@ struct Outcome {
     _structured: Option<ValidValue<{ ANY }>>,
 }
 
-/// The tool call that an event's text is, if it is an ordinary one.
+/// Parses an event as an ordinary tool call; `None` sends it to the slow path.
 #[must_use]
 pub fn call(event: &str) -> Option<PlainCall<'_>> {
     let (name, text) = serde_json::from_str::<(&str, &RawValue)>(event).ok()?;
@@ -79,16 +78,16 @@ pub fn call(event: &str) -> Option<PlainCall<'_>> {
     })
 }
 
-/// The first of the arguments in this list, as text; nothing if there is none, or a null.
+/// The first element of a JSON array, as text; `None` if the array is empty or the element is null.
 ///
 /// # Errors
-/// If it is no list.
+/// If the text is not a JSON array.
 pub fn first(args: &str) -> Result<Option<Box<RawValue>>, String> {
     let first: First = serde_json::from_str(args).map_err(|error| error.to_string())?;
     Ok(first.0)
 }
 
-/// The first of a list. The others are passed over, however many there are.
+/// The first element of an array. Further elements are skipped.
 struct First(Option<Box<RawValue>>);
 
 impl<'de> Deserialize<'de> for First {
@@ -111,14 +110,14 @@ impl<'de> Deserialize<'de> for First {
     }
 }
 
-/// Is this surely the result of a tool that did what it should?
+/// Whether the answer is certainly the result of a successful tool call.
 #[must_use]
 pub fn is_good_result(answer: &str) -> bool {
     serde_json::from_str::<Outcome>(answer).is_ok_and(|outcome| !outcome.is_error)
 }
 
-/// Would every reader take this? Nothing too deep, no number that is none, and nothing that stands for an attachment,
-/// which is not passed on.
+/// Whether every JSON parser would accept the text: limited depth, valid numbers, and no attachment placeholder,
+/// because attachments are not forwarded.
 #[must_use]
 pub fn is_sound(text: &str) -> bool {
     serde_json::from_str::<ValidValue<{ ANY }>>(text).is_ok()
@@ -128,7 +127,7 @@ const ANY: u8 = 0;
 const LIST: u8 = 1;
 const OBJECT: u8 = 2;
 
-/// A value of some shape that every reader would take. Nothing of it is kept.
+/// A value of a given shape that every parser accepts. Its content is discarded.
 struct ValidValue<const SHAPE: u8>;
 
 impl<'de, const SHAPE: u8> Deserialize<'de> for ValidValue<SHAPE> {
@@ -138,7 +137,7 @@ impl<'de, const SHAPE: u8> Deserialize<'de> for ValidValue<SHAPE> {
     }
 }
 
-/// Reads over a value, as strictly as if it were kept.
+/// Skips a value, with the same checks as if it were parsed.
 #[derive(Clone, Copy)]
 struct ValueSkipper {
     shape: u8,
@@ -216,7 +215,7 @@ impl<'de> Visitor<'de> for ValueSkipper {
     }
 }
 
-/// The name of a field. The one that marks the place of an attachment is none.
+/// A field's name. The name that marks an attachment placeholder is rejected.
 struct FieldName;
 
 impl<'de> DeserializeSeed<'de> for FieldName {
@@ -269,7 +268,7 @@ mod tests {
         assert_eq!(plain.call, fields.tool_call().unwrap());
     }
 
-    /// Whatever the short way takes, the long way takes, too, and reads the same from it.
+    /// Every message that the fast path accepts, the slow path accepts with the same content.
     #[test]
     fn what_is_not_ordinary_is_left_to_the_long_way() {
         let changes: [(&str, Value); 16] = [
@@ -340,7 +339,7 @@ mod tests {
             assert!(!is_sound(bad), "{bad}");
             assert!(!is_good_result(&format!(r#"{{"content":[{bad}]}}"#)) || bad.is_empty());
         }
-        // At the depth that is let through, with all that is put around it, it is still read.
+        // A message at the depth limit is still readable inside its envelope.
         let event = format!(r#"["client:tool_call",{{"params":{}}}]"#, deep(100));
         assert!(request::event(&event, false, 4096).is_ok());
     }

@@ -1,4 +1,4 @@
-//! Any text through everything that reads what peers send: for the fuzz target, and for a share of it in every run.
+//! Checks for the fuzz target: any text through every parser of peer data. The test suite runs a sample of them.
 
 use budao_core::fault::{Fault, Operation, render};
 use serde_json::Value;
@@ -14,10 +14,10 @@ use crate::{
     finder::uri::Uri,
 };
 
-/// Reads a text as an event, as an answer, as a version and as an address. Panics if something is said that cannot be.
+/// Parses a text as an event, as an answer, as a version and as an address, and checks the results.
 ///
 /// # Panics
-/// If a promise does not hold.
+/// If one of these checks fails.
 pub fn everything(text: &str) {
     match request::event(text, false, 4096) {
         Ok((name, payload)) => {
@@ -56,7 +56,7 @@ fn fields(name: &str, payload: &Value) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What is refused can be told, shortly, in both dialects, and is understood at the other end.
+/// Checks that a refusal is short in both dialects and that the other end can parse it.
 fn refused(fault: Fault) {
     let fault = fault.with_trace(trace_of("r")).scrub(&budao_core::scrub::Scrubber::new());
     assert!(!render::render_for_peer(&fault, budao_core::Lang::En).message.is_empty());
@@ -69,7 +69,7 @@ fn refused(fault: Fault) {
     }
 }
 
-/// An answer of a stranger is passed on or is not; either way it can be looked at.
+/// Checks that an answer from any peer can be inspected, whether or not it is forwarded.
 fn answer(mut answer: Value) {
     let failed = error::says_failed(&answer);
     error::trace(&mut answer, trace_of("r"));
@@ -86,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    /// Something that is nearly an event.
+    /// Generates texts that resemble events.
     fn nearly() -> impl Strategy<Value = String> {
         let names = prop_oneof![
             Just("client:tool_call"),

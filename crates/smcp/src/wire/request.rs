@@ -1,4 +1,4 @@
-//! Requests, read strictly: what is missing or ill-typed is named, and nothing is guessed.
+//! Parses requests strictly: an error names the missing or invalid field.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use serde_json::{Map, Value};
 
 use super::Role;
 
-/// Bytes of a name, a room or a request id.
+/// Longest name, room or request id, in bytes.
 pub const NAME_BYTES_MAX: usize = 256;
 
-/// Seconds a tool call may ask for.
+/// Valid timeouts of a tool call, in seconds.
 pub const TIMEOUT_SECONDS: std::ops::RangeInclusive<u64> = 1..=3600;
 
-/// An event's name and its only argument.
+/// Parses an event into its name and its only argument.
 ///
 /// # Errors
-/// If it has more bytes than the limit, attachments, or is no event.
+/// If the text is longer than `limit` bytes, has attachments, or is not an event.
 pub fn event(text: &str, is_binary: bool, limit: usize) -> Result<(String, Value), Fault> {
     let op = Operation::AcceptFrame;
     if text.len() > limit {
@@ -42,13 +42,13 @@ pub fn event(text: &str, is_binary: bool, limit: usize) -> Result<(String, Value
     Ok((name, payload))
 }
 
-/// Can somebody or something be called this: not empty, not long, no control characters?
+/// Whether the text is a valid name: 1 to 256 bytes without control characters.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
-/// The fields of a request, with what it was for.
+/// The fields of a request, with its event and operation for error messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'a> {
     event: &'a str,
@@ -56,42 +56,42 @@ pub struct Fields<'a> {
     map: &'a Map<String, Value>,
 }
 
-/// A request that goes to a computer.
+/// The routing fields of a request to a computer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoutedRequest {
-    /// Who asks.
+    /// The name of the calling agent.
     pub agent: String,
-    /// The id of the request.
+    /// The request id, unique among the agent's running calls.
     pub req_id: String,
-    /// Who shall answer.
+    /// The name of the computer that answers.
     pub computer: String,
 }
 
-/// What is special about a tool call.
+/// The additional fields of a tool call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolCall {
     /// The exposed name of the tool.
     pub tool_name: String,
-    /// How long it may take.
+    /// The deadline of the call: whole seconds, from 1 to 3600.
     pub timeout: Duration,
 }
 
-/// A wish to enter a room.
+/// A request to join a room.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JoinRequest {
-    /// As what.
+    /// Agent or computer.
     pub role: Role,
-    /// Under which name.
+    /// The name to join with.
     pub name: String,
-    /// Where.
+    /// The room to join, `office_id` on the wire.
     pub room: String,
 }
 
 impl<'a> Fields<'a> {
-    /// The fields of `event`'s only argument.
+    /// Wraps the only argument of `event`.
     ///
     /// # Errors
-    /// If it is not an object.
+    /// If the argument is not an object.
     pub fn new(event: &'a str, operation: Operation, value: &'a Value) -> Result<Self, Fault> {
         match value {
             Value::Object(map) => Ok(Self { event, operation, map }),
@@ -111,10 +111,10 @@ impl<'a> Fields<'a> {
             .with(Fact::Received, received)
     }
 
-    /// A name: not empty, not long, no control characters.
+    /// A required name: 1 to 256 bytes without control characters.
     ///
     /// # Errors
-    /// If it is not there or is none.
+    /// If the field is missing or not a valid name.
     pub fn name(&self, field: &'static str) -> Result<String, Fault> {
         let text = self.map.get(field).and_then(Value::as_str);
         let text = text.ok_or_else(|| self.bad(field, "text"))?;
@@ -128,10 +128,10 @@ impl<'a> Fields<'a> {
         Ok(text.to_owned())
     }
 
-    /// A text: not empty and not longer than that.
+    /// A required text of 1 to `bytes_max` bytes.
     ///
     /// # Errors
-    /// If it is not there or is none.
+    /// If the field is missing or not such a text.
     pub fn text(&self, field: &'static str, bytes_max: usize) -> Result<String, Fault> {
         let text = self.map.get(field).and_then(Value::as_str);
         let text = text.filter(|text| (1..=bytes_max).contains(&text.len()));
@@ -139,10 +139,10 @@ impl<'a> Fields<'a> {
             .ok_or_else(|| self.bad(field, "text that is not empty and not long"))
     }
 
-    /// A text that may be missing.
+    /// An optional text.
     ///
     /// # Errors
-    /// If it is there and is none.
+    /// If the field is present and not a valid text.
     pub fn text_if_any(
         &self,
         field: &'static str,
@@ -155,10 +155,10 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A whole number that may be missing, and is not less than that.
+    /// An optional whole number, at least `least`.
     ///
     /// # Errors
-    /// If it is there and is none.
+    /// If the field is present and not such a number.
     pub fn number(&self, field: &'static str, least: u64) -> Result<Option<u64>, Fault> {
         match self.map.get(field) {
             None | Some(Value::Null) => Ok(None),
@@ -169,10 +169,10 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A whole number of either sign that may be missing.
+    /// An optional whole number of either sign.
     ///
     /// # Errors
-    /// If it is there and is none.
+    /// If the field is present and not a whole number.
     pub fn integer(&self, field: &'static str) -> Result<Option<i64>, Fault> {
         match self.map.get(field) {
             None | Some(Value::Null) => Ok(None),
@@ -182,10 +182,10 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The fields every request to a computer has.
+    /// The fields that every request to a computer has.
     ///
     /// # Errors
-    /// If one does not fit.
+    /// If one of them is missing or invalid.
     pub fn routed(&self) -> Result<RoutedRequest, Fault> {
         Ok(RoutedRequest {
             agent: self.name("agent")?,
@@ -194,10 +194,10 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// The fields of a tool call.
+    /// The additional fields of a tool call.
     ///
     /// # Errors
-    /// If one does not fit.
+    /// If one of them is missing or invalid.
     pub fn tool_call(&self) -> Result<ToolCall, Fault> {
         let tool_name = self.name("tool_name")?;
         if !self.map.get("params").is_some_and(Value::is_object) {
@@ -206,7 +206,7 @@ impl<'a> Fields<'a> {
         Ok(ToolCall { tool_name, timeout: Duration::from_secs(self.timeout()?) })
     }
 
-    /// Whole seconds. A whole number written as text or as a float is taken, as other hubs do.
+    /// The timeout in whole seconds. Like other hubs, it accepts a whole number written as text or as a float.
     fn timeout(&self) -> Result<u64, Fault> {
         let expected = "a whole number of seconds from 1 to 3600";
         let seconds = match self.map.get("timeout") {
@@ -230,10 +230,10 @@ impl<'a> Fields<'a> {
             .ok_or_else(|| self.bad("timeout", expected))
     }
 
-    /// A wish to enter a room.
+    /// The fields of a join request.
     ///
     /// # Errors
-    /// If a field does not fit.
+    /// If one of them is missing or invalid.
     pub fn join(&self) -> Result<JoinRequest, Fault> {
         let role = match self.map.get("role").and_then(Value::as_str) {
             Some("agent") => Role::Agent,
@@ -244,7 +244,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What sort of value it is.
+/// The JSON type of a value, for error messages.
 fn shape(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -1,33 +1,33 @@
-//! Protocol versions and which of them understand each other.
+//! Protocol versions and their compatibility.
 
 use std::{fmt, str::FromStr};
 
 use budao_core::fault::{Fact, Fault, Kind, Operation};
 use serde_json::{Value, json};
 
-/// A protocol version.
+/// A protocol version, `major.minor.patch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// Major.
+    /// Must be equal on both sides.
     pub major: u32,
-    /// Minor.
+    /// Must be equal before 1.0; from then on the client's may be lower.
     pub minor: u32,
-    /// Patch.
+    /// Ignored when versions are compared for compatibility.
     pub patch: u32,
 }
 
-/// What we speak.
+/// The version that this crate speaks.
 pub const PROTOCOL: Version = Version { major: 0, minor: 4, patch: 0 };
 
-/// The name in the query of a handshake.
+/// The query parameter of a handshake that carries the client's version.
 pub const QUERY: &str = "a2c_version";
 
-/// The header that carries the code of a refused handshake.
+/// The response header that carries the code of a refused handshake.
 pub const HEADER: &str = "x-a2c-error-code";
 
 impl Version {
-    /// May a client of version `client` talk to a server of this version? Before 1.0 major and minor must be
-    /// the same; from then on a client may be older.
+    /// Whether a server of this version accepts a client of version `client`. Before 1.0, major and minor must be
+    /// equal; from then on the client may be older.
     #[must_use]
     pub fn admits(self, client: Self) -> bool {
         self.major == client.major
@@ -44,7 +44,7 @@ impl fmt::Display for Version {
 impl FromStr for Version {
     type Err = ();
 
-    /// Three numbers and nothing else.
+    /// Parses three numbers separated by dots; anything else is an error.
     fn from_str(text: &str) -> Result<Self, ()> {
         let number = |part: &str| {
             let is_plain = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -57,10 +57,10 @@ impl FromStr for Version {
     }
 }
 
-/// Judges the version a client brought.
+/// Checks the version that a client sent.
 ///
 /// # Errors
-/// What to answer: a bad request when there is none or it cannot be read, a mismatch otherwise.
+/// Code 400 if the version is missing or cannot be parsed, a version mismatch otherwise.
 pub fn judge(brought: Option<&str>) -> Result<Version, Fault> {
     let bad = |received: &str| {
         Fault::new(Kind::BadRequest, Operation::Connect)
@@ -78,7 +78,7 @@ pub fn judge(brought: Option<&str>) -> Result<Version, Fault> {
         .with(Fact::Supported, vec![PROTOCOL.to_string()]))
 }
 
-/// The body of a refused handshake.
+/// The body of the response to a refused handshake.
 #[must_use]
 pub fn refusal(fault: &Fault) -> Value {
     let told = budao_core::fault::render::render_for_peer(fault, budao_core::Lang::En);

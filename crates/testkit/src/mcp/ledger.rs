@@ -1,7 +1,7 @@
-//! A tool whose effects can be counted, and which can be held on its way: before the effect, and between it and its answer.
+//! A tool with countable effects that can be paused before its effect, and between the effect and its answer.
 //!
-//! Every call has a name. Where it stands is a file in a folder, and so is the leave to go on, so whoever watches can kill
-//! whom they like meanwhile. Nobody's death undoes a line of the ledger.
+//! Each call has a name. A call reports its position by creating a file in the folder, and continues when the test
+//! creates another. A test can therefore kill any process at a known point; the lines of the ledger survive.
 
 use std::{
     fs::{self, OpenOptions},
@@ -13,30 +13,30 @@ use std::{
 
 use serde_json::Value;
 
-/// Whoever was to give leave is gone for good by then.
+/// A paused call fails after this time, because the test that should release it has ended.
 const HOLD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A folder with a ledger, one line for each effect.
+/// A folder with the ledger file, which has one line per effect.
 #[derive(Clone, Debug)]
 pub struct EffectLedger(PathBuf);
 
-/// Where a call can be held.
+/// A point at which a call can be paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
-    /// Nothing has happened yet.
+    /// The effect has not happened yet.
     BeforeEffect,
-    /// It has happened, and nobody knows.
+    /// The effect is in the ledger, and the call is not answered yet.
     AfterEffect,
 }
 
 impl EffectLedger {
-    /// In this folder.
+    /// The ledger of this folder, which must exist.
     #[must_use]
     pub fn new(folder: PathBuf) -> Self {
         Self(folder)
     }
 
-    /// The tool's work for `{"text": NAME, "holds": true}`; without `holds` it goes straight on.
+    /// Runs the tool for `{"text": NAME, "holds": true}`; without `holds` the call does not pause.
     pub(super) fn effect(&self, given: &Value) -> io::Result<()> {
         let name = given["text"].as_str().unwrap_or_default();
         let holds = given["holds"] == true;
@@ -74,21 +74,21 @@ impl EffectLedger {
         self.0.join(format!("{name} {point:?} on"))
     }
 
-    /// Has the call of this name come so far?
+    /// Returns whether the call of this name has reached the point.
     #[must_use]
     pub fn stands(&self, point: Point, name: &str) -> bool {
         self.place(point, name).exists()
     }
 
-    /// Lets the call of this name go on from there, whether it is there yet or not.
+    /// Releases the call of this name at the point. The call may reach the point later.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the release file cannot be written.
     pub fn let_on(&self, point: Point, name: &str) -> io::Result<()> {
         fs::write(self.leave(point, name), "")
     }
 
-    /// The names of the calls whose effect took place, in order.
+    /// The names of the calls that had their effect, oldest first; a name appears once per effect.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let text = fs::read_to_string(self.file()).unwrap_or_default();

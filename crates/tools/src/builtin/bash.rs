@@ -1,4 +1,4 @@
-//! `bash_run`, `bash_logs`, `bash_kill`: commands, at once or in the background.
+//! `bash_run`, `bash_logs` and `bash_kill`: shell commands in the foreground or in the background.
 
 mod capture;
 mod child;
@@ -28,16 +28,16 @@ use capture::{Capture, LiveOutput};
 use child::{CommandResult, CommandSpec, EndReason, OutputStream};
 use shells::{Shell, ShellState};
 
-/// Lines of error output that go into a fault.
+/// Lines of error output that a fault includes.
 const TAIL_LINES: usize = 20;
-/// Their JSON bytes.
+/// Maximum size of those lines, in JSON bytes.
 const TAIL_ROOM: usize = 2 * 1024;
-/// What is kept of a background shell's output.
+/// Output kept for a background shell, in bytes.
 const BACKGROUND_BYTES: usize = 1024 * 1024;
-/// What ending a command may take besides its grace.
+/// Time for ending a command, in addition to its grace.
 const ENDING_MAX: Duration = Duration::from_secs(10);
 
-/// What the three tools share.
+/// State shared by the three tools: the workspace and the options.
 #[derive(Clone, Debug)]
 pub(super) struct Bash(Arc<(Workspace, BuiltinOptions)>);
 
@@ -55,7 +55,7 @@ impl Bash {
     }
 }
 
-/// Runs a command.
+/// The `bash_run` tool.
 #[derive(Debug)]
 pub(super) struct BashRun(pub(super) Bash);
 
@@ -85,7 +85,7 @@ impl Builtin for BashRun {
     type Args = RunArgs;
 
     fn deadline(&self) -> Option<Duration> {
-        // Its own deadline comes first; this one is for a command that cannot be ended.
+        // The command's own timeout fires first; this deadline covers a command that cannot be ended.
         Some(self.0.options().timeout_max + ENDING_MAX)
     }
 
@@ -129,7 +129,7 @@ impl BashRun {
     }
 }
 
-/// What a command that ran in the foreground comes to.
+/// The result of a foreground command: its output, or a fault.
 async fn answer(
     command: &str,
     timeout: Duration,
@@ -153,7 +153,7 @@ async fn answer(
     Err(Failure { fault, data: Some(data), note: None })
 }
 
-/// The data of an answer, good or bad: the output, bounded, and what else there is to know.
+/// The data of a result or a fault: the bounded output and details of the exit.
 async fn output_data(finish: &CommandResult, output: &Capture, context: &CallContext) -> Value {
     let shown = output.shown(budget::text_room(&context.limits));
     let mut data = json!({ "background": false, "code": finish.ended.code, "output": shown.text });
@@ -211,7 +211,7 @@ fn signal_name(number: i32) -> String {
     name.to_owned()
 }
 
-/// Reads what a background command has printed.
+/// The `bash_logs` tool.
 #[derive(Debug)]
 pub(super) struct BashLogs(pub(super) Bash);
 
@@ -260,7 +260,7 @@ fn report(shell: &Shell, room: usize) -> Value {
     data
 }
 
-/// Ends a background command.
+/// The `bash_kill` tool.
 #[derive(Debug)]
 pub(super) struct BashKill(pub(super) Bash);
 
@@ -291,7 +291,7 @@ impl Builtin for BashKill {
     }
 }
 
-/// Too many background shells.
+/// The fault for reaching the limit of background shells; it lists the running ones.
 fn too_many(limit: usize, running: Vec<String>) -> Fault {
     Fault::new(Kind::LimitReached, Operation::RunCommand)
         .with(Fact::LimitName, "background_shells")

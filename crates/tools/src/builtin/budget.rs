@@ -1,11 +1,11 @@
-//! How much of a text fits into an answer, counted as the model will read it: in JSON.
+//! Size budgets for texts in an answer, measured in JSON bytes, as the model reads them.
 
 use budao_core::limits::Limits;
 
-/// Room for everything in an answer that is not the long text.
+/// Bytes reserved for the parts of an answer other than its long text.
 const FRAME_BYTES: usize = 4 * 1024;
 
-/// How many bytes of JSON one long text may take.
+/// JSON bytes available for the long text of an answer.
 pub(super) fn text_room(limits: &Limits) -> usize {
     limits.output_bytes.saturating_sub(FRAME_BYTES).max(limits.output_bytes / 2)
 }
@@ -24,7 +24,7 @@ pub(super) fn json_bytes(text: &str) -> usize {
     text.chars().map(json_width).sum()
 }
 
-/// The longest beginning that fits.
+/// The longest prefix that fits into `room` JSON bytes.
 pub(super) fn head(text: &str, room: usize) -> &str {
     let mut used = 0;
     for (index, character) in text.char_indices() {
@@ -36,7 +36,7 @@ pub(super) fn head(text: &str, room: usize) -> &str {
     text
 }
 
-/// The longest end that fits.
+/// The longest suffix that fits into `room` JSON bytes.
 pub(super) fn tail(text: &str, room: usize) -> &str {
     let mut used = 0;
     for (index, character) in text.char_indices().rev() {
@@ -48,7 +48,7 @@ pub(super) fn tail(text: &str, room: usize) -> &str {
     text
 }
 
-/// The last lines of a text, whole ones where possible.
+/// The last lines of a text within `room` JSON bytes, cut at line starts where possible.
 pub(super) fn last_lines(text: &str, lines: usize, room: usize) -> &str {
     let text = text.trim_end();
     let end = tail(text, room);

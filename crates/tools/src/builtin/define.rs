@@ -1,4 +1,4 @@
-//! How a built-in tool is written: typed arguments, a function, and what it says about itself.
+//! The trait that built-in tools implement, and its adapter to [`Tool`].
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
@@ -17,28 +17,28 @@ use crate::{
     typed::schema_of,
 };
 
-/// A built-in tool as it is written.
+/// A built-in tool with typed arguments.
 pub(super) trait Builtin: Send + Sync + fmt::Debug + 'static {
-    /// What the model calls it.
+    /// The name that the model calls.
     const NAME: &'static str;
-    /// What the model reads about it.
+    /// The description that the model reads.
     const ABOUT: &'static str;
-    /// What a call does to the world.
+    /// The effect of a call on the outside world.
     const EFFECT: Effect;
-    /// May a call be repeated without harm?
+    /// True if a call may be repeated without harm.
     const IDEMPOTENT: bool;
-    /// What a call is, in a fault.
+    /// The operation that faults of this tool report.
     const OPERATION: Operation;
 
-    /// Its arguments.
+    /// The arguments; the schema is derived from this type.
     type Args: DeserializeOwned + JsonSchema + Send;
 
-    /// Its own deadline.
+    /// The tool's own deadline; `None` uses the general limit.
     fn deadline(&self) -> Option<Duration> {
         None
     }
 
-    /// Runs one call.
+    /// Runs one call with decoded arguments.
     fn run(
         &self,
         args: Self::Args,
@@ -46,7 +46,7 @@ pub(super) trait Builtin: Send + Sync + fmt::Debug + 'static {
     ) -> impl Future<Output = ToolResult> + Send;
 }
 
-/// The tool as the call path sees it.
+/// Wraps a built-in tool as a [`Tool`] for the call path.
 pub(super) fn erase<B: Builtin>(tool: B) -> Arc<dyn Tool> {
     let spec = ToolSpec {
         name: B::NAME.into(),
@@ -55,7 +55,7 @@ pub(super) fn erase<B: Builtin>(tool: B) -> Arc<dyn Tool> {
         effect: B::EFFECT,
         idempotent: B::IDEMPOTENT,
         confirm: false,
-        // A repaired slip can do no harm where nothing is changed, or where a repeat changes nothing more.
+        // Repairs are safe if the tool changes nothing or if repeating a call changes nothing more.
         repair: B::IDEMPOTENT,
         deadline: tool.deadline(),
         output_bytes: None,
@@ -77,20 +77,20 @@ impl<B: Builtin> Tool for BuiltinTool<B> {
     }
 
     async fn call(&self, arguments: Value, context: &CallContext) -> ToolResult {
-        // The schema has passed, so a type that still disagrees with it is our mistake.
+        // The arguments have passed the schema, so a decoding error is a bug in the tool.
         let args = serde_json::from_value(arguments)
             .map_err(|error| failure(Fault::new(Kind::Bug, B::OPERATION).caused_by(&error)))?;
         self.tool.run(args, context).await
     }
 }
 
-/// A fault as a failed call, with nothing besides.
+/// A failure with this fault and without data or note.
 pub(super) fn failure(fault: Fault) -> Failure {
     Failure { fault, data: None, note: None }
 }
 
-/// Runs blocking work off the async threads. When the call is cancelled the work is told so, and what it
-/// does with it is its own affair: a half-written file is worse than a late answer.
+/// Runs blocking work off the async threads. On cancellation the work sees its token and decides itself whether to
+/// stop, because a half-written file is worse than a late answer.
 pub(super) async fn blocking<T: Send + 'static>(
     context: &CallContext,
     operation: Operation,
@@ -109,7 +109,7 @@ pub(super) async fn blocking<T: Send + 'static>(
     }
 }
 
-/// The answer of a call that was told to stop.
+/// The failure of a call that was cancelled.
 pub(super) fn cancelled(operation: Operation) -> Failure {
     failure(Fault::new(Kind::Cancelled, operation))
 }

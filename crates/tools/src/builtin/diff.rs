@@ -1,4 +1,4 @@
-//! What changed, as a unified diff a model can read.
+//! Unified diffs of file changes, for the model.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use similar::TextDiff;
 
 use super::budget;
 
-/// How long to look for the smallest diff; after that a larger one has to do.
+/// Time limit for finding a minimal diff; after that, a larger one is used.
 const SEARCH_MAX: Duration = Duration::from_millis(200);
-/// The most JSON bytes of a diff.
+/// Maximum size of a diff, in JSON bytes.
 const ROOM: usize = 8 * 1024;
-/// Texts above this are not compared.
+/// Maximum size of a text to compare, in bytes.
 const TEXT_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// The diff between two states of a file; none if they are too large to compare.
+/// The diff between two states of a file; `None` if either is too large to compare.
 pub(super) fn unified(path: &str, before: &str, after: &str) -> Option<String> {
     if before.len() > TEXT_BYTES_MAX || after.len() > TEXT_BYTES_MAX {
         return None;

@@ -1,4 +1,4 @@
-//! `fs_edit`: one text replaced by another, literally.
+//! `fs_edit`: replaces a literal text in a file.
 
 use budao_core::{
     fault::{Detail, Fact, Fault, Kind, Operation},
@@ -21,16 +21,16 @@ use super::{
 use crate::contract::{CallContext, Note, ToolResult, content_hash};
 
 pub(super) const OPERATION: Operation = Operation::EditFile;
-/// Lines of matches that are named.
+/// Maximum number of match positions that a fault lists.
 const LINES_NAMED: usize = 10;
-/// Lines of a file that are compared with a text that was not found.
+/// Maximum lines of a file searched for the closest match.
 const LINES_COMPARED: usize = 20_000;
-/// How alike a line must be to be called close.
+/// Minimum similarity (0 to 1) for a line to be reported as a close match.
 const LIKENESS: f64 = 0.6;
-/// What is shown of the closest place.
+/// Maximum size of the closest match's excerpt, in JSON bytes.
 const EXCERPT_ROOM: usize = 800;
 
-/// Replaces text in files.
+/// The `fs_edit` tool.
 #[derive(Debug)]
 pub(super) struct FsEdit(pub(super) Workspace);
 
@@ -95,7 +95,7 @@ fn edit(
     Ok((answer, Note::FileSeen { path: draft.place.key.clone(), digest: Some(digest) }))
 }
 
-/// A replacement.
+/// One literal replacement.
 #[derive(Debug)]
 pub(super) struct TextReplacement<'a> {
     pub(super) find: &'a str,
@@ -103,7 +103,7 @@ pub(super) struct TextReplacement<'a> {
     pub(super) all: bool,
 }
 
-/// A file in memory, on its way from one state to the next.
+/// A file's content in memory, before and after the replacements.
 #[derive(Debug)]
 pub(super) struct FileDraft {
     pub(super) path: String,
@@ -114,7 +114,8 @@ pub(super) struct FileDraft {
 }
 
 impl FileDraft {
-    /// Opens an existing text file, unless it is not as the session knows it.
+    /// Opens an existing text file. Fails with `file_changed` if the file differs from the state the session has
+    /// seen.
     pub(super) fn open(
         workspace: &Workspace,
         path: &str,
@@ -126,7 +127,7 @@ impl FileDraft {
             let gone = std::io::ErrorKind::NotFound.into();
             return Err(failure(workspace.explain(&gone, path, OPERATION)));
         };
-        // What was never read may be edited: a text that occurs once shows that it is known.
+        // A file that was never read may be edited: matching a unique text shows that the content is known.
         if workspace.knows(context, &place.key, &existing.digest) == Some(false) {
             let fault = Fault::new(Kind::FileChanged, OPERATION);
             return Err(failure(fault.with(Fact::Path, path.to_owned())));
@@ -138,7 +139,8 @@ impl FileDraft {
         Ok(Self { path: path.to_owned(), place, existing, before: text.text.clone(), text })
     }
 
-    /// Applies a change in memory; how many replacements it made. `pointer` is where its new text stands.
+    /// Applies a replacement in memory and returns the number of occurrences. `pointer` locates its new text in the
+    /// arguments.
     pub(super) fn apply(
         &mut self,
         change: &TextReplacement<'_>,
@@ -162,13 +164,13 @@ impl FileDraft {
         Ok(count)
     }
 
-    /// The bytes of the new state.
+    /// Encodes the new content in the file's own format.
     pub(super) fn encode(&self, pointer: &str) -> Result<Vec<u8>, Fault> {
         let DecodedText { text, form } = &self.text;
         form.encode(text).map_err(|no| unwritable(OPERATION, pointer, *form, no))
     }
 
-    /// What changed.
+    /// The diff of all replacements; `None` if the file is too large.
     pub(super) fn diff(&self) -> Option<String> {
         diff::unified(&self.place.key, &self.before, &self.text.text)
     }
@@ -205,7 +207,7 @@ fn line_of(text: &str, at: usize) -> usize {
     text[..at].matches('\n').count() + 1
 }
 
-/// A place in a file that is nearly what was looked for.
+/// A location in the file that nearly matches the searched text.
 struct NearMiss {
     line: usize,
     excerpt: String,
@@ -235,12 +237,12 @@ fn closest(text: &str, find: &str) -> Option<NearMiss> {
         .iter()
         .map(|line| likeness(first, budget::head(line.trim(), 200)))
         .enumerate()
-        // The first of several that are equally alike.
+        // Of several equally similar lines, takes the first.
         .max_by(|(i, a), (j, b)| a.total_cmp(b).then(j.cmp(i)))?;
     (likeness >= LIKENESS).then(|| close(index, false))
 }
 
-/// Cheap for lines that cannot be alike: their lengths say so.
+/// Similarity from 0 to 1. Lines of very different length get 0 without a comparison.
 fn likeness(wanted: &str, line: &str) -> f64 {
     let (short, long) = (wanted.len().min(line.len()), wanted.len().max(line.len()));
     if short * 2 < long { 0.0 } else { strsim::normalized_levenshtein(wanted, line) }

@@ -1,15 +1,15 @@
-//! Text and the bytes it is kept in: UTF-8, UTF-16 with its mark, GBK; Unix or Windows line ends.
+//! Text formats of files: UTF-8, UTF-16 with a byte order mark, GBK; LF or CR LF line ends.
 //!
-//! What a file was kept in, it is kept in again. Guessing is conservative: without a mark, bytes are
-//! UTF-8 if they are valid UTF-8, GBK if they could hardly be anything else, and otherwise no text.
+//! A file keeps its format when it is rewritten. Detection is conservative: without a byte order mark, valid UTF-8 is
+//! UTF-8, bytes that are almost certainly GBK are GBK, and everything else is binary.
 
 use encoding_rs::{GBK, UTF_16BE, UTF_16LE};
 
-/// How a text is kept in bytes.
+/// The character set and line ends of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TextFormat {
     charset: Charset,
-    /// Every line ends in CR LF; the text itself is handled with LF.
+    /// True if every line ends in CR LF. In memory, text always uses LF.
     pub(super) crlf: bool,
 }
 
@@ -23,20 +23,20 @@ enum Charset {
     Gbk,
 }
 
-/// A text and its form.
+/// A decoded text and the format it was stored in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DecodedText {
     pub(super) text: String,
     pub(super) form: TextFormat,
 }
 
-/// No text: where that shows.
+/// The bytes are not text; `position` is the first offending byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NotText {
     pub(super) position: usize,
 }
 
-/// A character the form has no bytes for.
+/// A character that the file's character set cannot encode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UnencodableChar(pub(super) char);
 
@@ -45,7 +45,7 @@ const UTF16_LE_MARK: &[u8] = b"\xff\xfe";
 const UTF16_BE_MARK: &[u8] = b"\xfe\xff";
 
 impl DecodedText {
-    /// Reads bytes as text.
+    /// Decodes bytes and detects their format.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, NotText> {
         let (text, charset) = decode(bytes)?;
         let ends = text.matches('\n').count();
@@ -56,7 +56,7 @@ impl DecodedText {
 }
 
 impl TextFormat {
-    /// Its name, unless it is plain UTF-8.
+    /// The name of the character set; `None` for plain UTF-8.
     pub(super) fn name(self) -> Option<&'static str> {
         match self.charset {
             Charset::Utf8 => None,
@@ -67,12 +67,12 @@ impl TextFormat {
         }
     }
 
-    /// A text somebody gave, with the line ends we handle it with.
+    /// Converts the line ends of a text from the model to LF if the file uses CR LF.
     pub(super) fn unify(self, text: &str) -> String {
         if self.crlf { text.replace("\r\n", "\n") } else { text.to_owned() }
     }
 
-    /// The bytes of a text.
+    /// Encodes a text in this format.
     pub(super) fn encode(self, text: &str) -> Result<Vec<u8>, UnencodableChar> {
         let with_ends;
         let text = if self.crlf {
@@ -134,8 +134,8 @@ fn decode(bytes: &[u8]) -> Result<(String, Charset), NotText> {
     }
 }
 
-/// The text, if it is GBK beyond reasonable doubt: it decodes without an error, and nearly all of what is
-/// not ASCII lies in the block of common characters and punctuation.
+/// Decodes GBK if the bytes are almost certainly GBK: decoding has no errors, and nearly all non-ASCII characters are
+/// in the block of common characters and punctuation.
 fn gbk(bytes: &[u8]) -> Option<String> {
     let (mut pairs, mut common) = (0_usize, 0_usize);
     let mut rest = bytes.iter().copied();

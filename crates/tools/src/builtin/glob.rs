@@ -1,4 +1,4 @@
-//! `fs_glob`: paths that match a pattern.
+//! `fs_glob`: finds paths that match a pattern.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ use crate::contract::{CallContext, ToolResult};
 
 const OPERATION: Operation = Operation::ListFiles;
 
-/// Finds paths.
+/// The `fs_glob` tool.
 #[derive(Debug)]
 pub(super) struct FsGlob(pub(super) Workspace);
 
@@ -103,7 +103,7 @@ fn glob(
     }))
 }
 
-/// A directory's path from the root with all links resolved; empty for the root itself.
+/// The path of a directory from the root, with links resolved; empty for the root itself.
 pub(super) fn start(
     workspace: &Workspace,
     path: &str,

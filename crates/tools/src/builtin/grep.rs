@@ -1,7 +1,7 @@
-//! `fs_grep`: lines that match a text or a regular expression.
+//! `fs_grep`: finds lines that match a text or a regular expression.
 //!
-//! The engine is ripgrep's and runs in linear time; a pattern that would need too much memory is refused.
-//! Files are never mapped into memory: one that shrinks while it is read must not take us with it.
+//! The search engine is ripgrep's and runs in linear time. A pattern that needs too much memory is refused. Files are
+//! not memory-mapped, because a mapped file that shrinks during the search would crash the process.
 
 use std::{
     io::{self, Read},
@@ -32,14 +32,14 @@ use super::{
 use crate::contract::{CallContext, ToolResult};
 
 const OPERATION: Operation = Operation::SearchFiles;
-/// What a compiled pattern may take.
+/// Maximum size of a compiled pattern, in bytes.
 const PATTERN_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// The longest line that is searched.
+/// Maximum length of a searched line, in bytes.
 const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// What is shown of a line.
+/// Maximum size of a shown line, in JSON bytes.
 const PREVIEW_ROOM: usize = 300;
 
-/// Searches in files.
+/// The `fs_grep` tool.
 #[derive(Debug)]
 pub(super) struct FsGrep(pub(super) Workspace);
 
@@ -148,7 +148,7 @@ impl Search<'_> {
             .map_err(|error| failure(workspace.explain(&error, path, OPERATION)))?;
         for entry in walk.by_ref() {
             let WalkEntry::File(path) = entry else { continue };
-            // A file that cannot be opened, or is gone by now, is not searched; the rest is.
+            // A file that cannot be opened or no longer exists is skipped.
             if let Ok(file) = workspace.dir().open_with(&path, &reading())
                 && file.metadata().is_ok_and(|metadata| metadata.is_file())
             {
@@ -189,13 +189,13 @@ impl Search<'_> {
             return Err(cancelled(OPERATION));
         }
         self.binary += usize::from(reader.binary);
-        // A line too long to hold, or a file that cannot be read to its end: what was found is kept.
+        // If a line is too long or the file cannot be read to its end, the matches so far are kept.
         drop(searched);
         Ok(())
     }
 }
 
-/// The line around the match, as far as it fits.
+/// The part of a line around its match that fits into the preview.
 fn preview(text: &str, at: usize) -> String {
     let before = text.get(..at).map_or(0, str::len);
     if before <= PREVIEW_ROOM / 2 {
@@ -205,12 +205,13 @@ fn preview(text: &str, at: usize) -> String {
     format!("…{lead}{}", budget::head(&text[before..], PREVIEW_ROOM * 2 / 3))
 }
 
-/// A reader that stops when the call is cancelled and sees whether a file is binary.
+/// A reader that stops on cancellation and detects binary files.
 struct SearchReader<'a> {
     file: File,
     cancel: &'a CancellationToken,
     binary: bool,
-    /// Whether it began with the mark of UTF-16, which is full of zeros; the searcher decodes it.
+    /// True if the file starts with a UTF-16 byte order mark. Such a file contains zero bytes but is text; the
+    /// searcher decodes it.
     marked: Option<bool>,
 }
 
@@ -249,7 +250,7 @@ fn compile(args: &Args) -> Result<RegexMatcher, Failure> {
     builder.build(&args.pattern).map_err(|error| failure(bad_pattern(&args.pattern, &error)))
 }
 
-/// Why a pattern is refused, and where it went wrong if that is one place.
+/// The fault for an invalid pattern, with the reason and, if known, the position.
 fn bad_pattern(pattern: &str, error: &grep_regex::Error) -> Fault {
     let (reason, at) = match regex_syntax::parse(pattern) {
         Err(regex_syntax::Error::Parse(error)) => (error.kind().to_string(), Some(*error.span())),

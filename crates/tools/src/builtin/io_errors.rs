@@ -1,11 +1,11 @@
-//! What the operating system refuses, as faults a model can act on.
+//! Converts operating system errors into faults that a model can act on.
 
 use std::io;
 
 use budao_core::fault::{Advice, Detail, Fact, Fault, Kind, Mismatch, Operation};
 use rustix::io::Errno;
 
-/// The fault of a file operation that failed. The text of the error stays with the operator.
+/// The fault for a failed file operation. The system's error text becomes the cause, for the operator.
 pub(super) fn from_io(error: &io::Error, path: &str, operation: Operation) -> Fault {
     let path = path.to_owned();
     let errno = Errno::from_io_error(error);
@@ -13,7 +13,7 @@ pub(super) fn from_io(error: &io::Error, path: &str, operation: Operation) -> Fa
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidInput => {
             Fault::new(Kind::FileNotFound, operation)
         }
-        // The handle refuses a path that leads out with an error of its own, not the system's.
+        // `cap-std` refuses a path that leads outside with an error that has no errno.
         io::ErrorKind::PermissionDenied if errno.is_none() => {
             return outside(&path, operation).caused_by(error);
         }
@@ -36,7 +36,7 @@ pub(super) fn from_io(error: &io::Error, path: &str, operation: Operation) -> Fa
     fault.with(Fact::Path, path).caused_by(error)
 }
 
-/// Which tool was at it.
+/// The tool that performs an operation.
 fn tool_of(operation: Operation) -> &'static str {
     match operation {
         Operation::ReadFile => "fs_read",
@@ -48,12 +48,12 @@ fn tool_of(operation: Operation) -> &'static str {
     }
 }
 
-/// A path that leads out of the workspace.
+/// The fault for a path that leads out of the workspace.
 pub(super) fn outside(path: &str, operation: Operation) -> Fault {
     Fault::new(Kind::OutsideWorkspace, operation).with(Fact::Path, path.to_owned())
 }
 
-/// An argument that passed its schema and is wrong all the same.
+/// The fault for an argument that passed its schema but is invalid.
 pub(super) fn invalid(
     operation: Operation,
     pointer: &str,
@@ -70,7 +70,7 @@ pub(super) fn invalid(
     })
 }
 
-/// Something larger than we take.
+/// The fault for an input above a size limit.
 pub(super) fn too_large(
     operation: Operation,
     name: &'static str,
@@ -84,7 +84,7 @@ pub(super) fn too_large(
         .with(Fact::Unit, "bytes")
 }
 
-/// Advice of the catalog, filled with facts.
+/// Advice from the catalog, with its variables.
 pub(super) fn advice(id: &'static str, with: Detail) -> Advice {
     Advice::Known { advice: id.into(), with }
 }

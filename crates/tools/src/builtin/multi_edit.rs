@@ -1,4 +1,4 @@
-//! `fs_multi_edit`: several replacements in several files, all or none.
+//! `fs_multi_edit`: several replacements in several files, applied all together or not at all.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::contract::{CallContext, Note, ToolResult, content_hash};
 
-/// Replaces text in several files.
+/// The `fs_multi_edit` tool.
 #[derive(Debug)]
 pub(super) struct FsMultiEdit(pub(super) Workspace);
 
@@ -67,7 +67,7 @@ impl Builtin for FsMultiEdit {
     }
 }
 
-/// How one replacement went.
+/// The result of one replacement.
 #[derive(Debug, Serialize)]
 struct EditReport<'a> {
     path: &'a str,
@@ -81,7 +81,7 @@ struct EditReport<'a> {
 #[serde(rename_all = "snake_case")]
 enum Status {
     Ok,
-    /// It would have worked, and was not made because another did not.
+    /// The replacement matched, but was not applied because another one failed.
     Skipped,
     Error,
 }
@@ -115,7 +115,7 @@ fn edit_all(
     Ok((json!({ "ok": true, "results": lines, "diff": diffs.concat() }), notes))
 }
 
-/// Nothing was written: the first fault, and what every replacement would have come to.
+/// The failure when nothing was written: the first fault, and the status of every replacement.
 fn refused(args: &Args, made: Vec<Result<usize, Fault>>, context: &CallContext) -> Failure {
     let mut first = None;
     let lines: Vec<_> = args
@@ -138,7 +138,7 @@ fn refused(args: &Args, made: Vec<Result<usize, Fault>>, context: &CallContext) 
     Failure { fault, data: Some(json!({ "results": lines })), note: None }
 }
 
-/// The files being changed, each once, however it is spelt.
+/// The files being edited. Each file is opened once, even if the edits spell its path differently.
 struct Drafts<'a> {
     workspace: &'a Workspace,
     context: &'a CallContext,

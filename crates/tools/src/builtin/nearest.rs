@@ -1,4 +1,4 @@
-//! The existing path nearest to one that does not exist.
+//! Finds the existing path nearest to one that does not exist.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -7,18 +7,18 @@ use super::{
     workspace::Workspace,
 };
 
-/// How alike two names must be to be worth a mention.
+/// Minimum similarity (0 to 1) of two names for a suggestion.
 const LIKENESS: f64 = 0.72;
-/// The most entries looked at.
+/// Maximum number of directory entries examined.
 const ENTRIES_MAX: usize = 5_000;
 
-/// The best guess, if there is a good one: a like name where it was looked for, or the same name elsewhere.
+/// The best match: a similar name in the same directory, or the same name elsewhere in the workspace.
 pub(super) fn find(workspace: &Workspace, asked: &Path) -> Option<String> {
     let wanted = asked.to_string_lossy().into_owned();
     similar_sibling(workspace, asked).or_else(|| elsewhere(workspace, asked, &wanted))
 }
 
-/// Follows the path as far as it exists and mends the first component that does not.
+/// Follows the path as far as it exists and replaces the first missing component by a similar name.
 fn similar_sibling(workspace: &Workspace, asked: &Path) -> Option<String> {
     let mut known = PathBuf::new();
     let mut mended = false;
@@ -59,7 +59,7 @@ fn best(wanted: &str, names: impl Iterator<Item = String>) -> Option<String> {
     names
         .map(|name| (strsim::jaro_winkler(&lower, &name.to_lowercase()), name))
         .filter(|(likeness, _)| *likeness >= LIKENESS)
-        // Equal likeness: the name that sorts first, whatever order the directory has.
+        // Ties go to the name that sorts first, independent of directory order.
         .max_by(|(a, left), (b, right)| a.total_cmp(b).then_with(|| right.cmp(left)))
         .map(|(_, name)| name)
 }

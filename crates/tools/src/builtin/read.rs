@@ -1,7 +1,7 @@
-//! `fs_read`: a text file, or some lines of it.
+//! `fs_read`: reads a text file or a range of its lines.
 //!
-//! A file of moderate size is read whole, decoded and hashed, so that a later write can tell whether it
-//! has changed. A larger one is streamed: only the lines asked for are ever held.
+//! A file of moderate size is read whole, decoded and hashed, so that a later write can detect changes. A larger file
+//! is streamed; only the requested lines are kept in memory.
 
 use std::io::{BufRead, BufReader, Read};
 
@@ -26,10 +26,10 @@ use super::{
 use crate::contract::{CallContext, Note, ToolResult, content_hash};
 
 const OPERATION: Operation = Operation::ReadFile;
-/// How far into a large file we look.
+/// How far into a large file the tool reads, in bytes.
 const SCAN_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// Reads text files.
+/// The `fs_read` tool.
 #[derive(Debug)]
 pub(super) struct FsRead(pub(super) Workspace);
 
@@ -79,7 +79,7 @@ struct ReadOutput<'a> {
     total_lines: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next_offset: Option<u64>,
-    /// The last line shown is only the beginning of a longer one.
+    /// The number of a last line that is shown only in part.
     #[serde(skip_serializing_if = "Option::is_none")]
     line_cut: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,7 +119,7 @@ fn read(
     Ok((page.answer(path, Some(total), Some(&text))?, Some(seen)))
 }
 
-/// Reads line by line; how many there are, if the end was reached.
+/// Streams a file line by line. Returns the number of lines if the end was reached.
 fn stream(
     file: File,
     page: &mut LineWindow,
@@ -129,7 +129,7 @@ fn stream(
     let size = file.metadata().map_or(0, |metadata| metadata.len());
     let mut reader = BufReader::with_capacity(256 * 1024, file.take(SCAN_BYTES_MAX));
     let (mut lines, mut scanned, mut in_line) = (0_u64, 0_u64, false);
-    // What is kept of the line being read: no more than could be shown.
+    // The current line, cut to what could be shown.
     let mut line: Vec<u8> = Vec::new();
     loop {
         if cancel.is_cancelled() {
@@ -174,7 +174,7 @@ fn not_text(path: &str, no: NotText, size: u64) -> Failure {
     Failure { fault, data: Some(json!({ "path": path, "bytes": size })), note: None }
 }
 
-/// The lines asked for, as far as they fit.
+/// The requested lines, as far as they fit into the budget.
 struct LineWindow {
     offset: u64,
     limit: Option<u64>,
@@ -216,7 +216,7 @@ impl LineWindow {
             return;
         }
         self.full = true;
-        // A line that could never fit is begun, or nobody would ever see any of it.
+        // A first line above the budget is shown in part; otherwise it could never be read.
         if bytes > self.room && self.shown == 0 {
             self.content.push_str(budget::head(line, self.room));
             self.shown = 1;

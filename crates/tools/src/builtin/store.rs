@@ -1,11 +1,11 @@
-//! Replacing files whole or not at all.
+//! Atomic replacement of files.
 //!
-//! New content goes into a temporary file in the same directory, is synced, and is renamed over the old
-//! file; then the directory is synced. Whoever looks sees the old file or the new one. Several files are
-//! staged first and renamed only when all are ready; if a rename fails, those before it are undone. A
-//! crash between two renames can leave some files new and some old, each of them whole.
+//! New content goes to a temporary file in the same directory, is synced, and is renamed over the old file; then the
+//! directory is synced. Readers see the old file or the new one. Several files are all staged before the first
+//! rename. If a rename fails, the earlier ones are undone. A crash between two renames can leave some files new and
+//! some old, but each one complete.
 //!
-//! Permissions are kept. Other names of the same file (hard links) keep the old content.
+//! Permissions are kept. Other hard links to the same file keep the old content.
 
 use std::{
     ffi::OsString,
@@ -23,10 +23,10 @@ use super::{
 };
 use crate::contract::content_hash;
 
-/// Tries for a temporary name that nobody has.
+/// Attempts to find an unused temporary name.
 const NAMES_MAX: u32 = 16;
 
-/// What is in a place now.
+/// The current content of a file.
 #[derive(Debug)]
 pub(super) struct ExistingFile {
     pub(super) bytes: Vec<u8>,
@@ -34,7 +34,7 @@ pub(super) struct ExistingFile {
     permissions: Permissions,
 }
 
-/// Reads what is in a place: none if there is nothing. Fails also if we could not write there.
+/// Reads the current content; `None` if the file does not exist. Fails if the file is not writable.
 pub(super) fn load(
     place: &FileLocation,
     path: &str,
@@ -54,7 +54,7 @@ pub(super) fn load(
         return Err(too_large(operation, "output_bytes_kept", bytes_max, metadata.len())
             .with(Fact::Path, path.to_owned()));
     }
-    // A rename asks only the directory; a file that is read-only is to stay as it is.
+    // A rename only needs permission for the directory, so a read-only file is rejected here.
     place
         .dir
         .open_with(&place.name, OpenOptions::new().write(true))
@@ -63,16 +63,16 @@ pub(super) fn load(
     Ok(Some(ExistingFile { bytes, digest, permissions: metadata.permissions() }))
 }
 
-/// New content beside its place, ready to be put there. Removed again unless it is.
+/// New content in a temporary file, ready to be renamed. Dropping it without a commit removes the file.
 #[derive(Debug)]
 pub(super) struct StagedFile<'a> {
     place: &'a FileLocation,
     temporary: Option<OsString>,
-    /// The old file under a second name, once it had to make way.
+    /// A second name of the old file, kept until the commit is complete.
     backup: Option<OsString>,
 }
 
-/// Writes new content beside its place and syncs it.
+/// Writes new content to a temporary file in the target directory and syncs it.
 pub(super) fn stage<'a>(
     place: &'a FileLocation,
     bytes: &[u8],
@@ -103,7 +103,7 @@ fn create(dir: &Dir, nonce: u64) -> io::Result<(OsString, cap_std::fs::File)> {
     }
 }
 
-/// A name nobody else has: a number of chance, and one that counts.
+/// A unique temporary name, from a random number and a process-wide counter.
 fn temporary_name(nonce: u64) -> OsString {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -111,7 +111,7 @@ fn temporary_name(nonce: u64) -> OsString {
 }
 
 impl StagedFile<'_> {
-    /// Puts the content into its place.
+    /// Renames the temporary file over the target.
     fn put(&mut self) -> io::Result<()> {
         let FileLocation { dir, name, .. } = self.place;
         if let Some(temporary) = &self.temporary {
@@ -121,19 +121,19 @@ impl StagedFile<'_> {
         Ok(())
     }
 
-    /// Gives the old file a second name, so that it can come back.
+    /// Gives the old file a second name, so that it can be restored.
     fn keep_old(&mut self, nonce: u64) -> io::Result<()> {
         let FileLocation { dir, name, .. } = self.place;
         let backup = temporary_name(nonce);
         if dir.hard_link(name, dir, &backup).is_err() {
-            // Not every file system has links.
+            // Not every file system supports hard links.
             dir.copy(name, dir, &backup)?;
         }
         self.backup = Some(backup);
         Ok(())
     }
 
-    /// Brings the old file back.
+    /// Restores the old file from its second name.
     fn undo(&mut self) -> io::Result<()> {
         let FileLocation { dir, name, .. } = self.place;
         if let Some(backup) = &self.backup {
@@ -143,8 +143,7 @@ impl StagedFile<'_> {
         Ok(())
     }
 
-    /// Makes the new name last. The content is in place already, so a directory that does not sync is the
-    /// disk's trouble and no reason to call the write a failure.
+    /// Syncs the directory. The content is in place already, so a failed sync is logged and does not fail the write.
     fn sync(&self) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let synced = openat(&self.place.dir, ".", flags, Mode::empty()).and_then(fsync);
@@ -157,35 +156,35 @@ impl StagedFile<'_> {
 impl Drop for StagedFile<'_> {
     fn drop(&mut self) {
         for name in [self.temporary.take(), self.backup.take()].into_iter().flatten() {
-            // Already gone, or left to whoever cleans up: it is a hidden file with a telling name.
+            // A file that cannot be removed stays behind; it is hidden and has a recognizable name.
             drop(self.place.dir.remove_file(name));
         }
     }
 }
 
-/// Puts one staged file into its place.
+/// Renames one staged file over its target.
 pub(super) fn commit(mut staged: StagedFile<'_>) -> io::Result<()> {
     staged.put()?;
     staged.sync();
     Ok(())
 }
 
-/// Why several files could not be put into their places.
+/// The failure of a commit of several files.
 #[derive(Debug)]
 pub(super) struct CommitFailure {
-    /// Which one failed.
+    /// Index of the file whose rename failed.
     pub(super) index: usize,
     pub(super) error: io::Error,
-    /// Which ones could not be brought back.
+    /// Indices of the files that could not be restored.
     pub(super) stuck: Vec<usize>,
 }
 
-/// Puts all staged files into their places, or none.
+/// Renames all staged files over their targets, or none of them.
 pub(super) fn commit_all(staged: Vec<StagedFile<'_>>, nonce: u64) -> Result<(), CommitFailure> {
     commit_each(staged, nonce, |_| {})
 }
 
-/// `before` is called before each rename; a test uses it to get in the way.
+/// Calls `before` ahead of each rename, so that a test can make one fail.
 fn commit_each(
     mut staged: Vec<StagedFile<'_>>,
     nonce: u64,
@@ -203,7 +202,7 @@ fn commit_each(
     Ok(())
 }
 
-/// The fault of a write that failed.
+/// The fault for a failed write.
 pub(super) fn write_fault(
     error: &io::Error,
     path: &str,

@@ -1,6 +1,6 @@
-//! `todo_read` and `todo_write`: the session's list of things to do.
+//! `todo_read` and `todo_write`: the session's to-do list.
 //!
-//! The list is a fact of the session. It is read from the session's memory and replaced by a note.
+//! The list belongs to the session. The tools read it from the session's memory and replace it by a note.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ use crate::contract::{CallContext, Note, ToolResult};
 
 const OPERATION: Operation = Operation::UpdateTodos;
 
-/// Reads the list.
+/// The `todo_read` tool.
 #[derive(Debug)]
 pub(super) struct TodoRead;
 
@@ -42,7 +42,7 @@ impl Builtin for TodoRead {
     }
 }
 
-/// Replaces the list.
+/// The `todo_write` tool.
 #[derive(Debug)]
 pub(super) struct TodoWrite;
 
@@ -98,7 +98,7 @@ impl Builtin for TodoWrite {
     }
 }
 
-/// What a schema cannot say.
+/// Checks rules that a schema cannot express: unique ids, at most one entry in progress.
 fn check(todos: &[Item]) -> Result<(), Fault> {
     let mut first: HashMap<&str, usize> = HashMap::new();
     let mut active: Option<usize> = None;

@@ -1,7 +1,7 @@
-//! Walking a directory tree by handles, leaving out what `.gitignore` leaves out.
+//! Walks a directory tree by handles and skips paths that `.gitignore` excludes.
 //!
-//! Each directory is opened relative to the handle of the one above it. A name that is swapped for a link
-//! while we walk can therefore lead to another place inside, never outside. Links are named, not followed.
+//! Each directory is opened relative to its parent's handle. So a name that is swapped for a link during the walk can
+//! lead elsewhere inside the workspace, but never outside. Links are reported, not followed.
 
 use std::{
     ffi::OsString,
@@ -18,27 +18,27 @@ use ignore::{
 
 use super::workspace::reading;
 
-/// Levels below the start.
+/// Maximum depth below the start.
 const DEPTH_MAX: usize = 64;
-/// Entries looked at, all directories together.
+/// Maximum entries examined, over all directories.
 const ENTRIES_MAX: usize = 200_000;
-/// Files with names to leave out; the later one has the last word.
+/// Names of ignore files; rules of later ones take precedence.
 const IGNORE_FILES: [&str; 2] = [".gitignore", ".ignore"];
-/// What is read of such a file.
+/// Maximum bytes read from an ignore file.
 const IGNORE_BYTES_MAX: u64 = 256 * 1024;
 
-/// Something met on the way, by its path from the root.
+/// An entry of the tree, with its path from the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum WalkEntry {
     /// A regular file.
     File(PathBuf),
-    /// A directory; what is in it comes next.
+    /// A directory; its entries follow.
     Directory(PathBuf),
-    /// A link or a special file.
+    /// A link or a special file, which the walk does not enter.
     Other(PathBuf),
 }
 
-/// The walk itself: depth first, names in order.
+/// A depth-first walk, with the names of each directory in order.
 #[derive(Debug)]
 pub(super) struct Walk {
     levels: Vec<Level>,
@@ -53,7 +53,7 @@ struct Level {
     dir: Dir,
     path: PathBuf,
     names: vec::IntoIter<(OsString, EntryType)>,
-    /// How many rules there were before this directory's own.
+    /// Number of rules before this directory's own were added.
     rules_above: usize,
 }
 
@@ -64,7 +64,7 @@ enum EntryType {
     Other,
 }
 
-/// The rules of one directory, which hold below it.
+/// The ignore rules of one directory; they apply to everything below it.
 #[derive(Debug)]
 struct IgnoreRules {
     base: PathBuf,
@@ -72,7 +72,7 @@ struct IgnoreRules {
 }
 
 impl Walk {
-    /// A walk below `inside`, a path from `root`. The rules of the directories above it hold too.
+    /// Starts a walk at `inside`, a path from `root`. The ignore rules of the directories above it apply too.
     pub(super) fn new(root: &Dir, inside: &Path) -> io::Result<Self> {
         let mut walk = Self {
             levels: Vec::new(),
@@ -91,19 +91,19 @@ impl Walk {
         Ok(walk)
     }
 
-    /// Names that begin with a dot are walked too, except `.git`.
+    /// Includes names that start with a dot, except `.git`.
     pub(super) fn hidden(mut self, hidden: bool) -> Self {
         self.hidden = hidden;
         self
     }
 
-    /// Another bound on entries.
+    /// Sets the maximum number of entries to examine.
     pub(super) fn entries_max(mut self, entries: usize) -> Self {
         self.left = entries;
         self
     }
 
-    /// Was something left out because of a bound?
+    /// True if a limit cut the walk short.
     pub(super) fn is_cut(&self) -> bool {
         self.cut
     }
@@ -114,7 +114,7 @@ impl Walk {
         for name in IGNORE_FILES {
             let Ok(file) = dir.open_with(name, &reading()) else { continue };
             let mut text = Vec::new();
-            // What cannot be read leaves nothing out.
+            // If an ignore file cannot be read, the part read so far applies.
             drop(file.take(IGNORE_BYTES_MAX).read_to_end(&mut text));
             for line in String::from_utf8_lossy(&text).lines() {
                 drop(builder.add_line(None, line));
@@ -138,7 +138,7 @@ impl Walk {
         self.levels.push(Level { dir, path, names: names.into_iter(), rules_above });
     }
 
-    /// Is it left out by rule? The deepest directory that has an opinion decides.
+    /// True if a rule excludes the path. The rule of the deepest directory decides.
     fn is_ignored(&self, path: &Path, is_directory: bool) -> bool {
         for rules in self.rules.iter().rev() {
             let Ok(below) = path.strip_prefix(&rules.base) else { continue };
@@ -195,7 +195,7 @@ impl Walk {
             self.cut = true;
             return;
         }
-        // One that cannot be opened, or was swapped for a link that leads out, has nothing in it for us.
+        // A directory that cannot be opened, or was swapped for a link to the outside, is treated as empty.
         if let Some(Ok(dir)) = self.levels.last().map(|level| level.dir.open_dir(name)) {
             self.enter(dir, path.to_path_buf());
         }
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_directory_swapped_for_a_link_while_walking_shows_nothing_of_the_outside() {
-        // Goal and method as for opening a file: one thread swaps, the other walks and reads what it finds.
+        // Goal and method as for opening a file: one thread swaps the directory, the other walks and reads.
         let around = tempfile::tempdir().unwrap();
         let (room, outside) = (around.path().join("room"), around.path().join("outside"));
         std::fs::create_dir_all(room.join("door/deep")).unwrap();

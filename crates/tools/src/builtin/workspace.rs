@@ -1,9 +1,8 @@
-//! The workspace: one directory handle, and every path resolved beneath it by the kernel.
+//! The workspace: one directory handle, beneath which every path is resolved.
 //!
-//! A path is never checked and then opened. It is opened relative to the handle with "stay beneath" in
-//! force, so `..`, links and a component that is swapped in the middle all end in a refusal, not in a
-//! race. An absolute path is accepted when it begins with the workspace's own path; what follows is
-//! resolved like any other.
+//! A path is never checked first and opened later. It is opened relative to the handle and must stay beneath it, so
+//! `..`, links and components swapped during the operation fail instead of causing a race. An absolute path is
+//! accepted if it starts with the workspace's own path; the rest is resolved like a relative one.
 
 use std::{
     collections::HashMap,
@@ -29,31 +28,31 @@ use super::{
 };
 use crate::contract::CallContext;
 
-/// Files that one session wrote and we still know the state of.
+/// Maximum number of remembered file states, over all sessions; a full map is cleared.
 const WRITTEN_MAX: usize = 4096;
 
-/// A directory, and nothing outside it. Cheap to clone.
+/// A directory as the root of all file access. Cheap to clone.
 #[derive(Clone)]
 pub struct Workspace(Arc<WorkspaceInner>);
 
 struct WorkspaceInner {
-    /// As it was named.
+    /// The path as configured.
     given: PathBuf,
-    /// As the kernel names it.
+    /// The canonical path, with links resolved.
     real: PathBuf,
     dir: Dir,
-    /// Held from the look at a file to its replacement, so that two of our own calls cannot cross.
+    /// Held from reading a file to replacing it, so that two calls cannot overwrite each other's changes.
     writing: Mutex<()>,
-    /// What calls of ours wrote and the session's memory may not say yet.
+    /// Digests of files that calls wrote, until the session's memory contains them.
     written: Mutex<HashMap<(SessionId, String), String>>,
 }
 
-/// A file's place: the directory it is in, as a handle, and its name there.
+/// The location of a file: a handle of its directory and its name there.
 #[derive(Debug)]
 pub(super) struct FileLocation {
     pub(super) dir: Dir,
     pub(super) name: OsString,
-    /// Its path inside the workspace with all links resolved: the same file has the same key.
+    /// The path inside the workspace with links resolved, so that the same file always has the same key.
     pub(super) key: String,
 }
 
@@ -67,7 +66,7 @@ impl Workspace {
     /// Opens a directory as a workspace.
     ///
     /// # Errors
-    /// When it is no directory or cannot be opened.
+    /// When the path is not a directory or cannot be opened.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Fault> {
         let given = path.as_ref().to_path_buf();
         let open = || -> io::Result<WorkspaceInner> {
@@ -90,7 +89,7 @@ impl Workspace {
         }
     }
 
-    /// Where it is.
+    /// The canonical path of the workspace.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0.real
@@ -100,7 +99,7 @@ impl Workspace {
         &self.0.dir
     }
 
-    /// The path as the handle wants it: relative. Nothing is looked at.
+    /// Converts a path to one relative to the handle. Does not access the file system.
     pub(super) fn relative(&self, path: &str, operation: Operation) -> Result<PathBuf, Fault> {
         let asked = Path::new(path);
         let inside = if asked.is_absolute() {
@@ -114,7 +113,7 @@ impl Workspace {
         Ok(if inside.as_os_str().is_empty() { ".".into() } else { inside.to_path_buf() })
     }
 
-    /// Opens a regular file for reading.
+    /// Opens a regular file for reading; other file types are a fault.
     pub(super) fn open_file(&self, path: &str, operation: Operation) -> Result<File, Fault> {
         let inside = self.relative(path, operation)?;
         let file = self
@@ -125,13 +124,13 @@ impl Workspace {
         regular(file, path, operation)
     }
 
-    /// Opens a directory.
+    /// Opens a directory inside the workspace.
     pub(super) fn open_dir(&self, path: &str, operation: Operation) -> Result<Dir, Fault> {
         let inside = self.relative(path, operation)?;
         self.0.dir.open_dir(&inside).map_err(|error| self.explain(&error, path, operation))
     }
 
-    /// Where a file is, or would be. Its directory must exist.
+    /// Locates a file that exists or is to be created. Its directory must exist.
     pub(super) fn place(&self, path: &str, operation: Operation) -> Result<FileLocation, Fault> {
         let inside = self.relative(path, operation)?;
         let resolved = match self.0.dir.canonicalize(&inside) {
@@ -165,7 +164,7 @@ impl Workspace {
         Ok(if parent == Path::new(".") { name.into() } else { parent.join(name) })
     }
 
-    /// Like [`Workspace::place`], making the directories on the way.
+    /// Like [`Workspace::place`], but creates missing directories.
     pub(super) fn make_place(
         &self,
         path: &str,
@@ -186,7 +185,7 @@ impl Workspace {
         }
     }
 
-    /// The key of an existing file.
+    /// The key of an existing file; see `FileLocation`.
     pub(super) fn key(&self, path: &str, operation: Operation) -> Result<String, Fault> {
         let inside = self.relative(path, operation)?;
         let resolved = self
@@ -197,7 +196,7 @@ impl Workspace {
         Ok(resolved.to_string_lossy().into_owned())
     }
 
-    /// The fault of an error, with the nearest existing path when there is none at the one asked for.
+    /// Converts an error to a fault; `file_not_found` includes the nearest existing path.
     pub(super) fn explain(&self, error: &io::Error, path: &str, operation: Operation) -> Fault {
         let fault = from_io(error, path, operation);
         if fault.kind() != Kind::FileNotFound {
@@ -209,12 +208,12 @@ impl Workspace {
         }
     }
 
-    /// One writer of ours at a time.
+    /// Locks out other writing calls of this workspace.
     pub(super) fn lock_writing(&self) -> MutexGuard<'_, ()> {
         self.0.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers what a call has just written, until the session's own memory says so.
+    /// Remembers the state a call has just written, until the session's memory contains it.
     pub(super) fn wrote(&self, session: SessionId, key: &str, digest: &str) {
         let mut written = self.0.written.lock().unwrap_or_else(PoisonError::into_inner);
         if written.len() >= WRITTEN_MAX {
@@ -223,7 +222,7 @@ impl Workspace {
         written.insert((session, key.to_owned()), digest.to_owned());
     }
 
-    /// Does the session know the file in this state? None: it has never seen it.
+    /// True if the session has seen the file in this state, false if in another one, `None` if never.
     pub(super) fn knows(&self, context: &CallContext, key: &str, digest: &str) -> Option<bool> {
         let written = self.0.written.lock().unwrap_or_else(PoisonError::into_inner);
         if written.get(&(context.session, key.to_owned())).is_some_and(|known| known == digest) {
@@ -233,14 +232,14 @@ impl Workspace {
     }
 }
 
-/// Read-only, and without waiting for the other end of a pipe.
+/// Options for reading that do not block when the path is a pipe.
 pub(super) fn reading() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
     options
 }
 
-/// The file, if it is one: directories, pipes, sockets and devices are not.
+/// Returns the file if it is a regular one; directories, pipes, sockets and devices are a fault.
 pub(super) fn regular(file: File, path: &str, operation: Operation) -> Result<File, Fault> {
     let metadata = file.metadata().map_err(|error| from_io(&error, path, operation))?;
     if metadata.is_file() {
@@ -265,9 +264,8 @@ mod tests {
 
     #[test]
     fn a_link_swapped_in_during_an_open_never_leads_out() {
-        // Goal: no race between looking and opening, because there is no looking. Method: one thread swaps a
-        // directory and a link to the outside in place, as fast as it can; the others open through it, to
-        // read and to find a place to write.
+        // Goal: no race between checking and opening a path. Method: one thread swaps a directory and a link to the
+        // outside as fast as it can, while others open files through it for reading and for writing.
         const OPENS: usize = 120_000;
         let around = tempfile::tempdir().unwrap();
         let (room, outside) = (around.path().join("room"), around.path().join("outside"));

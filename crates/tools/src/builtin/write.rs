@@ -1,4 +1,4 @@
-//! `fs_write`: a whole file.
+//! `fs_write`: writes a whole file.
 
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
@@ -20,7 +20,7 @@ use crate::contract::{CallContext, Note, ToolResult, content_hash};
 
 const OPERATION: Operation = Operation::WriteFile;
 
-/// Writes whole files.
+/// The `fs_write` tool.
 #[derive(Debug)]
 pub(super) struct FsWrite(pub(super) Workspace);
 
@@ -93,7 +93,7 @@ fn write(
     Ok((answer, Note::FileSeen { path: place.key.clone(), digest: Some(digest) }))
 }
 
-/// Refuses to replace what the session has not seen, or has seen otherwise.
+/// Refuses to replace a file that the session has not seen in its current state.
 fn check_known(
     workspace: &Workspace,
     context: &CallContext,
@@ -110,7 +110,7 @@ fn check_known(
     Err(Fault::new(kind, operation).with(Fact::Path, path.to_owned()))
 }
 
-/// A text with a character its file cannot hold.
+/// The fault for a text with a character that the file's format cannot encode.
 pub(super) fn unwritable(
     operation: Operation,
     pointer: &str,

@@ -1,45 +1,45 @@
-//! One line at a time, each bounded: how a child process is read. Of a line that is too long its ends are kept.
+//! Reads the output of a child process line by line. Of a line above the limit, only its start and end are kept.
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
-/// How much is read at once.
+/// Size of the read buffer, in bytes.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Of a line that is too long, this much of both ends is kept.
+/// Bytes kept of the start and of the end of a line that is too long.
 const END_BYTES: usize = 256;
 
-/// Reads lines. Loses nothing when a read is dropped half way.
+/// Reads lines. Cancel safe: dropping a pending read loses no data.
 #[derive(Debug)]
 pub struct BoundedLines<R> {
     read: BufReader<R>,
     line: Vec<u8>,
-    /// Set while the rest of a line that is too long goes by.
+    /// Set while the rest of a line that is too long is skipped.
     skipped: Option<LongLine>,
     bytes_max: usize,
 }
 
-/// What is kept of a line that is too long.
+/// The kept parts of a line that was too long.
 #[derive(Debug, Default)]
 pub struct LongLine {
-    /// Its first bytes.
+    /// The first bytes of the line, at most 256.
     pub head: Vec<u8>,
-    /// Its last bytes.
+    /// The last bytes of the line, at most 256.
     pub tail: Vec<u8>,
-    /// How long it was.
+    /// Length of the whole line, in bytes.
     pub bytes: usize,
 }
 
-/// What was read.
+/// One line as it was read.
 #[derive(Debug)]
 pub enum BoundedLine {
-    /// A line.
+    /// A line within the limit, without its line feed.
     Whole(Vec<u8>),
-    /// A line that was too long.
+    /// A line above the limit.
     TooLong(LongLine),
 }
 
 impl<R: AsyncRead + Unpin> BoundedLines<R> {
-    /// Reads from here; a line of more than `bytes_max` bytes is not kept.
+    /// Reads lines from `read`. Lines of more than `bytes_max` bytes are not kept whole.
     pub fn new(read: R, bytes_max: usize) -> Self {
         Self {
             read: BufReader::with_capacity(BUFFER_BYTES, read),
@@ -49,7 +49,7 @@ impl<R: AsyncRead + Unpin> BoundedLines<R> {
         }
     }
 
-    /// The next line that is not empty; none at the end, or when reading fails.
+    /// The next line that is not empty; `None` at the end of the stream or after a read error.
     pub async fn next(&mut self) -> Option<BoundedLine> {
         loop {
             let chunk = match self.read.fill_buf().await {

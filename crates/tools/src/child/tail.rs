@@ -1,5 +1,5 @@
-//! What a child process says on its error output: told to the operator line by line, and its last lines kept
-//! for the fault that may follow.
+//! The error output of a child process. Each line goes to the log, and the last lines are kept for a fault that may
+//! follow.
 
 use std::{
     collections::VecDeque,
@@ -18,25 +18,25 @@ use tokio_util::sync::CancellationToken;
 
 use super::lines::{BoundedLine, BoundedLines};
 
-/// Last lines that are kept.
+/// Number of last lines kept.
 const KEPT: usize = 20;
 
-/// Characters of a line.
+/// Maximum characters kept of a line.
 const CHARS_MAX: usize = 400;
 
-/// Bytes read of a line before the rest of it is skipped.
+/// Maximum bytes read of a line; the rest is skipped.
 const BYTES_MAX: usize = 8 * 1024;
 
-/// Lines that are told per window; the rest are counted.
+/// Maximum lines logged per window; further lines are only counted.
 const LOGGED_MAX: usize = 200;
 
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// The last lines of an error output.
+/// The last lines of a child's error output.
 #[derive(Debug, Default)]
 pub struct Tail {
     lines: Mutex<VecDeque<String>>,
-    /// Set when no more will come.
+    /// Cancelled when the stream has ended.
     closed: CancellationToken,
 }
 
@@ -46,14 +46,14 @@ impl Tail {
         self.lock().iter().map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 
-    /// A fault with the last lines on it.
+    /// Adds the last lines to a fault as `Fact::StderrTail`; an empty tail adds nothing.
     #[must_use]
     pub fn onto(&self, fault: Fault) -> Fault {
         let text = self.text();
         if text.is_empty() { fault } else { fault.with(Fact::StderrTail, text) }
     }
 
-    /// Waits until no more will come.
+    /// Waits for the end of the stream.
     pub async fn closed(&self) {
         self.closed.cancelled().await;
     }
@@ -71,7 +71,7 @@ impl Tail {
     }
 }
 
-/// Reads the error output of `who` to its end.
+/// Reads the error output of `program` to its end, logs its lines and keeps the last ones in `tail`.
 pub async fn drain(
     output: impl AsyncRead + Unpin + Send,
     tail: Arc<Tail>,
@@ -98,7 +98,7 @@ pub async fn drain(
 
 fn shown(line: &[u8], scrubber: &Scrubber) -> String {
     let text = String::from_utf8_lossy(line);
-    // A terminal must not be told what to do by a foreign program.
+    // Control characters are removed, so that a program cannot send commands to the operator's terminal.
     let text: String =
         text.trim_end().chars().filter(|it| !it.is_control() || *it == '\t').collect();
     let text = scrubber.scrub(&text);
@@ -108,7 +108,7 @@ fn shown(line: &[u8], scrubber: &Scrubber) -> String {
     }
 }
 
-/// Keeps a program that talks without end from filling the log.
+/// Limits the rate of logged lines.
 struct LogLimiter {
     since: Timestamp,
     told: usize,
@@ -116,7 +116,7 @@ struct LogLimiter {
 }
 
 enum LogDecision {
-    /// Tell it, and how many were held back before it.
+    /// Log this line; `held` lines before it were not logged.
     Line {
         held: usize,
     },

@@ -1,17 +1,17 @@
-//! A short text that matches a pattern.
+//! Generates a short text that matches a regular expression.
 
 use regex_syntax::hir::{Class, ClassUnicodeRange, Hir, HirKind};
 
-/// Most characters of a made text.
+/// Maximum size of a generated text.
 const CHARS_MAX: usize = 4096;
 
-/// A text of at least `least` characters that matches somewhere, if one is easily found.
+/// A text of at least `least` characters that contains a match; `None` if none is found easily.
 pub(super) fn matching(pattern: &str, least: usize) -> Option<String> {
     let hir = regex_syntax::Parser::new().parse(pattern).ok()?;
     let mut text = String::new();
     write(&hir, 0, &mut text)?;
     if text.chars().count() < least {
-        // Let the last open repetition fill it up.
+        // Extends the last unbounded repetition to reach the length.
         let missing = least - text.chars().count();
         let mut longer = String::new();
         write(&hir, missing, &mut longer)?;
@@ -21,7 +21,7 @@ pub(super) fn matching(pattern: &str, least: usize) -> Option<String> {
     fits.then_some(text)
 }
 
-/// Writes a match; `extra` more rounds go into repetitions that have no upper end.
+/// Writes a match; unbounded repetitions get `extra` more rounds.
 fn write(hir: &Hir, extra: usize, text: &mut String) -> Option<()> {
     if text.len() > CHARS_MAX {
         return None;
@@ -48,7 +48,7 @@ fn write(hir: &Hir, extra: usize, text: &mut String) -> Option<()> {
     Some(())
 }
 
-/// A plain character of the class where it has one.
+/// A character of the class, preferably a letter or digit.
 fn one_of(class: &Class) -> Option<char> {
     let has = |c: char| match class {
         Class::Unicode(class) => class.ranges().iter().any(|r| r.start() <= c && c <= r.end()),

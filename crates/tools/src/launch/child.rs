@@ -1,6 +1,6 @@
-//! A running program: under a supervisor, or in a process group of its own where the program has no launcher.
+//! A running program: under a supervisor, or in its own process group if there is no launcher.
 //!
-//! Dropping the handle ends the program: the supervisor sees its socket close, the group is killed.
+//! Dropping the handle ends the program: the supervisor sees its socket close, or the group is killed.
 
 use std::{
     ffi::OsString,
@@ -31,90 +31,90 @@ use super::{
     checked_length, milliseconds, registry, streams, tree, write_message,
 };
 
-/// Set in the environment of every program, so that the processes of a killed supervisor can be found.
+/// Environment variable set for every program, used to find the processes of a killed supervisor.
 const MARKER: &str = "BUDAO_COMMAND";
-/// The supervisor's own name, as `ps` shows it. `pkill budao` must not kill a supervisor together with its parent.
+/// The process name of the supervisor in `ps`, so that `pkill budao` does not kill a supervisor with its parent.
 const SUPERVISOR_NAME: &str = "supervisor";
-/// How long a supervisor may take to say that the program runs.
+/// Time limit for the supervisor's report that the program has started.
 const START_MAX: Duration = Duration::from_secs(30);
 
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 
-/// One start at a time: on systems that cannot create a descriptor closed on exec, a second start could inherit ours.
+/// Serializes starts: where descriptors cannot be created close-on-exec, a concurrent start could inherit ours.
 static STARTING: Mutex<()> = Mutex::new(());
 
-/// How long processes have from TERM to KILL.
+/// Time between TERM and KILL, by reason for the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Graces {
-    /// When we ask for the end.
+    /// After a call of [`Child::terminate`].
     #[serde(with = "milliseconds")]
     pub stop: Duration,
-    /// When this program has died, or dropped the handle: nobody records what the program still does.
+    /// After this program has died or dropped the handle, when the program's work is no longer recorded.
     #[serde(with = "milliseconds")]
     pub orphan: Duration,
-    /// For processes the program leaves behind when it ends by itself.
+    /// For processes that still run when the program ends by itself.
     #[serde(with = "milliseconds")]
     pub left: Duration,
 }
 
-/// What a program reads.
+/// The source of a program's standard input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Input {
-    /// Nothing.
+    /// An empty input (`/dev/null`).
     #[default]
     Null,
-    /// What is written to [`Child::stdin`].
+    /// A pipe; write to [`Child::stdin`].
     Piped,
 }
 
-/// Where a program's error output goes.
+/// The destination of a program's error output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Errors {
-    /// To [`Child::stderr`].
+    /// A pipe; read from [`Child::stderr`].
     #[default]
     Piped,
-    /// To the error output of this program.
+    /// The error output of this program.
     Inherited,
 }
 
-/// What to start, and how.
+/// The program to start, and its settings.
 #[derive(Clone, Debug)]
 pub struct Start {
-    /// The program; the next one is tried when one is not found.
+    /// The program's candidates; the next one is tried if one is not found.
     pub programs: Vec<OsString>,
-    /// Its arguments.
+    /// The arguments, without the program's name.
     pub args: Vec<OsString>,
-    /// Does it inherit the environment of this program?
+    /// Whether the program inherits this program's environment.
     pub inherits_env: bool,
-    /// Variables it does not inherit.
+    /// Variables that are not inherited.
     pub env_without: Vec<OsString>,
-    /// Variables it gets besides, or instead.
+    /// Variables that are added or replaced.
     pub env: Vec<(OsString, OsString)>,
-    /// Where it runs; otherwise where this program runs.
+    /// The working directory; `None` means that of this program.
     pub directory: Option<PathBuf>,
-    /// What it reads.
+    /// The source of the standard input.
     pub input: Input,
-    /// Where its error output goes.
+    /// The destination of the error output.
     pub errors: Errors,
-    /// How its processes are ended.
+    /// Time between TERM and KILL.
     pub graces: Graces,
-    /// What it may read and write; needs a launcher.
+    /// The paths the program may read and write; requires a launcher.
     pub confine: Option<Confinement>,
-    /// A random number that no other start has.
+    /// A random number, unique to this start; it marks the program's processes.
     pub mark: u128,
 }
 
-/// Why a program does not run.
+/// Why a program could not be started.
 #[derive(Debug)]
 pub(crate) enum StartError {
-    /// It cannot be confined as ordered.
+    /// The requested confinement is not possible; the text is the reason.
     Refused(String),
-    /// The supervisor ended before it answered; how it ended.
+    /// The supervisor ended before it answered; the value is its exit.
     Lost(CommandExit),
     /// The system's error for the program itself.
     Program(io::Error),
-    /// The system's error for the supervisor, or for a pipe.
+    /// The system's error for the supervisor or for a pipe.
     Supervisor(io::Error),
 }
 
@@ -124,26 +124,26 @@ impl From<StartError> for io::Error {
             StartError::Refused(reason) => Self::other(reason),
             StartError::Lost(_) => Self::other("the supervisor ended before it answered"),
             StartError::Program(error) => error,
-            // Its kind would be taken for the program's.
+            // The original kind would look like an error of the program itself.
             StartError::Supervisor(error) => Self::other(format!("the supervisor: {error}")),
         }
     }
 }
 
-/// A program that runs. Dropping it ends it.
+/// A running program. Dropping it ends the program.
 #[derive(Debug)]
 pub struct Child {
-    /// What it reads, if that is a pipe.
+    /// The write end of the standard input; `None` if the input is empty.
     pub stdin: Option<Sender>,
-    /// What it writes.
+    /// The read end of the standard output; `None` once taken.
     pub stdout: Option<Receiver>,
-    /// What it complains about, if that is a pipe.
+    /// The read end of the error output; `None` if it is inherited.
     pub stderr: Option<Receiver>,
     pid: u32,
     keeper: Keeper,
 }
 
-/// The part that ends its processes.
+/// Owns the program's processes and ends them.
 #[derive(Debug)]
 enum Keeper {
     Supervisor(Box<Supervisor>),
@@ -151,7 +151,7 @@ enum Keeper {
 }
 
 impl Start {
-    /// A program without arguments that inherits the environment, reads nothing, and is killed without a grace.
+    /// A program without arguments that inherits the environment, has an empty input, and is killed without a grace.
     #[must_use]
     pub fn new(program: impl Into<OsString>, mark: u128) -> Self {
         let zero = Duration::ZERO;
@@ -170,10 +170,10 @@ impl Start {
         }
     }
 
-    /// Starts it under a supervisor, or without a launcher in a process group.
+    /// Starts the program under a supervisor, or in a process group if there is no launcher.
     ///
     /// # Errors
-    /// The system's error; its kind is that of the program's start.
+    /// The system's error. Its kind is that of the program's own start.
     pub async fn spawn(self, launcher: Option<&Launcher>) -> io::Result<Child> {
         self.start(launcher).await.map_err(Into::into)
     }
@@ -214,17 +214,18 @@ impl Start {
             )),
             Ok(LauncherMessage::Ended(_)) => Err(StartError::Lost(CommandExit::default())),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                // A program that is no supervisor, or one that hangs.
+                // The launcher is not a supervisor, or it hangs.
                 drop(supervisor.process.start_kill());
                 supervisor.sweep().await;
                 Err(StartError::Supervisor(error))
             }
-            // It may run all the same.
+            // The program may have been started, so its end is awaited.
             Err(_) => Err(StartError::Lost(supervisor.ended().await)),
         }
     }
 
-    /// Starts the supervisor and hands it the streams. Without an order it does nothing, and ends when we do.
+    /// Starts the supervisor and sends it the streams. Until it gets a request it does nothing, and it exits with its
+    /// parent.
     fn start_supervisor(&self, launcher: &Launcher) -> io::Result<(Supervisor, OurPipes)> {
         let _one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         let (ours, theirs) = StdUnixStream::pair()?;
@@ -237,7 +238,7 @@ impl Start {
         command.stdin(OwnedFd::from(theirs)).stdout(alive_until_exit).stderr(Stdio::null());
         ours.set_nonblocking(true)?;
         let signals = Arc::new(ours.try_clone()?);
-        // Before the start: whatever ends all supervisors must not miss this one.
+        // Registered before the start, so that `end_all` cannot miss this supervisor.
         registry::register(Arc::downgrade(&signals), alive)?;
         let process = command.spawn()?;
         let control = UnixStream::from_std(ours)?;
@@ -286,21 +287,21 @@ impl Start {
     }
 }
 
-/// Our ends of a program's pipes.
+/// The parent's ends of a program's pipes.
 struct OurPipes {
     input: Option<PipeWriter>,
     output: PipeReader,
     errors: Option<PipeReader>,
 }
 
-/// The same for the async runtime.
+/// The parent's ends of a program's pipes, registered with the async runtime.
 struct AsyncPipes {
     input: Option<Sender>,
     output: Receiver,
     errors: Option<Receiver>,
 }
 
-/// Our ends, and the program's three.
+/// Creates the pipes: the parent's ends, and the program's three streams.
 fn pipes(input: Input, errors: Errors) -> io::Result<(OurPipes, [OwnedFd; 3])> {
     let (their_input, our_input) = match input {
         Input::Null => (OwnedFd::from(std::fs::File::open("/dev/null")?), None),
@@ -345,14 +346,14 @@ impl AsyncPipes {
 }
 
 impl Child {
-    /// The program's process.
+    /// The process id of the program.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Asks every process of the program to end. Under a supervisor KILL follows after the grace; without one the
-    /// caller sends it.
+    /// Sends TERM to every process of the program. Under a supervisor, KILL follows after the grace; otherwise the
+    /// caller must send it.
     pub fn terminate(&mut self) {
         match &mut self.keeper {
             Keeper::Supervisor(supervisor) => supervisor.send(TERMINATE),
@@ -360,7 +361,7 @@ impl Child {
         }
     }
 
-    /// Kills every process of the program.
+    /// Sends KILL to every process of the program.
     pub fn kill(&mut self) {
         match &mut self.keeper {
             Keeper::Supervisor(supervisor) => supervisor.send(KILL),
@@ -368,21 +369,21 @@ impl Child {
         }
     }
 
-    /// Completes when the program and, under a supervisor, everything it started is gone. Can be broken off and
-    /// called again.
+    /// Waits until the program and, under a supervisor, all its descendants are gone. Cancel safe; may be called
+    /// again.
     pub async fn wait(&mut self) -> CommandExit {
         match &mut self.keeper {
             Keeper::Supervisor(supervisor) => supervisor.ended().await,
             Keeper::Group(group) => {
                 let status = group.0.wait().await.ok();
-                // Whoever is left in the group.
+                // Kills the processes left in the group.
                 group.kill();
                 of_status(status)
             }
         }
     }
 
-    /// Kills a program that does not end, and its supervisor, and waits no longer.
+    /// Kills a program that does not end, and its supervisor, without waiting further.
     pub(crate) async fn give_up(&mut self) -> CommandExit {
         match &mut self.keeper {
             Keeper::Supervisor(supervisor) => {
@@ -395,13 +396,13 @@ impl Child {
     }
 }
 
-/// A child whose whole group dies with it.
+/// A child process whose whole group is killed when the handle is dropped.
 #[derive(Debug)]
 struct Group(Box<dyn ChildWrapper>);
 
 impl Group {
     fn kill(&mut self) {
-        // An error means that no process is left.
+        // An error means that the group has no processes left.
         drop(self.0.start_kill());
     }
 }
@@ -412,15 +413,15 @@ impl Drop for Group {
     }
 }
 
-/// Our side of a supervisor.
+/// The parent's side of a supervisor.
 #[derive(Debug)]
 struct Supervisor {
     words: Words,
-    /// The same socket, for single bytes that need no waiting.
+    /// The same socket, for writing single bytes without waiting.
     signals: Arc<StdUnixStream>,
     process: tokio::process::Child,
     marker: String,
-    /// The program's process; 0 until it runs.
+    /// Process id of the program; 0 until it has started.
     pid: u32,
 }
 
@@ -433,14 +434,14 @@ impl Supervisor {
     }
 
     fn send(&self, signal: u8) {
-        // A supervisor that is gone needs no signal; that it is gone is seen by `ended`.
+        // A dead supervisor needs no signal; `ended` notices its death.
         drop((&*self.signals).write(&[signal]));
     }
 
     async fn ended(&mut self) -> CommandExit {
         match self.words.next().await {
             Ok(LauncherMessage::Ended(ended)) => ended,
-            // The supervisor was killed: by the program, by a person, or for want of memory.
+            // The supervisor was killed: by the program, by a person, or by the out-of-memory killer.
             Ok(_) | Err(_) => {
                 self.sweep().await;
                 of_status(self.process.wait().await.ok())
@@ -448,16 +449,17 @@ impl Supervisor {
         }
     }
 
-    /// Kills what a killed supervisor left. Off the async threads: it reads every process's environment.
+    /// Kills the processes of a killed supervisor. Runs on a blocking thread, because it reads every process's
+    /// environment.
     async fn sweep(&self) {
         let (marker, group) = (self.marker.clone(), self.pid);
         let sweep = move || while tree::sweep(&marker, group) > 0 {};
-        // Only a panic could be lost here.
+        // The only possible error is a panic of the task.
         drop(tokio::task::spawn_blocking(sweep).await);
     }
 }
 
-/// The supervisor's words as they come. Waiting for one can be broken off at any point.
+/// Reads the supervisor's messages. Cancel safe.
 #[derive(Debug)]
 struct Words {
     control: UnixStream,

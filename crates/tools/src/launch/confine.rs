@@ -1,4 +1,4 @@
-//! Landlock for a command: all of it, or a reason why not.
+//! Applies Landlock to a command completely, or returns the reason why that is impossible.
 
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
@@ -7,11 +7,11 @@ use landlock::{
 
 use super::Confinement;
 
-/// What the kernel must be able to do: the first version that also guards truncation and moving files
-/// between directories (Linux 6.2).
+/// The required Landlock version: the first that also restricts truncation and moving files between directories
+/// (Linux 6.2).
 const REQUIRED: ABI = ABI::V3;
 
-/// Restricts the calling thread and everything it starts from now on.
+/// Restricts the calling thread and every process it starts afterwards.
 pub(super) fn restrict_thread(confine: &Confinement) -> Result<(), String> {
     let status = ruleset(confine)?.restrict_self().map_err(|error| error.to_string())?;
     match status.ruleset {

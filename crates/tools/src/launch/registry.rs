@@ -1,4 +1,4 @@
-//! The supervisors of this process, so that a program can end all of them before it exits.
+//! The registry of this process's supervisors, which lets a program end all of them before it exits.
 
 use std::{
     io::{self, PipeReader, Read, Write},
@@ -12,7 +12,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::KILL;
 
-/// Between two looks at supervisors that are ending.
+/// Interval for polling supervisors that are ending.
 const LOOK_STEP: Duration = Duration::from_millis(2);
 
 static REGISTRY: Mutex<Registry> =
@@ -20,15 +20,15 @@ static REGISTRY: Mutex<Registry> =
 
 struct Registry {
     supervisors: Vec<Supervisor>,
-    /// Set by [`end_all`]: nothing is started any more.
+    /// Set by [`end_all`]; later starts are refused.
     is_closed: bool,
 }
 
-/// One supervisor, from before its order until its process is gone.
+/// One supervisor, registered from before its start until its process is gone.
 struct Supervisor {
-    /// Gone when the handle of the child was dropped, which ends the child.
+    /// Dead once the child's handle was dropped, which ends the child.
     control: Weak<UnixStream>,
-    /// Ends when the supervisor's process has ended.
+    /// Reaches end of file when the supervisor's process has ended.
     alive: PipeReader,
 }
 
@@ -44,13 +44,13 @@ impl Supervisor {
 
     fn kill(&self) {
         if let Some(control) = self.control.upgrade() {
-            // A supervisor that does not listen any more is about to end.
+            // If the write fails, the supervisor is already ending.
             drop((&*control).write(&[KILL]));
         }
     }
 }
 
-/// Registers a supervisor that has no order yet. Refused once [`end_all`] was called.
+/// Registers a supervisor before it is started. Fails after a call of [`end_all`].
 pub(super) fn register(control: Weak<UnixStream>, alive: PipeReader) -> io::Result<()> {
     let flags = fcntl_getfl(alive.as_fd())?;
     fcntl_setfl(alive.as_fd(), flags | OFlags::NONBLOCK)?;
@@ -63,9 +63,9 @@ pub(super) fn register(control: Weak<UnixStream>, alive: PipeReader) -> io::Resu
     Ok(())
 }
 
-/// Kills every supervised program of this process with all its processes, waits until they are gone, at most for
-/// `limit`, and starts none any more. Blocks its thread; the last thing a program does before it exits. Returns how
-/// many supervisors are left: they see the program's exit and go on by themselves.
+/// Kills every supervised program of this process with all its processes, and waits at most `limit` until they are
+/// gone. Later starts are refused. Blocks its thread; call it last before exit. Returns the number of supervisors
+/// still running; they notice the exit and finish by themselves.
 pub fn end_all(limit: Duration) -> usize {
     let deadline = Instant::now() + limit;
     let mut registry = lock();

@@ -1,4 +1,4 @@
-//! The three standard streams of a program, handed from us to its supervisor over their socket.
+//! Passes the three standard streams of a program from the parent to its supervisor over their socket.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -18,13 +18,13 @@ use rustix::{
     },
 };
 
-/// Standard input, output and error output.
+/// The number of streams: standard input, output and error output.
 const STREAMS: usize = 3;
 
-/// The byte that carries the streams.
+/// The data byte that carries the descriptors.
 const CARRIER: u8 = b's';
 
-/// Sends the streams. It does not block on a fresh socket.
+/// Sends the streams. Does not block on a new socket.
 pub(super) fn send(control: &UnixStream, streams: [BorrowedFd<'_>; STREAMS]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(STREAMS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -35,7 +35,7 @@ pub(super) fn send(control: &UnixStream, streams: [BorrowedFd<'_>; STREAMS]) -> 
     Ok(())
 }
 
-/// Receives the streams. None of them is passed on to a program by accident.
+/// Receives the streams as close-on-exec descriptors.
 pub(super) fn receive(control: &UnixStream) -> io::Result<[OwnedFd; STREAMS]> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(STREAMS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

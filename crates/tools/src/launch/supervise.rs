@@ -1,4 +1,4 @@
-//! The life of a supervisor: start the program, wait, and do not leave before every process of it is gone.
+//! The supervisor's main loop: starts the program, waits, and exits only when all its processes are gone.
 
 use std::{
     ffi::OsStr,
@@ -21,37 +21,37 @@ use super::{
     tree, write_message,
 };
 
-/// How long to go on killing what does not die before leaving it to the operator.
+/// How long to repeat KILL before reporting the remaining processes as survivors.
 const KILLING_MAX: Duration = Duration::from_secs(5);
-/// Between rounds of killing.
+/// Interval between rounds of KILL.
 const KILLING_STEP: Duration = Duration::from_millis(10);
-/// The longest grace that can be ordered.
+/// Upper bound for a requested grace.
 const GRACE_MAX: Duration = Duration::from_secs(3_600);
-/// Programs that an order may name, one to be tried after the other.
+/// Maximum number of program candidates in a request.
 const PROGRAMS_MAX: usize = 8;
 
-/// What the main loop hears of.
+/// An event for the main loop.
 enum SupervisorEvent {
-    /// The program is to end.
+    /// The program is to be ended.
     Stop(Urgency),
-    /// A child was reaped.
+    /// A child process was reaped.
     Reaped { pid: i32, code: Option<i32>, signal: Option<i32> },
-    /// There are no children any more.
+    /// No child processes are left.
     NoChildren,
 }
 
 /// How soon KILL follows TERM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Urgency {
-    /// After the grace: the parent, or a signal to the supervisor, asks for the end.
+    /// After the grace: the parent, or a signal to the supervisor, requests the end.
     Asked,
-    /// After the grace for orphans: the parent is gone.
+    /// After the grace for orphans: the parent has died.
     Orphaned,
-    /// At once: the parent says so.
+    /// At once: the parent sent `KILL`.
     Now,
 }
 
-/// Why the program did not start.
+/// Why the program could not be started.
 enum StartError {
     Refused(String),
     NotStarted(io::Error),
@@ -74,7 +74,7 @@ pub(super) fn run() -> ExitCode {
             let code = ended.code.or(ended.signal.map(|signal| 128 + signal)).unwrap_or(1);
             ExitCode::from(u8::try_from(code & 0xff).unwrap_or(1))
         }
-        // The parent is gone or sent nonsense; nobody is there to read more.
+        // The parent is gone or sent an invalid request, so there is no reader for a message.
         Err(_) => ExitCode::from(125),
     }
 }
@@ -83,12 +83,12 @@ fn supervise() -> io::Result<CommandExit> {
     let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let streams = streams::receive(&control)?;
     let order: LaunchRequest = read_message(&control)?;
-    // Fails only for a process that leads a group already, which serves as well.
+    // Fails only if the process already leads a group, which is just as good.
     let _ = setsid();
     #[cfg(target_os = "linux")]
     {
         rustix::process::set_child_subreaper(Some(getpid()))?;
-        // `/proc/self/exe` would be shown as `exe`.
+        // The kernel would otherwise show the name `exe`, from `/proc/self/exe`.
         let _ = rustix::thread::set_name(c"supervisor");
     }
     let (tell, heard) = mpsc::channel();
@@ -106,16 +106,15 @@ fn supervise() -> io::Result<CommandExit> {
         }
     };
     thread::spawn(move || reap(&tell));
-    // A parent that is gone is heard of by its own thread.
+    // A write error means that the parent is gone; the thread that reads the socket handles that.
     drop(write_message(&control, &LauncherMessage::Started { pid: program }));
     let ended = ProcessSupervisor::new(program, order.graces, heard).keep();
     drop(write_message(&control, &LauncherMessage::Ended(ended.clone())));
     Ok(ended)
 }
 
-/// Starts the program, confined if ordered, from a thread of its own: Landlock restricts a thread and what
-/// it starts, and the supervisor has to stay free. No copy of the streams is kept: their readers and writers see the
-/// program close them.
+/// Starts the program from a separate thread, because Landlock restricts a thread and its children and the supervisor
+/// must stay unrestricted. Keeps no copy of the streams, so that their other ends see the program close them.
 fn start(order: &LaunchRequest, streams: [OwnedFd; 3]) -> Result<u32, StartError> {
     let LaunchRequest { programs, args, confine, .. } = order.clone();
     let starter = thread::spawn(move || {
@@ -142,8 +141,8 @@ fn start(order: &LaunchRequest, streams: [OwnedFd; 3]) -> Result<u32, StartError
     starter.join().unwrap_or_else(|_| Err(panicked()))
 }
 
-/// The program in a process group of its own, so that one which signals its group does not hit us.
-/// The handle is dropped on purpose: the reaper waits for every child alike.
+/// Starts the program in its own process group, so that a signal to its group does not reach the supervisor. The
+/// handle is dropped on purpose: `reap` waits for every child.
 fn spawn(program: &OsStr, args: &[impl AsRef<OsStr>], streams: &[OwnedFd; 3]) -> io::Result<u32> {
     let [input, output, errors] = streams;
     let mut command = Command::new(program);
@@ -168,7 +167,7 @@ fn listen_for_signals(tell: Sender<SupervisorEvent>) -> io::Result<()> {
                 _ = hangup.recv() => {}
             }
         });
-        // Nobody listens when it is over already.
+        // Sending fails only when the supervisor has already finished.
         drop(tell.send(SupervisorEvent::Stop(Urgency::Asked)));
     });
     Ok(())
@@ -191,7 +190,7 @@ fn listen_to_parent(mut control: UnixStream, tell: Sender<SupervisorEvent>) {
     });
 }
 
-/// A second look at the parent, where a concurrent start may have inherited its end of the socket.
+/// Polls the parent's id, because a concurrent start may have inherited the parent's end of the socket.
 #[cfg(not(target_os = "linux"))]
 fn watch_parent(tell: Sender<SupervisorEvent>) {
     const LOOK_STEP: Duration = Duration::from_millis(100);
@@ -204,7 +203,7 @@ fn watch_parent(tell: Sender<SupervisorEvent>) {
     });
 }
 
-/// Reaps every child, our own and those that were handed to us, until there is none.
+/// Reaps every child, including adopted ones, until none is left.
 fn reap(tell: &Sender<SupervisorEvent>) {
     loop {
         let heard = match wait(WaitOptions::empty()) {
@@ -223,7 +222,7 @@ fn reap(tell: &Sender<SupervisorEvent>) {
     }
 }
 
-/// Waiting for the program's end, and then for the end of all its processes.
+/// Waits for the end of the program, then for the end of all its processes.
 struct ProcessSupervisor {
     program: i32,
     processes: Processes,
@@ -231,7 +230,7 @@ struct ProcessSupervisor {
     heard: Receiver<SupervisorEvent>,
     ended: CommandExit,
     alone: bool,
-    /// When KILL follows; set by the first stop, and only ever brought forward.
+    /// Time of KILL. The first stop sets it; later ones can only make it earlier.
     kill_at: Option<Instant>,
 }
 
@@ -249,10 +248,10 @@ impl ProcessSupervisor {
             self.ended.left = self.running();
             self.bring_forward(self.graces.left);
         }
-        // Without a grace TERM is left out: a handler for it would not get to run.
+        // Without a grace TERM is skipped, because its handler would have no time to run.
         if !self.is_over() && self.kill_at.is_some_and(|at| at > Instant::now()) {
             tree::signal_all(self.processes, Signal::TERM);
-            // What was stopped can only obey once it runs again.
+            // A stopped process handles TERM only after CONT.
             tree::signal_all(self.processes, Signal::CONT);
             self.wait_until_kill();
         }
@@ -269,12 +268,12 @@ impl ProcessSupervisor {
         if self.alone && cfg!(target_os = "linux") { 0 } else { tree::running(self.processes) }
     }
 
-    /// Without a subreaper, no children left does not mean that no process is left.
+    /// Without a subreaper, processes can be left even if there are no children.
     fn is_over(&self) -> bool {
         self.alone && (cfg!(target_os = "linux") || tree::running(self.processes) == 0)
     }
 
-    /// Returns when the program has ended by itself, or is to be stopped.
+    /// Returns when the program has ended by itself or a stop is requested.
     fn wait_for_the_program(&mut self) {
         while let Ok(heard) = self.heard.recv() {
             let has_ended = self.note(&heard);
@@ -282,7 +281,7 @@ impl ProcessSupervisor {
                 return;
             }
             if has_ended {
-                // Whoever is left may be gone in the same moment; then there is nothing to end.
+                // The remaining processes may end at the same moment; waits 1 ms before counting them.
                 self.wait_until(Instant::now() + Duration::from_millis(1));
                 return;
             }
@@ -307,13 +306,13 @@ impl ProcessSupervisor {
     fn wait_for_one(&mut self, deadline: Instant) {
         let mut left = deadline.saturating_duration_since(Instant::now());
         if self.alone {
-            // Nobody tells when the last process is gone that is not our child.
+            // The end of a process that is not a child causes no event, so the loop polls.
             left = left.min(KILLING_STEP);
         }
         match self.heard.recv_timeout(left) {
             Ok(heard) => _ = self.note(&heard),
             Err(RecvTimeoutError::Timeout) => {}
-            // Every sender is gone, the reaper too: there are no children.
+            // All senders are gone, the reaper's included: no children are left.
             Err(RecvTimeoutError::Disconnected) => {
                 self.alone = true;
                 thread::sleep(left);
@@ -321,7 +320,7 @@ impl ProcessSupervisor {
         }
     }
 
-    /// Takes a fact in. True when the program is over.
+    /// Handles an event. Returns true when the program has ended.
     fn note(&mut self, heard: &SupervisorEvent) -> bool {
         match *heard {
             SupervisorEvent::Reaped { pid, code, signal } if pid == self.program => {

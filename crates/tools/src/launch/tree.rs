@@ -1,8 +1,7 @@
-//! The processes below a process, and signals to them, as Linux tells in `/proc`.
+//! Finds and signals the descendants of a process through Linux's `/proc`.
 //!
-//! A process id can be taken over by a stranger the moment its owner is gone. So a signal goes through a
-//! process handle (pidfd), and only after a look, with the handle open, that the process still has the
-//! parent it was found under.
+//! A process id can be reused as soon as its process is gone. So signals are sent through a pidfd, and only after
+//! checking, with the pidfd open, that the process still has the expected parent.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,10 +11,10 @@ use std::{
 use super::Processes;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Rounds of freezing before killing. Each round stops what the last one had not seen yet.
+/// Rounds of STOP before KILL. Each round stops the processes that the previous one had not seen.
 const FREEZE_ROUNDS: usize = 64;
 
-/// A process below another.
+/// A descendant of the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Descendant {
     pid: i32,
@@ -23,7 +22,7 @@ pub(crate) struct Descendant {
     alive: bool,
 }
 
-/// Everyone below `root`, parents before children.
+/// All descendants of `root`, parents before children.
 pub(crate) fn descendants(root: i32) -> Vec<Descendant> {
     let mut all: Vec<Descendant> = Vec::new();
     let mut seen = HashSet::from([root]);
@@ -32,7 +31,7 @@ pub(crate) fn descendants(root: i32) -> Vec<Descendant> {
     while let Some(parent) = parents.pop() {
         let children = match listed_children(parent) {
             Some(children) => children,
-            // A kernel without the list: look at everybody's parent instead, once.
+            // The kernel keeps no list of children: reads the parent of every process instead, once.
             None => by_stat.get_or_insert_with(everybody).get(&parent).cloned().unwrap_or_default(),
         };
         for pid in children {
@@ -46,12 +45,12 @@ pub(crate) fn descendants(root: i32) -> Vec<Descendant> {
     all
 }
 
-/// How many processes still run: a dead process that nobody has asked about does not count.
+/// Number of processes still running; zombies do not count.
 pub(crate) fn running(processes: Processes) -> usize {
     descendants(processes.root).iter().filter(|process| process.alive).count()
 }
 
-/// Signals every process.
+/// Sends a signal to every process of the program.
 pub(crate) fn signal_all(processes: Processes, signal: Signal) {
     signal_below(processes.root, signal);
 }
@@ -62,7 +61,7 @@ fn signal_below(root: i32, signal: Signal) {
     }
 }
 
-/// Kills every process. They are stopped first: what is stopped cannot start another.
+/// Kills every process. They are stopped first, because a stopped process cannot start another.
 pub(crate) fn kill_all(processes: Processes) {
     let root = processes.root;
     let mut stopped = HashSet::new();
@@ -79,8 +78,8 @@ pub(crate) fn kill_all(processes: Processes) {
     signal_below(root, Signal::KILL);
 }
 
-/// Kills every process that carries `marker` in its environment: the last resort when a supervisor was
-/// itself killed. Returns how many there were.
+/// Kills every process with `marker` in its environment. Last resort for when a supervisor itself was killed. Returns
+/// the number of processes killed.
 pub(crate) fn sweep(marker: &str, _group: u32) -> usize {
     let mut killed = 0;
     for pid in pids() {
@@ -101,19 +100,19 @@ pub(crate) fn sweep(marker: &str, _group: u32) -> usize {
 fn send(root: i32, process: Descendant, signal: Signal) {
     let Some(pid) = Pid::from_raw(process.pid) else { return };
     let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { return };
-    // Same parent, or orphaned and handed to the root meanwhile: still ours.
+    // The process belongs to the program if its parent is unchanged or, after being orphaned, is the root.
     let ours =
         stat(process.pid).is_some_and(|stat| stat.parent == process.parent || stat.parent == root);
     if ours {
-        // It may be gone by now, which is what we want.
+        // The process may be gone already, which is fine.
         let _ = pidfd_send_signal(&handle, signal);
     }
 }
 
-/// The children as the kernel lists them; none where it keeps no list.
+/// The children as the kernel lists them; `None` if it keeps no list.
 fn listed_children(pid: i32) -> Option<Vec<i32>> {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        // Gone meanwhile: no children.
+        // The process is gone and has no children.
         return Some(Vec::new());
     };
     let mut children = Vec::new();
@@ -149,8 +148,8 @@ struct Stat {
     alive: bool,
 }
 
-/// Parent and state. The program's name stands in parentheses and may contain anything, so the fields
-/// are counted from the last one.
+/// Parent and state of a process. The program's name is in parentheses and may contain any character, so the fields
+/// are counted from the last parenthesis.
 fn stat(pid: i32) -> Option<Stat> {
     let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let after = text.iter().rposition(|byte| *byte == b')')?;

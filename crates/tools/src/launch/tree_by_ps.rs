@@ -1,7 +1,7 @@
-//! The processes of a program, and signals to them, for systems without `/proc`: what `ps` lists.
+//! Finds and signals the processes of a program through `ps`, for systems without `/proc`.
 //!
-//! A descendant is found by its parent or by its process group. One that left the group and lost its parent between
-//! two looks is not found; only a subreaper, which Linux has, can find it.
+//! A descendant is found by its parent or its process group. One that left the group and lost its parent between two
+//! listings is not found; that needs a subreaper, which only Linux has.
 
 use std::{
     collections::HashSet,
@@ -13,10 +13,10 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::Processes;
 
-/// Rounds of stopping before killing. Each round stops what the last one had not seen yet.
+/// Rounds of STOP before KILL. Each round stops the processes that the previous one had not seen.
 const STOP_ROUNDS: usize = 8;
 
-/// One line of `ps`.
+/// One line of the output of `ps`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Listed {
     pid: i32,
@@ -25,12 +25,12 @@ struct Listed {
     is_alive: bool,
 }
 
-/// How many processes still run.
+/// Number of processes still running.
 pub(crate) fn running(processes: Processes) -> usize {
     found(processes, &list()).iter().filter(|process| process.is_alive).count()
 }
 
-/// Signals every process.
+/// Sends a signal to every process of the program.
 pub(crate) fn signal_all(processes: Processes, signal: Signal) {
     signal_group(processes.group, signal);
     for process in found(processes, &list()) {
@@ -38,7 +38,7 @@ pub(crate) fn signal_all(processes: Processes, signal: Signal) {
     }
 }
 
-/// Kills every process. They are stopped first: what is stopped cannot start another.
+/// Kills every process. They are stopped first, because a stopped process cannot start another.
 pub(crate) fn kill_all(processes: Processes) {
     let mut stopped = HashSet::new();
     signal_group(processes.group, Signal::STOP);
@@ -55,7 +55,7 @@ pub(crate) fn kill_all(processes: Processes) {
     stopped.into_iter().for_each(|pid| send(pid, Signal::KILL));
 }
 
-/// Kills the group of a program whose supervisor was itself killed. Other processes of it are not known any more.
+/// Kills the process group of a program whose supervisor was killed. Processes outside the group are not found.
 pub(crate) fn sweep(_marker: &str, group: u32) -> usize {
     if let Ok(group) = i32::try_from(group) {
         signal_group(group, Signal::KILL);
@@ -64,23 +64,23 @@ pub(crate) fn sweep(_marker: &str, group: u32) -> usize {
 }
 
 fn signal_group(group: i32, signal: Signal) {
-    // 0 would be our own group, 1 everybody.
+    // 0 would be the supervisor's own group, 1 every process.
     if group > 1
         && let Some(group) = Pid::from_raw(group)
     {
-        // An error means that no process is left in it.
+        // An error means that the group has no processes left.
         let _ = kill_process_group(group, signal);
     }
 }
 
 fn send(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid) {
-        // It may be gone by now, which is what we want.
+        // The process may be gone already, which is fine.
         let _ = kill_process(pid, signal);
     }
 }
 
-/// The processes below the root, and those of the group with what is below them.
+/// The descendants of the root, and the group's processes with their descendants.
 fn found(processes: Processes, listed: &[Listed]) -> Vec<Listed> {
     let in_group = |process: &&Listed| processes.group > 1 && process.group == processes.group;
     let mut all: Vec<Listed> = listed.iter().filter(in_group).copied().collect();
@@ -104,10 +104,10 @@ fn list() -> Vec<Listed> {
     let own = i32::try_from(child.id()).unwrap_or(0);
     let mut output = Vec::new();
     if let Some(mut stdout) = child.stdout.take() {
-        // What was read so far is better than nothing.
+        // A read error leaves a partial list, which is better than none.
         drop(stdout.read_to_end(&mut output));
     }
-    // The supervisor's reaper may have been faster.
+    // The supervisor's reaper may already have reaped this child.
     drop(child.wait());
     let text = String::from_utf8_lossy(&output);
     text.lines().filter_map(read).filter(|process| process.pid != own).collect()
@@ -145,7 +145,7 @@ mod tests {
         let mut shell = shell.args(["-c", script]).process_group(0).spawn().unwrap();
         let group = i32::try_from(shell.id()).unwrap();
         let processes = Processes { root: group, group };
-        // The shell, its sleeper, the shell that left the group, and that one's sleeper.
+        // The shell, its `sleep`, the shell that left the group, and its `sleep`.
         until("four processes", || running(processes) >= 4);
         kill_all(processes);
         shell.wait().unwrap();

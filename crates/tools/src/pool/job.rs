@@ -1,4 +1,4 @@
-//! A future on the pool's threads.
+//! A future that is polled on the pool's threads.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -18,7 +18,7 @@ const POLLED: u8 = 2;
 const POLLED_AND_WOKEN: u8 = 3;
 const OVER: u8 = 4;
 
-/// A future that is polled on the pool's threads: queued when woken, off the thread while it waits.
+/// A future on the pool: queued when woken, and off the thread while it waits.
 pub(super) struct PoolJob {
     future: Mutex<Option<BoxFuture<'static, ()>>>,
     state: AtomicU8,
@@ -50,7 +50,7 @@ impl PoolJob {
         }
     }
 
-    /// Polls until the future waits or is over.
+    /// Polls until the future is pending or finished.
     fn run(self: Arc<Self>) {
         let waker = Waker::from(self.clone());
         let mut context = Context::from_waker(&waker);
@@ -59,7 +59,7 @@ impl PoolJob {
             self.state.store(POLLED, Ordering::Release);
             let Some(future) = place.as_mut() else { return };
             let over = self.stopped.load(Ordering::Acquire) || {
-                // The future inside catches panics of the work; this one is for our own.
+                // The future catches panics of the work; this catches bugs in the pool itself.
                 let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
                 !matches!(polled, Ok(Poll::Pending))
             };

@@ -1,9 +1,9 @@
-//! How far references lead: a schema that applies itself to the very value it is applied to has no end, and a validator
-//! that tries has no stack left. The standard forbids it; a server of tools may send one all the same. Nor may references
-//! be chained without end, or name the next ones twice until one value has a million rules.
+//! Limits on references in a schema. A schema that applies itself to the same value never ends and would overflow the
+//! validator's stack; the standard forbids it, but a tool server may still send one. Chains of references and rules
+//! that multiply through references are bounded too.
 //!
-//! A tree is fine: it goes on to a part of the value with every turn, and values are finite. What a tree with several
-//! branches makes of a deep value is weighed call by call ([`weigh`]).
+//! Recursion into parts of a value is fine, because values are finite. For recursive schemas with several branches,
+//! the cost of each call is estimated ([`weigh`]).
 
 use std::collections::HashMap;
 
@@ -11,23 +11,23 @@ use serde_json::{Map, Value};
 
 use super::inline::{is_value, percent_decoded};
 
-/// Keywords whose schemas apply to the same value: one, a list, by name.
+/// Keywords whose schemas apply to the same value: a single schema, a list, or a map by name.
 const ONE: &[&str] = &["not", "if", "then", "else"];
 const LIST: &[&str] = &["allOf", "anyOf", "oneOf"];
 const NAMED: &[&str] = &["dependentSchemas", "dependencies"];
 
-/// Schemas that may apply to one value, one leading to the next.
+/// Maximum chain of schemas that apply to one value.
 const CHAIN_MAX: usize = 64;
-/// Rules that may apply to one value, however they are reached.
+/// Maximum rules that apply to one value, counted along all paths.
 const RULES_MAX: usize = 20_000;
-/// Schemas and their containers within each other, references followed.
+/// Maximum nesting of schemas and their containers, with references followed.
 const NESTED_MAX: usize = 600;
-/// Parts with an id of their own that are looked at.
+/// Maximum number of subschemas with their own `$id` that are searched.
 const ROOTS_MAX: usize = 64;
-/// Steps a validator may have to make for one call, where references are kept.
+/// Maximum validator steps for one call, if references are kept.
 const STEPS_MAX: usize = 200_000;
 
-/// Refuses a schema that goes in a circle on the spot.
+/// Refuses a schema that applies itself to the same value, or that exceeds a limit.
 pub(super) fn refuse(schema: &Value) -> Result<(), String> {
     let mut all = Vec::new();
     collect(schema, &mut all);
@@ -44,14 +44,14 @@ pub(super) fn refuse(schema: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Does this schema keep references, so that calls must be weighed?
+/// True if the schema keeps references, so that each call must be weighed.
 pub(super) fn refers(schema: &Value) -> bool {
     let mut all = Vec::new();
     collect(schema, &mut all);
     all.iter().any(|map| REFERENCES.iter().any(|word| map.contains_key(*word)))
 }
 
-/// May a validator hold this value against this schema? Counts what it would have to look at, and gives up early.
+/// True if validating this value stays within the step limit. Counts the steps and stops at the limit.
 pub(super) fn weigh(schema: &Value, value: &Value) -> bool {
     let mut all = Vec::new();
     collect(schema, &mut all);
@@ -59,7 +59,7 @@ pub(super) fn weigh(schema: &Value, value: &Value) -> bool {
     all.first().is_none_or(|root| step(root, value, &index, &mut left))
 }
 
-/// One schema on one value, and all that follows. False when there is too much of it.
+/// Counts the steps for one schema on one value and its parts. False when the limit is reached.
 fn step<'a>(
     map: &'a Map<String, Value>,
     value: &Value,
@@ -103,14 +103,14 @@ fn step<'a>(
 
 const REFERENCES: &[&str] = &["$ref", "$dynamicRef", "$recursiveRef"];
 
-/// What is known of a schema: it is being looked at, or what it comes to on one value.
+/// The state of a schema during the walk: being visited, or done with its counts for one value.
 #[derive(Clone, Copy)]
 enum VisitState {
     Open,
     Done { chain: usize, rules: usize },
 }
 
-/// Everything that may be a schema. As deep as a schema may be, which was looked at before.
+/// Collects every object that may be a schema. Recursion is safe, because the depth was checked before.
 fn collect<'a>(value: &'a Value, all: &mut Vec<&'a Map<String, Value>>) {
     match value {
         Value::Object(map) => {
@@ -122,16 +122,16 @@ fn collect<'a>(value: &'a Value, all: &mut Vec<&'a Map<String, Value>>) {
     }
 }
 
-/// Which schemas lead to which.
+/// The relation between schemas that a walk follows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Traversal {
-    /// Those that apply to the same value. Must not go in a circle.
+    /// Schemas that apply to the same value. Cycles are an error.
     SameValue,
-    /// Those and all that are nested, as whoever compiles them goes. May go in a circle: a tree does.
+    /// Also all nested schemas, as a compiler visits them. Cycles are allowed, since recursive schemas have them.
     AllNested,
 }
 
-/// Follows schemas, depth first and without recursion. An error if they lead too far, or back where they must not.
+/// Walks schemas depth first, without recursion. An error if a limit is exceeded or a forbidden cycle is found.
 fn walk<'a>(
     from: &'a Map<String, Value>,
     way: Traversal,
@@ -158,7 +158,7 @@ fn walk<'a>(
             known.insert(id(map), VisitState::Done { chain: chain + 1, rules });
             continue;
         }
-        // It may wait twice in the list.
+        // The same schema may be on the stack twice.
         if known.contains_key(&id(map)) {
             continue;
         }
@@ -189,7 +189,7 @@ fn within(way: Traversal, chain: usize, rules: usize) -> Result<(), String> {
     }
 }
 
-/// Every schema nested in this one, and every one it refers to.
+/// Every schema nested in this one or referenced by it.
 fn anywhere<'a>(map: &'a Map<String, Value>, index: &Index<'a>) -> Vec<&'a Map<String, Value>> {
     let mut next = Vec::new();
     for (keyword, value) in map.iter().filter(|(keyword, _)| !is_value(keyword)) {
@@ -227,7 +227,7 @@ fn on_the_spot<'a>(map: &'a Map<String, Value>, index: &Index<'a>) -> Vec<&'a Ma
     next
 }
 
-/// Where references may lead: the whole and every part with an id of its own, and anchors by name.
+/// Possible targets of references: the whole schema, every subschema with its own `$id`, and anchors by name.
 struct Index<'a> {
     roots: Vec<&'a Map<String, Value>>,
     anchors: HashMap<&'a str, Vec<&'a Map<String, Value>>>,
@@ -250,7 +250,7 @@ impl<'a> Index<'a> {
         index
     }
 
-    /// What a reference may mean: a pointer from any root, or an anchor.
+    /// The possible targets of a reference: a pointer from any root, or an anchor.
     fn meant(&self, target: &str) -> Vec<&'a Map<String, Value>> {
         let Some(target) = target.strip_prefix('#') else { return Vec::new() };
         let pointer = percent_decoded(target);
@@ -338,7 +338,7 @@ mod tests {
         }
     }
 
-    /// Goal: what a tree with branches makes of a deep value is noticed before anybody tries it.
+    /// Goal: the cost of a deep value on a recursive schema with branches is noticed before validation.
     #[test]
     fn a_deep_value_on_a_tree_with_branches_is_too_much_and_an_honest_one_is_not() {
         let any = json!({"$ref": "#/$defs/n"});

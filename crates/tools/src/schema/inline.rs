@@ -1,7 +1,7 @@
-//! Putting the parts of a schema in the places that refer to them: many providers stumble over `$ref`.
+//! Inlines `$ref` in a schema, because many providers do not support references well.
 //!
-//! A schema that refers to itself, or would grow past its budget, keeps its references; the validator
-//! understands both forms.
+//! A schema that refers to itself, or would grow past its size limit, keeps its references; the validator supports
+//! both forms.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::{SCHEMA_BYTES_MAX, walk};
 
-/// Keywords beside a `$ref` that say something about the place and rule nothing.
+/// Keywords next to a `$ref` that annotate the location without constraining it.
 const REMARKS: &[&str] = &[
     "$comment",
     "default",
@@ -21,7 +21,7 @@ const REMARKS: &[&str] = &[
     "writeOnly",
 ];
 
-/// The schema without references, where that can be had.
+/// The schema without references; unchanged if inlining is not possible.
 pub(super) fn inline(schema: Value) -> Result<Value, String> {
     let (mut refers, mut anchored) = (false, false);
     walk::each(&schema, &mut |map| {
@@ -45,7 +45,7 @@ pub(super) fn inline(schema: Value) -> Result<Value, String> {
     }
 }
 
-/// A property called `const` or `default` hides what is in it from the copying.
+/// True if references remain: a property named `const` or `default` is copied without inlining.
 fn still_refers(schema: &Value) -> bool {
     let mut refers = false;
     walk::each(schema, &mut |map| refers |= map.contains_key("$ref"));
@@ -60,10 +60,10 @@ fn without_parts(mut schema: Value) -> Value {
     schema
 }
 
-/// What a local reference refers to.
+/// Follows a local reference to its target.
 pub(crate) fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     let mut at = schema;
-    // A chain of references that is longer than this goes in a circle.
+    // A longer chain of references is taken for a cycle.
     for _ in 0..16 {
         let target = at.get("$ref").and_then(Value::as_str).and_then(|to| to.strip_prefix('#'));
         match target.and_then(|pointer| root.pointer(&percent_decoded(pointer))) {
@@ -91,14 +91,14 @@ pub(super) fn percent_decoded(pointer: &str) -> Cow<'_, str> {
 }
 
 enum InlineError {
-    /// It refers to itself or grows too large: keep the references.
+    /// The schema refers to itself or would grow too large, so references are kept.
     Kept,
     Unknown(String),
 }
 
 struct Inliner<'a> {
     root: &'a Value,
-    /// The references being put in place right now.
+    /// The references being inlined, outermost first; used to detect cycles.
     open: Vec<&'a str>,
     nodes_left: usize,
 }
@@ -167,7 +167,7 @@ impl<'a> Inliner<'a> {
     }
 }
 
-/// Keywords whose content is a value, not a schema.
+/// True for keywords whose content is a value, not a schema.
 pub(super) fn is_value(keyword: &str) -> bool {
     matches!(keyword, "const" | "default" | "enum" | "examples")
 }
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_small_schema_cannot_be_made_huge() {
-        // Goal: twenty parts that each name the next one twice must not become a million.
+        // Goal: parts that each refer twice to the next one must not grow exponentially.
         let mut defs = Map::new();
         for number in 0..24 {
             let next = json!({ "$ref": format!("#/$defs/p{}", number + 1) });

@@ -1,7 +1,7 @@
-//! Visiting every schema inside a schema, and nothing that only looks like one.
+//! Visits every schema inside a schema, and skips JSON that only looks like one.
 //!
-//! `{"properties": {"pattern": …}}` has a property of that name, and `{"const": {"$ref": …}}` a value; a
-//! walk over plain JSON would take both for keywords.
+//! `{"properties": {"pattern": …}}` has a property of that name, and `{"const": {"$ref": …}}` contains a value. A
+//! walk over plain JSON would mistake both for keywords.
 
 use serde_json::{Map, Value};
 
@@ -24,7 +24,7 @@ const ONE: &[&str] = &[
 /// Keywords that hold a list of schemas.
 const LIST: &[&str] = &["allOf", "anyOf", "oneOf", "prefixItems"];
 
-/// Keywords that hold schemas by name.
+/// Keywords that hold a map of schemas by name.
 const NAMED: &[&str] = &[
     "$defs",
     "definitions",
@@ -41,7 +41,7 @@ pub(super) fn each(schema: &Value, visit: &mut dyn FnMut(&Map<String, Value>)) {
     }
 }
 
-/// As [`each`], from a map.
+/// As [`each`], starting from a map.
 pub(super) fn each_in(map: &Map<String, Value>, visit: &mut dyn FnMut(&Map<String, Value>)) {
     visit(map);
     for (keyword, value) in map {
@@ -58,7 +58,7 @@ pub(super) fn each_in(map: &Map<String, Value>, visit: &mut dyn FnMut(&Map<Strin
     }
 }
 
-/// As [`each`], for changing them. What `visit` takes out is not walked.
+/// As [`each`], with mutable access. Schemas that `visit` removes are not visited.
 pub(super) fn each_mut(schema: &mut Value, visit: &mut dyn FnMut(&mut Map<String, Value>)) {
     let Value::Object(map) = schema else { return };
     visit(map);

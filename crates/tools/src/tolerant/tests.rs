@@ -1,4 +1,4 @@
-//! Which spellings are read, and which are refused with which reason.
+//! Spellings that are accepted, and those that are refused with their reasons.
 
 use serde_json::json;
 

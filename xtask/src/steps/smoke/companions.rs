@@ -1,4 +1,4 @@
-//! What must run beside a command, or have run before it: a hub, a computer in its room, a server, a session.
+//! Processes that run beside a smoke command, or before it: a hub, a computer in its room, a server, a session.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -12,22 +12,22 @@ use serde::Deserialize;
 
 use crate::process;
 
-/// How long any of them may take to be there.
+/// Time limit for each of them to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What may be asked for.
+/// A companion that a row can request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Companion {
-    /// A hub; `BUDAO_SMCP_URL` says where.
+    /// A hub; `BUDAO_SMCP_URL` holds its address.
     Hub,
     /// A computer `my-pc` in the room `office` of that hub, from `computer.json`.
     Computer,
-    /// A session that has run; its id takes the place of `{session}`.
+    /// A session that has run; its id replaces `{session}`.
     Session,
 }
 
-/// What runs beside a command. It ends with it.
+/// The running companions of a command. Dropping them kills the processes.
 #[derive(Debug, Default)]
 pub(super) struct Companions {
     hub: Option<String>,
@@ -40,7 +40,7 @@ struct ChildGuard(Child);
 
 impl Drop for ChildGuard {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -73,7 +73,7 @@ impl Companions {
         Ok(around)
     }
 
-    /// The program, with an empty home.
+    /// A command for the binary, with an empty home.
     pub(super) fn command(&self, binary: &Path, home: &Path) -> Command {
         let mut command = process::command(&binary.to_string_lossy(), home);
         self.environment(&mut command, home);
@@ -81,7 +81,7 @@ impl Companions {
         command
     }
 
-    /// A line for the shell, which finds the program.
+    /// A shell command line, with the binary on the path.
     pub(super) fn shell(&self, binary: &Path, home: &Path, line: &str) -> Result<Command> {
         let mut command = process::command("sh", home);
         self.environment(&mut command, home);
@@ -98,7 +98,7 @@ impl Companions {
         command.envs(self.hub.iter().map(|hub| ("BUDAO_SMCP_URL", hub)));
     }
 
-    /// The text with what was made put in.
+    /// The text with its placeholders replaced.
     pub(super) fn filled(&self, text: &str) -> String {
         match &self.session {
             Some(session) => text.replace("{session}", session),
@@ -106,7 +106,7 @@ impl Companions {
         }
     }
 
-    /// Starts something that stays, and waits until it says a line that begins so.
+    /// Starts a process that keeps running, and waits for a line that begins with `says`.
     fn begin(&mut self, binary: &Path, home: &Path, args: &[&str], says: &str) -> Result<String> {
         let mut command = self.command(binary, home);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -116,7 +116,7 @@ impl Companions {
         let (lines, heard) = mpsc::channel();
         thread::spawn(move || {
             for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-                // Nobody listens any more once it is there; it must not be kept from talking.
+                // The receiver is gone after the first match; reading on keeps the process from blocking on its output.
                 let _ = lines.send(line);
             }
         });

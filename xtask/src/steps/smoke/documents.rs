@@ -1,4 +1,4 @@
-//! The lines a reader is told to type.
+//! Finds the command lines in the documents.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use super::Table;
 use crate::repo;
 
-/// Lines of the documents that no row tries, and rows for lines that no document has.
+/// Command lines in documents without a row, and rows whose line is in no document.
 pub(super) fn unlisted(root: &Path, table: &Table) -> Result<Vec<String>> {
     let mut shown: Vec<(String, String)> = Vec::new();
     for name in repo::tracked_files(root)?.into_iter().filter(|name| is_read(name)) {
@@ -19,7 +19,7 @@ pub(super) fn unlisted(root: &Path, table: &Table) -> Result<Vec<String>> {
     Ok(compare(&shown, table))
 }
 
-/// Is it a document for readers? The pages of faults are made by a program and have no commands of their own.
+/// Returns whether a file is a document for readers. The fault pages are generated and have no commands of their own.
 fn is_read(name: &str) -> bool {
     name.ends_with(".md") && !name.starts_with("docs/faults/")
 }
@@ -43,13 +43,13 @@ fn compare(shown: &[(String, String)], table: &Table) -> Vec<String> {
     wrong
 }
 
-/// The same words, however they are quoted.
+/// Compares two lines word by word, ignoring quotes.
 fn is_same(one: &str, other: &str) -> bool {
     one == other
         || matches!((shell_words::split(one), shell_words::split(other)), (Ok(a), Ok(b)) if a == b)
 }
 
-/// Every line of a shell block, and every line behind a prompt in any other block.
+/// All lines of shell blocks, and all lines after a prompt in other blocks.
 fn lines_in(markdown: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut block: Option<bool> = None;
@@ -72,7 +72,7 @@ fn lines_in(markdown: &str) -> Vec<String> {
     found
 }
 
-/// What is typed in a clone, as it is typed once it is installed.
+/// A command line for a clone, converted to the one for an installed binary.
 fn installed(line: &str) -> String {
     let starts = ["cargo run --release -- ", "cargo run -- "];
     match starts.iter().find_map(|start| line.strip_prefix(start)) {

@@ -1,4 +1,4 @@
-//! What can be said to a computer while it runs, a line each.
+//! The console commands of a running computer, one per line.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use serde_json::{Value, json};
 use super::super::show::{Printer, record_object, state_object};
 use crate::texts::localize;
 
-/// How long a call from here may take.
+/// Time limit of a call from the console.
 const CALL_LIMIT: Duration = Duration::from_secs(60);
 
-/// Whether the computer goes on.
+/// Whether the computer continues after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
     Continue,
     Stop,
 }
 
-/// A computer and whoever talks to it.
+/// Performs console commands on a computer.
 pub(super) struct CommandHandler<'a> {
     pub(super) computer: &'a Computer,
     pub(super) values: &'a dyn ValueSource,
@@ -31,7 +31,7 @@ pub(super) struct CommandHandler<'a> {
 }
 
 impl CommandHandler<'_> {
-    /// Does what a line says. What fails is told, and the computer goes on.
+    /// Performs one line. A failed command is reported, and the computer continues.
     pub(super) async fn perform(&self, line: &str) -> Flow {
         let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         let rest = rest.trim();
@@ -91,7 +91,7 @@ impl CommandHandler<'_> {
         self.show.remark(localize(self.show.lang, "done", "完成"), &json!({ "done": true }));
     }
 
-    /// Something that wants a name.
+    /// Runs a command that takes a name; reports a usage error if the name is empty.
     async fn named(
         &self,
         name: &str,
@@ -175,7 +175,7 @@ impl CommandHandler<'_> {
         Ok(())
     }
 
-    /// A server as JSON, or the name of a file with one.
+    /// Adds a server from JSON, or from a file that contains it.
     async fn add(&self, rest: &str) -> Result<(), Fault> {
         if rest.is_empty() {
             return self.usage("add JSON|FILE");

@@ -1,6 +1,6 @@
-//! Who is asked before a tool runs: whoever is at the terminal, a program, or a service.
+//! Confirmation before a tool runs: by the user at the terminal, a program, or a service.
 //!
-//! Whatever goes wrong with asking is a no, and says what went wrong.
+//! Every failure to get an answer denies the call and states the reason.
 
 use std::time::Duration;
 
@@ -18,23 +18,23 @@ use crate::{
     texts::localize,
 };
 
-/// Bytes of an answer that are read.
+/// Maximum bytes of a service's answer.
 const ANSWER_MAX: usize = 16 * 1024;
 
-/// Letters of a reason that are told.
+/// Maximum characters of a reason that are passed on.
 const REASON_MAX: usize = 300;
 
 fn unanswered(why: impl Into<String>) -> Confirmation {
     Confirmation::Unanswered(why.into())
 }
 
-/// A reason that is not empty and not long.
+/// The trimmed reason, at most [`REASON_MAX`] characters; none if it is empty.
 fn reason(text: &str) -> Option<String> {
     let text: String = text.trim().chars().take(REASON_MAX).collect();
     Some(text).filter(|text| !text.is_empty())
 }
 
-/// Asks whoever is at the terminal.
+/// Asks the user at the terminal.
 #[derive(Debug)]
 pub(super) struct TerminalConfirmer {
     pub(super) console: Console,
@@ -57,7 +57,7 @@ impl Confirmer for TerminalConfirmer {
     }
 }
 
-/// Asks a program: the question on its input, its end is the answer.
+/// Asks a program: the question goes to its stdin, its exit status is the answer.
 #[derive(Debug)]
 pub(super) struct ProgramConfirmer {
     pub(super) words: Vec<String>,
@@ -66,7 +66,7 @@ pub(super) struct ProgramConfirmer {
 
 impl ProgramConfirmer {
     /// # Errors
-    /// If it is no command.
+    /// `configuration_wrong` if the command is empty or its quotes are unbalanced.
     pub(super) fn new(command: &str, limit: Duration) -> Result<Self, Fault> {
         let words = shell_words::split(command).ok().filter(|words| !words.is_empty());
         let words = words.ok_or_else(|| wrong("--confirm-command", "a command"))?;
@@ -101,7 +101,7 @@ impl Confirmer for ProgramConfirmer {
     }
 }
 
-/// Asks a service: the question by post, `{"allow": true}` is a yes.
+/// Asks a service: posts the question as JSON and expects `{"allow": true}` or `{"allow": false}`.
 #[derive(Debug)]
 pub(super) struct ServiceConfirmer {
     client: reqwest::Client,
@@ -111,14 +111,14 @@ pub(super) struct ServiceConfirmer {
 
 impl ServiceConfirmer {
     /// # Errors
-    /// If it is no address.
+    /// `configuration_wrong` if it is not an http or https URL.
     pub(super) fn new(url: &str, limit: Duration) -> Result<Self, Fault> {
         let wrong = || wrong("--confirm-url", "an http or https address");
         let url = reqwest::Url::parse(url).map_err(|_| wrong())?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(wrong());
         }
-        // Whoever was first wins; without any, building a client panics.
+        // Fails if a provider is installed already, which is fine. Without one, building a client panics.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .user_agent(concat!("budao/", env!("CARGO_PKG_VERSION")))
@@ -225,7 +225,7 @@ mod tests {
         );
     }
 
-    /// Answers one request with these bytes, or not at all.
+    /// Asks a service that answers one request with these bytes, or never.
     async fn service(answer: Option<&'static str>, limit: Duration) -> Option<String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());

@@ -1,7 +1,7 @@
-//! The lines of the input, each given to whoever waits for one: first to whoever asked a question, then to commands.
+//! Distributes the lines of stdin to waiting requests: questions first, then commands.
 //!
-//! A line is read only when somebody wants it, so what is piped in all at once is used up in order. Whoever asked and
-//! does not wait any more gets none.
+//! A line is taken only when a request waits, so piped input is consumed in order. A request whose caller has gone
+//! receives no line.
 
 use std::{
     collections::VecDeque,
@@ -10,13 +10,13 @@ use std::{
 
 use tokio::sync::{mpsc, oneshot};
 
-/// Bytes of a line.
+/// Maximum bytes of a line; longer lines are split.
 const LINE_MAX: u64 = 1 << 20;
 
-/// Questions and commands that may wait.
+/// Maximum questions and commands in the request channel.
 const WAITING_MAX: usize = 64;
 
-/// The input of this process.
+/// Handle to the console; clones share the same stdin.
 #[derive(Clone, Debug)]
 pub(super) struct Console {
     requests: mpsc::Sender<Request>,
@@ -25,9 +25,9 @@ pub(super) struct Console {
 
 #[derive(Debug)]
 struct Request {
-    /// What is asked; nothing if a command is wanted.
+    /// The question to show; none if a command is wanted.
     question: Option<Question>,
-    /// Gets the line, or nothing at the end of the input.
+    /// Receives the line, or none at the end of the input.
     line: oneshot::Sender<Option<String>>,
 }
 
@@ -38,7 +38,7 @@ struct Question {
 }
 
 impl Console {
-    /// Begins to read, on a thread of its own: nothing waits for it when the process ends.
+    /// Starts a reader thread and a task. The thread is never joined, so a blocked read does not delay the exit.
     pub(super) fn open() -> Self {
         let is_terminal = std::io::stdin().is_terminal();
         let (sender, lines) = mpsc::channel(1);
@@ -52,12 +52,12 @@ impl Console {
         self.is_terminal
     }
 
-    /// The next command; nothing when there are no more.
+    /// The next command; none at the end of the input.
     pub(super) async fn command(&self) -> Option<String> {
         self.line(None).await
     }
 
-    /// The answer to a question; nothing when there is nobody to ask.
+    /// The answer to a question; none at the end of the input. With `is_secret`, the terminal does not echo it.
     pub(super) async fn ask(&self, words: String, is_secret: bool) -> Option<String> {
         self.line(Some(Question { words, is_secret })).await
     }
@@ -106,7 +106,7 @@ async fn attend(
                 None => return,
                 Some(request) => {
                     let is_question = request.question.is_some();
-                    // Questions go before commands, in the order they came.
+                    // Questions go before commands, in order of arrival.
                     let place = waiting.iter().position(|it| is_question && it.question.is_none());
                     let place = place.unwrap_or(waiting.len());
                     shown &= place > 0;
@@ -132,7 +132,7 @@ async fn attend(
     }
 }
 
-/// Completes when whoever is first does not wait any more.
+/// Completes when the caller of the first request has gone.
 async fn gone(waiting: &mut VecDeque<Request>) {
     match waiting.front_mut() {
         Some(first) => first.line.closed().await,
@@ -151,24 +151,24 @@ impl Request {
             echo(false);
         }
         let mut err = std::io::stderr().lock();
-        // If nobody listens there is nobody to tell.
+        // Errors on stderr are ignored; there is no other place to report them.
         let _ = write!(err, "{words}").and_then(|()| err.flush());
     }
 }
 
-/// What is typed is shown again.
+/// Turns the terminal's echo on again.
 fn hide(is_terminal: bool) {
     if is_terminal {
         echo(true);
     }
 }
 
-/// Shows what is typed, or does not.
+/// Turns the terminal's echo on or off.
 fn echo(is_on: bool) {
     use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
     let input = std::io::stdin();
     let Ok(mut modes) = tcgetattr(&input) else { return };
     modes.local_modes.set(LocalModes::ECHO, is_on);
-    // A terminal that cannot hide what is typed is used all the same.
+    // An error is ignored: a terminal that cannot hide input is used anyway.
     let _ = tcsetattr(&input, OptionalActions::Now, &modes);
 }

@@ -1,4 +1,4 @@
-//! What a server must be given before it can start, and the variables that answer it.
+//! The inputs that servers need before they can start, and the environment variables that provide them.
 
 use std::collections::BTreeSet;
 
@@ -8,56 +8,56 @@ use serde_json::Value;
 
 use super::{McpServer, because, wrong};
 
-/// Something a server must be given.
+/// A value that a server needs, referred to as `${input:id}`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Input {
-    /// What `${input:…}` names.
+    /// The id in `${input:id}`.
     pub id: String,
-    /// What people are asked.
+    /// The prompt that a person sees.
     #[serde(default)]
     pub description: String,
-    /// How it is found out.
+    /// The source of the value.
     #[serde(flatten)]
     pub sort: InputKind,
 }
 
-/// How an input is found out.
+/// The source of an input's value.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase")]
 pub enum InputKind {
-    /// Somebody writes it.
+    /// A person enters a text.
     PromptString {
-        /// If nobody does.
+        /// The value if no text is entered.
         #[serde(default)]
         default: Option<String>,
-        /// Is it a secret?
+        /// Whether the value is a secret, which is scrubbed from output.
         #[serde(default)]
         password: bool,
     },
-    /// Somebody chooses it.
+    /// A person chooses one of several values.
     PickString {
-        /// From these.
+        /// The values to choose from.
         options: Vec<PickOption>,
-        /// If nobody does.
+        /// The value if none is chosen.
         #[serde(default)]
         default: Option<String>,
     },
-    /// A program says it.
+    /// A program prints the value. The value counts as a secret.
     Command {
-        /// The program.
+        /// The program to run.
         command: String,
-        /// Its arguments.
+        /// The program's arguments, as written in the settings.
         #[serde(default)]
         args: Value,
     },
 }
 
-/// One of several values.
+/// One of the values of a [`InputKind::PickString`].
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct PickOption {
-    /// What is shown.
+    /// The text that a person sees.
     pub label: String,
-    /// What is meant.
+    /// The value that the server gets.
     pub value: String,
 }
 
@@ -77,8 +77,8 @@ pub(super) fn read_input(key: &str, raw: &Value) -> Result<Input, Fault> {
     Ok(input)
 }
 
-/// Two values must not be answered by one variable: neither two inputs, nor an input and another one as a certain
-/// server gets it.
+/// Checks that no environment variable stands for two values: of two inputs, or of one input for all servers and
+/// another for one server.
 pub(super) fn check_variables(inputs: &[Input], servers: &[McpServer]) -> Result<(), Fault> {
     let mut taken = BTreeSet::new();
     let mut take = |id: &str, server: Option<&str>| {
@@ -99,7 +99,7 @@ pub(super) fn check_variables(inputs: &[Input], servers: &[McpServer]) -> Result
     Ok(())
 }
 
-/// The ids that are named anywhere in a value, each once.
+/// The ids of all `${input:id}` in a value.
 pub(in super::super) fn named(value: &Value) -> BTreeSet<String> {
     match value {
         Value::String(text) => {
@@ -112,7 +112,7 @@ pub(in super::super) fn named(value: &Value) -> BTreeSet<String> {
     }
 }
 
-/// The variable that answers an input, for one server or for all.
+/// The name of the environment variable for an input, for one server or for all: `A2C_SMCP_<id>[_<server>]`.
 #[must_use]
 pub fn variable(id: &str, bundle_id: Option<&str>) -> String {
     let segment = |text: &str| -> String {
@@ -126,7 +126,7 @@ pub fn variable(id: &str, bundle_id: Option<&str>) -> String {
 }
 
 impl InputKind {
-    /// Is what comes of it nobody else's business?
+    /// Whether the value is a secret: a password, or the output of a program.
     pub(in super::super) fn is_secret(&self) -> bool {
         match self {
             Self::PromptString { password, .. } => *password,

@@ -1,4 +1,4 @@
-//! A file inside a skill, opened so that nothing outside of it can be reached, by no path and no link.
+//! Opens a file of a skill. No path and no link can reach a file outside of the skill's folder.
 
 use std::{
     io::{self, Read as _, Seek as _, SeekFrom},
@@ -12,13 +12,13 @@ use sha2::{Digest as _, Sha256};
 
 use super::{ENTRY, front_matter};
 
-/// Never given, whether it is there or not.
+/// A file that is never returned, whether it exists or not.
 const SECRET: &str = ".skillenv";
 
-/// Digests that are remembered.
+/// Digests in the cache.
 const DIGESTS_MAX: usize = 32;
 
-/// A file that may be read.
+/// An open file of a skill.
 #[derive(Debug)]
 pub(in super::super) struct File {
     pub(in super::super) rel_path: String,
@@ -30,12 +30,12 @@ pub(in super::super) struct File {
 
 #[derive(Debug)]
 enum Content {
-    /// The text of a `SKILL.md`, without what it says about itself.
+    /// The text of a `SKILL.md` without its front matter.
     Text(String),
     File(std::fs::File),
 }
 
-/// Why a file is not given.
+/// The reason why a file is not returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileError {
     Traversal,
@@ -55,10 +55,10 @@ impl FileError {
     }
 }
 
-/// A file as it was when its digest was made.
+/// Path, modification time, size and digest of a file.
 type DigestEntry = (PathBuf, Option<SystemTime>, u64, String);
 
-/// Digests of files, so that a file that is read in pieces is not digested for each of them.
+/// A cache of digests, so that reading a file in chunks computes its digest once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Digests(Arc<Mutex<Vec<DigestEntry>>>);
 
@@ -95,10 +95,10 @@ pub(in super::super) fn hex(bytes: &[u8]) -> String {
 }
 
 impl File {
-    /// A piece of it.
+    /// Reads up to `most` bytes from an offset.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the file cannot be read.
     pub(in super::super) fn read(&mut self, offset: u64, most: usize) -> io::Result<Vec<u8>> {
         match &mut self.content {
             Content::Text(text) => {
@@ -116,7 +116,7 @@ impl File {
     }
 }
 
-/// The text of a skill's `SKILL.md`, if it is there, a file, and not too long.
+/// The text of a skill's `SKILL.md`; `None` if it is missing, not a file, or too long.
 pub(super) fn entry(folder: &Path, bytes_max: u64) -> Option<String> {
     let folder = Dir::open_ambient_dir(folder, ambient_authority()).ok()?;
     let file = folder.open(ENTRY).ok()?;
@@ -141,7 +141,7 @@ pub(super) fn open(
     let is_secret = |path: &Path| {
         path.file_name().is_some_and(|name| name.to_string_lossy().eq_ignore_ascii_case(SECRET))
     };
-    // Before anything is looked at, so that nobody learns whether it is there.
+    // Checked before any file access, so that the answer does not reveal whether the file exists.
     if is_secret(&inside) {
         return Err(FileError::Forbidden);
     }
@@ -151,7 +151,7 @@ pub(super) fn open(
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => FileError::NotFound,
         _ => FileError::Traversal,
     };
-    // A link may have another name than what it leads to.
+    // A link may have another name than its target.
     let real = root.canonicalize(&inside).map_err(refused)?;
     if is_secret(&real) {
         return Err(FileError::Forbidden);
@@ -182,7 +182,7 @@ pub(super) fn open(
     Ok(File { rel_path: rel_path.to_owned(), mime, bytes: meta.len(), sha256, content })
 }
 
-/// A path that stays inside by its words alone.
+/// Checks that a path cannot leave the folder by its components alone.
 fn lexical(rel_path: &str) -> Result<PathBuf, FileError> {
     let path = PathBuf::from(rel_path);
     let is_plain = |part: Component<'_>| match part {
@@ -197,7 +197,7 @@ fn lexical(rel_path: &str) -> Result<PathBuf, FileError> {
     Ok(path)
 }
 
-/// By the end of its name alone, so that every machine says the same.
+/// The MIME type by the file's extension alone, so that every machine gives the same.
 fn mime_of(path: &Path) -> &'static str {
     let end = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     match end.as_str() {
@@ -225,7 +225,7 @@ fn mime_of(path: &Path) -> &'static str {
     }
 }
 
-/// Is it the kind of text that may stand in an answer as it is?
+/// Whether a file of this MIME type may be returned as text.
 pub(in super::super) fn is_text(mime: &str) -> bool {
     let plain = ["json", "xml", "yaml", "toml", "javascript"];
     let rest = mime.strip_prefix("application/");

@@ -1,9 +1,8 @@
-//! What a `SKILL.md` says about itself, between two lines of dashes at its beginning.
+//! The front matter of a `SKILL.md`: YAML between two lines of dashes at its beginning.
 
 use serde_json::{Map, Value, json};
 
-/// The two halves of a text: what stands between the dashes, and what follows. Without dashes, or without the
-/// second of them, all of it follows.
+/// Splits a text into front matter and body. Without both lines of dashes, all of it is the body.
 pub(in crate::computer) fn split(text: &str) -> (&str, &str) {
     let mut lines = text.split_inclusive('\n');
     let Some(first) = lines.next().filter(|line| line.trim() == "---" && text.starts_with("---"))
@@ -20,7 +19,7 @@ pub(in crate::computer) fn split(text: &str) -> (&str, &str) {
     ("", text)
 }
 
-/// The fields an agent is told, under their names on the wire. What does not fit is left out.
+/// The fields that an agent receives, under their names on the wire. Invalid fields are left out.
 pub(in crate::computer) fn about(text: &str) -> Map<String, Value> {
     let read: Value = serde_saphyr::from_str(split(text).0).unwrap_or_default();
     let mut about = Map::new();
@@ -46,7 +45,7 @@ pub(in crate::computer) fn about(text: &str) -> Map<String, Value> {
     about
 }
 
-/// A list of words, or one text in which blanks or commas divide them.
+/// A list of words, or one text with words separated by spaces or commas.
 fn words(value: &Value) -> Option<Value> {
     match value {
         Value::Array(list) if list.iter().all(Value::is_string) => Some(value.clone()),

@@ -1,13 +1,13 @@
-//! Web pages: what would be seen, element by element. Scripts are neither run nor shown.
+//! Parses web pages into their visible elements. Scripts are neither run nor shown.
 //!
-//! The words of a page come from a tokenizer that reads as browsers do; a tree is not needed for what is wanted here. Where a
-//! closing tag may be left out, the next opening one closes.
+//! A tokenizer that follows the HTML standard splits the page; no tree is built. Where a closing tag may be omitted,
+//! the next opening tag closes the element.
 
 use html5gum::{DefaultEmitter, HtmlString, StartTag, Token, Tokenizer};
 
 use crate::finder::element::{Category, Content};
 
-/// What begins a new line of thought when it begins or ends.
+/// Block elements: their start and end close the current paragraph.
 const BLOCKS: &[&str] = &[
     "address",
     "article",
@@ -30,13 +30,13 @@ const BLOCKS: &[&str] = &[
     "summary",
 ];
 
-/// What nobody sees.
+/// Elements whose content is not visible.
 const UNSEEN: &[&str] = &["script", "style", "noscript", "template", "svg", "head"];
 
 /// The title, the keywords, and the elements in order.
 pub(super) fn contents(text: &str) -> (Option<String>, Vec<String>, Vec<Content>) {
     let mut emitter = DefaultEmitter::<()>::default();
-    // Scripts and styles are then no markup.
+    // The tokenizer then reads the content of scripts and styles as text, not as markup.
     emitter.naively_switch_states(true);
     let mut reader = Reader::default();
     for Ok(token) in Tokenizer::new_with_emitter(text, emitter) {
@@ -60,16 +60,16 @@ struct Reader {
     title: Option<String>,
     keywords: Vec<String>,
     contents: Vec<Content>,
-    /// Words that belong to no element yet.
+    /// Text that belongs to no element yet.
     words: String,
-    /// What is being gathered.
+    /// The element that is being read.
     gathering: Option<OpenElement>,
-    /// The tag whose inside is not seen, and how often it is open.
+    /// The invisible tag and its nesting depth.
     unseen: Option<(String, usize)>,
     is_title: bool,
 }
 
-/// An element of which more is to come, the tag that ends it, and how often that is open.
+/// An element that is not closed yet: its tag, the nesting depth of that tag, and its content so far.
 struct OpenElement {
     tag: String,
     open: usize,
@@ -224,7 +224,7 @@ impl Reader {
         }
     }
 
-    /// What was being gathered is complete.
+    /// Closes the element that is being read.
     fn gathered(&mut self) {
         let Some(gathering) = self.gathering.take() else { return };
         let raw = std::mem::take(&mut self.words);

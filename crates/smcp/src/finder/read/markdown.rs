@@ -1,10 +1,10 @@
-//! Markdown, block by block.
+//! Parses Markdown into elements, block by block.
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
 use crate::finder::element::{Category, Content};
 
-/// The blocks of a text, in order. What is inside a quotation or a list belongs to it.
+/// The blocks of a text, in order. Blocks inside a quotation or a list become part of it.
 pub(super) fn contents(text: &str) -> Vec<Content> {
     let options = Options::ENABLE_TABLES
         | Options::ENABLE_STRIKETHROUGH
@@ -21,16 +21,16 @@ pub(super) fn contents(text: &str) -> Vec<Content> {
 #[derive(Default)]
 struct Reader {
     contents: Vec<Content>,
-    /// Words since the block began.
+    /// Text since the current block began.
     text: String,
-    /// Lists and quotations we are in: only the outermost becomes an element.
+    /// Nesting depth of lists and quotations; only the outermost becomes an element.
     depth: usize,
     list: Option<(bool, Vec<String>)>,
     code: Option<Option<String>>,
     table: Option<(Vec<String>, Vec<Vec<String>>)>,
     row: Vec<String>,
     image: Option<(String, usize)>,
-    /// A picture that may turn out to be a paragraph of its own.
+    /// An image that becomes an element of its own if its paragraph has no other content.
     picture: Option<(String, String)>,
     formula: Option<String>,
     is_metadata: bool,
@@ -50,7 +50,7 @@ impl Reader {
             Event::SoftBreak | Event::HardBreak => self.say("\n"),
             Event::TaskListMarker(is_done) => self.say(if is_done { "[x] " } else { "[ ] " }),
             Event::Rule => self.push(Content::Separator),
-            // Markup inside of text: its words come as text.
+            // The text inside of inline markup arrives as text events.
             Event::Html(_) | Event::InlineHtml(_) | Event::FootnoteReference(_) => {}
         }
     }
@@ -181,7 +181,7 @@ impl Reader {
         }
     }
 
-    /// A paragraph of one picture is the picture, one of one formula is the formula.
+    /// Ends a paragraph. One that consists of a single image or formula becomes that element.
     fn paragraph(&mut self) {
         let text = self.taken();
         let content = match (self.picture.take(), self.formula.take()) {

@@ -1,4 +1,4 @@
-//! PDF: the text of each page. A file may be anything, so what it unpacks to is bounded and its reader may fail.
+//! Extracts the text of each page of a PDF. Decompressed size is limited, and a panic of the parser is caught.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -6,7 +6,7 @@ use lopdf::{Document, LoadOptions};
 
 use super::{ParsedDocument, number, paragraphs};
 
-/// Bytes that a compressed part of a file may come to. A small file can be made to fill any memory.
+/// Bytes that a compressed stream may expand to; a small crafted file could otherwise exhaust memory.
 const UNPACKED_MAX: usize = 32 << 20;
 
 /// Pages of a file.
@@ -19,7 +19,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<ParsedDocument, &'static str> {
     if !bytes.starts_with(b"%PDF-") {
         return Err("it does not begin as a PDF does");
     }
-    // The library means well, but a file that was made for it can make it panic.
+    // A crafted file can make the parser panic.
     catch_unwind(AssertUnwindSafe(|| extract(bytes))).unwrap_or(Err(DAMAGED))
 }
 
@@ -37,7 +37,7 @@ fn extract(bytes: &[u8]) -> Result<ParsedDocument, &'static str> {
     }
     let mut is_any_read = false;
     let pages = numbers.into_iter().map(|page| {
-        // A page that cannot be read is an empty one; the others are still worth having.
+        // A page that cannot be read becomes an empty page; the others are kept.
         let text = document.extract_text_with_limit(&[page], UNPACKED_MAX);
         is_any_read |= text.is_ok();
         let text: String = text.unwrap_or_default().chars().take(PAGE_CHARS_MAX).collect();
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use crate::finder::element::Content;
 
-    /// A PDF with a page for each text, made by hand.
+    /// Builds a PDF with one page for each text.
     pub(crate) fn pdf(pages: &[&str]) -> Vec<u8> {
         let mut objects = vec!["<</Type/Catalog/Pages 2 0 R>>".to_owned()];
         let kids: Vec<String> =
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(said.pages.len(), 2);
     }
 
-    /// Zeros, packed: a thousand times smaller than they are.
+    /// A compressed stream of spaces, about a thousand times smaller than its content.
     fn bomb(bytes: usize) -> Vec<u8> {
         let mut stream = lopdf::Stream::new(lopdf::Dictionary::new(), vec![b' '; bytes]);
         stream.compress().unwrap();
@@ -142,14 +142,14 @@ mod tests {
         let whole = pdf(&["words"]);
         assert_eq!(read(b"hello"), Err("it does not begin as a PDF does"));
         assert!(read(b"%PDF-").is_err() && read(b"%PDF-1.4\n%%EOF").is_err());
-        // Cut anywhere, and with any byte changed: read or refused, never a panic that gets out.
+        // Truncated or corrupted files are read or refused; no panic escapes.
         for at in (0..whole.len()).step_by(7) {
             let _ = read(&whole[..at]);
             let mut changed = whole.clone();
             changed[at] ^= 0x5a;
             let _ = read(&changed);
         }
-        // Objects that lead to each other in a circle.
+        // Objects that refer to each other in a circle.
         let circle = String::from_utf8(whole)
             .unwrap()
             .replace("/Parent 2 0 R", "/Parent 4 0 R")

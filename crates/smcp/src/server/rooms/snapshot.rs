@@ -1,6 +1,6 @@
-//! Who is where at one moment, for whoever watches the hub.
+//! A snapshot of the rooms and their members, for monitoring.
 //!
-//! What a computer offers is known here only from what it answered an agent: the hub asks nobody by itself.
+//! The hub learns a computer's tools only from answers to agents; it sends no requests of its own.
 
 use std::collections::BTreeMap;
 
@@ -9,55 +9,55 @@ use serde_json::Value;
 
 use super::{Key, Rooms};
 
-/// Rooms that are told, computers of each of them, and tools of each of those.
+/// Limits of a snapshot: rooms, computers of a room, and tools of a computer.
 const ROOMS_MAX: usize = 200;
 const COMPUTERS_MAX: usize = 200;
 const TOOLS_MAX: usize = 200;
 
-/// Letters of a tool's name that are kept.
+/// Characters of a tool's name that are kept.
 const NAME_MAX: usize = 200;
 
-/// A room and its members.
+/// A room and its members, as `/smcp/stats` shows them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RoomSnapshot {
-    /// Its name.
+    /// The room's name, as members join it.
     pub room: String,
-    /// Its agent, if one is there.
+    /// The room's agent; `None` if no agent is in the room.
     pub agent: Option<AgentSnapshot>,
-    /// Its computers, by name.
+    /// The room's computers, sorted by name.
     pub computers: Vec<ComputerSnapshot>,
 }
 
-/// The agent of a room.
+/// The agent of a room, as `/smcp/stats` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AgentSnapshot {
-    /// Its name.
+    /// The name it joined with.
     pub name: String,
-    /// The version of the protocol it says it speaks.
+    /// The protocol version from its handshake; `None` if it sent none.
     pub version: Option<String>,
 }
 
-/// A computer in a room.
+/// A computer in a room, as `/smcp/stats` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ComputerSnapshot {
-    /// Its name.
+    /// The name it joined with, unique in the room.
     pub name: String,
-    /// The version of the protocol it says it speaks.
+    /// The protocol version from its handshake; `None` if it sent none.
     pub version: Option<String>,
-    /// The tools it told the last time an agent asked; nothing if none has.
+    /// The tools in its latest answer to an agent; `None` if no agent has asked.
     pub tools: Option<Vec<String>>,
-    /// Calls it has under way.
+    /// Calls that it runs now.
     pub calls_under_way: usize,
 }
 
-/// What is known of a connection besides its place.
+/// The tools of each computer, from its latest answer.
 #[derive(Debug, Default)]
 pub(in crate::server) struct KnownTools {
     tools: BTreeMap<Key, Vec<String>>,
 }
 
 impl KnownTools {
-    /// Takes in what a computer answered about its tools.
+    /// Stores the tools from a computer's answer to `client:get_tools`.
     pub(in crate::server) fn learn(&mut self, computer: Key, answer: &Value) {
         let Some(tools) = answer.get("tools").and_then(Value::as_array) else { return };
         let names = tools.iter().filter_map(|tool| tool.get("name")?.as_str());
@@ -65,14 +65,14 @@ impl KnownTools {
         self.tools.insert(computer, names.collect());
     }
 
-    /// It is gone.
+    /// Removes a computer that has disconnected.
     pub(in crate::server) fn forget(&mut self, computer: Key) {
         self.tools.remove(&computer);
     }
 }
 
 impl Rooms {
-    /// The rooms and who is in them, within bounds.
+    /// The rooms and their members, within the limits above.
     pub(in crate::server) fn present(
         &self,
         known: &KnownTools,

@@ -1,4 +1,4 @@
-//! What a command prints, bounded: the beginning, the end, and how much it was.
+//! Bounded capture of a command's output: its start, its end and its total size.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use encoding_rs::{Decoder, UTF_8};
 use super::super::budget;
 use crate::contract::NoteSender;
 
-/// Output so far. Holds no more than it was made for, however much comes.
+/// Output captured so far. Memory use is bounded by the size given at creation.
 #[derive(Debug)]
 pub(super) struct Capture {
     head: Vec<u8>,
@@ -17,21 +17,21 @@ pub(super) struct Capture {
     total: u64,
 }
 
-/// What is shown of an output.
+/// The shown part of an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Excerpt {
     pub(super) text: String,
-    /// Something was left out.
+    /// True if the text omits part of the output.
     pub(super) cut: bool,
 }
 
 impl Capture {
-    /// Room for this many bytes, half for the beginning and half for the end.
+    /// Creates a capture for `room` bytes, half for the start and half for the end.
     pub(super) fn new(room: usize) -> Self {
         Self { head: Vec::new(), tail: VecDeque::new(), half: room / 2, total: 0 }
     }
 
-    /// More came.
+    /// Appends output and drops bytes from the middle if necessary.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
         let (head, rest) = bytes.split_at(bytes.len().min(self.half - self.head.len()));
@@ -42,12 +42,12 @@ impl Capture {
         self.tail.extend(rest);
     }
 
-    /// How much it was in all.
+    /// Bytes received in all, including those not kept.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 
-    /// All of it, if all of it is held.
+    /// The whole output, if none of it was dropped.
     pub(super) fn whole(&self) -> Option<Bytes> {
         let held = self.head.len() + self.tail.len();
         (held as u64 == self.total).then(|| self.held().into())
@@ -57,7 +57,7 @@ impl Capture {
         self.head.iter().chain(&self.tail).copied().collect()
     }
 
-    /// Head and tail in this many JSON bytes. Bytes that are no text show as replacement characters.
+    /// Start and end of the output within `room` JSON bytes. Invalid UTF-8 becomes replacement characters.
     pub(super) fn shown(&self, room: usize) -> Excerpt {
         if let Some(whole) = self.whole() {
             let text = String::from_utf8_lossy(&whole);
@@ -67,13 +67,13 @@ impl Capture {
             return cut(&text, &text, self.total, room);
         }
         let tail: Vec<u8> = self.tail.iter().copied().collect();
-        // The end may begin in the middle of a character.
+        // The kept end may start in the middle of a character.
         let start = tail.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count();
         let tail = String::from_utf8_lossy(&tail[start..]);
         cut(&String::from_utf8_lossy(&self.head), &tail, self.total, room)
     }
 
-    /// The end, as text.
+    /// The kept bytes as text.
     pub(super) fn end(&self) -> String {
         String::from_utf8_lossy(&self.held()).into_owned()
     }
@@ -85,7 +85,7 @@ fn cut(from: &str, to: &str, total: u64, room: usize) -> Excerpt {
     Excerpt { text: format!("{head}\n… {left_out} bytes left out …\n{tail}"), cut: true }
 }
 
-/// Shows output while it comes, up to a bound: a view, not a record.
+/// Sends output to the session as it arrives, up to a limit. For display only.
 pub(super) struct LiveOutput {
     notes: NoteSender,
     decoder: Decoder,
@@ -97,7 +97,7 @@ impl LiveOutput {
         Self { notes, decoder: UTF_8.new_decoder_without_bom_handling(), left: bytes }
     }
 
-    /// More came. A character split between two pieces is shown with the second.
+    /// Sends more output. A character split between two reads is sent with the second.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         if self.left == 0 {
             return;

@@ -1,6 +1,6 @@
-//! A running command: a shell under a supervisor, or in a process group where there is none.
+//! A running command: a shell under a supervisor, or in its own process group without one.
 //!
-//! Dropping it ends the command too.
+//! Dropping the handle ends the command.
 
 use std::{io, time::Duration};
 
@@ -22,16 +22,16 @@ use crate::{
     launch::{Child, CommandExit, Confinement, Graces, Start, StartError},
 };
 
-/// Beyond its grace, how long a command may take to be gone before it is given up.
+/// Time after the grace before a command that does not end is given up.
 const GIVE_UP: Duration = Duration::from_secs(7);
-/// What killing and telling of it takes.
+/// Time reserved for the kill and for reporting it.
 const ENDING: Duration = Duration::from_millis(400);
-/// How long output may still come after the end.
+/// How long to read remaining output after the command has ended.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
-/// The kernel takes no longer argument.
+/// The longest single argument that the Linux kernel accepts, in bytes.
 const COMMAND_BYTES_MAX: usize = 128 * 1024 - 1;
 
-/// What a command is started from.
+/// The inputs for starting a command.
 #[derive(Debug)]
 pub(super) struct CommandSpec<'a> {
     pub(super) workspace: &'a Workspace,
@@ -40,23 +40,23 @@ pub(super) struct CommandSpec<'a> {
     pub(super) context: &'a CallContext,
 }
 
-/// Which of the two outputs.
+/// The stream that a piece of output came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OutputStream {
     Out,
     Err,
 }
 
-/// Why it is over.
+/// The reason for the end of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EndReason {
-    /// By itself.
+    /// The command ended by itself.
     Exited,
     Deadline,
     Cancelled,
 }
 
-/// How it ended.
+/// The result of a command that has ended.
 #[derive(Debug)]
 pub(super) struct CommandResult {
     pub(super) why: EndReason,
@@ -64,7 +64,7 @@ pub(super) struct CommandResult {
     pub(super) elapsed: Duration,
 }
 
-/// A command that runs.
+/// A running command. Dropping it ends the command.
 #[derive(Debug)]
 pub(super) struct RunningCommand {
     child: Child,
@@ -75,7 +75,7 @@ pub(super) struct RunningCommand {
     since: Timestamp,
 }
 
-/// Starts a command.
+/// Starts a command in the workspace.
 pub(super) async fn start(setup: &CommandSpec<'_>) -> Result<RunningCommand, Fault> {
     if setup.command.len() > COMMAND_BYTES_MAX {
         return Err(not_started(setup, "the command line is too long; put it into a file"));
@@ -95,7 +95,7 @@ pub(super) async fn start(setup: &CommandSpec<'_>) -> Result<RunningCommand, Fau
         .map(|(name, value)| (name.into(), value.into()))
         .collect();
     start.directory = Some(setup.workspace.path().to_path_buf());
-    // A command whose call nobody waits for has no time left to change files.
+    // If the call is dropped, the command is killed at once, because its file changes would not be recorded.
     start.graces = Graces { stop: grace, orphan: Duration::ZERO, left: grace };
     start.confine = setup.options.confine.as_ref().map(|confine| with_workspace(confine, setup));
     match start.start(setup.options.launcher.as_ref()).await {
@@ -108,7 +108,7 @@ pub(super) async fn start(setup: &CommandSpec<'_>) -> Result<RunningCommand, Fau
     }
 }
 
-/// The supervisor was gone before it said that the command runs. It was ended all the same if it ran.
+/// The fault for a supervisor that died before it reported the start. The command, if it started, was killed.
 fn lost(setup: &CommandSpec<'_>, ended: &CommandExit) -> Fault {
     match ended.signal {
         Some(signal) => Fault::new(Kind::KilledBySignal, Operation::RunCommand)
@@ -118,7 +118,7 @@ fn lost(setup: &CommandSpec<'_>, ended: &CommandExit) -> Fault {
     }
 }
 
-/// The workspace is always in; so are the devices every program takes for granted.
+/// Adds the workspace and the standard devices to the writable paths.
 fn with_workspace(confine: &Confinement, setup: &CommandSpec<'_>) -> Confinement {
     let mut confine = confine.clone();
     confine.write.push(setup.workspace.path().to_path_buf());
@@ -137,7 +137,7 @@ impl RunningCommand {
         Self { child, out, err, grace, world, since }
     }
 
-    /// Waits for the end, or brings it about. `take` gets the output as it comes.
+    /// Waits for the command, and ends it on timeout or cancellation. `take` receives the output as it arrives.
     pub(super) async fn finish(
         mut self,
         timeout: Option<Duration>,
@@ -161,7 +161,7 @@ impl RunningCommand {
                 }
                 () = &mut give_up_at => break self.child.give_up().await,
                 ended = self.child.wait() => break ended,
-                // What went wrong is mostly said last.
+                // Standard output is read before error output, so that error messages come last.
                 read = read(&mut self.out, &mut buffers.1) => {
                     take(OutputStream::Out, &buffers.1[..read]);
                     continue;
@@ -182,7 +182,7 @@ impl RunningCommand {
         CommandResult { why, ended, elapsed }
     }
 
-    /// Takes what is still in the pipes; somebody who holds one open is not waited for.
+    /// Reads the rest of the pipes. Stops after `DRAIN_MAX` if another process keeps a pipe open.
     async fn drain(
         &mut self,
         buffers: &mut (Vec<u8>, Vec<u8>),
@@ -200,7 +200,7 @@ impl RunningCommand {
     }
 }
 
-/// Reads a piece. At its end the pipe is closed and never read again.
+/// Reads once. At the end of the stream the pipe is closed and later reads stay pending.
 async fn read(pipe: &mut Option<impl AsyncRead + Unpin>, buffer: &mut [u8]) -> usize {
     let Some(open) = pipe else { return std::future::pending().await };
     let read = open.read(buffer).await.unwrap_or(0);
@@ -210,14 +210,13 @@ async fn read(pipe: &mut Option<impl AsyncRead + Unpin>, buffer: &mut [u8]) -> u
     read
 }
 
-/// From TERM to KILL. Somewhat less than what the call path waits for a call it has told to stop, so that it
-/// hears of the end.
+/// Time from TERM to KILL. It is shorter than the call path's own grace, so that the end is reported in time.
 fn grace(context: &CallContext) -> Duration {
     let whole = context.limits.kill_grace;
     whole.saturating_sub(ENDING).max(whole / 2)
 }
 
-/// A wait without an end.
+/// A future that never completes.
 fn never() -> BoxFuture<'static, ()> {
     Box::pin(std::future::pending())
 }

@@ -1,10 +1,10 @@
-//! The environment of commands: what it is made of, without what looks like a secret.
+//! The environment of commands, without variables that look like secrets.
 
 use std::ffi::{OsStr, OsString};
 
-/// Endings of names that hold secrets.
+/// Suffixes of variable names that hold secrets.
 const SECRET_ENDINGS: [&str; 6] = ["_KEY", "_KEYS", "_PAT", "_PWD", "_PASS", "_DSN"];
-/// Parts of names that hold secrets.
+/// Substrings of variable names that hold secrets.
 const SECRET_PARTS: [&str; 9] = [
     "SECRET",
     "TOKEN",
@@ -17,12 +17,12 @@ const SECRET_PARTS: [&str; 9] = [
     "AUTH",
 ];
 
-/// Variables that commands see.
+/// The environment variables that commands get.
 #[derive(Clone, Debug)]
 pub struct Environment(Vec<(OsString, OsString)>);
 
 impl Default for Environment {
-    /// The least a command needs.
+    /// A minimal environment: `PATH` and `LANG`.
     fn default() -> Self {
         let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
         Self(vec![("PATH".into(), path.into()), ("LANG".into(), "C.UTF-8".into())])
@@ -30,7 +30,7 @@ impl Default for Environment {
 }
 
 impl Environment {
-    /// Those of `variables` that do not look like secrets, by name or by value, or are on the list `allow`.
+    /// Keeps the variables that do not look like secrets by name or value, and those named in `allow`.
     pub fn filtered<I>(variables: I, allow: &[String]) -> Self
     where
         I: IntoIterator<Item = (OsString, OsString)>,
@@ -42,7 +42,7 @@ impl Environment {
         Self(variables.into_iter().filter(harmless).collect())
     }
 
-    /// One more variable.
+    /// Adds or replaces one variable.
     #[must_use]
     pub fn with(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         let name = name.into();
@@ -51,7 +51,7 @@ impl Environment {
         self
     }
 
-    /// The variables.
+    /// The variables as pairs of name and value.
     pub fn variables(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
         self.0.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()))
     }
@@ -64,7 +64,7 @@ fn is_secret_name(name: &OsStr) -> bool {
         || name == "KEY"
 }
 
-/// An address with a password in it: `postgres://user:password@host`.
+/// True for a URL with a password in it, such as `postgres://user:password@host`.
 fn holds_password(value: &OsStr) -> bool {
     let value = value.to_string_lossy();
     let Some((_, rest)) = value.split_once("://") else { return false };

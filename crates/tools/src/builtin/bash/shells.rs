@@ -1,8 +1,8 @@
-//! Background shells: who runs, for which session, and what it has printed.
+//! Background shells: their owners, states and output.
 //!
-//! A shell belongs to its session and to this process. Its id says so: it carries a number drawn once per
-//! process and a check over number, count and session. So an id that an earlier process gave out is told
-//! apart from one that nobody ever gave out, without remembering any of them.
+//! A shell belongs to one session and one process. Its id contains a random number drawn once per process and a
+//! checksum over that number, a counter and the session. So the registry can tell an id from an earlier process from
+//! an invented one without storing old ids.
 
 use std::{
     collections::BTreeMap,
@@ -27,14 +27,14 @@ use super::{
 };
 use crate::contract::{CallContext, ToolResult, content_hash};
 
-/// Shells of one session that run at once.
+/// Maximum running shells per session.
 const RUNNING_MAX: usize = 8;
-/// Shells of all sessions that run at once.
+/// Maximum running shells of all sessions.
 const RUNNING_MAX_ALL: usize = 128;
-/// Finished shells of one session whose output is kept.
+/// Finished shells per session whose output is kept.
 const FINISHED_MAX: usize = 16;
 
-/// The background shells of a set of tools. Cheap to clone; with the last clone every shell ends.
+/// The background shells of a set of tools. Cheap to clone; dropping the last clone ends every shell.
 #[derive(Clone, Default)]
 pub struct Shells(Arc<Registry>);
 
@@ -65,7 +65,7 @@ impl Drop for Registry {
     }
 }
 
-/// One background shell.
+/// One background shell, running or finished.
 #[derive(Debug)]
 pub(super) struct Shell {
     id: String,
@@ -75,7 +75,7 @@ pub(super) struct Shell {
     state: watch::Sender<ShellState>,
 }
 
-/// How far it is.
+/// The state of a background shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ShellState {
     Running,
@@ -123,17 +123,17 @@ impl Shell {
         &self.id
     }
 
-    /// State, output in so many JSON bytes, and how much output there was.
+    /// The state, the output within `room` JSON bytes, and the total output in bytes.
     pub(super) fn look(&self, room: usize) -> (ShellState, Excerpt, u64) {
         let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         (self.state.borrow().clone(), output.shown(room), output.total())
     }
 
-    /// Ends it and waits until it is gone.
+    /// Ends the shell and waits until its processes are gone.
     pub(super) async fn stop(&self) {
         self.cancel.cancel();
         let mut state = self.state.subscribe();
-        // The sender lives as long as we do.
+        // The sender lives as long as `self`, so the wait cannot fail.
         drop(state.wait_for(|state| *state != ShellState::Running).await);
     }
 
@@ -152,20 +152,20 @@ impl Shell {
 }
 
 impl Shells {
-    /// Ends every shell of a session and forgets them.
+    /// Ends and removes every shell of a session.
     pub async fn end_session(&self, session: SessionId) {
         let ended: BTreeMap<u32, Arc<Shell>> =
             self.lock().shells.extract_if(.., |_, shell| shell.session == session).collect();
         futures::future::join_all(ended.values().map(|shell| shell.stop())).await;
     }
 
-    /// Ends every shell.
+    /// Ends and removes every shell of every session.
     pub async fn end_all(&self) {
         let ended = std::mem::take(&mut self.lock().shells);
         futures::future::join_all(ended.values().map(|shell| shell.stop())).await;
     }
 
-    /// A session's shell by its id.
+    /// Finds a session's shell by its id.
     pub(super) fn find(
         &self,
         id: &str,
@@ -237,7 +237,7 @@ impl ShellTable {
     }
 }
 
-/// Lets a command run on by itself.
+/// Moves a running command to the background. The result contains its shell id.
 pub(super) fn keep(
     shells: &Shells,
     running: RunningCommand,
@@ -245,7 +245,7 @@ pub(super) fn keep(
     timeout: Option<Duration>,
     context: &CallContext,
 ) -> ToolResult {
-    // If there is no room the command ends here, with what we hold of it.
+    // If the limit is reached, dropping `running` ends the command.
     let shell = shells.add(context).map_err(super::failure)?;
     context.world.spawn.spawn(Box::pin(shell.clone().watch(running, timeout)));
     let command = super::budget::head(command, 120).to_owned();
@@ -254,7 +254,7 @@ pub(super) fn keep(
     Ok(json!({ "background": true, "shell_id": shell.id, "message": message }))
 }
 
-/// `sh_<nonce>_<count>_<check>`.
+/// A shell id, written as `sh_<nonce>_<count>_<check>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ShellId {
     nonce: u32,
@@ -279,7 +279,7 @@ impl ShellId {
     }
 }
 
-/// Binds an id to its session: no other session's id, and none that was made up, passes for one of ours.
+/// A checksum that binds an id to its session: ids of other sessions and invented ids do not match.
 fn check(id: &ShellId, session: SessionId) -> u16 {
     let hash = content_hash(format!("{:08x}/{}/{session}", id.nonce, id.count).as_bytes());
     u16::from_str_radix(&hash[..4], 16).unwrap_or(0)
