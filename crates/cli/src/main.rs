@@ -26,6 +26,7 @@ mod screen;
 mod serve;
 mod sessions;
 mod setup;
+mod signals;
 mod smcp;
 mod symbols;
 mod terminal;

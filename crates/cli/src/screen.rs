@@ -26,12 +26,9 @@ use ratatui::{
     },
     style::{Color, Modifier, Style},
 };
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::mpsc,
-};
+use tokio::{signal::unix::SignalKind, sync::mpsc};
 
-use crate::{exit::Exit, terminal::Terminal as Talk, texts::localize};
+use crate::{exit::Exit, signals, terminal::Terminal as Talk, texts::localize};
 
 /// Capacity of the channel for input events.
 const KEYS: usize = 256;
@@ -158,19 +155,7 @@ fn mind_panics() {
 /// Completes on TERM, HUP or INT. Call it before [`Screen::enter`]: the handlers are installed by this call, not by
 /// the first poll, and from then on a signal does not end the process.
 pub(crate) fn termination_signal() -> impl Future<Output = ()> {
-    let kinds = [SignalKind::terminate(), SignalKind::hangup(), SignalKind::interrupt()];
-    let waits = kinds.into_iter().filter_map(|kind| signal(kind).ok()).map(|mut signal| {
-        Box::pin(async move {
-            signal.recv().await;
-        })
-    });
-    let waits: Vec<_> = waits.collect();
-    async move {
-        if waits.is_empty() {
-            return std::future::pending().await;
-        }
-        futures::future::select_all(waits).await;
-    }
+    signals::received(&[SignalKind::terminate(), SignalKind::hangup(), SignalKind::interrupt()])
 }
 
 /// The styles of the screen. No information is carried by colour alone.

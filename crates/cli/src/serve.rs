@@ -18,10 +18,7 @@ use budao_core::{
     tool::{Mode, Permissions},
 };
 use budao_serve::{Auth, Config, Keyring, OnDisconnect};
-use tokio::{
-    net::TcpListener,
-    signal::unix::{SignalKind, signal},
-};
+use tokio::{net::TcpListener, signal::unix::SignalKind};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -30,6 +27,7 @@ use crate::{
     exit::Exit,
     port_owner,
     setup::JournalArgs,
+    signals,
     smcp::{HubAccess, HubArgs, JoinedRooms, RoomConfig},
     terminal::Terminal,
     texts::localize,
@@ -257,12 +255,7 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, Fault> {
 
 /// Completes on TERM or INT. The handlers are installed by this call, not by the first poll.
 fn shutdown_signal() -> impl Future<Output = ()> + Send {
-    let mut signals =
-        [SignalKind::terminate(), SignalKind::interrupt()].map(|kind| signal(kind).ok());
-    async move {
-        let told = signals.iter_mut().flatten().map(|signal| Box::pin(signal.recv()));
-        futures::future::select_all(told).await;
-    }
+    signals::received(&[SignalKind::terminate(), SignalKind::interrupt()])
 }
 
 /// The configured authentication, and the generated token if none is configured.

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use mounted_hub::{HubAccess, HubArgs};
 pub(crate) use rooms::{JoinedRooms, RoomConfig};
 
-use crate::{exit::Exit, terminal::Terminal, texts::localize, traces};
+use crate::{exit::Exit, signals, terminal::Terminal, texts::localize, traces};
 use show::Printer;
 
 /// Tools of remote computers, by A2C-SMCP: a hub, a computer, and an agent by hand.
@@ -240,17 +240,8 @@ async fn serve(args: &ServerArgs, show: Printer<'_>) -> Result<Exit, Fault> {
 
 /// Completes on INT or TERM.
 async fn interrupted() {
-    let Ok(mut terminate) =
-        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
-    else {
-        let _ = tokio::signal::ctrl_c().await;
-        return;
-    };
-    tokio::select! {
-        biased;
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
-    }
+    use tokio::signal::unix::SignalKind;
+    signals::received(&[SignalKind::interrupt(), SignalKind::terminate()]).await;
 }
 
 /// Parses `SECRET`, `SECRET@ROLE` or `SECRET@ROLE@ROOM,ROOM`.
