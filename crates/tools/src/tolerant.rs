@@ -39,7 +39,7 @@ pub(crate) enum Reason {
     /// Digits that do not form a JSON number.
     Number,
     /// A bare word, or a character that cannot start a value.
-    LauncherMessage,
+    BareWord,
     /// An ellipsis `...` in place of omitted content.
     Ellipsis,
     /// A comment that contains more than words, or that may not be a comment.
@@ -64,7 +64,7 @@ impl Reason {
         match self {
             Self::Backslash => "malformed-backslash",
             Self::Number => "malformed-number",
-            Self::LauncherMessage => "malformed-word",
+            Self::BareWord => "malformed-word",
             Self::Ellipsis => "malformed-ellipsis",
             Self::Comment => "malformed-comment",
             Self::Quote => "malformed-quote",
@@ -366,7 +366,7 @@ impl<'a> Reader<'a> {
                     return Ok(text);
                 }
                 let separates = self.peek().is_some_and(|it| ",:]}；;，：".contains(it));
-                let reason = if separates { Reason::Separator } else { Reason::LauncherMessage };
+                let reason = if separates { Reason::Separator } else { Reason::BareWord };
                 return Err(self.unclear(reason));
             }
         };
@@ -397,6 +397,8 @@ impl<'a> Reader<'a> {
                 }
                 // `${name}` in backticks is a template, not a literal text.
                 Some('$') if close == '`' => return Err(self.unclear(Reason::Quote)),
+                // A backslash in backticks is itself in some languages and an escape in others.
+                Some('\\') if close == '`' => return Err(self.unclear(Reason::Backslash)),
                 Some('\\') => self.escape(close, &mut text)?,
                 Some(it) => {
                     text.push(it);

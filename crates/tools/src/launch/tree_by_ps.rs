@@ -18,7 +18,7 @@ const STOP_ROUNDS: usize = 8;
 
 /// One line of the output of `ps`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Listed {
+struct ProcessRow {
     pid: i32,
     parent: i32,
     group: i32,
@@ -81,9 +81,9 @@ fn send(pid: i32, signal: Signal) {
 }
 
 /// The descendants of the root, and the group's processes with their descendants.
-fn found(processes: Processes, listed: &[Listed]) -> Vec<Listed> {
-    let in_group = |process: &&Listed| processes.group > 1 && process.group == processes.group;
-    let mut all: Vec<Listed> = listed.iter().filter(in_group).copied().collect();
+fn found(processes: Processes, listed: &[ProcessRow]) -> Vec<ProcessRow> {
+    let in_group = |process: &&ProcessRow| processes.group > 1 && process.group == processes.group;
+    let mut all: Vec<ProcessRow> = listed.iter().filter(in_group).copied().collect();
     let mut seen: HashSet<i32> = all.iter().map(|process| process.pid).collect();
     let mut parents: Vec<i32> = seen.iter().copied().chain([processes.root]).collect();
     while let Some(parent) = parents.pop() {
@@ -97,7 +97,7 @@ fn found(processes: Processes, listed: &[Listed]) -> Vec<Listed> {
     all
 }
 
-fn list() -> Vec<Listed> {
+fn list() -> Vec<ProcessRow> {
     let mut ps = Command::new("ps");
     ps.args(["-A", "-o", "pid=,ppid=,pgid=,stat="]).stdin(Stdio::null()).stderr(Stdio::null());
     let Ok(mut child) = ps.stdout(Stdio::piped()).spawn() else { return Vec::new() };
@@ -113,12 +113,12 @@ fn list() -> Vec<Listed> {
     text.lines().filter_map(read).filter(|process| process.pid != own).collect()
 }
 
-fn read(line: &str) -> Option<Listed> {
+fn read(line: &str) -> Option<ProcessRow> {
     let mut words = line.split_whitespace();
     let mut number = || words.next()?.parse::<i32>().ok();
     let (pid, parent, group) = (number()?, number()?, number()?);
     let is_alive = !words.next()?.starts_with('Z');
-    Some(Listed { pid, parent, group, is_alive })
+    Some(ProcessRow { pid, parent, group, is_alive })
 }
 
 #[cfg(test)]
@@ -154,9 +154,9 @@ mod tests {
 
     #[test]
     fn lines_of_ps_are_read_and_others_are_skipped() {
-        let listed = Listed { pid: 12, parent: 1, group: 12, is_alive: true };
+        let listed = ProcessRow { pid: 12, parent: 1, group: 12, is_alive: true };
         assert_eq!(read("   12     1    12 Ss+"), Some(listed));
-        assert_eq!(read("13 1 12 Z"), Some(Listed { pid: 13, is_alive: false, ..listed }));
+        assert_eq!(read("13 1 12 Z"), Some(ProcessRow { pid: 13, is_alive: false, ..listed }));
         assert_eq!(read("PID PPID PGID STAT"), None);
         assert_eq!(read("12 1"), None);
     }

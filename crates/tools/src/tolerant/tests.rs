@@ -46,11 +46,13 @@ fn what_loses_something_or_can_be_read_twice_is_not() {
         (r#"{"a": "\u12"}"#, Backslash),
         (r"{'a': 'C:\temp\new'}", Backslash),
         (r"{'a': '\bword\b'}", Backslash),
+        (r"{'a': `\n`}", Backslash),
+        (r"{'a': `C:\\dir`}", Backslash),
         ("{\"a\": [1, 2, ...]}", Ellipsis),
         ("{'a': 1, …}", Ellipsis),
-        ("{\"a\": NaN}", LauncherMessage),
-        ("{\"a\": undefined}", LauncherMessage),
-        ("{\"a\": file_name}", LauncherMessage),
+        ("{\"a\": NaN}", BareWord),
+        ("{\"a\": undefined}", BareWord),
+        ("{\"a\": file_name}", BareWord),
         ("{\"a\": 0x1F}", Number),
         ("{\"a\": 007}", Number),
         ("{\"a\": 1_000}", Number),
@@ -101,8 +103,8 @@ fn a_schema_tells_what_can_only_be_meant() {
         ("{\"limit\": 1, \"path\": \"a\" \"limit\": 5}", Reason::Quote),
         ("{\"other\" 5}", Reason::Separator),
         ("{\"path\" = \"a\"}", Reason::Separator),
-        ("{\"path\": fast}", Reason::LauncherMessage),
-        ("{\"mode\": medium}", Reason::LauncherMessage),
+        ("{\"path\": fast}", Reason::BareWord),
+        ("{\"mode\": medium}", Reason::BareWord),
         ("{\"limit\": 1.2.3}", Reason::Number),
         ("{\"path\": 10px}", Reason::Number),
     ] {
@@ -131,16 +133,7 @@ fn depth_is_bounded_whatever_is_asked() {
 fn every_reason_has_its_words_in_every_language() {
     use Reason::*;
     let all = [
-        Backslash,
-        Number,
-        LauncherMessage,
-        Ellipsis,
-        Comment,
-        Quote,
-        Separator,
-        Outside,
-        Duplicate,
-        Ends,
+        Backslash, Number, BareWord, Ellipsis, Comment, Quote, Separator, Outside, Duplicate, Ends,
         Depth,
     ];
     for reason in all {

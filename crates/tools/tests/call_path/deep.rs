@@ -96,7 +96,7 @@ async fn play(case: &str, levels: usize) {
         "topic" => topic(levels).await,
         "typed value" => ran(&Toolbox::builder().add(Tree(levels)).unwrap().build(), "tree").await,
         "typed struct" => {
-            ran(&Toolbox::builder().add(SchemaViolation(levels)).unwrap().build(), "leaf").await;
+            ran(&Toolbox::builder().add(DeepTool(levels)).unwrap().build(), "leaf").await;
         }
         "schema" => {
             let schema = holding("properties", nested(levels));
@@ -243,14 +243,14 @@ impl TypedTool for Tree {
 }
 
 #[derive(Debug)]
-struct SchemaViolation(usize);
+struct DeepTool(usize);
 
 #[derive(serde::Serialize)]
 struct Answer {
     tree: Value,
 }
 
-impl TypedTool for SchemaViolation {
+impl TypedTool for DeepTool {
     type Args = ();
     type Output = Answer;
 

@@ -17,7 +17,7 @@ use budao_core::{Lang, limits::Limits, tool::Outcome};
 use budao_tools::{RawTool, ToolOptions, Toolbox};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use support::{Dice, ParseError};
+use support::{BrokenCall, Dice};
 
 const CALLS: usize = 20_000;
 const SEED: u64 = 0x0b0d_a0e5;
@@ -103,7 +103,7 @@ impl Tally {
     }
 }
 
-fn broken(sample: &Sample, class: usize, dice: &mut Dice) -> Option<(&'static str, ParseError)> {
+fn broken(sample: &Sample, class: usize, dice: &mut Dice) -> Option<(&'static str, BrokenCall)> {
     let call = dice.pick(&sample.calls)?.clone();
     let call = spelled::enriched(&sample.schema, call, dice);
     let spelled = spelled::CLASSES.len();
@@ -150,7 +150,7 @@ fn as_sent(ready: &budao_tools::CheckedCall) -> Value {
 }
 
 /// Does a refusal name the place and what is allowed there?
-fn is_named(told: &Value, broken: &ParseError) -> bool {
+fn is_named(told: &Value, broken: &BrokenCall) -> bool {
     let mismatches = told["mismatches"].as_array().cloned().unwrap_or_default();
     let near = |place: &str| {
         broken

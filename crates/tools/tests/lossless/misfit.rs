@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     spelled::{self, Make},
-    support::{Dice, ParseError, has_type, is_optional, place, places, schemas_at, with, without},
+    support::{BrokenCall, Dice, has_type, is_optional, place, places, schemas_at, with, without},
 };
 
 pub(crate) const CLASSES: &[(&str, Make)] = &[
@@ -38,17 +38,17 @@ pub(crate) const CLASSES: &[(&str, Make)] = &[
     ("map for a list", map_for_a_list),
 ];
 
-fn sent(call: &Value, at: &str, value: Value, meant: Option<Value>) -> Option<ParseError> {
+fn sent(call: &Value, at: &str, value: Value, meant: Option<Value>) -> Option<BrokenCall> {
     let text = with(call, at, value).to_string();
-    Some(ParseError { text, meant, place: Some(at.to_owned()) })
+    Some(BrokenCall { text, meant, place: Some(at.to_owned()) })
 }
 
-fn number_as_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn number_as_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, Value::is_number)?;
     sent(call, &at, json!(call.pointer(&at)?.to_string()), Some(call.clone()))
 }
 
-fn odd_number_as_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn odd_number_as_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, Value::is_number)?;
     let all = [
         ("1,000", Some(json!(1000))),
@@ -73,7 +73,7 @@ fn odd_number_as_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseE
     sent(call, &at, json!(text), meant.clone().map(|meant| with(call, &at, meant)))
 }
 
-fn truth_as_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn truth_as_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, Value::is_boolean)?;
     let all = [
         (json!("true"), Some(true)),
@@ -91,17 +91,17 @@ fn truth_as_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError>
     sent(call, &at, value.clone(), meant.map(|meant| with(call, &at, json!(meant))))
 }
 
-fn list_as_json_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn list_as_json_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, Value::is_array)?;
     sent(call, &at, json!(call.pointer(&at)?.to_string()), Some(call.clone()))
 }
 
-fn object_as_json_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn object_as_json_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, Value::is_object)?;
     sent(call, &at, json!(call.pointer(&at)?.to_string()), Some(call.clone()))
 }
 
-fn list_as_python_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn list_as_python_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, Value::is_array)?;
     let list = call.pointer(&at)?.to_string();
     (!list.contains('\'') && !list.contains('\\')).then_some(())?;
@@ -117,7 +117,7 @@ fn list_as_python_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<Parse
     sent(call, &at, json!(text), meant)
 }
 
-fn joined_list(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn joined_list(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, |it| {
         let items = it.as_array();
         items.is_some_and(|items| {
@@ -137,14 +137,14 @@ fn joined_list(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
     sent(call, &at, json!(words.join(separator)), meant)
 }
 
-fn one_for_a_list(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn one_for_a_list(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, |it| it.as_array().is_some_and(|items| !items.is_empty()))?;
     let one = call.pointer(&at)?.as_array()?.first()?.clone();
     let meant = with(call, &at, json!([one]));
     sent(call, &at, one, Some(meant))
 }
 
-fn word_for_a_list(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn word_for_a_list(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, Value::is_array)?;
     has_type(schema, &at, "array").then_some(())?;
     let word = dice.pick(&[
@@ -163,7 +163,7 @@ fn word_for_a_list(schema: &Value, call: &Value, dice: &mut Dice) -> Option<Pars
     sent(call, &at, json!(word), meant)
 }
 
-fn flat_for_a_matrix(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn flat_for_a_matrix(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, |it| {
         it.as_array().is_some_and(|items| items.first().is_some_and(Value::is_array))
     })?;
@@ -176,7 +176,7 @@ fn flat_for_a_matrix(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseEr
     }
 }
 
-fn list_for_one(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn list_for_one(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, |it| it.is_string() || it.is_number() || it.is_boolean())?;
     let one = call.pointer(&at)?.clone();
     match dice.roll(3) {
@@ -185,19 +185,19 @@ fn list_for_one(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> 
     }
 }
 
-fn null_for_optional(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn null_for_optional(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, |_| true)?;
     is_optional(schema, &at).then_some(())?;
     sent(call, &at, Value::Null, without(call, &at))
 }
 
-fn null_for_required(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn null_for_required(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, |_| true)?;
     (!is_optional(schema, &at)).then_some(())?;
     sent(call, &at, Value::Null, None)
 }
 
-fn null_as_text(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn null_as_text(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, |it| it.is_number() || it.is_array() || it.is_boolean())?;
     let word = dice.pick(&["null", "None", "undefined", "nil", ""])?;
     let meant = without(call, &at).filter(|_| is_optional(schema, &at));
@@ -209,7 +209,7 @@ fn choices<'a>(schema: &'a Value, at: &str) -> Vec<&'a str> {
     all.flatten().filter_map(Value::as_str).collect()
 }
 
-fn other_case(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn other_case(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, Value::is_string)?;
     let value = call.pointer(&at)?.as_str()?;
     (!choices(schema, &at).is_empty()).then_some(())?;
@@ -221,7 +221,7 @@ fn other_case(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseErro
     sent(call, &at, json!(other), Some(call.clone()))
 }
 
-fn misspelt_value(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn misspelt_value(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, Value::is_string)?;
     let value = call.pointer(&at)?.as_str()?;
     (!choices(schema, &at).is_empty()).then_some(())?;
@@ -242,7 +242,7 @@ fn renamed(call: &Value, at: &str, to: &str) -> Option<Value> {
     Some(other)
 }
 
-fn misspelt_key(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn misspelt_key(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, |_| true)?;
     let (parent, key) = at.rsplit_once('/')?;
     let to = match dice.roll(3) {
@@ -251,23 +251,23 @@ fn misspelt_key(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> 
         _ => format!("the_{key}"),
     };
     let text = renamed(call, &at, &to)?.to_string();
-    Some(ParseError::text(text, call).at(parent))
+    Some(BrokenCall::text(text, call).at(parent))
 }
 
-fn other_key_case(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn other_key_case(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, |_| true)?;
     let (parent, key) = at.rsplit_once('/')?;
     let text = renamed(call, &at, &key.to_uppercase())?.to_string();
-    Some(ParseError::text(text, call).at(parent))
+    Some(BrokenCall::text(text, call).at(parent))
 }
 
-fn missing_key(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn missing_key(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, |_| true)?;
     let text = without(call, &at)?.to_string();
-    Some(ParseError::unclear(text).at(&at))
+    Some(BrokenCall::unclear(text).at(&at))
 }
 
-fn unknown_key(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn unknown_key(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let objects: Vec<String> = places(call)
         .into_iter()
         .filter(|it| call.pointer(it).is_some_and(Value::is_object))
@@ -275,28 +275,28 @@ fn unknown_key(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
     let at = dice.pick(&objects)?;
     let mut other = call.clone();
     other.pointer_mut(at)?.as_object_mut()?.insert("explanation".into(), json!("because"));
-    Some(ParseError::unclear(other.to_string()).at(at))
+    Some(BrokenCall::unclear(other.to_string()).at(at))
 }
 
-fn wrapped_arguments(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn wrapped_arguments(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let key = *dice.pick(&["arguments", "parameters", "input", "args"])?;
     let text = json!({ key: call }).to_string();
     let text = if dice.roll(3) == 0 { json!([call]).to_string() } else { text };
-    Some(ParseError::text(text, call))
+    Some(BrokenCall::text(text, call))
 }
 
-fn arguments_as_text(_: &Value, call: &Value, _: &mut Dice) -> Option<ParseError> {
-    Some(ParseError::text(Value::from(call.to_string()).to_string(), call))
+fn arguments_as_text(_: &Value, call: &Value, _: &mut Dice) -> Option<BrokenCall> {
+    Some(BrokenCall::text(Value::from(call.to_string()).to_string(), call))
 }
 
-fn number_for_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn number_for_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, Value::is_string)?;
     let all = [(json!(5), "5"), (json!(true), "true"), (json!(1.5), "1.5")];
     let (value, meant) = dice.pick(&all)?;
     sent(call, &at, value.clone(), Some(with(call, &at, json!(meant))))
 }
 
-fn object_for_a_list(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn object_for_a_list(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, |it| {
         it.as_array().is_some_and(|items| items.first().is_some_and(Value::is_object))
     })?;
@@ -308,7 +308,7 @@ fn object_for_a_list(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseEr
     }
 }
 
-fn map_for_a_list(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn map_for_a_list(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, |it| it.as_array().is_some_and(|items| !items.is_empty()))?;
     let items = call.pointer(&at)?.as_array()?;
     let keyed = |(index, it): (usize, &Value)| (index.to_string(), it.clone());
@@ -320,7 +320,7 @@ fn map_for_a_list(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError
     }
 }
 
-fn fraction(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn fraction(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, Value::is_i64)?;
     has_type(schema, &at, "integer").then_some(())?;
     let value = call.pointer(&at)?.as_i64()?;
@@ -330,7 +330,7 @@ fn fraction(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError>
     }
 }
 
-fn out_of_range(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn out_of_range(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, Value::is_number)?;
     let all = [json!(-99_999), json!(99_999_999), json!("-99999"), json!(1e300)];
     let value = dice.pick(&all)?;
@@ -341,7 +341,7 @@ fn out_of_range(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> 
 }
 
 /// A value of another branch's type, or a branch with a hole.
-fn wrong_branch(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn wrong_branch(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let branched = |at: &String| {
         let all = schemas_at(schema, at);
         all.iter().any(|it| it.get("anyOf").is_some() || it.get("oneOf").is_some())
@@ -354,7 +354,7 @@ fn wrong_branch(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseEr
             let key = map.keys().nth(dice.roll(map.len()))?.clone();
             let inner = format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"));
             match dice.roll(2) {
-                0 => Some(ParseError::unclear(without(call, &inner)?.to_string()).at(at)),
+                0 => Some(BrokenCall::unclear(without(call, &inner)?.to_string()).at(at)),
                 _ => sent(call, &inner, json!([[]]), None),
             }
         }

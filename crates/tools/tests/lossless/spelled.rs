@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 use crate::{
     style::{JSON, Style},
     support::{
-        Dice, ParseError, is_free_text, is_optional, place, places, with, with_raw, without,
+        BrokenCall, Dice, is_free_text, is_optional, place, places, with, with_raw, without,
     },
 };
 
-pub(crate) type Make = fn(&Value, &Value, &mut Dice) -> Option<ParseError>;
+pub(crate) type Make = fn(&Value, &Value, &mut Dice) -> Option<BrokenCall>;
 
 pub(crate) const CLASSES: &[(&str, Make)] = &[
     ("trailing comma", trailing_comma),
@@ -102,29 +102,29 @@ pub(crate) fn python(value: &Value) -> String {
     Style { open: "'", close: "'", python: true, ..JSON }.value(value)
 }
 
-fn trailing_comma(_: &Value, call: &Value, _: &mut Dice) -> Option<ParseError> {
-    Some(ParseError::text(Style { trailing: true, ..JSON }.value(call), call))
+fn trailing_comma(_: &Value, call: &Value, _: &mut Dice) -> Option<BrokenCall> {
+    Some(BrokenCall::text(Style { trailing: true, ..JSON }.value(call), call))
 }
 
-fn single_quotes(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn single_quotes(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let style = Style { open: "'", close: "'", python: dice.roll(2) == 0, ..JSON };
-    Some(ParseError::text(style.value(call), call))
+    Some(BrokenCall::text(style.value(call), call))
 }
 
-fn unquoted_keys(_: &Value, call: &Value, _: &mut Dice) -> Option<ParseError> {
-    Some(ParseError::text(Style { bare_keys: true, ..JSON }.value(call), call))
+fn unquoted_keys(_: &Value, call: &Value, _: &mut Dice) -> Option<BrokenCall> {
+    Some(BrokenCall::text(Style { bare_keys: true, ..JSON }.value(call), call))
 }
 
-fn python_literals(_: &Value, call: &Value, _: &mut Dice) -> Option<ParseError> {
-    Some(ParseError::text(Style { python: true, ..JSON }.value(call), call))
+fn python_literals(_: &Value, call: &Value, _: &mut Dice) -> Option<BrokenCall> {
+    Some(BrokenCall::text(Style { python: true, ..JSON }.value(call), call))
 }
 
-fn code_fence(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn code_fence(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let open = dice.pick(&["```json\n", "```\n", "```JSON\n", "``` "])?;
-    Some(ParseError::text(format!("{open}{call}\n```"), call))
+    Some(BrokenCall::text(format!("{open}{call}\n```"), call))
 }
 
-fn prose_around(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn prose_around(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let all = [
         ("Here are the arguments: ", ""),
         ("", "\nLet me know if you need more."),
@@ -133,13 +133,13 @@ fn prose_around(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> 
         ("", " (but with the first entry doubled)"),
     ];
     let (before, after) = dice.pick(&all)?;
-    Some(ParseError::text(format!("{before}{call}{after}"), call))
+    Some(BrokenCall::text(format!("{before}{call}{after}"), call))
 }
 
-fn wrapped_in_code(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn wrapped_in_code(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let (before, after) =
         dice.pick(&[("args = ", ""), ("call(", ")"), ("return ", ";"), ("(", ")")])?;
-    Some(ParseError::text(format!("{before}{call}{after}"), call))
+    Some(BrokenCall::text(format!("{before}{call}{after}"), call))
 }
 
 /// Pretty JSON, and the number of a line that ends in a comma or a bracket.
@@ -150,35 +150,35 @@ fn pretty(call: &Value, dice: &mut Dice) -> Option<(Vec<String>, usize)> {
     (!lines[line].is_empty()).then_some((lines, line))
 }
 
-fn line_comment(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn line_comment(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let (mut lines, line) = pretty(call, dice)?;
     let comment =
         dice.pick(&["// the main one", "/* as asked */", "// TODO: check, \"maybe\" {x}"])?;
     lines[line] = format!("{} {comment}", lines[line]);
-    Some(ParseError::text(lines.join("\n"), call))
+    Some(BrokenCall::text(lines.join("\n"), call))
 }
 
-fn comment_with_a_key(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn comment_with_a_key(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let text = call.to_string();
     let comment =
         dice.pick(&["// \"limit\": 5,\n", "# \"limit\": 5,\n", "/* \"limit\": 5, */", "// "])?;
     let text = text.replacen('{', &format!("{{ {comment}"), 1);
     // Nobody can say whether the key was taken back or explained.
-    Some(if *comment == "// " { ParseError::unclear(text) } else { ParseError::text(text, call) })
+    Some(if *comment == "// " { BrokenCall::unclear(text) } else { BrokenCall::text(text, call) })
 }
 
-fn hash_comment(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn hash_comment(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let (mut lines, line) = pretty(call, dice)?;
     let comment = dice.pick(&["# the main one", "#", "# 1, 2 or \"three\""])?;
     lines[line] = format!("{} {comment}", lines[line]);
-    Some(ParseError::text(lines.join("\n"), call))
+    Some(BrokenCall::text(lines.join("\n"), call))
 }
 
-fn hash_value(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn hash_value(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, Value::is_string)?;
     is_free_text(schema, &at).then_some(())?;
     let raw = dice.pick(&["#ff0000", "#12", "#main .item"])?;
-    Some(ParseError::text(with_raw(call, &at, raw), &with(call, &at, json!(raw))))
+    Some(BrokenCall::text(with_raw(call, &at, raw), &with(call, &at, json!(raw))))
 }
 
 const BACKSLASHES: &[&str] = &[
@@ -201,14 +201,14 @@ const BACKSLASHES: &[&str] = &[
     r"D:\games",
 ];
 
-fn lone_backslash(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn lone_backslash(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, Value::is_string)?;
     is_free_text(schema, &at).then_some(())?;
     let raw = dice.pick(BACKSLASHES)?;
-    Some(ParseError::text(with_raw(call, &at, &format!("\"{raw}\"")), &with(call, &at, json!(raw))))
+    Some(BrokenCall::text(with_raw(call, &at, &format!("\"{raw}\"")), &with(call, &at, json!(raw))))
 }
 
-fn lone_backslash_single(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn lone_backslash_single(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, Value::is_string)?;
     is_free_text(schema, &at).then_some(())?;
     let raw = dice.pick(BACKSLASHES)?;
@@ -219,14 +219,14 @@ fn lone_backslash_single(schema: &Value, call: &Value, dice: &mut Dice) -> Optio
     let meant = with(call, &at, json!(raw.replace("\\'", "'")));
     // A Python or JavaScript writer may have meant the escape.
     let unclear = raw.contains("\\n") || raw.contains("\\x");
-    Some(if unclear { ParseError::unclear(text) } else { ParseError::text(text, &meant) })
+    Some(if unclear { BrokenCall::unclear(text) } else { BrokenCall::text(text, &meant) })
 }
 
-fn ellipsis(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn ellipsis(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let dots = *dice.pick(&["...", "…", "..."])?;
     if dice.roll(3) == 0 {
         let text = call.to_string();
-        return Some(ParseError::unclear(format!("{}, {dots}}}", &text[..text.len() - 1])));
+        return Some(BrokenCall::unclear(format!("{}, {dots}}}", &text[..text.len() - 1])));
     }
     let at = place(call, dice, |it| it.as_array().is_some_and(|items| !items.is_empty()))?;
     let list = call.pointer(&at)?.to_string();
@@ -234,10 +234,10 @@ fn ellipsis(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
         0 => format!("{}, {dots}]", &list[..list.len() - 1]),
         _ => list.replacen(',', &format!(", {dots},"), 1).replacen('[', &format!("[{dots}, "), 1),
     };
-    Some(ParseError::unclear(with_raw(call, &at, &raw)))
+    Some(BrokenCall::unclear(with_raw(call, &at, &raw)))
 }
 
-fn cut_off(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn cut_off(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let style = if dice.roll(3) == 0 { Style { open: "'", close: "'", ..JSON } } else { JSON };
     let text = style.value(call);
     let mut cut = 1 + dice.roll(text.len().checked_sub(1)?);
@@ -246,31 +246,31 @@ fn cut_off(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
     }
     let only_closers = text[cut..].chars().all(|it| "}] ".contains(it));
     let cut = text[..cut].to_owned();
-    Some(if only_closers { ParseError::text(cut, call) } else { ParseError::unclear(cut) })
+    Some(if only_closers { BrokenCall::text(cut, call) } else { BrokenCall::unclear(cut) })
 }
 
-fn two_objects(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn two_objects(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let between = dice.pick(&["", "\n", ", ", ";"])?;
     let second = if dice.roll(2) == 0 { call.clone() } else { json!({"more": 1}) };
     let text = format!("{call}{between}{second}");
-    Some(ParseError::unclear(if dice.roll(4) == 0 { format!("[{text}]") } else { text }))
+    Some(BrokenCall::unclear(if dice.roll(4) == 0 { format!("[{text}]") } else { text }))
 }
 
-fn not_a_number(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn not_a_number(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, Value::is_number)?;
     let raw = dice.pick(&["NaN", "Infinity", "-Infinity", "nan", "inf", "-inf", "float('nan')"])?;
-    Some(ParseError::unclear(with_raw(call, &at, raw)).at(&at))
+    Some(BrokenCall::unclear(with_raw(call, &at, raw)).at(&at))
 }
 
-fn undefined(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn undefined(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, |it| !it.is_null())?;
     let raw = dice.pick(&["undefined", "undefined", "void", "nil", "N/A", "?", ""])?;
     // Nothing at the end of a list is a trailing comma.
     (!raw.is_empty() || !is_item(&at)).then_some(())?;
-    Some(ParseError::unclear(with_raw(call, &at, raw)).at(&at))
+    Some(BrokenCall::unclear(with_raw(call, &at, raw)).at(&at))
 }
 
-fn odd_number(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn odd_number(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, Value::is_number)?;
     let all = [
         ("0x1F", json!(31)),
@@ -295,15 +295,15 @@ fn odd_number(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
     let (raw, meant) = dice.pick(&all)?;
     let text = with_raw(call, &at, raw);
     let meaning = (!meant.is_null()).then(|| with(call, &at, meant.clone()));
-    Some(ParseError { text, meant: meaning, place: Some(at) })
+    Some(BrokenCall { text, meant: meaning, place: Some(at) })
 }
 
-fn smart_quotes(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn smart_quotes(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let (open, close) = *dice.pick(&[("“", "”"), ("‘", "’"), ("”", "”"), ("«", "»")])?;
-    Some(ParseError::text(Style { open, close, ..JSON }.value(call), call))
+    Some(BrokenCall::text(Style { open, close, ..JSON }.value(call), call))
 }
 
-fn key_twice(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn key_twice(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let (key, value) = call.as_object()?.iter().next()?;
     let style = if dice.roll(2) == 0 { JSON } else { Style { bare_keys: true, ..JSON } };
     let text = style.value(call);
@@ -311,7 +311,7 @@ fn key_twice(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
     let more = if dice.roll(2) == 0 { more } else { style.value(value) };
     let text = format!("{}, {}: {more}}}", &text[..text.len() - 1], style.key(key));
     let same = more == style.value(value);
-    Some(if same { ParseError::text(text, call) } else { ParseError::unclear(text) })
+    Some(if same { BrokenCall::text(text, call) } else { BrokenCall::unclear(text) })
 }
 
 /// Is a place an item of a list?
@@ -332,7 +332,7 @@ const QUOTED: &[&str] = &[
     "x\"\n\"y\": \"z",
 ];
 
-fn inner_quotes(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn inner_quotes(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, Value::is_string)?;
     is_free_text(schema, &at).then_some(())?;
     let text = *dice.pick(QUOTED)?;
@@ -342,10 +342,10 @@ fn inner_quotes(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseEr
     let meant = if single { text.replace('"', "'") } else { text.to_owned() };
     let style = if single { Style { open: "'", close: "'", ..JSON } } else { JSON };
     let raw = style.value(&with(call, &at, json!("@@mark@@"))).replace("@@mark@@", &meant);
-    Some(ParseError::text(raw, &with(call, &at, json!(meant))))
+    Some(BrokenCall::text(raw, &with(call, &at, json!(meant))))
 }
 
-fn raw_line_break(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn raw_line_break(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, Value::is_string)?;
     is_free_text(schema, &at).then_some(())?;
     let text = *dice.pick(&[
@@ -355,57 +355,57 @@ fn raw_line_break(schema: &Value, call: &Value, dice: &mut Dice) -> Option<Parse
         "a,\nb: [1],\nc",
         "x\r\ny",
     ])?;
-    Some(ParseError::text(
+    Some(BrokenCall::text(
         with_raw(call, &at, &format!("\"{text}\"")),
         &with(call, &at, json!(text)),
     ))
 }
 
-fn missing_comma(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn missing_comma(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let gap = *dice.pick(&[" ", "\n"])?;
-    Some(ParseError::text(Style { comma: gap, ..JSON }.value(call), call))
+    Some(BrokenCall::text(Style { comma: gap, ..JSON }.value(call), call))
 }
 
-fn missing_colon(_: &Value, call: &Value, _: &mut Dice) -> Option<ParseError> {
-    Some(ParseError::text(Style { colon: " ", ..JSON }.value(call), call))
+fn missing_colon(_: &Value, call: &Value, _: &mut Dice) -> Option<BrokenCall> {
+    Some(BrokenCall::text(Style { colon: " ", ..JSON }.value(call), call))
 }
 
-fn missing_quote(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn missing_quote(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let text = call.to_string();
     let quotes: Vec<usize> = text.match_indices('"').map(|(at, _)| at).collect();
     let at = *dice.pick(&quotes)?;
     (at == 0 || text.as_bytes()[at - 1] != b'\\').then_some(())?;
-    Some(ParseError::text(format!("{}{}", &text[..at], &text[at + 1..]), call))
+    Some(BrokenCall::text(format!("{}{}", &text[..at], &text[at + 1..]), call))
 }
 
-fn missing_closer(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn missing_closer(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, |it| it.is_array() || it.is_object())?;
     let part = call.pointer(&at)?.to_string();
-    Some(ParseError::text(with_raw(call, &at, &part[..part.len() - 1]), call))
+    Some(BrokenCall::text(with_raw(call, &at, &part[..part.len() - 1]), call))
 }
 
-fn extra_closer(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn extra_closer(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let extra = *dice.pick(&["}", "]", "}}", " }"])?;
     match dice.roll(2) {
-        0 => Some(ParseError::text(format!("{call}{extra}"), call)),
+        0 => Some(BrokenCall::text(format!("{call}{extra}"), call)),
         _ => {
             let at = place(call, dice, |it| it.is_array() || it.is_object())?;
             let part = format!("{}{extra}", call.pointer(&at)?);
-            Some(ParseError::text(with_raw(call, &at, &part), call))
+            Some(BrokenCall::text(with_raw(call, &at, &part), call))
         }
     }
 }
 
-fn bare_word(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn bare_word(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, |it| it.as_str().is_some_and(|it| !it.is_empty()))?;
     let raw = call.pointer(&at)?.as_str()?;
     // A bare `None` is no text for any reader.
     (!["None", "True"].contains(&raw)).then_some(())?;
-    Some(ParseError::text(with_raw(call, &at, raw), call))
+    Some(BrokenCall::text(with_raw(call, &at, raw), call))
 }
 
 /// A name for a value that the model never put in.
-fn placeholder(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn placeholder(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, |it| !it.is_null())?;
     let free = is_free_text(schema, &at);
     let raw = dice.pick(&[
@@ -417,11 +417,11 @@ fn placeholder(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseErr
         "TODO",
         "open('a').read()",
     ])?;
-    let broken = ParseError::unclear(with_raw(call, &at, raw));
+    let broken = BrokenCall::unclear(with_raw(call, &at, raw));
     Some(if free { broken } else { broken.at(&at) })
 }
 
-fn joined_strings(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn joined_strings(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, Value::is_string)?;
     is_free_text(schema, &at).then_some(())?;
     let raw = *dice.pick(&[
@@ -433,51 +433,51 @@ fn joined_strings(schema: &Value, call: &Value, dice: &mut Dice) -> Option<Parse
     let text = with_raw(call, &at, raw);
     let meant = with(call, &at, json!("abcd"));
     Some(if raw.contains("name") {
-        ParseError::unclear(text)
+        BrokenCall::unclear(text)
     } else {
-        ParseError::text(text, &meant)
+        BrokenCall::text(text, &meant)
     })
 }
 
-fn escaped_whole(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn escaped_whole(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let text = Value::from(call.to_string()).to_string();
     let bare = text[1..text.len() - 1].to_owned();
     let text = if dice.roll(2) == 0 { bare } else { format!("'{call}'") };
-    Some(ParseError::text(text, call))
+    Some(BrokenCall::text(text, call))
 }
 
-fn full_width(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn full_width(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let style = match dice.roll(3) {
         0 => Style { comma: "，", ..JSON },
         1 => Style { colon: "：", ..JSON },
         _ => Style { open: "“", close: "”", comma: "，", colon: "：", ..JSON },
     };
-    Some(ParseError::text(style.value(call), call))
+    Some(BrokenCall::text(style.value(call), call))
 }
 
-fn backticks(_: &Value, call: &Value, _: &mut Dice) -> Option<ParseError> {
-    Some(ParseError::text(Style { open: "`", close: "`", ..JSON }.value(call), call))
+fn backticks(_: &Value, call: &Value, _: &mut Dice) -> Option<BrokenCall> {
+    Some(BrokenCall::text(Style { open: "`", close: "`", ..JSON }.value(call), call))
 }
 
-fn triple_quotes(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn triple_quotes(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, Value::is_string)?;
     is_free_text(schema, &at).then_some(())?;
     let quote = *dice.pick(&["\"\"\"", "'''"])?;
     let text = *dice.pick(&["one\ntwo", "plain", "say \"hi\" now", "it's"])?;
-    Some(ParseError::text(
+    Some(BrokenCall::text(
         with_raw(call, &at, &format!("{quote}{text}{quote}")),
         &with(call, &at, json!(text)),
     ))
 }
 
-fn tuple(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn tuple(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, Value::is_array)?;
     let list = call.pointer(&at)?.to_string();
     let raw = format!("({})", &list[1..list.len() - 1]);
-    Some(ParseError::text(with_raw(call, &at, &raw), call).at(&at))
+    Some(BrokenCall::text(with_raw(call, &at, &raw), call).at(&at))
 }
 
-fn double_comma(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn double_comma(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let text = call.to_string();
     let text = match dice.roll(4) {
         0 => text.replacen('[', "[,", 1),
@@ -485,26 +485,26 @@ fn double_comma(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> 
         2 => text.replacen("\",", "\",,", 1),
         _ => text.replacen(",\"", ",,\"", 1),
     };
-    Some(ParseError::unclear(text))
+    Some(BrokenCall::unclear(text))
 }
 
-fn other_separators(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn other_separators(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let style = match dice.roll(4) {
         0 => Style { colon: " = ", ..JSON },
         1 => Style { colon: " => ", ..JSON },
         2 => Style { comma: "; ", ..JSON },
         _ => Style { colon: "=", comma: " ", bare_keys: true, ..JSON },
     };
-    Some(ParseError::text(style.value(call), call))
+    Some(BrokenCall::text(style.value(call), call))
 }
 
-fn odd_spaces(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn odd_spaces(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let space = *dice.pick(&["\u{a0}", "\u{feff}", "\u{3000}", "\u{200b}"])?;
     let style = Style { comma: if dice.roll(2) == 0 { ",\u{a0}" } else { ", " }, ..JSON };
-    Some(ParseError::text(format!("{space}{}", style.value(call)), call))
+    Some(BrokenCall::text(format!("{space}{}", style.value(call)), call))
 }
 
-fn bare_date(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn bare_date(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let at = place(call, dice, Value::is_string)?;
     is_free_text(schema, &at).then_some(())?;
     let raw = dice.pick(&[
@@ -515,16 +515,16 @@ fn bare_date(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError
         "v1.0",
         "192.168.0.1",
     ])?;
-    Some(ParseError::text(with_raw(call, &at, raw), &with(call, &at, json!(raw))))
+    Some(BrokenCall::text(with_raw(call, &at, raw), &with(call, &at, json!(raw))))
 }
 
-fn function_call(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn function_call(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     if dice.roll(2) == 0 {
         let at = place(call, dice, Value::is_number)?;
         let number = call.pointer(&at)?.to_string();
         let name = dice.pick(&["NumberLong", "int", "Decimal", "abs", "f"])?;
         return Some(
-            ParseError::unclear(with_raw(call, &at, &format!("{name}({number})"))).at(&at),
+            BrokenCall::unclear(with_raw(call, &at, &format!("{name}({number})"))).at(&at),
         );
     }
     let at = place(call, dice, |_| true)?;
@@ -535,10 +535,10 @@ fn function_call(schema: &Value, call: &Value, dice: &mut Dice) -> Option<ParseE
     (at.matches('/').count() == 1).then_some(())?;
     let text = less.to_string();
     let comma = if text == "{}" { "" } else { ", " };
-    Some(ParseError::unclear(format!("{}{comma}\"{key}\"}}", &text[..text.len() - 1])))
+    Some(BrokenCall::unclear(format!("{}{comma}\"{key}\"}}", &text[..text.len() - 1])))
 }
 
-fn two_slips(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
+fn two_slips(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let mut style = Style { trailing: true, ..JSON };
     for _ in 0..2 {
         style = match dice.roll(4) {
@@ -550,5 +550,5 @@ fn two_slips(_: &Value, call: &Value, dice: &mut Dice) -> Option<ParseError> {
     }
     let text = style.value(call);
     let text = if dice.roll(3) == 0 { format!("```json\n{text}\n```") } else { text };
-    Some(ParseError::text(text, call))
+    Some(BrokenCall::text(text, call))
 }

@@ -25,7 +25,7 @@ impl Dice {
 }
 
 /// A call that was broken on purpose.
-pub(crate) struct ParseError {
+pub(crate) struct BrokenCall {
     /// The text a model sends.
     pub(crate) text: String,
     /// The arguments the call may run with; none if no reading is certain.
@@ -34,7 +34,7 @@ pub(crate) struct ParseError {
     pub(crate) place: Option<String>,
 }
 
-impl ParseError {
+impl BrokenCall {
     pub(crate) fn text(text: String, meant: &Value) -> Self {
         Self { text, meant: Some(meant.clone()), place: None }
     }
