@@ -3,6 +3,8 @@
 //!
 //! An exception is a row in `xtask/tidy.toml` with a reason. A row that no longer excuses a finding is itself an error.
 
+mod words;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
@@ -24,6 +26,18 @@ const TEXT_BYTES_MAX: usize = 4 << 20;
 struct Exceptions {
     #[serde(default, rename = "except")]
     rows: Vec<Exception>,
+    /// Type names that several crates may define.
+    #[serde(default, rename = "shared-name")]
+    shared_names: Vec<SharedName>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SharedName {
+    name: String,
+    /// Read by people only.
+    #[expect(dead_code, reason = "it must be written, and is for the reader")]
+    reason: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -48,6 +62,12 @@ enum Rule {
     ModuleHeader,
     /// Links between our own documents have an existing target.
     DeadLink,
+    /// A type is a noun, not a participle, question word or preposition.
+    TypeName,
+    /// A doc comment has more than two words.
+    ShortDoc,
+    /// A header has at most twelve lines of prose.
+    LongHeader,
 }
 
 /// A place that breaks a rule. Line 0 means the file as a whole.
@@ -63,17 +83,19 @@ struct Finding {
 pub(crate) fn check(root: &Path) -> Result<String> {
     let exceptions: Exceptions = repo::read_table(root, "tidy.toml")?;
     let files = repo::tracked_files(root)?;
-    let mut findings = Vec::new();
+    let mut texts = Vec::new();
     for file in &files {
         let bytes = fs::read(root.join(file)).with_context(|| format!("read `{file}`"))?;
         let Ok(text) = String::from_utf8(bytes) else { continue };
         if text.len() <= TEXT_BYTES_MAX {
-            let exists = |path: &str| root.join(path).exists();
-            findings.extend(inspect(file, &text, exists));
+            texts.push((file.as_str(), text));
         }
     }
+    let exists = |path: &str| root.join(path).exists();
+    let findings = texts.iter().flat_map(|(file, text)| inspect(file, text, exists)).collect();
     let (findings, idle) = excuse(findings, &exceptions.rows);
     let mut wrong: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    wrong.extend(shared_names(&texts, &exceptions.shared_names));
     wrong.extend(idle.iter().map(|row| {
         format!(
             "xtask/tidy.toml: the exception of `{}` from {:?} excuses nothing",
@@ -84,6 +106,22 @@ pub(crate) fn check(root: &Path) -> Result<String> {
         bail!("{}", wrong.join("\n"));
     }
     Ok(format!("{} files", files.len()))
+}
+
+/// Type names that several crates define, although neither the glossary nor a row of `tidy.toml` has them.
+fn shared_names(texts: &[(&str, String)], rows: &[SharedName]) -> Vec<String> {
+    let mut names = words::TypeNames::default();
+    let mut glossary = "";
+    for (file, text) in texts {
+        if needs_header(file) {
+            names.add(file, text);
+        }
+        if *file == "docs/glossary.md" {
+            glossary = text;
+        }
+    }
+    let allowed: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+    names.unexplained(glossary, &allowed)
 }
 
 /// Removes excused findings, and returns the exceptions that excused none.
@@ -122,6 +160,15 @@ fn inspect(file: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<Finding
     if needs_header(file) && !has_header(text) {
         let what = "does not begin with a header (`//!`) that says what it is".to_owned();
         findings.push(finding(0, Rule::ModuleHeader, what));
+    }
+    if needs_header(file) {
+        let rule = |rule| move |(line, what)| finding(line, rule, what);
+        findings.extend(words::banned_names(text).into_iter().map(rule(Rule::TypeName)));
+        findings.extend(words::short_docs(text).into_iter().map(rule(Rule::ShortDoc)));
+        if let Some(lines) = words::long_header(text) {
+            let what = format!("has a header of {lines} lines");
+            findings.push(finding(0, Rule::LongHeader, what));
+        }
     }
     if has_extension(file, "md") {
         for (line, link) in links(text) {

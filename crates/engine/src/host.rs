@@ -40,7 +40,7 @@ pub struct HostConfig {
     pub journal: Arc<dyn Journal>,
     /// Clock, randomness and task spawning.
     pub world: World,
-    /// The bounds.
+    /// The bounds of sessions, leases and shutdown.
     pub limits: Arc<Limits>,
     /// The name under which leases are taken; unique for each process run.
     pub holder: String,

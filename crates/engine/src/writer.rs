@@ -58,7 +58,7 @@ pub trait SpaceReclaimer: Send + Sync {
     async fn reclaim(&self, fault: &Fault) -> bool;
 }
 
-/// Frees nothing.
+/// Frees no space, so a full journal fails at once.
 #[derive(Clone, Copy, Debug)]
 pub struct NoReclaimer;
 

@@ -18,17 +18,17 @@ use tokio::sync::Notify;
 use crate::contract::{CachedEvent, StoredRecord};
 
 /// Cache bound of a subscribed session: enough for followers that keep up.
-const RECENT: Bound = Bound { records: 64, bytes: 64 * 1024 };
+const RECENT: CacheLimits = CacheLimits { records: 64, bytes: 64 * 1024 };
 /// Cache bound while a follower is behind: several batches of a busy session, so that a short delay causes no disk
 /// read.
-const BEHIND: Bound = Bound { records: 1024, bytes: 1024 * 1024 };
+const BEHIND: CacheLimits = CacheLimits { records: 1024, bytes: 1024 * 1024 };
 
 /// Cache bound of a session whose only follower has caught up.
-const NOTHING: Bound = Bound { records: 0, bytes: 0 };
+const NOTHING: CacheLimits = CacheLimits { records: 0, bytes: 0 };
 
 /// The size limits of a cache.
 #[derive(Clone, Copy)]
-struct Bound {
+struct CacheLimits {
     records: usize,
     bytes: usize,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Notifier {
 
 impl fmt::Debug for Notifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bell").field("slots", &lock(&self.slots).len()).finish()
+        f.debug_struct("Notifier").field("slots", &lock(&self.slots).len()).finish()
     }
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct Subscription {
 
 impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ear").field("session", &self.slot.session).finish_non_exhaustive()
+        f.debug_struct("Subscription").field("session", &self.slot.session).finish_non_exhaustive()
     }
 }
 
@@ -343,7 +343,7 @@ impl RecentRecords {
         self.keep_only(if self.followers > 0 { BEHIND } else { RECENT });
     }
 
-    fn keep_only(&mut self, bound: Bound) {
+    fn keep_only(&mut self, bound: CacheLimits) {
         while self.records > bound.records || self.bytes > bound.bytes {
             let Some(oldest) = self.batches.pop_front() else { break };
             self.records -= oldest.len();

@@ -103,7 +103,7 @@ pub(crate) struct AnswerDeadlines {
 
 impl std::fmt::Debug for AnswerDeadlines {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Patience").field("started", &self.started).finish_non_exhaustive()
+        f.debug_struct("AnswerDeadlines").field("started", &self.started).finish_non_exhaustive()
     }
 }
 

@@ -41,7 +41,7 @@ pub use rooms::{AgentSnapshot, ComputerSnapshot, CrossRoomVisibility, RoomSnapsh
 pub use stats::Snapshot;
 
 use crate::wire::{Dialect, error};
-use budget::{Budget, Over};
+use budget::{Budget, ReachedLimit};
 use client_connection::ClientConnection;
 use rooms::{Key, KnownTools, Rooms};
 use stats::Stats;
@@ -198,7 +198,7 @@ impl Inner {
         let (now, limit) = (self.world.clock.now(), self.config.limits.send);
         for (key, line) in self.lines() {
             if line.sweep().is_some_and(|since| now.since(since) >= limit) {
-                send::cut(self, key, &line, Over::Time(limit));
+                send::cut(self, key, &line, ReachedLimit::Time(limit));
             }
         }
     }
@@ -286,8 +286,8 @@ impl Hub {
         };
         // Longer than the hub's own check of its queues, because only that check reports a reason.
         let limit = self.0.config.limits.send + SWEEP_PAUSE * 5;
-        let listener = listen::Guarded::new(listener, &self.0.world.clock, limit);
-        let service = router.into_make_service_with_connect_info::<listen::Cut>();
+        let listener = listen::GuardedListener::new(listener, &self.0.world.clock, limit);
+        let service = router.into_make_service_with_connect_info::<listen::CutToken>();
         axum::serve(listener, service).with_graceful_shutdown(ended).await
     }
 

@@ -46,7 +46,7 @@ write cli
 
 /// How a bridge is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum ConnectArgs {
+enum EndKind {
     InputClosed,
     Term,
     Int,
@@ -54,13 +54,8 @@ enum ConnectArgs {
     Kill,
 }
 
-const WAYS: [ConnectArgs; 5] = [
-    ConnectArgs::InputClosed,
-    ConnectArgs::Term,
-    ConnectArgs::Int,
-    ConnectArgs::Hup,
-    ConnectArgs::Kill,
-];
+const WAYS: [EndKind; 5] =
+    [EndKind::InputClosed, EndKind::Term, EndKind::Int, EndKind::Hup, EndKind::Kill];
 
 /// The moment of an end.
 #[derive(Clone, Copy, Debug)]
@@ -166,13 +161,13 @@ impl Bridge {
         Self { child, input, talk }
     }
 
-    fn end(&mut self, way: ConnectArgs) {
+    fn end(&mut self, way: EndKind) {
         let signal = match way {
-            ConnectArgs::InputClosed => return drop(self.input.lock().unwrap().take()),
-            ConnectArgs::Term => Signal::TERM,
-            ConnectArgs::Int => Signal::INT,
-            ConnectArgs::Hup => Signal::HUP,
-            ConnectArgs::Kill => Signal::KILL,
+            EndKind::InputClosed => return drop(self.input.lock().unwrap().take()),
+            EndKind::Term => Signal::TERM,
+            EndKind::Int => Signal::INT,
+            EndKind::Hup => Signal::HUP,
+            EndKind::Kill => Signal::KILL,
         };
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
@@ -208,7 +203,7 @@ fn talk(input: &Mutex<Option<ChildStdin>>, output: ChildStdout, directory: &Path
 
 /// What was measured at one end.
 struct Measured {
-    way: ConnectArgs,
+    way: EndKind,
     status: ExitStatus,
     /// Had the CLI written anything by then?
     in_turn: bool,
@@ -222,7 +217,7 @@ struct Measured {
     late_write: Duration,
 }
 
-fn one_end(way: ConnectArgs, moment: Moment) -> Measured {
+fn one_end(way: EndKind, moment: Moment) -> Measured {
     let scene = Fixture::new();
     let mut bridge = Bridge::start(&scene);
     match moment {
@@ -297,7 +292,7 @@ fn no_process_and_no_write_outlives_the_bridge_however_it_ends() {
 }
 
 fn report(all: &[Measured]) {
-    let mut by_way: BTreeMap<ConnectArgs, Vec<&Measured>> = BTreeMap::new();
+    let mut by_way: BTreeMap<EndKind, Vec<&Measured>> = BTreeMap::new();
     all.iter().for_each(|measured| by_way.entry(measured.way).or_default().push(measured));
     for (way, all) in by_way {
         let worst = |of: fn(&Measured) -> Duration| all.iter().map(|one| of(one)).max().unwrap();
@@ -332,7 +327,7 @@ fn records(directory: &Path) -> String {
 /// Method: every end a program can notice, in the middle of a turn.
 #[test]
 fn the_turn_is_ended_in_the_journal_before_the_bridge_exits() {
-    for way in WAYS.into_iter().filter(|way| *way != ConnectArgs::Kill) {
+    for way in WAYS.into_iter().filter(|way| *way != EndKind::Kill) {
         let scene = Fixture::new();
         let mut bridge = Bridge::start(&scene);
         until("the CLI writes", || scene.lines() > 0);
@@ -359,7 +354,7 @@ fn what_a_killed_supervisor_leaves_is_ended_by_the_bridge() {
     assert_eq!(supervisors.len(), 1);
     kill_process(Pid::from_raw(supervisors[0]).unwrap(), Signal::KILL).unwrap();
     until("only the bridge is left", || scene.processes().len() == 1);
-    bridge.end(ConnectArgs::InputClosed);
+    bridge.end(EndKind::InputClosed);
     assert_eq!(bridge.wait().code(), Some(0));
     assert_eq!(scene.processes(), []);
 }

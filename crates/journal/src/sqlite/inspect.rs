@@ -42,7 +42,7 @@ pub enum PathContent {
 
 /// A path that was inspected and may hold a journal.
 #[derive(Debug)]
-pub(super) struct Inspected {
+pub(super) struct InspectedPath {
     /// The file itself, behind any links.
     pub(super) path: PathBuf,
     pub(super) content: PathContent,
@@ -52,7 +52,7 @@ pub(super) struct Inspected {
     pub(super) file: Option<OpenFile>,
 }
 
-impl Inspected {
+impl InspectedPath {
     /// Refuses a path that has no journal yet.
     pub(super) fn must_be_journal(self, operation: Operation) -> Result<Self, Fault> {
         match self.content {
@@ -83,7 +83,7 @@ impl Inspected {
 /// # Errors
 /// `no_journal` if its directory does not exist, `not_a_journal`, `journal_of_other_user`, `file_permission`, and
 /// `journal_damaged` for a journal whose header is lost.
-pub(super) fn inspect(named: &Path, operation: Operation) -> Result<Inspected, Fault> {
+pub(super) fn inspect(named: &Path, operation: Operation) -> Result<InspectedPath, Fault> {
     let path = follow_links(named, operation)?;
     let found = match std::fs::symlink_metadata(&path) {
         Ok(found) => found,
@@ -106,7 +106,7 @@ pub(super) fn inspect(named: &Path, operation: Operation) -> Result<Inspected, F
     let owner = file.owner().map_err(unreadable)?;
     let header = file.header().map_err(unreadable)?;
     let content = content(&path, &header, operation)?;
-    Ok(Inspected { path, content, owner, file: Some(file) })
+    Ok(InspectedPath { path, content, owner, file: Some(file) })
 }
 
 /// The regular file that a path leads to, with any content.
@@ -125,7 +125,7 @@ pub(super) fn regular_file(named: &Path, operation: Operation) -> Result<PathBuf
 }
 
 /// Inspects a path for writing and makes the file private to its owner. With `creates`, an absent file is created.
-pub(super) fn inspect_to_write(named: &Path, creates: bool) -> Result<Inspected, Fault> {
+pub(super) fn inspect_to_write(named: &Path, creates: bool) -> Result<InspectedPath, Fault> {
     let operation = Operation::OpenJournal;
     for _ in 0..ATTEMPTS_MAX {
         let found = inspect(named, operation)?;
@@ -172,7 +172,7 @@ fn follow_links(named: &Path, operation: Operation) -> Result<PathBuf, Fault> {
     Err(not_a_journal(named, "link_loop", operation))
 }
 
-fn absent(named: &Path, path: PathBuf, operation: Operation) -> Result<Inspected, Fault> {
+fn absent(named: &Path, path: PathBuf, operation: Operation) -> Result<InspectedPath, Fault> {
     if path != named {
         return Err(not_a_journal(named, "dangling_link", operation));
     }
@@ -180,7 +180,7 @@ fn absent(named: &Path, path: PathBuf, operation: Operation) -> Result<Inspected
     if path.as_os_str().is_empty() || parent.is_some_and(|parent| !parent.is_dir()) {
         return Err(no_journal(&path, operation).with(Fact::Cause, "no_directory"));
     }
-    Ok(Inspected { path, content: PathContent::Absent, owner: 0, file: None })
+    Ok(InspectedPath { path, content: PathContent::Absent, owner: 0, file: None })
 }
 
 /// Describes a file that is not a regular one; `None` for a regular file.

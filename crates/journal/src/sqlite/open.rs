@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use super::{
     errors::{SqliteError, io_fault},
     files,
-    inspect::Inspected,
+    inspect::InspectedPath,
     rows::SessionRow,
     schema::{self, Meta, Purpose},
     watermark::Watermark,
@@ -23,7 +23,7 @@ use crate::contract::new_epoch;
 /// Opens an inspected file for writing.
 pub(super) fn prepare(
     outside: &WriterContext,
-    inspected: &Inspected,
+    inspected: &InspectedPath,
 ) -> Result<(Connection, Meta, Watermark), Fault> {
     let path = &outside.path;
     let opened = connect(outside, inspected).and_then(|connection| {
@@ -36,7 +36,7 @@ pub(super) fn prepare(
 }
 
 /// Connects to exactly the file that was inspected, or changes nothing.
-fn connect(outside: &WriterContext, inspected: &Inspected) -> Result<Connection, SqliteError> {
+fn connect(outside: &WriterContext, inspected: &InspectedPath) -> Result<Connection, SqliteError> {
     let path = &outside.path;
     let connection = schema::open(path, Purpose::Write, outside.setup)?;
     let found =

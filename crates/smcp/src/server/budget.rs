@@ -45,7 +45,7 @@ pub(super) enum Share {
 
 /// The limit that was reached, with its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Over {
+pub(super) enum ReachedLimit {
     /// Bytes of one connection.
     Connection(usize),
     /// Bytes of all connections.
@@ -54,7 +54,7 @@ pub(super) enum Over {
     Time(Duration),
 }
 
-impl Over {
+impl ReachedLimit {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Connection(_) => "queue_bytes_max",
@@ -108,15 +108,20 @@ impl Budget {
     }
 
     /// Charges a connection. A connection with an empty queue may exceed its limit with one packet.
-    pub(super) fn take(&self, key: Key, bytes: usize, share: Share) -> Result<Charge, Over> {
+    pub(super) fn take(
+        &self,
+        key: Key,
+        bytes: usize,
+        share: Share,
+    ) -> Result<Charge, ReachedLimit> {
         let mut book = self.book();
         let of = |limit: usize| if share == Share::Half { limit / 2 } else { limit };
         let account = book.accounts.get(&key).copied().unwrap_or_default();
         if account.is_closing || (account.bytes > 0 && account.bytes + bytes > of(book.each_max)) {
-            return Err(Over::Connection(book.each_max));
+            return Err(ReachedLimit::Connection(book.each_max));
         }
         if book.sum > 0 && book.sum + bytes > book.total_max {
-            return Err(Over::Total(book.total_max));
+            return Err(ReachedLimit::Total(book.total_max));
         }
         book.sum += bytes;
         book.accounts.entry(key).or_default().bytes += bytes;
@@ -191,8 +196,8 @@ mod tests {
     fn one_connection_and_all_of_them_have_a_limit_each() {
         let budget = Budget::new(100, 150);
         let first = budget.take(1, 90, Share::Whole).unwrap();
-        assert_eq!(budget.take(1, 11, Share::Whole).unwrap_err(), Over::Connection(100));
-        assert_eq!(budget.take(2, 61, Share::Whole).unwrap_err(), Over::Total(150));
+        assert_eq!(budget.take(1, 11, Share::Whole).unwrap_err(), ReachedLimit::Connection(100));
+        assert_eq!(budget.take(2, 61, Share::Whole).unwrap_err(), ReachedLimit::Total(150));
         let second = budget.take(2, 60, Share::Whole).unwrap();
         assert_eq!((budget.bytes(), budget.largest()), (150, Some(1)));
         drop(first);

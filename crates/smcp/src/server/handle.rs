@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     Inner,
     access::Grant,
-    budget::Over,
+    budget::ReachedLimit,
     client_connection::ClientConnection,
     relay::{self, ParsedRequest},
     rooms::{JoinResult, Key, Member},
@@ -47,7 +47,7 @@ pub(super) fn enter(
             return Err(full("connections_max", limit, Operation::Authenticate));
         }
         if hub.budget.is_clogged() {
-            let over = Over::Total(hub.config.limits.queue_bytes_total_max);
+            let over = ReachedLimit::Total(hub.config.limits.queue_bytes_total_max);
             return Err(over.refusal(Operation::Authenticate));
         }
         Ok(grant)

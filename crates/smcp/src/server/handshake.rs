@@ -87,12 +87,12 @@ async fn of_session(hub: Arc<Inner>, sid: &str, request: Request, next: Next) ->
 }
 
 /// A poll answer with its charge.
-struct Counted {
+struct ChargedBytes {
     bytes: Bytes,
     _charge: Charge,
 }
 
-impl AsRef<[u8]> for Counted {
+impl AsRef<[u8]> for ChargedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -111,7 +111,7 @@ async fn counted(hub: &Arc<Inner>, key: Key, response: Response) -> Response {
     }
     match make_room(hub, key, bytes.len(), Share::Whole) {
         Ok(_charge) => {
-            let body = Body::from(Bytes::from_owner(Counted { bytes, _charge }));
+            let body = Body::from(Bytes::from_owner(ChargedBytes { bytes, _charge }));
             Response::from_parts(parts, body)
         }
         Err(over) => {

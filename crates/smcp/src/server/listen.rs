@@ -26,35 +26,35 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// The token that ends a TCP connection without writing the rest.
 #[derive(Clone, Debug)]
-pub(super) struct Cut(pub(super) CancellationToken);
+pub(super) struct CutToken(pub(super) CancellationToken);
 
 /// The token of a request's TCP connection: from this listener, or from the server that the hub is mounted in.
 pub(super) fn cut_of(extensions: &Extensions) -> Option<CancellationToken> {
-    let ours = extensions.get::<ConnectInfo<Cut>>().map(|ConnectInfo(Cut(token))| token);
+    let ours = extensions.get::<ConnectInfo<CutToken>>().map(|ConnectInfo(CutToken(token))| token);
     ours.or_else(|| extensions.get::<CancellationToken>()).cloned()
 }
 
-impl Connected<IncomingStream<'_, Guarded>> for Cut {
-    fn connect_info(stream: IncomingStream<'_, Guarded>) -> Self {
+impl Connected<IncomingStream<'_, GuardedListener>> for CutToken {
+    fn connect_info(stream: IncomingStream<'_, GuardedListener>) -> Self {
         Self(stream.io().cut.clone())
     }
 }
 
 /// A listener that wraps each connection in a [`Stream`].
-pub(super) struct Guarded {
+pub(super) struct GuardedListener {
     listener: TcpListener,
     clock: Arc<dyn Clock>,
     limit: Duration,
 }
 
-impl Guarded {
+impl GuardedListener {
     /// `limit` is the longest time that a write may wait.
     pub(super) fn new(listener: TcpListener, clock: &Arc<dyn Clock>, limit: Duration) -> Self {
         Self { listener, clock: Arc::clone(clock), limit }
     }
 }
 
-impl Listener for Guarded {
+impl Listener for GuardedListener {
     type Io = Stream<TcpStream>;
     type Addr = SocketAddr;
 

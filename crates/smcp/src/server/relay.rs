@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Inner,
-    budget::{Charge, Over, Share},
+    budget::{Charge, ReachedLimit, Share},
     client_connection::{AnswerError, ClientConnection, DeliveryError, PendingText},
     handle::{Carrier, ConnectionHandler, full, render},
     rooms::{Key, Route},
@@ -229,7 +229,7 @@ impl RelayedRequest {
         &self,
         text: Cow<'_, RawValue>,
         fence: Option<&RequestIdGuard>,
-    ) -> Result<DelayedSend, Over> {
+    ) -> Result<DelayedSend, ReachedLimit> {
         let charge = make_room(&self.hub, self.way.to, text.get().len(), Share::Half)?;
         let waiting = fence.map(DelayedCall::new);
         Ok(DelayedSend { text: text.into_owned(), waiting, charge: Mutex::new(Some(charge)) })

@@ -13,7 +13,7 @@ use serde_json::{Value, value::RawValue};
 
 use super::{
     Inner,
-    budget::{Charge, Over, Share},
+    budget::{Charge, ReachedLimit, Share},
     client_connection::{ClientConnection, DeliveryError},
     rooms::Key,
 };
@@ -136,7 +136,7 @@ fn insist(
             sent
         });
         if !sent.await {
-            cut(&hub, key, &line, Over::Time(hub.config.limits.send));
+            cut(&hub, key, &line, ReachedLimit::Time(hub.config.limits.send));
         }
     }));
 }
@@ -147,15 +147,15 @@ pub(super) fn make_room(
     key: Key,
     bytes: usize,
     share: Share,
-) -> Result<Charge, Over> {
+) -> Result<Charge, ReachedLimit> {
     let take = || hub.budget.take(key, bytes, share);
     match take() {
-        Err(Over::Total(_)) => hub.sweep_queues(),
+        Err(ReachedLimit::Total(_)) => hub.sweep_queues(),
         taken => return taken,
     }
     loop {
         let over = match take() {
-            Err(over @ Over::Total(_)) => over,
+            Err(over @ ReachedLimit::Total(_)) => over,
             taken => return taken,
         };
         let slowest = hub.budget.largest().filter(|slowest| *slowest != key);
@@ -169,7 +169,12 @@ pub(super) fn make_room(
 }
 
 /// Closes a connection that reads too slowly, with the limit it reached as the reason.
-pub(super) fn cut(hub: &Arc<Inner>, key: Key, line: &Arc<dyn ClientConnection>, over: Over) {
+pub(super) fn cut(
+    hub: &Arc<Inner>,
+    key: Key,
+    line: &Arc<dyn ClientConnection>,
+    over: ReachedLimit,
+) {
     // Concurrent sends may detect the same limit.
     if !hub.budget.close(key) {
         return;

@@ -216,7 +216,7 @@ pub(super) struct Connection {
     world: World,
     is_ended: AtomicBool,
     ids: AtomicI64,
-    asked: Arc<Mutex<Asked>>,
+    asked: Arc<Mutex<PendingRequests>>,
     queue: Mutex<Queue>,
 }
 
@@ -251,11 +251,11 @@ impl fmt::Debug for Connection {
 }
 
 /// Requests that wait for an answer, by acknowledgement id.
-type Asked = BTreeMap<i64, oneshot::Sender<Answer>>;
+type PendingRequests = BTreeMap<i64, oneshot::Sender<Answer>>;
 
 /// Removes a request from the table when its caller stops waiting.
 struct Place {
-    asked: Arc<Mutex<Asked>>,
+    asked: Arc<Mutex<PendingRequests>>,
     id: i64,
 }
 
