@@ -254,12 +254,12 @@ impl fmt::Debug for Connection {
 type PendingRequests = BTreeMap<i64, oneshot::Sender<Answer>>;
 
 /// Removes a request from the table when its caller stops waiting.
-struct Place {
+struct PendingRequestGuard {
     asked: Arc<Mutex<PendingRequests>>,
     id: i64,
 }
 
-impl Drop for Place {
+impl Drop for PendingRequestGuard {
     fn drop(&mut self) {
         lock(&self.asked).remove(&self.id);
     }
@@ -327,7 +327,7 @@ impl Connection {
         let (sender, answer) = oneshot::channel();
         // Registered before the request is sent, because the answer may be fast.
         lock(&self.asked).insert(id, sender);
-        let place = Place { asked: Arc::clone(&self.asked), id };
+        let place = PendingRequestGuard { asked: Arc::clone(&self.asked), id };
         self.send(format!("2{NAMESPACE},{id}[\"{event}\",{payload}]"), Share::Half)?;
         let late = self.world.clock.sleep(patience);
         Ok(Box::pin(async move {
