@@ -1543,6 +1543,15 @@ journal-outdated =
     .rec-1 = Use another journal
     .rec-2 = Read the old journal with the version that wrote it
 
+journal-unsupported =
+    .title = Not available for this journal
+    .model = The { $service } journal has no such operation.
+    .user = The { $service } journal does not support this. Use the tools of its own storage instead.
+    .about = Checks, backups, exports and statistics differ between kinds of journal. This kind leaves the operation to the tools of its storage; nothing was changed.
+    .check = See docs/journal.md for what { $service } supports and which tools to use instead.
+    .rec-1 = Use the tools of the storage itself
+    .rec-2 = Use a journal that supports the operation
+
 journal-read-only =
     .title = Journal is read-only
     .model = The journal cannot be written.

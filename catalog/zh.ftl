@@ -1510,6 +1510,15 @@ journal-outdated =
     .rec-1 = 使用另一份会话日志
     .rec-2 = 用当初写它的版本读取旧的会话日志
 
+journal-unsupported =
+    .title = 这种会话日志不支持此操作
+    .model = { $service } 会话日志没有这项操作。
+    .user = { $service } 会话日志不支持此操作，请改用其存储自带的工具。
+    .about = 检查、备份、导出和统计因会话日志的种类而异。这一种把此操作交给其存储自带的工具，没有任何改动。
+    .check = { $service } 支持哪些操作、改用哪些工具，见 docs/journal.md。
+    .rec-1 = 使用存储自带的工具
+    .rec-2 = 改用支持此操作的会话日志
+
 journal-read-only =
     .title = 会话日志只读
     .model = 会话日志无法写入。

@@ -11,7 +11,7 @@ use budao_core::{
     limits::Limits,
     world::World,
 };
-use budao_journal::Journal;
+use budao_journal::Reader;
 
 use crate::editor_options::EditorOptions;
 
@@ -21,7 +21,7 @@ pub struct Bridge {
     /// Runs the sessions.
     pub engine: Arc<dyn Engine>,
     /// Stores the sessions; read for lists and replays.
-    pub journal: Arc<dyn Journal>,
+    pub journal: Arc<dyn Reader>,
     /// Clock, entropy, spawner and span exporter.
     pub world: World,
     /// Limits of frames and messages.

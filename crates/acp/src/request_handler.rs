@@ -212,7 +212,7 @@ impl RequestHandler {
         };
         let desk = Arc::clone(self);
         self.spawn(async move {
-            let deleted = desk.bridge.journal.delete(session).await;
+            let deleted = desk.bridge.engine.delete(session).await;
             let answer = deleted
                 .map(|_| DeleteSessionResponse::new())
                 .map_err(|fault| faults::error(&fault, desk.bridge.lang));

@@ -4,12 +4,12 @@
 
 #![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{path::Path, time::Duration};
 
 use budao::{
     Agent, Fault,
     event::SessionId,
-    journal::{Sqlite, SqliteOptions},
+    journal,
     models::{Script, ScriptedModel, script::StepOrder},
     tool,
 };
@@ -34,11 +34,10 @@ fn model() -> ScriptedModel {
     script.order(StepOrder::History).into_model(budao::world::system().clock)
 }
 
-async fn agent(journal: &Path) -> Result<Agent, Fault> {
-    let world = budao::world::system();
-    let journal = Sqlite::open(journal, world, SqliteOptions::default()).await?;
+async fn agent(file: &Path) -> Result<Agent, Fault> {
+    let journal = journal::open(&file.display().to_string(), budao::world::system()).await?;
     let permissions = serde_json::from_value(json!({"mode": "auto"})).expect("a mode");
-    Agent::builder(model()).tool(pay).permissions(permissions).journal(Arc::new(journal)).build()
+    Agent::builder(model()).tool(pay).permissions(permissions).journal(journal).build()
 }
 
 #[tokio::main]

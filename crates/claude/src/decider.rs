@@ -14,7 +14,6 @@ use budao_core::{
 use budao_engine::{
     Batch, Decider, DeciderFactory, Input as HostInput, NoReclaimer, SessionContext, SpaceReclaimer,
 };
-use budao_journal::Entry;
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
@@ -111,12 +110,7 @@ impl ClaudeDecider {
             scrubber: &self.shared.scrubber,
         };
         let decided = machine::step(&mut self.machine, input, &env);
-        batch.entries.extend(decided.entries.into_iter().map(|entry| Entry {
-            at: entry.at,
-            trace: entry.trace,
-            turn: entry.turn,
-            event: entry.event.into(),
-        }));
+        batch.entries.extend(decided.entries);
         self.actions.extend(decided.actions);
         self.flush_at = match (self.machine.has_words(), self.flush_at) {
             (false, _) => None,

@@ -8,6 +8,7 @@ use budao_core::{
     event::{Answer, Command, Record, Seq, SessionId, Settings},
     fault::Fault,
     limits::Limits,
+    retention::{Retention, RetentionReport},
     scrub::Scrubber,
     world::World,
 };
@@ -177,6 +178,14 @@ impl Engine for Claude {
 
     async fn recover(&self) -> Result<usize, Fault> {
         self.host.recover().await
+    }
+
+    async fn delete(&self, session: SessionId) -> Result<bool, Fault> {
+        self.host.delete(session).await
+    }
+
+    async fn retain(&self, retention: Retention) -> Result<RetentionReport, Fault> {
+        self.host.retain(retention).await
     }
 
     async fn shutdown(&self, grace: Duration) {

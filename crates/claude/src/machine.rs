@@ -429,7 +429,7 @@ impl Stepper<'_> {
     fn record(&mut self, turn: TurnNumber, trace: Trace, event: Event) {
         let event = sanitize::event(event, self.env.scrubber, self.env.limits.json_depth);
         self.m.session.apply(&event, self.env.now, trace);
-        self.out.entries.push(Entry { at: self.env.now, trace, turn, event });
+        self.out.entries.push(Entry { at: self.env.now, trace, turn, event: event.into() });
     }
 
     /// Records the buffered text.

@@ -9,7 +9,7 @@ use budao_core::{
     Fault, Lang, Timestamp,
     event::{Event, Record, SessionId, StopReason, TurnNumber},
 };
-use budao_journal::{Filter, Journal, PageLimits};
+use budao_journal::{Filter, PageLimits, Reader};
 use serde::Serialize;
 
 use crate::{exit::Exit, terminal::Terminal, texts::localize};
@@ -162,7 +162,7 @@ fn since(from: Timestamp, to: Timestamp) -> Duration {
 
 /// Scans every session updated since `since`, most recent first, and prints the findings.
 pub(crate) async fn run(
-    journal: &dyn Journal,
+    journal: &dyn Reader,
     since: Option<Timestamp>,
     json: bool,
     lang: Lang,
@@ -203,7 +203,7 @@ fn report_anomaly(anomaly: &Anomaly, json: bool, lang: Lang, terminal: &Terminal
     terminal.data(&format!("{line}\n"));
 }
 
-async fn look(journal: &dyn Journal, session: SessionId) -> Result<Vec<Anomaly>, Fault> {
+async fn look(journal: &dyn Reader, session: SessionId) -> Result<Vec<Anomaly>, Fault> {
     let (mut eye, mut found, mut seen) = (AnomalyDetector::default(), Vec::new(), 0);
     loop {
         let page = journal.read(session, seen, PageLimits::default()).await?;

@@ -24,7 +24,7 @@ use budao_core::{
     trace::Trace,
     world::World,
 };
-use budao_journal::{Journal, fold};
+use budao_journal::{Reader, fold};
 use budao_models::Models;
 use budao_runtime::world;
 use futures::{FutureExt as _, StreamExt as _, stream::BoxStream};
@@ -117,7 +117,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     let (told, heard) = mpsc::channel(COMMANDS);
     let chat = Chat {
         engine: Arc::clone(&running.engine),
-        journal: Arc::clone(&running.journal),
+        journal: Arc::clone(&running.journal) as _,
         world: world::system(),
         settings,
         session,
@@ -224,7 +224,7 @@ type Records = BoxStream<'static, Result<Record, Fault>>;
 /// State of the event loop: engine, journal, session, screen contents and input.
 struct Chat {
     engine: Arc<dyn Engine>,
-    journal: Arc<dyn Journal>,
+    journal: Arc<dyn Reader>,
     world: World,
     settings: Settings,
     /// None until the first message is sent, so that a user who sends nothing leaves no session in the journal.

@@ -50,7 +50,7 @@ pub(crate) struct Config {
     #[serde(rename = "model")]
     _model: Option<String>,
     #[serde(rename = "journal")]
-    _journal: Option<PathBuf>,
+    _journal: Option<String>,
     #[serde(rename = "workspace")]
     _workspace: Option<PathBuf>,
     #[serde(rename = "permission")]
@@ -111,15 +111,19 @@ impl std::fmt::Debug for SecretText {
 }
 
 impl AlertsConfig {
-    /// The alert rules for the server; none without a webhook. The cursor file lies beside the journal.
-    pub(crate) fn wired(&self, journal: &Path) -> Option<budao_serve::alerts::Alerts> {
+    /// The alert rules for the server; none without a webhook. The cursor file lies beside the journal; a
+    /// journal without a file has none.
+    pub(crate) fn wired(&self, journal: Option<&Path>) -> Option<budao_serve::alerts::Alerts> {
         let mut rules = Rules { threshold: self.threshold.clone(), ..Rules::default() };
         rules.round = self.round.map_or(rules.round, Duration::from_millis);
         rules.pause = self.pause.map_or(rules.pause, Duration::from_millis);
-        let mut cursor = journal.as_os_str().to_owned();
-        cursor.push("-alerts");
+        let cursor = journal.map(|journal| {
+            let mut name = journal.as_os_str().to_owned();
+            name.push("-alerts");
+            name.into()
+        });
         let webhook = self.webhook.clone()?.0.into();
-        Some(budao_serve::alerts::Alerts { webhook, cursor: cursor.into(), rules })
+        Some(budao_serve::alerts::Alerts { webhook, cursor, rules })
     }
 }
 

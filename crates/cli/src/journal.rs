@@ -5,6 +5,7 @@ use std::{
     io::{self, BufRead, BufReader, BufWriter, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use budao_core::{
@@ -12,7 +13,7 @@ use budao_core::{
     event::SessionId,
     fault::{Fact, Kind, Operation},
 };
-use budao_journal::{CheckReport, ExportReport, Sqlite, SqliteOptions};
+use budao_journal::{Access, Backends, CheckReport, ExportReport, Journal, partial_copy};
 use budao_runtime::world;
 use serde_json::json;
 
@@ -36,16 +37,16 @@ pub(crate) struct Args {
 enum Action {
     /// Verifies everything in a journal, also while it is in use, and says what is wrong and what survives
     Check {
-        /// The journal file
-        file: PathBuf,
+        /// The journal: a path or `sqlite:PATH`
+        file: String,
         /// One JSON object on stdout
         #[arg(long)]
         json: bool,
     },
     /// Writes sessions as JSON lines
     Export {
-        /// The journal file
-        file: PathBuf,
+        /// The journal: a path or `sqlite:PATH`
+        file: String,
         /// Only this session; may be given several times
         #[arg(long = "session", value_name = "ID")]
         sessions: Vec<SessionId>,
@@ -61,8 +62,8 @@ enum Action {
     },
     /// Takes in sessions from JSON lines; those that are there already are left alone
     Import {
-        /// The journal file; made if it is not there
-        file: PathBuf,
+        /// The journal: a path or `sqlite:PATH`; created if it does not exist
+        file: String,
         /// Where from; stdin otherwise
         input: Option<PathBuf>,
         /// What was done, as one JSON object on stdout
@@ -71,8 +72,8 @@ enum Action {
     },
     /// Says how large a journal is and what is in it
     Stats {
-        /// The journal file
-        file: PathBuf,
+        /// The journal: a path or `sqlite:PATH`
+        file: String,
         /// One JSON object on stdout
         #[arg(long)]
         json: bool,
@@ -131,11 +132,11 @@ pub(crate) async fn backup(
     lang: Lang,
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
-    let path = args.journal.path()?;
-    let journal = open_to_read(&path).await?;
+    let url = args.journal.url()?;
+    let journal = open_to_read(&url).await?;
     let size = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
-    let bar = progress::bytes(size(&path), localize(lang, "copying", "正在复制"));
-    let partial = Sqlite::partial_copy(&args.target);
+    let bar = progress::bytes(journal.load().bytes, localize(lang, "copying", "正在复制"));
+    let partial = partial_copy(&args.target);
     let copied = journal.backup(&args.target);
     tokio::pin!(copied);
     let copied = loop {
@@ -157,18 +158,18 @@ pub(crate) async fn backup(
     Ok(Exit::Success)
 }
 
-async fn open_to_read(file: &Path) -> Result<Sqlite, Fault> {
-    Sqlite::open_read_only(file, world::system(), SqliteOptions::default()).await
+async fn open_to_read(url: &str) -> Result<Arc<dyn Journal>, Fault> {
+    Backends::embedded().open(url, Access::ReadOnly, world::system()).await
 }
 
-async fn check(file: &Path, json: bool, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
+async fn check(url: &str, json: bool, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     let bar = progress::parts(localize(lang, "checking", "正在检查"));
     let shown = bar.clone();
-    let checked = Sqlite::check_with_progress(file, move |done, all| {
+    let progress = Box::new(move |done, all| {
         shown.set_length(all);
         shown.set_position(done);
     });
-    let found = checked.await;
+    let found = Backends::embedded().of(url)?.check(url, progress).await;
     bar.finish_and_clear();
     let found = found?;
     if json {
@@ -208,17 +209,18 @@ fn render_check(found: &CheckReport, lang: Lang, terminal: &Terminal) -> String 
 }
 
 async fn export(
-    file: &Path,
+    url: &str,
     sessions: &[SessionId],
     output: Option<&Path>,
     salvage: bool,
 ) -> Result<ExportReport, Fault> {
     if salvage {
         let output = output.map(Path::to_owned);
-        return Sqlite::export_salvage(file, move || create_output(output.as_deref())).await;
+        let output = Box::new(move || create_output(output.as_deref()));
+        return Backends::embedded().of(url)?.salvage(url, output).await;
     }
     let only = (!sessions.is_empty()).then_some(sessions);
-    let journal = open_to_read(file).await?;
+    let journal = open_to_read(url).await?;
     let mut out = create_output(output)?;
     let report = journal.export(only, &mut *out).await?;
     out.flush().map_err(|error| unwritable(output.unwrap_or(Path::new("stdout")), &error))?;
@@ -243,7 +245,7 @@ fn report_cut_export(report: ExportReport, lang: Lang, terminal: &Terminal) -> E
 }
 
 async fn import(
-    file: &Path,
+    url: &str,
     input: Option<&Path>,
     is_json: bool,
     lang: Lang,
@@ -256,7 +258,7 @@ async fn import(
         }
         None => Box::new(BufReader::new(io::stdin())),
     };
-    let journal = Sqlite::open(file, world::system(), SqliteOptions::default()).await?;
+    let journal = budao_journal::open(url, world::system()).await?;
     let report = journal.import(&mut *lines).await?;
     journal.close().await;
     if is_json {

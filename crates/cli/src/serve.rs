@@ -129,8 +129,8 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     let mut file = args.config.load()?;
     file.log.start("warn")?;
     let own_rooms = JoinedRooms::take_own(&mut file.smcp);
-    let journal = args.journal.inspected_path().await?;
-    let key = state_key(&journal)?;
+    let file_of_journal = args.journal.inspect().await?.file;
+    let key = state_key(file_of_journal.as_deref())?;
     let (auth, made) = auth(args, &key)?;
     let mut config = Config::new(auth, keyring(args, &key)?);
     config.origins.clone_from(&args.origins);
@@ -140,7 +140,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     config.on_disconnect = on_disconnect(&args.on_disconnect)?;
     config.limits = file.serve.limits.clone();
     config.core = file.limits.clone();
-    config.alerts = file.alerts.wired(&journal);
+    config.alerts = file.alerts.wired(file_of_journal.as_deref());
     let secrets = args.token.iter().chain(&made).map(String::as_str).chain(args.hub.secrets());
     config.scrubber = Scrubber::with_secrets(secrets);
     config.check_address(args.listen.ip())?;
@@ -304,16 +304,19 @@ fn keyring(args: &Args, key: &str) -> Result<Keyring, Fault> {
     Keyring::new(keys?)
 }
 
-/// The key file beside the journal, created with mode 0600 on first use.
-fn state_key(journal: &Path) -> Result<String, Fault> {
+/// The key in the file beside the journal, created with mode 0600 on first use. A journal without a file has a new key
+/// each time.
+fn state_key(journal: Option<&Path>) -> Result<String, Fault> {
+    let world = traces::world();
+    let new_key = || (0..4).map(|_| format!("{:016x}", world.entropy.bits())).collect::<String>();
+    let Some(journal) = journal else { return Ok(new_key()) };
     let mut path = journal.as_os_str().to_owned();
     path.push("-key");
     let path = PathBuf::from(path);
     if let Ok(key) = fs::read_to_string(&path) {
         return Ok(key.trim().to_owned());
     }
-    let world = traces::world();
-    let key: String = (0..4).map(|_| format!("{:016x}", world.entropy.bits())).collect();
+    let key = new_key();
     let unwritable = |error: &io::Error| {
         Fault::new(Kind::FilePermission, Operation::WriteFile)
             .with(Fact::Path, path.display().to_string())

@@ -15,7 +15,7 @@ use budao_core::{
     scrub::Scrubber,
     world::World,
 };
-use budao_journal::{Journal as _, Retention, Sqlite, SqliteOptions as JournalOptions};
+use budao_journal::{Access, Admin, Backends, Inspection, Journal, Retention};
 use budao_mcp::ServerSet;
 use budao_models::{Keys, Model, Models};
 use budao_runtime::{Builder, CleanUp, ModelSource, Runtime, ToolSource};
@@ -40,24 +40,12 @@ const MODELS_OPEN: usize = 64;
 /// Where sessions are kept.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct JournalArgs {
-    /// The journal file. Otherwise one in the user's state directory
-    #[arg(long, value_name = "FILE", env = "BUDAO_JOURNAL")]
-    pub(crate) journal: Option<PathBuf>,
+    /// The journal: a path, `sqlite:PATH` or `memory:`. Default: a file in the user's state directory
+    #[arg(long, value_name = "URL", env = "BUDAO_JOURNAL")]
+    pub(crate) journal: Option<String>,
 
     #[arg(skip)]
     access: Access,
-}
-
-/// How a command accesses the journal.
-#[derive(Clone, Copy, Debug, Default)]
-enum Access {
-    /// Writes the journal, and creates it if it is absent.
-    #[default]
-    Create,
-    /// Writes a journal that must exist.
-    Existing,
-    /// Reads a journal that must exist. It is opened for writing where permitted, to update the session lists.
-    Read,
 }
 
 impl JournalArgs {
@@ -68,35 +56,32 @@ impl JournalArgs {
 
     /// For a command that reads a journal and never creates one.
     pub(crate) fn to_read(&self) -> Self {
-        Self { access: Access::Read, ..self.clone() }
+        Self { access: Access::ReadOnly, ..self.clone() }
     }
 
-    /// Path of the journal: `--journal`, else the default in the state directory. Creates nothing.
-    pub(crate) fn path(&self) -> Result<PathBuf, Fault> {
-        if let Some(path) = &self.journal {
-            return Ok(path.clone());
+    /// URL of the journal: `--journal`, else a file in the state directory. Creates nothing.
+    pub(crate) fn url(&self) -> Result<String, Fault> {
+        match &self.journal {
+            Some(url) => Ok(url.clone()),
+            None => Ok(default_file()?.display().to_string()),
         }
-        let directory = state_directory().ok_or_else(|| {
-            Fault::new(Kind::ConfigurationWrong, Operation::OpenJournal)
-                .with(Fact::ConfigKey, "--journal")
-                .with(Fact::Expected, "a file, since there is no home directory")
-                .with(Fact::Received, "nothing")
-        })?;
-        Ok(directory.join("journal.db"))
     }
 
-    /// The path with links resolved, after a check that a journal exists or can be created there. Create files beside
-    /// the journal only after this check.
-    pub(crate) async fn inspected_path(&self) -> Result<PathBuf, Fault> {
-        let path = self.path()?;
-        self.create_default_directory(&path)?;
-        Ok(Sqlite::inspect(&path).await?.0)
+    /// What the URL leads to, after a check that a journal exists or can be created there. Create files beside the
+    /// journal only after this check.
+    pub(crate) async fn inspect(&self) -> Result<Inspection, Fault> {
+        self.create_default_directory()?;
+        let url = self.url()?;
+        Backends::embedded().of(&url)?.inspect(&url).await
     }
 
-    /// Creates the directory of the default path; a directory named by the user is never created.
-    fn create_default_directory(&self, path: &Path) -> Result<(), Fault> {
-        let directory = path.parent().filter(|_| self.journal.is_none());
-        let Some(directory) = directory else { return Ok(()) };
+    /// Creates the directory of the default file; a directory named by the user is never created.
+    fn create_default_directory(&self) -> Result<(), Fault> {
+        if self.journal.is_some() {
+            return Ok(());
+        }
+        let file = default_file()?;
+        let Some(directory) = file.parent() else { return Ok(()) };
         std::fs::create_dir_all(directory).map_err(|error| {
             Fault::new(Kind::FilePermission, Operation::OpenJournal)
                 .with(Fact::Path, directory.display().to_string())
@@ -104,31 +89,37 @@ impl JournalArgs {
         })
     }
 
-    /// Opens the journal with the access the command asked for.
-    pub(crate) async fn open(&self, world: &World) -> Result<Arc<Sqlite>, Fault> {
-        let path = self.path()?;
-        let (world, options) = (world.clone(), JournalOptions::default());
-        let opened = match self.access {
+    /// Opens the journal with the access the command asked for. A command that only reads opens it for writing where
+    /// permitted, so that the session lists are up to date.
+    pub(crate) async fn open(&self, world: &World) -> Result<Arc<dyn Journal>, Fault> {
+        let (url, backends) = (self.url()?, Backends::embedded());
+        match self.access {
             Access::Create => {
-                self.create_default_directory(&path)?;
-                Sqlite::open(&path, world, options).await
+                self.create_default_directory()?;
+                backends.open(&url, Access::Create, world.clone()).await
             }
-            Access::Existing => Sqlite::open_existing(&path, world, options).await,
-            Access::Read => {
-                let opened = Sqlite::open_existing(&path, world.clone(), options.clone()).await;
-                let is_barred = |fault: &Fault| {
-                    matches!(fault.kind(), Kind::JournalOfOtherUser | Kind::JournalReadOnly)
-                };
-                match opened {
-                    Err(fault) if is_barred(&fault) => {
-                        Sqlite::open_read_only(&path, world, options).await
-                    }
-                    opened => opened,
+            Access::Existing => backends.open(&url, Access::Existing, world.clone()).await,
+            Access::ReadOnly => match backends.open(&url, Access::Existing, world.clone()).await {
+                Err(fault)
+                    if matches!(fault.kind(), Kind::JournalOfOtherUser | Kind::JournalReadOnly) =>
+                {
+                    backends.open(&url, Access::ReadOnly, world.clone()).await
                 }
-            }
-        };
-        opened.map(Arc::new)
+                opened => opened,
+            },
+        }
     }
+}
+
+/// The journal that commands use unless `--journal` names another.
+fn default_file() -> Result<PathBuf, Fault> {
+    let directory = state_directory().ok_or_else(|| {
+        Fault::new(Kind::ConfigurationWrong, Operation::OpenJournal)
+            .with(Fact::ConfigKey, "--journal")
+            .with(Fact::Expected, "a file, since there is no home directory")
+            .with(Fact::Received, "nothing")
+    })?;
+    Ok(directory.join("journal.db"))
 }
 
 /// `$XDG_STATE_HOME/budao`, else `~/.local/state/budao`.
@@ -205,7 +196,7 @@ pub(crate) async fn wire_within(
         handed: Arc::clone(&handed),
         rooms: Arc::clone(&rooms),
     };
-    let retains = SessionReclaimer { journal: Arc::clone(&journal), age: SESSIONS_KEPT };
+    let retains = SessionReclaimer { journal: Arc::clone(&journal) as _, age: SESSIONS_KEPT };
     let runtime = Builder::new(
         journal,
         Arc::new(ModelRegistry { models, open: Mutex::default() }),
@@ -224,7 +215,7 @@ pub(crate) async fn wire_within(
 /// Frees disk space: removes sessions that ended long ago, with their kept outputs.
 #[derive(Debug)]
 struct SessionReclaimer {
-    journal: Arc<Sqlite>,
+    journal: Arc<dyn Admin>,
     age: Duration,
 }
 

@@ -10,6 +10,7 @@ use futures::stream::BoxStream;
 use crate::{
     event::{Answer, Command, Origin, Record, Seq, SessionId, Settings},
     fault::{Fact, Fault, Kind, Operation},
+    retention::{Retention, RetentionReport},
 };
 
 /// Options for a new session.
@@ -66,6 +67,18 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// When the journal cannot be read.
     async fn recover(&self) -> Result<usize, Fault>;
+
+    /// Removes a session with all of its records; a turn that runs in it ends. Returns whether the session existed.
+    ///
+    /// # Errors
+    /// When the journal fails.
+    async fn delete(&self, session: SessionId) -> Result<bool, Fault>;
+
+    /// Removes sessions and records that exceed the bounds. It may be interrupted at any moment and repeated.
+    ///
+    /// # Errors
+    /// When the journal fails.
+    async fn retain(&self, retention: Retention) -> Result<RetentionReport, Fault>;
 
     /// Waits up to `grace` for turns to finish, then stops the rest, which the next start resumes. When this returns,
     /// no work of the engine runs, unless a logged bound was exceeded.

@@ -11,6 +11,8 @@ mod ids;
 mod parts;
 mod settings;
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -64,8 +66,8 @@ pub struct Entry {
     pub trace: Trace,
     /// The turn the event belongs to, from 1; 0 for none.
     pub turn: TurnNumber,
-    /// The event to append.
-    pub event: Event,
+    /// The event to append. Followers in the same process share it without a copy.
+    pub event: Arc<Event>,
 }
 
 /// Every event a session can record. Variants and defaulted fields are added, never removed.

@@ -13,6 +13,7 @@ pub mod limits;
 pub mod message;
 pub mod nesting;
 pub mod pipeline;
+pub mod retention;
 pub mod retry;
 pub mod scrub;
 pub mod session;

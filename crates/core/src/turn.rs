@@ -382,7 +382,7 @@ impl Stepper<'_> {
     fn record(&mut self, turn: TurnNumber, trace: Trace, event: Event) {
         let event = placed(event, self.session.origin.as_ref());
         self.session.apply(&event, self.env.now, trace);
-        self.decided.entries.push(Entry { at: self.env.now, trace, turn, event });
+        self.decided.entries.push(Entry { at: self.env.now, trace, turn, event: event.into() });
     }
 
     fn is_current(&self, turn: TurnNumber) -> bool {

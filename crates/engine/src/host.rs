@@ -8,6 +8,7 @@ use budao_core::{
     event::{Answer, Command, Record, Seq, SessionId},
     fault::{Fault, Kind},
     limits::Limits,
+    retention::{Retention, RetentionReport},
     session::Session,
     world::World,
 };
@@ -285,6 +286,14 @@ impl<F: DeciderFactory> Engine for Host<F> {
                 }
             }
         }
+    }
+
+    async fn delete(&self, session: SessionId) -> Result<bool, Fault> {
+        self.config().journal.delete(session).await
+    }
+
+    async fn retain(&self, retention: Retention) -> Result<RetentionReport, Fault> {
+        self.config().journal.retain(retention).await
     }
 
     async fn shutdown(&self, grace: Duration) {

@@ -2,10 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-#[path = "../../journal/tests/support/flaky.rs"]
-#[allow(dead_code, reason = "shared with tests that plan more")]
-mod flaky;
-
 use std::{sync::Arc, time::Duration};
 
 use budao_core::{
@@ -23,7 +19,7 @@ use budao_engine::{
     SignalSender, SpaceReclaimer, UnknownLiveness,
 };
 use budao_journal::{Entry, Memory};
-use flaky::{FaultMode, Flaky};
+use budao_testkit::journal::{FlakyJournal, Verdict};
 use tokio::{sync::Semaphore, time::Instant};
 
 /// Makes echo deciders. An echo waits for a permit, so that a test decides when a turn may end.
@@ -133,7 +129,7 @@ impl Decider for EchoDecider {
 struct Fixture {
     host: Host<EchoFactory>,
     permits: Arc<Semaphore>,
-    flaky: Arc<Flaky>,
+    flaky: Arc<FlakyJournal>,
     world: World,
 }
 
@@ -141,10 +137,10 @@ impl Fixture {
     fn new(permits: usize) -> Self {
         let world = budao_testkit::world::seeded(1);
         let inner = Arc::new(Memory::new(world.clone(), Limits::default()));
-        Self::on(Flaky::new(inner), world, "first", permits)
+        Self::on(FlakyJournal::flaky(inner), world, "first", permits)
     }
 
-    fn on(flaky: Arc<Flaky>, world: World, holder: &str, permits: usize) -> Self {
+    fn on(flaky: Arc<FlakyJournal>, world: World, holder: &str, permits: usize) -> Self {
         let config = HostConfig {
             journal: flaky.clone(),
             world: world.clone(),
@@ -246,7 +242,7 @@ async fn an_abandoned_session_is_finished_when_the_journal_works_again() {
         fixture.host.touch(session);
         tokio::time::sleep(Duration::from_millis(delay)).await;
         for _ in 0..24 {
-            fixture.flaky.plan("append", FaultMode::Lost(journal_fault()));
+            fixture.flaky.plan("append", Verdict::Refuse(journal_fault()));
         }
         fixture.permits.add_permits(64);
         tokio::time::timeout(Duration::from_secs(600), fixture.settle(session)).await.unwrap();

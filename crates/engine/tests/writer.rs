@@ -4,8 +4,6 @@
 
 #[path = "writer/commit.rs"]
 mod commit;
-#[path = "../../journal/tests/support/flaky.rs"]
-mod flaky;
 #[path = "writer/restart.rs"]
 mod restart;
 #[path = "writer/start.rs"]
@@ -37,7 +35,7 @@ use budao_engine::{
     WriterExit,
 };
 use budao_journal::{Entry, IfMissing, Journal, Memory, conformance::fixture::manual_world};
-use flaky::{FaultMode, Flaky};
+use budao_testkit::journal::{FlakyJournal, Verdict};
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
@@ -96,7 +94,7 @@ impl SpanExporter for Collected {
 struct Fixture {
     world: World,
     clock: Arc<Settable>,
-    flaky: Arc<Flaky>,
+    flaky: Arc<FlakyJournal>,
     journal: Arc<dyn Journal>,
     limits: Limits,
     id: SessionId,
@@ -110,7 +108,7 @@ impl Fixture {
         let spans = Arc::new(Collected::default());
         let world = World { clock: clock.clone(), spans: spans.clone(), ..manual_world().0 };
         let limits = Limits::default();
-        let flaky = Flaky::new(Arc::new(Memory::new(world.clone(), limits.clone())));
+        let flaky = FlakyJournal::flaky(Arc::new(Memory::new(world.clone(), limits.clone())));
         let id = SessionId(world.uuid());
         Self { world, clock, journal: flaky.clone(), flaky, limits, id, spans }
     }

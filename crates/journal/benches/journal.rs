@@ -16,7 +16,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use budao_journal::{Append, Entry, IfMissing, Journal, Lease, LeaseRequest, PageLimits, Sqlite};
+use budao_journal::{
+    Admin, Append, Entry, IfMissing, Lease, LeaseRequest, PageLimits, Reader, Writer,
+    sqlite::Sqlite,
+};
 use support::{Line, cpu, entry, median, open, percentile, report, resident_bytes, world};
 
 fn main() {

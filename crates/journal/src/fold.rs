@@ -7,8 +7,8 @@ use budao_core::{
 };
 
 use crate::{
-    contract::{Journal, PageLimits},
-    faults,
+    contract::{PageLimits, Reader},
+    implement::faults,
 };
 
 /// Returns a session's state at its head, and the position of the snapshot that was used, 0 for none.
@@ -17,8 +17,8 @@ use crate::{
 /// before it. To continue from here, follow after the state's own `head`.
 ///
 /// # Errors
-/// Those of [`Journal::read`]; `history_gap` when neither a snapshot nor the records reach back far enough.
-pub async fn fold(journal: &dyn Journal, session: SessionId) -> Result<(Session, Seq), Fault> {
+/// Those of [`Reader::read`]; `history_gap` when neither a snapshot nor the records reach back far enough.
+pub async fn fold(journal: &dyn Reader, session: SessionId) -> Result<(Session, Seq), Fault> {
     let mut state = from_snapshot(journal, session).await?;
     let snapshot = state.head;
     read_on(journal, session, &mut state, Seq::MAX).await?;
@@ -29,7 +29,7 @@ pub async fn fold(journal: &dyn Journal, session: SessionId) -> Result<(Session,
 ///
 /// # Errors
 /// Those of [`fold`]; `epoch_mismatch` for a position beyond the head.
-pub async fn fold_at(journal: &dyn Journal, session: SessionId, at: Seq) -> Result<Session, Fault> {
+pub async fn fold_at(journal: &dyn Reader, session: SessionId, at: Seq) -> Result<Session, Fault> {
     let mut state = from_snapshot(journal, session).await?;
     if state.head > at {
         state = Session::default();
@@ -41,7 +41,7 @@ pub async fn fold_at(journal: &dyn Journal, session: SessionId, at: Seq) -> Resu
 /// Loads the snapshot, or returns an empty state if it is unusable, since the records are the truth. A snapshot of
 /// another version is unusable. So is one whose state has another head than its row says, which an imported file may
 /// have: folding on from it would skip or repeat records.
-async fn from_snapshot(journal: &dyn Journal, session: SessionId) -> Result<Session, Fault> {
+async fn from_snapshot(journal: &dyn Reader, session: SessionId) -> Result<Session, Fault> {
     let Some(snapshot) = journal.snapshot(session).await? else { return Ok(Session::default()) };
     match serde_json::from_slice::<Session>(&snapshot.body) {
         Ok(state) if state.head == snapshot.seq => return Ok(state),
@@ -58,7 +58,7 @@ async fn from_snapshot(journal: &dyn Journal, session: SessionId) -> Result<Sess
 
 /// Folds the records after the state's head, up to `until` or the last one.
 async fn read_on(
-    journal: &dyn Journal,
+    journal: &dyn Reader,
     session: SessionId,
     state: &mut Session,
     until: Seq,

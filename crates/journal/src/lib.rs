@@ -1,32 +1,29 @@
 //! Durable, ordered records per session: append, read, follow.
 //!
-//! A session is the sequence of its records; state, replay, resume, metrics and audit are derived from it. [`Journal`]
-//! is the contract and lists its promises. [`Memory`] keeps records in memory only. [`Sqlite`] keeps them in one
-//! crash-safe file that several processes can use at once. [`conformance`] is the test suite for every implementation.
+//! A session is the sequence of its records; state, replay, resume, metrics and audit are derived from it. A journal
+//! has four faces: [`Reader`] for gateways, [`Inbox`] for commands, [`Writer`] for the lease holder, [`Admin`] for
+//! operators. [`Journal`] is all of them and lists the promises. [`open`] opens one from a URL. [`Memory`] keeps records
+//! in memory only; the SQLite journal keeps them in one crash-safe file that several processes can use at once.
+//! [`conformance`] is the test suite for every implementation, [`implement`] what implementations share.
 
+mod backend;
 pub mod conformance;
 mod contract;
-mod encoded;
-mod faults;
 mod fold;
-mod follow;
+pub mod implement;
 mod memory;
-mod notifier;
 #[doc(hidden)]
 pub mod probe;
-mod retention;
-mod sqlite;
-mod views;
+#[doc(hidden)]
+pub mod sqlite;
 
+pub use backend::{Access, Backend, Backends, Inspection, OutputFactory, Progress, open};
 pub use contract::{
-    Append, AppendError, ChangeWatch, Digest, Entry, Filter, Gap, GapReason, HistoryInfo,
-    IfMissing, Journal, Lease, LeaseInfo, LeaseRequest, LeaseToken, Load, Page, PageLimits, Rate,
-    RateQuery, Retention, RetentionReport, SessionState, SessionSummary, Snapshot, StoredRecord,
-    SubmitOutcome, UnfinishedSession,
+    Admin, Append, AppendError, ChangeWatch, CheckReport, Damage, Digest, Entry, ExportReport,
+    Filter, Gap, GapReason, HistoryInfo, IfMissing, ImportReport, Inbox, Journal, JournalStats,
+    Lease, LeaseInfo, LeaseRequest, LeaseToken, Load, Page, PageLimits, Rate, RateQuery, Reader,
+    Retention, RetentionReport, SessionState, SessionSummary, Snapshot, StoredRecord,
+    SubmitOutcome, UnfinishedSession, Writer, partial_copy,
 };
 pub use fold::{fold, fold_at};
 pub use memory::Memory;
-pub use sqlite::{
-    CheckReport, Damage, ExportReport, ImportReport, JournalCounters, JournalStats, PathContent,
-    SalvagedSession, Sqlite, SqliteOptions, salvage,
-};

@@ -9,7 +9,7 @@ use std::{sync::Arc, sync::Mutex, time::Duration};
 use async_trait::async_trait;
 use budao_core::{
     event::{Answer, Command, CommandId, Seq, SessionId},
-    fault::Fault,
+    fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
     world::World,
 };
@@ -17,14 +17,16 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 
 use crate::{
+    backend::{Access, Backend, Inspection},
     contract::{
-        Append, AppendError, ChangeWatch, Digest, Filter, HistoryInfo, Journal, Lease,
-        LeaseRequest, Page, PageLimits, Rate, RateQuery, Retention, RetentionReport,
-        SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession,
+        Admin, Append, AppendError, ChangeWatch, Digest, Filter, HistoryInfo, Inbox, Journal,
+        Lease, LeaseRequest, Page, PageLimits, Rate, RateQuery, Reader, Retention, RetentionReport,
+        SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession, Writer,
     },
-    encoded, faults,
-    follow::{self, PageSource},
-    notifier::{Notifier, lock},
+    implement::encoded,
+    implement::faults,
+    implement::follow::{self, PageSource},
+    implement::notifier::{Notifier, lock},
 };
 
 use self::state::MemoryState;
@@ -55,6 +57,43 @@ impl Memory {
     }
 }
 
+/// Opens `memory:`, a new journal each time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MemoryBackend;
+
+#[async_trait]
+impl Backend for MemoryBackend {
+    fn accepts(&self, url: &str) -> bool {
+        url.starts_with("memory:")
+    }
+
+    fn kind(&self) -> &'static str {
+        "memory"
+    }
+
+    fn form(&self) -> &'static str {
+        "memory:"
+    }
+
+    async fn open(
+        &self,
+        url: &str,
+        access: Access,
+        world: World,
+        limits: Limits,
+    ) -> Result<Arc<dyn Journal>, Fault> {
+        if access != Access::Create || url != "memory:" {
+            return Err(Fault::new(Kind::NoJournal, Operation::OpenJournal)
+                .with(Fact::Path, url.chars().take(80).collect::<String>()));
+        }
+        Ok(Arc::new(Memory::new(world, limits)))
+    }
+
+    async fn inspect(&self, _: &str) -> Result<Inspection, Fault> {
+        Ok(Inspection { file: None, exists: false })
+    }
+}
+
 #[async_trait]
 impl PageSource for MemoryShared {
     async fn page(
@@ -68,33 +107,55 @@ impl PageSource for MemoryShared {
 }
 
 #[async_trait]
-impl Journal for Memory {
-    async fn take_lease(&self, request: LeaseRequest) -> Result<Lease, Fault> {
-        self.with(|state, world| state.take_lease(&request, world))
+impl Reader for Memory {
+    async fn info(&self, session: SessionId) -> Result<Option<HistoryInfo>, Fault> {
+        Ok(self.with(|state, world| state.info(session, world.clock.now())))
     }
 
-    async fn renew(&self, lease: &Lease, ttl: Duration) -> Result<Lease, Fault> {
-        self.with(|state, world| state.renew(lease, ttl, world.clock.now()))
+    async fn read(
+        &self,
+        session: SessionId,
+        after: Seq,
+        limits: PageLimits,
+    ) -> Result<Page, Fault> {
+        self.shared.clone().page(session, after, limits).await
     }
 
-    async fn release(&self, lease: &Lease) -> Result<(), Fault> {
-        self.with(|state, _| state.release(lease));
-        Ok(())
+    fn follow(
+        &self,
+        session: SessionId,
+        after: Seq,
+    ) -> BoxStream<'static, Result<Vec<StoredRecord>, Fault>> {
+        follow::follow(self.shared.clone(), &self.shared.notifier, session, after)
     }
 
-    async fn append(&self, mut append: Append) -> Result<Seq, AppendError> {
-        let session = append.session;
-        let is_answer = !append.answers.is_empty();
-        // All sessions share one lock, so events are encoded before it is taken.
-        let encoded = encoded::encode(std::mem::take(&mut append.entries));
-        let (head, batch) = self.with(|state, _| state.append(append, &encoded))?;
-        self.shared.notifier.records(session, head, batch);
-        if is_answer {
-            self.shared.notifier.answered(session);
-        }
-        Ok(head)
+    async fn snapshot(&self, session: SessionId) -> Result<Option<Snapshot>, Fault> {
+        self.with(|state, _| state.snapshot(session))
     }
 
+    async fn blob(&self, digest: Digest) -> Result<Option<Bytes>, Fault> {
+        Ok(self.with(|state, _| state.blob(digest)))
+    }
+
+    async fn sessions(&self, filter: Filter) -> Result<Vec<SessionSummary>, Fault> {
+        self.with(|state, _| state.sessions(&filter))
+    }
+
+    async fn unfinished(
+        &self,
+        after: Option<SessionId>,
+        limit: usize,
+    ) -> Result<Vec<UnfinishedSession>, Fault> {
+        self.with(|state, world| state.unfinished(after, limit, world.clock.now()))
+    }
+
+    async fn rates(&self, query: RateQuery) -> Result<Vec<Rate>, Fault> {
+        self.with(|state, _| state.rates(&query))
+    }
+}
+
+#[async_trait]
+impl Inbox for Memory {
     async fn submit(&self, session: SessionId, command: Command) -> Result<SubmitOutcome, Fault> {
         let submitted = self.with(|state, _| state.submit(session, command))?;
         if submitted == SubmitOutcome::New {
@@ -134,60 +195,47 @@ impl Journal for Memory {
     }
 
     fn watch(&self, session: SessionId) -> ChangeWatch {
-        ChangeWatch(self.shared.notifier.subscribe(session))
+        ChangeWatch::new(self.shared.notifier.subscribe(session))
+    }
+}
+
+#[async_trait]
+impl Writer for Memory {
+    async fn take_lease(&self, request: LeaseRequest) -> Result<Lease, Fault> {
+        self.with(|state, world| state.take_lease(&request, world))
     }
 
-    async fn info(&self, session: SessionId) -> Result<Option<HistoryInfo>, Fault> {
-        Ok(self.with(|state, world| state.info(session, world.clock.now())))
+    async fn renew(&self, lease: &Lease, ttl: Duration) -> Result<Lease, Fault> {
+        self.with(|state, world| state.renew(lease, ttl, world.clock.now()))
     }
 
-    async fn read(
-        &self,
-        session: SessionId,
-        after: Seq,
-        limits: PageLimits,
-    ) -> Result<Page, Fault> {
-        self.shared.clone().page(session, after, limits).await
+    async fn release(&self, lease: &Lease) -> Result<(), Fault> {
+        self.with(|state, _| state.release(lease));
+        Ok(())
     }
 
-    fn follow(
-        &self,
-        session: SessionId,
-        after: Seq,
-    ) -> BoxStream<'static, Result<Vec<StoredRecord>, Fault>> {
-        follow::follow(self.shared.clone(), &self.shared.notifier, session, after)
-    }
-
-    async fn snapshot(&self, session: SessionId) -> Result<Option<Snapshot>, Fault> {
-        self.with(|state, _| state.snapshot(session))
+    async fn append(&self, mut append: Append) -> Result<Seq, AppendError> {
+        let session = append.session;
+        let is_answer = !append.answers.is_empty();
+        // All sessions share one lock, so events are encoded before it is taken.
+        let encoded = encoded::encode(std::mem::take(&mut append.entries));
+        let (head, batch) = self.with(|state, _| state.append(append, &encoded))?;
+        self.shared.notifier.records(session, head, batch);
+        if is_answer {
+            self.shared.notifier.answered(session);
+        }
+        Ok(head)
     }
 
     async fn put_blob(&self, session: SessionId, content: Bytes) -> Result<Digest, Fault> {
         self.with(|state, _| state.put_blob(session, content))
     }
+}
 
-    async fn blob(&self, digest: Digest) -> Result<Option<Bytes>, Fault> {
-        Ok(self.with(|state, _| state.blob(digest)))
-    }
-
-    async fn sessions(&self, filter: Filter) -> Result<Vec<SessionSummary>, Fault> {
-        self.with(|state, _| state.sessions(&filter))
-    }
-
-    async fn unfinished(
-        &self,
-        after: Option<SessionId>,
-        limit: usize,
-    ) -> Result<Vec<UnfinishedSession>, Fault> {
-        self.with(|state, world| state.unfinished(after, limit, world.clock.now()))
-    }
-
-    async fn rates(&self, query: RateQuery) -> Result<Vec<Rate>, Fault> {
-        self.with(|state, _| state.rates(&query))
-    }
-
-    async fn rebuild_views(&self) -> Result<(), Fault> {
-        Ok(())
+#[async_trait]
+impl Admin for Memory {
+    fn kind(&self) -> &'static str {
+        "memory"
     }
 
     async fn retain(&self, retention: Retention) -> Result<RetentionReport, Fault> {
@@ -203,5 +251,9 @@ impl Journal for Memory {
         let was_there = self.with(|state, _| state.delete(session));
         self.shared.notifier.history_changed(session);
         Ok(was_there)
+    }
+
+    async fn rebuild_views(&self) -> Result<(), Fault> {
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use crate::{
-    encoded::EncodedRecord,
+    implement::encoded::EncodedRecord,
     sqlite::{
         frame::{self, BatchLocation},
         watermark::{self, Watermark},

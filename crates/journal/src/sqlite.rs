@@ -3,7 +3,9 @@
 //! One thread writes, several connections read, and one thread polls for writes of other processes. `docs/journal.md`
 //! describes the file, `frame` the encoding of records.
 
+mod admin;
 mod apply;
+mod backend;
 mod check;
 mod errors;
 mod files;
@@ -49,11 +51,9 @@ use budao_core::{
 use tokio::sync::{Semaphore, oneshot};
 
 pub use self::{
-    check::{CheckReport, Damage},
+    backend::SqliteBackend,
     inspect::PathContent,
     salvage::{SalvagedSession, salvage},
-    transfer::{ExportReport, ImportReport},
-    upkeep::JournalStats,
 };
 use self::{
     files::OpenFile,
@@ -70,7 +70,7 @@ use self::{
 };
 use crate::{
     contract::{AppendError, Lease},
-    notifier::{Notifier, lock},
+    implement::notifier::{Notifier, lock},
 };
 
 /// Settings of a journal file. Only tests need values other than the defaults.
@@ -332,18 +332,6 @@ impl Sqlite {
             longest_checkpoint: Duration::from_micros(
                 tally.longest_checkpoint_micros.load(Ordering::Relaxed),
             ),
-        }
-    }
-
-    /// Finishes the queued requests and closes the file. Later requests are refused as `shutting_down`.
-    pub async fn close(&self) {
-        let Some(writer_handle) = &self.shared.writer_handle else { return };
-        self.shared.readers.rest();
-        drop(lock(&writer_handle.jobs).take());
-        let thread = lock(&writer_handle.thread).take();
-        if let Some(thread) = thread {
-            // The writer catches its own panics, so the result of the join carries no information.
-            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }
     }
 

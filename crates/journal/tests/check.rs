@@ -11,8 +11,10 @@ use std::{
 
 use budao_core::{event::Answer, fault::Kind, session::Session};
 use budao_journal::{
-    Append, CheckReport, Journal, Retention, Sqlite, SqliteOptions, conformance::fixture::message,
-    fold, fold_at, salvage,
+    Admin, Append, CheckReport, Inbox, Retention, Writer,
+    conformance::fixture::message,
+    fold, fold_at,
+    sqlite::{Sqlite, SqliteOptions, salvage},
 };
 use rusqlite::Connection;
 use support::{append, entries, lease, open, options, read_all, session, world};

@@ -19,7 +19,10 @@ mod sqlite {
     use std::sync::Arc;
 
     use budao_core::world::World;
-    use budao_journal::{Journal, Sqlite, SqliteOptions};
+    use budao_journal::{
+        Journal,
+        sqlite::{Sqlite, SqliteOptions},
+    };
     use tempfile::TempDir;
 
     async fn make(world: World) -> (TempDir, Arc<dyn Journal>) {

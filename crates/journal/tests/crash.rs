@@ -10,7 +10,8 @@ use std::process::Command;
 
 use budao_core::fault::Kind;
 use budao_journal::{
-    AppendError, IfMissing, Journal, LeaseRequest, Sqlite, conformance::fixture::manual_world,
+    Admin, AppendError, IfMissing, LeaseRequest, Reader, Writer,
+    conformance::fixture::manual_world, sqlite::Sqlite,
 };
 use futures::StreamExt;
 use rustix::process::{Pid, Signal, kill_process};
@@ -113,8 +114,11 @@ async fn a_stopped_writer_that_continues_is_refused_and_nothing_doubles() {
     assert_eq!(Sqlite::check(&path).await.unwrap().damages, []);
 }
 
-fn quick() -> budao_journal::SqliteOptions {
-    budao_journal::SqliteOptions { busy: std::time::Duration::from_millis(100), ..options() }
+fn quick() -> budao_journal::sqlite::SqliteOptions {
+    budao_journal::sqlite::SqliteOptions {
+        busy: std::time::Duration::from_millis(100),
+        ..options()
+    }
 }
 
 /// Goal: on a full disk the fault and the end of the turn are written, and writing resumes with room.

@@ -15,7 +15,9 @@ use std::{
 
 use budao_core::event::Answer;
 use budao_journal::{
-    Append, Journal, SalvagedSession, Sqlite, SqliteOptions, conformance::fixture::message, salvage,
+    Admin, Append, Inbox, Reader, Writer,
+    conformance::fixture::message,
+    sqlite::{SalvagedSession, Sqlite, SqliteOptions, salvage},
 };
 use support::{append, entries, lease, options, session, world};
 use tempfile::TempDir;

@@ -12,9 +12,10 @@ use budao_core::{
     limits::Limits,
 };
 use budao_journal::{
-    Append, AppendError, Filter, GapReason, Journal, Memory, PageLimits, Retention, Sqlite,
-    SqliteOptions,
+    Admin, Append, AppendError, Filter, GapReason, Inbox, Journal, Memory, PageLimits, Reader,
+    Retention, Writer,
     conformance::fixture::{manual_world, message},
+    sqlite::{Sqlite, SqliteOptions},
 };
 use rusqlite::Connection;
 use support::{append, entries, lease, open, options, read_all, session, world};

@@ -6,7 +6,10 @@ mod support;
 
 use std::sync::Arc;
 
-use budao_journal::{Append, Journal, Sqlite, SqliteOptions};
+use budao_journal::{
+    Append, Reader, Writer,
+    sqlite::{Sqlite, SqliteOptions},
+};
 use futures::{StreamExt, future::join_all};
 use support::{entries, lease, number, session, world};
 

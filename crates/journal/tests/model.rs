@@ -9,8 +9,10 @@ use std::collections::BTreeMap;
 
 use budao_core::{event::Answer, fault::Kind};
 use budao_journal::{
-    Append, AppendError, IfMissing, Journal, Lease, LeaseRequest, Retention, Sqlite, SubmitOutcome,
+    Admin, Append, AppendError, IfMissing, Inbox, Lease, LeaseRequest, Reader, Retention,
+    SubmitOutcome, Writer,
     conformance::fixture::{manual_world, message},
+    sqlite::Sqlite,
 };
 use proptest::{prelude::*, test_runner::Config};
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};

@@ -11,7 +11,10 @@ use std::{
 };
 
 use budao_core::fault::{Fact, Fault, Kind};
-use budao_journal::{Sqlite, SqliteOptions, salvage};
+use budao_journal::{
+    Admin as _,
+    sqlite::{Sqlite, SqliteOptions, salvage},
+};
 use rusqlite::Connection;
 use rustix::{
     fs::{CWD, FileType, Mode, chown, mknodat},
@@ -324,7 +327,7 @@ async fn a_backup_replaces_nothing_and_says_what_is_in_its_way() {
     let directory = tempfile::tempdir().unwrap();
     let journal = open(&directory.path().join("journal.db")).await;
     let target = directory.path().join("copy.db");
-    let partial = Sqlite::partial_copy(&target);
+    let partial = budao_journal::partial_copy(&target);
     std::fs::write(&partial, "words of the user").unwrap();
     let fault = journal.backup(&target).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::FileExists, "{fault}");

@@ -7,7 +7,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use budao_core::fault::Kind;
-use budao_journal::{Append, AppendError, Filter, Journal};
+use budao_journal::{Admin, Append, AppendError, Filter, Reader, Writer};
 use futures::future::join_all;
 use rusqlite::Connection;
 use support::{append, entries, lease, open, read_all, session};

@@ -19,7 +19,7 @@ use budao_core::{
     message::{Block, CallId, ModelRequest, ModelStop, Piece, ToolUse, Usage},
     tool::{Mode, Permissions},
 };
-use budao_journal::{Journal, Memory, PageLimits, Sqlite, SqliteOptions};
+use budao_journal::{Journal, Memory, PageLimits, open};
 use budao_models::{Model, PieceStream};
 use budao_runtime::{Agent, Session, world};
 use budao_testkit::bench::{Better, Measurement, cpu_time, emit};
@@ -179,10 +179,8 @@ async fn flat() {
 async fn durable() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("journal.db");
-    let journal =
-        Sqlite::open(&file, world::system(), SqliteOptions::default()).await.expect("opens");
-    let journal = Arc::new(journal);
-    let agent = agent(Arc::clone(&journal) as _);
+    let journal = open(&file.display().to_string(), world::system()).await.expect("opens");
+    let agent = agent(Arc::clone(&journal));
     alone(&agent, 3).await;
     let (mut one, mut bare, mut beyond, mut many) = (vec![], vec![], vec![], vec![]);
     for _ in 0..5 {
@@ -195,9 +193,9 @@ async fn durable() {
     }
     let session = agent.session().await.expect("opens");
     turns(&session, 1).await;
-    let before = journal.counters().transactions;
+    let before = journal.load().commits;
     turns(&session, 100).await;
-    let syncs = (journal.counters().transactions - before) as f64 / 100.0;
+    let syncs = (journal.load().commits - before) as f64 / 100.0;
     tell("turn/durable_syncs", syncs, "syncs", Some(SYNCS_OF_A_TURN), "for each turn");
     tell_all("turn/durable_alone", one, "µs CPU", None, "one session, synced before told");
     tell_all("turn/bare_sync", bare, "µs CPU", None, "two pages written and synced, by themselves");
@@ -226,9 +224,8 @@ async fn idle_sessions() {
     const WAVES: usize = 10;
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("journal.db");
-    let journal =
-        Sqlite::open(&file, world::system(), SqliteOptions::default()).await.expect("opens");
-    let agent = agent(Arc::new(journal));
+    let journal = open(&file.display().to_string(), world::system()).await.expect("opens");
+    let agent = agent(journal);
     let open = |count: usize| {
         let agent = agent.clone();
         async move {
@@ -266,10 +263,8 @@ async fn loaded_sessions() {
     const LONG: u32 = 40;
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("journal.db");
-    let journal =
-        Sqlite::open(&file, world::system(), SqliteOptions::default()).await.expect("opens");
-    let journal = Arc::new(journal);
-    let agent = agent(Arc::clone(&journal) as _);
+    let journal = open(&file.display().to_string(), world::system()).await.expect("opens");
+    let agent = agent(Arc::clone(&journal));
     // What everything needs once, whoever is loaded.
     at_once(&agent).await;
     while agent.runtime().loaded() > 0 {
@@ -327,8 +322,8 @@ async fn kept_sessions() -> f64 {
 async fn first_turn(file: Option<&Path>) {
     let journal: Arc<dyn Journal> = match file {
         Some(file) => {
-            let journal = Sqlite::open(file, world::system(), SqliteOptions::default()).await;
-            Arc::new(journal.expect("opens"))
+            let journal = open(&file.display().to_string(), world::system()).await;
+            journal.expect("opens")
         }
         None => Arc::new(Memory::new(world::system(), Limits::default())),
     };

@@ -24,7 +24,7 @@ use budao_core::{
     message::{Block, CallId, ModelRequest, ModelStop, Piece, ToolUse, Usage},
     tool::{Mode, Permissions},
 };
-use budao_journal::{Sqlite, SqliteOptions as JournalOptions};
+use budao_journal::open;
 use budao_models::{Model, PieceStream};
 use budao_runtime::{Agent, AgentBuilder, world};
 use budao_tools::{RawTool, ToolError, ToolOptions};
@@ -135,11 +135,11 @@ async fn batch(folder: &Path, after: Option<u64>, keyed: bool) -> Result<(), Fau
     let fake = Fake::new("effect", calls);
     let (asked, saw) = (Arc::clone(&fake.asked), Arc::clone(&fake.saw));
     let file = folder.join("journal.db");
-    let journal = Sqlite::open(&file, world::system(), JournalOptions::default()).await?;
+    let journal = open(&file.display().to_string(), world::system()).await?;
     // A dead process's lease must not hold up the next one.
     let limits = Limits { lease: Duration::from_millis(1), ..Limits::default() };
     let tool = effect(folder.join("ledger"), after, keyed);
-    let agent = agent(fake, tool).limits(limits).journal(Arc::new(journal)).build()?;
+    let agent = agent(fake, tool).limits(limits).journal(journal).build()?;
     let known = folder.join("session");
     let session = match fs::read_to_string(&known) {
         Ok(id) => agent.resume(id.parse().expect("an id we wrote")).await?,

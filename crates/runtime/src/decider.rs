@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use budao_core::{
-    event::{self as core, Answer, CommandId, Event, SessionId, Settings},
+    event::{Answer, CommandId, Entry, Event, SessionId, Settings},
     fault::{Fact, Fault, Kind, Operation},
     session::Session,
     turn::{self, Env, Input, Work},
@@ -15,7 +15,6 @@ use budao_engine::{
     Batch, Decider, DeciderFactory, Input as HostInput, SessionContext, SignalSender,
     SpaceReclaimer,
 };
-use budao_journal::Entry;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -167,13 +166,12 @@ impl NativeDecider {
         let decided = turn::step(&mut self.session, input, &env);
         for entry in decided.entries {
             self.known.lock().expect("no code panics while holding this").apply(&entry.event);
-            if let Event::SettingsChanged { .. } = entry.event {
+            if let Event::SettingsChanged { .. } = *entry.event {
                 // A request under way still belongs to the old provider.
                 let provider = Arc::clone(&self.tools.provider);
                 self.tools = work::SessionTools { provider, ..work::SessionTools::default() };
             }
-            let core::Entry { at, trace, turn, event } = entry;
-            batch.entries.push(Entry { at, trace, turn, event: event.into() });
+            batch.entries.push(entry);
         }
         decided.answer.map(|(id, answer)| (id, sanitize::answer(answer, &self.shared.scrubber)))
     }

@@ -12,6 +12,7 @@ use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
     message::{Block, text_of},
+    retention::{Retention, RetentionReport},
     scrub::Scrubber,
     session::Session,
     trace::Trace,
@@ -314,6 +315,14 @@ impl Engine for Runtime {
 
     async fn recover(&self) -> Result<usize, Fault> {
         self.host.recover().await
+    }
+
+    async fn delete(&self, session: SessionId) -> Result<bool, Fault> {
+        self.host.delete(session).await
+    }
+
+    async fn retain(&self, retention: Retention) -> Result<RetentionReport, Fault> {
+        self.host.retain(retention).await
     }
 
     async fn shutdown(&self, grace: Duration) {

@@ -28,8 +28,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Alerts {
     /// The URL that messages are posted to as JSON. It may contain a secret.
     pub webhook: SecretString,
-    /// The file that stores the position up to which all alerts were sent.
-    pub cursor: PathBuf,
+    /// The file that stores the position up to which all alerts were sent; `None` if a restart need not know it.
+    pub cursor: Option<PathBuf>,
     /// Which faults are reported, and how often.
     pub rules: Rules,
 }
@@ -155,18 +155,19 @@ async fn post(
 }
 
 fn read_cursor(alerts: &Alerts) -> Option<Timestamp> {
-    let text = std::fs::read_to_string(&alerts.cursor).ok()?;
+    let text = std::fs::read_to_string(alerts.cursor.as_ref()?).ok()?;
     text.trim().parse().ok().map(Timestamp::from_micros)
 }
 
 /// Stores the position up to which all alerts were sent. A failure only repeats alerts, so it is logged.
 async fn save_cursor(alerts: &Alerts, at: Timestamp) {
+    let Some(cursor) = &alerts.cursor else { return };
     // Appends to the name instead of replacing the extension: `a.next` beside a journal `a.db` may be a user's file.
-    let mut next = alerts.cursor.as_os_str().to_owned();
+    let mut next = cursor.as_os_str().to_owned();
     next.push(".next");
     let saved = async {
         tokio::fs::write(&next, format!("{}\n", at.as_micros())).await?;
-        tokio::fs::rename(&next, &alerts.cursor).await
+        tokio::fs::rename(&next, cursor).await
     };
     if let Err(error) = saved.await {
         tracing::warn!(%error, "it was not kept how far alerts were told");

@@ -5,7 +5,7 @@ use budao_core::{
     event::{CommandBody, Seq, SessionId},
     message::text_of,
 };
-use budao_journal::{Journal, PageLimits, StoredRecord};
+use budao_journal::{PageLimits, Reader, StoredRecord};
 use serde_json::{Map, Value, json};
 
 use crate::{inbound::Request, session_meta::SessionMeta, texts::brief};
@@ -55,7 +55,7 @@ pub(crate) fn more_of(request: &Request) -> Map<String, Value> {
 /// The answer's fields for a replan, from the first record it caused. `in_run` if the running turn makes a new plan,
 /// `restart` if a new run starts with this question.
 pub(crate) async fn replanned(
-    journal: &dyn Journal,
+    journal: &dyn Reader,
     session: SessionId,
     at: Seq,
 ) -> Result<Map<String, Value>, Fault> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::{Error, extract::ws::Message};
 use budao_core::{Fault, Lang, engine::Engine, world::World};
-use budao_journal::Journal;
+use budao_journal::Reader;
 use futures::{sink, stream};
 use tokio::sync::mpsc;
 
@@ -39,7 +39,7 @@ impl InProcessServer {
     pub fn new(
         config: Config,
         engine: Arc<dyn Engine>,
-        journal: Arc<dyn Journal>,
+        journal: Arc<dyn Reader>,
         world: World,
     ) -> Self {
         let server = Server::new(config, engine, journal, world, true);

@@ -39,7 +39,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::Router;
 use budao_core::{Fault, Kind, engine::Engine, fault::Operation, world::World};
-use budao_journal::Journal;
+use budao_journal::Reader;
 use futures::future::{self, Either};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -74,7 +74,7 @@ pub async fn serve(
     listener: TcpListener,
     config: Config,
     engine: Arc<dyn Engine>,
-    journal: Arc<dyn Journal>,
+    journal: Arc<dyn Reader>,
     world: World,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), Fault> {

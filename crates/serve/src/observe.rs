@@ -14,7 +14,7 @@ use budao_core::{
     fault::{Fact, Operation},
     session::Session,
 };
-use budao_journal::{Gap, GapReason as Bound, HistoryInfo, Journal, PageLimits, fold_at};
+use budao_journal::{Gap, GapReason as Bound, HistoryInfo, PageLimits, Reader, fold_at};
 
 use crate::{
     admission::PIECE,
@@ -262,7 +262,7 @@ async fn plan(server: &Server, wish: &ObserveRequest) -> Result<ReplayPlan, Faul
 }
 
 /// The session's state at its newest snapshot; `None` if there is no readable one.
-async fn latest(journal: &dyn Journal, session: SessionId) -> Result<Option<Session>, Fault> {
+async fn latest(journal: &dyn Reader, session: SessionId) -> Result<Option<Session>, Fault> {
     let Some(snapshot) = journal.snapshot(session).await? else { return Ok(None) };
     Ok(serde_json::from_slice(&snapshot.body).ok())
 }

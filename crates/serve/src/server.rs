@@ -16,7 +16,7 @@ use budao_core::{
     trace::{SpanId, Trace},
     world::World,
 };
-use budao_journal::{Filter, Journal};
+use budao_journal::{Filter, Reader};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -39,7 +39,7 @@ use crate::{
 pub(crate) struct Server {
     pub(crate) config: Config,
     pub(crate) engine: Arc<dyn Engine>,
-    pub(crate) journal: Arc<dyn Journal>,
+    pub(crate) journal: Arc<dyn Reader>,
     pub(crate) world: World,
     pub(crate) hubs: Hubs,
     pub(crate) budget: Arc<Budget>,
@@ -65,7 +65,7 @@ impl Server {
     pub(crate) fn new(
         config: Config,
         engine: Arc<dyn Engine>,
-        journal: Arc<dyn Journal>,
+        journal: Arc<dyn Reader>,
         world: World,
         is_loopback: bool,
     ) -> Arc<Self> {

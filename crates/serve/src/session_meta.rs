@@ -14,7 +14,7 @@ use budao_core::{
     fault::{Fact, Operation},
     session::Session,
 };
-use budao_journal::{Journal, PageLimits, StoredRecord};
+use budao_journal::{PageLimits, Reader, StoredRecord};
 use serde_json::Value;
 
 use crate::{
@@ -119,7 +119,7 @@ impl SessionMetaCache {
     /// `unknown_session` if there is no such session.
     pub(crate) async fn get(
         &self,
-        journal: &dyn Journal,
+        journal: &dyn Reader,
         session: SessionId,
     ) -> Result<SessionMeta, Fault> {
         let known = self.known().get(&session).cloned();
@@ -137,7 +137,7 @@ impl SessionMetaCache {
     /// `unknown_session` if there is no such session, or if access is denied.
     pub(crate) async fn check(
         &self,
-        journal: &dyn Journal,
+        journal: &dyn Reader,
         session: SessionId,
         who: &Identity,
     ) -> Result<SessionMeta, Fault> {
@@ -147,7 +147,7 @@ impl SessionMetaCache {
 }
 
 /// Reads a session's metadata from the journal. A child without an owner inherits its parent's.
-async fn find(journal: &dyn Journal, session: SessionId) -> Result<SessionMeta, Fault> {
+async fn find(journal: &dyn Reader, session: SessionId) -> Result<SessionMeta, Fault> {
     let (settings, mut origin) = opening(journal, session).await?;
     let mut card = SessionMeta::of(&settings);
     for _ in 0..ANCESTORS {
@@ -168,7 +168,7 @@ async fn find(journal: &dyn Journal, session: SessionId) -> Result<SessionMeta, 
 
 /// The settings and origin of a session: from its first record, or from its snapshot if that record was removed.
 async fn opening(
-    journal: &dyn Journal,
+    journal: &dyn Reader,
     session: SessionId,
 ) -> Result<(Settings, Option<Origin>), Fault> {
     let first = PageLimits { records: 1, bytes: 1 };

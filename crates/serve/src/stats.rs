@@ -14,7 +14,7 @@ use std::{
 };
 
 use budao_core::{Fault, Kind, Timestamp, event::SessionId};
-use budao_journal::{Filter, Journal, PageLimits, SessionSummary};
+use budao_journal::{Filter, PageLimits, Reader, SessionSummary};
 
 pub use self::report::{Report, Window};
 use crate::{alerts::Alarm, metrics::Metrics};
@@ -79,7 +79,7 @@ impl Stats {
     /// If the journal fails.
     pub async fn ask(
         &mut self,
-        journal: &dyn Journal,
+        journal: &dyn Reader,
         window: Window,
         now: Timestamp,
     ) -> Result<Report, Fault> {
@@ -94,7 +94,7 @@ impl Stats {
     /// If the journal fails.
     pub(crate) async fn faults_of(
         &mut self,
-        journal: &dyn Journal,
+        journal: &dyn Reader,
         sessions: &[SessionId],
         now: Timestamp,
     ) -> Result<HashMap<SessionId, FaultCounts>, Fault> {
@@ -116,7 +116,7 @@ impl Stats {
     /// Counts new records, up to `RECORDS`. Returns true if all were counted.
     pub(crate) async fn catch_up(
         &mut self,
-        journal: &dyn Journal,
+        journal: &dyn Reader,
         now: Timestamp,
     ) -> Result<bool, Fault> {
         let oldest = before(now, KEPT);
@@ -147,7 +147,7 @@ impl Stats {
     /// Counts a session's new records. Returns false if a bound was reached first.
     async fn count(
         &mut self,
-        journal: &dyn Journal,
+        journal: &dyn Reader,
         summary: &SessionSummary,
         budget: &mut usize,
     ) -> Result<bool, Fault> {
@@ -184,7 +184,7 @@ impl Stats {
 
 /// Counts one page and returns its number of records.
 async fn read(
-    journal: &dyn Journal,
+    journal: &dyn Reader,
     strand: &mut SessionCounters,
     ledger: &mut StatsLedger,
 ) -> Result<usize, Fault> {

@@ -121,7 +121,7 @@ impl Server {
             records: some(limits.retention_records),
             bytes: some(limits.retention_bytes),
         };
-        match self.journal.retain(retention).await {
+        match self.engine.retain(retention).await {
             Ok(removed) if removed.sessions > 0 => self.recount_sessions(),
             Ok(_) => {}
             Err(fault) => tracing::warn!(%fault, "retention did not run"),

@@ -16,7 +16,7 @@ use budao_core::{
     session::Session,
     world::{Spawn as _, World},
 };
-use budao_journal::Journal;
+use budao_journal::Reader;
 use budao_serve::{
     Auth, Config, Identity, Keyring,
     in_process::{ClientMessage, InProcessServer},
@@ -36,7 +36,7 @@ const REFUSALS: u32 = 8;
 /// The session server of a process, with limits so small that a simulation reaches them.
 pub(crate) fn server(
     engine: Arc<dyn Engine>,
-    journal: Arc<dyn Journal>,
+    journal: Arc<dyn Reader>,
     world: World,
 ) -> InProcessServer {
     let keys = Keyring::new(["a secret that is long enough for a key"]).expect("it is long enough");

@@ -12,16 +12,11 @@ use std::{
 
 use async_trait::async_trait;
 use budao_core::{
-    event::{Answer, Command, CommandId, Seq, SessionId},
+    event::{Seq, SessionId},
     fault::{Fault, Kind, Operation},
 };
-use budao_journal::{
-    Append, AppendError, ChangeWatch, Digest, Filter, HistoryInfo, Journal, Lease, LeaseRequest,
-    LeaseToken, Memory, Page, PageLimits, Rate, RateQuery, Retention, RetentionReport,
-    SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession,
-};
-use bytes::Bytes;
-use futures::stream::BoxStream;
+use budao_journal::{Journal, Lease, LeaseToken, Memory};
+use budao_testkit::journal::{AppendInfo, InterceptedJournal, Interceptor, JournalCall, Verdict};
 use rand::{RngExt as _, rngs::StdRng};
 
 use crate::{
@@ -61,23 +56,9 @@ impl Disk {
         Self { kept, clock, mood, writes, holders, violations }
     }
 
-    /// Takes a lease and notes its token: only this holder may write the session from now on.
-    async fn give(&self, request: LeaseRequest) -> Result<Lease, Fault> {
-        let lease = self.kept.take_lease(request).await?;
-        let mut holders = self.holders.lock().expect("nobody panics with it");
-        holders.insert(lease.session, lease.token);
-        Ok(lease)
-    }
-
-    /// Appends, and checks that the writer is the last holder of the lease.
-    async fn write_records(&self, append: Append) -> Result<Seq, AppendError> {
-        let (session, token) = (append.session, append.token);
-        let head = self.kept.append(append).await?;
-        let holder = self.holders.lock().expect("nobody panics with it").get(&session).copied();
-        self.violations.expect(holder == Some(token), "only the last holder writes", || {
-            format!("{session} at {head}: {token:?} wrote, {holder:?} has it")
-        });
-        Ok(head)
+    /// The journal on this disk, as a process sees it.
+    pub(crate) fn journal(&self) -> Arc<dyn Journal> {
+        Arc::new(InterceptedJournal::new(Arc::new(self.kept.clone()), self.clone()))
     }
 
     /// Starts a fault that ends by itself after `lasts` of virtual time.
@@ -114,170 +95,77 @@ impl Disk {
         }
     }
 
-    /// The result of the next write. `closing` marks a write that a full disk still accepts.
-    fn write(&self, closing: bool, operation: Operation) -> WriteResult {
-        let fault = |kind| Fault::new(kind, operation);
+    /// What becomes of the next write. A full disk still accepts a closing append.
+    fn write(&self, call: JournalCall) -> Verdict {
+        let fault = |kind| Fault::new(kind, operation(call));
         let odd = self.writes.fetch_add(1, Ordering::Relaxed) % 2 == 1;
         match self.now() {
-            Some(DiskFault::Full) if !closing => WriteResult::Refused(fault(Kind::DiskFull)),
-            Some(DiskFault::Unconfirmed) => WriteResult::Unconfirmed(fault(Kind::SyncFailed)),
-            Some(DiskFault::Refusing) => WriteResult::Refused(fault(Kind::JournalBusy)),
-            Some(DiskFault::Flaky) if odd => WriteResult::Refused(fault(Kind::JournalBusy)),
-            _ => WriteResult::Confirmed,
+            Some(DiskFault::Full) if !fits_full_disk(call) => {
+                Verdict::Refuse(fault(Kind::DiskFull))
+            }
+            Some(DiskFault::Unconfirmed) => Verdict::Unconfirmed(fault(Kind::SyncFailed)),
+            Some(DiskFault::Refusing) => Verdict::Refuse(fault(Kind::JournalBusy)),
+            Some(DiskFault::Flaky) if odd => Verdict::Refuse(fault(Kind::JournalBusy)),
+            _ => Verdict::Proceed,
         }
     }
 
-    fn read(&self, operation: Operation) -> Result<(), Fault> {
+    fn read(&self, call: JournalCall) -> Verdict {
         match self.now() {
-            Some(DiskFault::Unreadable) => Err(Fault::new(Kind::JournalBusy, operation)),
-            _ => Ok(()),
+            Some(DiskFault::Unreadable) => {
+                Verdict::Refuse(Fault::new(Kind::JournalBusy, operation(call)))
+            }
+            _ => Verdict::Proceed,
         }
     }
 }
 
-/// The result of a write.
-enum WriteResult {
-    Confirmed,
-    /// The write is made, and reported as failed.
-    Unconfirmed(Fault),
-    /// The write is not made.
-    Refused(Fault),
+/// The writes that a full disk still accepts, from its reserved space.
+fn fits_full_disk(call: JournalCall) -> bool {
+    match call {
+        JournalCall::Append(append) => append.is_closing,
+        JournalCall::Renew | JournalCall::Release | JournalCall::Withdraw => true,
+        _ => false,
+    }
 }
 
-/// Runs a write with the delays and the result of this disk.
-macro_rules! write {
-    ($disk:expr, $closing:expr, $operation:expr, $write:expr) => {{
-        $disk.turn_round().await;
-        match $disk.write($closing, $operation) {
-            WriteResult::Refused(fault) => Err(fault.into()),
-            WriteResult::Unconfirmed(fault) => {
-                drop($write.await);
-                Err(fault.into())
-            }
-            WriteResult::Confirmed => {
-                let done = $write.await;
-                $disk.turn_round().await;
-                done
-            }
-        }
-    }};
+fn operation(call: JournalCall) -> Operation {
+    match call {
+        JournalCall::TakeLease | JournalCall::Renew | JournalCall::Release => Operation::TakeLease,
+        JournalCall::Append(_) | JournalCall::PutBlob => Operation::AppendRecords,
+        JournalCall::Submit | JournalCall::Withdraw => Operation::SubmitCommand,
+        _ => Operation::ReadRecords,
+    }
 }
 
 #[async_trait]
-impl Journal for Disk {
-    async fn take_lease(&self, request: LeaseRequest) -> Result<Lease, Fault> {
-        write!(self, false, Operation::TakeLease, self.give(request))
+impl Interceptor for Disk {
+    async fn before(&self, call: JournalCall) -> Verdict {
+        if !call.is_write() {
+            return self.read(call);
+        }
+        self.turn_round().await;
+        self.write(call)
     }
 
-    async fn renew(&self, lease: &Lease, ttl: Duration) -> Result<Lease, Fault> {
-        write!(self, true, Operation::TakeLease, self.kept.renew(lease, ttl))
+    async fn after(&self, call: JournalCall) {
+        if call.is_write() {
+            self.turn_round().await;
+        }
     }
 
-    async fn release(&self, lease: &Lease) -> Result<(), Fault> {
-        write!(self, true, Operation::TakeLease, self.kept.release(lease))
+    /// Notes the token: only this holder may write the session from now on.
+    fn lease_taken(&self, lease: &Lease) {
+        let mut holders = self.holders.lock().expect("nobody panics with it");
+        holders.insert(lease.session, lease.token);
     }
 
-    async fn append(&self, append: Append) -> Result<Seq, AppendError> {
-        let closing = append.is_closing();
-        write!(self, closing, Operation::AppendRecords, self.write_records(append))
-    }
-
-    async fn submit(&self, session: SessionId, command: Command) -> Result<SubmitOutcome, Fault> {
-        write!(self, false, Operation::SubmitCommand, self.kept.submit(session, command))
-    }
-
-    async fn withdraw(
-        &self,
-        session: SessionId,
-        command: Command,
-        fault: Fault,
-    ) -> Result<Answer, Fault> {
-        let withdrawn = self.kept.withdraw(session, command, fault);
-        write!(self, true, Operation::SubmitCommand, withdrawn)
-    }
-
-    async fn inbox(&self, session: SessionId) -> Result<Vec<Command>, Fault> {
-        self.read(Operation::ReadRecords)?;
-        self.kept.inbox(session).await
-    }
-
-    async fn answer(&self, session: SessionId, id: &CommandId) -> Result<Option<Answer>, Fault> {
-        self.read(Operation::ReadRecords)?;
-        self.kept.answer(session, id).await
-    }
-
-    async fn await_answer(&self, session: SessionId, id: &CommandId) -> Result<Answer, Fault> {
-        self.kept.await_answer(session, id).await
-    }
-
-    fn watch(&self, session: SessionId) -> ChangeWatch {
-        self.kept.watch(session)
-    }
-
-    async fn info(&self, session: SessionId) -> Result<Option<HistoryInfo>, Fault> {
-        self.read(Operation::ReadRecords)?;
-        self.kept.info(session).await
-    }
-
-    async fn read(
-        &self,
-        session: SessionId,
-        after: Seq,
-        limits: PageLimits,
-    ) -> Result<Page, Fault> {
-        self.read(Operation::ReadRecords)?;
-        self.kept.read(session, after, limits).await
-    }
-
-    fn follow(
-        &self,
-        session: SessionId,
-        after: Seq,
-    ) -> BoxStream<'static, Result<Vec<StoredRecord>, Fault>> {
-        self.kept.follow(session, after)
-    }
-
-    async fn snapshot(&self, session: SessionId) -> Result<Option<Snapshot>, Fault> {
-        self.read(Operation::ReadRecords)?;
-        self.kept.snapshot(session).await
-    }
-
-    async fn put_blob(&self, session: SessionId, content: Bytes) -> Result<Digest, Fault> {
-        write!(self, false, Operation::AppendRecords, self.kept.put_blob(session, content))
-    }
-
-    async fn blob(&self, digest: Digest) -> Result<Option<Bytes>, Fault> {
-        self.read(Operation::ReadRecords)?;
-        self.kept.blob(digest).await
-    }
-
-    async fn sessions(&self, filter: Filter) -> Result<Vec<SessionSummary>, Fault> {
-        self.read(Operation::ReadRecords)?;
-        self.kept.sessions(filter).await
-    }
-
-    async fn unfinished(
-        &self,
-        after: Option<SessionId>,
-        limit: usize,
-    ) -> Result<Vec<UnfinishedSession>, Fault> {
-        self.read(Operation::ReadRecords)?;
-        self.kept.unfinished(after, limit).await
-    }
-
-    async fn rates(&self, query: RateQuery) -> Result<Vec<Rate>, Fault> {
-        self.kept.rates(query).await
-    }
-
-    async fn rebuild_views(&self) -> Result<(), Fault> {
-        self.kept.rebuild_views().await
-    }
-
-    async fn retain(&self, retention: Retention) -> Result<RetentionReport, Fault> {
-        self.kept.retain(retention).await
-    }
-
-    async fn delete(&self, session: SessionId) -> Result<bool, Fault> {
-        self.kept.delete(session).await
+    /// Checks that the writer is the last holder of the lease.
+    fn appended(&self, append: AppendInfo, head: Seq) {
+        let AppendInfo { session, token, .. } = append;
+        let holder = self.holders.lock().expect("nobody panics with it").get(&session).copied();
+        self.violations.expect(holder == Some(token), "only the last holder writes", || {
+            format!("{session} at {head}: {token:?} wrote, {holder:?} has it")
+        });
     }
 }

@@ -16,7 +16,7 @@ use budao_core::{
     trace::Trace,
     world::Spawn as _,
 };
-use budao_journal::{Journal as _, PageLimits, fold};
+use budao_journal::{PageLimits, Reader as _, fold};
 use budao_runtime::Question;
 use futures::StreamExt as _;
 use rand::RngExt as _;

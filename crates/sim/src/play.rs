@@ -12,7 +12,7 @@ use budao_core::{
     limits::Limits,
     tool::{Mode, Permissions},
 };
-use budao_journal::{Filter, Journal as _, Memory, PageLimits, SessionState, fold};
+use budao_journal::{Filter, Inbox as _, Memory, PageLimits, Reader as _, SessionState, fold};
 use tokio::task::JoinSet;
 
 use crate::{

@@ -99,7 +99,7 @@ impl Machine {
         let tasks = Arc::new(Tasks::default());
         let world = world(&self.clock, self.seed, &holder, Arc::clone(&tasks));
         let mut builder = Builder::new(
-            Arc::new(self.disk.clone()),
+            self.disk.journal(),
             Arc::new(OneModel(Arc::clone(&self.model) as _)),
             Arc::new(toolbox(self.seed, &self.ledger)),
         )
@@ -116,7 +116,7 @@ impl Machine {
         let server = self.served.then(|| {
             let name = format!("hall {holder}");
             let world = crate::world::world(&self.clock, self.seed, &name, Arc::clone(&tasks));
-            let journal = Arc::new(self.disk.clone());
+            let journal = self.disk.journal();
             crate::client::server(Arc::new(runtime.clone()), journal, world)
         });
         let recovering = runtime.clone();

@@ -1,11 +1,12 @@
-//! Test support: scripted model services, a played Claude CLI and MCP server, a fault-injecting proxy, sample faults, a
-//! seeded world, and the bench harness. Only tests and benches use it.
+//! Test support: scripted model services, a played Claude CLI and MCP server, a fault-injecting proxy and journal, sample
+//! faults, a seeded world, and the bench harness. Only tests and benches use it.
 
 pub mod bench;
 pub mod claude;
 pub mod claude_api;
 pub mod collector;
 pub mod faults;
+pub mod journal;
 pub mod mcp;
 pub mod provider;
 pub mod proxy;

@@ -189,7 +189,7 @@ impl SessionTask {
                 self.outbox.answer(reply, Ok(CloseSessionResponse::new()));
             }
             LeaveResponder::Delete(reply) => {
-                let deleted = self.bridge.journal.delete(self.session).await;
+                let deleted = self.bridge.engine.delete(self.session).await;
                 let answer = deleted
                     .map(|_| DeleteSessionResponse::new())
                     .map_err(|fault| faults::error(&fault, self.bridge.lang));

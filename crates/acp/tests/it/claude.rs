@@ -57,7 +57,7 @@ impl Fixture {
         let engine = Claude::new(config);
         let bridge = Bridge {
             engine: Arc::new(engine.clone()),
-            journal: Arc::clone(&journal),
+            journal: Arc::clone(&journal) as _,
             world,
             limits,
             offer: EditorOptions {

@@ -61,7 +61,7 @@ impl Fixture {
         let choice = |id: &str| ModelChoice { id: id.to_owned(), name: id.to_owned() };
         let bridge = Bridge {
             engine: Arc::new(runtime.clone()),
-            journal: Arc::clone(&journal),
+            journal: Arc::clone(&journal) as _,
             world,
             limits,
             offer: EditorOptions {

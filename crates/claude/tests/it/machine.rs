@@ -101,7 +101,7 @@ impl Talk {
                 self.life = *life;
             }
         }
-        let events = decided.entries.iter().map(|entry| entry.event.clone()).collect();
+        let events = decided.entries.iter().map(|entry| Event::clone(&entry.event)).collect();
         self.entries.extend(decided.entries);
         events
     }
@@ -164,7 +164,7 @@ impl Talk {
     fn shown(&self) -> String {
         let (mut kept, mut step) = (String::new(), String::new());
         for entry in &self.entries {
-            match &entry.event {
+            match &*entry.event {
                 Event::TextDelta { text, .. } => step.push_str(text),
                 Event::AnswerAbandoned { .. } => step.clear(),
                 Event::ModelAnswered { .. } => kept.push_str(&std::mem::take(&mut step)),

@@ -7,8 +7,6 @@ mod check;
 mod common;
 mod faults;
 #[allow(dead_code, reason = "shared with tests that plan more")]
-#[path = "../../../journal/tests/support/flaky.rs"]
-mod flaky;
 mod interleavings;
 mod machine;
 mod played;

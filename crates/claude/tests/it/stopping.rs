@@ -12,12 +12,15 @@ use budao_core::{
     trace::Trace,
 };
 use budao_journal::Memory;
-use budao_testkit::{claude::CliVersion, world};
+use budao_testkit::{
+    claude::CliVersion,
+    journal::{FlakyJournal, Verdict},
+    world,
+};
 use tokio::time::{Instant, timeout};
 
 use crate::{
     common::{Fixture, timeouts},
-    flaky::{FaultMode, Flaky},
     played::Played,
 };
 
@@ -44,7 +47,7 @@ async fn a_second_stop_never_extends_the_grace_period() {
 #[tokio::test(start_paused = true)]
 async fn a_session_that_hangs_does_not_keep_the_others_from_stopping() {
     let world = world::seeded(1);
-    let journal = Flaky::new(Arc::new(Memory::new(world.clone(), Limits::default())));
+    let journal = FlakyJournal::flaky(Arc::new(Memory::new(world.clone(), Limits::default())));
     let played = Played::new(CliVersion::Current);
     let mut config = ClaudeConfig::new(journal.clone(), world.clone(), played.clone());
     config.timeouts = timeouts();
@@ -54,7 +57,7 @@ async fn a_session_that_hangs_does_not_keep_the_others_from_stopping() {
     engine.submit(other, message("b".into(), "B @silent")).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
 
-    journal.plan("append", FaultMode::Hung);
+    journal.plan("append", Verdict::Hang);
     for _ in 0..400 {
         let (engine, id) = (engine.clone(), CommandId::own(world.uuid()));
         tokio::spawn(async move { engine.submit(hung, message(id, "A")).await });
@@ -65,7 +68,7 @@ async fn a_session_that_hangs_does_not_keep_the_others_from_stopping() {
     assert_eq!(stopped(&journal, other).await, (StopReason::Failed, Some(Kind::ShuttingDown)));
 }
 
-async fn stopped(journal: &Flaky, session: SessionId) -> (StopReason, Option<Kind>) {
+async fn stopped(journal: &FlakyJournal, session: SessionId) -> (StopReason, Option<Kind>) {
     let (state, _) = budao_journal::fold(journal, session).await.unwrap();
     let last = state.last.expect("a turn ended");
     (last.stop, last.fault.map(|fault| fault.kind()))

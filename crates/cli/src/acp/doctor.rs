@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use budao_core::{Fault, Kind, Lang, fault::text, world::World};
-use budao_journal::{Journal, PathContent, Sqlite};
+use budao_journal::{Access, Backends, Inspection};
 use budao_models::Models;
 use budao_runtime::world;
 
@@ -120,35 +120,36 @@ fn choices(args: &ServeArgs, lang: Lang) -> Finding {
 /// Passes if the journal can be read, or if it can be created at its path.
 async fn journal(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
     let what = localize(lang, "journal", "日志库");
-    let path = match &args.journal.journal {
-        Some(path) => Some(path.clone()),
-        None => setup::state_directory().map(|directory| directory.join("journal.db")),
-    };
-    let Some(path) = path else {
+    let Ok(url) = args.journal.url() else {
         let told = localize(lang, "no home directory: say --journal", "没有主目录：请用 --journal");
         return Finding { what: what.to_owned(), fine: false, told: told.to_owned() };
     };
     let is_default = args.journal.journal.is_none();
-    match Sqlite::inspect(&path).await {
-        Ok((_, PathContent::Journal)) => {}
-        Ok(_) => return not_yet(what, &path, lang),
+    let backends = Backends::embedded();
+    let inspected = match backends.of(&url) {
+        Ok(backend) => backend.inspect(&url).await,
+        Err(fault) => Err(fault),
+    };
+    match inspected {
+        Ok(Inspection { exists: true, .. }) => {}
+        Ok(Inspection { file: Some(_), .. }) => return not_yet(what, Path::new(&url), lang),
+        Ok(Inspection { file: None, .. }) => {
+            return Finding { what: what.to_owned(), fine: true, told: url };
+        }
         // The default directory is created with the journal.
         Err(fault) if is_default && fault.kind() == Kind::NoJournal => {
-            return not_yet(what, &path, lang);
+            return not_yet(what, Path::new(&url), lang);
         }
         Err(fault) => return finding(what, Err(fault), lang),
     }
-    let told =
-        match Sqlite::open_read_only(&path, world.clone(), budao_journal::SqliteOptions::default())
-            .await
-        {
-            Ok(journal) => {
-                let found = journal.sessions(budao_journal::Filter::default()).await;
-                journal.close().await;
-                found.map(|_| path.display().to_string())
-            }
-            Err(fault) => Err(fault),
-        };
+    let told = match backends.open(&url, Access::ReadOnly, world.clone()).await {
+        Ok(journal) => {
+            let found = journal.sessions(budao_journal::Filter::default()).await;
+            journal.close().await;
+            found.map(|_| url)
+        }
+        Err(fault) => Err(fault),
+    };
     finding(what, told, lang)
 }
 

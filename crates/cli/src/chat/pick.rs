@@ -1,7 +1,7 @@
 //! The session list of `budao chat --resume` without an id.
 
 use budao_core::{Fault, Lang, Timestamp, event::SessionId};
-use budao_journal::{Filter, Journal, SessionState, SessionSummary};
+use budao_journal::{Filter, Reader, SessionState, SessionSummary};
 use ratatui::{
     Frame,
     crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
@@ -34,7 +34,7 @@ pub(super) enum PickResult {
 
 /// Shows the list until the user chooses, leaves, or the process receives a termination signal.
 pub(super) async fn run(
-    journal: &dyn Journal,
+    journal: &dyn Reader,
     now: Timestamp,
     look: Theme,
     lang: Lang,

@@ -7,7 +7,7 @@ use budao_core::{
     event::{Seq, SessionId},
     fault::Operation,
 };
-use budao_journal::{Filter, Journal, PageLimits, SessionState, SessionSummary};
+use budao_journal::{Filter, PageLimits, Reader, SessionState, SessionSummary};
 use budao_serve::{Stats, Window};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -120,7 +120,7 @@ impl Snapshot {
 
 /// Polls a journal; keeps statistics and events between polls.
 pub(crate) struct JournalPoller {
-    journal: Arc<dyn Journal>,
+    journal: Arc<dyn Reader>,
     stats: Stats,
     lang: Lang,
     /// Events per session with the head they were read at; read again only when the head changes.
@@ -128,7 +128,7 @@ pub(crate) struct JournalPoller {
 }
 
 impl JournalPoller {
-    pub(crate) fn new(journal: Arc<dyn Journal>, lang: Lang) -> Self {
+    pub(crate) fn new(journal: Arc<dyn Reader>, lang: Lang) -> Self {
         Self { journal, stats: Stats::default(), lang, heard: HashMap::new() }
     }
 

@@ -301,6 +301,8 @@ pub enum Kind {
     JournalNewer,
     /// `ERR_JRNL_012`: journal is from an old version.
     JournalOutdated,
+    /// `ERR_JRNL_013`: not available for this journal.
+    JournalUnsupported,
     /// `ERR_JRNL_005`: journal is read-only.
     JournalReadOnly,
     /// `ERR_JRNL_006`: journal is gone.
@@ -3748,6 +3750,31 @@ impl Kind {
                 context: &[Fact::Path, Fact::Version],
                 always: &[Fact::Path],
                 facts: &[Fact::Path, Fact::Version, Fact::Supported],
+                recommendations: 2,
+            },
+            Self::JournalUnsupported => &CatalogRow {
+                name: "journal_unsupported",
+                message: "journal-unsupported",
+                code: "ERR_JRNL_013",
+                error_type: ErrorType::Runtime,
+                type_name: "JournalUnsupported",
+                category: Category::Permanent,
+                remedy: Remedy::Operator,
+                next: Next::Stop,
+                retryable: false,
+                recoverable: false,
+                auto_retry: false,
+                severity: Severity::Error,
+                strategy: Strategy::Terminate,
+                event: Announcement::RecoveryFailed,
+                smcp: 500,
+                smcp_home: false,
+                http: 500,
+                json_rpc: -32603,
+                editor: EditorOutcome::Error,
+                context: &[Fact::Service],
+                always: &[Fact::Service],
+                facts: &[Fact::Service],
                 recommendations: 2,
             },
             Self::JournalReadOnly => &CatalogRow {

@@ -91,7 +91,7 @@ impl Play {
         let mut session = Session::default();
         for entry in &self.entries {
             let event = Event::decode(&entry.event.encode()).expect("an event decodes");
-            assert_eq!(event, entry.event, "an event survives being kept");
+            assert_eq!(event, *entry.event, "an event survives being kept");
             session.apply(&event, entry.at, entry.trace);
         }
         assert_eq!(session, self.session, "the fold of the records is the session");

@@ -146,13 +146,13 @@ fn one_failing_task_does_not_sink_the_others_and_the_aggregator_is_told() {
     assert_eq!(play.solve("1", failed(Kind::ModelOverloaded)), ["fault_raised", "task_ended"]);
     assert_eq!(play.tasks_at_work(), ["2"]);
     play.solve("2", completed("2"));
-    let started = play.entries.iter().find_map(|entry| match entry.event {
+    let started = play.entries.iter().find_map(|entry| match *entry.event {
         Event::AggregateStarted { completed, failed } => Some((completed, failed)),
         _ => None,
     });
     assert_eq!(started, Some((1, 1)));
     play.answer("only 2");
-    let complete = play.entries.iter().find_map(|entry| match entry.event {
+    let complete = play.entries.iter().find_map(|entry| match *entry.event {
         Event::PipelineEnded { complete } => Some(complete),
         _ => None,
     });
@@ -165,7 +165,7 @@ fn one_failing_task_does_not_sink_the_others_and_the_aggregator_is_told() {
 fn a_fault_says_which_stage_and_which_task() {
     let mut play = Play::solving(json!(["one", "two"]));
     play.solve("2", failed(Kind::ModelOverloaded));
-    let raised = play.entries.iter().find_map(|entry| match &entry.event {
+    let raised = play.entries.iter().find_map(|entry| match &*entry.event {
         Event::FaultRaised { fault, scope } => Some((fault.clone(), scope.clone())),
         _ => None,
     });
@@ -190,7 +190,7 @@ fn what_goes_wrong_in_a_child_says_which_stage_and_task_it_is_about() {
     child.input(budao_core::turn::Input::ModelFailed { turn, step, attempt, fault });
     child.wait(Duration::from_secs(3_600));
     answer_model(&mut child, "done after all");
-    let scopes = child.entries.iter().filter_map(|entry| match &entry.event {
+    let scopes = child.entries.iter().filter_map(|entry| match &*entry.event {
         Event::FaultRaised { scope, .. }
         | Event::RetryScheduled { scope, .. }
         | Event::Recovered { scope, .. } => Some(scope),

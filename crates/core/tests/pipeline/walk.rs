@@ -150,7 +150,7 @@ fn check(play: &Play) {
     play.check_starts();
     let (mut attempts, mut round) = (HashSet::new(), 0);
     for entry in &play.entries {
-        match &entry.event {
+        match &*entry.event {
             Event::PlanMade { .. } => round += 1,
             Event::TaskStarted { task, attempt } => {
                 let fresh = attempts.insert((entry.turn, round, task.id.clone(), *attempt));

@@ -176,7 +176,7 @@ fn another_turn() -> u32 {
         play.answer_text("fine");
     }
     let denied = play.entries.iter().filter(|entry| {
-        matches!(&entry.event, Event::ToolCallEnded { outcome, .. }
+        matches!(&*entry.event, Event::ToolCallEnded { outcome, .. }
             if outcome.fault().is_some_and(|fault| fault.kind() == Kind::QuestionExpired))
     });
     assert_eq!(denied.count(), 0);

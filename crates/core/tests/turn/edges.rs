@@ -217,7 +217,7 @@ fn what_a_person_wrote_about_a_call_survives_its_being_started_again() {
     let state = |play: &Play| play.session.turn.as_ref().unwrap().calls[0].state.clone();
     let CallState::Started { remark: Some(before), .. } = state(&play) else { panic!() };
     let Some(Event::ToolCallStarted { call, tool, arguments, repairs, idempotent, .. }) =
-        play.entries.iter().rev().map(|entry| entry.event.clone()).next()
+        play.entries.iter().rev().map(|entry| Event::clone(&entry.event)).next()
     else {
         panic!("{:?}", play.entries.last())
     };
@@ -251,7 +251,7 @@ fn a_call_that_ran_says_for_how_long_and_one_that_was_refused_took_no_time() {
     play.now = play.now.after(Duration::from_millis(250));
     play.end_call(&calls[0], 1, done());
     let took = |wanted: &CallId| {
-        play.entries.iter().find_map(|entry| match &entry.event {
+        play.entries.iter().find_map(|entry| match &*entry.event {
             Event::ToolCallEnded { call, duration_ms, .. } if call == wanted => Some(*duration_ms),
             _ => None,
         })

@@ -14,7 +14,7 @@ use budao_core::{
 use crate::play::{Play, ask, done, failed, run};
 
 fn last(play: &Play) -> (StopReason, Option<Kind>) {
-    let fault = play.entries.iter().rev().find_map(|entry| match &entry.event {
+    let fault = play.entries.iter().rev().find_map(|entry| match &*entry.event {
         Event::TurnEnded { fault, .. } => Some(fault.as_ref().map(Fault::kind)),
         _ => None,
     });

@@ -193,7 +193,7 @@ fn a_repeated_call_is_told_again_what_does_not_fit_and_what_would() {
         let calls = play.answer_calls(&[("t", "{}")]);
         play.check_calls(vec![(calls[0].clone(), CallVerdict::Settled(wrong.clone().into()))]);
     }
-    let last = play.entries.iter().rev().find_map(|entry| match &entry.event {
+    let last = play.entries.iter().rev().find_map(|entry| match &*entry.event {
         Event::ToolCallEnded { outcome, .. } => outcome.fault(),
         _ => None,
     });

@@ -85,7 +85,7 @@ impl Play {
         let mut session = Session::default();
         for entry in &self.entries {
             let event = Event::decode(&entry.event.encode()).unwrap();
-            assert_eq!(event, entry.event, "an event survives being kept");
+            assert_eq!(event, *entry.event, "an event survives being kept");
             session.apply(&event, entry.at, entry.trace);
         }
         assert_eq!(session, self.session, "the fold of the records is the session");
@@ -209,7 +209,7 @@ impl Play {
     pub(crate) fn outcomes(&self) -> HashMap<CallId, Outcome> {
         let mut outcomes = HashMap::new();
         for entry in &self.entries {
-            if let Event::ToolCallEnded { call, outcome, .. } = &entry.event {
+            if let Event::ToolCallEnded { call, outcome, .. } = &*entry.event {
                 let before = outcomes.insert(call.clone(), outcome.clone());
                 assert_eq!(before, None, "{call} has two outcomes");
             }

@@ -184,7 +184,7 @@ fn a_failing_model_is_tried_again_and_the_recovery_is_told() {
     assert_eq!(play.input(Input::TimerFired { turn: 1 }), [""; 0], "too early");
     assert_eq!(play.wait(SECOND), ["step_started"]);
     assert_eq!(play.answer_text("ok"), ["recovered", "model_answered", "turn_ended"]);
-    let recovered = play.entries.iter().find_map(|entry| match entry.event {
+    let recovered = play.entries.iter().find_map(|entry| match *entry.event {
         Event::Recovered { attempts, elapsed_ms, .. } => Some((attempts, elapsed_ms)),
         _ => None,
     });
@@ -398,7 +398,7 @@ fn an_allowed_call_is_checked_once_more_and_runs_with_exactly_what_was_shown() {
     };
     let (repairs, idempotent) = (Vec::new(), false);
     play.check_calls(vec![(calls[0].clone(), CallVerdict::Run { arguments, repairs, idempotent })]);
-    let started = play.entries.iter().find_map(|entry| match &entry.event {
+    let started = play.entries.iter().find_map(|entry| match &*entry.event {
         Event::ToolCallStarted { arguments, .. } => Some(arguments.clone()),
         _ => None,
     });

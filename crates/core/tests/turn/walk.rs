@@ -145,7 +145,7 @@ fn make(play: &mut Play, step: &Move) {
             }
         }
         Move::Decide(allow) => {
-            let asked = play.entries.iter().rev().find_map(|entry| match &entry.event {
+            let asked = play.entries.iter().rev().find_map(|entry| match &*entry.event {
                 Event::QuestionAsked { question, .. } => Some(question.clone()),
                 _ => None,
             });
@@ -208,7 +208,7 @@ fn check(play: &Play) {
     // What the first start said about the call holds: a later one cannot make it repeatable.
     let mut starts: HashMap<CallId, bool> = HashMap::new();
     for entry in &play.entries {
-        match &entry.event {
+        match &*entry.event {
             Event::TurnStarted { .. } => {
                 assert_eq!(open_turn, None, "two turns at once");
                 turns += 1;

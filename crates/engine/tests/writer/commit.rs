@@ -34,7 +34,7 @@ async fn what_passes_is_tried_again_with_growing_waits() {
     let fixture = Fixture::new();
     let (mut writer, mut session) = fixture.opened().await;
     for _ in 0..3 {
-        fixture.flaky.plan("append", FaultMode::Lost(fixture.fault(Kind::JournalBusy)));
+        fixture.flaky.plan("append", Verdict::Refuse(fixture.fault(Kind::JournalBusy)));
     }
     let began = tokio::time::Instant::now();
     fixture.note(&mut writer, &mut session, &NoReclaimer).await.unwrap();
@@ -46,7 +46,7 @@ async fn what_passes_is_tried_again_with_growing_waits() {
 async fn a_write_whose_answer_was_lost_is_there_once() {
     let fixture = Fixture::new();
     let (mut writer, mut session) = fixture.opened().await;
-    fixture.flaky.plan("append", FaultMode::Unanswered(fixture.fault(Kind::JournalBusy)));
+    fixture.flaky.plan("append", Verdict::Unconfirmed(fixture.fault(Kind::JournalBusy)));
     fixture.note(&mut writer, &mut session, &NoReclaimer).await.unwrap();
     assert_eq!(fixture.head().await, 2);
 }
@@ -56,7 +56,7 @@ async fn after_four_tries_whoever_waits_is_told_and_nothing_is_remembered() {
     let fixture = Fixture::new();
     let (mut writer, session) = fixture.opened().await;
     for _ in 0..4 {
-        fixture.flaky.plan("append", FaultMode::Lost(fixture.fault(Kind::JournalBusy)));
+        fixture.flaky.plan("append", Verdict::Refuse(fixture.fault(Kind::JournalBusy)));
     }
     let mut batch = Batch::default();
     let (_, heard) = take(&writer, &session, &mut batch, &command("c1", "x"), false).await;
@@ -77,7 +77,7 @@ async fn an_opening_that_fails_is_told() {
     let mut batch = Batch::default();
     assert!(writer.admit_opening(&session, reply, &mut batch));
     fixture.tell(&mut batch, &mut session, opened());
-    fixture.flaky.plan("append", FaultMode::Lost(fixture.fault(Kind::JournalDamaged)));
+    fixture.flaky.plan("append", Verdict::Refuse(fixture.fault(Kind::JournalDamaged)));
     let began = tokio::time::Instant::now();
     assert_eq!(kind_of(writer.commit(batch, &session, &NoReclaimer).await), Kind::JournalDamaged);
     assert_eq!(began.elapsed(), Duration::ZERO, "damage does not pass");
@@ -88,7 +88,7 @@ async fn an_opening_that_fails_is_told() {
 async fn a_full_disk_gets_one_more_try_if_room_was_made() {
     let fixture = Fixture::new();
     let (mut writer, mut session) = fixture.opened().await;
-    let full = || FaultMode::Lost(fixture.fault(Kind::JournalFull));
+    let full = || Verdict::Refuse(fixture.fault(Kind::JournalFull));
     fixture.flaky.plan("append", full());
     let cellar = Cellar::new(true);
     fixture.note(&mut writer, &mut session, &cellar).await.unwrap();
@@ -168,7 +168,7 @@ async fn a_command_from_longer_ago_than_is_remembered_is_asked_for_at_the_inbox(
     assert_eq!(heard.await.unwrap().unwrap(), Answer::Accepted { at: 1 }, "64 are remembered");
 
     // In doubt whether it came before, it is not taken up.
-    fixture.flaky.plan("answer", FaultMode::Lost(fixture.fault(Kind::JournalBusy)));
+    fixture.flaky.plan("answer", Verdict::Refuse(fixture.fault(Kind::JournalBusy)));
     let mut batch = Batch::default();
     let (is_new, _) = take(&writer, &session, &mut batch, &command("new", "x"), false).await;
     assert!(!is_new);

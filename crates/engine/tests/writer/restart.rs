@@ -174,7 +174,7 @@ async fn a_command_nobody_answers_is_given_up_after_half_a_minute() {
     };
     assert_eq!(fault.kind(), Kind::RequestTimedOut);
     assert_eq!(began.elapsed(), Duration::from_secs(35));
-    fixture.flaky.plan("submit", FaultMode::Lost(fixture.fault(Kind::JournalBusy)));
+    fixture.flaky.plan("submit", Verdict::Refuse(fixture.fault(Kind::JournalBusy)));
     let fault = submit_remote(&*fixture.journal, fixture.id, command("c2", "x")).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::JournalBusy);
 }

@@ -90,7 +90,7 @@ async fn a_lease_that_is_given_back_while_we_are_refused_is_no_reason_to_force_i
     let fixture = Fixture::new();
     let (writer, _) = fixture.opened().await;
     writer.release().await;
-    fixture.flaky.plan("take_lease", FaultMode::Lost(fixture.fault(Kind::SessionBusy)));
+    fixture.flaky.plan("take_lease", Verdict::Refuse(fixture.fault(Kind::SessionBusy)));
     assert_eq!(kind(fixture.begin("bob", &Gone("ada")).await), Kind::SessionBusy);
     fixture.begin("bob", &UnknownLiveness).await.unwrap();
 }
@@ -136,14 +136,14 @@ async fn a_lease_longer_than_leases_run_that_is_renewed_is_somebodys() {
 async fn who_cannot_look_whose_the_lease_is_takes_nothing() {
     let fixture = Fixture::new();
     let (_tenure, _) = fixture.opened().await;
-    fixture.flaky.plan("info", FaultMode::Lost(fixture.fault(Kind::JournalBusy)));
+    fixture.flaky.plan("info", Verdict::Refuse(fixture.fault(Kind::JournalBusy)));
     assert_eq!(kind(fixture.begin("bob", &Gone("ada")).await), Kind::JournalBusy);
     let fixture = Fixture::new();
     held_from_the_future(&fixture, Duration::from_secs(3_600)).await;
     let (journal, fault) = (fixture.flaky.clone(), fixture.fault(Kind::JournalBusy));
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_secs(5)).await;
-        journal.plan("info", FaultMode::Lost(fault));
+        journal.plan("info", Verdict::Refuse(fault));
     });
     assert_eq!(kind(fixture.begin("bob", &UnknownLiveness).await), Kind::JournalBusy);
 }
@@ -153,7 +153,7 @@ async fn a_session_that_cannot_be_read_is_not_begun() {
     let fixture = Fixture::new();
     let (writer, _) = fixture.opened().await;
     writer.release().await;
-    fixture.flaky.plan("read", FaultMode::Lost(fixture.fault(Kind::JournalBusy)));
+    fixture.flaky.plan("read", Verdict::Refuse(fixture.fault(Kind::JournalBusy)));
     assert_eq!(kind(fixture.begin("bob", &UnknownLiveness).await), Kind::JournalBusy);
 }
 
@@ -185,7 +185,7 @@ async fn a_renewal_that_fails_is_tried_again_at_its_next_time() {
     let fixture = Fixture::new();
     let (mut writer, _) = fixture.opened().await;
     tokio::time::advance(fixture.limits.lease_renewal).await;
-    fixture.flaky.plan("renew", FaultMode::Lost(fixture.fault(Kind::JournalBusy)));
+    fixture.flaky.plan("renew", Verdict::Refuse(fixture.fault(Kind::JournalBusy)));
     let now = fixture.clock.now();
     assert!(!writer.renew(now).await.unwrap());
     assert!(fixture.flaky.is_through());
@@ -199,7 +199,7 @@ async fn an_inbox_that_could_not_be_read_is_looked_at_again_with_the_next_renewa
     writer.inbox_changed().await;
     fixture.journal.submit(fixture.id, command("c1", "x")).await.unwrap();
     writer.inbox_changed().await;
-    fixture.flaky.plan("inbox", FaultMode::Lost(fixture.fault(Kind::JournalBusy)));
+    fixture.flaky.plan("inbox", Verdict::Refuse(fixture.fault(Kind::JournalBusy)));
     assert_eq!(writer.read_inbox().await, []);
     tokio::time::advance(fixture.limits.lease_renewal).await;
     assert!(writer.renew(fixture.clock.now()).await.unwrap());
@@ -212,7 +212,7 @@ async fn an_inbox_that_could_not_be_read_is_looked_at_again_with_the_next_renewa
 async fn a_lease_that_could_not_be_given_back_runs_out() {
     let fixture = Fixture::new();
     let (writer, _) = fixture.opened().await;
-    fixture.flaky.plan("release", FaultMode::Lost(fixture.fault(Kind::JournalBusy)));
+    fixture.flaky.plan("release", Verdict::Refuse(fixture.fault(Kind::JournalBusy)));
     writer.release().await;
     assert_eq!(kind(fixture.begin("bob", &UnknownLiveness).await), Kind::SessionBusy);
     tokio::time::advance(fixture.limits.lease).await;

@@ -13,9 +13,9 @@ use budao_core::{
     trace::Trace,
 };
 use budao_journal::{
-    Append, Entry, IfMissing, ImportReport, Journal, LeaseRequest, PageLimits, Sqlite,
-    SqliteOptions,
+    Admin, Append, Entry, IfMissing, ImportReport, LeaseRequest, PageLimits, Reader, Writer,
     probe::{is_ahead, watermark_from},
+    sqlite::{Sqlite, SqliteOptions},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};

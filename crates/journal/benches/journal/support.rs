@@ -8,7 +8,10 @@ use budao_core::{
     trace::Trace,
     world::{Clock, Entropy, NoopSpanExporter, Spawn, World},
 };
-use budao_journal::{Entry, Sqlite, SqliteOptions};
+use budao_journal::{
+    Entry,
+    sqlite::{Sqlite, SqliteOptions},
+};
 use futures::future::BoxFuture;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! Types for searching sessions, counting fault codes and removing old records.
+//! Types for searching sessions and counting fault codes.
 
 use std::{collections::BTreeMap, str::FromStr, time::Duration};
 
@@ -168,28 +168,4 @@ pub struct Rate {
     pub raised: u64,
     /// Turns, tasks and sessions that ended with this code.
     pub ended: u64,
-}
-
-/// Bounds on what the journal keeps. `None` means no bound.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Retention {
-    /// Age of the last record after which a finished session without pending commands is deleted.
-    pub session_age: Option<Duration>,
-    /// Age after which a record is removed.
-    pub record_age: Option<Duration>,
-    /// The number of records kept per session.
-    pub records: Option<u64>,
-    /// The bytes of events kept per session.
-    pub bytes: Option<u64>,
-}
-
-/// Counts of what one run of retention removed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RetentionReport {
-    /// Sessions deleted because of their age.
-    pub sessions: u64,
-    /// Records removed from sessions that remain.
-    pub records: u64,
-    /// Stored outputs that no session used any more.
-    pub blobs: u64,
 }

@@ -29,18 +29,19 @@ pub struct StoredRecord {
     pub turn: TurnNumber,
     /// The event as JSON.
     pub body: Bytes,
-    /// The decoded event, if this process appended the record recently.
-    pub(crate) fresh: CachedEvent,
+    /// The decoded event, if this process appended the record recently; [`CachedEvent::default`] otherwise.
+    pub fresh: CachedEvent,
 }
 
 /// A decoded event that spares decoding. It equals what the bytes decode to, so comparisons ignore it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct CachedEvent(Option<Arc<Event>>);
+pub struct CachedEvent(Option<Arc<Event>>);
 
 impl CachedEvent {
     /// Caches an event as it was appended. An event with a fault is never cached: several forms of a fault's facts
     /// decode to the same form.
-    pub(crate) fn of(event: &Arc<Event>) -> Self {
+    #[must_use]
+    pub fn of(event: &Arc<Event>) -> Self {
         Self(event.fault().is_none().then(|| Arc::clone(event)))
     }
 }
@@ -86,7 +87,8 @@ impl StoredRecord {
     }
 
     /// The record without its cached event, as a read from disk returns it.
-    pub(crate) fn settled(mut self) -> Self {
+    #[must_use]
+    pub fn settled(mut self) -> Self {
         self.fresh = CachedEvent::default();
         self
     }
@@ -123,7 +125,7 @@ impl Default for PageLimits {
     }
 }
 
-/// A part of a history, as [`crate::Journal::read`] returns it.
+/// A part of a history, as [`crate::Reader::read`] returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// Consecutive records, oldest first.

@@ -23,10 +23,10 @@ use crate::{
         RetentionReport, SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession,
         new_epoch,
     },
-    encoded::EncodedRecord,
-    faults,
-    retention::{self, RetainedSize},
-    views::{self, Marks},
+    implement::encoded::EncodedRecord,
+    implement::faults,
+    implement::retention::{self, RetainedSize},
+    implement::views::{self, Marks},
 };
 
 #[derive(Debug)]

@@ -22,8 +22,8 @@ use crate::{
     contract::{
         AppendError, Digest, GapReason, IfMissing, Lease, LeaseRequest, LeaseToken, SubmitOutcome,
     },
-    encoded::EncodedRecord,
-    faults,
+    implement::encoded::EncodedRecord,
+    implement::faults,
 };
 
 type WriteResult = Result<WriteReply, AppendError>;

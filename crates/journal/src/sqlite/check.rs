@@ -3,12 +3,11 @@
 use std::{collections::HashMap, path::Path, time::Duration};
 
 use budao_core::{
-    event::{Seq, SessionId},
+    event::Seq,
     fault::{Fault, Kind, Operation},
 };
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension};
-use serde::Serialize;
 
 use super::{
     apply::snapshot_checksum,
@@ -20,40 +19,10 @@ use super::{
     watermark::{self, Watermark},
     writer_connection::{mark_of, read_watermark},
 };
-use crate::contract::Digest;
+use crate::contract::{CheckReport, Damage, Digest};
 
 /// The number of findings after which a check stops collecting.
 const ENOUGH: usize = 1000;
-
-/// The result of a check.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct CheckReport {
-    /// Sessions whose own row is intact.
-    pub sessions: u64,
-    /// Records without damage.
-    pub records: u64,
-    /// Commands without damage.
-    pub commands: u64,
-    /// Stored outputs without damage.
-    pub blobs: u64,
-    /// All findings; empty if the journal is intact.
-    pub damages: Vec<Damage>,
-    /// A description of data that an earlier opening found missing and dealt with; `None` if nothing was.
-    pub lost: Option<String>,
-}
-
-/// One finding of a check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Damage {
-    /// The affected session; `None` if the finding concerns the whole file.
-    pub session: Option<SessionId>,
-    /// The first unreadable record; `None` if the finding concerns no record.
-    pub seq: Option<Seq>,
-    /// A description of the damage.
-    pub what: String,
-    /// A description of the data that is still readable.
-    pub survives: String,
-}
 
 impl Damage {
     fn of_file(what: impl Into<String>, survives: impl Into<String>) -> Self {

@@ -15,7 +15,7 @@ use std::{
 use rustix::fs::OFlags;
 
 use super::inspect::{Header, read_header};
-use crate::notifier::lock;
+use crate::implement::notifier::lock;
 
 /// The device and inode of a file.
 pub(super) type Identity = (u64, u64);

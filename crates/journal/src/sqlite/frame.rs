@@ -19,7 +19,7 @@ use bytes::Bytes;
 
 use crate::{
     contract::{CachedEvent, StoredRecord},
-    encoded::EncodedRecord,
+    implement::encoded::EncodedRecord,
 };
 
 const VERSION: u8 = 1;

@@ -1,4 +1,4 @@
-//! The [`Journal`] contract for a file: changes go to the writer, queries to a read connection.
+//! Reading and writing a journal file: changes go to the writer, queries to a read connection.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -18,12 +18,12 @@ use super::{
 };
 use crate::{
     contract::{
-        Append, AppendError, ChangeWatch, Digest, Filter, HistoryInfo, Journal, Lease,
-        LeaseRequest, Load, Page, PageLimits, Rate, RateQuery, Retention, RetentionReport,
-        SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession,
+        Append, AppendError, ChangeWatch, Digest, Filter, HistoryInfo, Inbox, Lease, LeaseRequest,
+        Load, Page, PageLimits, Rate, RateQuery, Reader, SessionSummary, Snapshot, StoredRecord,
+        SubmitOutcome, UnfinishedSession, Writer,
     },
-    faults,
-    follow::{self, PageSource},
+    implement::faults,
+    implement::follow::{self, PageSource},
 };
 
 #[async_trait]
@@ -42,37 +42,83 @@ impl PageSource for Readers {
 }
 
 #[async_trait]
-impl Journal for Sqlite {
-    async fn take_lease(&self, request: LeaseRequest) -> Result<Lease, Fault> {
-        match self.write(WriteRequest::TakeLease(request)).await.map_err(into_fault)? {
-            WriteReply::Lease(lease) => Ok(lease),
-            done => Err(mixed_up(Operation::TakeLease, &done)),
-        }
+impl Reader for Sqlite {
+    async fn info(&self, session: SessionId) -> Result<Option<HistoryInfo>, Fault> {
+        let now = self.shared.world.clock.now();
+        let readers = &self.shared.readers;
+        readers
+            .ask(Operation::ReadRecords, move |connection, path| {
+                reader::info(connection, path, session, now)
+            })
+            .await
     }
 
-    async fn renew(&self, lease: &Lease, ttl: Duration) -> Result<Lease, Fault> {
-        match self.write(WriteRequest::Renew(lease.clone(), ttl)).await.map_err(into_fault)? {
-            WriteReply::Lease(lease) => Ok(lease),
-            done => Err(mixed_up(Operation::TakeLease, &done)),
-        }
+    async fn read(
+        &self,
+        session: SessionId,
+        after: Seq,
+        limits: PageLimits,
+    ) -> Result<Page, Fault> {
+        self.shared.readers.clone().page(session, after, limits).await
     }
 
-    async fn release(&self, lease: &Lease) -> Result<(), Fault> {
-        self.write(WriteRequest::Release(lease.clone())).await.map_err(into_fault)?;
-        Ok(())
+    fn follow(
+        &self,
+        session: SessionId,
+        after: Seq,
+    ) -> BoxStream<'static, Result<Vec<StoredRecord>, Fault>> {
+        follow::follow(self.shared.readers.clone(), &self.shared.notifier, session, after)
     }
 
-    async fn append(&self, append: Append) -> Result<Seq, AppendError> {
-        let prepared = EncodedAppend::new(append);
-        let (limit, size) = (self.shared.options.append_bytes, prepared.bytes());
-        if size > limit {
-            let operation = Operation::AppendRecords;
-            return Err(faults::limit(operation, "append_bytes", "bytes", limit, size).into());
-        }
-        match self.write(WriteRequest::Append(prepared)).await? {
-            WriteReply::Head(head) => Ok(head),
-            done => Err(mixed_up(Operation::AppendRecords, &done).into()),
-        }
+    async fn snapshot(&self, session: SessionId) -> Result<Option<Snapshot>, Fault> {
+        let readers = &self.shared.readers;
+        readers
+            .ask(Operation::ReadRecords, move |connection, path| {
+                reader::snapshot(connection, path, session)
+            })
+            .await
+    }
+
+    async fn blob(&self, digest: Digest) -> Result<Option<Bytes>, Fault> {
+        let readers = &self.shared.readers;
+        readers
+            .ask(Operation::ReadBlob, move |connection, path| {
+                reader::blob(connection, path, digest)
+            })
+            .await
+    }
+
+    async fn sessions(&self, filter: Filter) -> Result<Vec<SessionSummary>, Fault> {
+        self.catch_up().await?;
+        let readers = &self.shared.readers;
+        readers
+            .ask(Operation::ReadRecords, move |connection, _| {
+                queries::sessions(connection, &filter)
+            })
+            .await
+    }
+
+    async fn unfinished(
+        &self,
+        after: Option<SessionId>,
+        limit: usize,
+    ) -> Result<Vec<UnfinishedSession>, Fault> {
+        self.catch_up().await?;
+        let now = self.shared.world.clock.now();
+        let readers = &self.shared.readers;
+        readers
+            .ask(Operation::ReadRecords, move |connection, path| {
+                queries::unfinished(connection, path, after, limit, now)
+            })
+            .await
+    }
+
+    async fn rates(&self, query: RateQuery) -> Result<Vec<Rate>, Fault> {
+        self.catch_up().await?;
+        let readers = &self.shared.readers;
+        readers
+            .ask(Operation::ReadRecords, move |connection, _| queries::rates(connection, &query))
+            .await
     }
 
     fn load(&self) -> Load {
@@ -81,9 +127,13 @@ impl Journal for Sqlite {
         });
         let size = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
         let path = &self.shared.path;
-        Load { waiting, bytes: size(path) + size(&with_suffix(path, "-wal")) }
+        let bytes = size(path) + size(&with_suffix(path, "-wal"));
+        Load { waiting, bytes, commits: self.counters().transactions }
     }
+}
 
+#[async_trait]
+impl Inbox for Sqlite {
     async fn submit(&self, session: SessionId, command: Command) -> Result<SubmitOutcome, Fault> {
         let ask = WriteRequest::Submit(session, Box::new(command));
         match self.write(ask).await.map_err(into_fault)? {
@@ -130,43 +180,42 @@ impl Journal for Sqlite {
     }
 
     fn watch(&self, session: SessionId) -> ChangeWatch {
-        ChangeWatch(self.shared.notifier.subscribe(session))
+        ChangeWatch::new(self.shared.notifier.subscribe(session))
+    }
+}
+
+#[async_trait]
+impl Writer for Sqlite {
+    async fn take_lease(&self, request: LeaseRequest) -> Result<Lease, Fault> {
+        match self.write(WriteRequest::TakeLease(request)).await.map_err(into_fault)? {
+            WriteReply::Lease(lease) => Ok(lease),
+            done => Err(mixed_up(Operation::TakeLease, &done)),
+        }
     }
 
-    async fn info(&self, session: SessionId) -> Result<Option<HistoryInfo>, Fault> {
-        let now = self.shared.world.clock.now();
-        let readers = &self.shared.readers;
-        readers
-            .ask(Operation::ReadRecords, move |connection, path| {
-                reader::info(connection, path, session, now)
-            })
-            .await
+    async fn renew(&self, lease: &Lease, ttl: Duration) -> Result<Lease, Fault> {
+        match self.write(WriteRequest::Renew(lease.clone(), ttl)).await.map_err(into_fault)? {
+            WriteReply::Lease(lease) => Ok(lease),
+            done => Err(mixed_up(Operation::TakeLease, &done)),
+        }
     }
 
-    async fn read(
-        &self,
-        session: SessionId,
-        after: Seq,
-        limits: PageLimits,
-    ) -> Result<Page, Fault> {
-        self.shared.readers.clone().page(session, after, limits).await
+    async fn release(&self, lease: &Lease) -> Result<(), Fault> {
+        self.write(WriteRequest::Release(lease.clone())).await.map_err(into_fault)?;
+        Ok(())
     }
 
-    fn follow(
-        &self,
-        session: SessionId,
-        after: Seq,
-    ) -> BoxStream<'static, Result<Vec<StoredRecord>, Fault>> {
-        follow::follow(self.shared.readers.clone(), &self.shared.notifier, session, after)
-    }
-
-    async fn snapshot(&self, session: SessionId) -> Result<Option<Snapshot>, Fault> {
-        let readers = &self.shared.readers;
-        readers
-            .ask(Operation::ReadRecords, move |connection, path| {
-                reader::snapshot(connection, path, session)
-            })
-            .await
+    async fn append(&self, append: Append) -> Result<Seq, AppendError> {
+        let prepared = EncodedAppend::new(append);
+        let (limit, size) = (self.shared.options.append_bytes, prepared.bytes());
+        if size > limit {
+            let operation = Operation::AppendRecords;
+            return Err(faults::limit(operation, "append_bytes", "bytes", limit, size).into());
+        }
+        match self.write(WriteRequest::Append(prepared)).await? {
+            WriteReply::Head(head) => Ok(head),
+            done => Err(mixed_up(Operation::AppendRecords, &done).into()),
+        }
     }
 
     async fn put_blob(&self, session: SessionId, content: Bytes) -> Result<Digest, Fault> {
@@ -178,85 +227,6 @@ impl Journal for Sqlite {
         let digest = Digest::of(&content);
         self.write(WriteRequest::PutBlob(session, digest, content)).await.map_err(into_fault)?;
         Ok(digest)
-    }
-
-    async fn blob(&self, digest: Digest) -> Result<Option<Bytes>, Fault> {
-        let readers = &self.shared.readers;
-        readers
-            .ask(Operation::ReadBlob, move |connection, path| {
-                reader::blob(connection, path, digest)
-            })
-            .await
-    }
-
-    async fn sessions(&self, filter: Filter) -> Result<Vec<SessionSummary>, Fault> {
-        self.catch_up().await?;
-        let readers = &self.shared.readers;
-        readers
-            .ask(Operation::ReadRecords, move |connection, _| {
-                queries::sessions(connection, &filter)
-            })
-            .await
-    }
-
-    async fn unfinished(
-        &self,
-        after: Option<SessionId>,
-        limit: usize,
-    ) -> Result<Vec<UnfinishedSession>, Fault> {
-        self.catch_up().await?;
-        let now = self.shared.world.clock.now();
-        let readers = &self.shared.readers;
-        readers
-            .ask(Operation::ReadRecords, move |connection, path| {
-                queries::unfinished(connection, path, after, limit, now)
-            })
-            .await
-    }
-
-    async fn rates(&self, query: RateQuery) -> Result<Vec<Rate>, Fault> {
-        self.catch_up().await?;
-        let readers = &self.shared.readers;
-        readers
-            .ask(Operation::ReadRecords, move |connection, _| queries::rates(connection, &query))
-            .await
-    }
-
-    async fn rebuild_views(&self) -> Result<(), Fault> {
-        self.write(WriteRequest::RebuildViews).await.map_err(into_fault)?;
-        self.catch_up().await
-    }
-
-    async fn retain(&self, retention: Retention) -> Result<RetentionReport, Fault> {
-        self.catch_up().await?;
-        let mut total = RetentionReport::default();
-        let mut next = Some(0);
-        while let Some(after) = next {
-            let ask = WriteRequest::Retain(after, retention.clone());
-            match self.write(ask).await.map_err(into_fault)? {
-                WriteReply::Retained(retained, more) => {
-                    total.sessions += retained.sessions;
-                    total.records += retained.records;
-                    next = more;
-                }
-                done => return Err(mixed_up(Operation::ApplyRetention, &done)),
-            }
-        }
-        match self.write(WriteRequest::Sweep).await.map_err(into_fault)? {
-            WriteReply::Retained(retained, _) => {
-                Ok(RetentionReport { blobs: retained.blobs, ..total })
-            }
-            done => Err(mixed_up(Operation::ApplyRetention, &done)),
-        }
-    }
-
-    async fn delete(&self, session: SessionId) -> Result<bool, Fault> {
-        // The views must include the session's fault codes before its records are removed, because counts outlive it.
-        self.catch_up().await?;
-        match self.write(WriteRequest::Delete(session)).await.map_err(into_fault)? {
-            WriteReply::Deleted(was_there) => Ok(was_there),
-            done => Err(mixed_up(Operation::ApplyRetention, &done)),
-        }
     }
 }
 

@@ -20,7 +20,7 @@ use super::{
     rows::{SessionRow, position},
     schema,
 };
-use crate::notifier::{Notifier, lock};
+use crate::implement::notifier::{Notifier, lock};
 
 /// The polling interval: half of the promised latency, to leave time for the poll itself.
 const BEAT: Duration = Duration::from_millis(20);

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     contract::{SessionSummary, StoredRecord},
-    views,
+    implement::views,
 };
 
 /// The number of batches added to the views in one transaction.

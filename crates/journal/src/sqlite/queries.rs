@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     contract::{Filter, Rate, RateQuery, SessionSummary, UnfinishedSession},
-    views,
+    implement::views,
 };
 
 /// An SQL query that is assembled from conditions.

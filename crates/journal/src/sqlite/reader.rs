@@ -26,8 +26,8 @@ use super::{
 };
 use crate::{
     contract::{Digest, HistoryInfo, Page, PageLimits, Snapshot, StoredRecord},
-    faults,
-    notifier::lock,
+    implement::faults,
+    implement::notifier::lock,
 };
 
 /// A pool of read connections, opened on demand.

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     contract::{AppendError, Retention, RetentionReport},
-    retention::{self, RetainedSize},
+    implement::retention::{self, RetainedSize},
 };
 
 /// The number of sessions processed in one transaction.

@@ -30,8 +30,11 @@ use super::{
     write_request::{EncodedAppend, WriteRequest},
 };
 use crate::{
-    contract::{Digest, GapReason, Journal, Lease, PageLimits, StoredRecord},
-    encoded::EncodedRecord,
+    contract::{
+        Admin, Digest, ExportReport, GapReason, ImportReport, Lease, PageLimits, Reader,
+        StoredRecord, Writer,
+    },
+    implement::encoded::EncodedRecord,
 };
 
 /// Records per append during an import.
@@ -42,28 +45,6 @@ const LINE_BYTES_MAX: u64 = 128 << 20;
 
 /// Upper bound for a plausible position; a higher one in a file is refused.
 const POSITION_MAX: Seq = 1 << 53;
-
-/// Counts of what an export wrote.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ExportReport {
-    /// Sessions written, whole or in part.
-    pub sessions: u64,
-    /// Records written in all sessions.
-    pub records: u64,
-    /// Sessions cut at a damaged record.
-    pub cut: u64,
-}
-
-/// Counts of what an import added.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ImportReport {
-    /// Sessions added, each complete.
-    pub sessions: u64,
-    /// Records added in all sessions.
-    pub records: u64,
-    /// Sessions that already existed and were left unchanged.
-    pub skipped: u64,
-}
 
 #[derive(Serialize)]
 #[serde(untagged)]
@@ -176,7 +157,7 @@ impl Sqlite {
     ///
     /// # Errors
     /// When a named session does not exist, or writing fails.
-    pub async fn export(
+    pub(super) async fn export_sessions(
         &self,
         only: Option<&[SessionId]>,
         out: &mut (dyn Write + Send),
@@ -298,7 +279,10 @@ impl Sqlite {
     /// # Errors
     /// When a line is invalid or the input is incomplete. Complete sessions before that line stay; the incomplete one
     /// is removed again.
-    pub async fn import(&self, input: &mut (dyn BufRead + Send)) -> Result<ImportReport, Fault> {
+    pub(super) async fn import_sessions(
+        &self,
+        input: &mut (dyn BufRead + Send),
+    ) -> Result<ImportReport, Fault> {
         let mut import =
             Import { journal: self, report: ImportReport::default(), line: 0, current: None };
         let done = import.run(input).await;

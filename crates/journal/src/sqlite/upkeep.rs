@@ -12,53 +12,18 @@ use rustix::{
     fs::{CWD, RenameFlags, renameat_with},
     io::Errno,
 };
-use serde::Serialize;
 
 use super::{
     Sqlite, SqliteOptions, check,
-    check::CheckReport,
     errors::{SqliteError, io_fault},
     in_background,
     inspect::{inspect, regular_file},
     rows::position,
     schema::Meta,
     setup, transfer,
-    transfer::ExportReport,
     watermark::with_suffix,
 };
-
-/// The size of a journal and the number of rows in it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct JournalStats {
-    /// Size of the database file, without the write-ahead log.
-    pub file_bytes: u64,
-    /// Size of the write-ahead log.
-    pub wal_bytes: u64,
-    /// Bytes in the file that SQLite can reuse.
-    pub free_bytes: u64,
-    /// The number of sessions.
-    pub sessions: u64,
-    /// Batches: the rows that hold records.
-    pub batches: u64,
-    /// Records in all batches.
-    pub records: u64,
-    /// Bytes of encoded events, with their frames.
-    pub record_bytes: u64,
-    /// Commands, answered or pending.
-    pub commands: u64,
-    /// Commands without an answer.
-    pub waiting: u64,
-    /// Snapshots; at most one per session.
-    pub snapshots: u64,
-    /// Stored outputs; each content counts once.
-    pub blobs: u64,
-    /// Bytes of stored outputs.
-    pub blob_bytes: u64,
-    /// Batches not yet in the views.
-    pub views_behind: u64,
-    /// A description of data that an earlier opening found missing; `None` if nothing was.
-    pub lost: Option<String>,
-}
+use crate::contract::{CheckReport, ExportReport, JournalStats, partial_copy};
 
 impl Sqlite {
     /// Verifies everything in the file at `path`, also while it is in use. Changes nothing.
@@ -69,23 +34,17 @@ impl Sqlite {
         Self::check_with_progress(path, |_, _| {}).await
     }
 
-    /// Like [`Sqlite::check`]; calls `told` with the number of the current batch and of the last one.
+    /// Like [`Sqlite::check`]; calls `progress` with the number of the current batch and of the last one.
     ///
     /// # Errors
     /// Those of [`Sqlite::check`].
     pub async fn check_with_progress(
         path: &Path,
-        told: impl Fn(u64, u64) + Send + 'static,
+        progress: impl Fn(u64, u64) + Send + 'static,
     ) -> Result<CheckReport, Fault> {
         let path = path.to_owned();
         let setup = setup(&SqliteOptions::default());
-        in_background(Operation::CheckJournal, move || check::check(&path, setup, &told)).await
-    }
-
-    /// The temporary path of a copy until it is complete. Its size shows the progress.
-    #[must_use]
-    pub fn partial_copy(target: &Path) -> PathBuf {
-        with_suffix(target, ".partial")
+        in_background(Operation::CheckJournal, move || check::check(&path, setup, &progress)).await
     }
 
     /// Writes the records salvaged from a damaged file as JSON lines. SQLite need not be able to open the file. `out`
@@ -104,33 +63,10 @@ impl Sqlite {
         })
         .await
     }
-
-    /// Counts the rows and measures the files.
-    ///
-    /// # Errors
-    /// When the journal fails.
-    pub async fn stats(&self) -> Result<JournalStats, Fault> {
-        self.shared.readers.ask(Operation::CheckJournal, stats).await
-    }
-
-    /// Copies the current state to a new file while the journal is in use. The first process that opens the copy for
-    /// writing gives its sessions new epochs.
-    ///
-    /// # Errors
-    /// When the target exists or cannot be written, or the journal fails.
-    pub async fn backup(&self, target: &Path) -> Result<(), Fault> {
-        let target = target.to_owned();
-        let readers = self.shared.readers.clone();
-        let setup = setup(&self.shared.options);
-        in_background(Operation::BackUpJournal, move || {
-            back_up(readers.path(), &target, setup)
-                .map_err(|trouble| trouble.into_fault(&target, Operation::BackUpJournal))
-        })
-        .await
-    }
 }
 
-fn stats(connection: &Connection, path: &Path) -> Result<JournalStats, SqliteError> {
+/// Counts the rows and measures the files.
+pub(super) fn stats(connection: &Connection, path: &Path) -> Result<JournalStats, SqliteError> {
     let number = |sql: &str| connection.query_row(sql, [], |row| position(row, 0));
     let meta = Meta::must_load(connection, path)?;
     let size = |path: PathBuf| std::fs::metadata(path).map_or(0, |found| found.len());
@@ -154,7 +90,7 @@ fn stats(connection: &Connection, path: &Path) -> Result<JournalStats, SqliteErr
 }
 
 /// Copies to a temporary name beside the target, then renames: the target is complete or absent.
-fn back_up(
+pub(super) fn back_up(
     path: &Path,
     target: &Path,
     setup: super::schema::ConnectionOptions,
@@ -163,7 +99,7 @@ fn back_up(
     if std::fs::symlink_metadata(target).is_ok() {
         return Err(io(std::io::ErrorKind::AlreadyExists.into()).into());
     }
-    let partial = Sqlite::partial_copy(target);
+    let partial = partial_copy(target);
     remove_old_partial(&partial)?;
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial);
     drop(made.map_err(|error| target_fault(&error, &partial))?);

@@ -14,7 +14,7 @@ use crate::{
         Append, Digest, GapReason, Lease, LeaseRequest, LeaseToken, Retention, RetentionReport,
         SubmitOutcome,
     },
-    encoded::{self, EncodedRecord},
+    implement::encoded::{self, EncodedRecord},
 };
 
 /// Every request to the writer. Deliberately a closed set.

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     contract::{AppendError, StoredRecord},
-    notifier::{Notifier, lock},
+    implement::notifier::{Notifier, lock},
 };
 
 /// The largest number of requests in one transaction.

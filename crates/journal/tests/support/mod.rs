@@ -11,8 +11,8 @@ use budao_core::{
     world::{Clock, Entropy, NoopSpanExporter, Spawn, World},
 };
 use budao_journal::{
-    Append, Entry, IfMissing, Journal, Lease, LeaseRequest, PageLimits, Sqlite, SqliteOptions,
-    StoredRecord,
+    Append, Entry, IfMissing, Journal, Lease, LeaseRequest, PageLimits, StoredRecord,
+    sqlite::{Sqlite, SqliteOptions},
 };
 use futures::future::BoxFuture;
 use uuid::Uuid;

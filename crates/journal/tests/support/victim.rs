@@ -13,7 +13,10 @@ use std::{
 };
 
 use budao_core::event::{Answer, Seq};
-use budao_journal::{Append, AppendError, Journal, Sqlite, conformance::fixture::message};
+use budao_journal::{
+    Admin, Append, AppendError, Inbox, Reader, Writer, conformance::fixture::message,
+    sqlite::Sqlite,
+};
 
 use super::support::{entries, lease, open, read_all, session, world};
 
@@ -142,9 +145,9 @@ async fn hold(path: &Path, number: u64) {
 /// Fills a small disk to the last byte, ends its turn on it, and goes on when there is room again.
 async fn fill(directory: &Path) {
     let path = directory.join("journal.db");
-    let options = budao_journal::SqliteOptions {
+    let options = budao_journal::sqlite::SqliteOptions {
         reserve_bytes: 256 << 10,
-        ..budao_journal::SqliteOptions::default()
+        ..budao_journal::sqlite::SqliteOptions::default()
     };
     let journal = Sqlite::open(&path, world(), options).await.unwrap();
     let lease = lease(&journal, session(0), "full").await;

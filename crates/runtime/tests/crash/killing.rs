@@ -6,10 +6,7 @@ use std::sync::{
 };
 
 use async_trait::async_trait;
-use budao_core::event::Seq;
-use budao_journal::{Append, AppendError, Journal};
-
-use crate::intercepted_journal::{Appends, InterceptedJournal};
+use budao_testkit::journal::{InterceptedJournal, Interceptor, JournalCall, Verdict};
 
 /// When to die: at a named point of the work, the so-many-th time it is passed.
 #[derive(Clone, Debug)]
@@ -64,7 +61,11 @@ pub(crate) struct Kills {
     passed: AtomicU32,
 }
 
-pub(crate) type Killing = InterceptedJournal<Arc<Kills>>;
+/// The points around the calls of a journal.
+#[derive(Debug)]
+pub(crate) struct KillPoints(pub(crate) Arc<Kills>);
+
+pub(crate) type Killing = InterceptedJournal<KillPoints>;
 
 impl Kills {
     pub(crate) fn new(moment: Option<Moment>) -> Arc<Self> {
@@ -82,30 +83,33 @@ impl Kills {
     }
 }
 
+/// The names of the points around a call.
+fn points(call: JournalCall) -> Vec<&'static str> {
+    match call {
+        JournalCall::Append(append) => {
+            [("append", true), ("answer", append.has_answers), ("snapshot", append.has_snapshot)]
+                .into_iter()
+                .filter_map(|(point, is_passed)| is_passed.then_some(point))
+                .collect()
+        }
+        JournalCall::TakeLease => vec!["lease"],
+        JournalCall::Renew => vec!["renewal"],
+        JournalCall::Release => vec!["release"],
+        JournalCall::Submit => vec!["submit"],
+        JournalCall::Read => vec!["read"],
+        JournalCall::Snapshot => vec!["snapshot-read"],
+        _ => Vec::new(),
+    }
+}
+
 #[async_trait]
-impl Appends for Arc<Kills> {
-    async fn append(&self, inner: &dyn Journal, append: Append) -> Result<Seq, AppendError> {
-        let has_snapshot = append.snapshot.is_some();
-        let has_answer = !append.answers.is_empty() || !append.taken.is_empty();
-        self.pass("before-append");
-        if has_answer {
-            self.pass("before-answer");
-        }
-        if has_snapshot {
-            self.pass("before-snapshot");
-        }
-        let done = inner.append(append).await;
-        self.pass("after-append");
-        if has_answer {
-            self.pass("after-answer");
-        }
-        if has_snapshot {
-            self.pass("after-snapshot");
-        }
-        done
+impl Interceptor for KillPoints {
+    async fn before(&self, call: JournalCall) -> Verdict {
+        points(call).into_iter().for_each(|point| self.0.pass(&format!("before-{point}")));
+        Verdict::Proceed
     }
 
-    fn passes(&self, point: &'static str) {
-        self.pass(point);
+    async fn after(&self, call: JournalCall) {
+        points(call).into_iter().for_each(|point| self.0.pass(&format!("after-{point}")));
     }
 }

@@ -9,8 +9,6 @@
 
 #![expect(clippy::print_stdout, reason = "it is its own test runner")]
 
-#[path = "../support/intercepted_journal.rs"]
-mod intercepted_journal;
 mod killing;
 mod person;
 
@@ -29,11 +27,11 @@ use budao_core::{
     session::{Session, unpaired},
     tool::{Mode, Outcome, Permissions},
 };
-use budao_journal::{Journal, PageLimits, Sqlite, SqliteOptions};
+use budao_journal::{Journal, PageLimits, open};
 use budao_models::script::{Script, StepOrder};
 use budao_runtime::{Agent, world};
 use budao_tools::RawTool;
-use killing::{IN_TOOL, Killing, Kills, Moment, OF_ANSWERS, POINTS};
+use killing::{IN_TOOL, KillPoints, Killing, Kills, Moment, OF_ANSWERS, POINTS};
 use serde_json::json;
 
 const DIRECTORY: &str = "BUDAO_CRASH_DIRECTORY";
@@ -69,11 +67,10 @@ fn victim(directory: &Path) -> ExitCode {
     runtime.block_on(async {
         let world = world::system();
         let file = directory.join("journal.db");
-        let journal =
-            Sqlite::open(&file, world.clone(), SqliteOptions::default()).await.expect("opens");
+        let journal = open(&file.display().to_string(), world.clone()).await.expect("opens");
         let kills = Kills::new(moment);
         let journal: Arc<dyn Journal> =
-            Arc::new(Killing { inner: Arc::new(journal), appends: Arc::clone(&kills) });
+            Arc::new(Killing::new(journal, KillPoints(Arc::clone(&kills))));
         let model = Script::new()
             .calls((0..CALLS).map(|_| ("ledger", json!({}))))
             .say("all three are written")
@@ -244,8 +241,7 @@ async fn inspect(directory: &Path, moment: &str) {
     let id: SessionId =
         std::fs::read_to_string(directory.join("session")).expect("kept").parse().expect("an id");
     let file = directory.join("journal.db");
-    let journal =
-        Sqlite::open(&file, world::system(), SqliteOptions::default()).await.expect("opens");
+    let journal = open(&file.display().to_string(), world::system()).await.expect("opens");
     let page = journal.read(id, 0, PageLimits::default()).await.expect("reads");
     let mut session = Session::default();
     let mut outcomes: HashMap<CallId, Outcome> = HashMap::new();

@@ -34,7 +34,7 @@ use budao_tools::{
 use serde_json::{Value, json};
 
 use crate::{
-    failing::Failing,
+    failing::{self, Failing},
     fixture::{Setup, fault_of},
 };
 
@@ -172,14 +172,14 @@ impl CleanUp for NoHelp {
 #[tokio::test(start_paused = true)]
 async fn a_clean_up_that_hangs_or_panics_keeps_nobody_waiting() {
     let world = world::seeded(5);
-    let failing = Failing::new(Arc::new(Memory::new(world.clone(), Limits::default())));
+    let failing = failing::wrap(Arc::new(Memory::new(world.clone(), Limits::default())));
     let runtime = runtime(world, Arc::clone(&failing) as _, Arc::new(Away::default()))
         .clean_up(Arc::new(NoHelp(false)))
         .clean_up(Arc::new(NoHelp(true)))
         .build()
         .unwrap();
     let session = runtime.open(SessionOptions::default()).await.unwrap();
-    failing.fail(Kind::DiskFull, 1);
+    failing.interceptor.fail(Kind::DiskFull, 1);
     let result = runtime.run(session, "hello?").await.unwrap();
     assert_eq!(result.text, "hello");
 }
@@ -191,20 +191,20 @@ struct Frees(Arc<Failing>);
 #[async_trait]
 impl CleanUp for Frees {
     async fn clean_up(&self) {
-        self.0.fail(Kind::DiskFull, 0);
+        self.0.interceptor.fail(Kind::DiskFull, 0);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_full_disk_that_is_cleaned_up_costs_nothing() {
     let world = world::seeded(6);
-    let failing = Failing::new(Arc::new(Memory::new(world.clone(), Limits::default())));
+    let failing = failing::wrap(Arc::new(Memory::new(world.clone(), Limits::default())));
     let runtime = runtime(world, Arc::clone(&failing) as _, Arc::new(Away::default()))
         .clean_up(Arc::new(Frees(Arc::clone(&failing))))
         .build()
         .unwrap();
     let session = runtime.open(SessionOptions::default()).await.unwrap();
-    failing.fail(Kind::DiskFull, u32::MAX);
+    failing.interceptor.fail(Kind::DiskFull, u32::MAX);
     assert_eq!(runtime.run(session, "hello?").await.unwrap().text, "hello");
 }
 

@@ -3,10 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use budao_core::{Fault, Kind, event::Seq, fault::Operation};
-use budao_journal::{Append, AppendError, Journal};
-
-use crate::intercepted_journal::{Appends, InterceptedJournal};
+use budao_core::{Fault, Kind, fault::Operation};
+use budao_journal::Journal;
+use budao_testkit::journal::{InterceptedJournal, Interceptor, JournalCall, Verdict};
 
 /// What the next of them fail with, and how many of them.
 #[derive(Debug, Default)]
@@ -33,35 +32,35 @@ pub(crate) struct Fails {
 
 pub(crate) type Failing = InterceptedJournal<Fails>;
 
-impl Failing {
-    pub(crate) fn new(inner: Arc<dyn Journal>) -> Arc<Self> {
-        Arc::new(Self { inner, appends: Fails::default() })
-    }
+pub(crate) fn wrap(inner: Arc<dyn Journal>) -> Arc<Failing> {
+    Arc::new(InterceptedJournal::new(inner, Fails::default()))
+}
 
+impl Fails {
     /// The next appends fail.
     pub(crate) fn fail(&self, kind: Kind, times: u32) {
-        self.appends.appends.set(kind, times);
+        self.appends.set(kind, times);
     }
 
     /// Sessions cannot be had, so often.
     pub(crate) fn fail_leases(&self, kind: Kind, times: u32) {
-        self.appends.leases.set(kind, times);
+        self.leases.set(kind, times);
     }
 
     /// How many appends are still to fail.
     pub(crate) fn left(&self) -> u32 {
-        self.appends.appends.0.lock().unwrap().map_or(0, |(_, left)| left)
+        self.appends.0.lock().unwrap().map_or(0, |(_, left)| left)
     }
 }
 
 #[async_trait]
-impl Appends for Fails {
-    async fn append(&self, inner: &dyn Journal, append: Append) -> Result<Seq, AppendError> {
-        self.appends.take(Operation::AppendRecords)?;
-        inner.append(append).await
-    }
-
-    fn leases(&self) -> Result<(), Fault> {
-        self.leases.take(Operation::TakeLease)
+impl Interceptor for Fails {
+    async fn before(&self, call: JournalCall) -> Verdict {
+        let taken = match call {
+            JournalCall::Append(_) => self.appends.take(Operation::AppendRecords),
+            JournalCall::TakeLease => self.leases.take(Operation::TakeLease),
+            _ => Ok(()),
+        };
+        taken.map_or_else(Verdict::Refuse, |()| Verdict::Proceed)
     }
 }

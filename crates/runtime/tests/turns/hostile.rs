@@ -26,7 +26,7 @@ use serde_json::json;
 use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{
-    failing::Failing,
+    failing::{self, Failing},
     fixture::{Fixture, Setup, fault_of},
 };
 
@@ -85,11 +85,11 @@ async fn a_model_that_only_calls_tools_ends_after_its_steps() {
 async fn breaking(kind: Kind, times: u32, script: Script) -> (Fixture, Arc<Failing>) {
     let mut setup = Setup::new(script);
     let memory = Arc::new(Memory::new(setup.world.clone(), setup.limits.clone()));
-    let failing = Failing::new(memory);
+    let failing = failing::wrap(memory);
     let inside = Arc::clone(&failing);
     setup.journal = Some(Arc::clone(&failing) as Arc<dyn Journal>);
     setup.tools.push(RawTool::new("break", "Breaks.", nothing(), move |_, _| {
-        inside.fail(kind, times);
+        inside.interceptor.fail(kind, times);
         async move { Ok(json!("effect")) }
     }));
     (setup.open().await, failing)
@@ -114,7 +114,7 @@ async fn a_full_disk_fails_the_turn_and_loses_nothing() {
         let (stage, failing) = breaking(Kind::DiskFull, times, script).await;
         let run = tokio::time::timeout(Duration::from_secs(3600), stage.run("go"));
         let result = run.await.expect("a turn always ends");
-        assert_eq!(failing.left(), 0, "{times}");
+        assert_eq!(failing.interceptor.left(), 0, "{times}");
         // It had run when there was no room to say so: one outcome, and it is said to be unknown.
         assert_eq!(outcomes(&stage).await, [Some(Kind::OutcomeUnknown)], "{times}");
         match &result.fault {
@@ -132,7 +132,7 @@ async fn a_full_disk_fails_the_turn_and_loses_nothing() {
 async fn a_message_that_cannot_be_saved_is_refused_and_can_be_sent_again() {
     let script = Script::new().say("heard");
     let (stage, failing) = breaking(Kind::DiskFull, 0, script).await;
-    failing.fail(Kind::DiskFull, 2);
+    failing.interceptor.fail(Kind::DiskFull, 2);
     let fault = stage.runtime.run(stage.session, "lost?").await.unwrap_err();
     assert_eq!(fault.kind(), Kind::DiskFull);
     assert_eq!(stage.run("again").await.text, "heard");
@@ -332,14 +332,14 @@ async fn who_waits_at_a_session_is_answered_when_it_is_opened() {
 async fn a_journal_that_fails_for_long_never_gives_a_call_two_outcomes() {
     let (begun, go) = (Arc::<AtomicU32>::default(), Arc::new(Semaphore::new(0)));
     let mut setup = Setup::new(Script::new().call("held", json!({})).say("done").forever());
-    let failing = Failing::new(Arc::new(Memory::new(setup.world.clone(), setup.limits.clone())));
+    let failing = failing::wrap(Arc::new(Memory::new(setup.world.clone(), setup.limits.clone())));
     setup.journal = Some(Arc::clone(&failing) as Arc<dyn Journal>);
     setup.tools.push(held(&begun, &go));
     let stage = setup.open().await;
     stage.say("go").await;
     stage.until("tool_call_started").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    failing.fail(Kind::JournalBusy, 6);
+    failing.interceptor.fail(Kind::JournalBusy, 6);
     let fault = stage.runtime.run(stage.session, "meanwhile").await.unwrap_err();
     assert_eq!(fault.kind(), Kind::JournalBusy);
     go.add_permits(1);

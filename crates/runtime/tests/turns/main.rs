@@ -8,7 +8,5 @@ mod fixture;
 mod heals;
 mod hooks;
 mod hostile;
-#[path = "../support/intercepted_journal.rs"]
-mod intercepted_journal;
 mod promises;
 mod stops;

@@ -18,7 +18,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::{
-    failing::Failing,
+    failing::{self, Failing},
     fixture::{Fixture, Setup, fault_of},
 };
 
@@ -91,7 +91,7 @@ async fn a_session_that_is_let_go_is_anybodys_at_once() {
 /// A session on a journal that can be told to fail.
 async fn on_failing(script: Script) -> (Fixture, Arc<Failing>) {
     let mut setup = Setup::new(script);
-    let failing = Failing::new(Arc::new(Memory::new(setup.world.clone(), setup.limits.clone())));
+    let failing = failing::wrap(Arc::new(Memory::new(setup.world.clone(), setup.limits.clone())));
     setup.journal = Some(Arc::clone(&failing) as Arc<dyn Journal>);
     (setup.open().await, failing)
 }
@@ -101,7 +101,7 @@ async fn a_session_that_cannot_be_loaded_at_once_is_loaded_later() {
     let (stage, failing) = on_failing(Script::new().say("back")).await;
     // Long enough for it to leave memory.
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    failing.fail_leases(Kind::JournalBusy, 2);
+    failing.interceptor.fail_leases(Kind::JournalBusy, 2);
     let before = Instant::now();
     assert_eq!(stage.run("go").await.text, "back");
     let retry = Limits::default().retry;
@@ -113,7 +113,7 @@ async fn a_session_that_cannot_be_loaded_at_once_is_loaded_later() {
 async fn a_journal_that_cannot_be_read_is_not_called_a_busy_session() {
     let (stage, failing) = on_failing(Script::new().say("back")).await;
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    failing.fail_leases(Kind::JournalDamaged, 1);
+    failing.interceptor.fail_leases(Kind::JournalDamaged, 1);
     let fault = stage.runtime.run(stage.session, "go").await.unwrap_err();
     assert_eq!(fault.kind(), Kind::JournalDamaged);
 }

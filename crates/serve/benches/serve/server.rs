@@ -10,7 +10,7 @@ use budao_core::{
     message::{Block, ModelRequest, ModelStop, Piece, Usage},
     tool::{Mode, Permissions},
 };
-use budao_journal::{Journal, Memory, Sqlite, SqliteOptions};
+use budao_journal::{Journal, Memory, open};
 use budao_models::{Model, PieceStream};
 use budao_runtime::{Builder, OneModel, world};
 use budao_serve::{Auth, Config, Keyring, Limits as Bounds, Rate};
@@ -94,8 +94,8 @@ async fn serve(journal: Option<&Path>, manner: Option<&str>) {
     let journal: Arc<dyn Journal> = match journal {
         None => Arc::new(Memory::new(world.clone(), limits.clone())),
         Some(file) => {
-            let opened = Sqlite::open(file, world.clone(), SqliteOptions::default()).await;
-            Arc::new(opened.expect("a journal"))
+            let opened = open(&file.display().to_string(), world.clone()).await;
+            opened.expect("a journal")
         }
     };
     let toolbox = Toolbox::builder().pool(Arc::new(Pool::tasks())).build();

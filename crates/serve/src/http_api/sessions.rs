@@ -333,7 +333,7 @@ pub(super) async fn delete(
     let deleted = async {
         let session = session_id(&session)?;
         let card = server.session_meta.check(&*server.journal, session, &caller.who).await?;
-        if !server.journal.delete(session).await? {
+        if !server.engine.delete(session).await? {
             return Err(session_meta::unknown(session));
         }
         server.session_meta.forget(session);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use budao_core::{event::Event, fault::FactValue, limits::Limits, message::Block, trace::Trace};
-use budao_journal::{Append, Entry, IfMissing, Lease, LeaseRequest, Memory, Retention};
+use budao_journal::{Append, Entry, IfMissing, Journal, Lease, LeaseRequest, Memory, Retention};
 use budao_models::script::Script;
 use budao_runtime::{Builder, OneModel};
 use budao_tools::Toolbox;
@@ -22,6 +22,7 @@ use crate::{
 /// A server on a journal whose records the test writes.
 struct JournalFixture {
     server: Arc<Server>,
+    journal: Arc<dyn Journal>,
     lease: Lease,
     head: Seq,
 }
@@ -49,7 +50,8 @@ impl JournalFixture {
             instead_of: None,
         };
         let lease = journal.take_lease(request).await.unwrap();
-        Self { server: Server::new(config, engine, journal, world, true), lease, head: 0 }
+        let server = Server::new(config, engine, Arc::clone(&journal) as _, world, true);
+        Self { server, journal, lease, head: 0 }
     }
 
     /// Writes this many messages, one frame each; the last one with this snapshot.
@@ -63,7 +65,7 @@ impl JournalFixture {
             let entries = vec![Entry { at, trace, turn: 0, event: event.into() }];
             let snapshot = snapshot.filter(|_| number == count).map(<[u8]>::to_vec);
             let append = Append { snapshot, ..Append::new(&self.lease, self.head, entries) };
-            self.head = self.server.journal.append(append).await.unwrap();
+            self.head = self.journal.append(append).await.unwrap();
         }
     }
 
@@ -74,13 +76,13 @@ impl JournalFixture {
         let (at, trace) = (self.server.now(), Trace::NONE);
         let entries = vec![Entry { at, trace, turn: 0, event: event.into() }];
         let append = Append::new(&self.lease, self.head, entries);
-        self.head = self.server.journal.append(append).await.unwrap();
+        self.head = self.journal.append(append).await.unwrap();
     }
 
     /// Removes the records that a snapshot covers.
     async fn trim(&self) {
         let retention = Retention { records: Some(1), ..Retention::default() };
-        assert!(self.server.journal.retain(retention).await.unwrap().records > 0);
+        assert!(self.journal.retain(retention).await.unwrap().records > 0);
     }
 
     fn wish(&self, after: Seq, how: ObserveMode) -> ObserveRequest {
@@ -190,10 +192,9 @@ async fn an_observer_slower_than_retention_is_told_what_it_lost() {
     filled(&outbox).await;
     assert!(!observing.is_finished(), "it waits for room");
     let state = Session { head: 600, ..Session::default() };
-    let journal = &desk.server.journal;
     let snapshot = Some(serde_json::to_vec(&state).unwrap());
     let append = Append { snapshot, ..Append::new(&desk.lease, 600, Vec::new()) };
-    journal.append(append).await.unwrap();
+    desk.journal.append(append).await.unwrap();
     desk.trim().await;
     while !observing.is_finished() {
         taken(&outbox).await;

@@ -76,7 +76,7 @@ async fn stage(journal: &Arc<dyn Journal>, hook: &Webhook, cursor: &std::path::P
     let mut setup = Setup::new(Script::new()).on(journal).with(|config| {
         config.alerts = Some(Alerts {
             webhook: hook.url.clone().into(),
-            cursor: cursor.to_owned(),
+            cursor: Some(cursor.to_owned()),
             rules: Rules { round: Duration::from_millis(20), ..Rules::default() },
         });
         config.core.retry.base = Duration::from_millis(20);

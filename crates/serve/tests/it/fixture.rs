@@ -9,7 +9,7 @@ use budao_core::{
     tool::{Mode, Permissions},
     world::World,
 };
-use budao_journal::{Journal, Memory, Sqlite, SqliteOptions};
+use budao_journal::{Journal, Memory, open};
 use budao_models::script::{Script, ScriptStep};
 use budao_runtime::{Builder, OneModel, Runtime, world};
 use budao_serve::{Auth, Config, Keyring, serve};
@@ -130,7 +130,7 @@ pub(crate) fn memory() -> Arc<dyn Journal> {
 
 pub(crate) async fn sqlite(directory: &tempfile::TempDir) -> Arc<dyn Journal> {
     let file = directory.path().join("journal.db");
-    Arc::new(Sqlite::open(&file, world::system(), SqliteOptions::default()).await.unwrap())
+    open(&file.display().to_string(), world::system()).await.unwrap()
 }
 
 /// `echo {text}` reads; `write {}` must be asked about; `slow {}` runs until it is stopped.

@@ -115,7 +115,7 @@ impl Setup {
             listener,
             self.config,
             engine,
-            Arc::clone(&journal),
+            Arc::clone(&journal) as _,
             world,
             async move {
                 let _ = stopped.await;

@@ -17,7 +17,7 @@ use budao_core::{
     tool::{Mode, Permissions},
     world::Spawn as _,
 };
-use budao_journal::{Journal as _, fold};
+use budao_journal::{Reader as _, fold};
 use budao_runtime::Question;
 use budao_testkit::claude::CliVersion;
 use rand::RngExt as _;
@@ -80,7 +80,7 @@ impl EngineHost {
         let tasks = Arc::new(Tasks::default());
         let name = format!("claude {number}");
         let world = world(&self.machine.clock, self.machine.seed, &name, Arc::clone(&tasks));
-        let journal = Arc::new(self.machine.disk.clone());
+        let journal = self.machine.disk.journal();
         let mut config = ClaudeConfig::new(journal, world, Arc::clone(&cli.launcher) as _);
         config.timeouts = CliTimeouts { quiet: Duration::from_secs(300), ..CliTimeouts::default() };
         config.holder = name;
@@ -154,7 +154,7 @@ impl EngineHost {
         let engine_name = if self.is_cli() { "claude" } else { "native" };
         let bridge = Bridge {
             engine,
-            journal: Arc::new(self.machine.disk.clone()),
+            journal: self.machine.disk.journal(),
             world,
             limits: self.machine.limits.clone(),
             offer: EditorOptions {

@@ -14,12 +14,13 @@ use futures::stream::{self, BoxStream, StreamExt};
 
 use crate::{
     contract::{Gap, Page, PageLimits, StoredRecord},
-    notifier::{Notifier, Subscription},
+    implement::notifier::{Notifier, Subscription},
 };
 
 /// A source of pages for a follower: one of the journal implementations.
 #[async_trait]
-pub(crate) trait PageSource: Send + Sync + 'static {
+pub trait PageSource: Send + Sync + 'static {
+    /// The records after a position, as [`crate::Reader::read`] returns them.
     async fn page(
         self: Arc<Self>,
         session: SessionId,
@@ -36,7 +37,8 @@ struct Follower<P> {
     is_over: bool,
 }
 
-pub(crate) fn follow<P: PageSource>(
+/// Every record after a position, then new ones as they are announced, as [`crate::Reader::follow`] promises.
+pub fn follow<P: PageSource>(
     pages: Arc<P>,
     notifier: &Arc<Notifier>,
     session: SessionId,

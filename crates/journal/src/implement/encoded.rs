@@ -16,17 +16,22 @@ const EVENT_BYTES: usize = 128;
 
 /// An entry with its event encoded.
 #[derive(Clone, Debug)]
-pub(crate) struct EncodedRecord {
-    pub(crate) at: Timestamp,
-    pub(crate) trace: Trace,
-    pub(crate) turn: u64,
-    pub(crate) body: Bytes,
+pub struct EncodedRecord {
+    /// When the event happened, by the writer's clock.
+    pub at: Timestamp,
+    /// The trace of the turn that the event belongs to.
+    pub trace: Trace,
+    /// The turn that the event belongs to, 0 for none.
+    pub turn: u64,
+    /// The event as JSON.
+    pub body: Bytes,
     /// The decoded event; `None` if the entry was made from bytes.
-    pub(crate) event: Option<Arc<Event>>,
+    pub event: Option<Arc<Event>>,
 }
 
 /// Encodes the entries of an append. Their bodies share one buffer.
-pub(crate) fn encode(entries: Vec<Entry>) -> Vec<EncodedRecord> {
+#[must_use]
+pub fn encode(entries: Vec<Entry>) -> Vec<EncodedRecord> {
     let mut bytes = Vec::with_capacity(entries.len() * EVENT_BYTES);
     let ends: Vec<usize> = entries
         .iter()
@@ -48,7 +53,8 @@ pub(crate) fn encode(entries: Vec<Entry>) -> Vec<EncodedRecord> {
 
 impl EncodedRecord {
     /// Converts the entry to the record at this position.
-    pub(crate) fn stored(&self, session: SessionId, epoch: Epoch, seq: Seq) -> StoredRecord {
+    #[must_use]
+    pub fn stored(&self, session: SessionId, epoch: Epoch, seq: Seq) -> StoredRecord {
         StoredRecord {
             session,
             epoch,

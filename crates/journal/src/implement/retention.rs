@@ -6,15 +6,19 @@ use crate::contract::{GapReason, Retention};
 
 /// The position, time and size of a record, which retention decides by.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RetainedSize {
-    pub(crate) seq: Seq,
-    pub(crate) at: Timestamp,
-    pub(crate) bytes: u64,
+pub struct RetainedSize {
+    /// The position in the session.
+    pub seq: Seq,
+    /// When the event happened.
+    pub at: Timestamp,
+    /// The size of the encoded event.
+    pub bytes: u64,
 }
 
 /// Returns the last record to remove and the bound that requires it. `weights` are oldest first. Records that the
 /// newest snapshot does not cover stay, because the state is folded from them.
-pub(crate) fn cut(
+#[must_use]
+pub fn cut(
     weights: &[RetainedSize],
     covered: Seq,
     retention: &Retention,

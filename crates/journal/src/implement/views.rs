@@ -13,25 +13,26 @@ use budao_core::{
 use crate::contract::{SessionState, SessionSummary, StoredRecord};
 
 /// The resolution of counts: one minute, in microseconds.
-pub(crate) const BUCKET_MICROS: i64 = 60_000_000;
+pub const BUCKET_MICROS: i64 = 60_000_000;
 
 /// The changes of one record to the views other than the summary.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Marks {
+pub struct Marks {
     /// The name of the tool, if the record starts or ends a call.
-    pub(crate) tool: Option<String>,
+    pub tool: Option<String>,
     /// The fault code in the record, if there is one.
-    pub(crate) code: Option<CodeMark>,
+    pub code: Option<CodeMark>,
     /// Whether the record changes the session's labels.
-    pub(crate) has_new_labels: bool,
+    pub has_new_labels: bool,
 }
 
 /// A fault code in a record.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct CodeMark {
-    pub(crate) code: &'static str,
+pub struct CodeMark {
+    /// The code, as in the catalog.
+    pub code: &'static str,
     /// True if the record raises the fault; false if the fault ends a turn, task or session.
-    pub(crate) is_raised: bool,
+    pub is_raised: bool,
 }
 
 /// Prefixes of frequent events that change no view; they are not decoded.
@@ -44,7 +45,7 @@ const BULK: [&[u8]; 5] = [
 ];
 
 /// The summary of a session without records.
-pub(crate) fn nothing(session: SessionId) -> SessionSummary {
+pub fn nothing(session: SessionId) -> SessionSummary {
     SessionSummary {
         session,
         state: SessionState::Idle,
@@ -60,7 +61,7 @@ pub(crate) fn nothing(session: SessionId) -> SessionSummary {
 }
 
 /// Adds one record to a summary and returns its other changes to the views.
-pub(crate) fn apply(summary: &mut SessionSummary, record: &StoredRecord) -> Result<Marks, Fault> {
+pub fn apply(summary: &mut SessionSummary, record: &StoredRecord) -> Result<Marks, Fault> {
     if summary.head == 0 {
         summary.opened_at = record.at;
     }
@@ -131,13 +132,13 @@ fn code_mark(event: &Event) -> Option<CodeMark> {
 }
 
 /// The start of the bucket that contains `at`, for buckets of `minutes` minutes.
-pub(crate) fn bucket(at: Timestamp, minutes: i64) -> Timestamp {
+pub fn bucket(at: Timestamp, minutes: i64) -> Timestamp {
     let length = BUCKET_MICROS.saturating_mul(minutes.max(1));
     let micros = at.as_micros();
     Timestamp::from_micros(micros.saturating_sub(micros.rem_euclid(length)))
 }
 
 /// The length in minutes, rounded up, at least 1.
-pub(crate) fn minutes(length: std::time::Duration) -> i64 {
+pub fn minutes(length: std::time::Duration) -> i64 {
     i64::try_from(length.as_secs().div_ceil(60)).unwrap_or(i64::MAX / BUCKET_MICROS).max(1)
 }

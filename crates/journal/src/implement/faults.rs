@@ -6,22 +6,30 @@ use budao_core::{
     time::Timestamp,
 };
 
-pub(crate) fn unknown_session(session: SessionId, operation: Operation) -> Fault {
+/// The session does not exist.
+#[must_use]
+pub fn unknown_session(session: SessionId, operation: Operation) -> Fault {
     Fault::new(Kind::UnknownSession, operation).with(Fact::Session, session.to_string())
 }
 
-pub(crate) fn busy(session: SessionId, holder: &str, now: Timestamp, expires: Timestamp) -> Fault {
+/// Another holder has the lease until `expires`.
+#[must_use]
+pub fn busy(session: SessionId, holder: &str, now: Timestamp, expires: Timestamp) -> Fault {
     Fault::new(Kind::SessionBusy, Operation::TakeLease)
         .with(Fact::Session, session.to_string())
         .with(Fact::Holder, holder.to_owned())
         .retry_after(expires.since(now))
 }
 
-pub(crate) fn fenced(session: SessionId, operation: Operation) -> Fault {
+/// Another holder took the lease, or the session was deleted.
+#[must_use]
+pub fn fenced(session: SessionId, operation: Operation) -> Fault {
     Fault::new(Kind::Fenced, operation).with(Fact::Session, session.to_string())
 }
 
-pub(crate) fn beyond_head(session: SessionId, after: Seq, head: Seq, epoch: Epoch) -> Fault {
+/// A cursor is beyond the head: the history was replaced.
+#[must_use]
+pub fn beyond_head(session: SessionId, after: Seq, head: Seq, epoch: Epoch) -> Fault {
     Fault::new(Kind::EpochMismatch, Operation::ReadRecords)
         .with(Fact::Session, session.to_string())
         .with(Fact::LastEventSeq, after)
@@ -29,13 +37,17 @@ pub(crate) fn beyond_head(session: SessionId, after: Seq, head: Seq, epoch: Epoc
         .with(Fact::ExpectedEpoch, epoch.to_string())
 }
 
-pub(crate) fn repeated(session: SessionId, id: &CommandId) -> Fault {
+/// The id was used for another command.
+#[must_use]
+pub fn repeated(session: SessionId, id: &CommandId) -> Fault {
     Fault::new(Kind::CommandRepeated, Operation::SubmitCommand)
         .with(Fact::Session, session.to_string())
         .with(Fact::CommandId, id.to_string())
 }
 
-pub(crate) fn limit(
+/// A limit of the journal is exceeded.
+#[must_use]
+pub fn limit(
     operation: Operation,
     name: &'static str,
     unit: &'static str,
@@ -51,14 +63,17 @@ pub(crate) fn limit(
 
 /// The writer answered a command that already has an answer or was never submitted. Usually the command was withdrawn
 /// after the writer read it. The writer's decision is void.
-pub(crate) fn not_waiting(session: SessionId, id: &CommandId) -> Fault {
+#[must_use]
+pub fn not_waiting(session: SessionId, id: &CommandId) -> Fault {
     Fault::new(Kind::CommandRepeated, Operation::AppendRecords)
         .with(Fact::Session, session.to_string())
         .with(Fact::CommandId, id.to_string())
         .with_cause(format!("command {id} does not wait for an answer"))
 }
 
-pub(crate) fn unknown_command(session: SessionId, id: &CommandId) -> Fault {
+/// No command with this id was submitted.
+#[must_use]
+pub fn unknown_command(session: SessionId, id: &CommandId) -> Fault {
     Fault::new(Kind::BadRequest, Operation::SubmitCommand)
         .with(Fact::Session, session.to_string())
         .with(Fact::CommandId, id.to_string())

@@ -35,7 +35,7 @@ struct CacheLimits {
 
 /// The slots of all subscribed sessions of a journal.
 #[derive(Default)]
-pub(crate) struct Notifier {
+pub struct Notifier {
     slots: Mutex<HashMap<SessionId, Weak<Slot>>>,
     on_subscribe: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -89,7 +89,7 @@ impl ChangeSignal {
 }
 
 /// A subscription to the changes of one session.
-pub(crate) struct Subscription {
+pub struct Subscription {
     slot: Arc<Slot>,
     /// The counter of each signal when this subscription last checked it.
     records: u64,
@@ -105,13 +105,13 @@ impl fmt::Debug for Subscription {
 
 impl Notifier {
     /// Sets the callback that runs after every new subscription.
-    pub(crate) fn on_subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
+    pub fn on_subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
         // Only the first call takes effect; a second one would be a bug.
         let _ = self.on_subscribe.set(wake);
     }
 
     /// Subscribes to a session. The subscription receives everything announced from now on.
-    pub(crate) fn subscribe(self: &Arc<Self>, session: SessionId) -> Subscription {
+    pub fn subscribe(self: &Arc<Self>, session: SessionId) -> Subscription {
         let slot = {
             let mut slots = lock(&self.slots);
             let known = slots.get(&session).and_then(Weak::upgrade);
@@ -140,22 +140,22 @@ impl Notifier {
     }
 
     /// Whether no session has a subscription.
-    pub(crate) fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         lock(&self.slots).is_empty()
     }
 
     /// Whether this session has a subscription.
-    pub(crate) fn has_subscribers(&self, session: SessionId) -> bool {
+    pub fn has_subscribers(&self, session: SessionId) -> bool {
         lock(&self.slots).contains_key(&session)
     }
 
     /// The sessions with a subscription.
-    pub(crate) fn subscribed_sessions(&self) -> Vec<SessionId> {
+    pub fn subscribed_sessions(&self) -> Vec<SessionId> {
         lock(&self.slots).keys().copied().collect()
     }
 
     /// Announces durable records. `batch` may be empty when only the head is known.
-    pub(crate) fn records(&self, session: SessionId, head: Seq, batch: Vec<StoredRecord>) {
+    pub fn records(&self, session: SessionId, head: Seq, batch: Vec<StoredRecord>) {
         if let Some(slot) = self.slot(session) {
             let is_news = lock(&slot.recent).push(head, batch);
             if is_news {
@@ -165,7 +165,7 @@ impl Notifier {
     }
 
     /// Announces that records were removed or replaced, or the session was deleted. Clears the cache.
-    pub(crate) fn history_changed(&self, session: SessionId) {
+    pub fn history_changed(&self, session: SessionId) {
         if let Some(slot) = self.slot(session) {
             lock(&slot.recent).forget();
             slot.records.ring();
@@ -175,7 +175,7 @@ impl Notifier {
     }
 
     /// Makes every subscription of a session read the journal again.
-    pub(crate) fn wake_all(&self, session: SessionId) {
+    pub fn wake_all(&self, session: SessionId) {
         if let Some(slot) = self.slot(session) {
             lock(&slot.recent).pokes += 1;
             slot.records.ring();
@@ -185,21 +185,21 @@ impl Notifier {
     }
 
     /// Announces a new command in the inbox.
-    pub(crate) fn command(&self, session: SessionId) {
+    pub fn command(&self, session: SessionId) {
         if let Some(slot) = self.slot(session) {
             slot.inbox.ring();
         }
     }
 
     /// Announces a new answer to a command.
-    pub(crate) fn answered(&self, session: SessionId) {
+    pub fn answered(&self, session: SessionId) {
         if let Some(slot) = self.slot(session) {
             slot.answers.ring();
         }
     }
 
     /// Makes every subscription of every session check for answers.
-    pub(crate) fn all_answered(&self) {
+    pub fn all_answered(&self) {
         // The slots are collected first: dropping the last reference to a slot takes the same lock.
         let slots: Vec<Arc<Slot>> = lock(&self.slots).values().filter_map(Weak::upgrade).collect();
         for slot in slots {
@@ -224,35 +224,38 @@ impl Drop for Slot {
 }
 
 impl Subscription {
-    pub(crate) async fn records_changed(&mut self) {
+    /// Waits until records were announced since the last call.
+    pub async fn records_changed(&mut self) {
         self.slot.records.changed(&mut self.records).await;
     }
 
     /// Marks all announcements so far as seen. A read after this call is at least as new as they are.
-    pub(crate) fn mark_records_seen(&mut self) {
+    pub fn mark_records_seen(&mut self) {
         self.records = self.slot.records.times();
     }
 
-    pub(crate) async fn inbox_changed(&mut self) {
+    /// Waits until a command was announced since the last call.
+    pub async fn inbox_changed(&mut self) {
         self.slot.inbox.changed(&mut self.inbox).await;
     }
 
-    pub(crate) async fn answers_changed(&mut self) {
+    /// Waits until an answer was announced since the last call.
+    pub async fn answers_changed(&mut self) {
         self.slot.answers.changed(&mut self.answers).await;
     }
 
     /// The records after a position, if the cache holds them.
-    pub(crate) fn recent(&self, after: Seq) -> Option<Vec<StoredRecord>> {
+    pub fn recent(&self, after: Seq) -> Option<Vec<StoredRecord>> {
         lock(&self.slot.recent).after(after)
     }
 
     /// Registers a follower: the cache keeps the records that it has not received yet.
-    pub(crate) fn begin_to_follow(&self) {
+    pub fn begin_to_follow(&self) {
         lock(&self.slot.recent).followers += 1;
     }
 
     /// Unregisters a follower and shrinks the cache.
-    pub(crate) fn end_following(&self) {
+    pub fn end_following(&self) {
         let mut recent = lock(&self.slot.recent);
         recent.followers = recent.followers.saturating_sub(1);
         recent.keep_only(RECENT);
@@ -260,7 +263,7 @@ impl Subscription {
 
     /// Whether `after` is the last record known to this process. If so, the cache is shrunk under the same lock, so
     /// that records announced meanwhile stay in it.
-    pub(crate) fn has_caught_up(&self, after: Seq) -> bool {
+    pub fn has_caught_up(&self, after: Seq) -> bool {
         let mut recent = lock(&self.slot.recent);
         let is_at_head = recent.is_at_head(after);
         if is_at_head {
@@ -272,12 +275,12 @@ impl Subscription {
 
     /// The number of [`Notifier::wake_all`] calls so far. Read it before the journal and pass it to
     /// [`Subscription::looked`].
-    pub(crate) fn pokes(&self) -> u64 {
+    pub fn pokes(&self) -> u64 {
         lock(&self.slot.recent).pokes
     }
 
     /// Reports that the journal was read up to `head`. Wake-ups counted in `pokes` need no further read.
-    pub(crate) fn looked(&self, pokes: u64, head: Seq) {
+    pub fn looked(&self, pokes: u64, head: Seq) {
         let mut recent = lock(&self.slot.recent);
         recent.told = recent.told.max(head);
         if recent.pokes == pokes {

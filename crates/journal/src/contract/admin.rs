@@ -1,0 +1,184 @@
+//! The operator's face of a journal: retention, deletion, statistics, copies.
+
+use std::{
+    fmt,
+    io::{BufRead, Write},
+    path::{Path, PathBuf},
+};
+
+use async_trait::async_trait;
+use budao_core::{
+    event::{Seq, SessionId},
+    fault::{Fact, Fault, Kind, Operation},
+    retention::{Retention, RetentionReport},
+};
+use serde::Serialize;
+
+/// Maintains a journal. A backend that has its own tools for a task keeps the default, which says so.
+#[async_trait]
+pub trait Admin: Send + Sync + fmt::Debug {
+    /// The kind of journal, for people: `sqlite`.
+    fn kind(&self) -> &'static str;
+
+    /// Removes records, sessions and stored outputs that exceed the bounds. It may be interrupted at any moment and
+    /// repeated.
+    ///
+    /// # Errors
+    /// When the journal fails.
+    async fn retain(&self, retention: Retention) -> Result<RetentionReport, Fault>;
+
+    /// Removes a session entirely and fences its writer; its followers end with a fault. Returns whether the session
+    /// existed.
+    ///
+    /// # Errors
+    /// When the journal fails.
+    async fn delete(&self, session: SessionId) -> Result<bool, Fault>;
+
+    /// Deletes the views and derives them again from the records.
+    ///
+    /// # Errors
+    /// When the journal fails.
+    async fn rebuild_views(&self) -> Result<(), Fault>;
+
+    /// Counts what the journal holds and measures its files.
+    ///
+    /// # Errors
+    /// When the journal fails; `journal_unsupported` if the backend has no such figures.
+    async fn stats(&self) -> Result<JournalStats, Fault> {
+        Err(unsupported(Operation::CheckJournal, self.kind()))
+    }
+
+    /// Copies the current state to a new file while the journal is in use. The first process that opens the copy for
+    /// writing gives its sessions new epochs. The copy has the name of [`partial_copy`] until it is complete.
+    ///
+    /// # Errors
+    /// When the target exists or cannot be written, or the journal fails; `journal_unsupported` if the backend has its
+    /// own tools for backups.
+    async fn backup(&self, _target: &Path) -> Result<(), Fault> {
+        Err(unsupported(Operation::BackUpJournal, self.kind()))
+    }
+
+    /// Writes sessions as JSON lines: all, or those in `only`. An event's JSON is copied from the journal byte for
+    /// byte. A damaged session is cut at the damage and counted in [`ExportReport::cut`].
+    ///
+    /// # Errors
+    /// When a named session does not exist, or writing fails; `journal_unsupported`.
+    async fn export(
+        &self,
+        _only: Option<&[SessionId]>,
+        _out: &mut (dyn Write + Send),
+    ) -> Result<ExportReport, Fault> {
+        Err(unsupported(Operation::BackUpJournal, self.kind()))
+    }
+
+    /// Adds sessions from JSON lines, each with a new epoch. Existing sessions are left unchanged.
+    ///
+    /// # Errors
+    /// When a line is invalid or the input is incomplete. Complete sessions before that line stay; the incomplete one
+    /// is removed again. `journal_unsupported`.
+    async fn import(&self, _input: &mut (dyn BufRead + Send)) -> Result<ImportReport, Fault> {
+        Err(unsupported(Operation::ImportSession, self.kind()))
+    }
+
+    /// Finishes the queued requests and closes the journal. Later requests are refused as `shutting_down`.
+    async fn close(&self) {}
+}
+
+/// The temporary path of a backup until it is complete. Its size shows the progress.
+#[must_use]
+pub fn partial_copy(target: &Path) -> PathBuf {
+    let mut name = target.as_os_str().to_owned();
+    name.push(".partial");
+    name.into()
+}
+
+/// The fault for a task that a kind of journal leaves to the tools of its own storage.
+#[must_use]
+pub fn unsupported(operation: Operation, kind: &'static str) -> Fault {
+    Fault::new(Kind::JournalUnsupported, operation).with(Fact::Service, kind)
+}
+
+/// The size of a journal and the number of rows in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct JournalStats {
+    /// Size of the database file, without the write-ahead log.
+    pub file_bytes: u64,
+    /// Size of the write-ahead log.
+    pub wal_bytes: u64,
+    /// Bytes in the file that SQLite can reuse.
+    pub free_bytes: u64,
+    /// The number of sessions.
+    pub sessions: u64,
+    /// Batches: the rows that hold records.
+    pub batches: u64,
+    /// Records in all batches.
+    pub records: u64,
+    /// Bytes of encoded events, with their frames.
+    pub record_bytes: u64,
+    /// Commands, answered or pending.
+    pub commands: u64,
+    /// Commands without an answer.
+    pub waiting: u64,
+    /// Snapshots; at most one per session.
+    pub snapshots: u64,
+    /// Stored outputs; each content counts once.
+    pub blobs: u64,
+    /// Bytes of stored outputs.
+    pub blob_bytes: u64,
+    /// Batches not yet in the views.
+    pub views_behind: u64,
+    /// A description of data that an earlier opening found missing; `None` if nothing was.
+    pub lost: Option<String>,
+}
+
+/// Counts of what an export wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ExportReport {
+    /// Sessions written, whole or in part.
+    pub sessions: u64,
+    /// Records written in all sessions.
+    pub records: u64,
+    /// Sessions cut at a damaged record.
+    pub cut: u64,
+}
+
+/// Counts of what an import added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ImportReport {
+    /// Sessions added, each complete.
+    pub sessions: u64,
+    /// Records added in all sessions.
+    pub records: u64,
+    /// Sessions that already existed and were left unchanged.
+    pub skipped: u64,
+}
+
+/// The result of a check.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CheckReport {
+    /// Sessions whose own row is intact.
+    pub sessions: u64,
+    /// Records without damage.
+    pub records: u64,
+    /// Commands without damage.
+    pub commands: u64,
+    /// Stored outputs without damage.
+    pub blobs: u64,
+    /// All findings; empty if the journal is intact.
+    pub damages: Vec<Damage>,
+    /// A description of data that an earlier opening found missing and dealt with; `None` if nothing was.
+    pub lost: Option<String>,
+}
+
+/// One finding of a check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Damage {
+    /// The affected session; `None` if the finding concerns the whole file.
+    pub session: Option<SessionId>,
+    /// The first unreadable record; `None` if the finding concerns no record.
+    pub seq: Option<Seq>,
+    /// A description of the damage.
+    pub what: String,
+    /// A description of the data that is still readable.
+    pub survives: String,
+}

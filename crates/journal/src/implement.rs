@@ -1,0 +1,19 @@
+//! What implementations of [`crate::Journal`] share. For implementers alone: it may change in any release.
+//!
+//! [`Notifier`] wakes followers and writers of this process, [`follow()`] makes a follower stream of a [`PageSource`],
+//! [`encode`] encodes the entries of an append, [`views`] derives what operators search by, [`retention`] decides what
+//! is removed, [`faults`] raises the same fault for the same cause in every journal.
+
+pub(crate) mod encoded;
+pub mod faults;
+pub(crate) mod follow;
+pub(crate) mod notifier;
+pub mod retention;
+pub mod views;
+
+pub use self::{
+    encoded::{EncodedRecord, encode},
+    follow::{PageSource, follow},
+    notifier::{Notifier, Subscription},
+};
+pub use crate::contract::{CachedEvent, new_epoch, unsupported};

@@ -1,0 +1,103 @@
+//! The operator's face of a journal file.
+
+use std::{
+    io::{BufRead, Write},
+    path::Path,
+};
+
+use async_trait::async_trait;
+use budao_core::{
+    event::SessionId,
+    fault::{Fault, Operation},
+};
+
+use super::{
+    Sqlite, in_background, into_fault, mixed_up, setup, upkeep,
+    write_request::{WriteReply, WriteRequest},
+};
+use crate::{
+    contract::{Admin, ExportReport, ImportReport, JournalStats, Retention, RetentionReport},
+    implement::notifier::lock,
+};
+
+#[async_trait]
+impl Admin for Sqlite {
+    fn kind(&self) -> &'static str {
+        "sqlite"
+    }
+
+    async fn retain(&self, retention: Retention) -> Result<RetentionReport, Fault> {
+        self.catch_up().await?;
+        let mut total = RetentionReport::default();
+        let mut next = Some(0);
+        while let Some(after) = next {
+            let ask = WriteRequest::Retain(after, retention.clone());
+            match self.write(ask).await.map_err(into_fault)? {
+                WriteReply::Retained(retained, more) => {
+                    total.sessions += retained.sessions;
+                    total.records += retained.records;
+                    next = more;
+                }
+                done => return Err(mixed_up(Operation::ApplyRetention, &done)),
+            }
+        }
+        match self.write(WriteRequest::Sweep).await.map_err(into_fault)? {
+            WriteReply::Retained(retained, _) => {
+                Ok(RetentionReport { blobs: retained.blobs, ..total })
+            }
+            done => Err(mixed_up(Operation::ApplyRetention, &done)),
+        }
+    }
+
+    async fn delete(&self, session: SessionId) -> Result<bool, Fault> {
+        // The views must include the session's fault codes before its records are removed, because counts outlive it.
+        self.catch_up().await?;
+        match self.write(WriteRequest::Delete(session)).await.map_err(into_fault)? {
+            WriteReply::Deleted(was_there) => Ok(was_there),
+            done => Err(mixed_up(Operation::ApplyRetention, &done)),
+        }
+    }
+
+    async fn rebuild_views(&self) -> Result<(), Fault> {
+        self.write(WriteRequest::RebuildViews).await.map_err(into_fault)?;
+        self.catch_up().await
+    }
+
+    async fn stats(&self) -> Result<JournalStats, Fault> {
+        self.shared.readers.ask(Operation::CheckJournal, upkeep::stats).await
+    }
+
+    async fn backup(&self, target: &Path) -> Result<(), Fault> {
+        let target = target.to_owned();
+        let readers = self.shared.readers.clone();
+        let setup = setup(&self.shared.options);
+        in_background(Operation::BackUpJournal, move || {
+            upkeep::back_up(readers.path(), &target, setup)
+                .map_err(|trouble| trouble.into_fault(&target, Operation::BackUpJournal))
+        })
+        .await
+    }
+
+    async fn export(
+        &self,
+        only: Option<&[SessionId]>,
+        out: &mut (dyn Write + Send),
+    ) -> Result<ExportReport, Fault> {
+        self.export_sessions(only, out).await
+    }
+
+    async fn import(&self, input: &mut (dyn BufRead + Send)) -> Result<ImportReport, Fault> {
+        self.import_sessions(input).await
+    }
+
+    async fn close(&self) {
+        let Some(writer_handle) = &self.shared.writer_handle else { return };
+        self.shared.readers.rest();
+        drop(lock(&writer_handle.jobs).take());
+        let thread = lock(&writer_handle.thread).take();
+        if let Some(thread) = thread {
+            // The writer catches its own panics, so the result of the join carries no information.
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+    }
+}
