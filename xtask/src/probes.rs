@@ -140,12 +140,12 @@ fn subjects(wanted: &impl Fn(&str) -> bool) -> Result<Vec<Subject>> {
             args: Vec::new(),
             batch: vec![
                 ("**budao**", &[]),
-                ("**budao**, a tool that hands on the key of its call", &["keyed"]),
+                ("**budao**, a tool that passes on the key of its call", &["keyed"]),
             ],
             fails: vec![
                 ("**budao**", &[]),
                 ("**budao**, the tool panics", &["panic"]),
-                ("**budao**, the tool says it to the model", &["said"]),
+                ("**budao**, the tool addresses the text to the model", &["said"]),
             ],
         });
     }

@@ -166,6 +166,6 @@ async fn main() {
     assert!(collector.spans().len() > TURNS as usize * ROUNDS, "the collector was told");
     let note = "an idle `budao serve`, resident, two seconds after its start";
     tell("seen/idle_server", vec![resident], "MiB", 20.0, note);
-    let note = "CPU of durable turns with traces collected and /metrics asked every second, over the same without";
+    let note = "CPU of durable turns with trace collection and a /metrics request every second, over the same without";
     tell("seen/traces_and_metrics", more, "% more", 5.0, note);
 }

@@ -36,7 +36,7 @@ fn main() {
     });
     suite.note("fault/make_and_render_model_zh", "the same in Chinese");
     suite.case("fault/make", Unit::MicrosCpu, None, make);
-    suite.note("fault/make", "never rendered: its own fields are all it allocates");
+    suite.note("fault/make", "never rendered; allocates only its own fields");
     suite.case("fault/render_mismatches", Unit::MicrosCpu, None, || {
         render(invalid.clone(), Lang::En)
     });

@@ -25,7 +25,7 @@ fn main() {
     suite.case("scrub/clean_with_secrets", speed(&clean), None, || known.scrub(&clean).len());
     suite.note("scrub/clean_with_secrets", "and three configured secrets, in every spelling");
     suite.case("scrub/dirty", speed(&dirty), None, || scrubber.scrub(&dirty).len());
-    suite.note("scrub/dirty", "secrets in every tenth line; changed text is looked at again");
+    suite.note("scrub/dirty", "secrets in every tenth line; changed text is scanned again");
     suite.case("scrub/stream", speed(&clean), None, || {
         let mut stream = scrubber.stream();
         let given: usize = pieces.iter().map(|piece| stream.push(piece).len()).sum();

@@ -248,7 +248,7 @@ async fn groups_of_four(journal: &Sqlite, leases: &[Lease], entries: &[Entry]) {
         }
         used.push((cpu() - cpu_began).as_secs_f64() * 1e6 / 40.0);
     }
-    let note = "four turns of 20 records handed in together".into();
+    let note = "four turns of 20 records submitted together".into();
     report(&Line::lower("turn_cpu_of_four", median(&mut used), "µs CPU per turn", 60.0, note));
 }
 
@@ -288,7 +288,7 @@ async fn million() {
     }
     let (first, last) = (slices[0], slices[slices.len() - 1]);
     let note = format!(
-        "{:.2} µs CPU at first, {:.2} at last, views included; held against a yardstick in the run",
+        "{:.2} µs CPU at first, {:.2} at last, views included; relative to a reference in the same run",
         first.0, last.0
     );
     report(&Line::lower("flat", last.1 / first.1, "x the first 100 000", 1.15, note));
@@ -401,13 +401,12 @@ async fn follow_across_handles() {
         waits.push(heard.saturating_duration_since(written).as_secs_f64() * 1e3);
     }
     let worst = percentile(&mut waits.clone(), 1.0);
-    let note =
-        format!("median {:.1} ms; two handles share nothing but the file", median(&mut waits));
+    let note = format!("median {:.1} ms; two handles that share only the file", median(&mut waits));
     report(&Line::lower("follow_across", worst, "ms, worst of 100", 50.0, note));
     let cpu_began = cpu();
     tokio::time::sleep(Duration::from_secs(2)).await;
     let used = (cpu() - cpu_began).as_secs_f64() / 2.0 * 100.0;
-    let note = "one follower, nothing happens".into();
+    let note = "one follower, no appends".into();
     report(&Line::lower("follow_idle", used, "% of one CPU", 0.5, note));
 }
 
@@ -427,6 +426,6 @@ async fn project_record() {
         }
         times.push((cpu() - began).as_secs_f64() * 1e6 / 1000.0);
     }
-    let note = "decoding alone; frames are the gateways'".into();
+    let note = "decoding only; gateways encode the frames".into();
     report(&Line::lower("project_decode", median(&mut times), "µs CPU per record", 2.0, note));
 }

@@ -197,8 +197,8 @@ async fn durable() {
     turns(&session, 100).await;
     let syncs = (journal.load().commits - before) as f64 / 100.0;
     tell("turn/durable_syncs", syncs, "syncs", Some(SYNCS_OF_A_TURN), "for each turn");
-    tell_all("turn/durable_alone", one, "µs CPU", None, "one session, synced before told");
-    tell_all("turn/bare_sync", bare, "µs CPU", None, "two pages written and synced, by themselves");
+    tell_all("turn/durable_alone", one, "µs CPU", None, "one session, synced before the answer");
+    tell_all("turn/bare_sync", bare, "µs CPU", None, "two pages written and synced, nothing else");
     let note = "one session, beyond four bare syncs";
     tell_all("turn/durable_beyond", beyond, "µs CPU", Some(60.0), note);
     tell_all("turn/durable_128", many, "µs CPU", None, "128 sessions at once");

@@ -101,7 +101,7 @@ fn validation(sample: &Sample, toolbox: &Toolbox) -> Vec<Measurement> {
         let tool = RawTool::new("fs_multi_edit", "", sample.schema.clone(), run);
         Toolbox::builder().add(tool).is_ok()
     });
-    suite.note("tools/build_validator", "registration: checked, made flat, compiled");
+    suite.note("tools/build_validator", "registration: checked, flattened, compiled");
     suite.measure()
 }
 
@@ -115,7 +115,7 @@ fn against_the_bare_crate(ours: Option<f64>, bare: Option<f64>) {
             better: Better::Lower,
             low: None,
             high: None,
-            note: Some("valid input, through our path with the look-up of the validator".into()),
+            note: Some("valid input, through our call path with the validator look-up".into()),
         });
     }
 }
@@ -178,7 +178,7 @@ fn whole_calls() {
     let context = isolation::context();
     let mut suite = Suite::from_args(25);
     for (name, tool, bar, note) in [
-        ("tools/typed_call", "add", Some(5.0), "text to outcome; the tool says it is quick"),
+        ("tools/typed_call", "add", Some(5.0), "text to outcome; the tool is marked quick"),
         (
             "tools/typed_call_apart",
             "add_apart",

@@ -35,21 +35,21 @@ pub(super) fn tables(seen: &ProbeResults) -> String {
     let mut text = String::new();
     let mut say = |line: &str| writeln!(text, "{line}").expect("a string takes all");
     say(
-        "| A: killed in a batch of three calls | kills | done before | of these done again | never done | told to be in doubt |",
+        "| A: killed in a batch of three calls | kills | done before | of these done again | never done | reported as in doubt |",
     );
     say("|---|---|---|---|---|---|");
     for batch in &seen.batches {
         let super::BatchProbe { name, kills, before, again, never, in_doubt } = batch;
         say(&format!("| {name} | {kills} | {before} | {again} | {never} | {in_doubt} |"));
     }
-    say("\n| B: one invalid call for ever | model calls | ended by |");
+    say("\n| B: one invalid call without end | model calls | ended by |");
     say("|---|---|---|");
     for endless in &seen.endless {
         let super::EndlessProbe { name, model_calls, ended } = endless;
         say(&format!("| {name} | {model_calls} | {ended} |"));
     }
     say(
-        "\n| C: a failure whose text holds a key | the model read | key shown to the model | key in what escapes |",
+        "\n| C: a failure whose text contains a key | the model read | key shown to the model | key in the caller's error |",
     );
     say("|---|---|---|---|");
     for secret in &seen.secrets {

@@ -280,7 +280,7 @@ pub(crate) async fn idle(server: &Server, count: usize) -> (f64, String) {
     let each = full.saturating_sub(before) as f64 / count as f64;
     let kib = |bytes: u64| bytes / 1024;
     let note = format!(
-        "{count} connections: {} KiB before, {} with all at rest, {} when they had left, {} with as many again",
+        "{count} connections: {} KiB before, {} with all idle, {} after all had left, {} with as many again",
         kib(before),
         kib(full),
         kib(left),

@@ -289,13 +289,13 @@ async fn chain() {
         unit,
         None,
         Better::Higher,
-        &format!("{:.0} a second on the clock", ours.1),
+        &format!("{:.0} a second of wall time", ours.1),
     );
     let Some(python) = peer("a2c-smcp") else { return };
     let theirs = python_chain(&python, 300);
-    let note = format!("{:.0} a second on the clock", theirs.1);
+    let note = format!("{:.0} a second of wall time", theirs.1);
     tell("peer/a2c-smcp/chain", theirs.0, unit, None, Better::Higher, &note);
-    let note = format!("{:.1}x on the clock", ours.1 / theirs.1);
+    let note = format!("{:.1}x in wall time", ours.1 / theirs.1);
     tell("smcp/chain_vs_python", ours.0 / theirs.0, "x", Some(10.0), Better::Higher, &note);
 }
 

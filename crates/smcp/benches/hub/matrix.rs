@@ -214,7 +214,8 @@ impl Fixture {
         let text = json!({ "text": "x".repeat(2_000_000) });
         self.called("2 MB of arguments", "pc", "tools__echo", text, "400").await;
         let (huge, picture) = (json!({ "bytes": 2_000_000 }), json!({ "base64": 2_000_000 }));
-        self.called("2 MB of text, set aside", "pc", "tools__huge", huge, "a2c_blob_handle").await;
+        self.called("2 MB of text, stored as a blob", "pc", "tools__huge", huge, "a2c_blob_handle")
+            .await;
         self.called("a picture of 1.5 MB", "pc", "tools__picture", picture, "a2c_blob_handle")
             .await;
         let blob = json!({ "agent": "bot", "req_id": "b", "computer": "pc", "blob_handle": "x" });
