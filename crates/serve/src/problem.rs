@@ -9,31 +9,31 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
 use serde_json::Value;
 
-/// A fault as an HTTP answer.
+/// A fault as problem details (RFC 9457).
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct Problem {
-    /// Names the kind: `urn:budao:fault:ERR_SESS_001`.
+    /// URN of the kind: `urn:budao:fault:ERR_SESS_001`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What it is, in a few words.
+    /// Short title of the kind, in the language of `Accept-Language`.
     pub title: String,
-    /// The HTTP status.
+    /// HTTP status of the response, 400 to 599.
     pub status: u16,
-    /// What happened, in the reader's language.
+    /// One sentence about this fault, in the language of `Accept-Language`.
     pub detail: String,
-    /// The permanent code; `budao explain CODE` says more.
+    /// Permanent code of the kind; `budao explain CODE` describes it.
     pub code: &'static str,
-    /// Would the same request make sense again?
+    /// True if repeating the same request makes sense.
     pub retryable: bool,
-    /// When to come back.
+    /// Wait in milliseconds before the next request; absent if no service demands one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// For finding it in the log.
+    /// Trace of the request, 32 hex digits, to find it in the log; absent if the fault has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<String>,
-    /// What to do, specific first.
+    /// What to do, the most specific first, in the language of `Accept-Language`.
     pub advice: Vec<String>,
-    /// The facts: `field`, `limit`, `limit_name` …
+    /// The facts of this fault: `field`, `limit`, `limit_name` …
     pub facts: Value,
 }
 

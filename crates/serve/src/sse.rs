@@ -29,29 +29,30 @@ use crate::{
     socket::ABNORMAL,
 };
 
-/// From where events are wanted.
+/// Start position of the events.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default)]
 pub(crate) struct EventsQuery {
-    /// The `event_id` of the last event the client has; `Last-Event-ID` is stronger.
+    /// The `event_id` of the last event that the client has. `Last-Event-ID` takes precedence.
     last_event_id: Option<String>,
-    /// The `seq` of the last event the client has.
+    /// The `seq` of the last event that the client has; used if there is no event id. Without any cursor, the stream
+    /// starts at the beginning.
     last_seq: Option<u64>,
 }
 
-/// The events of a session: what was missed, then live. `Last-Event-ID` is the cursor.
+/// The events of a session: the missed ones after the cursor `Last-Event-ID`, then live ones.
 #[utoipa::path(
     get,
     path = "/v1/sessions/{session}/events",
     params(
-        ("session" = String, Path, description = "The session's id"),
-        ("Last-Event-ID" = Option<String>, Header, description = "The `event_id` of the last event the client has"),
+        ("session" = String, Path, description = "The session's id, a UUID"),
+        ("Last-Event-ID" = Option<String>, Header, description = "The `event_id` of the last event that the client has"),
         EventsQuery,
     ),
     responses(
-        (status = 200, description = "A stream of events, one frame each", content_type = "text/event-stream"),
-        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "A stream of server-sent events, one frame each, with heartbeats", content_type = "text/event-stream"),
+        (status = "default", description = "A fault as problem details (RFC 9457)", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn events(

@@ -23,54 +23,54 @@ use super::{
 };
 use crate::{problem::Problem, project::Projector, server::Server, session_meta};
 
-/// One fault, told to each audience.
+/// One fault as each audience received it.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct FaultRenderings {
-    /// The permanent code.
+    /// Permanent code of the kind, such as `ERR_TIMEOUT_001`.
     code: &'static str,
-    /// The kind's name.
+    /// Name of the kind, such as `request_timed_out`.
     kind: &'static str,
-    /// The kind, in a few words of the reader's language.
+    /// Short title of the kind, in the language of `Accept-Language`.
     title: String,
-    /// What the model read as the result of its call; none when the fault is no call's, so that the model
-    /// is not told.
+    /// The result of the call as the model received it; null if the fault does not end a call. The model does not receive
+    /// such a fault.
     #[schema(value_type = Option<Object>)]
     model: Option<Value>,
-    /// The frame that observers got.
+    /// The frame that observers received, without `prev`; null if the event has no frame.
     #[schema(value_type = Option<Object>)]
     user: Option<Value>,
-    /// For operators alone.
+    /// The rendering for operators; null for other callers.
     operator: Option<OperatorRendering>,
 }
 
-/// What an operator is told.
+/// One fault as rendered for operators.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct OperatorRendering {
-    /// The log line.
+    /// The fault's log line, without secrets.
     line: String,
-    /// The foreign errors behind it, outermost first.
+    /// Messages of the foreign errors behind the fault, outermost first.
     causes: Vec<String>,
-    /// What to look at.
+    /// What an operator should check, in the language of `Accept-Language`.
     check: String,
-    /// The trace to find the rest by.
+    /// Trace of the turn, 32 hex digits; null if the fault has none.
     trace_id: Option<String>,
-    /// The turn it happened in, 0 for none.
+    /// Number of the turn, from 1; 0 if the fault belongs to no turn.
     turn: u64,
-    /// When.
+    /// Time of the record, RFC 3339 in UTC.
     at: String,
 }
 
-/// One fault of a session, as the model, the user and the operator were told it.
+/// One fault of a session, as rendered for the model, the user and the operator.
 #[utoipa::path(
     get,
     path = "/v1/sessions/{session}/faults/{seq}",
     params(
-        ("session" = String, Path, description = "The session's id"),
-        ("seq" = u64, Path, description = "The position of the event that tells of the fault"),
+        ("session" = String, Path, description = "The session's id, a UUID"),
+        ("seq" = u64, Path, description = "Position of the event that reports the fault, from 1"),
     ),
     responses(
-        (status = 200, description = "The tellings", body = FaultRenderings),
-        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The renderings of the fault", body = FaultRenderings),
+        (status = "default", description = "A fault as problem details (RFC 9457)", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn tellings(

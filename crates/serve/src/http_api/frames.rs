@@ -26,24 +26,24 @@ use crate::{problem::Problem, project::Projector, server::Server, session_meta};
 /// Records read per chunk of the response.
 const PAGE: PageLimits = PageLimits { records: 512, bytes: 512 * 1024 };
 
-/// From where frames are wanted.
+/// Start position of the frames.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default)]
 pub(super) struct FramesQuery {
-    /// The `seq` of the last event the client has.
+    /// The `seq` of the last frame that the client has; 0, the default, for all frames.
     last_seq: Seq,
 }
 
-/// The frames of a session up to now, as the socket sends them. To go on live, reconnect with the last one as
-/// the cursor.
+/// The frames of a session up to now, as the WebSocket sends them, in the language of `Accept-Language`. For live
+/// frames, reconnect with the last one as the cursor.
 #[utoipa::path(
     get,
     path = "/v1/sessions/{session}/frames",
-    params(("session" = String, Path, description = "The session's id"), FramesQuery),
+    params(("session" = String, Path, description = "The session's id, a UUID"), FramesQuery),
     responses(
-        (status = 200, description = "One frame a line", content_type = "application/x-ndjson"),
-        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "One frame per line", content_type = "application/x-ndjson"),
+        (status = "default", description = "A fault as problem details (RFC 9457)", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn frames(

@@ -25,7 +25,7 @@ pub fn openapi() -> String {
 #[openapi(
     info(
         title = "budao serve",
-        description = "Sessions over HTTP and server-sent events. The same sessions are reached over WebSocket \
+        description = "Sessions over HTTP and server-sent events. Clients reach the same sessions over WebSocket \
                        at `/ws`; docs/protocol.md describes the events."
     ),
     paths(
@@ -62,71 +62,75 @@ impl Modify for Bearer {
     }
 }
 
-/// What a new session may be given; the content of `user.create_session`.
+/// The options of a new session: the content of `user.create_session`. All are optional.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "bodies are read as events; this describes them")]
 pub(super) struct NewSession {
-    /// The same id gives the same session. `Idempotency-Key` says the same.
+    /// 1 to 128 bytes, not beginning with `own-`. A repeated id returns the same session. The header `Idempotency-Key`
+    /// sets it if it is absent here.
     command_id: Option<String>,
-    /// A short name for lists.
+    /// A name for lists, truncated at 120 characters.
     session_name: Option<String>,
-    /// `language`: a tag such as `en` or `zh-CN`.
+    /// `language`: a tag such as `en` or `zh-CN`. An unsupported tag means the server's default language.
     #[schema(value_type = Option<Object>)]
     preferences: Option<Value>,
-    /// `model`, `system`, `permission_mode`, `tools`, `max_steps`, `on_disconnect`, `mode`.
+    /// `model`, `system`, `permission_mode`, `tools`, `max_steps`, `on_disconnect`, `mode`, `confirm`; absent ones have
+    /// the server's defaults.
     #[schema(value_type = Option<Object>)]
     config: Option<Value>,
 }
 
-/// Something to answer.
+/// A message that starts a turn, or waits behind the running one.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "bodies are read as events; this describes them")]
 pub(super) struct NewMessage {
-    /// Words, or an object with `text`.
+    /// The message: a text that is not blank, or an object with `text` and optionally `images`, `mode` and `confirm`.
     #[schema(value_type = Object)]
     content: Value,
-    /// The same id gives the same answer. `Idempotency-Key` says the same.
+    /// 1 to 128 bytes, not beginning with `own-`. A repeated id gets the same answer and has no second effect. The
+    /// header `Idempotency-Key` sets it if it is absent here.
     command_id: Option<String>,
 }
 
-/// The answer to a question.
+/// The answer to an open question about a call or a plan. A question accepts one answer.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "bodies are read as events; this describes them")]
 pub(super) struct NewAnswer {
-    /// The question's.
+    /// The `step_id` of the question.
     step_id: String,
-    /// Go on?
+    /// True lets the call or the plan run; false denies it.
     confirmed: bool,
-    /// What was asked about, so that the answer is for exactly that.
+    /// The question's `digest`. If it is present, the answer applies only to the arguments that were shown.
     digest: Option<String>,
-    /// A word for the model.
+    /// A comment that the model receives.
     feedback: Option<String>,
-    /// Other arguments to run with.
+    /// Arguments that replace those of the call; the server validates them again.
     #[schema(value_type = Option<Object>)]
     arguments: Option<Value>,
-    /// The same id gives the same answer.
+    /// 1 to 128 bytes, not beginning with `own-`. A repeated id gets the same answer and has no second effect.
     command_id: Option<String>,
 }
 
-/// Why the turn is stopped.
+/// Cancels the running turn; without one it has no effect.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "bodies are read as events; this describes them")]
 pub(super) struct NewCancel {
-    /// Why.
+    /// A free text that is recorded with the cancellation.
     reason: Option<String>,
-    /// The same id gives the same answer.
+    /// 1 to 128 bytes, not beginning with `own-`. A repeated id gets the same answer and has no second effect.
     command_id: Option<String>,
 }
 
-/// Any `user.*` event that asks something of a session.
+/// A command for the session, as the frame that a WebSocket client sends.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "bodies are read as events; this describes them")]
 pub(super) struct NewCommand {
-    /// `user.solve_tasks`, `user.cancel_task` …
+    /// `user.solve_tasks`, `user.cancel_task` … Acks, reconnects and `user.request_state` are refused: they need a
+    /// connection.
     event: String,
-    /// As the event has it.
+    /// The content of that event; absent if the event has none.
     #[schema(value_type = Option<Object>)]
     content: Option<Value>,
-    /// The same id gives the same answer.
+    /// 1 to 128 bytes, not beginning with `own-`. A repeated id gets the same answer and has no second effect.
     command_id: Option<String>,
 }

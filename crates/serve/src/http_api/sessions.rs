@@ -116,15 +116,15 @@ pub(super) fn session_id(text: &str) -> Result<SessionId, Fault> {
     })
 }
 
-/// Opens a session.
+/// Opens a session. The caller becomes its owner.
 #[utoipa::path(
     post,
     path = "/v1/sessions",
     request_body = NewSession,
     responses(
-        (status = 201, description = "Opened", body = SessionOpened),
-        (status = 200, description = "The same command id had opened it", body = SessionOpened),
-        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+        (status = 201, description = "The session was opened", body = SessionOpened),
+        (status = 200, description = "The same command id has already opened the session", body = SessionOpened),
+        (status = "default", description = "A fault as problem details (RFC 9457)", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn create(
@@ -155,15 +155,15 @@ pub(super) async fn create(
     })
 }
 
-/// Sends a message. What comes of it are events.
+/// Sends a message. Its effects follow as events of the session.
 #[utoipa::path(
     post,
     path = "/v1/sessions/{session}/messages",
-    params(("session" = String, Path, description = "The session's id")),
+    params(("session" = String, Path, description = "The session's id, a UUID")),
     request_body = NewMessage,
     responses(
-        (status = 202, description = "Accepted", body = CommandAccepted),
-        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+        (status = 202, description = "The command is durable; its effects follow as events", body = CommandAccepted),
+        (status = "default", description = "A fault as problem details (RFC 9457)", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn message(
@@ -180,15 +180,15 @@ pub(super) async fn message(
     answered(&server, &caller, sent.await, accepted)
 }
 
-/// Answers a question. Counts once.
+/// Answers an open question. A question accepts one answer.
 #[utoipa::path(
     post,
     path = "/v1/sessions/{session}/answers",
-    params(("session" = String, Path, description = "The session's id")),
+    params(("session" = String, Path, description = "The session's id, a UUID")),
     request_body = NewAnswer,
     responses(
-        (status = 202, description = "Accepted", body = CommandAccepted),
-        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+        (status = 202, description = "The command is durable; its effects follow as events", body = CommandAccepted),
+        (status = "default", description = "A fault as problem details (RFC 9457)", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn answer(
@@ -207,15 +207,15 @@ pub(super) async fn answer(
     answered(&server, &caller, sent.await, accepted)
 }
 
-/// Stops the turn.
+/// Cancels the running turn; without one it has no effect.
 #[utoipa::path(
     post,
     path = "/v1/sessions/{session}/cancel",
-    params(("session" = String, Path, description = "The session's id")),
+    params(("session" = String, Path, description = "The session's id, a UUID")),
     request_body = NewCancel,
     responses(
-        (status = 202, description = "Accepted", body = CommandAccepted),
-        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+        (status = 202, description = "The command is durable; its effects follow as events", body = CommandAccepted),
+        (status = "default", description = "A fault as problem details (RFC 9457)", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn cancel(
@@ -234,15 +234,15 @@ pub(super) async fn cancel(
     answered(&server, &caller, sent.await, accepted)
 }
 
-/// Asks something else of the session: any event a WebSocket client would send to it.
+/// Sends any other command to the session, as the frame that a WebSocket client sends.
 #[utoipa::path(
     post,
     path = "/v1/sessions/{session}/commands",
-    params(("session" = String, Path, description = "The session's id")),
+    params(("session" = String, Path, description = "The session's id, a UUID")),
     request_body = NewCommand,
     responses(
-        (status = 202, description = "Accepted", body = CommandAccepted),
-        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+        (status = 202, description = "The command is durable; its effects follow as events", body = CommandAccepted),
+        (status = "default", description = "A fault as problem details (RFC 9457)", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn command(
@@ -289,14 +289,14 @@ async fn submit(
     Ok(CommandAccepted { status: "accepted", action, session_id, command_id, after })
 }
 
-/// A session as it stands.
+/// The current state of a session.
 #[utoipa::path(
     get,
     path = "/v1/sessions/{session}",
-    params(("session" = String, Path, description = "The session's id")),
+    params(("session" = String, Path, description = "The session's id, a UUID")),
     responses(
-        (status = 200, description = "The session", body = SessionView),
-        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The session at its last record", body = SessionView),
+        (status = "default", description = "A fault as problem details (RFC 9457)", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn get(
@@ -315,14 +315,14 @@ pub(super) async fn get(
     answered(&server, &caller, view.await, |view| Json(view).into_response())
 }
 
-/// Removes a session with everything that happened in it.
+/// Deletes a session with all its records.
 #[utoipa::path(
     delete,
     path = "/v1/sessions/{session}",
-    params(("session" = String, Path, description = "The session's id")),
+    params(("session" = String, Path, description = "The session's id, a UUID")),
     responses(
-        (status = 204, description = "Removed"),
-        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+        (status = 204, description = "The session is deleted"),
+        (status = "default", description = "A fault as problem details (RFC 9457)", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn delete(
@@ -346,35 +346,35 @@ pub(super) async fn delete(
     answered(&server, &caller, deleted.await, |()| StatusCode::NO_CONTENT.into_response())
 }
 
-/// Which sessions to list.
+/// Filters and paging of the session list.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default)]
 pub(super) struct SessionListQuery {
-    /// `idle`, `running`, `asking`, `closed` or `failed`.
+    /// Only sessions in this state: `idle`, `running`, `asking`, `closed` or `failed`.
     state: Option<String>,
-    /// Met a fault with this code.
+    /// Only sessions that had a fault with this code, such as `ERR_TIMEOUT_001`.
     code: Option<String>,
-    /// Has events of this trace: 32 hex digits.
+    /// Only sessions with events of this trace: 32 hex digits.
     trace: Option<String>,
-    /// Called this tool.
+    /// Only sessions that called this tool, by its full name.
     tool: Option<String>,
-    /// Also tell how many faults each met.
+    /// True adds `faults` and `recovered` to each session.
     faults: bool,
-    /// At most this many, up to 100.
+    /// Sessions per page, 1 to 100; 100 if absent.
     limit: Option<usize>,
-    /// `next` of the page before.
+    /// The `next` of the previous page; absent for the first page.
     after: Option<String>,
 }
 
-/// The caller's sessions, the most recently changed first.
+/// The caller's sessions, the most recently changed first. An operator gets all sessions.
 #[utoipa::path(
     get,
     path = "/v1/sessions",
     params(SessionListQuery),
     responses(
-        (status = 200, description = "A page of them", body = SessionList),
-        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "One page of the list", body = SessionList),
+        (status = "default", description = "A fault as problem details (RFC 9457)", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn list(
@@ -433,14 +433,14 @@ pub(super) fn bad_query(received: &str) -> Fault {
         .with(Fact::Received, received.chars().take(200).collect::<String>())
 }
 
-/// Everything that happened, one JSON object a line, in the format of `budao journal export`.
+/// All records of a session, one JSON object per line, in the format of `budao journal export`.
 #[utoipa::path(
     get,
     path = "/v1/sessions/{session}/export",
-    params(("session" = String, Path, description = "The session's id")),
+    params(("session" = String, Path, description = "The session's id, a UUID")),
     responses(
-        (status = 200, description = "One JSON object a line", content_type = "application/x-ndjson"),
-        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "One JSON object per line: two header lines, the records, two closing lines", content_type = "application/x-ndjson"),
+        (status = "default", description = "A fault as problem details (RFC 9457)", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn export(

@@ -24,23 +24,23 @@ use crate::{
     stats::{Report, Window},
 };
 
-/// How far back to look.
+/// Period of the report.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default)]
 pub(super) struct StatsQuery {
-    /// `5m`, `1h`, `24h` or `7d`; `1h` if it is not said.
+    /// `5m`, `1h`, `24h` or `7d`, counted back from now; `1h` if absent.
     window: Option<String>,
 }
 
-/// What went wrong, how often, and how it ended. For operators.
+/// Fault statistics over a window: counts, retries and recoveries of all sessions. For operators only.
 #[utoipa::path(
     get,
     path = "/api/stats",
     params(StatsQuery),
     responses(
-        (status = 200, description = "Counts over the window", body = Report),
-        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The counts of the window", body = Report),
+        (status = "default", description = "A fault as problem details (RFC 9457)", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn stats(

@@ -11,30 +11,30 @@ use serde_json::Value;
 
 use crate::stats::FaultCounts;
 
-/// A session in a list.
+/// A session in the list.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct SessionItem {
-    /// Its id.
+    /// The session's id, a UUID.
     #[schema(value_type = String)]
     session_id: SessionId,
     /// `idle`, `running`, `asking`, `closed` or `failed`.
     state: &'static str,
-    /// Its short name.
+    /// The name from `session_name`; null if the client set none.
     title: Option<String>,
-    /// When it was opened.
+    /// Time of the first record, RFC 3339 in UTC.
     opened_at: String,
-    /// When something last happened.
+    /// Time of the last record, RFC 3339 in UTC.
     updated_at: String,
-    /// Turns begun.
+    /// Number of turns that have started.
     turns: u64,
-    /// The code of the fault that ended its last turn.
+    /// Code of the fault that ended the last turn; null if it ended without one, or while a turn runs.
     last_code: Option<String>,
-    /// The position of its last event.
+    /// Position of the session's last record.
     head: u64,
-    /// Faults it met in the last seven days, when asked for.
+    /// Number of faults in the last seven days; only with `faults=true`.
     #[serde(skip_serializing_if = "Option::is_none")]
     faults: Option<u64>,
-    /// Those it recovered from, when asked for.
+    /// Number of those faults that a later attempt recovered from; only with `faults=true`.
     #[serde(skip_serializing_if = "Option::is_none")]
     recovered: Option<u64>,
 }
@@ -63,66 +63,71 @@ impl From<SessionSummary> for SessionItem {
     }
 }
 
-/// A page of sessions.
+/// One page of the session list.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct SessionList {
-    /// The most recently changed first.
+    /// At most `limit` sessions, the most recently changed first.
     pub(crate) sessions: Vec<SessionItem>,
-    /// For the next page, as `after`; none when this is the last.
+    /// The value of `after` for the next page; null on the last page.
     pub(crate) next: Option<String>,
 }
 
-/// A session that was opened.
+/// The answer to the request that opens a session.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct SessionOpened {
-    /// Its id.
+    /// The session's id, a UUID.
     #[schema(value_type = String)]
     pub(crate) session_id: SessionId,
-    /// Was it there already, opened by the same command id?
+    /// True if an earlier request with the same command id opened the session.
     pub(crate) existed: bool,
-    /// Where its events are.
+    /// Path of the session's server-sent events.
     pub(crate) events: String,
 }
 
-/// A session as it stands.
+/// The current state of a session.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct SessionView {
+    /// The session's id, a UUID.
     #[schema(value_type = String)]
     session_id: SessionId,
-    /// Which incarnation of its history.
+    /// Incarnation of the history, eight hex digits; changes only when the history is replaced.
     epoch: String,
-    /// The position of its last event.
+    /// Position of the session's last record.
     head: u64,
-    /// `idle`, `running`, `paused` or `ended`.
+    /// `idle`, `running`, `paused` (a question is open) or `ended`. A message re-opens an ended session.
     status: &'static str,
+    /// The name from `session_name`; null if the client set none.
     title: Option<String>,
-    /// The language people are spoken to in.
+    /// Language of texts for people: `en` or `zh`.
     language: String,
+    /// Name of the model; empty for the engine's default.
     model: String,
-    /// Turns begun.
+    /// Number of turns that have started.
     turns: u64,
-    /// Messages that wait to be answered.
+    /// Number of messages that wait behind the running turn.
     queued: usize,
-    /// The last words of the model.
+    /// Text of the model's last message; null before the first one.
     last_text: Option<String>,
-    /// Questions that wait for a person.
+    /// Open questions that wait for a person's answer.
     questions: Vec<QuestionView>,
+    /// Input tokens of all model requests of the session.
     input_tokens: u64,
+    /// Output tokens of all model requests of the session.
     output_tokens: u64,
 }
 
-/// A question that waits for a person.
+/// An open question that waits for a person's answer.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct QuestionView {
-    /// What an answer names.
+    /// Id of the question; the answer repeats it.
     step_id: String,
-    /// The tool; none when a plan is to be confirmed.
+    /// Name of the tool; null if the question is about a plan.
     tool: Option<String>,
-    /// What it would run with.
+    /// Arguments of the call; null if the question is about a plan.
     arguments: Option<Value>,
-    /// What an answer may be bound to.
+    /// Digest of the arguments. An answer that repeats it applies only to these arguments.
     digest: String,
-    /// Unanswered by then, it is denied.
+    /// Time after which the call or plan is denied, RFC 3339 in UTC.
     expires_at: String,
 }
 
@@ -174,17 +179,18 @@ fn questions(state: &Session) -> Vec<QuestionView> {
     of_calls.chain(of_plan).collect()
 }
 
-/// A command was accepted; what comes of it are events.
+/// The answer to an accepted command. The command is durable; its effects follow as events.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct CommandAccepted {
-    /// Always `accepted`.
+    /// Always the text `accepted`.
     pub(crate) status: &'static str,
-    /// What was asked: `message`, `cancel` …
+    /// The event's name without `user.`: `message`, `cancel` …
     pub(crate) action: &'static str,
+    /// The session's id, a UUID.
     #[schema(value_type = String)]
     pub(crate) session_id: SessionId,
-    /// The id the client gave the command.
+    /// The command id that the client set; null without one.
     pub(crate) command_id: Option<String>,
-    /// Its effects are found after this position.
+    /// Position in the history; the command's effects come after it.
     pub(crate) after: u64,
 }

@@ -73,167 +73,191 @@ impl Window {
     }
 }
 
-/// What went wrong in a window of time, and how it ended.
+/// Fault statistics over a window: counts, retries and recoveries of all sessions. `paths` and the tables by tool,
+/// model, stage, computer and session have at most 50 rows each.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[schema(as = Stats)]
 pub struct Report {
-    /// `5m`, `1h`, `24h` or `7d`.
+    /// Length of the window: `5m`, `1h`, `24h` or `7d`.
     window: &'static str,
-    /// Where it begins: at the start of the first bucket.
+    /// Start of the window and of its first bucket, RFC 3339 in UTC.
     since: String,
-    /// Where it ends.
+    /// End of the window, RFC 3339 in UTC: the time of the request.
     until: String,
-    /// The length of a bucket in seconds.
+    /// Length of a bucket in seconds: 15, 60, 1800 or 10800, by window.
     bucket_seconds: u64,
-    /// Is everything counted? If not there was too much at once; ask again.
+    /// False if this request could not count all records (200,000 per request); repeat it to continue.
     complete: bool,
-    /// When there were too many faults to keep: all since then are counted.
+    /// Only if the server had to drop old entries within the window: it counts all faults since this time, RFC 3339 in
+    /// UTC.
     #[serde(skip_serializing_if = "Option::is_none")]
     counted_since: Option<String>,
-    /// Turns that began.
+    /// Number of turns that started in the window.
     turns: u64,
-    /// Model requests.
+    /// Number of model requests, retries included.
     steps: u64,
-    /// Tool calls that ended, those that were refused before they ran included.
+    /// Number of tool calls that ended, including those refused before they ran.
     calls: u64,
-    /// Faults.
+    /// Number of faults in the window.
     faults: u64,
-    /// Faults over time, the oldest first; also those in which there was none.
+    /// Faults over time, the oldest bucket first; empty buckets are included.
     buckets: Vec<Bucket>,
-    /// Faults by kind, the most frequent first.
+    /// Faults by kind, the most frequent first; all kinds with at least one fault.
     kinds: Vec<KindCount>,
-    /// Tries that were made again, and what came of it.
+    /// Retries and their results.
     retries: Retries,
-    /// How long it took from the first failure until it worked.
+    /// Times from a first failure to the success, in milliseconds.
     recovery_ms: Recovery,
-    /// The faults of a turn in order and how it ended, the most frequent first.
+    /// Sequences of faults within a turn and the turn's end, the most frequent first.
     paths: Vec<PathCount>,
+    /// Faults by tool, the most frequent first; called tools without faults are included.
     by_tool: Vec<ToolCount>,
+    /// Faults by model, the most frequent first; used models without faults are included.
     by_model: Vec<ModelCount>,
+    /// Faults by stage of a pipeline, the most frequent first.
     by_stage: Vec<StageCount>,
+    /// Faults by remote computer, the most frequent first.
     by_computer: Vec<ComputerCount>,
-    /// Sessions with faults that nobody can recover from, or that were given up on.
+    /// Sessions with faults that ended a turn or cannot be fixed, those with the most first.
     unrecoverable_by_session: Vec<SessionCount>,
-    /// What the hub of this server counted since it began, if it has one: what `/smcp/stats` says.
+    /// Counters of this server's SMCP hub since its start, as in `/smcp/stats`; absent without a hub.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub(crate) smcp: Option<Value>,
 }
 
-/// Faults in a stretch of time.
+/// Faults in one bucket of the window.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct Bucket {
-    /// Where it begins.
+    /// Start of the bucket, RFC 3339 in UTC.
     at: String,
-    /// How often each kind came.
+    /// Number of faults per kind; kinds without faults are absent.
     by_kind: BTreeMap<&'static str, u64>,
 }
 
-/// Faults, and how they ended. Those in neither number were passed over: the turn went on without.
+/// Faults by resolution. A fault that is neither recovered nor given up did not stop its turn.
 #[derive(Clone, Copy, Debug, Default, Serialize, utoipa::ToSchema)]
 pub(crate) struct Counts {
-    /// All.
+    /// Number of all faults.
     count: u64,
-    /// Another try worked: the runtime's, or a changed call of the model.
+    /// Faults after which a later attempt succeeded: a retry by the runtime, or a changed call by the model.
     recovered: u64,
-    /// They ended their turn.
+    /// Faults that ended their turn.
     given_up: u64,
 }
 
-/// Faults of a kind.
+/// The faults of one kind.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct KindCount {
+    /// Name of the kind, such as `request_timed_out`.
     kind: &'static str,
+    /// Permanent code of the kind, such as `ERR_TIMEOUT_001`.
     code: &'static str,
+    /// Class of the kind for a model: `validation`, `runtime`, `logical`, `aborted` or `exception`.
     #[serde(rename = "errorType")]
     error_type: &'static str,
+    /// `validation`, `transient`, `resource`, `permanent` or `connection`.
     category: &'static str,
     #[serde(flatten)]
     counts: Counts,
 }
 
-/// Tries that were made again.
+/// Retries by the runtime and their results.
 #[derive(Clone, Copy, Debug, Default, Serialize, utoipa::ToSchema)]
 pub(crate) struct Retries {
-    /// How many.
+    /// Number of attempts after a first one.
     attempts: u64,
-    /// Things that were tried again and worked in the end.
+    /// Retried operations that succeeded in the end.
     succeeded: u64,
-    /// Things that were tried again and did not.
+    /// Retried operations that failed in the end.
     failed: u64,
-    /// The share that worked; none when nothing was tried again to its end.
+    /// Share of retried operations that succeeded, 0 to 1; null if none has ended.
     success_rate: Option<f64>,
 }
 
-/// How long recoveries took, in milliseconds.
+/// Times from a first failure to the success, in milliseconds.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct Recovery {
+    /// Number of recoveries in the window.
     count: u64,
+    /// Median in milliseconds; null without recoveries.
     p50: Option<u64>,
+    /// 90th percentile in milliseconds; null without recoveries.
     p90: Option<u64>,
+    /// 99th percentile in milliseconds; null without recoveries.
     p99: Option<u64>,
-    /// Each class once: those up to `le` that are in no class before.
+    /// Disjoint classes from 50 ms to 600 s, the shortest first; each recovery is in one class.
     histogram: Vec<HistogramBucket>,
 }
 
-/// Recoveries that took about as long.
+/// One class of the recovery-time histogram.
 #[derive(Clone, Copy, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct HistogramBucket {
-    /// At most this many milliseconds; none for the rest.
+    /// Upper bound in milliseconds, inclusive; null for the last class.
     le: Option<u64>,
+    /// Number of recoveries in this class.
     n: u64,
 }
 
-/// A way that turns went.
+/// A sequence of faults within a turn, and its frequency.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct PathCount {
-    /// Kinds in order, the same one after itself told once; the last word is how the turn ended.
+    /// Up to six kinds in order, without direct repetitions; the last element is the turn's stop reason.
     path: Vec<&'static str>,
+    /// Number of turns with this sequence.
     n: u64,
 }
 
-/// Faults of a tool.
+/// The calls and faults of one tool.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct ToolCount {
+    /// Name of the tool, at most 80 characters; `other` stands for all names beyond the first 200.
     tool: String,
-    /// Calls that ended, those that were refused before they ran included.
+    /// Number of calls that ended, including those refused before they ran.
     calls: u64,
     #[serde(flatten)]
     counts: Counts,
 }
 
-/// Faults while a model was used.
+/// The requests of one model, and the faults during its use.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct ModelCount {
+    /// Name of the model, at most 80 characters; `other` stands for all names beyond the first 200.
     model: String,
-    /// Requests.
+    /// Number of requests to the model, retries included.
     steps: u64,
     #[serde(flatten)]
     counts: Counts,
 }
 
-/// Faults in a stage of plan, solve, aggregate.
+/// The faults in one stage of plan, solve, aggregate.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct StageCount {
+    /// `planning`, `solving` or `aggregation`.
     stage: String,
     #[serde(flatten)]
     counts: Counts,
 }
 
-/// Faults on a computer.
+/// The faults on one remote computer.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct ComputerCount {
+    /// Name of the computer, at most 80 characters; `other` stands for all names beyond the first 200.
     computer: String,
     #[serde(flatten)]
     counts: Counts,
 }
 
-/// Faults of a session that stayed.
+/// The unrecovered faults of one session.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct SessionCount {
+    /// The session's id, a UUID.
     session_id: String,
+    /// Number of faults that ended a turn or cannot be fixed.
     n: u64,
+    /// Code of the latest such fault.
     last_code: &'static str,
+    /// Time of the latest such fault, RFC 3339 in UTC.
     last_at: String,
 }
 
