@@ -1,4 +1,4 @@
-//! A first agent: one tool, one question. The demo model errs once and corrects itself from the error.
+//! A first agent: one tool, one question. The scripted model makes one invalid call, then the corrected one.
 //!
 //!     cargo run -p budao --example first_agent
 
@@ -24,7 +24,7 @@ async fn weather(
 
 #[tokio::main]
 async fn main() -> Result<(), Fault> {
-    // A model that errs once: `town` is no parameter of `weather`. With a key, use an Anthropic or an
+    // The first call is invalid: `weather` has no parameter `town`. With a key, use an Anthropic or an
     // OpenAI-compatible model here; nothing else changes.
     let model = Script::new()
         .call("weather", json!({"town": "Ghent"}))
