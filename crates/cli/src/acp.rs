@@ -116,7 +116,7 @@ impl ServeArgs {
             None if self.claude.is_none() && names_a_model() => Ok(EngineChoice::Native),
             None => Ok(crate::claude::program(self.claude.clone()).map_or_else(
                 |fault| {
-                    tracing::warn!(%fault, "the Claude CLI is not there; our own loop is");
+                    tracing::warn!(%fault, "claude not found, using native engine");
                     EngineChoice::Native
                 },
                 EngineChoice::Claude,
@@ -289,7 +289,7 @@ async fn until_told(serve: impl Future<Output = Result<(), Fault>>) -> Result<()
         biased;
         served = serve => served,
         () = told => {
-            tracing::info!("a signal asked the program to end");
+            tracing::info!("termination signal received");
             Ok(())
         }
     }
@@ -298,6 +298,6 @@ async fn until_told(serve: impl Future<Output = Result<(), Fault>>) -> Result<()
 /// Awaits `close` for at most [`SHUTDOWN_GRACE`]; the editor is gone and nothing waits for a result.
 async fn within_farewell(close: impl Future<Output = ()>) {
     if tokio::time::timeout(SHUTDOWN_GRACE, close).await.is_err() {
-        tracing::warn!("some programs did not end in time and are killed");
+        tracing::warn!("shutdown timed out, killing child processes");
     }
 }

@@ -163,7 +163,10 @@ fn wait(work: impl Future<Output = Result<Exit, Fault>>, lang: Lang, terminal: &
     // Programs started by this process do not outlive it.
     let left = budao_tools::launch::end_all(CHILDREN_END_MAX);
     if left > 0 {
-        tracing::warn!(left, "programs have not ended yet; their supervisors go on ending them");
+        tracing::warn!(
+            remaining = left,
+            "child processes still running; their supervisors end them"
+        );
     }
     // Threads that still block are not waited for.
     runtime.shutdown_background();

@@ -220,7 +220,7 @@ async fn enter(rooms: Arc<JoinedRooms>, own: Vec<RoomConfig>) {
     for room in own {
         let name = room.room_name().to_owned();
         if let Err(fault) = rooms.join_one(room, &traces::world()).await {
-            tracing::warn!(%fault, room = name, "a room could not be joined");
+            tracing::warn!(%fault, room = name, "joining room failed");
         }
     }
 }

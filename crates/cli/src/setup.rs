@@ -233,8 +233,8 @@ impl CleanUp for SessionReclaimer {
     async fn clean_up(&self) {
         let retention = Retention { session_age: Some(self.age), ..Retention::default() };
         match self.journal.retain(retention).await {
-            Ok(gone) => tracing::info!(?gone, "old sessions were removed"),
-            Err(fault) => tracing::warn!(%fault, "old sessions could not be removed"),
+            Ok(removed) => tracing::info!(?removed, "old sessions removed"),
+            Err(fault) => tracing::warn!(%fault, "removing old sessions failed"),
         }
     }
 }

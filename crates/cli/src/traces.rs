@@ -200,7 +200,7 @@ fn failed(spans: usize, error: &str, complained: &mut Option<Instant>) {
     if complained.is_none_or(|at| at.elapsed() >= COMPLAINTS) {
         *complained = Some(Instant::now());
         let error = Scrubber::new().scrub(error).into_owned();
-        tracing::warn!(spans, error, "the collector did not take the traces");
+        tracing::warn!(spans, error, "exporting traces failed");
     }
 }
 

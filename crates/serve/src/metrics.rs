@@ -57,7 +57,7 @@ impl Metrics {
     /// process; only programs should call it, not libraries.
     pub fn install(&self) {
         if metrics::set_global_recorder(Arc::clone(&self.recorder)).is_err() {
-            tracing::warn!("numbers are gathered elsewhere already");
+            tracing::warn!("another metrics recorder is installed");
         }
     }
 
