@@ -40,7 +40,7 @@ const MODELS_OPEN: usize = 64;
 /// Where sessions are kept.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct JournalArgs {
-    /// The journal file. Otherwise one in the user's state directory
+    /// Path of the journal file [default: budao/journal.db in the user's state directory]
     #[arg(long, value_name = "FILE", env = "BUDAO_JOURNAL")]
     pub(crate) journal: Option<PathBuf>,
 
