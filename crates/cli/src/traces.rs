@@ -186,7 +186,7 @@ async fn send(exporter: SpanExporter, mut inbox: mpsc::Receiver<ExportItem>) {
             match timeout(EXPORT_TIMEOUT, exporter.export(data)).await {
                 Ok(Ok(())) => count("sent", spans),
                 Ok(Err(error)) => failed(spans, &error.to_string(), &mut complained),
-                Err(_) => failed(spans, "it took too long", &mut complained),
+                Err(_) => failed(spans, "timed out", &mut complained),
             }
         }
         for waiting in batch.waiting {

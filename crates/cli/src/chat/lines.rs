@@ -40,7 +40,7 @@ pub(super) fn beginning(view: &View, columns: usize, sight: &DrawContext) -> Vec
     let text = if view.dropped > 0 {
         let id = sight.session.map(|session| session.to_string()).unwrap_or_default();
         match sight.lang {
-            budao_core::Lang::En => format!("… earlier parts: `budao replay {id}`"),
+            budao_core::Lang::En => format!("… earlier messages: `budao replay {id}`"),
             budao_core::Lang::Zh => format!("……更早的内容：`budao replay {id}`"),
         }
     } else if view.entries.is_empty() {
