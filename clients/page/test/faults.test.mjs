@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { onPage, picture, told, until } from "../stage.mjs";
 
-/** Two rate limits that recover, one call that is corrected, one turn that is given up. */
+/** Two rate limits that recover, one call that is corrected, one turn that is not recovered. */
 const KNOWN = `
 order = "requests"
 [[step]]

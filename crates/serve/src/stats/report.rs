@@ -112,7 +112,7 @@ pub struct Report {
     by_model: Vec<ModelCount>,
     by_stage: Vec<StageCount>,
     by_computer: Vec<ComputerCount>,
-    /// Sessions with faults that nobody can recover from, or that were given up on.
+    /// Sessions with unrecoverable faults, or with faults that were not recovered.
     unrecoverable_by_session: Vec<SessionCount>,
     /// What the hub of this server counted since it began, if it has one: what `/smcp/stats` says.
     #[serde(skip_serializing_if = "Option::is_none")]
