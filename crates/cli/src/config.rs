@@ -27,7 +27,7 @@ use toml::{Table, Value};
 pub(crate) use self::command::{Args, run};
 use crate::{log::Log, smcp::RoomConfig};
 
-/// Where the configuration comes from.
+/// Options for the configuration file and MCP servers.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ConfigArgs {
     /// Path of the configuration file (TOML) [default: budao/config.toml in the user's configuration directory, if it

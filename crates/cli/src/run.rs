@@ -24,7 +24,7 @@ use crate::{
     watch::{TurnFormat, Watcher},
 };
 
-/// What a new session is set to.
+/// Options of a new session.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SessionArgs {
     /// Model: anthropic:NAME, openai:NAME@URL, demo, demo:fast, script:FILE

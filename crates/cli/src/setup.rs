@@ -37,7 +37,7 @@ const SESSIONS_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Maximum models kept open; beyond it the cache is cleared.
 const MODELS_OPEN: usize = 64;
 
-/// Where sessions are kept.
+/// Option for the journal file.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct JournalArgs {
     /// Path of the journal file [default: budao/journal.db in the user's state directory]

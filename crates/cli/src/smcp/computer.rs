@@ -62,7 +62,7 @@ pub(super) struct ComputerArgs {
     room: String,
 }
 
-/// Who decides about calls.
+/// How calls without `auto_apply` are confirmed.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum ConfirmMode {
     /// Ask at the terminal.

@@ -15,7 +15,7 @@ use budao_smcp::{
 
 use super::{RoomConfig, read_token};
 
-/// How a server is a hub, too.
+/// Options of the SMCP hub inside `budao serve`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct HubArgs {
     /// Also run a hub that connects agents and computers (A2C-SMCP, at /socket.io/)
