@@ -8,7 +8,7 @@
 ###            another try: that is `retry-scheduled`, said only when there is one
 ###   .about   what the kind means, for its page
 ###   .check   what an operator looks at, for its page
-###   .rec-1 … what to do, most useful first; said to whoever has the next move
+###   .rec-1 … what to do, most useful first; for the one with the next move
 ###
 ### A fact that may be absent arrives as the word "none": choose with a [none] variant. Facts listed in
 ### `always` of the kind's row can be used as they are. `_ms` facts are also there as `_seconds`.
@@ -20,7 +20,7 @@ constraint-violated =
     .title = A constraint is not met
     .model = The constraint { $constraint } is not met.
     .user = The input does not meet a rule: { $constraint }. Please correct it and send it again.
-    .about = A value was of the right type but broke a rule, for example a number that must be greater than zero. Nothing was started. Whoever sent the value corrects it and sends it again; the same value will be refused again.
+    .about = A value was of the right type but broke a rule, for example a number that must be greater than zero. Nothing was started. The sender corrects the value and sends it again; the same value will be refused again.
     .check = Usually nothing. If it comes from a form or a script of yours, make it check the rule before sending.
     .rec-1 = Change the value so that it meets the rule, then send it again
     .rec-2 = Do not repeat the same value; it will be refused again
@@ -175,7 +175,7 @@ request-timed-out =
         [one] A service did not answer within { $timeout_seconds } second.
        *[other] A service did not answer within { $timeout_seconds } seconds.
     }
-    .about = A service was asked and did not answer within its time limit. That usually passes, so the runtime asks again after a pause, if asking twice is safe. Only when the tries are used up does anybody else have to act.
+    .about = A service was asked and did not answer within its time limit. That usually passes, so the runtime asks again after a pause, if asking twice is safe. Other action is needed only when the tries are used up.
     .check = See whether one service or all of them are slow. Compare the elapsed time with the limit: answers that come just too late need a higher limit.
     .rec-1 = Try the same request again a little later
     .rec-2 = Ask for less at once, so that the answer comes sooner
@@ -204,7 +204,7 @@ deadline-passed =
         }
     }
     .about = A tool did not finish by its hard deadline. A local tool was cancelled, and everything it had started was ended with it. A tool on another computer or of an MCP server was told to stop; without its confirmation the details carry outcome_unknown, and the call may still be running. Part of the work may already be done. The same call would most likely run into the same deadline.
-    .check = If the work is honestly that long, raise the deadline of this tool. Otherwise look at what it was waiting for.
+    .check = If the work really takes that long, raise the deadline of this tool. Otherwise look at what it was waiting for.
     .rec-1 = Split the work into smaller calls
     .rec-2 = Check what was already done before you go on
     .rec-3 = Run a long command in the background and look at its output later
@@ -266,7 +266,7 @@ not-authenticated =
     .title = Not signed in
     .model = The request came without valid credentials.
     .user = You are not signed in, or your sign-in has expired. Please sign in and try again.
-    .about = A client asked without credentials, or with ones that are not accepted. The answer does not say which of the two, so that nobody can try out names.
+    .about = A client asked without credentials, or with ones that are not accepted. The answer does not say which of the two, so that names cannot be guessed.
     .check = Check the token the client sends, its expiry, and the clocks of both machines.
     .rec-1 = Sign in again, or send a valid token
     .rec-2 = Do not repeat the request with the same token
@@ -314,7 +314,7 @@ denied-by-person =
        *[other] A person decided that { $tool_name } must not run, and wrote: { $note }
     }
     .user = { $tool_name } was not run, because it was denied.
-    .about = Somebody was asked whether the call may run and said no. Their note, if they wrote one, is passed to the model word for word. The turn goes on.
+    .about = A person was asked whether the call may run and denied it. The person's note, if there is one, is passed to the model word for word. The turn goes on.
     .check = Nothing. If the same question is denied all the time, a policy rule saves people the asking.
     .rec-1 = Respect the decision and do not make the same call again
     .rec-2 = Take the note into account and go another way
@@ -351,7 +351,7 @@ guard-failed =
     .title = Guard failed, call denied
     .model = The check { $hook }, which decides about this call, broke down. To be safe the call did not run.
     .user = A safety check could not be carried out, so the action was not run. The operator has to look at it.
-    .about = A guard is a hook that was registered to decide. When it fails or takes too long nobody has decided, so the answer is no. The turn goes on; other calls are decided as usual.
+    .about = A guard is a hook that was registered to decide. When it fails or takes too long there is no decision, so the call is denied. The turn goes on; other calls are decided as usual.
     .check = Look at the log of the guard with this trace id: an exception, a missing program or a time limit of five seconds are the usual causes.
     .rec-1 = Do not repeat this call; the check will most likely fail again
     .rec-2 = Go on another way, and tell the user that a check is broken
@@ -368,7 +368,7 @@ question-expired =
 question-not-open =
     .title = Question is not open
     .model = The question { $question_id } is not open: it was answered before, has expired, or never existed.
-    .user = This question is no longer open. Somebody may have answered it before you.
+    .user = This question is no longer open. It may have been answered already.
     .about = An answer came for a question that is not waiting for one. The first answer counts, so that two people cannot decide differently. Nothing was changed.
     .check = Nothing. A client that answers twice should reuse its command id, then it gets the first result back.
     .rec-1 = Load the session again and look at which questions are open
@@ -380,8 +380,8 @@ not-allowed =
         [none] This is not allowed with the present rights.
        *[other] { $event_name } is not allowed with the present rights.
     }
-    .user = You do not have the right to do this. Ask whoever runs the server if you need it.
-    .about = Whoever asks is known, but may not do this: another person's session, another role's command, a setting that is reserved. Repeating it will not change the answer.
+    .user = You do not have the right to do this. Ask the operator of the server if you need it.
+    .about = The caller is known, but may not do this: another person's session, another role's command, a setting that is reserved. Repeating it will not change the answer.
     .check = Look at the rights of the token or role. If many are refused at once, see whether a client uses the wrong role.
     .rec-1 = Use an account or a role that has the right
     .rec-2 = Do not repeat the request as it is
@@ -404,7 +404,7 @@ tool-disabled =
     .title = Tool is switched off
     .model = The tool { $tool_name } exists but is switched off.
     .user = The tool { $tool_name } is switched off here.
-    .about = The tool is known, but the configuration of its server or of this session has switched it off. Calling it again gives the same answer until somebody switches it on.
+    .about = The tool is known, but the configuration of its server or of this session has switched it off. Calling it again gives the same answer until it is switched on.
     .check = Switch it on in the configuration of its MCP server, or take it out of the list that the model sees.
     .rec-1 = Use another tool
     .rec-2 = Tell the user that { $tool_name } is switched off if there is no other way
@@ -456,7 +456,7 @@ cancelled =
         }
     }
     .user = Cancelled.
-    .about = Somebody cancelled the turn, or the call in it. Model and tools were stopped, and everything they had started was ended. What was recorded until then stays.
+    .about = The turn, or the call in it, was cancelled. Model and tools were stopped, and everything they had started was ended. What was recorded until then stays.
     .check = Nothing.
     .rec-1 = Wait for the user's next message
     .rec-2 = Do not take the work up again by yourself
@@ -583,7 +583,7 @@ outside-workspace =
 
 file-changed =
     .title = File changed underneath
-    .model = { $path } was changed by somebody else since it was last read. Nothing was written.
+    .model = { $path } has changed since it was last read. Nothing was written.
     .user = { $path } was changed in the meantime. The assistant reads it again before it changes anything.
     .about = Between reading the file and writing it, its content changed. Writing would have destroyed that change, so nothing was written.
     .check = Nothing. If it happens all the time, find the program that rewrites the file, for example a formatter.
@@ -779,7 +779,7 @@ breaker-open =
 retry-budget-spent =
     .title = Retry budget is spent
     .model = { $service } fails so often at the moment that nothing more is repeated.
-    .user = { $service } is failing often at the moment, so trying again was given up. Please try later.
+    .user = { $service } is failing often at the moment, so it is not retried. Please try later.
     .about = Only a small part of all requests to a service may be repeats; more would add to its load just when it is weak. That part is used up for this minute, so the failure is passed on instead of repeated.
     .check = Look at the rate of failures of this service over all sessions.
     .rec-1 = Send the message again in a few minutes
@@ -803,7 +803,7 @@ out-of-memory =
     .title = Out of memory
     .model = There was not enough memory for this.
     .user = There was not enough memory for this action. The rest goes on.
-    .about = An action needed more memory than it was allowed or than the machine has. It was ended so that the process could live. Caches are emptied once and it is tried once more before anybody is asked.
+    .about = An action needed more memory than it was allowed or than the machine has. It was ended so that the process could live. Caches are emptied once and it is tried once more before it is reported.
     .check = Look at the memory of the machine and of this process, and at what ran at the same time. Lower the number of parallel calls, or give it more memory.
     .rec-1 = Work on less data at once
     .rec-2 = Run fewer things at the same time
@@ -912,7 +912,7 @@ model-first-token-timeout =
        *[other] The model did not begin to answer within { $timeout_seconds } seconds.
     }
     .about = The request was accepted, but the first piece of the answer did not come in time. Very long conversations and busy services cause this. The request is made again.
-    .check = Compare with the length of the conversation. Raise the limit for first answers if this model honestly needs longer.
+    .check = Compare with the length of the conversation. Raise the limit for first answers if this model really needs longer.
     .rec-1 = Send the message again in a little while
     .rec-2 = Shorten the conversation if it happens again
 
@@ -1044,7 +1044,7 @@ depth-exceeded =
     }
     .user = The assistant passed work on too many times. It has been told to do the rest itself.
     .about = Agents may start agents, but only so many levels deep, so that they cannot multiply without end. The start was refused; the agent that asked goes on.
-    .check = Raise the limit only if a plan honestly needs more levels.
+    .check = Raise the limit only if a plan really needs more levels.
     .rec-1 = Do the work yourself instead of passing it on
     .rec-2 = Give the result back to the agent that started you
 
@@ -1083,7 +1083,7 @@ hook-failed =
 listener-failed =
     .title = Listener failed
     .model = The listener { $listener } failed. The work goes on without it.
-    .user = Something that follows along ({ $listener }) failed. The work goes on.
+    .user = A listener ({ $listener }) failed. The work goes on.
     .about = A listener that is told of events threw an error or took too long. It was isolated, so the run and the other listeners did not notice. It may have missed events; they are in the journal.
     .check = Look at the listener's own error in the log with this trace id. Let it read what it missed from the journal.
     .rec-1 = Correct the listener
@@ -1095,7 +1095,7 @@ connection-lost =
     .title = Connection lost
     .model = The connection was lost.
     .user = The connection was lost. Reconnecting…
-    .about = The line between client and server broke. The run itself does not stop: it goes on, and what it says is kept. A client connects again, names the last event it has seen and gets everything after it.
+    .about = The connection between client and server broke. The run does not stop, and its events are kept. A client reconnects, names the last event it has seen and gets everything after it.
     .check = A few of these are normal. Many at once point at a proxy, a load balancer or a server restart; the close code tells which side ended it.
     .rec-1 = Connect again and resume from the last event you have
     .rec-2 = Do not send the last message again; if it was accepted it will be answered
@@ -1151,8 +1151,8 @@ state-forged =
     .title = State was not signed by us
     .model = The saved state does not have a valid signature.
     .user = The saved state could not be verified, so it was not used. Please start a new session.
-    .about = A client brought a saved state whose signature does not fit. It was changed, made by somebody else, or signed with a key that is no longer known. It was not used.
-    .check = After a change of keys this is normal for a while. Otherwise see where it came from; somebody may be trying.
+    .about = A client brought a saved state whose signature does not fit. It was changed, made by another program, or signed with a key that is no longer known. It was not used.
+    .check = After a change of keys this is normal for a while. Otherwise see where it came from; it may be a forgery.
     .rec-1 = Start a new session
     .rec-2 = Do not send the same state again
 
@@ -1257,13 +1257,13 @@ cli-silent =
     .about = The external program runs but says nothing, longer than it ever should. It was asked to stop, then ended with everything it had started. The turn ends as failed and is not repeated by itself; the next message starts the program anew.
     .check = See what it was waiting for: a question nobody sees, the network, a tool without a time limit.
     .rec-1 = Send the message again
-    .rec-2 = Raise the limit if its work honestly takes so long
+    .rec-2 = Raise the limit if its work really takes so long
 
 cli-wrong-turn =
     .title = Answer belongs to another turn
     .model = An answer of { $program } belonged to another turn and was set aside.
     .user = The agent program answered an earlier message. That answer was set aside; the right one is awaited.
-    .about = The external program sent a result that belongs to an earlier request. Taking it would end the present turn at once with somebody else's answer. It is put with its own turn or dropped and counted, and the turn goes on waiting.
+    .about = The external program sent a result that belongs to an earlier request. Taking it would end the present turn at once with the answer to another request. It is put with its own turn or dropped and counted, and the turn goes on waiting.
     .check = A few of these after a cancel are normal. Many of them are a fault of the program; report them there with its version.
     .rec-1 = Wait for the answer to the present message
     .rec-2 = Send the message again if none comes
@@ -1271,7 +1271,7 @@ cli-wrong-turn =
 cli-protocol =
     .title = Agent program not understood
     .model = The program { $program } said something that could not be understood.
-    .user = The agent program speaks in a way that is not understood here. Please update one of the two.
+    .user = The agent program uses a protocol that is not understood here. Please update one of the two.
     .about = Lines of the external program are not in the protocol we know. Unknown additions are ignored; this was something that could not be ignored.
     .check = Compare the program's version with the supported ones. The beginning of the line is in the log.
     .rec-1 = Update { $program }, or use a version that is known to work
@@ -1307,7 +1307,7 @@ room-not-found =
     .title = Room not found
     .model = There is no room { $room }.
     .user = The room { $room } does not exist.
-    .about = A room was named that nobody is in. Rooms come into being when somebody joins, so the name is usually misspelt, or everybody has left.
+    .about = The named room has no members. A room is created by the first join, so the name is usually misspelt, or all members have left.
     .check = Compare the names on both sides, letter by letter.
     .rec-1 = Check the name of the room
     .rec-2 = Join it first, or let the computer join
@@ -1316,7 +1316,7 @@ not-in-room =
     .title = Not in a room
     .model = This needs a room, and none was joined.
     .user = Please join a room first.
-    .about = The request makes sense only inside a room, for example calling the tools of its computers. Whoever asked is connected but has joined none, or was removed from it by a lost connection.
+    .about = The request makes sense only inside a room, for example calling the tools of its computers. The caller is connected but has joined none, or was removed from it by a lost connection.
     .check = A client has to join again after every reconnect. See whether it does.
     .rec-1 = Join a room, then repeat the request
     .rec-2 = After a reconnect, join again before anything else
@@ -1464,8 +1464,8 @@ blob-unavailable =
        *[other] The stored data cannot be given: { $reason }.
     }
     .user = Stored data is no longer available. It has to be made again.
-    .about = Large results are handed over by a handle. This handle is not valid, belongs to somebody else, its data is gone by now, or the range that was asked for is beyond its end.
-    .check = Handles live for a limited time. Raise it if readers come honestly late.
+    .about = Large results are handed over by a handle. This handle is not valid, belongs to another user, its data is gone by now, or the range that was asked for is beyond its end.
+    .check = Handles live for a limited time. Raise it if readers really come that late.
     .rec-1 = Make the call again to get a fresh handle
     .rec-2 = Read within the size that was announced
 
@@ -1689,7 +1689,7 @@ op-tool-call = call the tool
 op-start-tool = start the tool
 op-register-tool = add the tool
 op-ask-permission = ask for permission
-op-answer-question = take up the answer
+op-answer-question = apply the answer
 op-run-hook = run the hook
 op-notify-listener = tell the listener
 op-start-agent = start the sub-agent
@@ -1772,12 +1772,12 @@ word-error-type-validation = the arguments do not fit
 word-error-type-runtime = something the call depends on failed
 word-error-type-logical = the tool ran and its answer is no
 word-error-type-aborted = it was stopped
-word-error-type-exception = nobody foresaw it
+word-error-type-exception = not foreseen
 
 word-category-validation = input that does not fit
 word-category-transient = passes by itself
 word-category-resource = something is used up
-word-category-permanent = stays until somebody changes something
+word-category-permanent = stays until something is changed
 word-category-connection = a line was lost
 
 word-remedy-runtime = the runtime: it tries again
@@ -1792,11 +1792,11 @@ word-next-stop = do not repeat the call
 word-severity-info = part of normal work
 word-severity-warn = worth a look if it repeats
 word-severity-error = something did not work
-word-severity-critical = nothing goes on until somebody acts
+word-severity-critical = work stops until it is fixed
 
 word-strategy-retry = try again
 word-strategy-fallback = take another way
-word-strategy-escalate = hand it to whoever is responsible
+word-strategy-escalate = hand it to the person responsible
 word-strategy-terminate = end the run
 word-strategy-escalate-to-user = ask the user
 word-strategy-exponential-backoff = wait longer each time, as the service asks
@@ -1821,7 +1821,7 @@ label-remedy = Next move
 label-next = The model's call
 label-retry = Trying again
 label-retryable = Same call worth repeating
-label-recoverable = Somebody can fix it
+label-recoverable = Can be fixed
 label-auto-retry = Repeated by itself
 label-severity = Severity
 label-strategy = Way out
@@ -1845,8 +1845,8 @@ retry-scheduled = { $seconds ->
 }
 recovered = It worked on attempt { $attempt }
 gave-up = { $attempt ->
-    [one] Given up after { $attempt } attempt
-   *[other] Given up after { $attempt } attempts
+    [one] Not recovered after { $attempt } attempt
+   *[other] Not recovered after { $attempt } attempts
 }
 
 ## Why a call is asked about or denied

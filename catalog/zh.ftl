@@ -19,7 +19,7 @@ constraint-violated =
     .title = 不满足约束
     .model = 不满足约束：{ $constraint }。
     .user = 输入不符合要求：{ $constraint }。请改正后重新提交。
-    .about = 值的类型没错，但违反了一条规则，比如某个数必须大于零。什么都还没有开始。谁提交的就由谁改正；原样再交，还会被拒绝。
+    .about = 值的类型没错，但违反了一条规则，比如某个数必须大于零。什么都还没有开始。由提交方改正后重新提交；原样再交，还会被拒绝。
     .check = 一般不用处理。如果来自自家的表单或脚本，让它在提交之前先检查这条规则。
     .rec-1 = 把值改到符合规则，再提交
     .rec-2 = 不要原样重交，还会被拒绝
@@ -1054,7 +1054,7 @@ hook-failed =
 listener-failed =
     .title = 监听者出错
     .model = 监听者 { $listener } 出错，工作照常继续。
-    .user = 一个旁听的程序（{ $listener }）出错，工作照常继续。
+    .user = 一个监听器（{ $listener }）出错，工作照常继续。
     .about = 接收事件的监听者抛出错误，或用时太长。它被隔离，运行和其他监听者都没有察觉。它可能漏了一些事件，都在会话日志里。
     .check = 按追踪编号在日志里看监听者自己的错误。让它从会话日志补读漏掉的部分。
     .rec-1 = 修好监听者
@@ -1239,7 +1239,7 @@ cli-wrong-turn =
 cli-protocol =
     .title = 看不懂智能体程序的输出
     .model = 程序 { $program } 的输出有一部分无法理解。
-    .user = 智能体程序的说话方式这里看不懂。请更新两者之一。
+    .user = 这里无法理解智能体程序所用的协议。请更新两者之一。
     .about = 外部程序的输出不合我们所知的协议。多出来的内容会忽略；而这一处无法忽略。
     .check = 对照程序的版本与支持的版本。那一行的开头在日志里。
     .rec-1 = 更新 { $program }，或换用确认可用的版本
@@ -1739,12 +1739,12 @@ word-error-type-validation = 参数不合要求
 word-error-type-runtime = 调用所依赖的东西出了错
 word-error-type-logical = 工具已运行，回答是不
 word-error-type-aborted = 被停下
-word-error-type-exception = 没有人预料到
+word-error-type-exception = 意料之外
 
 word-category-validation = 输入不合要求
 word-category-transient = 会自己过去
 word-category-resource = 有东西用完了
-word-category-permanent = 有人改变什么之前不会好
+word-category-permanent = 不做改变就不会恢复
 word-category-connection = 断了线
 
 word-remedy-runtime = 运行时：再试
@@ -1759,7 +1759,7 @@ word-next-stop = 不要重复这个调用
 word-severity-info = 正常工作的一部分
 word-severity-warn = 反复出现就值得看看
 word-severity-error = 有事情没做成
-word-severity-critical = 有人处理之前无法继续
+word-severity-critical = 不处理就无法继续
 
 word-strategy-retry = 再试
 word-strategy-fallback = 换一种办法
@@ -1788,7 +1788,7 @@ label-remedy = 下一步由谁行动
 label-next = 模型的调用
 label-retry = 重试
 label-retryable = 同样的调用值得重复
-label-recoverable = 有人能解决
+label-recoverable = 可以解决
 label-auto-retry = 自动重试
 label-severity = 严重程度
 label-strategy = 出路
@@ -1808,7 +1808,7 @@ label-no = 否
 
 retry-scheduled = { $seconds } 秒后重试（第 { $attempt } 次失败，共 { $max_attempts } 次）
 recovered = 第 { $attempt } 次成功
-gave-up = 试了 { $attempt } 次，已放弃
+gave-up = 试了 { $attempt } 次，未恢复
 
 ## 为什么询问或拒绝一次调用
 ##

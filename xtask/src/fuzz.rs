@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Some(host) => guided::run(&host, &others, args)?,
             None => {
                 if !is_plain {
-                    println!("no nightly compiler: not guided by coverage, by the mutator alone");
+                    println!("no nightly compiler: using the mutator without coverage");
                 }
                 mutated(&others, args)?;
             }

@@ -48,44 +48,44 @@ struct Cli {
 enum Chore {
     /// Run every check, in order
     Test(test::Args),
-    /// Measure, and hold the numbers against their bars
+    /// Run the benchmarks and compare the numbers with their limits
     Bench(bench::Args),
-    /// Make the files that come from the fault catalog
+    /// Generate the files that come from the fault catalog
     Codegen {
-        /// Change nothing; fail if a file is not as it would be made
+        /// Change nothing; fail if a generated file is out of date
         #[arg(long)]
         check: bool,
     },
-    /// Fetch the programs of others that tests talk to
+    /// Fetch the third-party programs that tests use
     Peers(peers::Args),
-    /// Cut the lines between clients and a real server, again and again, and judge what they heard
+    /// Cut connections between clients and a real server at random, and check what the clients received
     Chaos {
         /// For how long
         #[arg(long, default_value_t = 5)]
         minutes: u32,
-        /// The seed of an earlier storm
+        /// Seed of an earlier run
         #[arg(long)]
         seed: Option<u64>,
     },
-    /// Show which lines of the code that brings sessions back no test reaches
+    /// Show which lines of the recovery code no test reaches
     Coverage(coverage::Args),
-    /// Kill what we have with SIGKILL, again and again and at every named point, and judge what is left
+    /// Kill our programs with SIGKILL, at random and at every named point, and check what is left
     Crash {
         /// How often
         #[arg(long, default_value_t = 300)]
         kills: u32,
     },
-    /// Put mistakes into the code that brings sessions back, and see whether the tests notice
+    /// Put mistakes into the recovery code, and see whether the tests notice
     Mutants(mutants::Args),
-    /// Do the same three failures to other frameworks and to us, and say what happened
+    /// Cause the same three failures in other frameworks and in Budao, and report what happened
     Probes(probes::Args),
-    /// Play the demo in a terminal and keep it as a picture that moves
+    /// Record the demo in a terminal as an animated picture
     Record(record::Args),
     /// Feed parsers and decoders hostile input
     Fuzz(fuzz::Args),
-    /// Run the security suites, and say how many cases were really tried
+    /// Run the security suites, and report how many cases ran
     Security(security::Args),
-    /// Play seeds on the simulator: the real runtime on virtual time, with faults and kills
+    /// Run seeds on the simulator: the real runtime on virtual time, with faults and kills
     Sim(sim::Args),
 }
 

@@ -31,7 +31,7 @@ impl Tool {
         if program.is_file() && self.is_version_of(&program) {
             return Ok(program);
         }
-        println!("{name} {} is not there; building it, which takes minutes", self.version);
+        println!("{name} {} is not installed; building it takes minutes", self.version);
         let mut cargo = process::cargo(&repo::root());
         // Unoptimised: the program only reads files or starts others.
         cargo.args(["install", "--locked", "--quiet", "--debug", "--root"]).arg(&folder);

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { onPage, picture, told, until } from "../stage.mjs";
 
-/** Two rate limits that recover, one call that is corrected, one turn that is given up. */
+/** Two rate limits that recover, one call that is corrected, one turn that is not recovered. */
 const KNOWN = `
 order = "requests"
 [[step]]
@@ -57,14 +57,14 @@ test("charts show exactly what happened", async () => {
 
 test("where nothing happened the page says so", async () => {
   await onPage({ script: KNOWN, where: "/faults" }, async (page) => {
-    await page.getByText("Nothing went wrong").waitFor();
+    await page.getByText("No faults").waitFor();
     await picture(page, "faults-empty");
   });
 });
 
 test("a server without a hub says so", async () => {
   await onPage({ script: KNOWN, where: "/machines" }, async (page) => {
-    await page.getByText("No hub here").waitFor();
+    await page.getByText("This server runs no hub").waitFor();
     await picture(page, "machines-empty");
   });
 });

@@ -63,7 +63,7 @@ test("rooms, their agents, computers, tools and health are seen as they come and
     const second = await computer(origin, place, "bench", "lab");
     const bench = page.locator('[data-room="lab"] [data-computer="bench"]');
     await bench.locator('[data-health="unknown"]').waitFor();
-    await bench.getByText("No agent has asked").waitFor();
+    await bench.getByText("No agent has listed").waitFor();
     await until(() => call(origin, place, "lab", "bench", "tools__echo", { text: "hi" }).stdout === "hi\n");
     await bench.locator('[data-health="well"]').waitFor();
     assert.match(call(origin, place, "lab", "bench", "tools__no", {}).stderr, /^4003 /);

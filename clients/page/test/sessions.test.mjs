@@ -40,7 +40,7 @@ test("sessions are listed and found by id, trace, code and tool", async () => {
     await page.goto(`${origin}/sessions`);
     await page.locator("#rows tr").nth(1).waitFor();
     assert.deepEqual(await page.locator("#rows .name a").allTextContents(), ["A smooth way", "A rough way"]);
-    assert.deepEqual(await page.locator("#rows .fault").allTextContents(), ["", "2, 1 got up"]);
+    assert.deepEqual(await page.locator("#rows .fault").allTextContents(), ["", "2, 1 recovered"]);
     await picture(page, "sessions");
     const only = async (text) => {
       await page.fill("#q", text);
@@ -81,7 +81,7 @@ test("a session is a timeline to go through, with lanes, faults and recoveries",
     assert.match(await page.locator("#where").textContent(), /^Event 2 of/);
     await page.keyboard.press("End");
     assert.ok((await playhead()) > early);
-    assert.match(await page.locator("#summary").textContent(), /Faults: 2 · got up: 1/);
+    assert.match(await page.locator("#summary").textContent(), /Faults: 2 · recovered: 1/);
     await page.locator(".row", { hasText: "error.rate_limited" }).click();
     await page.locator(".telling").nth(2).waitFor();
     await picture(page, "timeline");

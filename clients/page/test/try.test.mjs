@@ -73,8 +73,8 @@ test("a retry counts down, and what recovered is said to have recovered", async 
     const counted = new Set();
     await until(async () => {
       const text = (await standing.count()) === 0 ? "" : await standing.textContent();
-      if (/Tries again in/.test(text)) counted.add(text);
-      return /Got up again/.test(text);
+      if (/Retrying in/.test(text)) counted.add(text);
+      return /Recovered after/.test(text);
     });
     assert.ok(counted.size >= 3, `${[...counted]}`);
     await page.getByText("Back again.").waitFor();
@@ -105,7 +105,7 @@ test("a permission is asked for, and the answer with its note reaches the model"
   });
 });
 
-test("the line is cut, the run goes on, and coming back loses nothing", async () => {
+test("the connection is cut, the run continues, and reconnecting loses nothing", async () => {
   const words = Array.from({ length: 60 }, (_, index) => `w${index}`).join(" ");
   await onPage({ script: SAY(words, "pace_ms = 60\n") }, async (page, { api }) => {
     await say(page, "count");
@@ -115,14 +115,14 @@ test("the line is cut, the run goes on, and coming back loses nothing", async ()
     const heard = await page.locator(".entry.answer .text").textContent();
     const id = new URL(page.url()).searchParams.get("session");
     await until(async () => (await api(`/v1/sessions/${id}`)).status === "idle");
-    assert.match(await page.locator("#line-more").textContent(), /The server goes on/);
+    assert.match(await page.locator("#line-more").textContent(), /The server is at/);
     assert.equal(await page.locator(".entry.answer .text").textContent(), heard);
     await picture(page, "cut");
     await page.click("#cut");
     await page.locator('#line[data-state="open"]').waitFor();
     await page.locator(".entry.end").waitFor();
     assert.equal(await page.locator(".entry.answer .text").textContent(), words);
-    assert.match(await page.locator("#line-more").textContent(), /missed .*; all have arrived, in order/);
+    assert.match(await page.locator("#line-more").textContent(), /missed events .* have arrived, in order/);
     const { head } = await api(`/v1/sessions/${id}`);
     const shown = await page.locator("#fact-events").textContent();
     assert.ok(Number(shown.replace(/\D/g, "")) <= head);

@@ -99,7 +99,7 @@ export class Line {
 
   private watch(): void {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.drop("the line was silent for too long"), this.settings.silence);
+    this.timer = setTimeout(() => this.drop("no data received for too long"), this.settings.silence);
   }
 
   private release(): void {

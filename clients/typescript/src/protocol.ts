@@ -23,7 +23,7 @@ export type SystemConnected = {
   };
 };
 
-/** The line is alive. `heads` says where each watched session's history ends, so that an idle client sees a loss. */
+/** The connection is alive. `heads` says where each watched session's history ends, so that an idle client sees a loss. */
 export type SystemHeartbeat = {
   event: "system.heartbeat";
   session_id?: string;
@@ -1305,7 +1305,7 @@ export type PlanFailed = {
   };
 };
 
-/** The plan was given up. */
+/** The plan was cancelled. */
 export type PlanCancelled = {
   event: "plan.cancelled";
   seq: number;
@@ -1721,7 +1721,7 @@ export type UserCancelCommand = {
   } | string | null);
 };
 
-/** Takes back a message that waits for its turn: `message` is its `command_id`. */
+/** Withdraws a queued message: `message` is its `command_id`. */
 export type UserWithdrawCommand = {
   event: "user.withdraw";
   command_id?: string;

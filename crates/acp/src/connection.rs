@@ -87,9 +87,9 @@ impl InitializeContext {
         tokio::select! {
             biased;
             () = session_tasks.wait() => {}
-            () = world.clock.sleep(SHUTDOWN_GRACE) => tracing::warn!("some sessions were left in the middle"),
+            () = world.clock.sleep(SHUTDOWN_GRACE) => tracing::warn!("sessions did not stop in time"),
         }
-        tracing::info!(most_queued_bytes = backlog.most(), "the editor is gone");
+        tracing::info!(max_queued_bytes = backlog.most(), "editor disconnected");
         opened?;
         ended.map_err(|error| {
             Fault::new(Kind::ConnectionLost, Operation::TalkToEditor).caused_by(&error)
@@ -123,7 +123,7 @@ impl StartupHandler {
             ))
         });
         if let Err(fault) = &opened {
-            tracing::error!(%fault, "the editor cannot be served");
+            tracing::error!(%fault, "editor connection failed");
         }
         // No other code sets it, so this cannot fail.
         let _ = self.desk.set(opened);
@@ -153,7 +153,7 @@ impl StartupHandler {
         *self.editor_capabilities.lock().expect("no code panics while holding this") =
             editor_capabilities;
         if let Some(info) = &request.client_info {
-            tracing::info!(editor = info.name, version = info.version, "an editor connected");
+            tracing::info!(editor = info.name, version = info.version, "editor connected");
         }
         let offer = &self.front.offer;
         let sign_ins = offer.sign_ins.iter().map(|method| {

@@ -350,21 +350,21 @@ fn mode_words(mode: Mode, lang: Lang) -> (&'static str, &'static str) {
             localize(lang, "Ask", "询问"),
             localize(
                 lang,
-                "What only reads runs; everything else is asked about",
-                "只读操作直接执行，其余操作先询问",
+                "Read-only calls run without asking; all other calls ask first",
+                "只读调用直接执行，其余调用先询问",
             ),
         ),
         Mode::Readonly => (
             localize(lang, "Plan", "计划"),
             localize(
                 lang,
-                "Only what reads runs; nothing is written or executed",
-                "只执行读取操作，不写入也不运行任何东西",
+                "Only read-only calls run; nothing is written or executed",
+                "只执行只读调用，不写入也不运行任何东西",
             ),
         ),
         Mode::Auto => (
             localize(lang, "Auto", "自动"),
-            localize(lang, "Everything runs without a question", "所有操作都不经询问直接执行"),
+            localize(lang, "All calls run without asking", "所有调用都不经询问直接执行"),
         ),
     }
 }

@@ -250,7 +250,7 @@ pub(crate) fn outgoing(
                 Err(error) => Err(error),
             };
             if let Err(error) = written {
-                tracing::warn!(%error, "the editor takes nothing any more");
+                tracing::warn!(%error, "writing to editor failed");
                 return;
             }
             backlog.wrote(&batch);

@@ -76,7 +76,7 @@ impl Outbox {
     ) {
         self.flush();
         if let Err(error) = responder.respond_with_result(answer) {
-            tracing::debug!(%error, "nobody is there to be answered");
+            tracing::debug!(%error, "response dropped: editor disconnected");
         }
     }
 
@@ -88,7 +88,7 @@ impl Outbox {
         self.backlog.queued(weight);
         let notification = SessionNotification::new(self.session.clone(), update);
         if let Err(error) = self.connection.send_notification(notification) {
-            tracing::debug!(%error, "nobody is there to be told");
+            tracing::debug!(%error, "notification dropped: editor disconnected");
         }
     }
 

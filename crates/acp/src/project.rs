@@ -190,7 +190,7 @@ impl Projector {
             Event::SessionOpened { settings, .. } => self.settings = settings.clone(),
             Event::SettingsChanged { settings } => self.settings_changed(settings, &mut shows),
             Event::SessionResumed { .. } => {
-                let title = localize(self.lang, "The session was taken up again", "会话已恢复");
+                let title = localize(self.lang, "The session was resumed", "会话已恢复");
                 self.remark(NoticeSeverity::Info, title.to_owned(), record.seq, &mut shows);
             }
             Event::MessageAccepted { command, content } => {
@@ -402,8 +402,11 @@ impl Projector {
 
     /// Shows that the text so far is void and another attempt follows.
     fn begins_again(&mut self, shows: &mut Vec<EditorAction>) {
-        let title =
-            localize(self.lang, "The answer broke off and begins again", "回答中断，重新开始");
+        let title = localize(
+            self.lang,
+            "The answer was interrupted and starts again",
+            "回答中断，重新开始",
+        );
         if self.editor_capabilities.notices && self.live {
             let notice = Notice::new(NoticeSeverity::Warning, title);
             shows.push(EditorAction::Update(SessionUpdate::Notice(notice)));
@@ -565,7 +568,7 @@ fn retry_words(lang: Lang, what: &str, next: u32, most: u32, wait_ms: u64) -> St
     #[expect(clippy::cast_precision_loss, reason = "waits are minutes at most")]
     let seconds = wait_ms as f64 / 1000.0;
     match lang {
-        Lang::En => format!("{what}; trying again in {seconds:.1} s ({next} of {most})"),
+        Lang::En => format!("{what}; retrying in {seconds:.1} s (try {next} of {most})"),
         Lang::Zh => format!("{what}；{seconds:.1} 秒后重试（第 {next} 次，共 {most} 次）"),
     }
 }

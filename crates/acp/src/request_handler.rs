@@ -59,7 +59,7 @@ pub(crate) struct LineTooLong {}
 macro_rules! respond {
     ($responder:expr, $answer:expr) => {
         if let Err(error) = $responder.respond_with_result($answer) {
-            tracing::debug!(%error, "nobody is there to be answered");
+            tracing::debug!(%error, "response dropped: editor disconnected");
         }
     };
 }
@@ -352,7 +352,10 @@ impl RequestHandler {
 /// dropping its responder answers the request with an error.
 fn hand_over(inbox: &mpsc::Sender<EditorCommand>, input: EditorCommand) {
     if let Err(error) = inbox.try_send(input) {
-        tracing::warn!(%error, limit = INBOX, limit_name = "acp_inbox", "a session is too busy");
+        tracing::warn!(
+            %error, limit = INBOX, limit_name = "acp_inbox",
+            "command dropped: session inbox full"
+        );
     }
 }
 

@@ -379,7 +379,7 @@ impl SessionTask {
             Job::Close => self.closed(refused.as_ref()),
             Job::Cancel | Job::Decide { .. } | Job::Withdraw { .. } | Job::Resume => {
                 if let Some(fault) = refused {
-                    tracing::info!(session = %self.session, %fault, "a command came too late");
+                    tracing::info!(session = %self.session, %fault, "command refused");
                 }
             }
         }
@@ -471,7 +471,7 @@ impl SessionTask {
                     self.questions.remove(&question)
                     && let Err(error) = handle.cancel()
                 {
-                    tracing::debug!(%error, "nobody is there to be asked");
+                    tracing::debug!(%error, "permission request dropped: editor disconnected");
                 }
             }
         }
@@ -526,7 +526,7 @@ impl SessionTask {
 
     /// Answers all prompts with the fault, because the session can no longer be followed.
     fn lost(&mut self, fault: &Fault) {
-        tracing::warn!(session = %self.session, %fault, "a session could not be followed");
+        tracing::warn!(session = %self.session, %fault, "following session failed");
         self.records = None;
         let active = self.prompts.active.take();
         if let Some(prompt) = &active {

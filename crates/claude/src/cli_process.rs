@@ -141,7 +141,7 @@ async fn live(
         },
         () = stop.cancelled() => return stopped(),
     };
-    tracing::info!(life, pid, "claude started");
+    tracing::info!(process = life, pid, "claude started");
     let _kill = kill.clone().drop_guard();
     {
         let mut writer = std::pin::pin!(write(input, lines));
@@ -182,9 +182,11 @@ async fn read(life: u32, output: impl AsyncRead + Unpin, around: &ProcessContext
         };
         match &line {
             wire::CliLine::Unreadable { reason } => {
-                tracing::warn!(life, reason, "claude: a line nobody can read");
+                tracing::warn!(process = life, reason, "claude: skipping unreadable line");
             }
-            wire::CliLine::Other { kind } => tracing::trace!(life, kind, "claude: skipped"),
+            wire::CliLine::Other { kind } => {
+                tracing::trace!(process = life, kind, "claude: skipping line")
+            }
             _ => {}
         }
         if !around.signals.send(Signal::Line { life, line: Box::new(line) }).await {

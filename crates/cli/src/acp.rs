@@ -40,7 +40,7 @@ pub(crate) use editor_servers::EditorServers;
 /// killed.
 const SHUTDOWN_GRACE: Duration = Duration::from_millis(300);
 
-/// Serves an editor that speaks the Agent Client Protocol, on stdin and stdout.
+/// Serve an editor over the Agent Client Protocol, on stdin and stdout.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
@@ -53,11 +53,11 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Checks engine, model, keys, configuration and journal, and writes nothing
+    /// Check engine, model, keys, configuration and journal, without writing anything
     Doctor {
         #[command(flatten)]
         serve: ServeArgs,
-        /// One JSON object per finding on stdout
+        /// Print one JSON object per check on stdout
         #[arg(long)]
         json: bool,
     },
@@ -65,29 +65,29 @@ enum Action {
 
 #[derive(Debug, clap::Args)]
 struct ServeArgs {
-    /// Who does the work: claude (the Claude CLI) or native (our own loop). Otherwise native if a model of
-    /// it is named, else claude if it is installed
+    /// Engine: claude (the Claude CLI) or native (built in) [default: native if --model names one of its models,
+    /// else claude if it is installed, else native]
     #[arg(long, value_name = "ENGINE")]
     engine: Option<String>,
 
-    /// The Claude CLI. Otherwise CLAUDE_CODE_EXECUTABLE, else `claude` on the path
+    /// Path of the Claude CLI [default: CLAUDE_CODE_EXECUTABLE, else `claude` in PATH]
     #[arg(long, value_name = "PROGRAM")]
     claude: Option<PathBuf>,
 
-    /// A model to choose from, the first is the default: anthropic:NAME, openai:NAME@URL, demo, demo:fast,
-    /// script:FILE; for the Claude CLI, its own names
+    /// Models the editor can choose from; the first is the default: anthropic:NAME, openai:NAME@URL, demo, demo:fast,
+    /// script:FILE, or a model name of the Claude CLI
     #[arg(long = "model", value_name = "SPEC", env = "BUDAO_MODEL", value_delimiter = ',')]
     models: Vec<String>,
 
-    /// What new sessions begin with: approval (ask), readonly (plan) or auto
+    /// Permission mode of new sessions: approval (ask), readonly (plan) or auto
     #[arg(long, default_value = "approval", value_name = "MODE")]
     permission: String,
 
-    /// Standing instructions
+    /// System prompt
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
 
-    /// How a turn that failed is told: error, or refusal, which makes some editors delete the prompt
+    /// How to report a failed turn: error, or refusal, which makes some editors delete the prompt
     #[arg(long, default_value = "error", value_name = "HOW")]
     execution_error: String,
 
@@ -116,7 +116,7 @@ impl ServeArgs {
             None if self.claude.is_none() && names_a_model() => Ok(EngineChoice::Native),
             None => Ok(crate::claude::program(self.claude.clone()).map_or_else(
                 |fault| {
-                    tracing::warn!(%fault, "the Claude CLI is not there; our own loop is");
+                    tracing::warn!(%fault, "claude not found, using native engine");
                     EngineChoice::Native
                 },
                 EngineChoice::Claude,
@@ -168,7 +168,7 @@ impl ServeArgs {
                 lang,
                 "Set ANTHROPIC_API_KEY or OPENAI_API_KEY for this agent in the editor's settings, \
                  then start it again.",
-                "请在编辑器设置中为此代理设置 ANTHROPIC_API_KEY 或 OPENAI_API_KEY，然后重新启动。",
+                "请在编辑器设置中为此智能体设置 ANTHROPIC_API_KEY 或 OPENAI_API_KEY，然后重新启动。",
             )
             .to_owned(),
         };
@@ -289,7 +289,7 @@ async fn until_told(serve: impl Future<Output = Result<(), Fault>>) -> Result<()
         biased;
         served = serve => served,
         () = told => {
-            tracing::info!("a signal asked the program to end");
+            tracing::info!("termination signal received");
             Ok(())
         }
     }
@@ -298,6 +298,6 @@ async fn until_told(serve: impl Future<Output = Result<(), Fault>>) -> Result<()
 /// Awaits `close` for at most [`SHUTDOWN_GRACE`]; the editor is gone and nothing waits for a result.
 async fn within_farewell(close: impl Future<Output = ()>) {
     if tokio::time::timeout(SHUTDOWN_GRACE, close).await.is_err() {
-        tracing::warn!("some programs did not end in time and are killed");
+        tracing::warn!("shutdown timed out, killing child processes");
     }
 }

@@ -43,14 +43,14 @@ impl AnomalyKind {
     fn describe(self, lang: Lang) -> &'static str {
         match self {
             Self::EndedAtOnce => localize(lang, "ended at once", "立即结束"),
-            Self::EndedWithoutText => localize(lang, "ended without a word", "没有任何文字就结束"),
+            Self::EndedWithoutText => localize(lang, "ended without an answer", "没有回答就结束"),
             Self::ResultDropped => {
-                localize(lang, "a result of another turn was dropped", "丢弃了属于其他轮次的结果")
+                localize(lang, "late result of another turn dropped", "丢弃了属于其他轮次的结果")
             }
             Self::MessageRightAfterEnd => {
-                localize(lang, "a message came right after the end", "刚结束就收到新消息")
+                localize(lang, "message right after the end", "刚结束就收到新消息")
             }
-            Self::Silence => localize(lang, "nothing happened for a long time", "长时间没有动静"),
+            Self::Silence => localize(lang, "no records for a long time", "长时间没有记录"),
         }
     }
 }
@@ -182,7 +182,7 @@ pub(crate) async fn run(
         }
     }
     if total == 0 {
-        terminal.say(localize(lang, "Nothing looks wrong.", "没有发现异常。"));
+        terminal.say(localize(lang, "No anomalies found.", "没有发现异常。"));
     }
     Ok(Exit::Success)
 }

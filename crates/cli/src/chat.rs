@@ -53,25 +53,24 @@ const COMMANDS: usize = 64;
 /// Maximum records applied before the next redraw.
 const AT_ONCE: usize = 1_000;
 
-/// Talks to an agent on the whole screen.
+/// Chat with an agent in a full-screen terminal.
 ///
-/// Words come as they are said; calls, faults, retries and questions are shown where they happen. Leaving does
-/// not end the session: `--resume` takes it up again.
+/// Answers are shown as they arrive, with calls, faults, retries and questions in between. Quitting does not end the
+/// session: `--resume` continues it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What to say first
+    /// First message to send
     message: Option<String>,
 
-    /// Takes up this session; without an id, one of a list
+    /// Resume this session; without an id, choose from a list
     #[arg(long, value_name = "SESSION", num_args = 0..=1, default_missing_value = "")]
     resume: Option<String>,
 
-    /// Who does the work: native (our own loop) or claude (the Claude CLI). A session that is resumed keeps
-    /// its own
+    /// Engine: native (built in) or claude (the Claude CLI); a resumed session keeps its engine
     #[arg(long, default_value = "native", value_name = "ENGINE")]
     engine: String,
 
-    /// The Claude CLI. Otherwise CLAUDE_CODE_EXECUTABLE, else `claude` on the path
+    /// Path of the Claude CLI [default: CLAUDE_CODE_EXECUTABLE, else `claude` in PATH]
     #[arg(long, value_name = "PROGRAM")]
     claude: Option<PathBuf>,
 
@@ -133,7 +132,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     let (ended, session) = chat.on_screen(&running, args.message.as_deref()).await;
     running.close().await;
     if let Some(session) = session {
-        let words = localize(lang, "Go on with", "继续对话：");
+        let words = localize(lang, "To resume:", "继续对话：");
         terminal.say(&format!("{words} `budao chat --resume {session}`"));
     }
     ended.map(|()| Exit::Success)
@@ -174,7 +173,7 @@ async fn chosen(
             pick::PickResult::Session(session) => Some(session),
             pick::PickResult::None => None,
             pick::PickResult::Empty => {
-                let words = localize(lang, "There is no session to resume.", "没有可继续的会话。");
+                let words = localize(lang, "No sessions to resume.", "没有可恢复的会话。");
                 terminal.say(words);
                 journal.close().await;
                 return Ok(SessionChoice::Exit(Exit::Failed));
@@ -407,8 +406,11 @@ impl Chat {
         let id = CommandId::own(self.world.uuid());
         let command = Command { id, by: "terminal".into(), trace: Trace::NONE, ask };
         if self.commands.try_send((session, command)).is_err() {
-            let words =
-                localize(self.lang, "Too much at once; try again.", "操作过多，请稍后再试。");
+            let words = localize(
+                self.lang,
+                "Too many commands at once; try again.",
+                "操作过多，请稍后再试。",
+            );
             self.hands.notice = Some(words.to_owned());
         }
     }

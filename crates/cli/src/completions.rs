@@ -2,10 +2,10 @@
 
 use crate::{exit::Exit, terminal::Terminal};
 
-/// Prints what a shell needs to complete commands and flags.
+/// Print the completion script for a shell.
 ///
-/// For bash: `source <(budao completions bash)`. For zsh, a file `_budao` on its `fpath`; for fish, one in
-/// `~/.config/fish/completions`.
+/// For bash, run `source <(budao completions bash)`. For zsh, save it as `_budao` in a directory of `fpath`; for fish,
+/// save it in `~/.config/fish/completions`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The shell

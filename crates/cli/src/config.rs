@@ -27,16 +27,16 @@ use toml::{Table, Value};
 pub(crate) use self::command::{Args, run};
 use crate::{log::Log, smcp::RoomConfig};
 
-/// Where the configuration comes from.
+/// Options for the configuration file and MCP servers.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ConfigArgs {
-    /// The configuration file (TOML). Otherwise budao/config.toml in the user's configuration directory, if it
-    /// is there
+    /// Path of the configuration file (TOML) [default: budao/config.toml in the user's configuration directory, if it
+    /// exists]
     #[arg(long, value_name = "FILE", env = "BUDAO_CONFIG")]
     config: Option<PathBuf>,
 
-    /// An MCP server whose tools are offered: NAME=COMMAND or NAME=URL; may be given several times
-    #[arg(long = "mcp", value_name = "NAME=WHERE")]
+    /// Offer the tools of this MCP server: NAME=COMMAND or NAME=URL; can be repeated
+    #[arg(long = "mcp", value_name = "NAME=SERVER")]
     mcp: Vec<String>,
 }
 

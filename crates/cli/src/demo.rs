@@ -30,14 +30,14 @@ const ACT: Duration = Duration::from_secs(60);
 /// Pause before each act on a terminal, to read its introduction.
 const READING: Duration = Duration::from_secs(2);
 
-/// Shows in a minute what it means to fall well: nothing is needed, and nothing is staged.
+/// Show in one minute how agents recover from failures; needs no network and no key.
 ///
-/// An agent errs and corrects itself, a model refuses to be hurried, a client is cut off and misses nothing, a process is
-/// killed and its turn goes on, and what was recorded is replayed. The exit code tells whether all of it came out as
-/// said.
+/// Five acts: an agent corrects a wrong tool call, a rate-limited request is retried, a client reconnects without losing
+/// events, a killed process is replaced in the middle of a turn, and the sessions are replayed from the journal. The
+/// exit code is 0 if every check passed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// One JSON object per act on stdout
+    /// Print one JSON object per act on stdout
     #[arg(long)]
     json: bool,
 }
@@ -101,11 +101,11 @@ impl Narrator<'_> {
     fn welcome(&self, stage: &DemoRunner<'_>) {
         self.paragraph(localize(
             self.lang,
-            "Five small accidents. Every command is a real process of this program; what it records is told here in \
-             words, and checked. No network, no key.",
-            "五个小事故。每条命令都是本程序的真实进程；它的记录在这里用文字讲述，并逐项核对。不需要网络，也不需要密钥。",
+            "Five failures and the recovery from each. Every command is a real process of this program; the output below \
+             is made from its records and checked. No network, no key.",
+            "五次故障，以及各自的恢复。每条命令都是本程序的真实进程；下面的输出取自它的记录，并逐项核对。不需要网络，也不需要密钥。",
         ));
-        let words = localize(self.lang, "The journal is", "日志文件：");
+        let words = localize(self.lang, "Journal:", "日志文件：");
         self.line(&format!("{words} {}", stage.journal().display()));
     }
 
@@ -161,14 +161,14 @@ impl Narrator<'_> {
     }
 
     fn farewell(&self, stage: &DemoRunner<'_>, good: usize) {
-        let words = localize(self.lang, "acts came out as said", "幕如其所说");
+        let words = localize(self.lang, "acts passed", "幕通过");
         let count = format!("\n{good}/{} {words}", Act::ALL.len());
         self.line(&self.terminal.strong(count));
         let journal = stage.journal().display().to_string();
         self.paragraph(localize(
             self.lang,
-            "What was recorded stays in that folder until you delete it. To look again:",
-            "记录留在该文件夹中，直到你删除它。再看一遍：",
+            "The records stay in that folder until you delete it. To read them again:",
+            "记录留在该文件夹中，直到您删除它。再次查看：",
         ));
         self.line(&format!("  budao sessions --journal {journal} list"));
         if let Some(session) = stage.session_of(Act::Kill) {

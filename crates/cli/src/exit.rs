@@ -5,11 +5,11 @@ use std::process::ExitCode;
 /// The table of exit codes in `--help`.
 pub(crate) const HELP: &str = "\
 Exit codes:
-  0   fine
-  1   it did not work, and the reason lies outside of this program
-  2   the command line is not right
-  3   the turn ended before its end: cancelled, refused, or at a limit
-  70  a mistake in this program; please report it";
+  0   success
+  1   failed for a reason outside this program
+  2   invalid command line
+  3   the turn ended early: cancelled, refused, or at a limit
+  70  a bug in this program; please report it";
 
 /// The result of a subcommand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

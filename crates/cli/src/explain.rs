@@ -16,31 +16,31 @@ use find::{LookupResult, Suggestions};
 
 /// Explain a fault: by code, by number or by name
 ///
-/// A code is what users and operators see (`ERR_TIMEOUT_001`). A number is what other programs are told: of
-/// A2C-SMCP first, then of HTTP and JSON-RPC. A name is what stands in records (`deadline_passed`).
+/// Users and operators see the code (`ERR_TIMEOUT_001`). Other programs see a number: numbers are looked up in A2C-SMCP
+/// first, then in HTTP and JSON-RPC. Records contain the name (`deadline_passed`).
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Code, number or name: `ERR_TIMEOUT_001`, `4101`, `deadline passed`
     #[arg(required_unless_present = "list", allow_negative_numbers = true, value_name = "WHAT")]
     what: Vec<String>,
 
-    /// List the kinds, or those that have WHAT in code, name, title or numbers
+    /// List all kinds, or those with WHAT in their code, name, title or numbers
     #[arg(long)]
     list: bool,
 
-    /// Only kinds of this class
+    /// List only kinds of this category
     #[arg(long, requires = "list", value_parser = one_of::<Category>())]
     category: Option<Category>,
 
-    /// Only kinds where this one has the next move
+    /// List only kinds with this remedy: who has the next move
     #[arg(long, requires = "list", value_parser = one_of::<Remedy>())]
     remedy: Option<Remedy>,
 
-    /// Only kinds this loud
+    /// List only kinds of this severity
     #[arg(long, requires = "list", value_parser = one_of::<Severity>())]
     severity: Option<Severity>,
 
-    /// Print JSON: an object for one kind, a list for several
+    /// Print JSON on stdout: an object for one kind, a list for several
     #[arg(long)]
     json: bool,
 }
@@ -82,10 +82,10 @@ fn show_list(kinds: &[Kind], json: bool, lang: Lang, terminal: &Terminal) -> Exi
     }
     terminal.data(&list::text(kinds, lang, terminal));
     terminal.say(&match (lang, kinds.len()) {
-        (Lang::En, 0) => "No kind of fault fits.".to_owned(),
-        (Lang::En, 1) => "1 kind. `budao explain CODE` tells more.".to_owned(),
-        (Lang::En, count) => format!("{count} kinds. `budao explain CODE` tells more about one."),
-        (Lang::Zh, 0) => "没有符合的错误种类。".to_owned(),
+        (Lang::En, 0) => "No kinds match.".to_owned(),
+        (Lang::En, 1) => "1 kind. For details: `budao explain CODE`".to_owned(),
+        (Lang::En, count) => format!("{count} kinds. For details: `budao explain CODE`"),
+        (Lang::Zh, 0) => "没有匹配的错误种类。".to_owned(),
         (Lang::Zh, count) => format!("共 {count} 种。用 `budao explain 代码` 查看详情。"),
     });
     Exit::Success
@@ -95,10 +95,10 @@ fn show_list(kinds: &[Kind], json: bool, lang: Lang, terminal: &Terminal) -> Exi
 fn also(number: i64, others: usize, lang: Lang) -> String {
     match lang {
         Lang::En => format!(
-            "{number} is also a number of {others} other kinds: `budao explain --list {number}`."
+            "{others} other kinds have the number {number} too: `budao explain --list {number}`"
         ),
         Lang::Zh => {
-            format!("另有 {others} 种错误也用编号 {number}：`budao explain --list {number}`。")
+            format!("另有 {others} 种错误也用编号 {number}：`budao explain --list {number}`")
         }
     }
 }
@@ -106,20 +106,20 @@ fn also(number: i64, others: usize, lang: Lang) -> String {
 /// The message for an unknown code, with suggestions.
 fn unknown(what: &str, near: &Suggestions, lang: Lang, terminal: &Terminal) -> String {
     let mut text = match lang {
-        Lang::En => format!("There is no code, number or name `{what}`.\n"),
-        Lang::Zh => format!("没有 `{what}` 这个代码、编号或名称。\n"),
+        Lang::En => format!("Unknown code, number or name: `{what}`\n"),
+        Lang::Zh => format!("未知的代码、编号或名称：`{what}`\n"),
     };
     let lines = list::near(near, lang, terminal);
     if !lines.is_empty() {
         text.push_str(match lang {
-            Lang::En => "\nDid you mean\n",
-            Lang::Zh => "\n您要找的也许是\n",
+            Lang::En => "\nDid you mean:\n",
+            Lang::Zh => "\n您要找的可能是：\n",
         });
         text.push_str(&lines);
     }
     text.push_str(match lang {
-        Lang::En => "\nAll of them: `budao explain --list`",
-        Lang::Zh => "\n全部列表：`budao explain --list`",
+        Lang::En => "\nTo list all kinds: `budao explain --list`",
+        Lang::Zh => "\n列出全部种类：`budao explain --list`",
     });
     text
 }

@@ -26,7 +26,7 @@ use crate::{
     transcript::count,
 };
 
-/// Looks after the file sessions are kept in.
+/// Check, export, import and measure journal files.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -35,61 +35,61 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Verifies everything in a journal, also while it is in use, and says what is wrong and what survives
+    /// Verify a journal, even while it is in use, and report what is damaged and what survives
     Check {
         /// The journal: a path or `sqlite:PATH`
         file: String,
-        /// One JSON object on stdout
+        /// Print one JSON object on stdout
         #[arg(long)]
         json: bool,
     },
-    /// Writes sessions as JSON lines
+    /// Export sessions as JSON lines
     Export {
         /// The journal: a path or `sqlite:PATH`
         file: String,
-        /// Only this session; may be given several times
+        /// Export only this session; can be repeated
         #[arg(long = "session", value_name = "ID")]
         sessions: Vec<SessionId>,
-        /// Where to; stdout otherwise. The file must not exist
+        /// File to write, which must not exist [default: stdout]
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
-        /// Read the bare pages of a file that cannot be opened any more; good records only
+        /// Read the raw pages of a file that can no longer be opened, and export its intact records
         #[arg(long, conflicts_with = "sessions")]
         salvage: bool,
-        /// What was done, as one JSON object on stderr
+        /// Print the report as one JSON object on stderr
         #[arg(long)]
         json: bool,
     },
-    /// Takes in sessions from JSON lines; those that are there already are left alone
+    /// Import sessions from JSON lines; existing sessions are skipped
     Import {
         /// The journal: a path or `sqlite:PATH`; created if it does not exist
         file: String,
-        /// Where from; stdin otherwise
+        /// File to read [default: stdin]
         input: Option<PathBuf>,
-        /// What was done, as one JSON object on stdout
+        /// Print the report as one JSON object on stdout
         #[arg(long)]
         json: bool,
     },
-    /// Says how large a journal is and what is in it
+    /// Show the size of a journal and what it contains
     Stats {
         /// The journal: a path or `sqlite:PATH`
         file: String,
-        /// One JSON object on stdout
+        /// Print one JSON object on stdout
         #[arg(long)]
         json: bool,
     },
 }
 
-/// Copies the journal while it is in use.
+/// Copy the journal, even while it is in use.
 ///
-/// Whoever opens the copy for writing later gets new epochs: clients then know that history was replaced.
+/// When a process opens the copy for writing, its sessions get new epochs, so that clients notice the replaced history.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BackupArgs {
     #[command(flatten)]
     journal: JournalArgs,
-    /// The copy; it must not exist
+    /// Path of the copy, which must not exist
     target: PathBuf,
-    /// One JSON object on stdout
+    /// Print one JSON object on stdout
     #[arg(long)]
     json: bool,
 }
@@ -183,16 +183,16 @@ async fn check(url: &str, json: bool, lang: Lang, terminal: &Terminal) -> Result
 fn render_check(found: &CheckReport, lang: Lang, terminal: &Terminal) -> String {
     let mut text = match lang {
         Lang::En => format!(
-            "{} sessions, {} records, {} commands, {} kept outputs are whole.\n",
+            "Intact: {} sessions, {} records, {} commands, {} stored outputs.\n",
             found.sessions, found.records, found.commands, found.blobs
         ),
         Lang::Zh => format!(
-            "{} 个会话、{} 条记录、{} 条命令、{} 份保留输出完好。\n",
+            "完好：{} 个会话、{} 条记录、{} 条命令、{} 份已存输出。\n",
             found.sessions, found.records, found.commands, found.blobs
         ),
     };
     if let Some(lost) = &found.lost {
-        let word = localize(lang, "Found missing before:", "此前发现缺失：");
+        let word = localize(lang, "Data loss found earlier:", "此前发现数据丢失：");
         text.push_str(&format!("{word} {lost}\n"));
     }
     for damage in &found.damages {
@@ -203,7 +203,7 @@ fn render_check(found: &CheckReport, lang: Lang, terminal: &Terminal) -> String 
         text.push_str(&format!("        {survives}: {}\n", damage.survives));
     }
     if found.damages.is_empty() {
-        text.push_str(localize(lang, "The journal is whole.\n", "日志完好。\n"));
+        text.push_str(localize(lang, "The journal is intact.\n", "日志完好。\n"));
     }
     text
 }
@@ -239,7 +239,7 @@ fn report_cut_export(report: ExportReport, lang: Lang, terminal: &Terminal) -> E
     if report.cut == 0 {
         return Exit::Success;
     }
-    let text = localize(lang, "sessions are cut where they are damaged", "个会话在损坏处截断");
+    let text = localize(lang, "sessions truncated at the damage", "个会话在损坏处截断");
     terminal.say(&format!("{} {text}", report.cut));
     Exit::Failed
 }
@@ -266,9 +266,8 @@ async fn import(
         return Ok(Exit::Success);
     }
     let taken =
-        count(lang, report.sessions, ["session taken in", "sessions taken in"], "个会话已导入");
-    let skipped =
-        count(lang, report.skipped, ["was there already", "were there already"], "个已存在");
+        count(lang, report.sessions, ["session imported", "sessions imported"], "个会话已导入");
+    let skipped = count(lang, report.skipped, ["already existed", "already existed"], "个已存在");
     terminal.say(&format!("{taken}, {skipped}"));
     Ok(Exit::Success)
 }
@@ -295,11 +294,8 @@ fn unreadable(path: &Path, error: &io::Error) -> Fault {
 fn table(object: &str, lang: Lang) -> String {
     let object: serde_json::Value = serde_json::from_str(object).unwrap_or_default();
     let rows = object.as_object().into_iter().flatten().map(|(name, value)| {
-        let value = if value.is_null() {
-            localize(lang, "nothing", "无").into()
-        } else {
-            value.to_string()
-        };
+        let value =
+            if value.is_null() { localize(lang, "none", "无").into() } else { value.to_string() };
         format!("{} {value}\n", pad(name, 14))
     });
     rows.collect()

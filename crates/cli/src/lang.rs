@@ -12,9 +12,8 @@ pub(crate) fn choose(asked: Option<&str>, terminal: &Terminal) -> Lang {
         return sys_locale::get_locales().find_map(|tag| Lang::from_tag(&tag)).unwrap_or_default();
     };
     Lang::from_tag(asked).unwrap_or_else(|| {
-        terminal.say(&format!(
-            "There are no texts in `{asked}`, only in `en` and `zh`: English it is."
-        ));
+        terminal
+            .say(&format!("Unsupported language `{asked}`, using English. Supported: `en`, `zh`"));
         Lang::default()
     })
 }

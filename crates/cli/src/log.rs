@@ -109,7 +109,7 @@ impl Log {
     /// Opens the rotated log files. Fails if the file cannot be created.
     pub(crate) fn appender(&self, path: &Path) -> Result<Appender, Fault> {
         let place = path.display().to_string();
-        let unusable = || wrong("log.file", "a file that can be made", &place);
+        let unusable = || wrong("log.file", "a file that can be created", &place);
         let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(unusable)?;
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let rotation = match self.rotation {

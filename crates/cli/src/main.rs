@@ -47,15 +47,15 @@ use terminal::Terminal;
 /// Time limit for killed programs to end before this process exits.
 const CHILDREN_END_MAX: std::time::Duration = std::time::Duration::from_millis(500);
 
-/// Runs AI agents that fall well.
+/// Run AI agents that recover from failures.
 #[derive(Debug, Parser)]
 #[command(name = "budao", version, max_term_width = 80, after_help = exit::HELP)]
 struct Cli {
-    /// The language to speak: en or zh. Otherwise that of the environment, else English
+    /// Output language: en or zh [default: from the environment, else en]
     #[arg(long, global = true, value_name = "LANG", env = "BUDAO_LANG")]
     lang: Option<String>,
 
-    /// Where traces go, if anywhere: an OpenTelemetry collector that speaks HTTP
+    /// URL of an OpenTelemetry collector (OTLP over HTTP) to send traces to [default: none]
     #[arg(long, global = true, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     traces: Option<String>,
 
@@ -150,7 +150,7 @@ fn wait(work: impl Future<Output = Result<Exit, Fault>>, lang: Lang, terminal: &
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            terminal.say(&format!("The program cannot start its threads: {error}"));
+            terminal.say(&format!("Starting the worker threads failed: {error}"));
             return Exit::Failed;
         }
     };
@@ -163,7 +163,10 @@ fn wait(work: impl Future<Output = Result<Exit, Fault>>, lang: Lang, terminal: &
     // Programs started by this process do not outlive it.
     let left = budao_tools::launch::end_all(CHILDREN_END_MAX);
     if left > 0 {
-        tracing::warn!(left, "programs have not ended yet; their supervisors go on ending them");
+        tracing::warn!(
+            remaining = left,
+            "child processes still running; their supervisors end them"
+        );
     }
     // Threads that still block are not waited for.
     runtime.shutdown_background();

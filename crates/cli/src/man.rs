@@ -9,15 +9,15 @@ use budao_core::{
 
 use crate::{exit::Exit, terminal::Terminal, texts::localize};
 
-/// Prints the manual page of the program or of one of its commands.
+/// Print the manual page of the program or of a command.
 ///
-/// `budao man | man -l -` shows it; `budao man --to DIR` writes the pages of all commands.
+/// To read it, run `budao man | man -l -`. To write the pages of all commands, run `budao man --to DIR`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The command: `run`, `journal check`; without one, the program
+    /// The command, such as `run` or `journal check` [default: the program]
     command: Vec<String>,
 
-    /// Writes every page into this directory, which is made if need be
+    /// Write every page to this directory, which is created if needed
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     to: Option<PathBuf>,
 }
@@ -43,8 +43,8 @@ pub(crate) fn run(
     let Some(command) = find(&program, &args.command) else {
         let asked: String = args.command.join(" ").chars().take(80).collect();
         let (no, list) = (
-            localize(lang, "There is no command", "没有这个命令："),
-            localize(lang, "`budao --help` lists them.", "`budao --help` 列出所有命令。"),
+            localize(lang, "Unknown command", "未知命令："),
+            localize(lang, "See `budao --help`.", "请看 `budao --help`。"),
         );
         terminal.say(&format!("{no} `{asked}`. {list}"));
         return Ok(Exit::Usage);

@@ -24,51 +24,51 @@ use crate::{
     watch::{TurnFormat, Watcher},
 };
 
-/// What a new session is set to.
+/// Options of a new session.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SessionArgs {
-    /// The model: anthropic:NAME, openai:NAME@URL, demo, demo:fast, script:FILE
+    /// Model: anthropic:NAME, openai:NAME@URL, demo, demo:fast, script:FILE
     #[arg(long, default_value = "demo", value_name = "SPEC", env = "BUDAO_MODEL")]
     pub(crate) model: String,
 
-    /// The directory the tools work in
+    /// Working directory of the tools
     #[arg(long, default_value = ".", value_name = "DIR")]
     workspace: PathBuf,
 
-    /// Which calls run without a question: auto (all), approval (those that only read), readonly (those,
-    /// and the rest are denied)
+    /// Which tool calls run without asking: auto (all), approval (read-only calls), readonly (read-only calls; all
+    /// others are denied)
     #[arg(long, default_value = "approval", value_name = "MODE")]
     permission: String,
 
-    /// The tools on offer, by name or `prefix*`; all of them otherwise
+    /// Offer only these tools, by name or `prefix*` [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     tools: Option<Vec<String>>,
 
-    /// Standing instructions
+    /// System prompt
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
 
-    /// Model requests the turn may make
+    /// Maximum model requests per turn
     #[arg(long, value_name = "N")]
     max_steps: Option<u32>,
 
-    /// How deeply the model thinks before it answers: low, medium or high; not at all otherwise
+    /// Thinking before the answer: low, medium or high [default: none]
     #[arg(long, value_name = "DEPTH")]
     thinking: Option<String>,
 }
 
-/// Gives an agent a task and follows it to its end.
+/// Give an agent a task and follow it until it ends.
 ///
-/// The answer goes to stdout, what happens on the way to stderr. The exit code tells the outcome.
+/// The answer goes to stdout, progress to stderr. The exit code is the outcome of the turn.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
-    /// What is to be done
+    /// The task for the agent
     task: String,
 
     #[command(flatten)]
     session: SessionArgs,
 
-    /// One JSON object per record on stdout
+    /// Print one JSON object per record on stdout
     #[arg(long)]
     json: bool,
 
@@ -79,16 +79,16 @@ pub(crate) struct RunArgs {
     journal: JournalArgs,
 }
 
-/// Takes an interrupted session up again and follows it to its end.
+/// Resume an interrupted session and follow it until it ends.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ResumeArgs {
     /// The session
     session: String,
 
-    /// Something more to say to it
+    /// A further message to send
     message: Option<String>,
 
-    /// One JSON object per record on stdout
+    /// Print one JSON object per record on stdout
     #[arg(long)]
     json: bool,
 
@@ -99,17 +99,17 @@ pub(crate) struct ResumeArgs {
     journal: JournalArgs,
 }
 
-/// Stops the turn of a session, whichever process runs it.
+/// Cancel the turn of a session, whichever process runs it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CancelArgs {
     /// The session
     session: String,
 
-    /// Take back this message, which still waits for its turn, and stop nothing
+    /// Withdraw this queued message instead; the running turn continues
     #[arg(long, value_name = "COMMAND")]
     message: Option<String>,
 
-    /// One JSON object on stdout
+    /// Print one JSON object on stdout
     #[arg(long)]
     json: bool,
 
@@ -117,29 +117,29 @@ pub(crate) struct CancelArgs {
     journal: JournalArgs,
 }
 
-/// Tells the story of a session.
+/// Print the recorded history of a session.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReplayArgs {
     /// The session
     session: String,
 
-    /// Only records of this channel
+    /// Print only records of this channel
     #[arg(long, value_enum)]
     channel: Option<Channel>,
 
-    /// Only records of this turn
+    /// Print only records of this turn
     #[arg(long, value_name = "N")]
     turn: Option<u64>,
 
-    /// Only records of this trace
+    /// Print only records of this trace
     #[arg(long, value_name = "HEX")]
     trace: Option<String>,
 
-    /// Go on with what happens next, until interrupted
+    /// Keep printing new records until interrupted
     #[arg(long)]
     follow: bool,
 
-    /// One JSON object per record on stdout
+    /// Print one JSON object per record on stdout
     #[arg(long)]
     json: bool,
 
@@ -253,7 +253,7 @@ pub(crate) async fn resume(
     let after = match &args.message {
         Some(text) => message(&wired, session, text).await?,
         None if matches!(state.status(), Status::Idle | Status::Ended) => {
-            terminal.say(localize(lang, "Nothing is unfinished.", "没有未完成的工作。"));
+            terminal.say(localize(lang, "Nothing to resume.", "没有需要恢复的工作。"));
             return Ok(Exit::Success);
         }
         None => {

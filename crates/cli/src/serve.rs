@@ -37,81 +37,81 @@ use crate::{
 /// Default address to listen on.
 pub(crate) const LISTEN: &str = "127.0.0.1:7333";
 
-/// Serves sessions to front ends, over WebSocket, SSE and HTTP.
+/// Serve sessions to front ends over WebSocket, SSE and HTTP.
 ///
-/// Without a word about who may come in, a token is made and printed with the address, and nobody but this
-/// machine can connect. Runs go on when clients are cut off, and when the server is restarted.
+/// If you configure no authentication, only loopback clients with the printed token can connect. Runs continue when
+/// clients disconnect and when the server restarts.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where to listen; port 0 takes a free one
+    /// Address to listen on; port 0 picks a free port
     #[arg(long, default_value = LISTEN, value_name = "ADDRESS", env = "BUDAO_LISTEN")]
     listen: SocketAddr,
 
-    /// Lets in whoever has this token
+    /// Accept this token
     #[arg(long, value_name = "TOKEN", env = "BUDAO_TOKEN", hide_env_values = true)]
     token: Option<String>,
 
-    /// Lets in the tokens of a file: `token tenant user [operator]` a line
+    /// Accept the tokens in this file, one per line: `token tenant user [operator]`
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
-    /// Lets in JSON Web Tokens signed with the secret in this file (HS256)
+    /// Accept JSON Web Tokens signed with the secret in this file (HS256)
     #[arg(long, value_name = "FILE")]
     jwt_secret: Option<PathBuf>,
 
-    /// Lets in JSON Web Tokens that this public key verifies (PEM; EdDSA or RS256)
+    /// Accept JSON Web Tokens that this public key verifies (PEM; EdDSA or RS256)
     #[arg(long, value_name = "FILE")]
     jwt_key: Option<PathBuf>,
 
-    /// The audience such tokens must name
+    /// Required audience of JSON Web Tokens
     #[arg(long, default_value = "budao", value_name = "NAME")]
     jwt_audience: String,
 
-    /// Lets everybody in; only on a loopback address
+    /// Disable authentication; allowed only on a loopback address
     #[arg(long, conflicts_with_all = ["token", "token_file", "jwt_secret", "jwt_key"])]
     no_auth: bool,
 
-    /// A web page of another origin that may connect: https://host[:port]; may be given several times
+    /// Accept web pages of this other origin: https://host[:port]; can be repeated
     #[arg(long = "origin", value_name = "ORIGIN")]
     origins: Vec<String>,
 
-    /// A name this server is reached by; may be given several times
+    /// Accept this host name in requests; can be repeated
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
 
-    /// Signs states with the secret in this file; the first signs, all verify. Otherwise a key beside the
-    /// journal
+    /// File with a secret that signs exported states; the first one signs, all of them verify [default: a key
+    /// stored next to the journal]
     #[arg(long = "state-key", value_name = "FILE")]
     state_keys: Vec<PathBuf>,
 
-    /// Who does the work: native (our own loop) or claude (the Claude CLI)
+    /// Engine: native (built in) or claude (the Claude CLI)
     #[arg(long, default_value = "native", value_name = "ENGINE")]
     engine: String,
 
-    /// The Claude CLI. Otherwise CLAUDE_CODE_EXECUTABLE, else `claude` on the path
+    /// Path of the Claude CLI [default: CLAUDE_CODE_EXECUTABLE, else `claude` in PATH]
     #[arg(long, value_name = "PROGRAM")]
     claude: Option<PathBuf>,
 
-    /// The model of new sessions: anthropic:NAME, openai:NAME@URL, demo, demo:fast, script:FILE; for the
-    /// Claude CLI one of its own names. Otherwise demo, or the CLI's own choice
+    /// Model of new sessions: anthropic:NAME, openai:NAME@URL, demo, demo:fast, script:FILE, or a model name of the
+    /// Claude CLI [default: demo, or the default of the Claude CLI]
     #[arg(long, value_name = "SPEC", env = "BUDAO_MODEL")]
     model: Option<String>,
 
-    /// A model a client may ask for instead; may be given several times
+    /// Another model that clients may choose; can be repeated
     #[arg(long = "allow-model", value_name = "SPEC")]
     models: Vec<String>,
 
-    /// The directory the tools work in
+    /// Working directory of the tools
     #[arg(long, default_value = ".", value_name = "DIR")]
     workspace: PathBuf,
 
-    /// Which calls run without a question: auto (all), approval (those that only read), readonly (those,
-    /// and the rest are denied). Clients may ask for less, not for more
+    /// Which tool calls run without asking: auto (all), approval (read-only calls), readonly (read-only calls; all
+    /// others are denied). Clients can only choose a stricter mode
     #[arg(long, default_value = "approval", value_name = "MODE")]
     permission: String,
 
-    /// What happens to a run when its last observer is gone: continue or cancel
-    #[arg(long, default_value = "continue", value_name = "WHAT")]
+    /// What to do with a run when its last client disconnects: continue or cancel
+    #[arg(long, default_value = "continue", value_name = "ACTION")]
     on_disconnect: String,
 
     #[command(flatten)]
@@ -159,7 +159,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     }
     let resumed = running.engine.recover().await?;
     if resumed > 0 {
-        let words = localize(lang, "Sessions that go on from before", "继续运行的会话");
+        let words = localize(lang, "Resumed sessions", "已恢复的会话");
         terminal.say(&format!("{words}: {resumed}"));
     }
     let stop = CancellationToken::new();
@@ -220,7 +220,7 @@ async fn enter(rooms: Arc<JoinedRooms>, own: Vec<RoomConfig>) {
     for room in own {
         let name = room.room_name().to_owned();
         if let Err(fault) = rooms.join_one(room, &traces::world()).await {
-            tracing::warn!(%fault, room = name, "a room could not be joined");
+            tracing::warn!(%fault, room = name, "joining room failed");
         }
     }
 }
@@ -230,7 +230,7 @@ fn announce(listener: &TcpListener, token: Option<&str>, lang: Lang, terminal: &
     let Ok(address) = listener.local_addr() else { return };
     let token = token.map_or(String::new(), |token| format!("#token={token}"));
     terminal.data(&format!("http://{address}/{token}\n"));
-    terminal.say(localize(lang, "Listening; Ctrl-C stops.", "正在监听；Ctrl-C 停止。"));
+    terminal.say(localize(lang, "Listening. Press Ctrl-C to stop.", "正在监听。按 Ctrl-C 停止。"));
 }
 
 /// Binds the address. If it is in use, the fault names the process that listens there.
@@ -240,11 +240,11 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, Fault> {
             io::ErrorKind::AddrInUse => Fault::new(Kind::AddressInUse, Operation::StartServer)
                 .with(Fact::Endpoint, address.to_string())
                 .with_cause(port_owner::listener(address).map_or_else(
-                    || "it is not told which".to_owned(),
-                    |who| format!("{who} listens there"),
+                    || "the listening process is unknown".to_owned(),
+                    |who| format!("in use by {who}"),
                 ))
                 .advise([Advice::Custom(format!(
-                    "--listen {}:0 takes a free port.",
+                    "To use a free port: --listen {}:0",
                     address.ip()
                 ))]),
             _ => wrong("--listen", "an address of this machine", &address.to_string()),

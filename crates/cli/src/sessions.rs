@@ -17,23 +17,23 @@ use crate::{
     texts::localize,
 };
 
-/// Lists, shows and deletes sessions.
+/// List, show and delete sessions.
 #[derive(Debug, clap::Args)]
 #[command(subcommand_negates_reqs = true)]
 pub(crate) struct Args {
     #[command(flatten)]
     journal: JournalArgs,
 
-    /// Finds turns that ended at once or without a word, results that were dropped, messages right after an
-    /// end, silent stretches
+    /// Find anomalies: turns that ended at once or without an answer, dropped results, messages right after an end,
+    /// long silences
     #[arg(long, required_unless_present = "since")]
     anomalies: bool,
 
-    /// With --anomalies: only sessions changed at or after this time, in UTC
+    /// With --anomalies: check only sessions changed at or after this time, in UTC
     #[arg(long, value_name = "TIME", requires = "anomalies")]
     since: Option<Timestamp>,
 
-    /// With --anomalies: one JSON object per line on stdout
+    /// With --anomalies: print one JSON object per line on stdout
     #[arg(long, requires = "anomalies")]
     json: bool,
 
@@ -43,22 +43,22 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Lists sessions, the most recently changed first
+    /// List sessions, the most recently changed first
     List(ListArgs),
-    /// Shows one session: where it stands, who writes it
+    /// Show one session: its positions, its writer, its waiting commands
     Show {
         /// The session
         session: SessionId,
-        /// One JSON object on stdout
+        /// Print one JSON object on stdout
         #[arg(long)]
         json: bool,
     },
-    /// Deletes sessions entirely: records, commands, kept outputs
+    /// Delete sessions with their records, commands and stored outputs
     Delete {
         /// The sessions
         #[arg(required = true)]
         sessions: Vec<SessionId>,
-        /// One JSON object per session on stdout
+        /// Print one JSON object per session on stdout
         #[arg(long)]
         json: bool,
     },
@@ -66,31 +66,31 @@ enum Action {
 
 #[derive(Debug, clap::Args)]
 struct ListArgs {
-    /// idle, running, asking, closed or failed
+    /// List only sessions in this state: idle, running, asking, closed or failed
     #[arg(long)]
     state: Option<SessionState>,
-    /// Changed at or after this time, in UTC
+    /// List only sessions changed at or after this time, in UTC
     #[arg(long, value_name = "TIME")]
     since: Option<Timestamp>,
-    /// Changed before this time, in UTC
+    /// List only sessions changed before this time, in UTC
     #[arg(long, value_name = "TIME")]
     until: Option<Timestamp>,
-    /// Has this label: KEY or KEY=VALUE
+    /// List only sessions with this label: KEY or KEY=VALUE
     #[arg(long, value_name = "LABEL")]
     label: Option<String>,
-    /// Has records of this trace
+    /// List only sessions with records of this trace
     #[arg(long)]
     trace: Option<Trace>,
-    /// Met a fault with this code
+    /// List only sessions with a fault of this code
     #[arg(long)]
     code: Option<String>,
-    /// Called this tool
+    /// List only sessions that called this tool
     #[arg(long)]
     tool: Option<String>,
-    /// At most this many
+    /// Maximum number of sessions
     #[arg(long, default_value_t = 50)]
     limit: usize,
-    /// One JSON object per session on stdout
+    /// Print one JSON object per session on stdout
     #[arg(long)]
     json: bool,
 }
@@ -130,7 +130,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
                 terminal.data(&if list.json { json(summary)? } else { row(summary, terminal) });
             }
             if found.is_empty() {
-                terminal.say(localize(lang, "There is no such session.", "没有这样的会话。"));
+                terminal.say(localize(lang, "No sessions found.", "没有找到会话。"));
             }
             Ok(Exit::Success)
         }
@@ -148,7 +148,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
                 } else if is_deleted {
                     terminal.say(&format!("{} {session}", localize(lang, "Deleted", "已删除")));
                 } else {
-                    let text = localize(lang, "There is no session", "没有会话");
+                    let text = localize(lang, "Unknown session", "未知会话");
                     terminal.say(&format!("{text} {session}"));
                     exit = Exit::Failed;
                 }
@@ -210,10 +210,10 @@ async fn show(
         terminal.data(&format!("{shown}\n"));
         return Ok(Exit::Success);
     }
-    let nobody = localize(lang, "nobody", "无");
+    let none = localize(lang, "none", "无");
     for (name, value) in shown.as_object().into_iter().flatten() {
         let value = match value {
-            serde_json::Value::Null => nobody.to_owned(),
+            serde_json::Value::Null => none.to_owned(),
             serde_json::Value::String(text) => text.clone(),
             other => other.to_string(),
         };

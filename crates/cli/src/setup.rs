@@ -37,7 +37,7 @@ const SESSIONS_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Maximum models kept open; beyond it the cache is cleared.
 const MODELS_OPEN: usize = 64;
 
-/// Where sessions are kept.
+/// Option for the journal file.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct JournalArgs {
     /// The journal: a path, `sqlite:PATH` or `memory:`. Default: a file in the user's state directory
@@ -224,8 +224,8 @@ impl CleanUp for SessionReclaimer {
     async fn clean_up(&self) {
         let retention = Retention { session_age: Some(self.age), ..Retention::default() };
         match self.journal.retain(retention).await {
-            Ok(gone) => tracing::info!(?gone, "old sessions were removed"),
-            Err(fault) => tracing::warn!(%fault, "old sessions could not be removed"),
+            Ok(removed) => tracing::info!(?removed, "old sessions removed"),
+            Err(fault) => tracing::warn!(%fault, "removing old sessions failed"),
         }
     }
 }

@@ -30,7 +30,7 @@ pub(crate) use rooms::{JoinedRooms, RoomConfig};
 use crate::{exit::Exit, signals, terminal::Terminal, texts::localize, traces};
 use show::Printer;
 
-/// Tools of remote computers, by A2C-SMCP: a hub, a computer, and an agent by hand.
+/// Use tools of remote computers over A2C-SMCP: run a hub or a computer, call tools, watch a room.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -39,28 +39,28 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Runs a hub that agents and computers meet in
+    /// Run a hub that connects agents and computers
     Server(ServerArgs),
-    /// Offers the tools of MCP servers on this machine to a room
+    /// Offer the tools of MCP servers on this machine to a room
     Computer(computer::ComputerArgs),
-    /// Calls a tool of a computer and prints its result
+    /// Call a tool of a computer and print its result
     Call(CallArgs),
-    /// Lists the tools of the computers in a room
+    /// List the tools of the computers in a room
     Tools(ToolsArgs),
-    /// Shows what happens in a room
+    /// Print the events of a room
     Watch(WatchArgs),
-    /// Lists the skills of the computers in a room, or prints a file of one
+    /// List the skills of the computers in a room, or print a file of one
     Skills(resources::SkillsArgs),
-    /// Lists the documents of the computers in a room, or shows what is in one (protocol 0.2)
+    /// List the documents of the computers in a room, or show the content of one (protocol 0.2)
     Documents(resources::DocumentsArgs),
 }
 
 #[derive(Debug, clap::Args)]
 struct ServerArgs {
-    /// Where to listen; port 0 takes a free one
+    /// Address to listen on; port 0 picks a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8920")]
     listen: SocketAddr,
-    /// What clients must show. May be given more than once, as SECRET, SECRET@ROLE or SECRET@ROLE@ROOM,ROOM
+    /// Accept this token: SECRET, SECRET@ROLE or SECRET@ROLE@ROOM,ROOM; can be repeated
     #[arg(
         long,
         value_name = "TOKEN",
@@ -69,26 +69,26 @@ struct ServerArgs {
         required_unless_present = "accept_any_token"
     )]
     token: Vec<String>,
-    /// Let anybody in
+    /// Accept clients with any token or none
     #[arg(long, conflicts_with = "token")]
     accept_any_token: bool,
-    /// How the protocol is spoken: 0.4, or 0.2 for its first draft
+    /// Protocol version: 0.4, or 0.2 for the first draft
     #[arg(long, default_value = "0.4")]
     dialect: Dialect,
-    /// Tell callers nothing about rooms and computers that are not theirs
+    /// Hide the names of other rooms and computers in error messages
     #[arg(long)]
     hide_other_rooms: bool,
-    /// Turn a WebSocket of another version away by closing it with code 4900, for lines that lose the body of a refused upgrade
+    /// Refuse a WebSocket of another protocol version by closing it with code 4900, for proxies that drop the body of a refused upgrade
     #[arg(long)]
     refuse_by_close: bool,
-    /// Say where it listens as a JSON object on stdout
+    /// Print the listening address as one JSON object on stdout
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, clap::Args)]
 struct ConnectArgs {
-    /// The hub
+    /// URL of the hub
     #[arg(
         long,
         value_name = "URL",
@@ -96,13 +96,13 @@ struct ConnectArgs {
         default_value = "http://127.0.0.1:8920"
     )]
     url: String,
-    /// What the hub wants to be shown
+    /// Token for the hub
     #[arg(long, value_name = "TOKEN", env = "BUDAO_SMCP_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// Our name in the room
+    /// Name to use in the room
     #[arg(long, default_value = "budao")]
     name: String,
-    /// How the hub speaks: 0.4, or 0.2 for its first draft; 0.4 unless what is asked for is only in that
+    /// Protocol version of the hub: 0.4, or 0.2 for the first draft [default: 0.2 for documents, else 0.4]
     #[arg(long)]
     dialect: Option<Dialect>,
 }
@@ -111,19 +111,19 @@ struct ConnectArgs {
 struct CallArgs {
     #[command(flatten)]
     way: ConnectArgs,
-    /// How long the call may take
+    /// Time limit of the call
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
-    /// The whole result as a JSON object; a failure as `{"error": …}`
+    /// Print the whole result as one JSON object, a failure as `{"error": …}`
     #[arg(long)]
     json: bool,
     /// The room
     room: String,
     /// The computer
     computer: String,
-    /// The tool, by the name `budao smcp tools` shows
+    /// The tool, as listed by `budao smcp tools`
     tool: String,
-    /// Its arguments, a JSON object
+    /// Arguments of the tool, as a JSON object
     #[arg(default_value = "{}")]
     arguments: String,
 }
@@ -132,7 +132,7 @@ struct CallArgs {
 struct ToolsArgs {
     #[command(flatten)]
     way: ConnectArgs,
-    /// One JSON object per tool
+    /// Print one JSON object per tool
     #[arg(long)]
     json: bool,
     /// The room
@@ -143,7 +143,7 @@ struct ToolsArgs {
 struct WatchArgs {
     #[command(flatten)]
     way: ConnectArgs,
-    /// One JSON object per event
+    /// Print one JSON object per event
     #[arg(long)]
     json: bool,
     /// The room

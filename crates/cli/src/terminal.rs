@@ -98,7 +98,7 @@ impl Terminal {
     /// The final exit code: a success becomes a failure if stdout could not be written.
     pub(crate) fn finish(&self, exit: Exit) -> Exit {
         if self.failed.get() && exit == Exit::Success {
-            self.say("The answer could not be written.");
+            self.say("Writing to stdout failed.");
             return Exit::Failed;
         }
         exit

@@ -32,29 +32,29 @@ use crate::{
 /// Time between two polls.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// Shows what all sessions are doing: turns, retries, faults, as they happen.
+/// Show all sessions live: turns, retries, faults.
 ///
-/// It reads the journal, so it shows what any process does with it: a server, an editor, a terminal. With `--url` it
-/// asks a server instead, wherever that is.
+/// Reads the journal, so sessions of every process that uses it are shown: servers, editors, terminals. With `--url`,
+/// asks a server instead.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How far back rates look: 5m, 1h, 24h or 7d
+    /// Time window of the rates: 5m, 1h, 24h or 7d
     #[arg(long, default_value = "5m", value_name = "TIME")]
     window: String,
 
-    /// One look, as text
+    /// Print the state once, as text
     #[arg(long)]
     once: bool,
 
-    /// One look, as one JSON object on stdout
+    /// Print the state once, as one JSON object on stdout
     #[arg(long)]
     json: bool,
 
-    /// Ask this server instead: its address as it printed it, with or without `#token=…`
+    /// Ask this server instead: the URL it printed, with or without `#token=…`
     #[arg(long, value_name = "URL")]
     url: Option<String>,
 
-    /// The token of an operator of that server
+    /// Operator token for that server
     #[arg(long, value_name = "TOKEN", env = "BUDAO_TOKEN", hide_env_values = true)]
     token: Option<String>,
 

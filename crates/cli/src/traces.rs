@@ -186,7 +186,7 @@ async fn send(exporter: SpanExporter, mut inbox: mpsc::Receiver<ExportItem>) {
             match timeout(EXPORT_TIMEOUT, exporter.export(data)).await {
                 Ok(Ok(())) => count("sent", spans),
                 Ok(Err(error)) => failed(spans, &error.to_string(), &mut complained),
-                Err(_) => failed(spans, "it took too long", &mut complained),
+                Err(_) => failed(spans, "timed out", &mut complained),
             }
         }
         for waiting in batch.waiting {
@@ -200,7 +200,7 @@ fn failed(spans: usize, error: &str, complained: &mut Option<Instant>) {
     if complained.is_none_or(|at| at.elapsed() >= COMPLAINTS) {
         *complained = Some(Instant::now());
         let error = Scrubber::new().scrub(error).into_owned();
-        tracing::warn!(spans, error, "the collector did not take the traces");
+        tracing::warn!(spans, error, "exporting traces failed");
     }
 }
 

@@ -15,11 +15,11 @@ const PREVIEW: usize = 100;
 /// The channels a record can be filtered by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Channel {
-    /// What a user follows: words, calls, the end.
+    /// For users: answers, calls, ends of turns.
     Progress,
-    /// Questions and their answers.
+    /// Questions and their answers, cancellations.
     Control,
-    /// What an operator follows: faults, retries, resumes, costs.
+    /// For operators: faults, retries, resumes, costs.
     Monitor,
 }
 
@@ -77,7 +77,7 @@ impl TranscriptPrinter<'_> {
                     terminal.faint(preview(&arguments.to_string()))
                 );
                 if *attempt > 1 {
-                    line.push_str(&format!(" ({} {attempt})", self.w("try", "第几次")));
+                    line.push_str(&format!(" ({} {attempt})", self.w("try", "尝试")));
                 }
                 let repaired = repaired(repairs);
                 if repaired > 0 {
@@ -102,14 +102,15 @@ impl TranscriptPrinter<'_> {
                 seconds(*elapsed_ms)
             ),
             Event::RecoveryFailed { fault, .. } => {
-                format!("✗ {}: {}", self.w("gave up", "已放弃"), text::user_text(fault, self.lang))
+                let words = self.w("not recovered", "未恢复");
+                format!("✗ {words}: {}", text::user_text(fault, self.lang))
             }
             Event::AnswerAbandoned { .. } => {
-                format!("⌫ {}", self.w("what was shown above is void", "以上未完成的回答作废"))
+                format!("⌫ {}", self.w("unfinished answer above discarded", "以上未完成的回答作废"))
             }
             Event::QuestionAsked { question, tool, arguments, reason, .. } => format!(
                 "? {} {} {}\n  {} ({question})",
-                self.w("may it run?", "是否允许执行？"),
+                self.w("allow call?", "是否允许执行？"),
                 terminal.name(tool),
                 preview(&arguments.to_string()),
                 terminal.faint(text::reason(reason, self.lang))
@@ -140,10 +141,7 @@ impl TranscriptPrinter<'_> {
                 format!("■ {} {by}", self.w("cancelled by", "取消者："))
             }
             Event::MessageWithdrawn { by, .. } => {
-                format!(
-                    "■ {} {by}",
-                    self.w("a waiting message was taken back by", "撤回等待消息者：")
-                )
+                format!("■ {} {by}", self.w("queued message withdrawn by", "排队消息的撤回者："))
             }
             Event::CloseRequested { by } => {
                 format!("■ {} {by}", self.w("closed by", "关闭者："))
@@ -173,7 +171,7 @@ impl TranscriptPrinter<'_> {
             },
             Event::LateArrivalDropped { of_turn, .. } => format!(
                 "… {} {of_turn}",
-                self.w("dropped a late answer of turn", "丢弃迟到的结果，回合")
+                self.w("dropped a late result of turn", "丢弃迟到的结果，回合")
             ),
             Event::PlanMade { tasks, .. } => {
                 let planned = ["task planned", "tasks planned"];

@@ -40,7 +40,7 @@ impl Watcher<'_> {
         for question in Question::open_in(state) {
             self.terminal.say(&format!(
                 "? {} {} {}",
-                localize(self.lang, "may it run?", "是否允许执行？"),
+                localize(self.lang, "allow call?", "是否允许执行？"),
                 self.terminal.name(&question.tool),
                 question.arguments,
             ));
@@ -114,7 +114,7 @@ impl Watcher<'_> {
             self.terminal.say(&text::user_text(fault, self.lang));
             self.terminal.say(&format!(
                 "{} `budao explain {}`",
-                localize(self.lang, "More about it:", "详细说明："),
+                localize(self.lang, "For details:", "详细说明："),
                 fault.row().code
             ));
         }
@@ -156,10 +156,10 @@ impl Watcher<'_> {
         } else {
             self.terminal.say(localize(
                 self.lang,
-                "  Nobody can be asked here, so it is denied. `--permission auto` allows it.",
-                "  这里无人可询问，因此拒绝。使用 `--permission auto` 可允许执行。",
+                "  Denied: there is no terminal to ask on. To allow such calls: `--permission auto`",
+                "  已拒绝：没有可供询问的终端。要允许此类调用：`--permission auto`",
             ));
-            let note = "nobody could be asked: there is no terminal".to_owned();
+            let note = "the user could not be asked: there is no terminal".to_owned();
             (Decision::Deny, Some(note))
         };
         let (arguments, digest) = (None, Some(question.digest.clone()));

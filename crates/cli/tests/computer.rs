@@ -166,13 +166,13 @@ fn a_computer_does_what_it_is_told_through_a_pipe() {
     assert!(call(&url, "elsewhere", "tools__echo", "{}").starts_with("4001 "));
 
     for (wrong, words) in [
-        ("dance", "no such command"),
+        ("dance", "unknown command"),
         ("call", "call TOOL"),
         ("call none {", "ERR_"),
         ("start nobody", "4014 "),
         ("add /nowhere.json", "ERR_"),
         ("add {\"name\":1}", "ERR_"),
-        ("join", "a name is missing"),
+        ("join", "missing name"),
     ] {
         computer.tell(wrong);
         computer.says(words);
@@ -194,7 +194,7 @@ fn the_end_of_a_pipe_is_only_the_end_of_the_commands() {
     computer.input = None;
     while !call(&url, "room", "tools__echo", r#"{"text":"hi"}"#).starts_with("hi") {}
     let refused = call(&url, "room", "tools__env", r#"{"name":"PATH"}"#);
-    assert!(refused.starts_with("4005 ") && refused.contains("nobody"), "{refused}");
+    assert!(refused.starts_with("4005 ") && refused.contains("could not be asked"), "{refused}");
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn a_program_or_a_service_decides_and_what_goes_wrong_is_a_no() {
         ("--confirm-command", "true", "(not set)"),
         ("--confirm-command", "sh -c 'echo not today; exit 1'", "not today"),
         ("--confirm-url", "http://127.0.0.1:1/", "cannot be reached"),
-        ("--confirm", "never", "nobody"),
+        ("--confirm", "never", "could not be asked"),
     ] {
         let args = [
             "smcp", "computer", "--url", &url, "--name", "pc", "--config", file, option, value,

@@ -97,9 +97,9 @@ fn a_killed_process_is_resumed_where_it_was() {
     assert!(err(&resumed).contains("resumed"), "{}", err(&resumed));
 
     let again = run(directory.path(), &["resume", &id]);
-    assert!(err(&again).contains("Nothing is unfinished"), "{}", err(&again));
+    assert!(err(&again).contains("Nothing to resume"), "{}", err(&again));
     let story = run(directory.path(), &["replay", &id]);
-    assert!(err(&story).contains("void"), "shown text is marked: {}", err(&story));
+    assert!(err(&story).contains("discarded"), "shown text is marked: {}", err(&story));
 }
 
 #[test]

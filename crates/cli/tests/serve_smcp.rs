@@ -104,7 +104,7 @@ fn the_servers_own_numbers_have_what_the_hub_counted() {
     let (_server, url) = start(here, &["--token", TOKEN, "--smcp-token", "for-rooms"]);
     let mut watch = budao(here, &["smcp", "watch", "--url", &url, "--token", "for-rooms", "room"]);
     let mut watch = ChildProcess(watch.stderr(Stdio::null()).spawn().unwrap());
-    assert_eq!(first_line(&mut watch.0), "here agent budao");
+    assert_eq!(first_line(&mut watch.0), "present agent budao");
     let refused = smcp(here, &url, "for-rooms", &["call", "room", "nobody", "echo"]);
     assert!(text(&refused.stderr).contains("ERR_SMCP_001"), "{}", text(&refused.stderr));
     let until = Instant::now() + Duration::from_secs(30);
@@ -162,7 +162,7 @@ fn sessions_and_rooms_end_together() {
     let (mut server, url) = start(here, &["--token", TOKEN]);
     let mut watch = budao(here, &["smcp", "watch", "--url", &url, "--token", TOKEN, "room"]);
     let mut watch = ChildProcess(watch.stderr(Stdio::null()).spawn().unwrap());
-    assert_eq!(first_line(&mut watch.0), "here agent budao");
+    assert_eq!(first_line(&mut watch.0), "present agent budao");
     let told = Command::new("kill").args(["-TERM", &server.0.id().to_string()]).status().unwrap();
     assert!(told.success());
     let began = Instant::now();

@@ -329,7 +329,7 @@ fn every_subcommand_says_json_to_those_who_ask_for_it() {
     assert_eq!(asked("call tools__none")["error"]["code"], 4001);
     let call = asked("history");
     assert_eq!((&call["tool"], &call["error_code"]), (&"echo".into(), &serde_json::Value::Null));
-    assert_eq!(asked("join")["usage"], "a name is missing; see `help`");
+    assert_eq!(asked("join")["usage"], "missing name; see `help`");
     assert!(asked("help")["help"].as_str().unwrap().starts_with("status "));
 
     let tools = objects(&run(url, &["tools", "--json", "room"]).stdout);

@@ -135,7 +135,7 @@ fn workspace() -> tempfile::TempDir {
 fn a_conversation_streams_calls_asks_is_stopped_and_gives_the_terminal_back() {
     let directory = workspace();
     let mut terminal = Terminal::start(directory.path(), 30, 100, &["chat", "--model", "demo"]);
-    terminal.until_seen("Nothing was said yet");
+    terminal.until_seen("No messages yet");
     // It errs, is told, and corrects itself.
     terminal.press("read README.md and count its headings\r");
     terminal.until_seen("ERR_VAL_002");
@@ -200,7 +200,7 @@ fn a_screen_of_twenty_by_five_in_chinese_without_colour_can_be_talked_to_and_cha
         seen.parser.screen_mut().set_size(new(20), new(100));
     }
     rustix::termios::tcsetwinsize(&terminal.keys, size(20, 100)).unwrap();
-    terminal.until_seen("Ctrl-D 离开");
+    terminal.until_seen("Ctrl-D 退出");
     let raw = String::from_utf8_lossy(&terminal.seen.0.lock().unwrap().raw).into_owned();
     for colour in 30..=37 {
         let (plain, indexed) = (format!("\x1b[{colour}m"), format!("38;5;{}m", colour - 30));
@@ -233,7 +233,7 @@ fn the_claude_cli_can_be_talked_to_and_its_session_is_resumed_with_it() {
 
     let args = ["chat", "--resume"];
     let mut again = Terminal::start_with(directory.path(), 30, 100, &args, &env);
-    again.until_seen("Which session?");
+    again.until_seen("Resume which session?");
     again.press("\r");
     again.until_seen("ready");
     again.press("P2\r");

@@ -366,6 +366,6 @@ async fn room(out: &mpsc::Sender<StreamItem>) {
 async fn read_event(socket: &mut Socket, deadline: Instant) -> Result<Event, ConnectionEnd> {
     match tokio::time::timeout_at(deadline, socket.next()).await {
         Ok(heard) => heard,
-        Err(_) => Err(ConnectionEnd::Lost(lost().with_cause("the line was silent for too long"))),
+        Err(_) => Err(ConnectionEnd::Lost(lost().with_cause("no data received for too long"))),
     }
 }

@@ -90,7 +90,7 @@ impl Socket {
             match self.0.next().await {
                 Some(Ok(Message::Text(text))) => match serde_json::from_str(&text) {
                     Ok(event) => return Ok(event),
-                    Err(error) => tracing::warn!(%error, "a frame that is no event"),
+                    Err(error) => tracing::warn!(%error, "skipping frame: not an event"),
                 },
                 Some(Ok(Message::Close(frame))) => return Err(closed(frame)),
                 Some(Ok(_)) => {}

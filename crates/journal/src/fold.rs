@@ -46,11 +46,11 @@ async fn from_snapshot(journal: &dyn Reader, session: SessionId) -> Result<Sessi
     match serde_json::from_slice::<Session>(&snapshot.body) {
         Ok(state) if state.head == snapshot.seq => return Ok(state),
         Ok(state) => {
-            let (at, snapshot_seq) = (snapshot.seq, state.head);
-            tracing::warn!(%session, at, snapshot_seq, "a snapshot is of another position; reading the records");
+            let (seq, head) = (snapshot.seq, state.head);
+            tracing::warn!(%session, seq, head, "ignoring snapshot: position mismatch");
         }
         Err(error) => {
-            tracing::warn!(%session, %error, "a snapshot is of another version; reading the records");
+            tracing::warn!(%session, %error, "ignoring snapshot: other version");
         }
     }
     Ok(Session::default())

@@ -208,7 +208,7 @@ impl ServerConnection {
             cursor = page.next_cursor;
         }
         if tools.len() > TOOLS_MAX {
-            tracing::warn!(dropped = tools.len() - TOOLS_MAX, "a server has too many tools");
+            tracing::warn!(dropped = tools.len() - TOOLS_MAX, "tool list truncated");
             tools.truncate(TOOLS_MAX);
         }
         Ok(tools)
@@ -341,7 +341,7 @@ async fn forget(
             biased;
             told = peer.notify_cancelled(params) => {
                 if let Err(error) = told {
-                    tracing::debug!(%error, "a server could not be told that a call was stopped");
+                    tracing::debug!(%error, "sending call cancellation failed");
                 }
             }
             () = gone.cancelled() => return,

@@ -341,7 +341,10 @@ impl ServerSupervisor {
                 // A slow answer must not end the connection while other calls are running on it.
                 Err(trouble) if link.outlives(&trouble) => {
                     let fault = trouble.fault(&self.listing());
-                    tracing::warn!(server = %self.shared.name, %fault, "the old tools are kept");
+                    tracing::warn!(
+                        server = %self.shared.name, %fault,
+                        "listing tools failed, keeping previous list"
+                    );
                     true
                 }
                 Err(trouble) => return self.ended(link, trouble).await,
@@ -378,7 +381,7 @@ impl ServerSupervisor {
         };
         let offered = self.offered(listed);
         let count = offered.tools.len();
-        tracing::debug!(server = %self.shared.name, tools = count, "the tools of a server");
+        tracing::debug!(server = %self.shared.name, tools = count, "tools listed");
         self.shared.publish(Some(link.clone()), offered);
         self.shared.set_state(ServerState::Ready { tools: count });
         Ok(())
@@ -392,7 +395,10 @@ impl ServerSupervisor {
             let tool: Arc<dyn Tool> =
                 Arc::new(McpTool::new(tool, &self.config, self.shared.clone()));
             if offered.tools.iter().any(|other| other.spec().name == tool.spec().name) {
-                tracing::warn!(server = %self.shared.name, tool = %tool.spec().name, "listed twice");
+                tracing::warn!(
+                    server = %self.shared.name, tool = %tool.spec().name,
+                    "skipping duplicate tool"
+                );
                 continue;
             }
             match Toolbox::builder().add_shared(tool.clone()) {
@@ -402,7 +408,7 @@ impl ServerSupervisor {
                 }
                 Err(fault) => {
                     let fault = fault.via("mcp_server", &*self.shared.name);
-                    tracing::warn!(server = %self.shared.name, %fault, "a tool is not offered");
+                    tracing::warn!(server = %self.shared.name, %fault, "skipping tool");
                     offered.refused.push(fault);
                 }
             }
@@ -415,7 +421,7 @@ impl ServerSupervisor {
         let policy = &self.config.reconnect;
         let again_in =
             (failures < policy.tries).then(|| policy.delay(failures, self.around.world.jitter()));
-        tracing::warn!(server = %self.shared.name, %fault, ?again_in, "a server is down");
+        tracing::warn!(server = %self.shared.name, %fault, retry_in = ?again_in, "server down");
         self.shared.set_state(ServerState::Down { fault, again_in });
         let wait = async {
             match again_in {

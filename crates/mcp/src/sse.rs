@@ -88,7 +88,7 @@ impl Transport<RoleClient> for SseTransport {
             let event = match self.events.next().await? {
                 Ok(event) => event,
                 Err(error) => {
-                    tracing::debug!(%error, "the event stream failed");
+                    tracing::debug!(%error, "event stream failed");
                     return None;
                 }
             };
@@ -98,7 +98,7 @@ impl Transport<RoleClient> for SseTransport {
                 ParsedMessage::Message(message) | ParsedMessage::StandIn(message) => {
                     return Some(message);
                 }
-                ParsedMessage::Noise => tracing::debug!("an event is no message"),
+                ParsedMessage::Noise => tracing::debug!("skipping event: not a message"),
             }
         }
     }

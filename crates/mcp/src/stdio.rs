@@ -86,11 +86,11 @@ impl StdioTransport {
             BoundedLine::Whole(line) => {
                 let text = String::from_utf8_lossy(&line[..line.len().min(200)]);
                 let text = text.escape_debug().to_string();
-                tracing::warn!(server = %self.server, text, "a line on stdout is no message");
+                tracing::warn!(server = %self.server, text, "skipping stdout line: not a message");
             }
             BoundedLine::TooLong(skipped) => {
                 let bytes = skipped.bytes;
-                tracing::warn!(server = %self.server, bytes, "a line on stdout is too long");
+                tracing::warn!(server = %self.server, bytes, "skipping stdout line: too long");
             }
         }
     }

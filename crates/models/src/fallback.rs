@@ -41,7 +41,7 @@ impl Model for Fallback {
             let request = ModelRequest { model: model.name().to_owned(), ..request.clone() };
             match model.stream(request).await {
                 Err(fault) if !fault.may_auto_retry() => {
-                    tracing::warn!(model = model.name(), %fault, "asking the next model");
+                    tracing::warn!(model = model.name(), %fault, "model failed, trying next model");
                     last = fault;
                 }
                 answered => return answered,

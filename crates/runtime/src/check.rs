@@ -104,7 +104,7 @@ pub(crate) async fn report_faults(
     faults: Vec<Fault>,
 ) {
     for fault in faults {
-        tracing::warn!(session = %work_context.session, %fault, "a hook failed");
+        tracing::warn!(session = %work_context.session, %fault, "hook failed");
         let scope = Scope { call: call.cloned(), tool: Some(tool.to_owned()), ..Scope::default() };
         work_context
             .report(Input::RecordOnly { turn, event: Event::FaultRaised { fault, scope } })

@@ -175,7 +175,7 @@ impl ListenerTask {
             };
             self.failures += 1;
             let resumes = self.resumes(&fault);
-            tracing::warn!(session = %self.session.id, %fault, resumes, "a listener was cut off");
+            tracing::warn!(session = %self.session.id, %fault, resumes, "listener interrupted");
             self.deliver(self.of_fault(&fault)).await;
             if !resumes {
                 return;
@@ -237,7 +237,7 @@ impl ListenerTask {
         if let Some(reason) = why {
             let fault = Fault::new(Kind::ListenerFailed, Operation::NotifyListener)
                 .with(Fact::Reason, reason);
-            tracing::warn!(session = %self.session.id, %fault, "a listener failed");
+            tracing::warn!(session = %self.session.id, %fault, "listener failed");
         }
     }
 }

@@ -157,7 +157,7 @@ fn changed(request: &ModelRequest, change: RequestChange) -> Option<ModelRequest
 
 /// Logs and records a hook's fault.
 async fn report(work_context: &WorkContext, step: Option<u32>, fault: Fault) {
-    tracing::warn!(session = %work_context.session, %fault, "a model hook failed");
+    tracing::warn!(session = %work_context.session, %fault, "model hook failed");
     let scope = Scope { step, ..Scope::default() };
     // Turn 0 stands for no turn: the turn that the hook ran for may have ended.
     work_context
@@ -219,7 +219,7 @@ impl HookNotifier {
         let way = self.way.get_or_insert_with(|| start(work_context()));
         for told in news {
             if way.try_send((told, Arc::clone(&self.untold))).is_err() {
-                tracing::warn!("model hooks are too slow; one is not told of a change");
+                tracing::warn!("model hook queue full, dropping change");
             }
         }
     }

@@ -93,7 +93,7 @@ pub(crate) async fn run(server: Arc<Server>, alerts: Alerts, mut watch: AlertQue
         .redirect(reqwest::redirect::Policy::none())
         .referer(false);
     let Ok(client) = client.build() else {
-        return tracing::error!("alerts cannot be sent: no HTTP client");
+        return tracing::error!("alerts disabled: building HTTP client failed");
     };
     let mut failed = 0;
     loop {
@@ -110,7 +110,7 @@ pub(crate) async fn run(server: Arc<Server>, alerts: Alerts, mut watch: AlertQue
                     failed += 1;
                     wait = server.config.core.retry.delay(failed, server.world.jitter());
                     let fault = server.clean(fault, server.world.trace());
-                    tracing::warn!(%fault, failed, "an alert was not taken; it is kept");
+                    tracing::warn!(%fault, failures = failed, "sending alert failed, will retry");
                     break;
                 }
             }
@@ -128,7 +128,7 @@ async fn look(server: &Server, watch: &mut AlertQueue) {
     let mut stats = server.stats.lock().await;
     match stats.catch_up(&*server.journal, server.now()).await {
         Ok(_) => watch.take(stats.take_alarms(), server.now()),
-        Err(fault) => tracing::warn!(%fault, "alerts do not know what is new"),
+        Err(fault) => tracing::warn!(%fault, "reading new faults for alerts failed"),
     }
 }
 
@@ -170,6 +170,6 @@ async fn save_cursor(alerts: &Alerts, at: Timestamp) {
         tokio::fs::rename(&next, cursor).await
     };
     if let Err(error) = saved.await {
-        tracing::warn!(%error, "it was not kept how far alerts were told");
+        tracing::warn!(%error, "saving alert cursor failed");
     }
 }

@@ -380,7 +380,7 @@ impl Hub {
         let observers = std::mem::take(&mut state.observers);
         drop(state);
         let Some(fault) = fault else { return };
-        tracing::warn!(session = %self.session, %fault, "the session can no longer be followed");
+        tracing::warn!(session = %self.session, %fault, "following session failed");
         let lang = self.language.unwrap_or(server.config.settings.language);
         let frame = connection::error(server.world.clock.now(), Some(self.session), fault, lang);
         let frame = EncodedFrame::from(&frame);

@@ -96,7 +96,7 @@ pub async fn serve(
     let patience = server.world.clock.sleep(farewell * 2 + Duration::from_secs(1));
     let gone = Box::pin(server.running.wait());
     if let Either::Right(_) = future::select(gone, patience).await {
-        tracing::warn!("some clients did not leave in time");
+        tracing::warn!("clients did not disconnect in time");
     }
     Ok(())
 }
@@ -124,7 +124,7 @@ async fn accept(
                 server.running.spawn(attended);
             }
             Err(error) => {
-                tracing::warn!(%error, "no connection could be accepted");
+                tracing::warn!(%error, "accept failed");
                 server.world.clock.sleep(NO_SOCKETS).await;
             }
         }
@@ -165,6 +165,6 @@ async fn attend(
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended early");
+        tracing::debug!(%error, "connection ended early");
     }
 }

@@ -57,7 +57,7 @@ impl Metrics {
     /// process; only programs should call it, not libraries.
     pub fn install(&self) {
         if metrics::set_global_recorder(Arc::clone(&self.recorder)).is_err() {
-            tracing::warn!("numbers are gathered elsewhere already");
+            tracing::warn!("another metrics recorder is installed");
         }
     }
 
@@ -81,55 +81,52 @@ impl Metrics {
 fn describe() {
     let counters = [
         ("budao_faults_total", "Faults, by code, class, category, tool and stage."),
-        ("budao_retries_total", "Tries that were made again."),
-        ("budao_retried_total", "Things that were tried again, by whether they worked in the end."),
-        ("budao_turns_total", "Turns that ended, by why."),
+        ("budao_retries_total", "Retries made."),
+        ("budao_retried_total", "Operations that were retried, by final result."),
+        ("budao_turns_total", "Ended turns, by stop reason."),
         ("budao_steps_total", "Model requests, by model."),
-        ("budao_calls_total", "Tool calls that ended, by tool and result."),
+        ("budao_calls_total", "Ended tool calls, by tool and result."),
         (
             "budao_calls_abandoned_total",
-            "Calls that did not stop when told to, and were left behind.",
+            "Calls that did not stop when cancelled and were abandoned.",
         ),
-        ("budao_late_results_dropped_total", "Results that came after their turn was over."),
-        ("budao_observers_lost_total", "Observers whose line was lost."),
-        ("budao_observers_detached_total", "Observers that were too slow and were let go."),
-        ("budao_journal_failures_total", "Transactions that failed."),
-        ("budao_spans_total", "Spans for the collector of traces, by what became of them."),
+        ("budao_late_results_dropped_total", "Results that arrived after their turn had ended."),
+        ("budao_observers_lost_total", "Observers that lost their connection."),
+        ("budao_observers_detached_total", "Observers disconnected because they read too slowly."),
+        ("budao_journal_failures_total", "Failed transactions."),
+        ("budao_spans_total", "Spans for the trace collector, by result."),
     ];
     for (name, meaning) in counters {
         describe_counter!(name, meaning);
     }
     let gauges = [
-        ("budao_build_info", "Always 1; the label says which version runs."),
-        ("budao_uptime_seconds", "Since the server was started."),
+        ("budao_build_info", "Always 1; the label is the version."),
+        ("budao_uptime_seconds", "Time since the server started."),
         ("budao_connections", "WebSocket connections."),
         ("budao_sessions_observed", "Sessions with observers."),
         ("budao_observers", "Observers of sessions."),
-        ("budao_observers_waiting_bytes", "Bytes that wait to be sent to observers."),
-        ("budao_observer_lag_bytes", "Bytes that wait for the slowest observer."),
+        ("budao_observers_waiting_bytes", "Bytes waiting to be sent to observers."),
+        ("budao_observer_lag_bytes", "Bytes waiting for the slowest observer."),
         (
             "budao_sessions_unfinished",
             "Sessions with an open turn or waiting commands, up to 1000.",
         ),
-        ("budao_commands_waiting", "Commands that wait in those sessions."),
-        ("budao_journal_bytes", "Size of the journal's files."),
-        ("budao_journal_queue", "Requests that wait for the journal's writer."),
-        ("budao_stats_complete", "0 while records still wait to be counted."),
+        ("budao_commands_waiting", "Commands waiting in those sessions."),
+        ("budao_journal_bytes", "Size of the journal files."),
+        ("budao_journal_queue", "Requests waiting for the journal writer."),
+        ("budao_stats_complete", "0 while records are still to be counted."),
     ];
     for (name, meaning) in gauges {
         describe_gauge!(name, meaning);
     }
     let histograms = [
-        ("budao_recovery_seconds", "From the first failure until it worked."),
-        ("budao_turn_seconds", "How long turns take."),
-        ("budao_step_seconds", "How long a model takes to answer, tries that failed included."),
-        ("budao_call_seconds", "How long calls run, by tool."),
-        ("budao_journal_append_seconds", "From asking to durable, waiting in line included."),
-        ("budao_journal_sync_seconds", "How long a transaction takes, its sync included."),
-        (
-            "budao_journal_checkpoint_seconds",
-            "How long it takes to carry the log over into the file.",
-        ),
+        ("budao_recovery_seconds", "Time from the first failure to recovery."),
+        ("budao_turn_seconds", "Duration of turns."),
+        ("budao_step_seconds", "Duration of model answers, failed tries included."),
+        ("budao_call_seconds", "Duration of tool calls, by tool."),
+        ("budao_journal_append_seconds", "Time from request to durable, queueing included."),
+        ("budao_journal_sync_seconds", "Duration of transactions, sync included."),
+        ("budao_journal_checkpoint_seconds", "Duration of checkpoints of the write-ahead log."),
     ];
     for (name, meaning) in histograms {
         describe_histogram!(name, Unit::Seconds, meaning);

@@ -95,7 +95,7 @@ impl Projector {
     /// Like [`Projector::encode`], but logs and skips a record that cannot be decoded.
     pub(crate) fn encode_or_skip(&mut self, stored: &StoredRecord) -> Option<EncodedFrame> {
         self.encode(stored).unwrap_or_else(|fault| {
-            tracing::error!(session = %stored.session, %fault, "skipped a record");
+            tracing::error!(session = %stored.session, %fault, "skipping record");
             None
         })
     }

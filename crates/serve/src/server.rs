@@ -114,7 +114,7 @@ impl Server {
     /// Adds a trace to a fault and removes secrets from it, for sending it to a client.
     pub(crate) fn clean(&self, fault: Fault, trace: Trace) -> Fault {
         let fault = fault.with_trace(trace).scrub(&self.config.scrubber);
-        tracing::info!(trace = %fault.trace(), %fault, "told a client");
+        tracing::info!(trace = %fault.trace(), %fault, "fault sent to client");
         fault
     }
 
@@ -139,7 +139,7 @@ impl Server {
         match self.engine.open(opening).await {
             Ok(session) => {
                 self.session_meta.made(session, card);
-                tracing::info!(%session, tenant = who.tenant, ?language, "opened a session");
+                tracing::info!(%session, tenant = who.tenant, ?language, "session opened");
                 Ok(OpenedSession { session, is_new: true })
             }
             Err(fault) => {

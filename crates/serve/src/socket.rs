@@ -51,7 +51,7 @@ where
         code: close::SERVER_FAILED,
         reason: "the code that serves the connection panicked".to_owned(),
     });
-    tracing::debug!(connection = connection.id, ?departure, "a client is gone");
+    tracing::debug!(connection = connection.id, reason = ?departure, "client disconnected");
     // From here on nothing is delivered, and producers waiting for room get an error.
     connection.outbox.close(CloseReason::new(ABNORMAL, "gone"), CloseMode::Discard);
     drop((sink, stream));

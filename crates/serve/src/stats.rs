@@ -171,7 +171,10 @@ impl Stats {
                     // The history was replaced. Records counted from the old one stay counted.
                     Kind::EpochMismatch => *strand = SessionCounters::new(summary.session),
                     Kind::JournalDamaged => {
-                        tracing::warn!(session = %summary.session, %fault, "not in the statistics");
+                        tracing::warn!(
+                            session = %summary.session, %fault,
+                            "skipping damaged session in statistics"
+                        );
                         strand.after = summary.head;
                     }
                     _ => return Err(fault),

@@ -65,7 +65,7 @@ impl Server {
         let (trace, parent) = (self.world.trace(), SpanId::NONE);
         let order = CommandRequest { by, command: None, trace, parent, ask };
         if let Err(fault) = self.submit(session, order).await {
-            tracing::warn!(%session, %fault, "a run without an observer was not cancelled");
+            tracing::warn!(%session, %fault, "cancelling unobserved run failed");
         }
     }
 
@@ -97,7 +97,7 @@ impl Server {
                 let page = match self.journal.sessions(filter).await {
                     Ok(page) => page,
                     Err(fault) => {
-                        return tracing::warn!(%fault, "runs without an observer were not found");
+                        return tracing::warn!(%fault, "listing unobserved runs failed");
                     }
                 };
                 let Some(last) = page.last() else { break };
@@ -124,7 +124,7 @@ impl Server {
         match self.engine.retain(retention).await {
             Ok(removed) if removed.sessions > 0 => self.recount_sessions(),
             Ok(_) => {}
-            Err(fault) => tracing::warn!(%fault, "retention did not run"),
+            Err(fault) => tracing::warn!(%fault, "retention failed"),
         }
     }
 }

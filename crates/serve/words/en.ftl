@@ -1,36 +1,36 @@
-# What people are shown. The words for what went wrong are the catalog's.
+# Texts for users. The catalog has the texts of faults.
 
 connected = Connected.
 heartbeat = The connection is alive.
 accepted = Accepted.
-resume-complete = Welcome back. Nothing was missed for good; it follows now.
-resume-gap = Welcome back. Part of the history is no longer kept; the rest follows now.
-resume-expired = This session is past its time. Please start a new one.
-resume-epoch-mismatch = The history was replaced since. It is sent from the beginning.
+resume-complete = Reconnected. All missed events follow.
+resume-gap = Reconnected. Part of the history is no longer available; the rest follows.
+resume-expired = This session has expired. Please start a new one.
+resume-epoch-mismatch = The history was replaced. It is sent again from the beginning.
 replayed = { $count ->
     [0] Nothing was missed.
     [one] One missed event was sent again.
    *[other] { $count } missed events were sent again.
 }
 state-exported = The state of the session was exported.
-shutting-down = The server restarts. Please come back in a moment; nothing is lost.
+shutting-down = The server is restarting. Please reconnect in a moment; nothing is lost.
 try = { " " }(try { $attempt } of { $max })
 try-and-wait = { " " }(try { $attempt } of { $max }, next in { $wait } s)
 
 session-created = The session is ready.
 session-closed = The session was closed.
 session-failed = The session ended because of an error. Send a message to open it again.
-session-resumed = The session was taken up again after an interruption.
+session-resumed = The session was resumed after an interruption.
 settings-changed = The settings were changed.
-snapshot = The session as it stands; older events are left out.
+snapshot = The current state of the session; older events are omitted.
 tasks-given = Tasks to solve ({ $count }): { $question }
 cancelling = Stopping…
-message-withdrawn = The message was taken back; it will not be answered.
+message-withdrawn = The message was withdrawn; it will not be answered.
 interrupted = The run was stopped.
 answer-ready = The answer is ready.
 
 thinking = Thinking…
-answer-abandoned = The answer so far is taken back; it is written anew.
+answer-abandoned = The unfinished answer was discarded; a new one follows.
 calls-wanted = { $count ->
     [0] The model declined to answer.
     [one] Calling a tool.
@@ -40,7 +40,7 @@ history-compacted = The conversation was shortened so that it fits.
 
 tool-call = Using the tool { $tool }…
 tool-done = The tool { $tool } is done.
-call-noted = The tool { $tool } has something to say.
+call-noted = New message from the tool { $tool }.
 confirm-call = Please confirm: use the tool { $tool }.
 confirm-plan = { $named ->
     [0] Please confirm the plan ({ $count } tasks).
@@ -48,35 +48,35 @@ confirm-plan = { $named ->
 }
 question-confirmed = Confirmed.
 question-declined = Declined.
-question-expired = Nobody answered the question in time.
-child-opened = A helper began its work.
-child-ended = A helper is through.
+question-expired = The question was not answered in time.
+child-opened = A subagent started.
+child-ended = A subagent finished.
 todos-changed = The to-do list changed.
 
-observer-lost = Somebody who was watching lost the connection. The run goes on.
+observer-lost = An observer lost its connection. The run continues.
 retry = Trying again in { $wait } s (try { $next } of { $max }).
 recovery-started = Recovering: the conversation is shortened so that it fits.
-recovery-success = Recovered; the run goes on.
+recovery-success = Recovered; the run continues.
 
 plan-start = Planning: { $question }
 plan-completed = { $named ->
-    [0] The plan is made ({ $count } tasks).
-   *[other] The plan is made ({ $count } tasks): { $summary }
+    [0] The plan is ready ({ $count } tasks).
+   *[other] The plan is ready ({ $count } tasks): { $summary }
 }
-plan-cancelled = The plan was given up.
-replanning = Another plan was asked for.
+plan-cancelled = The plan was cancelled.
+replanning = A new plan was requested.
 solver-start = Working on: { $title }
 solver-completed = Done: { $title }
 solver-cancelled = Stopped: { $title }
-solver-restarted = Starting over: { $title }
+solver-restarted = Restarting: { $title }
 task-stopping = Stopping a task…
-task-restarting = Stopping a task, to start it over…
-aggregate-start = Putting the results together…
-aggregate-completed = The results are put together.
-aggregate-cancelled = Putting the results together was stopped.
+task-restarting = Stopping a task to restart it…
+aggregate-start = Combining the results…
+aggregate-completed = The results are combined.
+aggregate-cancelled = Combining the results was stopped.
 pipeline-completed = { $status ->
     [success] Everything is done.
-    [partial_success] Done, though not every task worked.
+    [partial_success] Done, but some tasks failed.
     [cancelled] The run was stopped.
    *[other] The run failed.
 }

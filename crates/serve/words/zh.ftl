@@ -1,10 +1,10 @@
-# 给人看的文字。出错时说的话在错误目录里。
+# 给用户看的文本。错误的文本在错误目录里。
 
 connected = 已连接。
 heartbeat = 连接正常。
 accepted = 已接受。
-resume-complete = 欢迎回来，没有遗漏，错过的内容随后发送。
-resume-gap = 欢迎回来，部分历史已不再保留，其余内容随后发送。
+resume-complete = 已重新连接，错过的事件随后发送。
+resume-gap = 已重新连接，部分历史已不再保留，其余内容随后发送。
 resume-expired = 会话已过期，请新建会话。
 resume-epoch-mismatch = 历史已被替换，将从头发送。
 replayed = { $count ->
@@ -21,7 +21,7 @@ session-closed = 会话已关闭。
 session-failed = 会话因错误结束，发送消息即可重新打开。
 session-resumed = 会话中断后已恢复。
 settings-changed = 设置已更改。
-snapshot = 这是会话当前的样子，更早的事件已省略。
+snapshot = 会话的当前状态，更早的事件已省略。
 tasks-given = 待解决的任务（{ $count } 个）：{ $question }
 cancelling = 正在停止……
 message-withdrawn = 消息已撤回，不会再作答。
@@ -46,22 +46,22 @@ confirm-plan = { $named ->
 }
 question-confirmed = 已确认。
 question-declined = 已拒绝。
-question-expired = 无人在限期内答复该确认。
-child-opened = 一个助手开始工作。
-child-ended = 一个助手已完成工作。
+question-expired = 该确认未在限期内得到答复。
+child-opened = 一个子智能体已启动。
+child-ended = 一个子智能体已结束。
 todos-changed = 待办清单已更新。
 
-observer-lost = 有一位观看者的连接断开了，运行继续。
+observer-lost = 一个观察者的连接已断开，运行继续。
 retry = 将在 { $wait } 秒后重试（第 { $next } 次，共 { $max } 次）。
 recovery-started = 正在恢复：精简对话以适应长度限制。
 recovery-success = 已恢复，运行继续。
 
 plan-start = 正在规划：{ $question }
 plan-completed = { $named ->
-    [0] 计划已完成（{ $count } 个任务）。
-   *[other] 计划已完成（{ $count } 个任务）：{ $summary }
+    [0] 计划已生成（{ $count } 个任务）。
+   *[other] 计划已生成（{ $count } 个任务）：{ $summary }
 }
-plan-cancelled = 计划已放弃。
+plan-cancelled = 计划已取消。
 replanning = 已要求重新规划。
 solver-start = 正在处理：{ $title }
 solver-completed = 已完成：{ $title }

@@ -194,7 +194,7 @@ impl Agent {
         };
         let readable = tools.into_iter().filter_map(|tool| {
             serde_json::from_value(tool)
-                .inspect_err(|error| tracing::warn!(computer, %error, "a tool cannot be read"))
+                .inspect_err(|error| tracing::warn!(computer, %error, "skipping unreadable tool"))
                 .ok()
         });
         Ok(readable.collect())

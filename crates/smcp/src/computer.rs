@@ -130,7 +130,7 @@ impl Computer {
         let offer = ToolServers::new(settings);
         for id in offer.enabled() {
             if let Err(fault) = offer.start(&id, values, &world, &limits).await {
-                tracing::warn!(server = id, %fault, "a server cannot be started");
+                tracing::warn!(server = id, %fault, "starting server failed");
             }
         }
         let joined = membership::enter(config.place.clone(), Role::Computer, world.clone()).await;
@@ -305,7 +305,7 @@ async fn answer(desk: Arc<ComputerState>, mut heard: mpsc::Receiver<RoomMessage>
         let mut answering = Box::pin(async move {
             let said = desk.said(&name, payload.into_first()).await;
             if let Err(error) = reply.send(Payload::of(said)).await {
-                tracing::warn!(%error, event = name, "an answer could not be sent");
+                tracing::warn!(%error, event = name, "sending answer failed");
             }
         });
         // Polled once here, so that a call is registered before a cancel in the next message is read.

@@ -147,7 +147,9 @@ pub(crate) async fn connect(config: &Config, world: &World) -> Result<Transport,
                     sender: TransportSender::WebSocket(Box::new(sink)),
                 });
             }
-            Err(error) => tracing::debug!(%error, "no WebSocket; polling stays"),
+            Err(error) => {
+                tracing::debug!(%error, "upgrade to WebSocket failed, staying on polling")
+            }
         }
     }
     let (poller, poster) = polling.start(world);

@@ -59,7 +59,7 @@ impl Session {
             let is_over = is_final || attempt >= self.config.reconnect.tries;
             let wait = self.config.reconnect.delay(attempt, self.shared.world.jitter());
             let retry_in = (!is_over).then_some(wait);
-            tracing::debug!(%error, ?retry_in, "not connected");
+            tracing::debug!(%error, ?retry_in, "connection failed");
             let told = Event::Disconnected { error: error.clone(), retry_in };
             let pause = async {
                 let _ = self.inbox.send(told).await;

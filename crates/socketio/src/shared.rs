@@ -222,7 +222,7 @@ impl Shared {
             if let Some(waiting) = waiting {
                 let _ = waiting.answer.send(Err(too_large));
             } else {
-                tracing::warn!(error = %too_large, "an event was not sent");
+                tracing::warn!(error = %too_large, "event dropped: too large");
             }
             return None;
         }

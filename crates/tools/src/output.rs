@@ -65,7 +65,7 @@ async fn keep(data: &Value, total: usize, context: &CallContext) -> Option<Strin
     match context.blobs.put(bytes).await {
         Ok(name) => Some(name),
         Err(fault) => {
-            tracing::warn!(call = %context.call, %fault, "a long output could not be kept");
+            tracing::warn!(call = %context.call, %fault, "storing long output failed");
             None
         }
     }

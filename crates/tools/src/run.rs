@@ -81,7 +81,7 @@ impl CheckedCall {
             biased;
             ended = work.ended() => self.of_end(ended, Some(told)),
             () = context.world.clock.sleep(DROP_WAIT) => {
-                tracing::warn!(tool = %spec.name, call = %context.call, "a call was abandoned");
+                tracing::warn!(tool = %spec.name, call = %context.call, "call abandoned");
                 Err(told.abandoned(spec).into_failure())
             }
         }

@@ -297,7 +297,7 @@ fn encode<T: Serialize + 'static>(output: Result<T, ToolError>, tool: &str) -> T
         return Ok(value.take());
     }
     if too_deep(&output) {
-        tracing::error!(tool, "the result of a tool is nested too deeply and is never freed");
+        tracing::error!(tool, "tool result nested too deeply, leaking it");
         // Dropping the value would recurse as deeply as it is nested and could overflow the stack, so it is leaked.
         std::mem::forget(output);
         return Err(unwritable(tool));

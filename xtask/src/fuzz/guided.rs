@@ -99,11 +99,11 @@ fn feed(program: &Path, root: &Path, target: &Path, name: &str, args: &Args) -> 
         return Ok(true);
     }
     said.tail.iter().for_each(|line| println!("{line}"));
-    println!("{name}: broke ({status})");
+    println!("{name}: failed ({status})");
     if let Some(file) = said.kept {
-        println!("  kept in {file}; cargo xtask fuzz {name} --input {file} makes it small");
+        println!("  saved as {file}; to shrink it: cargo xtask fuzz {name} --input {file}");
     }
-    println!("  once mended, it belongs into fuzz/corpus/{name}");
+    println!("  after the fix, add it to fuzz/corpus/{name}");
     Ok(false)
 }
 

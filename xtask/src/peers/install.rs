@@ -37,7 +37,7 @@ pub(super) fn ensure(peer: &Peer, dir: &Path, again: bool) -> Result<PathBuf> {
     fs::create_dir_all(&store).with_context(|| format!("make `{}`", store.display()))?;
     let _lock = lock(&store.join(format!("{}.lock", peer.name)), peer.name)?;
     if is_ready() {
-        println!("{}: present; somebody else has just fetched it", peer.name);
+        println!("{}: present; another process has just fetched it", peer.name);
         return Ok(place);
     }
     sweep(&store, peer.name, &place)?;
@@ -76,7 +76,7 @@ fn lock(path: &Path, name: &str) -> Result<File> {
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            println!("{name}: somebody else is fetching it; waiting for them");
+            println!("{name}: another process is fetching it; waiting");
             file.lock().with_context(|| format!("wait for `{}`", path.display()))?;
         }
         Err(TryLockError::Error(error)) => {
@@ -266,6 +266,6 @@ fn probe(peer: &Peer, home: &Path) -> Result<()> {
             probe.prints
         );
     }
-    println!("{}: probed, it answers", peer.name);
+    println!("{}: probe succeeded", peer.name);
     Ok(())
 }

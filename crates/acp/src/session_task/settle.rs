@@ -83,7 +83,10 @@ impl SessionTask {
     pub(super) async fn out_of_patience(&mut self) {
         self.patience = None;
         let Some(prompt) = self.prompts.active.take() else { return };
-        tracing::warn!(session = %self.session, prompt = prompt.number, "a stopped turn does not end");
+        tracing::warn!(
+            session = %self.session, prompt = prompt.number,
+            "cancelled turn did not end in time"
+        );
         // A started turn has already been cancelled; a message without a turn is withdrawn.
         match prompt.turn {
             Some(_) => self.mute(&prompt),
@@ -168,7 +171,7 @@ impl SessionTask {
 
     pub(super) fn closed(&mut self, refused: Option<&Fault>) {
         if let Some(fault) = refused {
-            tracing::warn!(session = %self.session, %fault, "a session could not be closed");
+            tracing::warn!(session = %self.session, %fault, "closing session failed");
             if let Some(prompt) = self.prompts.active.take() {
                 self.retract(&prompt);
                 self.never_began(prompt);

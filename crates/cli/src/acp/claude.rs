@@ -63,18 +63,14 @@ fn modes(lang: Lang) -> [EngineMode; 2] {
             localize(lang, "Accept edits", "接受编辑"),
             localize(
                 lang,
-                "Edits in the working directories run; everything else is asked about",
-                "工作目录内的编辑直接执行，其余操作先询问",
+                "Edits in the working directories run without asking; all other calls ask first",
+                "工作目录内的编辑直接执行，其余调用先询问",
             ),
         ),
         own(
             "dontAsk",
             localize(lang, "Don't ask", "不询问"),
-            localize(
-                lang,
-                "What would have to be asked about is denied without a question",
-                "需要询问的操作一律直接拒绝",
-            ),
+            localize(lang, "Calls that would have to ask are denied", "需要询问的调用一律直接拒绝"),
         ),
     ]
 }

@@ -42,7 +42,7 @@ pub(super) async fn run(args: &ServeArgs, json: bool, lang: Lang, terminal: &Ter
         let mark = if fine {
             localize(lang, "ok", "正常")
         } else {
-            localize(lang, "WRONG", "有问题")
+            localize(lang, "FAILED", "有问题")
         };
         terminal.data(&format!(
             "{}  {} {told}\n",
@@ -67,8 +67,8 @@ fn finding(what: &str, found: Result<String, Fault>, lang: Lang) -> Finding {
 
 fn configuration(args: &ServeArgs, lang: Lang) -> Finding {
     let told = args.config.load().map(|config| match lang {
-        Lang::En => format!("can be read; {} MCP servers", config.mcp.len()),
-        Lang::Zh => format!("可以读取；{} 个 MCP 服务器", config.mcp.len()),
+        Lang::En => format!("valid; {} MCP servers", config.mcp.len()),
+        Lang::Zh => format!("有效；{} 个 MCP 服务器", config.mcp.len()),
     });
     finding(localize(lang, "configuration", "配置"), told, lang)
 }
@@ -121,7 +121,11 @@ fn choices(args: &ServeArgs, lang: Lang) -> Finding {
 async fn journal(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
     let what = localize(lang, "journal", "日志库");
     let Ok(url) = args.journal.url() else {
-        let told = localize(lang, "no home directory: say --journal", "没有主目录：请用 --journal");
+        let told = localize(
+            lang,
+            "no home directory; use --journal URL",
+            "没有主目录；请用 --journal URL",
+        );
         return Finding { what: what.to_owned(), fine: false, told: told.to_owned() };
     };
     let is_default = args.journal.journal.is_none();
@@ -161,7 +165,7 @@ fn not_yet(what: &str, path: &Path, lang: Lang) -> Finding {
             .is_ok_and(|place| place.is_dir() && !place.permissions().readonly())
     });
     let told = match lang {
-        Lang::En => format!("{} will be made", path.display()),
+        Lang::En => format!("{} will be created", path.display()),
         Lang::Zh => format!("将创建 {}", path.display()),
     };
     Finding { what: what.to_owned(), fine, told }

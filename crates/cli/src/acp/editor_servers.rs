@@ -96,7 +96,7 @@ impl Host for EditorServers {
             let configs: Vec<McpServerConfig> = servers.into_iter().map(config).collect();
             let opened = Arc::new(ServerSet::open(configs, &self.world, &self.limits)?);
             for (name, fault) in opened.ready(&self.world, READY).await {
-                tracing::warn!(name, %fault, "a tool server of the editor is not there yet");
+                tracing::warn!(server = name, %fault, "tool server from editor not ready");
             }
             Some(opened)
         };

@@ -133,20 +133,19 @@ fn hints(view: &View, hands: &InputState, sight: &DrawContext, columns: u16) -> 
     let text = match hands.mode {
         InputMode::FaultDetails { .. } => sight
             .w("←/→ other faults · ↑/↓ scroll · Esc back", "←/→ 其他故障 · ↑/↓ 滚动 · Esc 返回"),
-        InputMode::DenyNote => sight.w(
-            "Enter no, with this word to the model · Esc back",
-            "Enter 拒绝并附言告知模型 · Esc 返回",
-        ),
+        InputMode::DenyNote => {
+            sight.w("Enter deny with this note · Esc back", "Enter 拒绝并附言告知模型 · Esc 返回")
+        }
         InputMode::Compose if !view.questions.is_empty() => {
             sight.w("↑/↓ scroll · Ctrl-T faults", "↑/↓ 滚动 · Ctrl-T 故障")
         }
         InputMode::Compose if view.turn.is_some() => sight.w(
-            "Esc stop · Ctrl-T faults · PgUp/PgDn scroll · Ctrl-D leave",
-            "Esc 停止 · Ctrl-T 故障 · PgUp/PgDn 滚动 · Ctrl-D 离开",
+            "Esc stop · Ctrl-T faults · PgUp/PgDn scroll · Ctrl-D quit",
+            "Esc 停止 · Ctrl-T 故障 · PgUp/PgDn 滚动 · Ctrl-D 退出",
         ),
         InputMode::Compose => sight.w(
-            "Enter send · Alt-Enter new line · Ctrl-T faults · PgUp/PgDn scroll · Ctrl-D leave",
-            "Enter 发送 · Alt-Enter 换行 · Ctrl-T 故障 · PgUp/PgDn 滚动 · Ctrl-D 离开",
+            "Enter send · Alt-Enter newline · Ctrl-T faults · PgUp/PgDn scroll · Ctrl-D quit",
+            "Enter 发送 · Alt-Enter 换行 · Ctrl-T 故障 · PgUp/PgDn 滚动 · Ctrl-D 退出",
         ),
     };
     Line::styled(cut(text, columns.into()), sight.look.faint())
@@ -198,12 +197,12 @@ fn question(view: &View, sight: &DrawContext, columns: usize, most: usize) -> Ve
     let look = sight.look;
     let asked = format!(
         "? {} {} {}",
-        sight.w("may it run?", "是否允许执行？"),
+        sight.w("allow call?", "是否允许执行？"),
         one_line(&question.tool),
         one_line(&question.arguments.to_string()),
     );
     let keys = sight.w(
-        "[y] yes  [n] no  [w] no, with a word  [Esc] stop",
+        "[y] yes  [n] no  [w] no, with a note  [Esc] stop",
         "[y] 允许  [n] 拒绝  [w] 拒绝并附言  [Esc] 停止",
     );
     let mut lines = wrap(&asked, columns);
@@ -230,9 +229,9 @@ fn draft(frame: &mut Frame<'_>, area: Rect, hands: &mut InputState, sight: &Draw
         return;
     }
     let empty = if is_word {
-        sight.w("a word for the model", "给模型的附言")
+        sight.w("a note for the model", "给模型的附言")
     } else {
-        sight.w("say something", "说点什么")
+        sight.w("type a message", "输入消息")
     };
     hands.draft.set_placeholder_text(cut(empty, field.width.into()));
     hands.draft.set_placeholder_style(sight.look.faint());

@@ -80,7 +80,7 @@ fn model(told: &FaultView, sight: &DrawContext) -> AudienceText {
     let said = match &told.model {
         Some(json) => pretty(json),
         None => {
-            sight.w("nothing: no call of its own failed", "未告知：不是模型的调用失败").to_owned()
+            sight.w("nothing: none of its calls failed", "未告知：不是模型的调用失败").to_owned()
         }
     };
     AudienceText { to: localize(sight.lang, "to the model", "告知模型"), said: vec![said] }

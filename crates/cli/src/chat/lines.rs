@@ -40,13 +40,13 @@ pub(super) fn beginning(view: &View, columns: usize, sight: &DrawContext) -> Vec
     let text = if view.dropped > 0 {
         let id = sight.session.map(|session| session.to_string()).unwrap_or_default();
         match sight.lang {
-            budao_core::Lang::En => format!("… earlier parts: `budao replay {id}`"),
+            budao_core::Lang::En => format!("… earlier messages: `budao replay {id}`"),
             budao_core::Lang::Zh => format!("……更早的内容：`budao replay {id}`"),
         }
     } else if view.entries.is_empty() {
         sight
             .w(
-                "Nothing was said yet. What can be done with `demo`: read README.md and count its headings",
+                "No messages yet. To try the demo model: read README.md and count its headings",
                 "还没有对话。`demo` 模型可以试：读取 README.md 并统计标题",
             )
             .to_owned()
@@ -77,7 +77,7 @@ pub(super) fn of(entry: &ChatEntry, columns: usize, sight: &DrawContext) -> Vec<
         ChatEntry::Question { question, reason, answer } => {
             let asked = format!(
                 "{} {} {}",
-                sight.w("may it run?", "是否允许执行？"),
+                sight.w("allow call?", "是否允许执行？"),
                 question.tool,
                 question.arguments
             );
@@ -110,8 +110,8 @@ fn you(
     lines.extend(marked("› ", text, columns, look.strong()));
     let note = match state {
         DeliveryState::Accepted => return lines,
-        DeliveryState::Pending => sight.w("waits for its turn", "等待处理"),
-        DeliveryState::Withdrawn => sight.w("taken back", "已撤回"),
+        DeliveryState::Pending => sight.w("queued", "排队中"),
+        DeliveryState::Withdrawn => sight.w("withdrawn", "已撤回"),
     };
     lines.extend(marked("  ", note, columns, look.faint()));
     lines
@@ -134,7 +134,7 @@ fn of_call(call: &CallView, columns: usize, sight: &DrawContext) -> Vec<Line<'st
     };
     let mut notes = vec![took];
     if call.attempt > 1 {
-        notes.push(format!("{} {}", sight.w("try", "第几次"), call.attempt));
+        notes.push(format!("{} {}", sight.w("try", "尝试"), call.attempt));
     }
     if call.repaired > 0 {
         notes.push(format!("{} {}", sight.w("repaired:", "已修正："), call.repaired));
@@ -176,7 +176,7 @@ fn fault(told: &FaultView, mark: &str, columns: usize, sight: &DrawContext) -> V
     };
     let mut said = format!("{} {about}{}", row.code, text::user_text(&told.fault, sight.lang));
     if told.is_given_up {
-        said.push_str(&format!(" ({})", sight.w("gave up", "已放弃")));
+        said.push_str(&format!(" ({})", sight.w("not recovered", "未恢复")));
     }
     marked(mark, &said, columns, sight.look.bad())
 }
@@ -191,7 +191,7 @@ fn reply(
     let (text, style) = match answer {
         QuestionReply::None => (one_line(&text::reason(reason, sight.lang)), look.faint()),
         QuestionReply::Expired => {
-            (sight.w("nobody answered in time", "无人及时回答").to_owned(), look.bad())
+            (sight.w("no answer in time", "超时未回答").to_owned(), look.bad())
         }
         QuestionReply::Answered { decision, by, note } => {
             let (said, style) = match decision {

@@ -131,7 +131,7 @@ pub(super) fn draw(
         Constraint::Length(u16::from(has_keys)),
     ])
     .areas(area);
-    let asked = localize(lang, "Which session?", "继续哪个会话？");
+    let asked = localize(lang, "Resume which session?", "继续哪个会话？");
     let title = cut(&format!(" {asked} {}", one_line(&list.search)), columns);
     frame.render_widget(Line::styled(pad(&title, columns), look.bar()), head);
     let height = usize::from(body.height).max(1);
@@ -147,13 +147,13 @@ pub(super) fn draw(
             Line::styled(text, style)
         })
         .collect();
-    let nothing = localize(lang, "  nothing fits", "  没有匹配");
+    let nothing = localize(lang, "  no matches", "  没有匹配");
     let rows = if rows.is_empty() { vec![Line::styled(nothing, look.faint())] } else { rows };
     frame.render_widget(Paragraph::new(rows), body);
     let hints = localize(
         lang,
-        "↑/↓ choose · letters search · Enter take up · Esc leave",
-        "↑/↓ 选择 · 输入文字搜索 · Enter 继续 · Esc 离开",
+        "↑/↓ choose · type to search · Enter resume · Esc quit",
+        "↑/↓ 选择 · 输入文字搜索 · Enter 继续 · Esc 退出",
     );
     frame.render_widget(Line::styled(cut(hints, columns), look.faint()), keys);
     height

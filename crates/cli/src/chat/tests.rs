@@ -319,7 +319,7 @@ fn no_size_no_state_and_no_language_makes_it_panic() {
 #[test]
 fn on_the_smallest_screen_the_question_and_its_keys_are_seen() {
     let shown = question(Lang::En).shown(20, 5);
-    assert!(shown.contains("may it run?") && shown.contains("[y] yes"), "{shown}");
+    assert!(shown.contains("allow call?") && shown.contains("[y] yes"), "{shown}");
     let shown = correction(Lang::En).shown(20, 5);
     assert!(shown.contains("fs_read"), "{shown}");
 }

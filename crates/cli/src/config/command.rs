@@ -13,7 +13,7 @@ use toml::{Table, Value};
 use super::{Config, ConfigArgs, ServeConfig, layers};
 use crate::{exit::Exit, log::Log, terminal::Terminal, texts::localize};
 
-/// Shows, checks and makes configuration files.
+/// Show, check and create configuration files.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -22,29 +22,29 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// What is set: the defaults, the file, and what the environment says over it. Secrets stay references
+    /// Show the effective configuration: defaults, then file, then environment. Secrets stay references
     Show {
         #[command(flatten)]
         config: ConfigArgs,
-        /// As JSON
+        /// Print JSON instead of TOML
         #[arg(long)]
         json: bool,
     },
-    /// Whether a file is right: every key, every value, every reference
+    /// Check every key, value and reference of a configuration file
     Check {
-        /// The file. Otherwise the one that would be used
+        /// The file to check [default: the file that would be used]
         file: Option<PathBuf>,
         #[command(flatten)]
         config: ConfigArgs,
-        /// One JSON object on stdout
+        /// Print one JSON object on stdout
         #[arg(long)]
         json: bool,
     },
-    /// A file with every key and its default, to start from
+    /// Create a configuration file with every key and its default
     Init {
-        /// Where to; `-` is stdout. Otherwise the user's configuration directory
+        /// File to write, or `-` for stdout [default: config.toml in the user's configuration directory]
         file: Option<PathBuf>,
-        /// Also if there is one already
+        /// Overwrite an existing file
         #[arg(long)]
         force: bool,
     },
@@ -65,13 +65,13 @@ pub(crate) fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, 
             let Some(path) = path else {
                 terminal.say(localize(
                     lang,
-                    "There is no file; the defaults hold.",
-                    "没有配置文件；使用默认值。",
+                    "No configuration file found; the defaults apply.",
+                    "没有配置文件，使用默认值。",
                 ));
                 return Ok(Exit::Success);
             };
             super::load(Some(&path))?;
-            let fine = localize(lang, "is right", "正确");
+            let fine = localize(lang, "is valid", "有效");
             terminal.data(&format!("{} {fine}\n", path.display()));
             Ok(Exit::Success)
         }
@@ -142,30 +142,30 @@ fn template() -> Result<String, Fault> {
 }
 
 const HEAD: &str = "\
-# budao's configuration. What is commented out is the default.
-# Stronger than this file: the environment (BUDAO_MODEL, BUDAO_LISTEN …, or any key: BUDAO__LIMITS__STEPS=5),
-# and stronger still: flags. Times are in milliseconds. Secrets are not written here, but where they are:
-# \"${env:NAME}\" or \"${file:PATH}\". `budao config check` says whether it is right.
+# Configuration of budao. Commented lines show the defaults.
+# Precedence: flags, then environment (BUDAO_MODEL, BUDAO_LISTEN …, or any key: BUDAO__LIMITS__STEPS=5), then this
+# file. Times are in milliseconds. Secrets are given by reference: \"${env:NAME}\" or \"${file:PATH}\".
+# To check this file, run `budao config check`.
 
 ";
 
 const TAIL: &str = r#"
-# An MCP server whose tools are offered; may stand several times.
+# An MCP server whose tools are offered; can be repeated.
 # [[mcp]]
 # name = "files"
 # transport = { type = "stdio", command = "files-server", args = ["--root", "."] }
 
-# A room whose computers' tools are offered; may stand several times.
+# A room whose computers' tools are offered; can be repeated.
 # [[smcp]]
 # url = "https://hub.example"
 # room = "office"
 # token = "${env:BUDAO_ROOM_TOKEN}"
 
-# A collector of OpenTelemetry traces that speaks HTTP.
+# A collector for OpenTelemetry traces (OTLP over HTTP).
 # [traces]
 # endpoint = "http://127.0.0.1:4318"
 
-# Who is told of faults that need somebody.
+# URL that alerts about critical, unrecoverable or frequent faults are posted to.
 # [alerts]
 # webhook = "${env:BUDAO_ALERT_URL}"
 "#;
@@ -209,8 +209,8 @@ fn init(
     terminal.data(&format!("{}\n", path.display()));
     terminal.say(localize(
         lang,
-        "Written; every key is in it, with its default.",
-        "已写入；其中有每个键及其默认值。",
+        "Created with every key and its default.",
+        "已创建，包含每个键及其默认值。",
     ));
     Ok(Exit::Success)
 }

@@ -191,7 +191,7 @@ fn missing(key: &str, reference: &str) -> Fault {
         .with(Fact::ConfigKey, key.to_owned())
         .with(Fact::Expected, "a variable that is set, or a file that can be read")
         .with(Fact::Received, format!("${{{reference}}}"))
-        .advise([Advice::Custom(format!("There is nothing behind ${{{reference}}}."))])
+        .advise([Advice::Custom(format!("`${{{reference}}}` is not set or cannot be read."))])
 }
 
 fn join(key: &str, name: &str) -> String {

@@ -60,14 +60,14 @@ impl Act {
     pub(crate) fn title(self, lang: Lang) -> &'static str {
         match self {
             Self::Correct => {
-                localize(lang, "An agent errs and corrects itself", "智能体犯错，自己改正")
+                localize(lang, "An agent corrects its own mistake", "智能体犯错，自己改正")
             }
-            Self::Wait => localize(lang, "A model will not be hurried", "模型限流，然后恢复"),
-            Self::Cut => localize(lang, "A client is cut off and comes back", "客户端断线，再回来"),
+            Self::Wait => localize(lang, "A model limits the request rate", "模型限流，然后恢复"),
+            Self::Cut => localize(lang, "A client loses its connection", "客户端断线，然后重连"),
             Self::Kill => {
-                localize(lang, "A process is killed, its turn goes on", "进程被杀，回合继续")
+                localize(lang, "A process is killed, its turn continues", "进程被杀，回合继续")
             }
-            Self::Replay => localize(lang, "What was recorded is replayed", "重放所记录的一切"),
+            Self::Replay => localize(lang, "The records are replayed", "重放全部记录"),
         }
     }
 
@@ -76,32 +76,32 @@ impl Act {
         match self {
             Self::Correct => localize(
                 lang,
-                "The built-in demo model calls a tool with a wrong argument. The error tells it what is wrong; it does \
-                 not know otherwise.",
+                "The built-in demo model calls a tool with a wrong argument. It learns what is wrong only from the error \
+                 message.",
                 "内置演示模型会用错误的参数调用工具。错在哪里，它只能从错误信息里得知。",
             ),
             Self::Wait => localize(
                 lang,
-                "A scripted model answers 429 twice, the first time with a wait it asks for. The retry loop is the real \
-                 one.",
-                "脚本模型两次回答 429，第一次还要求等待一段时间。重试循环是真实的那一个。",
+                "A scripted model answers 429 twice, the first time with a retry-after time. The retry loop is the one used \
+                 for real models.",
+                "脚本模型两次回答 429，第一次还指定了等待时间。重试循环与真实模型所用的相同。",
             ),
             Self::Cut => localize(
                 lang,
-                "A server is started, a client watches an agent count, and the line between them is cut and stays away \
-                 while the agent counts on. A second client, never cut, is the witness.",
-                "启动一个服务器，客户端看着智能体数数；二者之间的连接被切断一段时间，智能体继续数。另一个从未断线的客户端作见证。",
+                "A server runs an agent that counts, and a client follows it. The client's connection is cut and stays cut \
+                 while the agent counts on. A second client stays connected for comparison.",
+                "服务器运行一个数数的智能体，客户端跟随它。客户端的连接被切断一段时间，智能体继续数。另一个客户端始终在线，用于对比。",
             ),
             Self::Kill => localize(
                 lang,
-                "The agent writes a line to a ledger with a tool, then speaks. In mid-sentence its process gets SIGKILL. \
-                 Another process resumes the session.",
-                "智能体先用工具往账本写一行，然后说话。话说到一半，进程收到 SIGKILL。另一个进程接着运行该会话。",
+                "The agent appends a line to a ledger with a tool, then answers. In the middle of the answer its process gets \
+                 SIGKILL. Another process resumes the session.",
+                "智能体先用工具往账本写一行，然后回答。回答到一半，进程收到 SIGKILL。另一个进程恢复该会话。",
             ),
             Self::Replay => localize(
                 lang,
-                "Every session of this demo is read back from the journal. Shown is the one that was killed.",
-                "从日志中读回本次演示的每个会话。这里展示被杀的那一个。",
+                "Every session of this demo is read back from the journal. The one whose process was killed is shown.",
+                "从日志中读回本次演示的每个会话。这里展示进程被杀的那一个。",
             ),
         }
     }
@@ -111,32 +111,32 @@ impl Act {
         match self {
             Self::Correct => localize(
                 lang,
-                "Look at the line with ERR_VAL_002: the model was told exactly that, and nothing else. `budao explain \
-                 ERR_VAL_002` has the rest.",
-                "请看 ERR_VAL_002 那一行：模型得知的正是这些，仅此而已。`budao explain ERR_VAL_002` 有全部说明。",
+                "See the line with ERR_VAL_002: the model received exactly this text. For details: `budao explain \
+                 ERR_VAL_002`",
+                "请看 ERR_VAL_002 那一行：模型收到的正是这段文字。详细说明：`budao explain ERR_VAL_002`",
             ),
             Self::Wait => localize(
                 lang,
-                "Look at the waits: the first is what the service asked for, the second our own. Both are in the journal, \
-                 so a restart would not forget them.",
-                "请看两次等待：第一次是服务要求的，第二次是我们自己定的。都在日志里，重启也不会忘记。",
+                "See the two waits: the service asked for the first, the retry policy chose the second. Both are in the \
+                 journal, so they survive a restart.",
+                "请看两次等待：第一次是服务要求的，第二次由重试策略决定。两者都在日志里，重启后仍然有效。",
             ),
             Self::Cut => localize(
                 lang,
-                "Look at the position at the cut and the one after it: the client handed in where it was and was given \
-                 the rest.",
-                "请看断线处的位置和之后的位置：客户端交出自己到过的位置，得到余下的部分。",
+                "See the positions at the cut and after it: the client sent its last position, and the server sent the \
+                 events after it.",
+                "请看断线时和重连后的位置：客户端报告自己的最后位置，服务器发送其后的事件。",
             ),
             Self::Kill => localize(
                 lang,
-                "Look at the ledger's single line: what was done was not done again. What was being said was void, and \
-                 said anew.",
-                "请看账本里只有一行：做过的事没有再做。说到一半的话作废，重新说。",
+                "See the ledger's single line: the finished call did not run again. The unfinished answer was discarded and \
+                 written again.",
+                "请看账本里只有一行：已完成的调用没有再次运行。未完成的回答作废，重新生成。",
             ),
             Self::Replay => localize(
                 lang,
-                "Look at the records around the kill: one story, told by two processes.",
-                "请看被杀前后的记录：一个故事，由两个进程讲完。",
+                "See the records around the kill: two processes wrote one continuous history.",
+                "请看被杀前后的记录：两个进程写下了一段连续的历史。",
             ),
         }
     }
@@ -145,38 +145,34 @@ impl Act {
 impl Claim {
     pub(crate) fn words(self, lang: Lang) -> &'static str {
         let (en, zh) = match self {
-            Self::ToldOfTheMistake => ("the model was told of its mistake", "模型被告知错在哪里"),
+            Self::ToldOfTheMistake => ("the model received the error", "模型收到了错误信息"),
             Self::CorrectedItself => {
-                ("the same tool was then called rightly", "同一工具随后调用正确")
+                ("it then called the same tool correctly", "随后正确调用了同一工具")
             }
-            Self::TurnEnded => ("the turn ended well", "回合正常结束"),
-            Self::RefusedTwice => ("the model refused twice", "模型两次拒绝"),
+            Self::TurnEnded => ("the turn ended normally", "回合正常结束"),
+            Self::RefusedTwice => ("the model refused two requests", "模型两次拒绝请求"),
             Self::WaitedAsLongAsAsked => {
-                ("the next try came no sooner than the service asked", "重试不早于服务要求的时间")
+                ("the retry waited as long as the service asked", "重试不早于服务要求的时间")
             }
-            Self::Recovered => ("the recovery is on record", "恢复已记录"),
-            Self::LineWasCut => {
-                ("the client noticed that its line was cut", "客户端发现连接被切断")
-            }
-            Self::RunWentOnMeanwhile => ("the run went on meanwhile", "其间运行没有停"),
+            Self::Recovered => ("the recovery was recorded", "恢复已记录"),
+            Self::LineWasCut => ("the client noticed the lost connection", "客户端发现连接断开"),
+            Self::RunWentOnMeanwhile => ("the run continued meanwhile", "其间运行没有停"),
             Self::NothingMissing => {
-                ("the client has every event the witness has", "见证者有的事件，客户端都有")
+                ("both clients received the same events", "两个客户端收到的事件相同")
             }
-            Self::NothingTwice => ("and each of them once, in order", "且各一次，按顺序"),
+            Self::NothingTwice => ("each event arrived once, in order", "每个事件只到一次，按顺序"),
             Self::KilledMidTurn => (
-                "the process died of signal 9 in the middle of its turn",
-                "进程在回合中途死于信号 9",
+                "signal 9 ended the process in the middle of its turn",
+                "进程在回合中途被信号 9 终止",
             ),
             Self::Resumed => ("another process resumed the session", "另一个进程恢复了会话"),
             Self::ToolRanOnce => {
-                ("the tool ran once, by record and by ledger", "工具只运行一次：记录与账本一致")
+                ("the tool ran once: records and ledger agree", "工具只运行一次：记录与账本一致")
             }
-            Self::AnswerIsWhole => ("the answer is whole", "回答完整"),
-            Self::NoGaps => {
-                ("every session has every position from 1 on", "每个会话的位置从 1 起无缺")
-            }
+            Self::AnswerIsWhole => ("the answer is complete", "回答完整"),
+            Self::NoGaps => ("no session has a gap in its positions", "每个会话的位置从 1 起连续"),
             Self::SameAsHappened => {
-                ("what the processes printed is what the journal has", "进程打印的就是日志所记的")
+                ("the journal matches what the processes printed", "日志与进程打印的内容一致")
             }
         };
         localize(lang, en, zh)

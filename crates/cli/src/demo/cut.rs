@@ -99,7 +99,7 @@ async fn follow(
             cut.mended_at = witness.reached(at + MISSED).await;
             relay.mend();
             let words =
-                localize(stage.lang, "the line is mended; the run is at", "连接恢复；运行已到");
+                localize(stage.lang, "connection restored; the run is at", "连接恢复；运行已到");
             stage.show(&format!("↻ {words} {}", cut.mended_at));
             continue;
         }
@@ -116,7 +116,7 @@ async fn follow(
             cut.at = Some(at);
             telling.end_line();
             let words =
-                localize(stage.lang, "the line is cut; the client is at", "连接被切断；客户端在");
+                localize(stage.lang, "connection cut; the client is at", "连接被切断；客户端在");
             stage.show(&format!("✂ {words} {at}"));
             relay.cut();
         }

@@ -231,7 +231,8 @@ pub(crate) fn lines_in(path: &Path) -> usize {
 }
 
 pub(crate) fn not_read() -> Fault {
-    Fault::new(Kind::Bug, Operation::RunCommand).with_cause("a process of ours could not be read")
+    Fault::new(Kind::Bug, Operation::RunCommand)
+        .with_cause("reading the output of a child process failed")
 }
 
 fn not_started(command: &str) -> Fault {

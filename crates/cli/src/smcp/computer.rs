@@ -31,43 +31,43 @@ const PROGRAM_LIMIT: Duration = Duration::from_secs(60);
 pub(super) struct ComputerArgs {
     #[command(flatten)]
     way: super::ConnectArgs,
-    /// The MCP servers, as JSON; without it there are none until `add`
+    /// JSON file with the MCP servers [default: none; the console command `add` adds one]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// What happens when a tool wants to run that is not applied by itself: ask at the terminal, or no
-    #[arg(long, value_name = "WHO", default_value = "ask", conflicts_with_all = ["confirm_command", "confirm_url"])]
+    /// How to confirm calls of tools without auto_apply
+    #[arg(long, value_name = "MODE", default_value = "ask", conflicts_with_all = ["confirm_command", "confirm_url"])]
     confirm: ConfirmMode,
-    /// A program that decides: it is given the call as JSON on its input, and ends with 0 for yes and 1 for no
+    /// Program that confirms calls: gets the call as JSON on stdin, exits with 0 to allow and 1 to deny
     #[arg(long, value_name = "COMMAND", conflicts_with = "confirm_url")]
     confirm_command: Option<String>,
-    /// A service that decides: it is posted the call as JSON, and answers `{"allow": true}` or false
+    /// Service that confirms calls: gets the call as a JSON POST, answers `{"allow": true}` or `{"allow": false}`
     #[arg(long, value_name = "URL")]
     confirm_url: Option<String>,
-    /// How long a program or a service may take to decide
+    /// Time limit of a confirmation by a program or a service
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     confirm_timeout: u64,
-    /// Everything it says on stdout as one JSON object a line
+    /// Print one JSON object per line on stdout
     #[arg(long)]
     pub(super) json: bool,
-    /// A folder with documents an agent may read, with --dialect 0.2
+    /// Folder with documents that agents may read; requires --dialect 0.2
     #[arg(long, value_name = "FOLDER")]
     documents: Option<PathBuf>,
-    /// A folder with skills, one in each of its folders
+    /// Folder with skills, one per subfolder
     #[arg(long, value_name = "FOLDER")]
     skills: Option<PathBuf>,
-    /// A folder for data that agents send; without it they cannot
+    /// Folder for uploads by agents [default: uploads are refused]
     #[arg(long, value_name = "FOLDER")]
     uploads: Option<PathBuf>,
     /// The room
     room: String,
 }
 
-/// Who decides about calls.
+/// How calls without `auto_apply` are confirmed.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum ConfirmMode {
-    /// Whoever is at the terminal.
+    /// Ask at the terminal.
     Ask,
-    /// Nobody: such calls are refused.
+    /// Deny these calls.
     Never,
 }
 

@@ -15,23 +15,23 @@ use budao_smcp::{
 
 use super::{RoomConfig, read_token};
 
-/// How a server is a hub, too.
+/// Options of the SMCP hub inside `budao serve`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct HubArgs {
-    /// Be a hub as well, in which agents and computers meet (A2C-SMCP, at /socket.io/)
+    /// Also run a hub that connects agents and computers (A2C-SMCP, at /socket.io/)
     #[arg(long)]
     smcp: bool,
 
-    /// What they must show; otherwise the server's own token. May be given more than once, as SECRET, SECRET@ROLE or
-    /// SECRET@ROLE@ROOM,ROOM
+    /// Accept this token on the hub: SECRET, SECRET@ROLE or SECRET@ROLE@ROOM,ROOM; can be repeated [default: the
+    /// server's token]
     #[arg(long, value_name = "TOKEN", requires = "smcp")]
     smcp_token: Vec<String>,
 
-    /// How the protocol is spoken: 0.4, or 0.2 for its first draft
+    /// Protocol version of the hub: 0.4, or 0.2 for the first draft
     #[arg(long, default_value = "0.4", value_name = "VERSION", requires = "smcp")]
     smcp_dialect: Dialect,
 
-    /// Tell callers nothing about rooms and computers that are not theirs
+    /// Hide the names of other rooms and computers in error messages
     #[arg(long, requires = "smcp")]
     smcp_hide_other_rooms: bool,
 }
@@ -83,7 +83,7 @@ impl HubArgs {
             HubAccess::Other => {
                 return Err(Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
                     .with(Fact::ConfigKey, "--smcp-token")
-                    .with(Fact::Expected, "what agents and computers must show")
+                    .with(Fact::Expected, "a token for agents and computers")
                     .with(Fact::Received, "nothing"));
             }
         }

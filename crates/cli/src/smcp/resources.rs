@@ -20,16 +20,16 @@ const PAGE: usize = 100;
 pub(super) struct SkillsArgs {
     #[command(flatten)]
     way: ConnectArgs,
-    /// One JSON object per skill
+    /// Print one JSON object per skill
     #[arg(long)]
     pub(super) json: bool,
     /// The room
     room: String,
-    /// Only this computer
+    /// List only skills of this computer
     computer: Option<String>,
-    /// Print a file of this skill
+    /// Print a file of this skill instead
     skill: Option<String>,
-    /// The file; without it what the skill begins with
+    /// The file to print
     #[arg(default_value = "SKILL.md")]
     file: String,
 }
@@ -38,20 +38,20 @@ pub(super) struct SkillsArgs {
 pub(super) struct DocumentsArgs {
     #[command(flatten)]
     way: ConnectArgs,
-    /// One JSON object per document, and what an address leads to as JSON
+    /// Print one JSON object per document, and the content of an address as JSON
     #[arg(long)]
     pub(super) json: bool,
-    /// Only documents with this in title, keywords or summary; may be given more than once
+    /// List only documents with this word in title, keywords or summary; can be repeated
     #[arg(long, value_name = "WORD")]
     keyword: Vec<String>,
-    /// Only documents of this type: txt, md, html, pdf
+    /// List only documents of this type: txt, md, html, pdf
     #[arg(long = "type", value_name = "TYPE")]
     file_type: Option<String>,
     /// The room
     room: String,
-    /// Only this computer
+    /// List only documents of this computer
     computer: Option<String>,
-    /// Show what this address leads to: `dpe://HOST/DOCUMENT`, then `/pages/N` or `/elements/ID`
+    /// Show the content of this address: `dpe://HOST/DOCUMENT`, then `/pages/N` or `/elements/ID`
     address: Option<String>,
 }
 

@@ -104,12 +104,12 @@ impl JoinedRooms {
         for tool in tools {
             let name = &tool.spec().name;
             if toolbox.specs().iter().any(|spec| spec.name == *name) {
-                tracing::warn!(tool = %name, "a remote tool of a name that is taken is not offered");
+                tracing::warn!(tool = %name, "skipping remote tool: name in use");
                 continue;
             }
             match toolbox.with_all([tool]) {
                 Ok(more) => toolbox = more,
-                Err(fault) => tracing::warn!(%fault, "a remote tool is not offered"),
+                Err(fault) => tracing::warn!(%fault, "skipping remote tool"),
             }
         }
         toolbox

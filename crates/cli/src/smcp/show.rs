@@ -103,7 +103,7 @@ impl Printer<'_> {
                 format!("{} {computer}", word("tools changed", "工具已变更"))
             }
             RoomEvent::ContentChanged(event, computer) => format!("{event} {computer}"),
-            RoomEvent::Joined => word("joined again", "已重新加入").to_owned(),
+            RoomEvent::Joined => word("rejoined", "已重新加入").to_owned(),
             RoomEvent::Disconnected(fault) => {
                 format!("{} {fault}", word("connection lost", "连接已断开"))
             }
@@ -116,7 +116,7 @@ impl Printer<'_> {
         if self.as_json {
             return self.line(json!({ "event": "here", "role": role, "name": name }));
         }
-        self.line(format!("{} {role} {name}", localize(self.lang, "here", "在场")));
+        self.line(format!("{} {role} {name}", localize(self.lang, "present", "在场")));
     }
 
     /// Prints how many events were lost because they arrived faster than they were printed.
@@ -124,7 +124,7 @@ impl Printer<'_> {
         if self.as_json {
             return self.line(json!({ "event": "missed", "count": count }));
         }
-        self.line(format!("{} {count}", localize(self.lang, "news missed:", "错过的消息：")));
+        self.line(format!("{} {count}", localize(self.lang, "missed events:", "错过的事件：")));
     }
 }
 

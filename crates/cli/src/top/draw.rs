@@ -67,7 +67,7 @@ pub(crate) fn draw(
     if is_low {
         return sessions(frame, body, seen, place, look, lang);
     }
-    let hints = localize(lang, "q leave · w window · ↑/↓ sessions", "q 离开 · w 时间窗 · ↑/↓ 会话");
+    let hints = localize(lang, "q quit · w window · ↑/↓ sessions", "q 退出 · w 时间窗 · ↑/↓ 会话");
     frame.render_widget(Line::styled(cut(hints, keys.width.into()), look.faint()), keys);
     if area.width >= WIDE {
         let [above, below] =
@@ -122,8 +122,8 @@ fn words(lang: Lang) -> ScreenLabels {
         events: localize(lang, "Last events", "最近事件"),
         untold: localize(
             lang,
-            "not told from afar; the server's page shows them",
-            "远程不可见；请看服务器的网页",
+            "not available remotely; see the server's web page",
+            "远程不可用；请看服务器的网页",
         ),
     }
 }
@@ -273,7 +273,11 @@ fn kind(row: &KindCount, lang: Lang) -> String {
         text.push_str(&format!(" · {} {}", localize(lang, "recovered", "已恢复"), row.recovered));
     }
     if row.given_up > 0 {
-        text.push_str(&format!(" · {} {}", localize(lang, "given up", "已放弃"), row.given_up));
+        text.push_str(&format!(
+            " · {} {}",
+            localize(lang, "not recovered", "未恢复"),
+            row.given_up
+        ));
     }
     text
 }

@@ -162,7 +162,8 @@ impl Remote {
             StatusCode::FORBIDDEN => Kind::NotAllowed,
             _ => return self.unread().with_cause(format!("status {status}")),
         };
-        Fault::new(kind, Operation::Connect).with(Fact::Reason, format!("{} said so", self.host()))
+        Fault::new(kind, Operation::Connect)
+            .with(Fact::Reason, format!("refused by {}", self.host()))
     }
 
     /// The fault for an answer that does not come from a `budao serve`.

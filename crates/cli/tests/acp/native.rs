@@ -132,7 +132,7 @@ fn the_doctor_tells_what_is_wrong_and_writes_nothing() {
         .unwrap();
     let told = String::from_utf8_lossy(&wrong.stdout).into_owned();
     assert_eq!(wrong.status.code(), Some(1), "{told}");
-    assert!(told.contains("WRONG") && told.contains("budao explain"), "{told}");
+    assert!(told.contains("FAILED") && told.contains("budao explain"), "{told}");
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 

@@ -4365,7 +4365,7 @@ pub enum Operation {
     RegisterTool,
     /// Ask whether a call may run.
     AskPermission,
-    /// Take up the answer to a permission question.
+    /// Apply the answer to a permission question.
     AnswerQuestion,
     /// Run a hook or a guard.
     RunHook,

@@ -72,7 +72,7 @@ fn settle(
     };
     let mark = mark_of(connection, &meta)?;
     if meta.is_copy {
-        tracing::warn!(path = %path.display(), "a restored copy: its histories get new epochs");
+        tracing::warn!(path = %path.display(), "journal restored from copy, renewing epochs");
         meta.journal = *world.uuid().as_bytes();
         meta.is_copy = false;
         meta.store(connection)?;
@@ -90,7 +90,7 @@ fn settle(
             mark.inbox,
             mark.token,
         );
-        tracing::error!(path = %path.display(), lost, "the journal has lost its end");
+        tracing::error!(path = %path.display(), detail = lost, "journal lost acknowledged data");
         // Positions and tokens that were issued must not be issued again for other data.
         meta.floor = meta.floor.max(witnessed.batch_id);
         meta.last_token = meta.last_token.max(witnessed.token);

@@ -159,7 +159,7 @@ impl PollerThread {
                 None => self.begin(&notifier).map(|begun| seen = Some(begun)),
             };
             if let Err(trouble) = step {
-                tracing::debug!(?trouble, "looking for what other processes wrote");
+                tracing::debug!(error = ?trouble, "polling for other writers failed");
                 seen = None;
             }
             drop(notifier);

@@ -132,7 +132,7 @@ impl WriterConnection {
 }
 
 fn log_unreadable(record: &StoredRecord, fault: &budao_core::Fault) {
-    tracing::warn!(session = %record.session, seq = record.seq, %fault, "not in the views");
+    tracing::warn!(session = %record.session, seq = record.seq, %fault, "skipping record in views");
 }
 
 impl BatchRow {

@@ -41,7 +41,7 @@ impl Reserve {
         };
         let was_set = self.is_set && is_ours() && std::fs::remove_file(&self.path).is_ok();
         if was_set {
-            tracing::warn!(path = %self.path.display(), "the disk is full: using the reserved room");
+            tracing::warn!(path = %self.path.display(), "disk full, using reserved space");
         }
         self.is_set = false;
         self.commits_left = RESTORE_INTERVAL;
@@ -74,7 +74,10 @@ impl Reserve {
         let file = match file {
             Ok(file) => file,
             Err(error) => {
-                tracing::debug!(%error, path = %self.path.display(), "no reserve can be made");
+                tracing::debug!(
+                    %error, path = %self.path.display(),
+                    "opening disk space reserve failed"
+                );
                 self.is_set = false;
                 return;
             }
@@ -82,7 +85,7 @@ impl Reserve {
         self.is_set = match allocate(&file, self.bytes) {
             Ok(()) => true,
             Err(error) => {
-                tracing::debug!(%error, "no room could be set aside");
+                tracing::debug!(%error, "reserving disk space failed");
                 // A partial reserve would only take space on a disk that is almost full.
                 let _ = std::fs::remove_file(&self.path);
                 false

@@ -44,7 +44,7 @@ impl WriterConnection {
                     retained.sessions += 1;
                 }
                 Ok(row) => retained.records += self.trim(&row, retention)?,
-                Err(fault) => tracing::warn!(%fault, "retention leaves a damaged session alone"),
+                Err(fault) => tracing::warn!(%fault, "retention skipping damaged session"),
             }
         }
         Ok(Ok(WriteReply::Retained(retained, next)))

@@ -200,7 +200,7 @@ impl SqliteWriter {
         self.hold.waits_for_others(true);
         if let Err(trouble) = self.hold.transact(WriterConnection::tidy_some) {
             let fault = trouble.into_fault(&self.outside.path, Operation::AppendRecords);
-            tracing::warn!(%fault, "the views stay behind");
+            tracing::warn!(%fault, "updating views failed");
             self.hold.postpone_views();
         }
     }

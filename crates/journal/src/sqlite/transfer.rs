@@ -219,7 +219,7 @@ impl Sqlite {
                 Ok(page) if page.records.is_empty() => break false,
                 Ok(page) => page.records,
                 Err(fault) => {
-                    tracing::warn!(%fault, "the export of this session is cut here");
+                    tracing::warn!(%session, %fault, "session export truncated");
                     break true;
                 }
             };
@@ -261,7 +261,7 @@ impl Sqlite {
                     write_line(out, &ExportLine::Blob { blob: BASE64.encode(&content) })?;
                 }
                 Ok(None) => {}
-                Err(fault) => tracing::warn!(%fault, "a kept output is not exported"),
+                Err(fault) => tracing::warn!(%session, %fault, "skipping output in export"),
             }
         }
         Ok(())

@@ -129,7 +129,10 @@ impl WatermarkFile {
             Err(Error::new(ErrorKind::AlreadyExists, "a file of another program"))
         });
         if let Err(error) = &file {
-            tracing::warn!(%error, path = %path.display(), "no witness: a lost end would go unnoticed");
+            tracing::warn!(
+                %error, path = %path.display(),
+                "opening watermark failed, lost data would go unnoticed"
+            );
         }
         Self { file: file.ok(), journal: id, last: Watermark::default() }
     }
@@ -138,7 +141,7 @@ impl WatermarkFile {
     pub(super) fn record(&mut self, mark: Watermark) {
         let Some(file) = self.file.as_ref().filter(|_| mark != self.last) else { return };
         if let Err(error) = file.write_all_at(&encode(mark, self.journal), 0) {
-            tracing::debug!(%error, "the witness was not written");
+            tracing::debug!(%error, "writing watermark failed");
         }
         self.last = mark;
     }

@@ -231,7 +231,7 @@ impl WriterConnection {
             return Err(damaged(self.path(), Operation::OpenJournal, what).into());
         }
         check_last_batch(&connection, self.path(), found.batch_id)?;
-        tracing::info!(path = %self.path().display(), "the journal was opened and checked anew");
+        tracing::info!(path = %self.path().display(), "journal reopened and checked");
         Ok(connection)
     }
 
@@ -375,7 +375,7 @@ impl WriterConnection {
         let done = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         if let Err(error) = done {
             let fault = SqliteError::Sql(error).into_fault(self.path(), Operation::AppendRecords);
-            tracing::warn!(%fault, "the checkpoint failed; the journal is opened anew");
+            tracing::warn!(%fault, "checkpoint failed, reopening journal");
             self.distrust();
         }
     }
@@ -384,7 +384,7 @@ impl WriterConnection {
         if let Some(connection) = self.connection.take()
             && let Err((_, error)) = connection.close()
         {
-            tracing::debug!(%error, "closing the journal");
+            tracing::debug!(%error, "closing journal failed");
         }
     }
 }

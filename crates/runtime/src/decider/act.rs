@@ -94,7 +94,7 @@ impl RuntimeShared {
     /// Runs every clean-up once, before one more attempt. A slow clean-up continues in the background,
     /// because the lease must be renewed.
     pub(super) async fn clean_up(&self, fault: &Fault) {
-        tracing::warn!(%fault, "cleaning up before one more try");
+        tracing::warn!(%fault, "cleaning up before retry");
         for clean_up in &self.clean_ups {
             let (clean_up, limit) = (Arc::clone(clean_up), self.limits.lease_renewal);
             let (done, is_done) = oneshot::channel();
@@ -105,8 +105,8 @@ impl RuntimeShared {
             }));
             tokio::select! {
                 biased;
-                done = is_done => if done.is_err() { tracing::warn!("a clean-up panicked") },
-                () = self.world.clock.sleep(limit) => tracing::warn!("a clean-up takes long"),
+                done = is_done => if done.is_err() { tracing::warn!("clean-up panicked") },
+                () = self.world.clock.sleep(limit) => tracing::warn!("clean-up is slow"),
             }
         }
     }

@@ -84,7 +84,7 @@ export class Line {
     }
     watch() {
         clearTimeout(this.timer);
-        this.timer = setTimeout(() => this.drop("the line was silent for too long"), this.settings.silence);
+        this.timer = setTimeout(() => this.drop("no data received for too long"), this.settings.silence);
     }
     release() {
         clearTimeout(this.timer);

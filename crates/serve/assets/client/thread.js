@@ -71,6 +71,6 @@ export class Thread {
         const from = this.cursor.seq + 1;
         this.cursor = { ...this.cursor, seq: Math.max(this.cursor.seq, to) };
         const facts = { session: this.session, from_seq: from, to_seq: to, reason };
-        return new Fault("history_gap", `Events ${from} to ${to} are no longer to be had (${reason}).`, facts);
+        return new Fault("history_gap", `Events ${from} to ${to} are no longer available (${reason}).`, facts);
     }
 }

@@ -140,7 +140,10 @@ impl Connection {
                 let order =
                     CommandRequest { by: self.who.name(), command: None, trace, parent, ask };
                 if let Err(fault) = self.server.submit(known.session, order).await {
-                    tracing::warn!(session = %known.session, %fault, "a lost observer was not recorded");
+                    tracing::warn!(
+                        session = %known.session, %fault,
+                        "recording lost observer failed"
+                    );
                 }
             }
             if nobody_left {

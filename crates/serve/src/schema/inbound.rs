@@ -91,7 +91,7 @@ pub fn commands() -> Vec<CommandSchema> {
         ),
         command(
             "user.withdraw",
-            "Takes back a message that waits for its turn: `message` is its `command_id`.",
+            "Withdraws a queued message: `message` is its `command_id`.",
             either(object(&["message!:str"]), text()),
         ),
         command("user.cancel_task", "Stops one task; the others go on.", task()),

@@ -156,7 +156,7 @@ const CONNECTION: &[FrameSchema] = &[
         &[
             "server_time!:time uptime!:int server_uptime_seconds!:int active_sessions!:int head:int heads!:objs",
         ],
-        "The line is alive. `heads` says where each watched session's history ends, so that an idle client sees a loss.",
+        "The connection is alive. `heads` says where each watched session's history ends, so that an idle client sees a loss.",
     )),
     either(frame_schema(
         "system.notice",
@@ -387,7 +387,7 @@ const PIPELINE: &[FrameSchema] = &[
         "plan.cancelled",
         Object("reason!:str"),
         &["plan_id!:str reason!:str"],
-        "The plan was given up.",
+        "The plan was cancelled.",
     ),
     frame_schema("solver.start", Object("task!:obj"), &["attempt!:int"], "Work on a task begins."),
     frame_schema(

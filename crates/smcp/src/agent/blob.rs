@@ -119,7 +119,7 @@ impl Agent {
                             continue;
                         }
                     }
-                    Err(fault) => tracing::warn!(%fault, "what a result left behind is not there"),
+                    Err(fault) => tracing::warn!(%fault, "fetching blob of result failed"),
                 }
             }
             index += 1;

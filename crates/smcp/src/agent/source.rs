@@ -101,7 +101,7 @@ async fn follow(
             // Events may have been missed, so all tools are requested again.
             Ok(RoomEvent::Joined) | Err(RecvError::Lagged(_)) => {
                 if let Err(fault) = shared.refresh_all().await {
-                    tracing::warn!(%fault, "the room's tools are not known");
+                    tracing::warn!(%fault, "listing tools of room failed");
                 }
             }
             Ok(_) => {}
@@ -139,14 +139,14 @@ impl Shared {
                 let fit = here.filter(|tool| {
                     let fits = Toolbox::builder().build().with_all([tool.clone()]);
                     if let Err(fault) = &fits {
-                        tracing::warn!(computer, %fault, "a tool is not offered");
+                        tracing::warn!(computer, %fault, "skipping tool");
                     }
                     fits.is_ok()
                 });
                 self.set(computer, Some(fit.collect()));
             }
             Err(fault) => {
-                tracing::warn!(computer, %fault, "a computer does not say its tools");
+                tracing::warn!(computer, %fault, "listing tools of computer failed");
                 self.set(computer, None);
             }
         }

@@ -67,6 +67,6 @@ pub struct NoConfirmer;
 #[async_trait]
 impl Confirmer for NoConfirmer {
     async fn confirm(&self, _: &Question<'_>) -> Confirmation {
-        Confirmation::Unanswered("nobody at the computer could be asked".to_owned())
+        Confirmation::Unanswered("the user of the computer could not be asked".to_owned())
     }
 }

@@ -78,11 +78,11 @@ pub(super) async fn windows(
                 });
                 found.extend(resources.map(|it| (id.clone(), server.clone(), it)));
             }
-            Err(fault) => tracing::warn!(server = id, %fault, "windows are not listed"),
+            Err(fault) => tracing::warn!(server = id, %fault, "listing windows failed"),
         }
     }
     if found.len() > WINDOWS_MAX {
-        tracing::warn!(left_out = found.len() - WINDOWS_MAX, "there are too many windows");
+        tracing::warn!(dropped = found.len() - WINDOWS_MAX, "window list truncated");
         found.truncate(WINDOWS_MAX);
     }
     let read = found.into_iter().map(|(id, server, it)| async move {
@@ -90,7 +90,7 @@ pub(super) async fn windows(
         match server.read_resource(uri, LIMIT).await {
             Ok(contents) => Some(window(id, &it, &contents)),
             Err(fault) => {
-                tracing::warn!(server = id, uri, %fault, "a window cannot be read");
+                tracing::warn!(server = id, uri, %fault, "reading window failed");
                 None
             }
         }

@@ -38,7 +38,7 @@ pub(super) async fn tell(desk: &ComputerState, membership: &Membership, news: No
     }
     let said = Payload::of(json!({ "computer": desk.config.place.name }));
     if let Err(error) = membership.client().emit(news.into(), said).await {
-        tracing::debug!(%error, ?news, "the room could not be told");
+        tracing::debug!(%error, event = ?news, "notifying room failed");
     }
 }
 
@@ -152,7 +152,7 @@ async fn look(server: &Weak<ServerHandle>) -> Option<ServerSnapshot> {
     let skills = desktop::listed(&server, "skill://").await.ok()?;
     for uri in windows.iter().take(FOLLOWED_MAX) {
         if let Err(fault) = server.follow_resource(uri, LIMIT).await {
-            tracing::debug!(uri, %fault, "a window cannot be followed");
+            tracing::debug!(uri, %fault, "subscribing to window failed");
         }
     }
     let documents = desktop::listed(&server, "dpe://").await.ok()?;
@@ -160,7 +160,7 @@ async fn look(server: &Weak<ServerHandle>) -> Option<ServerSnapshot> {
     for uri in documents.iter().take(FOLLOWED_MAX) {
         let followed = server.follow_resource(uri.trim_matches('"'), LIMIT).await;
         if let Err(fault) = followed {
-            tracing::debug!(uri, %fault, "a document cannot be followed");
+            tracing::debug!(uri, %fault, "subscribing to document failed");
         }
     }
     let skills = skills.iter().map(|it| format!("{} {}", it["uri"], it["_meta"]));

@@ -130,7 +130,7 @@ impl Skill {
         let text = file::entry(&folder, ENTRY_BYTES_MAX)?;
         let about = front_matter::about(&text);
         if about.get("description").is_none_or(Value::is_null) {
-            tracing::warn!(skill = name, "a skill without a description is left out");
+            tracing::warn!(skill = name, "skipping skill: no description");
             return None;
         }
         Some(Self { name, source, uri: None, folder, about })
@@ -153,7 +153,7 @@ fn own(folder: &Path) -> Vec<Skill> {
     names.truncate(SKILLS_MAX);
     let skills = names.into_iter().filter_map(|name| {
         if !is_segment(&name) {
-            tracing::warn!(folder = name, "a folder whose name is none of a skill is left out");
+            tracing::warn!(folder = name, "skipping skill folder: invalid name");
             return None;
         }
         let path = std::path::absolute(folder.join(&name)).ok()?;
@@ -167,7 +167,7 @@ async fn published(source: SkillSource) -> Vec<Skill> {
     let listed = match desktop::listed(&source.server, "skill://").await {
         Ok(listed) => listed,
         Err(fault) => {
-            tracing::warn!(server = source.bundle_id, %fault, "skills are not listed");
+            tracing::warn!(server = source.bundle_id, %fault, "listing skills failed");
             return Vec::new();
         }
     };
@@ -181,11 +181,11 @@ async fn published(source: SkillSource) -> Vec<Skill> {
         let Some(folder) =
             folder.filter(|it| mode == "mounted" && source.is_local && it.is_absolute())
         else {
-            tracing::warn!(uri, mode, "only skills in folders of this machine are offered");
+            tracing::warn!(uri, mode, "skipping skill: not in a local folder");
             continue;
         };
         if !is_segment(&leaf) {
-            tracing::warn!(uri, "a skill whose name is none is left out");
+            tracing::warn!(uri, "skipping skill: invalid name");
             continue;
         }
         let id = &source.bundle_id;

@@ -149,7 +149,7 @@ impl ComputerState {
         tracing::warn!(
             req_id, event, error_code = fault.row().smcp, error_message = %fault,
             tool_name = fault.detail().text(Fact::ToolName).unwrap_or_default(),
-            computer = self.config.place.name, trace_id = %fault.trace(), "a question failed"
+            computer = self.config.place.name, trace_id = %fault.trace(), "request failed"
         );
         fault
     }

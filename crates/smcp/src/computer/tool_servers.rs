@@ -205,7 +205,7 @@ impl ToolServers {
                 let is_named = |name: &String| *name == called || *name == exposed || *name == own;
                 let is_forbidden = described.forbidden_tools.iter().any(is_named);
                 if all.iter().any(|(other, _)| other.exposed == exposed) {
-                    tracing::warn!(tool = exposed, "two tools have this name; the first is kept");
+                    tracing::warn!(tool = exposed, "skipping duplicate tool");
                     continue;
                 }
                 let bundle_id = bundle_id.clone();

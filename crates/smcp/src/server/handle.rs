@@ -57,7 +57,7 @@ pub(super) fn enter(
         Err(fault) => {
             let told = render::render_for_peer(&fault, budao_core::Lang::En);
             hub.stats.refused(told.smcp);
-            tracing::warn!(error_code = told.smcp, error_message = %fault, "a connection was refused");
+            tracing::warn!(error_code = told.smcp, error_message = %fault, "connection refused");
             return Err(format!("{} {}", told.smcp, told.message));
         }
     };
@@ -139,7 +139,7 @@ impl ConnectionHandler {
 
     /// Closes the connection after the answer that gives the reason.
     fn cut(&self, line: Arc<dyn ClientConnection>, bytes: usize) {
-        tracing::warn!(bytes, "a connection that sends too much is closed");
+        tracing::warn!(bytes, "closing connection: client sends too much");
         self.hub.stats.count(|all| all.connections_closed += 1);
         line.close();
     }
@@ -189,7 +189,8 @@ impl ConnectionHandler {
         let code = fault.row().smcp;
         self.hub.stats.refused(code);
         tracing::warn!(
-            req_id, error_code = code, error_message = %fault, trace_id = %fault.trace(), "refused"
+            req_id, error_code = code, error_message = %fault, trace_id = %fault.trace(),
+            "request refused"
         );
         answer.send(&self.hub, render(&fault, carrier, self.hub.config.dialect));
     }

@@ -55,7 +55,7 @@ pub(super) async fn gate(State(hub): State<Arc<Inner>>, request: Request, next: 
             let body = version::refusal(&fault);
             let code = u16::try_from(body["code"].as_u64().unwrap_or_default()).unwrap_or(400);
             hub.stats.count(|all| *all.handshakes_refused.entry(code).or_default() += 1);
-            tracing::warn!(error_code = code, error_message = %fault, "a handshake was refused");
+            tracing::warn!(error_code = code, error_message = %fault, "handshake refused");
             if hub.config.refusal == VersionRejection::Close
                 && let Some(closed) = closed(request).await
             {

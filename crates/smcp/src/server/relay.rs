@@ -160,7 +160,7 @@ pub(super) fn pass_on(desk: &ConnectionHandler, asked: ParsedRequest<'_>, answer
     if !answer.is_wanted() {
         // Without an acknowledgement id the agent could not get the outcome.
         desk.hub.stats.refused(400);
-        tracing::warn!(event = <&str>::from(asked.ask), "a question without an ack is dropped");
+        tracing::warn!(event = <&str>::from(asked.ask), "request dropped: no ack id");
         return;
     }
     let (way, to, fence) = match enter(desk, &asked) {
@@ -298,7 +298,7 @@ impl RelayedRequest {
             tracing::warn!(
                 req_id = self.routed.req_id, computer = self.routed.computer,
                 tool_name = self.tool_name(), trace_id = %trace_of(&self.routed.req_id),
-                "a late answer was dropped"
+                "late answer dropped"
             );
         }
     }
@@ -463,7 +463,7 @@ impl RelayedRequest {
         tracing::warn!(
             req_id = self.routed.req_id, tool_name = self.tool_name(),
             computer = self.routed.computer, error_code = code,
-            error_message = %words(answer), trace_id = %trace, "a question failed"
+            error_message = %words(answer), trace_id = %trace, "request failed"
         );
     }
 

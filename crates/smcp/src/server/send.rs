@@ -80,7 +80,7 @@ impl AnswerTarget {
         match args.send(&self.line, id) {
             Ok(()) => {}
             Err(DeliveryError::Disconnected(error)) => {
-                tracing::debug!(%error, "an answer had nowhere to go");
+                tracing::debug!(%error, "answer dropped: client disconnected");
             }
             Err(DeliveryError::Full) => {
                 let (line, bytes) = (Arc::clone(&self.line), args.bytes() + TASK_BYTES);
@@ -100,7 +100,7 @@ pub(super) fn notify(hub: &Arc<Inner>, to: &[Key], event: &'static str, payload:
         match line.tell(event, payload) {
             Ok(()) => {}
             Err(DeliveryError::Disconnected(error)) => {
-                tracing::debug!(%error, event, "a notification had nowhere to go");
+                tracing::debug!(%error, event, "notification dropped: client disconnected");
             }
             Err(DeliveryError::Full) => {
                 let (payload, bytes) = (payload.clone(), payload.to_string().len() + TASK_BYTES);
@@ -186,7 +186,7 @@ pub(super) fn cut(
     tracing::warn!(
         connection = key,
         limit_name = over.name(),
-        "closing a connection that does not read"
+        "closing connection: client reads too slowly"
     );
     let why = error::flat(&hub.finish(over.too_slow(), ""), hub.config.dialect);
     let line = Arc::clone(line);

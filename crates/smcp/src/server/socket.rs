@@ -143,7 +143,7 @@ impl Handler {
             Ok(packet) => packet,
             Err(ParseError::NeedsMoreBinaryData) => return,
             Err(error) => {
-                tracing::debug!(%error, "a packet cannot be read");
+                tracing::debug!(%error, "packet unreadable");
                 return engine.close(DisconnectReason::PacketParsingError);
             }
         };

@@ -148,7 +148,7 @@ impl StagedFile<'_> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let synced = openat(&self.place.dir, ".", flags, Mode::empty()).and_then(fsync);
         if let Err(error) = synced {
-            tracing::warn!(path = self.place.key, %error, "a directory could not be synced");
+            tracing::warn!(path = self.place.key, %error, "directory sync failed");
         }
     }
 }

@@ -89,7 +89,9 @@ pub async fn drain(
         };
         match pace.may_log(clock.now()) {
             LogDecision::Line { held: 0 } => tracing::info!(%program, line, "stderr"),
-            LogDecision::Line { held } => tracing::info!(%program, line, held, "stderr"),
+            LogDecision::Line { held } => {
+                tracing::info!(%program, line, suppressed = held, "stderr")
+            }
             LogDecision::Nothing => {}
         }
         tail.push(line);

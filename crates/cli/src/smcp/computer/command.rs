@@ -51,11 +51,7 @@ impl CommandHandler<'_> {
             "leave" => self.computer.leave().await.map(|()| self.fine()),
             other => self.usage(&format!(
                 "{other}: {}",
-                localize(
-                    self.show.lang,
-                    "no such command; see `help`",
-                    "没有这个命令；请看 `help`"
-                )
+                localize(self.show.lang, "unknown command; see `help`", "未知命令；请看 `help`")
             )),
         };
         if let Err(fault) = done {
@@ -100,7 +96,7 @@ impl CommandHandler<'_> {
         if name.is_empty() {
             return self.usage(localize(
                 self.show.lang,
-                "a name is missing; see `help`",
+                "missing name; see `help`",
                 "缺少名称；请看 `help`",
             ));
         }
@@ -127,7 +123,7 @@ impl CommandHandler<'_> {
                 ServerState::Stopped => word("stopped", "已停止").to_owned(),
                 ServerState::Down { fault, again_in } => {
                     let again = |wait: Duration| {
-                        format!(", {} {:.0} s", word("again in", "重试于"), wait.as_secs_f64())
+                        format!(", {} {:.0} s", word("retry in", "重试等待"), wait.as_secs_f64())
                     };
                     let again = again_in.map(again).unwrap_or_default();
                     format!("{}: {fault}{again}", word("down", "未连接"))
@@ -205,29 +201,29 @@ fn json(text: &str) -> Result<Value, Fault> {
 fn help(lang: Lang) -> &'static str {
     localize(
         lang,
-        "status               the room, and what each server is up to
-tools                the tools that are offered
-call TOOL [JSON]     calls a tool, without asking
-history              the last calls, without secrets
-add JSON|FILE        adds a server, or puts it in the place of one of the same id
-remove ID            ends a server and forgets it
-start ID             starts a server, or tries one that is down at once
-stop ID              ends a server
-join ROOM            goes to another room
-leave                leaves the room and stays connected
-quit                 ends the computer
+        "status               show the room and the state of each server
+tools                list the offered tools
+call TOOL [JSON]     call a tool without confirmation
+history              list the last calls, without secrets
+add JSON|FILE        add a server, or replace the one with the same id
+remove ID            stop a server and remove it
+start ID             start a server, or retry one that is down
+stop ID              stop a server
+join ROOM            move to another room
+leave                leave the room and stay connected
+quit                 stop the computer
 ",
-        "status               房间与各服务器状态
-tools                提供的工具
-call TOOL [JSON]     调用工具，不再询问
-history              最近的调用，不含机密
-add JSON|FILE        添加服务器，或替换同名服务器
-remove ID            结束并删除服务器
+        "status               显示房间与各服务器的状态
+tools                列出提供的工具
+call TOOL [JSON]     调用工具，不需确认
+history              列出最近的调用，不含机密
+add JSON|FILE        添加服务器，或替换同 id 的服务器
+remove ID            停止并移除服务器
 start ID             启动服务器，或立即重试
-stop ID              结束服务器
+stop ID              停止服务器
 join ROOM            进入另一个房间
 leave                离开房间，保持连接
-quit                 结束
+quit                 停止并退出
 ",
     )
 }

@@ -45,14 +45,14 @@ pub(super) struct TerminalConfirmer {
 impl Confirmer for TerminalConfirmer {
     async fn confirm(&self, question: &Question<'_>) -> Confirmation {
         let Question { bundle_id, tool, params, .. } = question;
-        let may = localize(self.lang, "may it run?", "是否允许执行？");
+        let may = localize(self.lang, "allow call?", "是否允许执行？");
         let words = format!("{bundle_id} {tool} {params}\n{may} [y/N] ");
         match self.console.ask(words, false).await {
             Some(answer) if matches!(answer.as_str(), "y" | "Y" | "yes" | "是") => {
                 Confirmation::Yes
             }
             Some(_) => Confirmation::No(None),
-            None => unanswered("nobody at the computer could be asked"),
+            None => unanswered("the user of the computer could not be asked"),
         }
     }
 }
@@ -83,20 +83,20 @@ impl Confirmer for ProgramConfirmer {
         let ended = match ended {
             Ok(ended) => ended,
             Err(ProgramError::NotStarted(why)) => {
-                return unanswered(format!("the program that decides could not be run: {why}"));
+                return unanswered(format!("the confirmation program could not be run: {why}"));
             }
             Err(ProgramError::TimedOut) => {
                 let seconds = self.limit.as_secs();
                 return unanswered(format!(
-                    "the program that decides said nothing for {seconds} s"
+                    "the confirmation program did not answer within {seconds} s"
                 ));
             }
         };
         match ended.code {
             Some(0) => Confirmation::Yes,
             Some(1) => Confirmation::No(reason(ended.said.lines().next().unwrap_or_default())),
-            Some(code) => unanswered(format!("the program that decides ended with status {code}")),
-            None => unanswered("the program that decides was killed"),
+            Some(code) => unanswered(format!("the confirmation program exited with status {code}")),
+            None => unanswered("the confirmation program was killed"),
         }
     }
 }
@@ -134,7 +134,7 @@ impl ServiceConfirmer {
         let status = response.status();
         if !status.is_success() {
             return Ok(unanswered(format!(
-                "the service that decides answered with status {}",
+                "the confirmation service answered with status {}",
                 status.as_u16()
             )));
         }
@@ -151,7 +151,7 @@ impl ServiceConfirmer {
             Some(false) => {
                 Confirmation::No(answer.get("reason").and_then(Value::as_str).and_then(reason))
             }
-            None => unanswered("what the service that decides answered is no decision"),
+            None => unanswered("the answer of the confirmation service is not a decision"),
         })
     }
 }
@@ -162,12 +162,12 @@ impl Confirmer for ServiceConfirmer {
         match tokio::time::timeout(self.limit, self.ask(question)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) if error.is_connect() => {
-                unanswered("the service that decides cannot be reached")
+                unanswered("the confirmation service cannot be reached")
             }
-            Ok(Err(_)) => unanswered("the service that decides broke off"),
+            Ok(Err(_)) => unanswered("the connection to the confirmation service broke"),
             Err(_) => {
                 let seconds = self.limit.as_secs();
-                unanswered(format!("the service that decides said nothing for {seconds} s"))
+                unanswered(format!("the confirmation service did not answer within {seconds} s"))
             }
         }
     }
@@ -219,7 +219,7 @@ mod tests {
             assert!(no.contains(words), "{command}: {no}");
         }
         let hangs = program("sleep 1000", SHORT).await.unwrap();
-        assert!(hangs.contains("said nothing"), "{hangs}");
+        assert!(hangs.contains("did not answer"), "{hangs}");
         assert!(
             ProgramConfirmer::new("", LONG).is_err() && ProgramConfirmer::new("'", LONG).is_err()
         );
@@ -258,18 +258,18 @@ mod tests {
         assert_eq!(service(Some(json(r#"{"allow":true}"#)), LONG).await, None);
         for (answer, words) in [
             (Some(json(r#"{"allow":false,"reason":"too late"}"#)), "said no: too late"),
-            (Some(json(r#"{"allow":"yes"}"#)), "no decision"),
-            (Some(json("<html>")), "no decision"),
+            (Some(json(r#"{"allow":"yes"}"#)), "not a decision"),
+            (Some(json("<html>")), "not a decision"),
             (Some("HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n"), "status 500"),
             (Some("HTTP/1.1 302 Go\r\nlocation: /yes\r\ncontent-length: 0\r\n\r\n"), "status 302"),
-            (Some("HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{"), "broke off"),
-            (Some("rubbish"), "broke off"),
+            (Some("HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{"), "broke"),
+            (Some("rubbish"), "broke"),
         ] {
             let no = service(answer, LONG).await.unwrap();
             assert!(no.contains(words), "{answer:?}: {no}");
         }
         let hangs = service(None, SHORT).await.unwrap();
-        assert!(hangs.contains("said nothing"), "{hangs}");
+        assert!(hangs.contains("did not answer"), "{hangs}");
         let nobody =
             asked(&ServiceConfirmer::new("http://127.0.0.1:1/", LONG).unwrap()).await.unwrap();
         assert!(nobody.contains("cannot be reached"), "{nobody}");
