@@ -68,6 +68,8 @@ enum Rule {
     ShortDoc,
     /// A header has at most twelve lines of prose.
     LongHeader,
+    /// Only the journal names its SQLite implementation.
+    Backend,
 }
 
 /// A place that breaks a rule. Line 0 means the file as a whole.
@@ -153,6 +155,10 @@ fn inspect(file: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<Finding
         if let Some(path) = machine_path(line) {
             findings.push(finding(index + 1, Rule::MachinePath, format!("holds `{path}`")));
         }
+        if is_rust && names_sqlite(file, line) {
+            let what = "names `Sqlite`; open a journal from its URL".to_owned();
+            findings.push(finding(index + 1, Rule::Backend, what));
+        }
         if is_rust && let Some(mark) = unfinished(line) {
             findings.push(finding(index + 1, Rule::Unfinished, format!("holds `{mark}`")));
         }
@@ -183,6 +189,13 @@ fn inspect(file: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<Finding
         }
     }
     findings
+}
+
+/// Does a file outside of the journal name its SQLite implementation?
+fn names_sqlite(file: &str, line: &str) -> bool {
+    let is_own = file.starts_with("crates/journal/") || file.starts_with("xtask/src/tidy");
+    let is_word = |word: &str| word == "Sqlite" || word == "SqliteOptions";
+    !is_own && line.split(|c: char| !c.is_alphanumeric()).any(is_word)
 }
 
 fn has_extension(file: &str, extension: &str) -> bool {
@@ -342,6 +355,15 @@ mod tests {
         for line in fine {
             assert_eq!(whats("a.txt", &line), [""; 0], "{line}");
         }
+    }
+
+    #[test]
+    fn only_the_journal_names_its_sqlite_implementation() {
+        let line = "//! Header of the file.\nuse budao_journal::sqlite::Sqlite;\n";
+        let what = ["names `Sqlite`; open a journal from its URL"];
+        assert_eq!(whats("crates/serve/tests/x.rs", line), what);
+        assert!(whats("crates/journal/src/x.rs", line).is_empty());
+        assert!(whats("crates/serve/src/x.rs", "//! Where SQLite is used.\n").is_empty());
     }
 
     #[test]
