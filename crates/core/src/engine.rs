@@ -1,6 +1,7 @@
 //! The engine trait: the complete interface between engines and gateways.
 //!
-//! An engine runs sessions. Commands go in and records come out; gateways have no other access.
+//! An engine runs sessions: commands go in and records come out. A gateway changes sessions through it alone; to read
+//! them it has the journal's `Reader` as well.
 
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ pub fn wrong_engine(session: SessionId, settings: &Settings) -> Fault {
         .with(Fact::Engine, settings.engine().to_owned())
 }
 
-/// Runs sessions. Gateways use no other interface.
+/// Runs sessions. Gateways change sessions through this interface only.
 #[async_trait]
 pub trait Engine: Send + Sync + std::fmt::Debug {
     /// Opens a session. The session is durable when this returns.
