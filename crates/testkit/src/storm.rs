@@ -62,16 +62,17 @@ pub struct Storm {
 }
 
 impl Storm {
-    /// All storms.
+    /// Every storm, in the order of the tables.
     #[must_use]
     pub fn all(pace: Pace) -> Vec<Self> {
         vec![
             one_in_four(),
             coin_toss(),
             outage("outage", pace.pick(8, 45, 45), vec![Failure::Status(503, None)]),
-            rate_limit("rate-limit", pace.pick(20, 100, 100), 5),
+            rate_limit("rate-limit", pace.pick(20, 100, 100), 5, Some(1)),
+            rate_limit("silent-limit", pace.pick(20, 100, 100), 5, None),
             brown_outs(pace.pick(2, 5, 5)),
-            rate_limit("thousand", pace.pick(100, 1000, 1000), 20),
+            rate_limit("thousand", pace.pick(100, 1000, 1000), 20, Some(1)),
             hint(pace.pick(6, 60, 60)),
             outage(
                 "long-outage",
@@ -183,10 +184,10 @@ fn outage(name: &'static str, length: u64, failures: Vec<Failure>) -> Storm {
     Storm::new(name, about, 50, weather)
 }
 
-fn rate_limit(name: &'static str, turns: usize, capacity: u32) -> Storm {
-    let about =
-        format!("{capacity} requests a second, else 429 with Retry-After: 1; {turns} sessions");
-    let weather = Weather { capacity: Some(capacity), ..Weather::default() };
+fn rate_limit(name: &'static str, turns: usize, capacity: u32, hint: Option<u64>) -> Storm {
+    let refusal = if hint.is_some() { "429 with Retry-After: 1" } else { "429 without a hint" };
+    let about = format!("{capacity} requests a second, else {refusal}; {turns} sessions");
+    let weather = Weather { capacity: Some(capacity), capacity_hint: hint, ..Weather::default() };
     Storm { requests_bar: 1.15, ..Storm::new(name, about, turns, weather) }
 }
 
@@ -194,7 +195,13 @@ fn brown_outs(length: u64) -> Storm {
     let about = format!("{length} s of 503 and 529, {length} s of 6 requests a second, and so on");
     let outages = (0..50).map(|n| seconds(2 * length * n, 2 * length * n + length)).collect();
     let outage_failures = vec![Failure::Status(503, None), Failure::Status(529, None)];
-    let weather = Weather { outages, outage_failures, capacity: Some(6), ..Weather::default() };
+    let weather = Weather {
+        outages,
+        outage_failures,
+        capacity: Some(6),
+        capacity_hint: Some(1),
+        ..Weather::default()
+    };
     Storm::new("brown-outs", about, 60, weather).with_call()
 }
 

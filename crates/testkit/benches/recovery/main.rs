@@ -21,6 +21,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use anyhow::{Context as _, Result, ensure};
 use budao_testkit::storm::{Pace, Service, ServiceLog, Storm, Weather};
 use clap::Parser;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use figures::Figures;
 use peer::PeerProgram;
@@ -96,6 +97,9 @@ impl Endpoints {
     }
 }
 
+/// With more turns than this, a peer keeps a core busy.
+const MANY_TURNS: usize = 200;
+
 /// How long a system may take: half as long again as is possible, and some time for its start.
 fn time_limit(storm: &Storm) -> Duration {
     storm.best_time().mul_f64(1.5) + Duration::from_secs(20)
@@ -138,7 +142,7 @@ async fn run_all(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Runs budao alone, then all peers at the same time: they mostly wait.
+/// Runs budao alone, then the peers: at the same time, since they mostly wait, unless there are very many turns.
 async fn run(storm: &Storm, args: &Args) -> Result<Vec<Figures>> {
     let wanted = |name: &str| args.system.is_empty() || args.system.iter().any(|one| one == name);
     let mut all = Vec::new();
@@ -152,8 +156,8 @@ async fn run(storm: &Storm, args: &Args) -> Result<Vec<Figures>> {
         let outcome = peer.run(storm, &endpoints.urls()).await?;
         anyhow::Ok(Figures::new(&peer.name, storm, outcome, &endpoints.log()))
     });
-    for figures in futures::future::join_all(peers).await {
-        all.push(figures?);
-    }
+    let at_once = if storm.turns > MANY_TURNS { 1 } else { args.peer.len().max(1) };
+    let peers: Vec<Figures> = stream::iter(peers).buffered(at_once).try_collect().await?;
+    all.extend(peers);
     Ok(all)
 }

@@ -42,7 +42,7 @@ impl FromStr for PeerProgram {
 impl PeerProgram {
     pub(crate) async fn run(&self, storm: &Storm, urls: &[String]) -> Result<Outcome> {
         if storm.kill_at.is_some() {
-            let unsupported = Some("it keeps nothing for another process to go on from".to_owned());
+            let unsupported = Some("only budao is killed and started again".to_owned());
             return Ok(Outcome { unsupported, ..Outcome::default() });
         }
         let mut command = tokio::process::Command::new(&self.python);
@@ -71,7 +71,7 @@ impl PeerReport {
             finished: self.finished,
             twice: self.effects.values().map(|count| count.saturating_sub(1)).sum(),
             causes: self.causes,
-            unsupported: (!self.supported).then(|| "it has no second endpoint".to_owned()),
+            unsupported: (!self.supported).then(|| "it has no fallback of its own".to_owned()),
         }
     }
 }

@@ -147,7 +147,7 @@ fn respond(recorder: &Mutex<Recorder>, request: &ReceivedRequest, steps: usize) 
         recorder.log.record(now, (turn, step), verdict);
         verdict
     };
-    let answer = Answer::new(&request.body, turn, step + 1 < steps);
+    let answer = PlannedAnswer::new(&request.body, turn, step + 1 < steps);
     match verdict {
         Verdict::Answer => answer.whole(),
         Verdict::Dealt(failure) | Verdict::Refused(failure, _) => answer.failing(failure),
@@ -186,13 +186,13 @@ fn error(message: &str) -> Value {
 }
 
 /// The answer to one request, before any failure.
-struct Answer {
+struct PlannedAnswer {
     /// The events of a stream; for a client that wants none, the halves of one body.
     parts: Vec<String>,
     is_stream: bool,
 }
 
-impl Answer {
+impl PlannedAnswer {
     fn new(body: &Value, turn: usize, has_call: bool) -> Self {
         let is_stream = body["stream"] == true;
         let text = format!("turn-{turn} is done, all of it");
@@ -288,15 +288,15 @@ mod tests {
 
     #[test]
     fn the_positions_of_a_cut_cover_the_whole_answer() {
-        let call = Answer::new(&request(3, 0, true), 3, true);
+        let call = PlannedAnswer::new(&request(3, 0, true), 3, true);
         assert_eq!(call.parts.len() * 2, CALL_POSITIONS);
-        let words = Answer::new(&request(3, 1, true), 3, false);
+        let words = PlannedAnswer::new(&request(3, 1, true), 3, false);
         assert_eq!(words.parts.len() * 2, WORD_POSITIONS);
     }
 
     #[test]
     fn without_a_stream_the_answer_is_one_completion() {
-        let answer = Answer::new(&request(3, 0, false), 3, true);
+        let answer = PlannedAnswer::new(&request(3, 0, false), 3, true);
         let body: Value = serde_json::from_str(&answer.parts.concat()).unwrap();
         let call = &body["choices"][0]["message"]["tool_calls"][0]["function"];
         assert_eq!(

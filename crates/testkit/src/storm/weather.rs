@@ -41,8 +41,10 @@ pub struct Weather {
     pub outage_failures: Vec<Failure>,
     /// True if a refusal during an outage says when it ends.
     pub has_hint: bool,
-    /// Requests that it takes a second, and at once; the others get a 429 with `Retry-After: 1`.
+    /// Requests that it takes a second, and at once; the others get a 429.
     pub capacity: Option<u32>,
+    /// `Retry-After` of those, in seconds.
+    pub capacity_hint: Option<u64>,
 }
 
 /// What the service does with one request.
@@ -167,7 +169,7 @@ impl ServiceState {
         if let Some(rate) = self.weather.capacity.map(f64::from) {
             self.bucket.refill(now, rate);
             if self.bucket.tokens < 1.0 {
-                return Verdict::Refused(Failure::Status(429, Some(1)), None);
+                return Verdict::Refused(Failure::Status(429, self.weather.capacity_hint), None);
             }
             self.bucket.tokens -= 1.0;
         }
