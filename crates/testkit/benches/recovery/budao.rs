@@ -24,21 +24,38 @@ use crate::{Endpoints, Outcome, time_limit};
 const OPENED_AT_ONCE: usize = 32;
 
 /// A running server.
-struct Server {
+#[derive(Debug)]
+pub(crate) struct Server {
     child: Child,
     /// Host and port.
-    address: String,
+    pub(crate) address: String,
+}
+
+impl Server {
+    pub(crate) fn process_id(&self) -> Result<u32> {
+        self.child.id().context("the server has ended")
+    }
 }
 
 /// What a server is started with, the same after it was killed.
-struct ServerSetup {
+#[derive(Debug)]
+pub(crate) struct ServerSetup {
     program: PathBuf,
     models: String,
     folder: PathBuf,
 }
 
 impl ServerSetup {
-    async fn start(&self, address: &str) -> Result<Server> {
+    /// Prepares a server with its journal and its workspace in this folder.
+    pub(crate) fn new(program: &Path, urls: &[String], folder: &Path) -> Result<Self> {
+        std::fs::create_dir(folder.join("work")).context("make the workspace")?;
+        let models: Vec<String> = urls.iter().map(|url| format!("openai:storm@{url}")).collect();
+        let (program, folder) = (program.to_path_buf(), folder.to_path_buf());
+        Ok(Self { program, models: models.join(","), folder })
+    }
+
+    /// Starts the server and waits until it listens.
+    pub(crate) async fn start(&self, address: &str) -> Result<Server> {
         let mut command = Command::new(&self.program);
         command
             .args(["serve", "--no-auth", "--permission", "auto", "--listen", address])
@@ -65,14 +82,7 @@ impl ServerSetup {
 /// Runs all turns of a storm.
 pub(crate) async fn run(storm: &Storm, program: &Path, endpoints: &Endpoints) -> Result<Outcome> {
     let folder = tempfile::tempdir().context("make a folder")?;
-    std::fs::create_dir(folder.path().join("work")).context("make the workspace")?;
-    let models: Vec<String> =
-        endpoints.urls().iter().map(|url| format!("openai:storm@{url}")).collect();
-    let setup = ServerSetup {
-        program: program.to_path_buf(),
-        models: models.join(","),
-        folder: folder.path().to_path_buf(),
-    };
+    let setup = ServerSetup::new(program, &endpoints.urls(), folder.path())?;
     let server = setup.start("127.0.0.1:0").await?;
     let sessions = match open(storm, &server).await {
         Err(error) if storm.has_second => return Ok(unsupported(&format!("{error:#}"))),

@@ -2,7 +2,8 @@
 //!
 //! Each storm has a service of its own for each system, on a free port. A system gets all its turns at once and has
 //! until a bit more than the best possible time. What the service counted and what the system reported become four
-//! figures: turns finished, requests per needed request, time per best possible time, tool calls done twice.
+//! figures: turns finished, requests per needed request, time per best possible time, tool calls done twice. `waiting`
+//! is not a storm: it measures what very many waiting turns cost.
 //!
 //! `cargo xtask bench recovery` builds and starts this program.
 
@@ -14,11 +15,13 @@
 
 mod budao;
 mod figures;
+mod http;
 mod peer;
+mod waiting;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use budao_testkit::storm::{Pace, Service, ServiceLog, Storm, Weather};
 use clap::Parser;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -116,46 +119,63 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run_all(args: &Args) -> Result<()> {
-    let pace = match (args.quick, args.full) {
-        (true, _) => Pace::Quick,
-        (_, true) => Pace::Full,
-        _ => Pace::Usual,
-    };
-    let mut storms = Storm::all(pace);
-    if let Some(unknown) =
-        args.storm.iter().find(|name| storms.iter().all(|one| one.name != **name))
-    {
-        let names: Vec<&str> = storms.iter().map(|storm| storm.name).collect();
-        anyhow::bail!("there is no storm `{unknown}`; the storms are: {}", names.join(", "));
+impl Args {
+    fn pace(&self) -> Pace {
+        match (self.quick, self.full) {
+            (true, _) => Pace::Quick,
+            (_, true) => Pace::Full,
+            _ => Pace::Usual,
+        }
     }
-    storms
-        .retain(|storm| args.storm.is_empty() || args.storm.iter().any(|name| name == storm.name));
+
+    fn wants_storm(&self, name: &str) -> bool {
+        self.storm.is_empty() || self.storm.iter().any(|storm| storm == name)
+    }
+
+    fn wants_system(&self, name: &str) -> bool {
+        self.system.is_empty() || self.system.iter().any(|system| system == name)
+    }
+}
+
+async fn run_all(args: &Args) -> Result<()> {
+    let storms = Storm::all(args.pace());
+    let names: Vec<&str> = storms.iter().map(|storm| storm.name).chain([waiting::NAME]).collect();
+    if let Some(unknown) = args.storm.iter().find(|name| !names.contains(&name.as_str())) {
+        bail!("there is no storm `{unknown}`; the storms are: {}", names.join(", "));
+    }
     ensure!(args.budao.is_file(), "there is no program `{}`", args.budao.display());
-    for storm in &storms {
+    for storm in storms.iter().filter(|storm| args.wants_storm(storm.name)) {
         println!("{}: {}", storm.name, storm.about);
         println!("  {}", storm.formula());
         for figures in run(storm, args).await.with_context(|| format!("run `{}`", storm.name))? {
             figures.emit(storm);
         }
     }
+    if args.wants_storm(waiting::NAME) && args.wants_system("budao") {
+        let sessions = if args.quick { 1_000 } else { 10_000 };
+        println!(
+            "{}: {sessions} turns wait for a service that answers 503 for ever",
+            waiting::NAME
+        );
+        waiting::run(&args.budao, sessions).await.context("run `waiting`")?;
+    }
     Ok(())
 }
 
 /// Runs budao alone, then the peers: at the same time, since they mostly wait, unless there are very many turns.
 async fn run(storm: &Storm, args: &Args) -> Result<Vec<Figures>> {
-    let wanted = |name: &str| args.system.is_empty() || args.system.iter().any(|one| one == name);
     let mut all = Vec::new();
-    if wanted("budao") {
+    if args.wants_system("budao") {
         let endpoints = Endpoints::start(storm).await;
         let outcome = budao::run(storm, &args.budao, &endpoints).await?;
         all.push(Figures::new("budao", storm, outcome, &endpoints.log()));
     }
-    let peers = args.peer.iter().filter(|peer| wanted(&peer.name)).map(|peer| async move {
-        let endpoints = Endpoints::start(storm).await;
-        let outcome = peer.run(storm, &endpoints.urls()).await?;
-        anyhow::Ok(Figures::new(&peer.name, storm, outcome, &endpoints.log()))
-    });
+    let peers =
+        args.peer.iter().filter(|peer| args.wants_system(&peer.name)).map(|peer| async move {
+            let endpoints = Endpoints::start(storm).await;
+            let outcome = peer.run(storm, &endpoints.urls()).await?;
+            anyhow::Ok(Figures::new(&peer.name, storm, outcome, &endpoints.log()))
+        });
     let at_once = if storm.turns > MANY_TURNS { 1 } else { args.peer.len().max(1) };
     let peers: Vec<Figures> = stream::iter(peers).buffered(at_once).try_collect().await?;
     all.extend(peers);

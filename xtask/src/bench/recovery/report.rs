@@ -23,14 +23,15 @@ struct FigureName<'a> {
 }
 
 impl<'a> FigureName<'a> {
-    /// `recovery/outage_time` is ours, `peer/langgraph/recovery_outage_time` another's.
+    /// `recovery/outage_time` is ours, `peer/langgraph/recovery_outage_time` another's. `None` for what is no figure of a
+    /// storm, such as `recovery/waiting_bytes`.
     fn parse(bench: &'a str) -> Option<Self> {
         let (system, rest) = match bench.strip_prefix("peer/") {
             Some(rest) => rest.split_once("/recovery_")?,
             None => ("budao", bench.strip_prefix("recovery/")?),
         };
         let (storm, figure) = rest.rsplit_once('_')?;
-        Some(Self { system, storm, figure })
+        FIGURES.contains(&figure).then_some(Self { system, storm, figure })
     }
 }
 
@@ -66,6 +67,17 @@ fn cell(rows: &[BenchLine], name: &FigureName<'_>) -> String {
     }
 }
 
+/// The figures that belong to no storm, a line each.
+fn others(rows: &[BenchLine]) -> impl Iterator<Item = String> {
+    let rows = rows.iter().filter(|row| FigureName::parse(&row.bench).is_none());
+    rows.map(|row| {
+        let mark = if matches!(judge(row), Verdict::MissedBy(_)) { " !" } else { "" };
+        let bar = row.bar.map_or_else(String::new, |bar| format!(" (bar: {bar})"));
+        let (value, note) = (number(row.value), row.note.as_deref().unwrap_or_default());
+        format!("`{}`: {value} {}{mark}{bar}; {note}", row.bench, row.unit)
+    })
+}
+
 /// A row for each storm and system, for the terminal.
 pub(super) fn table(rows: &[BenchLine]) -> String {
     let head = [
@@ -85,6 +97,7 @@ pub(super) fn table(rows: &[BenchLine]) -> String {
         }
     }
     let mut text = table::render(&head, &cells);
+    text.extend(others(rows).map(|line| format!("\n{line}\n")));
     let missed = rows.iter().filter(|row| matches!(judge(row), Verdict::MissedBy(_))).count();
     let bars = rows.iter().filter(|row| row.bar.is_some()).count();
     writeln!(
@@ -132,6 +145,7 @@ fn part(run: &Run) -> String {
         });
         say(format!("| `{storm}` | {} |", figures.collect::<Vec<_>>().join(" | ")));
     }
+    others(rows).for_each(|line| say(format!("\n{line}")));
     text
 }
 
@@ -150,30 +164,34 @@ fn chart(rows: &[BenchLine]) -> String {
          height=\"{height}\" role=\"img\" aria-label=\"{title}\">\n<style>{STYLE}</style>\n\
          <text x=\"12\" y=\"24\" class=\"title\">{title}</text>\n"
     );
-    let mut say = |line: String| writeln!(text, "{line}").expect("a string takes all");
-    let left = |column: usize| LABELS + CELL.0 * column as f64;
     for (column, system) in systems.iter().enumerate() {
-        let x = left(column) + CELL.0 / 2.0;
-        say(format!("<text x=\"{x}\" y=\"{}\" class=\"middle\">{system}</text>", TOP - 10.0));
+        let x = LABELS + CELL.0 * (column as f64 + 0.5);
+        writeln!(text, "<text x=\"{x}\" y=\"{}\" class=\"middle\">{system}</text>", TOP - 10.0)
+            .expect("a string takes all");
     }
     for (row, storm) in storms.iter().enumerate() {
         let y = TOP + CELL.1 * row as f64;
         let base = y + CELL.1 / 2.0 + 4.5;
-        say(format!("<text x=\"{}\" y=\"{base}\" class=\"end\">{storm}</text>", LABELS - 10.0));
+        writeln!(text, "<text x=\"{}\" y=\"{base}\" class=\"end\">{storm}</text>", LABELS - 10.0)
+            .expect("a string takes all");
         for (column, system) in systems.iter().enumerate() {
             let name = FigureName { system, storm, figure: "finished" };
-            let opacity = find(rows, &name).map_or(0.0, |row| row.value / 100.0);
-            let (x, label) = (left(column), cell(rows, &name).replace(" !", ""));
-            let (w, h) = (CELL.0 - 4.0, CELL.1 - 4.0);
-            say(format!(
-                "<rect x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\" rx=\"2\" fill-opacity=\"{opacity:.2}\"/>\
-                 <text x=\"{}\" y=\"{base}\" class=\"middle\">{label}</text>",
-                x + w / 2.0
-            ));
+            text += &chart_cell(rows, &name, (LABELS + CELL.0 * column as f64, y));
         }
     }
-    text.push_str("</svg>\n");
-    text
+    text + "</svg>\n"
+}
+
+fn chart_cell(rows: &[BenchLine], name: &FigureName<'_>, (x, y): (f64, f64)) -> String {
+    let opacity = find(rows, name).map_or(0.0, |row| row.value / 100.0);
+    let label = cell(rows, name).replace(" !", "");
+    let (width, height) = (CELL.0 - 4.0, CELL.1 - 4.0);
+    format!(
+        "<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" rx=\"2\" fill-opacity=\"{opacity:.2}\"/>\
+         <text x=\"{}\" y=\"{}\" class=\"middle\">{label}</text>\n",
+        x + width / 2.0,
+        y + CELL.1 / 2.0 + 4.5
+    )
 }
 
 const STYLE: &str = "\
@@ -197,13 +215,15 @@ mod tests {
             row("recovery/long-outage_finished", 98.0, Some(100.0)),
             row("peer/langgraph/recovery_long-outage_finished", 0.0, None),
             row("peer/langgraph/recovery_long-outage_requests", 2.5, None),
+            row("recovery/waiting_bytes", 700.0, Some(600.0)),
         ];
         let text = table(&rows);
         let lines: Vec<&str> = text.lines().collect();
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(words(lines[2]), ["long-outage", "budao", "98", "%", "!", "–", "–", "–"]);
         assert_eq!(words(lines[3]), ["long-outage", "langgraph", "0", "%", "2.50", "–", "–"]);
-        assert!(text.contains("0 of 1 bars met, 1 missed"), "{text}");
+        assert!(text.contains("`recovery/waiting_bytes`: 700 x (bar: 600)"), "{text}");
+        assert!(text.contains("1 of 2 bars met, 1 missed"), "{text}");
         let chart = chart(&rows);
         assert_eq!(chart.matches("<rect").count(), 2);
         assert!(chart.contains("fill-opacity=\"0.98\"") && chart.contains(">98 %<"), "{chart}");
