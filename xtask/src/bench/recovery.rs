@@ -1,7 +1,8 @@
 //! `cargo xtask bench recovery`: builds the storms of `crates/testkit/benches/recovery`, runs them, and renders figures.
 //!
 //! With `--peers` other clients of the same service take part (`xtask/peers/*/storm.py`). The figures are saved in
-//! `target/bench-recovery.json`; `--write` puts them into `docs/benchmarks.md`, with a chart.
+//! `target/bench-recovery.json`, those of a part or of `--quick` in `target/bench-recovery-part.json`; `--write` puts
+//! them into `docs/benchmarks.md`, with a chart.
 
 mod report;
 
@@ -71,7 +72,8 @@ pub(super) fn main(args: &Args) -> Result<ExitCode> {
     let rows = measure(&program, None)?;
     let run =
         Run { circumstances: Circumstances::of(&root, command(args), load_before), benches: rows };
-    run.save(&file)?;
+    let is_part = args.quick || !args.storm.is_empty() || !args.system.is_empty();
+    run.save(&if is_part { file.with_file_name("bench-recovery-part.json") } else { file })?;
     print!("\n{}", report::table(&run.benches));
     if args.quick {
         println!("\n!! Measured with `--quick`: these figures are for trying a change only.");

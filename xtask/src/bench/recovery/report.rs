@@ -14,6 +14,9 @@ use crate::{page, peers};
 /// The figures of a storm in the order of their columns; not every storm has all of them.
 const FIGURES: [&str; 4] = ["finished", "requests", "time", "twice"];
 
+/// Stands for a figure that does not exist.
+const ABSENT: &str = "–";
+
 /// The name of a figure, taken apart.
 #[derive(Debug, PartialEq, Eq)]
 struct FigureName<'a> {
@@ -58,7 +61,7 @@ fn find<'a>(rows: &'a [BenchLine], wanted: &FigureName<'_>) -> Option<&'a BenchL
 
 /// A figure without its unit, marked if it misses its bar.
 fn cell(rows: &[BenchLine], name: &FigureName<'_>) -> String {
-    let Some(row) = find(rows, name) else { return "–".to_owned() };
+    let Some(row) = find(rows, name) else { return ABSENT.to_owned() };
     let mark = if matches!(judge(row), Verdict::MissedBy(_)) { " !" } else { "" };
     match name.figure {
         "finished" => format!("{:.0} %{mark}", row.value.floor()),
@@ -141,7 +144,12 @@ fn part(run: &Run) -> String {
     say(format!("|---|{}", "---|".repeat(systems.len())));
     for storm in storms(rows) {
         let figures = systems.iter().map(|system| {
-            FIGURES.map(|figure| cell(rows, &FigureName { system, storm, figure })).join(" · ")
+            let figures = FIGURES.map(|figure| cell(rows, &FigureName { system, storm, figure }));
+            if figures.iter().all(|it| it == ABSENT) {
+                ABSENT.to_owned()
+            } else {
+                figures.join(" · ")
+            }
         });
         say(format!("| `{storm}` | {} |", figures.collect::<Vec<_>>().join(" | ")));
     }
