@@ -232,7 +232,7 @@ fn validation_and_aborted_are_never_retryable() {
 fn an_unknown_placeholder_is_named() {
     assert_eq!(
         with_text("file-changed", "{ $path } was changed", "{ $pth } was changed"),
-        ["catalog/en.ftl: row `file_changed`, `.model`: unknown placeholder `$pth`"]
+        ["catalog/en.ftl: row `file_changed`, `.user`: unknown placeholder `$pth`"]
     );
 }
 
