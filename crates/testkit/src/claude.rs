@@ -567,8 +567,5 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
     }
 }
 
-/// Pieces of the answer to `@many`.
-const MANY: u32 = 20_000;
-
 /// The text of the turn that `@background` starts.
 pub const BY_ITSELF: &str = "by itself";

@@ -2,6 +2,9 @@
 
 use serde_json::Value;
 
+/// Pieces of the answer to `@many`.
+const MANY: u32 = 20_000;
+
 /// A prompt and when its turn began.
 pub(super) struct Turn {
     pub(super) uuid: String,
