@@ -571,6 +571,12 @@ impl Gate {
         let is_troubled = self.is_shut(now) || rate.is_some();
         let fault =
             self.last_error.as_ref().filter(|_| is_troubled).map(|(fault, _)| fault.clone());
-        HoldReport { reason: self.reason(), until: self.opens_at(now), before, fault }
+        let hint_until = self
+            .last_error
+            .as_ref()
+            .filter(|_| self.is_shut(now))
+            .and_then(|(fault, at)| Some(at.after(fault.retry_hint()?)));
+        let (reason, until) = (self.reason(), self.opens_at(now));
+        HoldReport { reason, until, hint_until, before, fault }
     }
 }

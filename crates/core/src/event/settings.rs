@@ -42,6 +42,10 @@ pub struct Settings {
     /// How much the model thinks before it answers; no thinking if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thinking: Option<Thinking>,
+    /// How long a turn waits for its model service, in milliseconds; 0 for not at all. The system's patience for
+    /// sessions with or without an observer if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patience_ms: Option<u64>,
     /// Tools on offer, by name or `prefix*`; all tools if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,

@@ -35,6 +35,8 @@ pub struct HoldReport {
     pub reason: HoldReason,
     /// When the next request is made, as far as the gate knows.
     pub until: Option<Timestamp>,
+    /// When the service wants requests again by its own hint, however far away that is.
+    pub hint_until: Option<Timestamp>,
     /// Requests that are served before this one.
     pub before: usize,
     /// The fault of the last request that the service failed; absent if none failed.
