@@ -61,6 +61,11 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// until the session is finished there or the lease has run out.
     fn touch(&self, session: SessionId);
 
+    /// Tells the engine whether a session has observers. Engines whose turns do not wait for a service ignore it.
+    fn set_watched(&self, session: SessionId, is_watched: bool) {
+        let _ = (session, is_watched);
+    }
+
     /// Touches every unfinished session of this engine and returns their number. Called when a process starts.
     ///
     /// # Errors

@@ -16,8 +16,8 @@ use budao_models::Model;
 use budao_tools::{Toolbox, hooks::Hooks, policy::Policy, pool::Pool};
 
 use crate::{
-    ModelHook, Providers, Runtime, Stages, SubAgents, model_hooks::ModelHooks,
-    runtime::RuntimeShared,
+    ModelHook, Runtime, Stages, SubAgents, gates::Gates, model_hooks::ModelHooks,
+    observers::Observers, runtime::RuntimeShared,
 };
 
 /// Resolves the model name in a session's settings.
@@ -103,6 +103,7 @@ pub struct Builder {
     pub(crate) sub_agents: Option<SubAgents>,
     pub(crate) pool: Option<Arc<Pool>>,
     pub(crate) policy: Option<Arc<dyn Policy>>,
+    pub(crate) tracks_observers: bool,
 }
 
 impl Builder {
@@ -130,6 +131,7 @@ impl Builder {
             sub_agents: None,
             pool: None,
             policy: None,
+            tracks_observers: false,
         }
     }
 
@@ -224,14 +226,24 @@ impl Builder {
         self
     }
 
+    /// States that gateways report observers: a session without one is background work from the start. By default
+    /// every session counts as observed until [`Engine::set_watched`](budao_core::engine::Engine::set_watched).
+    #[must_use]
+    pub fn tracks_observers(mut self) -> Self {
+        self.tracks_observers = true;
+        self
+    }
+
     /// Builds the runtime; it loads no session yet.
     ///
     /// # Errors
     /// `configuration_wrong`: a limit is 0 where at least 1 is required.
     pub fn build(self) -> Result<Runtime, Fault> {
         check_limits(&self.limits)?;
+        self.limits.gate.check()?;
         let holder = self.holder.unwrap_or_else(|| self.world.uuid().to_string());
         let limits = Arc::new(self.limits);
+        let gates = Gates::new(self.world.clone(), limits.gate.clone());
         let host = HostConfig {
             journal: Arc::clone(&self.journal),
             world: self.world.clone(),
@@ -250,7 +262,8 @@ impl Builder {
             limits,
             scrubber: self.scrubber,
             clean_ups: self.clean_ups,
-            providers: Providers::default(),
+            gates,
+            observers: Observers::new(self.tracks_observers),
             stages: self.stages,
             sub_agents: self.sub_agents,
             pool: self.pool.unwrap_or_else(|| Arc::new(Pool::threads())),

@@ -94,6 +94,9 @@ impl Settings {
     /// The label that names the session's engine. Sessions without it belong to the native engine.
     pub const ENGINE: &'static str = "engine";
 
+    /// The label that names the tenant of the session.
+    pub const TENANT: &'static str = "serve.tenant";
+
     /// The name of the native engine, whose sessions carry no label.
     pub const NATIVE: &'static str = "native";
 
@@ -101,6 +104,12 @@ impl Settings {
     #[must_use]
     pub fn engine(&self) -> &str {
         engine_of(&self.labels)
+    }
+
+    /// The tenant of the session; empty if no label names one.
+    #[must_use]
+    pub fn tenant(&self) -> &str {
+        self.labels.get(Self::TENANT).map_or("", String::as_str)
     }
 
     /// Whether an engine other than the native one runs the session.

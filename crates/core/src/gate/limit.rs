@@ -14,6 +14,8 @@ const STEADY: Duration = Duration::from_secs(3);
 const SAME_RATE: std::ops::Range<f64> = 0.8..1.25;
 /// The most by which a confirmed rate slows down its growth.
 const SLOWEST_GROWTH: f64 = 8.0;
+/// How far a request may be sent before its place in an even spacing, in microseconds.
+const SLACK_MICROS: i64 = 20_000;
 /// A higher rate counts as unlimited.
 const RATE_MAX: f64 = 10_000.0;
 /// The lowest rate, one request in ten minutes: a gate never shuts for ever.
@@ -179,7 +181,11 @@ impl RateLimit {
         }
         self.current.sent = self.current.sent.saturating_add(1);
         match self.get(now, config) {
-            Some(rate) => self.next_at = now.after(Duration::from_secs_f64(1.0 / rate)),
+            // A little is made up for, because timers fire late.
+            Some(rate) => {
+                let slack = Timestamp::from_micros(now.as_micros().saturating_sub(SLACK_MICROS));
+                self.next_at = self.next_at.max(slack).after(Duration::from_secs_f64(1.0 / rate));
+            }
             None => self.base = None,
         }
         self.current.number

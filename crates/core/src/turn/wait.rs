@@ -24,7 +24,9 @@ impl Stepper<'_> {
     pub(super) fn after_failure(&self, fault: Fault, attempt: u32) -> RetryDecision {
         let (env, policy) = (self.env, &self.env.limits.retry);
         let patience = self.patience();
-        if patience.is_zero() || !fault.may_auto_retry() {
+        // Only the service is waited for: tools and hooks that fail have their tries.
+        let is_of_service = fault.operation() == Operation::ModelRequest;
+        if patience.is_zero() || !is_of_service || !fault.may_auto_retry() {
             return policy.after(fault, attempt, env.jitter);
         }
         let hint = fault.retry_hint().unwrap_or_default();

@@ -12,3 +12,4 @@ mod hostile;
 mod intercepted_journal;
 mod promises;
 mod stops;
+mod waits;
