@@ -100,7 +100,7 @@ impl Stepper<'_> {
         let told = fault.clone().attempt(attempt, policy.tries);
         let verdict = self.after_failure(fault, attempt);
         let told = match &verdict {
-            retry::RetryDecision::Retry(wait) => told.retry_after(*wait),
+            retry::RetryDecision::Retry(wait) => told.retry_after(*wait).continues(),
             retry::RetryDecision::GiveUp(_) => told,
         };
         self.emit(Event::FaultRaised { fault: told, scope: scope.clone() });

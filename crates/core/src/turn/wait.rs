@@ -65,7 +65,8 @@ impl Stepper<'_> {
         let HoldReport { reason, until, before, fault, .. } = hold;
         let wait = until.map(|until| until.since(now));
         let fault = fault.filter(|_| self.turn().failing.is_none());
-        let fault = fault.map(|fault| described(fault, wait).with_trace(self.session.trace()));
+        let fault =
+            fault.map(|fault| described(fault, wait, asked).with_trace(self.session.trace()));
         self.emit(Event::RequestHeld {
             step,
             reason,
@@ -137,8 +138,13 @@ impl Stepper<'_> {
     }
 }
 
-/// The service's fault as a waiting session records it: with the time until the next request.
-fn described(fault: Fault, wait: Option<Duration>) -> Fault {
+/// The service's fault as a waiting session records it: with the time until the next request, and with the time that
+/// is left of what the service asked for.
+fn described(fault: Fault, wait: Option<Duration>, asked: Duration) -> Fault {
+    let fault = match fault.detail().get(Fact::WaitMs).is_some() {
+        true => fault.with(Fact::WaitMs, asked),
+        false => fault,
+    };
     match wait {
         Some(wait) => fault.retry_after(wait),
         None => fault,
