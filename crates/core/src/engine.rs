@@ -10,6 +10,7 @@ use futures::stream::BoxStream;
 use crate::{
     event::{Answer, Command, Origin, Record, Seq, SessionId, Settings},
     fault::{Fact, Fault, Kind, Operation},
+    gate::{GateKey, GateStatus},
 };
 
 /// Options for a new session.
@@ -61,9 +62,18 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// until the session is finished there or the lease has run out.
     fn touch(&self, session: SessionId);
 
+    /// Announces a gateway that reports observers: from now on, only sessions that [`Engine::set_watched`] names count
+    /// as observed. Until then every session does.
+    fn track_observers(&self) {}
+
     /// Tells the engine whether a session has observers. Engines whose turns do not wait for a service ignore it.
     fn set_watched(&self, session: SessionId, is_watched: bool) {
         let _ = (session, is_watched);
+    }
+
+    /// The gates of this process and their state, for operators; empty for an engine without gates.
+    fn gates(&self) -> Vec<(GateKey, GateStatus)> {
+        Vec::new()
     }
 
     /// Touches every unfinished session of this engine and returns their number. Called when a process starts.

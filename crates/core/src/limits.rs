@@ -39,7 +39,8 @@ pub struct Limits {
     pub model_answer_bytes: usize,
     /// Attempts, delays and the ceiling for hints.
     pub retry: RetryPolicy,
-    /// Admission to model services, and how long a turn waits for it.
+    /// Admission to model services, and how long a turn waits for it. Configured in a table of its own.
+    #[serde(skip)]
     pub gate: GateConfig,
     /// The most model requests in one turn.
     pub steps: u32,

@@ -103,7 +103,6 @@ pub struct Builder {
     pub(crate) sub_agents: Option<SubAgents>,
     pub(crate) pool: Option<Arc<Pool>>,
     pub(crate) policy: Option<Arc<dyn Policy>>,
-    pub(crate) tracks_observers: bool,
 }
 
 impl Builder {
@@ -131,7 +130,6 @@ impl Builder {
             sub_agents: None,
             pool: None,
             policy: None,
-            tracks_observers: false,
         }
     }
 
@@ -226,14 +224,6 @@ impl Builder {
         self
     }
 
-    /// States that gateways report observers: a session without one is background work from the start. By default
-    /// every session counts as observed until [`Engine::set_watched`](budao_core::engine::Engine::set_watched).
-    #[must_use]
-    pub fn tracks_observers(mut self) -> Self {
-        self.tracks_observers = true;
-        self
-    }
-
     /// Builds the runtime; it loads no session yet.
     ///
     /// # Errors
@@ -263,7 +253,7 @@ impl Builder {
             scrubber: self.scrubber,
             clean_ups: self.clean_ups,
             gates,
-            observers: Observers::new(self.tracks_observers),
+            observers: Observers::default(),
             stages: self.stages,
             sub_agents: self.sub_agents,
             pool: self.pool.unwrap_or_else(|| Arc::new(Pool::threads())),

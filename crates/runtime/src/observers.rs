@@ -21,9 +21,9 @@ struct ObservedSessions {
 }
 
 impl Observers {
-    /// With `is_tracked`, only sessions with reported observers count as observed.
-    pub(crate) fn new(is_tracked: bool) -> Self {
-        Self(Mutex::new(ObservedSessions { is_tracked, ..ObservedSessions::default() }))
+    /// From now on, only sessions with reported observers count as observed.
+    pub(crate) fn track(&self) {
+        self.lock().is_tracked = true;
     }
 
     pub(crate) fn set(&self, session: SessionId, is_watched: bool) {

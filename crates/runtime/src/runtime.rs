@@ -228,12 +228,6 @@ impl Runtime {
         self.host.state(session).await
     }
 
-    /// The state of every gate that requests went through, for operators.
-    #[must_use]
-    pub fn gates(&self) -> Vec<(GateKey, GateStatus)> {
-        self.shared.gates.status()
-    }
-
     /// The number of loaded sessions.
     #[must_use]
     pub fn loaded(&self) -> usize {
@@ -318,6 +312,14 @@ impl Engine for Runtime {
 
     fn touch(&self, session: SessionId) {
         self.host.touch(session);
+    }
+
+    fn track_observers(&self) {
+        self.shared.observers.track();
+    }
+
+    fn gates(&self) -> Vec<(GateKey, GateStatus)> {
+        self.shared.gates.status()
     }
 
     fn set_watched(&self, session: SessionId, is_watched: bool) {

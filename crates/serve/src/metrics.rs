@@ -114,6 +114,10 @@ fn describe() {
         ("budao_commands_waiting", "Commands that wait in those sessions."),
         ("budao_journal_bytes", "Size of the journal's files."),
         ("budao_journal_queue", "Requests that wait for the journal's writer."),
+        ("budao_gate_open", "1 while a gate to a model service is open, 0 while it is held."),
+        ("budao_gate_waiting", "Requests that wait at a gate."),
+        ("budao_gate_in_flight", "Requests to a model service under way."),
+        ("budao_gate_limit", "The most requests that a gate lets through at a time."),
         ("budao_stats_complete", "0 while records still wait to be counted."),
     ];
     for (name, meaning) in gauges {

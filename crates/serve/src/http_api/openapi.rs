@@ -73,7 +73,7 @@ pub(super) struct NewSession {
     /// `language`: a tag such as `en` or `zh-CN`.
     #[schema(value_type = Option<Object>)]
     preferences: Option<Value>,
-    /// `model`, `system`, `permission_mode`, `tools`, `max_steps`, `on_disconnect`, `mode`.
+    /// `model`, `system`, `permission_mode`, `tools`, `max_steps`, `patience_ms`, `on_disconnect`, `mode`.
     #[schema(value_type = Option<Object>)]
     config: Option<Value>,
 }

@@ -114,6 +114,9 @@ pub struct Report {
     by_computer: Vec<ComputerCount>,
     /// Sessions with faults that nobody can recover from, or that were given up on.
     unrecoverable_by_session: Vec<SessionCount>,
+    /// The gates to model services: open or held, what waits, and the last error.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) gates: Vec<super::GateReport>,
     /// What the hub of this server counted since it began, if it has one: what `/smcp/stats` says.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
@@ -306,6 +309,7 @@ impl Report {
                 .map(|(computer, counts)| ComputerCount { computer: computer.to_owned(), counts })
                 .collect(),
             unrecoverable_by_session: unrecoverable(&seen),
+            gates: Vec::new(),
             smcp: None,
         }
     }
