@@ -214,6 +214,11 @@ impl Projector {
                 let title = retry_words(self.lang, &what, *next_attempt, *max_attempts, *wait_ms);
                 self.remark(NoticeSeverity::Warning, title, record.seq, &mut shows);
             }
+            Event::RequestHeld { fault, until, before, .. } => {
+                let wait = until.map(|until| until.since(record.at));
+                let title = hold_words(self.lang, fault.as_ref(), wait, *before);
+                self.remark(NoticeSeverity::Warning, title, record.seq, &mut shows);
+            }
             event => self.work(event, record, &mut shows),
         }
         shows
@@ -562,6 +567,29 @@ fn update(call: &CallId, fields: ToolCallUpdateFields) -> EditorAction {
         Arc::clone(&call.0),
         fields,
     )))
+}
+
+/// Why a request waits, when the next one is made and how many come first.
+fn hold_words(
+    lang: Lang,
+    fault: Option<&budao_core::Fault>,
+    wait: Option<std::time::Duration>,
+    before: u64,
+) -> String {
+    let what = fault.map(|fault| text::of_kind(fault.kind(), "title", lang));
+    let busy = if lang == Lang::En { "The service is busy" } else { "服务繁忙" };
+    let what = what.unwrap_or_else(|| busy.into());
+    let seconds = wait.map(|wait| wait.as_secs_f64());
+    match (lang, seconds) {
+        (Lang::En, Some(seconds)) => {
+            format!("{what}; next try in {seconds:.0} s; requests waiting before yours: {before}")
+        }
+        (Lang::En, None) => format!("{what}; requests waiting before yours: {before}"),
+        (Lang::Zh, Some(seconds)) => {
+            format!("{what}；{seconds:.0} 秒后再试；前面还有 {before} 个请求在等待")
+        }
+        (Lang::Zh, None) => format!("{what}；前面还有 {before} 个请求在等待"),
+    }
 }
 
 fn retry_words(lang: Lang, what: &str, next: u32, most: u32, wait_ms: u64) -> String {

@@ -11,6 +11,7 @@ use futures::stream::BoxStream;
 use crate::{
     event::{Answer, Command, Origin, Record, Seq, SessionId, Settings},
     fault::{Fact, Fault, Kind, Operation},
+    gate::{GateKey, GateStatus},
     retention::{Retention, RetentionReport},
 };
 
@@ -62,6 +63,20 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// Loads a session, so that unfinished work in it goes on. If another process holds its lease, the engine waits
     /// until the session is finished there or the lease has run out.
     fn touch(&self, session: SessionId);
+
+    /// Announces a gateway that reports observers: from now on, only sessions that [`Engine::set_watched`] names count
+    /// as observed. Until then every session does.
+    fn track_observers(&self) {}
+
+    /// Tells the engine whether a session has observers. Engines whose turns do not wait for a service ignore it.
+    fn set_watched(&self, session: SessionId, is_watched: bool) {
+        let _ = (session, is_watched);
+    }
+
+    /// The gates of this process and their state, for operators; empty for an engine without gates.
+    fn gates(&self) -> Vec<(GateKey, GateStatus)> {
+        Vec::new()
+    }
 
     /// Touches every unfinished session of this engine and returns their number. Called when a process starts.
     ///
