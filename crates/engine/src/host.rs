@@ -195,10 +195,10 @@ impl<F: DeciderFactory> Host<F> {
     pub(crate) async fn send(
         &self,
         session: SessionId,
-        missing: IfMissing,
+        if_missing: IfMissing,
         message: Message<SignalOf<F>>,
     ) -> Result<(), Fault> {
-        let start = || SessionTask::start(self.clone(), session, missing);
+        let start = || SessionTask::start(self.clone(), session, if_missing);
         self.0.registry.send(session, self.config().limits.sessions, start, message).await
     }
 

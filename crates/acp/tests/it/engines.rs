@@ -135,8 +135,8 @@ async fn hold(stage: &Fixture, session: &str, ttl: Duration) {
         session: session.parse().unwrap(),
         holder: "nobody answers".to_owned(),
         ttl,
-        missing: IfMissing::Refuse,
-        instead_of: None,
+        if_missing: IfMissing::Refuse,
+        dead_holder: None,
     };
     stage.journal.take_lease(request).await.unwrap();
 }

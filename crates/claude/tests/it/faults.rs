@@ -194,8 +194,8 @@ async fn a_turn_of_which_nothing_was_answered_when_the_engine_died_is_asked_agai
         session: desk.id,
         holder: "victim".into(),
         ttl: Duration::from_secs(15),
-        missing: IfMissing::Refuse,
-        instead_of: None,
+        if_missing: IfMissing::Refuse,
+        dead_holder: None,
     };
     let victim = desk.journal.take_lease(request).await.unwrap();
     let entry = |turn, event: Event| {
@@ -219,8 +219,8 @@ async fn a_session_of_another_engine_is_left_to_it() {
     let desk = Fixture::open(CliVersion::Current).await;
     let id = budao_core::event::SessionId(desk.world.uuid());
     let (holder, ttl) = ("another".to_owned(), Duration::from_secs(1));
-    let missing = IfMissing::Create;
-    let request = LeaseRequest { session: id, holder, ttl, missing, instead_of: None };
+    let if_missing = IfMissing::Create;
+    let request = LeaseRequest { session: id, holder, ttl, if_missing, dead_holder: None };
     let lease = desk.journal.take_lease(request).await.unwrap();
     let opened = Event::SessionOpened { settings: Default::default(), origin: None };
     let (at, event) = (desk.world.clock.now(), opened.into());

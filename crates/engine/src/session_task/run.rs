@@ -41,7 +41,7 @@ impl<F: DeciderFactory> LoadedSession<F> {
         let host = task.host.clone();
         let config = host.config();
         let (writer, state) =
-            SessionWriter::start(config.writer(), task.session, task.missing).await?;
+            SessionWriter::start(config.writer(), task.session, task.if_missing).await?;
         if state.head > 0 && !host.factory().owns(&state.settings) {
             writer.release().await;
             return Err(wrong_engine(task.session, &state.settings));

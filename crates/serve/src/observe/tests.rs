@@ -46,8 +46,8 @@ impl JournalFixture {
             session: SessionId(world.uuid()),
             holder: "test".into(),
             ttl: Duration::from_secs(3_600),
-            missing: IfMissing::Create,
-            instead_of: None,
+            if_missing: IfMissing::Create,
+            dead_holder: None,
         };
         let lease = journal.take_lease(request).await.unwrap();
         let server = Server::new(config, engine, Arc::clone(&journal) as _, world, true);

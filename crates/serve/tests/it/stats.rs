@@ -133,8 +133,8 @@ impl RecordWriter {
             session: self.session,
             holder: "test".to_owned(),
             ttl: Duration::from_secs(5),
-            missing: IfMissing::Create,
-            instead_of: None,
+            if_missing: IfMissing::Create,
+            dead_holder: None,
         };
         let lease = journal.take_lease(request).await.unwrap();
         journal.append(Append::new(&lease, lease.head, self.entries)).await.unwrap();
