@@ -121,7 +121,7 @@ impl<F: DeciderFactory> SessionTask<F> {
         self.leave(end).await;
         if is_abandoned {
             // Only after the task has left the registry: until then the session counts as loaded.
-            host.pursue(session);
+            host.retry_until_finished(session);
         }
     }
 
