@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 
 use crate::texts::{cut, is_cut, is_plain};
 pub(crate) use fault::millis;
-pub use fault::{FaultContext, metadata_of, outline};
+pub use fault::{FaultContext, common_fields, metadata_of};
 
 /// The WebSocket close codes that the server sends, and the reaction expected from a client.
 pub mod close {

@@ -163,7 +163,7 @@ pub struct PlanPreference {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum OnDisconnect {
-    /// The run continues, at most for `config::Limits::unobserved`.
+    /// The run continues, at most for `config::Limits::unobserved_timeout`.
     #[default]
     Continue,
     /// The run is cancelled.

@@ -29,12 +29,12 @@ impl Server {
     }
 
     /// Records that a session has an observer.
-    pub(crate) fn observed(&self, session: SessionId) {
+    pub(crate) fn observer_joined(&self, session: SessionId) {
         self.unobserved().remove(&session);
     }
 
     /// Records a command to a session. If the session has no observer, its time limit starts.
-    pub(crate) fn asked(&self, session: SessionId) {
+    pub(crate) fn command_submitted(&self, session: SessionId) {
         if self.hubs.observers(session) == 0 {
             let now = self.now();
             self.unobserved().entry(session).or_insert(now);
@@ -42,7 +42,7 @@ impl Server {
     }
 
     /// Handles the departure of a hub's last observer. The session may have observers in another language.
-    pub(crate) fn left(self: &Arc<Self>, hub: &Hub) {
+    pub(crate) fn last_observer_left(self: &Arc<Self>, hub: &Hub) {
         if self.stopping.is_cancelled() || self.hubs.observers(hub.session) > 0 {
             return;
         }
@@ -63,15 +63,15 @@ impl Server {
         let ask = CommandBody::Cancel { reason: Some(reason.to_owned()) };
         let by = "serve".to_owned();
         let (trace, parent) = (self.world.trace(), SpanId::NONE);
-        let order = CommandRequest { by, command: None, trace, parent, ask };
-        if let Err(fault) = self.submit(session, order).await {
+        let request = CommandRequest { by, command: None, trace, parent, ask };
+        if let Err(fault) = self.submit(session, request).await {
             tracing::warn!(%session, %fault, "cancelling unobserved run failed");
         }
     }
 
-    /// Cancels runs that had no observer for longer than `Limits::unobserved`.
+    /// Cancels runs that had no observer for longer than `Limits::unobserved_timeout`.
     async fn cancel_unobserved(&self) {
-        let (now, limit) = (self.now(), self.config.limits.unobserved);
+        let (now, limit) = (self.now(), self.config.limits.unobserved_timeout);
         let due: Vec<SessionId> = {
             let mut unobserved = self.unobserved();
             let due = unobserved.iter().filter(|(_, since)| now.since(**since) >= limit);
@@ -135,15 +135,15 @@ pub(crate) async fn run(server: Arc<Server>) {
     let mut retained = None;
     loop {
         let now = server.now();
-        let round = server.config.limits.retention_round;
+        let round = server.config.limits.retention_interval;
         if retained.is_none_or(|last| now.since(last) >= round) {
             retained = Some(now);
             server.retain().await;
         }
         server.cancel_unobserved().await;
-        server.config.meters.upkeep();
+        server.config.metrics.upkeep();
         let limits = &server.config.limits;
-        let wait = ROUND.min(limits.unobserved).min(round).max(Duration::from_millis(100));
+        let wait = ROUND.min(limits.unobserved_timeout).min(round).max(Duration::from_millis(100));
         tokio::select! {
             biased;
             () = server.stopping.cancelled() => return,

@@ -135,7 +135,7 @@ const fn either(sort: FrameSchema) -> FrameSchema {
 
 /// The schemas of all frames.
 #[must_use]
-pub fn sorts() -> Vec<FrameSchema> {
+pub fn frame_schemas() -> Vec<FrameSchema> {
     [CONNECTION, SESSION, RUN, ERRORS, PIPELINE].concat()
 }
 

@@ -357,7 +357,7 @@ async fn metrics_count_from_the_start_of_the_server_by_code_class_tool_and_stage
     // From before: history, not a sudden leap of every counter.
     exhausted().write(&journal).await;
     let mut setup = Setup::new(Script::new()).on(&journal);
-    setup.config.meters.install();
+    setup.config.metrics.install();
     let (world, clock) = stopped_at(before(minutes(30)));
     setup.world = world;
     let stage = setup.open_without_recovery().await;
