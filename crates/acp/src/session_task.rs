@@ -470,7 +470,11 @@ impl SessionTask {
                 let question = ask.question.clone();
                 self.questions.insert(question.clone(), Question { ask: *ask, handle: None });
                 if is_hidden {
-                    self.decide(&question, Decision::Deny, Some("nobody waits for it any more"));
+                    self.decide(
+                        &question,
+                        Decision::Deny,
+                        Some("the editor no longer waits for an answer"),
+                    );
                 } else if self.replay.is_none() {
                     self.ask(&question);
                 }

@@ -427,8 +427,7 @@ impl State {
         if now.since(observer.outbox.last_activity()) < limits.heartbeat.mul_f32(1.5) {
             return false;
         }
-        let close_reason =
-            CloseReason::new(close::TAKEN_OVER, "another connection took this one's place");
+        let close_reason = CloseReason::new(close::TAKEN_OVER, "replaced by another connection");
         observer.outbox.close(close_reason, CloseMode::Discard);
         self.observers.remove(index);
         true

@@ -121,7 +121,7 @@ pub enum Request {
         /// A new question; `None` keeps the current one.
         question: Option<String>,
     },
-    /// `user.close_session`: ends the session for good.
+    /// `user.close_session`: ends the session; a later message opens it again.
     CloseSession,
     /// `user.ack`, in any of its five forms.
     Ack(Cursor),

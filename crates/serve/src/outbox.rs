@@ -244,7 +244,7 @@ impl Outbox {
     pub(crate) fn too_slow(&self) {
         self.0.budget.detached.fetch_add(1, Ordering::Relaxed);
         self.close(
-            CloseReason::new(close::TOO_SLOW, "too slow; come back with your cursor"),
+            CloseReason::new(close::TOO_SLOW, "too slow; reconnect with your cursor"),
             CloseMode::Discard,
         );
     }

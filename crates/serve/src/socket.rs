@@ -25,11 +25,7 @@ use crate::{
     outbox::{CloseMode, CloseReason, EncodedFrame},
 };
 
-/// Close code: the connection is given up; the client reconnects and resumes.
-const GOING_AWAY: u16 = 1001;
-/// Close code: a frame violated the WebSocket protocol.
-const PROTOCOL_ERROR: u16 = 1002;
-/// Close code: the connection broke without a close frame.
+/// Close code of a connection that broke without a close frame. It is recorded and never sent.
 pub(crate) const ABNORMAL: u16 = 1006;
 /// Maximum length of the reason in a close frame.
 const REASON_BYTES: usize = 123;
@@ -122,7 +118,7 @@ enum ReadEnd {
 impl ReadEnd {
     fn departure(self) -> Departure {
         match self {
-            Self::Closed(close::NORMAL | GOING_AWAY, _) => Departure::Orderly,
+            Self::Closed(close::NORMAL | close::GOING_AWAY, _) => Departure::Orderly,
             Self::Closed(code, reason) => Departure::Lost { code, reason },
             Self::ClosedByServer(close_reason) => Departure::of(close_reason),
             Self::Broken(reason) => Departure::Lost { code: ABNORMAL, reason },
@@ -144,7 +140,7 @@ where
             close_reason = connection.outbox.closed() => return ReadEnd::ClosedByServer(close_reason),
             message = stream.next() => message,
             () = silence => {
-                return ReadEnd::ClosedByServer(CloseReason::new(GOING_AWAY, "nothing was heard for too long"));
+                return ReadEnd::ClosedByServer(CloseReason::new(close::GOING_AWAY, "no data received for too long"));
             }
         };
         connection.outbox.record_activity(server.now());
@@ -173,7 +169,7 @@ async fn stop(connection: &Connection) -> ReadEnd {
     let wait = server.config.limits.reconnect_delay;
     let frame = shutting_down(server.now(), wait, connection.lang());
     let _ = connection.outbox.deliver(EncodedFrame::from(&frame));
-    let reason = format!("restarting; come back in {} ms with your cursor", wait.as_millis());
+    let reason = format!("restarting; reconnect in {} ms with your cursor", wait.as_millis());
     ReadEnd::ClosedByServer(CloseReason::new(close::RESTARTING, reason))
 }
 
@@ -198,7 +194,7 @@ fn broken(error: Error) -> ReadEnd {
         Some(WsError::Protocol(
             tungstenite::error::ProtocolError::ResetWithoutClosingHandshake,
         )) => ReadEnd::Broken("reset without a close frame".to_owned()),
-        Some(WsError::Protocol(rule)) => dismissed(PROTOCOL_ERROR, &rule.to_string()),
+        Some(WsError::Protocol(rule)) => dismissed(close::PROTOCOL_ERROR, &rule.to_string()),
         _ => ReadEnd::Broken("the connection broke".to_owned()),
     }
 }

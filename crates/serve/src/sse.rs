@@ -142,7 +142,7 @@ struct StreamGuard(Arc<Connection>);
 impl Drop for StreamGuard {
     fn drop(&mut self) {
         let connection = Arc::clone(&self.0);
-        let gone = CloseReason::new(ABNORMAL, "the event stream was left");
+        let gone = CloseReason::new(ABNORMAL, "the event stream ended");
         let close_reason = match connection.server.stopping.is_cancelled() {
             true => CloseReason::new(close::RESTARTING, "restarting"),
             false => connection.outbox.close_reason().unwrap_or(gone),

@@ -53,7 +53,7 @@ impl Server {
             OnDisconnect::Cancel => {
                 let (server, session) = (Arc::clone(self), hub.session);
                 self.world.spawn.spawn(Box::pin(async move {
-                    server.cancel(session, "the last observer is gone").await;
+                    server.cancel(session, "the last observer disconnected").await;
                 }));
             }
         }
@@ -81,7 +81,7 @@ impl Server {
         };
         for session in due {
             if self.hubs.observers(session) == 0 {
-                self.cancel(session, "nobody has observed the run for too long").await;
+                self.cancel(session, "the run had no observer for too long").await;
             }
         }
     }
