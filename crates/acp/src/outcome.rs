@@ -47,13 +47,13 @@ pub(crate) fn prompt_answer(
     let outcome = ended.fault.map(|fault| fault.row().editor);
     match (ended.stop, outcome) {
         (StopReason::Cancelled, _) | (StopReason::Failed, Some(EditorOutcome::Cancelled)) => {
-            let mut told = stopped(ended, Stop::Cancelled, None);
-            if let Ok(response) = &mut told.answer
+            let mut cancelled = stopped(ended, Stop::Cancelled, None);
+            if let Ok(response) = &mut cancelled.answer
                 && let Some(meta) = &mut response.meta
             {
                 meta.insert("reason".to_owned(), "stopped by somebody else".into());
             }
-            told
+            cancelled
         }
         (StopReason::Refusal, _) | (StopReason::Failed, Some(EditorOutcome::Refusal)) => {
             let text = ended.fault.map(|fault| text::user_text(fault, lang));
@@ -173,11 +173,11 @@ mod tests {
             .with(budao_core::fault::Fact::Status, 429)
             .with(budao_core::fault::Fact::Service, "anthropic")
             .attempt(3, 3);
-        let told = [Lang::En, Lang::Zh].map(|lang| {
+        let answers = [Lang::En, Lang::Zh].map(|lang| {
             prompt_answer(&ended(StopReason::Failed, Some(&fault)), ExecutionError::Error, lang)
                 .answer
                 .unwrap_err()
         });
-        insta::assert_json_snapshot!(told);
+        insta::assert_json_snapshot!(answers);
     }
 }

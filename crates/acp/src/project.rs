@@ -208,7 +208,7 @@ impl Projector {
                 }
             }
             Event::HistoryCompacted { summary, .. } => {
-                self.compacted(summary, record, &mut actions)
+                self.compacted(summary, record, &mut actions);
             }
             Event::RetryScheduled { kind, next_attempt, max_attempts, wait_ms, .. } => {
                 self.counts.retries += 1;

@@ -380,7 +380,7 @@ impl SessionTask {
         match job {
             Job::Message { command, .. } => self.message_submitted(command, refused.as_ref()).await,
             Job::Settings { reply, new_settings, .. } => {
-                self.set(reply, new_settings, refused.as_ref())
+                self.set(reply, new_settings, refused.as_ref());
             }
             Job::Close => self.closed(refused.as_ref()),
             Job::Cancel | Job::Decide { .. } | Job::Withdraw { .. } | Job::Resume => {

@@ -133,13 +133,13 @@ where
 {
     let server = &connection.server;
     loop {
-        let silence = server.world.clock.sleep(server.config.limits.idle_timeout);
+        let idle = server.world.clock.sleep(server.config.limits.idle_timeout);
         let message = tokio::select! {
             biased;
             () = server.stopping.cancelled() => return stop(connection).await,
             close_reason = connection.outbox.closed() => return ReadEnd::ClosedByServer(close_reason),
             message = stream.next() => message,
-            () = silence => {
+            () = idle => {
                 return ReadEnd::ClosedByServer(CloseReason::new(close::GOING_AWAY, "no data received for too long"));
             }
         };

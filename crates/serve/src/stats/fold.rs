@@ -159,7 +159,7 @@ impl SessionCounters {
                 self.retries_ended(at, &scope.into(), true, ledger);
             }
             Event::RecoveryFailed { fault, scope } => {
-                self.recovery_failed(at, fault, scope, ledger)
+                self.recovery_failed(at, fault, scope, ledger);
             }
             Event::TurnEnded { stop, fault, .. } => self.ended(at, *stop, fault.as_ref(), ledger),
             Event::SessionEnded { .. } => self.close(ledger),
