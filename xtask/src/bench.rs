@@ -8,6 +8,7 @@
 
 mod chart;
 mod ratio;
+mod recovery;
 mod report;
 
 use std::collections::BTreeMap;
@@ -29,7 +30,10 @@ use crate::{peers, repo};
 const PROGRAM_LIMIT: Duration = Duration::from_secs(15 * 60);
 
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    scenario: Option<Scenario>,
     /// Only benches whose name holds one of these texts
     filters: Vec<String>,
     /// Build and run the benches of this package alone; may be given several times
@@ -50,6 +54,13 @@ pub(crate) struct Args {
     /// The cargo profile; `dev` is for trying a new bench, not for numbers
     #[arg(long, default_value = "bench")]
     profile: String,
+}
+
+/// A bench with a command line of its own; the others do not run it.
+#[derive(Debug, clap::Subcommand)]
+enum Scenario {
+    /// Count the turns that finish while a model service fails, refuses and recovers
+    Recovery(recovery::Args),
 }
 
 /// One number as a bench program reports it.
@@ -93,9 +104,14 @@ struct Program {
     /// Arguments that come before those of every bench program.
     args: Vec<String>,
     dir: PathBuf,
+    /// Its time limit.
+    limit: Duration,
 }
 
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
+    if let Some(Scenario::Recovery(args)) = &args.scenario {
+        return recovery::main(args);
+    }
     let root = repo::root();
     let metadata = Metadata::load(&root)?;
     let file = metadata.target_directory.join("bench.json");
@@ -105,7 +121,11 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let load_before = load();
-    let mut programs = build(&root, &metadata, args)?;
+    let is_wanted =
+        |package: &str| args.package.is_empty() || args.package.iter().any(|it| it == package);
+    let mut programs = build(&root, &metadata, &args.profile, |package, target| {
+        is_wanted(package) && (package, target) != recovery::TARGET
+    })?;
     if args.peers {
         programs.extend(others()?);
     }
@@ -131,7 +151,10 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         bail!("no bench has a name with `{}` in it", args.filters.join("` or `"));
     }
     print!("\n{}", report(&rows, &broken, &args.profile));
-    let run = Run { circumstances: Circumstances::of(&root, args, load_before), benches: rows };
+    let command = format!("cargo xtask {}", shell_words::join(std::env::args().skip(1)));
+    let mut circumstances = Circumstances::of(&root, command, load_before);
+    (circumstances.profile, circumstances.rounds) = (args.profile.clone(), args.rounds);
+    let run = Run { circumstances, benches: rows };
     run.save(&file)?;
     if args.write {
         report::write(&root, &run.benches, &run.circumstances)?;
@@ -144,19 +167,24 @@ fn others() -> Result<Vec<Program>> {
     let present = peers::ensure_for_benches()?;
     let benches = present.into_iter().filter_map(|(peer, dir)| {
         let (path, args) = peers::bench(peer, &dir)?;
-        Some(Program { name: format!("peer {}", peer.name), path, args, dir })
+        Some(Program { name: format!("peer {}", peer.name), path, args, dir, limit: PROGRAM_LIMIT })
     });
     Ok(benches.collect())
 }
 
 /// Builds all wanted bench targets in one cargo call and returns the programs.
-fn build(root: &Path, metadata: &Metadata, args: &Args) -> Result<Vec<Program>> {
+fn build(
+    root: &Path,
+    metadata: &Metadata,
+    profile: &str,
+    is_wanted: impl Fn(&str, &str) -> bool,
+) -> Result<Vec<Program>> {
     let mut cargo = process::cargo(root);
-    cargo.args(["bench", "--locked", "--no-run", "--profile", &args.profile]);
+    cargo.args(["bench", "--locked", "--no-run", "--profile", profile]);
     cargo.args(["--message-format", "json-render-diagnostics"]);
     let mut dirs = BTreeMap::new();
     for (package, target) in metadata.targets("bench") {
-        if !args.package.is_empty() && !args.package.contains(&package.name) {
+        if !is_wanted(&package.name, &target.name) {
             continue;
         }
         cargo.args(["--package", &package.name, "--bench", &target.name]);
@@ -175,7 +203,7 @@ fn build(root: &Path, metadata: &Metadata, args: &Args) -> Result<Vec<Program>> 
             let key = (artifact.manifest_path, artifact.target.name);
             if let (Some(path), Some((name, dir))) = (artifact.executable, dirs.get(&key)) {
                 let (name, dir) = (name.clone(), dir.to_path_buf());
-                programs.push(Program { name, path, args: Vec::new(), dir });
+                programs.push(Program { name, path, args: Vec::new(), dir, limit: PROGRAM_LIMIT });
             }
         }
     })?;
@@ -217,7 +245,7 @@ fn measure_all(program: &Program, filters: &[String]) -> Result<Vec<BenchLine>> 
 fn measure(program: &Program, filter: Option<&str>) -> Result<Vec<BenchLine>> {
     let mut command: Command = process::command(&program.path.to_string_lossy(), &program.dir);
     command.args(&program.args).arg("--bench").args(filter);
-    let deadline = Some(std::time::Instant::now() + PROGRAM_LIMIT);
+    let deadline = Some(std::time::Instant::now() + program.limit);
     let mut lines = Vec::new();
     let mut odd = None;
     let status =
@@ -391,7 +419,8 @@ struct Circumstances {
 }
 
 impl Circumstances {
-    fn of(root: &Path, args: &Args, load_before: String) -> Self {
+    /// One round with the profile `bench`, measured now.
+    fn of(root: &Path, command: String, load_before: String) -> Self {
         let said = |command: &mut Command| {
             process::output_of(command, Duration::from_secs(30)).map_or_else(
                 |_| "unknown".to_owned(),
@@ -402,7 +431,6 @@ impl Circumstances {
         git.args(["describe", "--always", "--dirty"]);
         let mut rustc = process::command("rustc", root);
         rustc.arg("--version");
-        let words = std::env::args().skip(1);
         Self {
             measured_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             commit: said(&mut git),
@@ -410,9 +438,9 @@ impl Circumstances {
             cpu: cpu_model(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             load: [load_before, load()],
-            profile: args.profile.clone(),
-            rounds: args.rounds,
-            command: format!("cargo xtask {}", shell_words::join(words)),
+            profile: "bench".to_owned(),
+            rounds: 1,
+            command,
         }
     }
 }

@@ -52,6 +52,8 @@ pub(crate) enum UseIn {
     Full,
     /// Fetched by `cargo xtask bench --peers`, or by name.
     Benches,
+    /// Fetched by `cargo xtask bench recovery --peers`, or by name.
+    Recovery,
 }
 
 /// A command that shows that the peer works, and a text its output must contain.
@@ -260,6 +262,7 @@ fn listing(dir: &Path) -> String {
             };
             let use_in = match peer.use_in {
                 UseIn::Benches => "bench --peers",
+                UseIn::Recovery => "bench recovery --peers",
                 UseIn::Full => "test --full",
                 UseIn::Tests if needed.contains(&peer.name) => "test",
                 UseIn::Tests => "not yet",

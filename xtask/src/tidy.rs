@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn only_the_journal_names_its_sqlite_implementation() {
         let line = "//! Header of the file.\nuse budao_journal::sqlite::Sqlite;\n";
-        let what = ["names `Sqlite`; open a journal from its URL"];
+        let what = ["crates/serve/tests/x.rs:2 names `Sqlite`; open a journal from its URL"];
         assert_eq!(whats("crates/serve/tests/x.rs", line), what);
         assert!(whats("crates/journal/src/x.rs", line).is_empty());
         assert!(whats("crates/serve/src/x.rs", "//! Where SQLite is used.\n").is_empty());

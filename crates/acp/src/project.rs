@@ -216,6 +216,11 @@ impl Projector {
                 let title = retry_text(self.lang, &what, *next_attempt, *max_attempts, *wait_ms);
                 self.notify(NoticeSeverity::Warning, title, record.seq, &mut actions);
             }
+            Event::RequestHeld { fault, until, before, .. } => {
+                let wait = until.map(|until| until.since(record.at));
+                let title = hold_text(self.lang, fault.as_ref(), wait, *before);
+                self.notify(NoticeSeverity::Warning, title, record.seq, &mut actions);
+            }
             event => self.work(event, record, &mut actions),
         }
         actions
@@ -564,6 +569,29 @@ fn update(call: &CallId, fields: ToolCallUpdateFields) -> EditorAction {
         Arc::clone(&call.0),
         fields,
     )))
+}
+
+/// Why a request waits, when the next one is made and how many come first.
+fn hold_text(
+    lang: Lang,
+    fault: Option<&budao_core::Fault>,
+    wait: Option<std::time::Duration>,
+    before: u64,
+) -> String {
+    let what = fault.map(|fault| text::of_kind(fault.kind(), "title", lang));
+    let busy = if lang == Lang::En { "The service is busy" } else { "服务繁忙" };
+    let what = what.unwrap_or_else(|| busy.into());
+    let seconds = wait.map(|wait| wait.as_secs_f64());
+    match (lang, seconds) {
+        (Lang::En, Some(seconds)) => {
+            format!("{what}; next try in {seconds:.0} s; requests waiting before yours: {before}")
+        }
+        (Lang::En, None) => format!("{what}; requests waiting before yours: {before}"),
+        (Lang::Zh, Some(seconds)) => {
+            format!("{what}；{seconds:.0} 秒后再试；前面还有 {before} 个请求在等待")
+        }
+        (Lang::Zh, None) => format!("{what}；前面还有 {before} 个请求在等待"),
+    }
 }
 
 fn retry_text(lang: Lang, what: &str, next: u32, max_attempts: u32, wait_ms: u64) -> String {

@@ -14,6 +14,7 @@ use std::{
 use budao_core::{
     Fault, Kind,
     fault::{Fact, Operation},
+    gate::GateConfig,
     limits::Limits,
 };
 use budao_mcp::McpServerConfig as McpConfig;
@@ -57,6 +58,8 @@ pub(crate) struct Config {
     _permission: Option<String>,
     /// Limits that differ from the defaults.
     pub(crate) limits: Limits,
+    /// Admission to model services; becomes `limits.gate`.
+    pub(crate) models: ModelsConfig,
     /// MCP servers whose tools are offered.
     pub(crate) mcp: Vec<McpConfig>,
     /// SMCP rooms whose computers' tools are offered.
@@ -71,6 +74,14 @@ pub(crate) struct Config {
     /// loaded.
     #[serde(rename = "traces")]
     _traces: TracesConfig,
+}
+
+/// The `[models]` table.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ModelsConfig {
+    /// The gates to model services, and how long turns wait at them.
+    pub(crate) gate: GateConfig,
 }
 
 /// The `[traces]` table.
@@ -260,9 +271,12 @@ fn load(path: Option<&Path>) -> Result<Config, Fault> {
     let table = merged(path)?;
     let mut value = Value::Table(table);
     layers::resolve(&mut value, "")?;
-    value.try_into().map_err(|error: toml::de::Error| {
+    let mut config: Config = value.try_into().map_err(|error: toml::de::Error| {
         layers::about("the environment", error.message(), "BUDAO__…")
-    })
+    })?;
+    config.models.gate.check()?;
+    config.limits.gate = config.models.gate.clone();
+    Ok(config)
 }
 
 /// The file overlaid with the environment; references to secrets are not resolved yet.

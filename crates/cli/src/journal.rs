@@ -181,15 +181,15 @@ async fn check(url: &str, json: bool, lang: Lang, terminal: &Terminal) -> Result
 }
 
 fn render_check(found: &CheckReport, lang: Lang, terminal: &Terminal) -> String {
+    let counts = [
+        count(lang, found.sessions, ["session", "sessions"], "个会话"),
+        count(lang, found.records, ["record", "records"], "条记录"),
+        count(lang, found.commands, ["command", "commands"], "条命令"),
+        count(lang, found.blobs, ["stored output", "stored outputs"], "份已存输出"),
+    ];
     let mut text = match lang {
-        Lang::En => format!(
-            "Intact: {} sessions, {} records, {} commands, {} stored outputs.\n",
-            found.sessions, found.records, found.commands, found.blobs
-        ),
-        Lang::Zh => format!(
-            "完好：{} 个会话、{} 条记录、{} 条命令、{} 份已存输出。\n",
-            found.sessions, found.records, found.commands, found.blobs
-        ),
+        Lang::En => format!("Intact: {}.\n", counts.join(", ")),
+        Lang::Zh => format!("完好：{}。\n", counts.join("、")),
     };
     if let Some(lost) = &found.lost {
         let word = localize(lang, "Data loss found earlier:", "此前发现数据丢失：");

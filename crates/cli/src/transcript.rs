@@ -89,6 +89,17 @@ impl TranscriptPrinter<'_> {
                 self.call_ended(tool, outcome, *duration_ms)
             }
             Event::FaultRaised { fault, scope } => self.fault(fault, scope),
+            Event::RequestHeld { until, before, .. } => {
+                let wait = until.map(|until| {
+                    seconds(u64::try_from(until.since(record.at).as_millis()).unwrap_or(u64::MAX))
+                });
+                let next = wait.map_or_else(String::new, |wait| {
+                    format!("{} {wait}, ", self.w("next try in", "再试前等待"))
+                });
+                let waiting = self.w("requests waiting before this one:", "前面等待的请求数：");
+                let busy = self.w("the service is busy,", "服务繁忙，");
+                format!("⏸ {busy} {next}{waiting} {before}")
+            }
             Event::RetryScheduled { next_attempt, max_attempts, wait_ms, .. } => format!(
                 "↻ {} {next_attempt}/{max_attempts} {} {}",
                 self.w("try", "重试"),

@@ -1,6 +1,7 @@
 //! The engine trait: the complete interface between engines and gateways.
 //!
-//! An engine runs sessions. Commands go in and records come out; gateways have no other access.
+//! An engine runs sessions: commands go in and records come out. A gateway changes sessions through it alone; to read
+//! them it has the journal's `Reader` as well.
 
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use futures::stream::BoxStream;
 use crate::{
     event::{Answer, Command, Origin, Record, Seq, SessionId, Settings},
     fault::{Fact, Fault, Kind, Operation},
+    gate::{GateKey, GateStatus},
     retention::{Retention, RetentionReport},
 };
 
@@ -32,7 +34,7 @@ pub fn wrong_engine(session: SessionId, settings: &Settings) -> Fault {
         .with(Fact::Engine, settings.engine().to_owned())
 }
 
-/// Runs sessions. Gateways use no other interface.
+/// Runs sessions. Gateways change sessions through this interface only.
 #[async_trait]
 pub trait Engine: Send + Sync + std::fmt::Debug {
     /// Opens a session. The session is durable when this returns.
@@ -61,6 +63,20 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// Loads a session, so that unfinished work in it goes on. If another process holds its lease, the engine waits
     /// until the session is finished there or the lease has run out.
     fn touch(&self, session: SessionId);
+
+    /// Announces a gateway that reports observers: from now on, only sessions that [`Engine::set_watched`] names count
+    /// as observed. Until then every session does.
+    fn track_observers(&self) {}
+
+    /// Tells the engine whether a session has observers. Engines whose turns do not wait for a service ignore it.
+    fn set_watched(&self, session: SessionId, is_watched: bool) {
+        let _ = (session, is_watched);
+    }
+
+    /// The gates of this process and their state, for operators; empty for an engine without gates.
+    fn gates(&self) -> Vec<(GateKey, GateStatus)> {
+        Vec::new()
+    }
 
     /// Touches every unfinished session of this engine and returns their number. Called when a process starts.
     ///

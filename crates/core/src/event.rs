@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use crate::{
     fault::{Fault, Kind, Operation},
+    gate::HoldReason,
     message::{Block, CallId, ModelStop, Usage},
     scrub::Scrubber,
     time::Timestamp,
@@ -171,6 +172,35 @@ pub enum Event {
         attempt: u32,
         /// The model's name, as the engine's configuration spells it.
         model: String,
+    },
+    /// A model request waits until the gate of its service lets it through, or still waits. It is not a try.
+    RequestHeld {
+        /// The step whose request waits.
+        step: u32,
+        /// Why the gate holds the request.
+        reason: HoldReason,
+        /// The last failure of the service, with the first record of a wait; absent if the turn has recorded one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fault: Option<Fault>,
+        /// When the gate opens or probes the service; absent if that is not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<Timestamp>,
+        /// Requests that are served before this one.
+        before: u64,
+        /// How long the turn waits for its service in all, in milliseconds.
+        patience_ms: u64,
+    },
+    /// The gate let a request through that was held.
+    RequestReleased {
+        /// The step whose request is made now.
+        step: u32,
+        /// Milliseconds from the turn's first wait for this request.
+        waited_ms: u64,
+    },
+    /// The patience of a waiting turn changed: its settings changed, or nobody observes its session any more.
+    PatienceChanged {
+        /// How long the turn waits for its service in all, in milliseconds.
+        patience_ms: u64,
     },
     /// Answer text arrived. Provisional until `ModelAnswered`; `AnswerAbandoned` voids it.
     TextDelta {
@@ -551,11 +581,9 @@ impl Event {
     /// Scrubs the texts of the event's fault, as required before an append. Payloads stay verbatim.
     #[must_use]
     pub fn scrub(mut self, scrubber: &Scrubber) -> Self {
-        if self.fault().is_none() {
-            return self;
-        }
         let fault = match &mut self {
             Self::FaultRaised { fault, .. }
+            | Self::RequestHeld { fault: Some(fault), .. }
             | Self::RecoveryFailed { fault, .. }
             | Self::PlanRefused { fault }
             | Self::SessionEnded { fault: Some(fault), .. }

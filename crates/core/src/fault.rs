@@ -65,8 +65,11 @@ fn is_none(trace: &Trace) -> bool {
 pub struct Attempts {
     /// The attempt that failed, from 1.
     pub attempt: u32,
-    /// The most attempts there can be, the first included.
+    /// The most attempts there can be in a round, the first included.
     pub max: u32,
+    /// Whether another round of attempts follows this one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub continues: bool,
 }
 
 /// A component that a fault passed through: `mcp server → computer → server → agent`.
@@ -167,7 +170,16 @@ impl Fault {
     /// Sets the attempt that failed, from 1, and the most attempts there can be.
     #[must_use]
     pub fn attempt(mut self, attempt: u32, max: u32) -> Self {
-        self.0.attempts = Some(Attempts { attempt, max });
+        self.0.attempts = Some(Attempts { attempt, max, continues: false });
+        self
+    }
+
+    /// States that another round of attempts follows, so that texts do not call the last attempt of a round the last.
+    #[must_use]
+    pub fn continues(mut self) -> Self {
+        if let Some(attempts) = &mut self.0.attempts {
+            attempts.continues = true;
+        }
         self
     }
 
@@ -293,7 +305,8 @@ impl Fault {
     /// loop does not multiply an inner one, and when the work may have been done: see [`repeat`].
     #[must_use]
     pub fn may_auto_retry(&self) -> bool {
-        self.repeat().auto_retry && self.0.attempts.is_none_or(|tries| tries.attempt < tries.max)
+        let is_left = |tries: Attempts| tries.attempt < tries.max || tries.continues;
+        self.repeat().auto_retry && self.0.attempts.is_none_or(is_left)
     }
 }
 

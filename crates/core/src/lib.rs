@@ -8,6 +8,7 @@ pub mod brake;
 pub mod engine;
 pub mod event;
 pub mod fault;
+pub mod gate;
 pub mod lang;
 pub mod limits;
 pub mod message;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::retry::RetryPolicy;
+use crate::{gate::GateConfig, retry::RetryPolicy};
 
 /// The bounds of a running system. Durations are configured in milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,6 +39,9 @@ pub struct Limits {
     pub model_answer_bytes: usize,
     /// Attempts, delays and the ceiling for hints.
     pub retry: RetryPolicy,
+    /// Admission to model services, and how long a turn waits for it. Configured in a table of its own.
+    #[serde(skip)]
+    pub gate: GateConfig,
     /// The most model requests in one turn.
     pub steps: u32,
     /// The most failed steps in a row in one turn.
@@ -100,6 +103,7 @@ impl Default for Limits {
             model_between_tokens: Duration::from_secs(60),
             model_answer_bytes: 4 * MIB,
             retry: RetryPolicy::default(),
+            gate: GateConfig::default(),
             steps: 64,
             failures_in_a_row: 8,
             identical_invalid_calls: 3,

@@ -27,7 +27,7 @@ pub(crate) use call::is_invalid;
 pub use call::{ApprovedCall, Call, CallState};
 pub use files::SeenFiles;
 pub use pairs::{estimate_tokens, question, unpaired};
-pub use turn::{OngoingFailure, Phase, Turn};
+pub use turn::{OngoingFailure, Phase, Turn, TurnWait};
 
 /// The state of a session at one position of its history.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -170,7 +170,7 @@ impl Session {
             Event::TodosChanged { todos } => self.todos.clone_from(todos),
             Event::FileSeen { path, digest } => self.files.record(path, digest.as_ref()),
             Event::ModelAnswered { step, content, usage, .. } => {
-                self.answered(*step, content, *usage);
+                self.answered(*step, content, *usage, at);
             }
             Event::HistoryCompacted { messages, summary, tokens_after, usage, .. } => {
                 self.compacted(*messages, summary, *tokens_after, *usage);
@@ -235,6 +235,7 @@ impl Session {
             cancelling: false,
             too_long: false,
             compacted_in_step: 0,
+            wait: TurnWait::default(),
             usage: Usage::default(),
         });
         if let Some(content) = content {
@@ -262,8 +263,9 @@ impl Session {
         }
     }
 
-    fn answered(&mut self, step: u32, content: &[Block], usage: Usage) {
+    fn answered(&mut self, step: u32, content: &[Block], usage: Usage, at: Timestamp) {
         let Some(turn) = &mut self.turn else { return };
+        turn.wait.end(at);
         turn.usage += usage;
         turn.failing = None;
         turn.partial = false;

@@ -13,6 +13,7 @@ mod command;
 mod model;
 mod pipeline;
 mod staging;
+mod wait;
 
 use std::{fmt, time::Duration};
 
@@ -25,6 +26,7 @@ use crate::{
         SessionEnd, SessionId, StopReason, TaskEnd, TurnNumber,
     },
     fault::{Fact, Fault, Kind, Operation, Severity},
+    gate::HoldReport,
     limits::Limits,
     message::{Block, CallId, ModelStop, Usage},
     pipeline::StageJob,
@@ -79,6 +81,26 @@ pub enum Input {
         attempt: u32,
         /// Decides whether the request is repeated.
         fault: Fault,
+    },
+    /// The gate of the model's service holds a request.
+    RequestHeld {
+        /// The turn that makes the request.
+        turn: TurnNumber,
+        /// The step that makes the request.
+        step: u32,
+        /// The attempt that waits; a stale one is dropped.
+        attempt: u32,
+        /// Why the request waits, and for how long.
+        hold: Box<HoldReport>,
+    },
+    /// The gate let a request through that was held.
+    RequestReleased {
+        /// The turn that makes the request.
+        turn: TurnNumber,
+        /// The step that makes the request.
+        step: u32,
+        /// The attempt that is made now; a stale one is dropped.
+        attempt: u32,
     },
     /// A model summarised old history or, when that failed, a rule cut it.
     HistoryCompacted {
@@ -246,9 +268,8 @@ pub struct Env<'a> {
     pub now: Timestamp,
     /// Random spread of retry delays, in −1..=1.
     pub jitter: f64,
-    /// Takes a retry from the provider's budget; false if the budget is spent. Called only before a failed model
-    /// request is repeated.
-    pub may_retry: &'a dyn Fn() -> bool,
+    /// Whether anybody observes the session; decides the patience of its turns.
+    pub is_watched: bool,
     /// The trace of a turn whose message carries none.
     pub trace: Trace,
     /// The bounds in force.
@@ -301,6 +322,16 @@ pub fn step(session: &mut Session, input: Input, env: &Env<'_>) -> Transition {
                 stepper.late(Operation::ModelRequest, turn, None);
             }
         }
+        Input::RequestHeld { turn, step, attempt, hold } => {
+            if stepper.awaits_model(turn, step, attempt) {
+                stepper.request_held(step, *hold);
+            }
+        }
+        Input::RequestReleased { turn, step, attempt } => {
+            if stepper.awaits_model(turn, step, attempt) {
+                stepper.request_released(step);
+            }
+        }
         Input::HistoryCompacted { turn, messages, summary, by_model, tokens_after, usage } => {
             if stepper.is_current(turn) {
                 stepper.compacted(messages, summary, by_model, tokens_after, usage);
@@ -344,7 +375,10 @@ pub fn due(session: &Session, limits: &Limits) -> Vec<Work> {
             vec![Work::Compact { turn: number, step: turn.step }]
         }
         Phase::AwaitingModel { attempt } => {
-            vec![Work::Model { turn: number, step: turn.step, attempt }]
+            let patience = turn.wait.ends_at().filter(|_| turn.wait.is_held);
+            let wake = patience.map(|at| Work::Wake { turn: number, at });
+            let model = Work::Model { turn: number, step: turn.step, attempt };
+            std::iter::once(model).chain(wake).collect()
         }
         Phase::Waiting { until, .. } => vec![Work::Wake { turn: number, at: until }],
         Phase::Calling => calls::due(turn),
@@ -584,6 +618,9 @@ impl Stepper<'_> {
         {
             let (step, model) = (self.turn().step, self.session.settings.model.clone());
             self.emit(Event::StepStarted { step, attempt, model });
+        }
+        if self.turn().wait.is_held && !self.review_patience() {
+            return;
         }
         self.wake_calls();
         self.after_calls();

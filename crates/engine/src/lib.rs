@@ -5,7 +5,7 @@
 //! process died, shutdown and follow. It implements [`budao_core::engine::Engine`].
 //!
 //! An engine implements [`Decider`] (input in, events out, then start the work that is due) and [`DeciderFactory`]. A
-//! complete engine is about 60 lines: `tests/echo_engine.rs` is one. The native loop (`budao-runtime`) and the Claude
+//! complete engine is about 120 lines: `tests/echo_engine.rs` is one. The native loop (`budao-runtime`) and the Claude
 //! CLI (`budao-claude`) are the two that ship.
 
 mod alarm;

@@ -6,7 +6,9 @@ use std::{sync::Arc, time::Duration};
 
 use budao_core::{
     engine::{Engine as _, SessionOptions},
-    event::{Answer, Command, CommandBody, CommandId, Event, SessionId, Settings, StopReason},
+    event::{
+        Answer, Command, CommandBody, CommandId, Event, SessionId, Settings, StopReason, TurnNumber,
+    },
     fault::{Fault, Kind, Operation},
     limits::Limits,
     message::{Block, Usage},
@@ -42,7 +44,8 @@ impl DeciderFactory for EchoFactory {
 
     fn load(&self, context: SessionContext<Self>, state: Session) -> EchoDecider {
         let (world, permits) = (self.world.clone(), Arc::clone(&self.permits));
-        EchoDecider { world, permits, state, signals: context.signals, is_echoing: false }
+        let SessionContext { generation, signals, .. } = context;
+        EchoDecider { world, permits, state, generation, signals, is_echoing: false }
     }
 
     fn reclaimer(&self) -> &dyn SpaceReclaimer {
@@ -50,11 +53,19 @@ impl DeciderFactory for EchoFactory {
     }
 }
 
+/// The report that the echo of a turn is ready. A report of an earlier generation or turn is stale and ignored.
+#[derive(Debug, PartialEq)]
+struct EchoReady {
+    generation: u32,
+    turn: TurnNumber,
+}
+
 struct EchoDecider {
     world: World,
     permits: Arc<Semaphore>,
     state: Session,
-    signals: SignalSender<()>,
+    generation: u32,
+    signals: SignalSender<EchoReady>,
     is_echoing: bool,
 }
 
@@ -63,6 +74,10 @@ impl EchoDecider {
         let (at, trace) = (self.world.clock.now(), Trace::from_random(7));
         self.state.apply(&event, at, trace);
         batch.entries.push(Entry { at, trace, turn: self.state.turns, event: event.into() });
+    }
+
+    fn ready(&self) -> EchoReady {
+        EchoReady { generation: self.generation, turn: self.state.turns }
     }
 
     /// Begins the turn of the next message that waits.
@@ -82,13 +97,17 @@ impl EchoDecider {
 }
 
 impl Decider for EchoDecider {
-    type Signal = ();
+    type Signal = EchoReady;
 
     fn state(&self) -> &Session {
         &self.state
     }
 
-    fn decide(&mut self, input: Input<()>, batch: &mut Batch) -> Option<(CommandId, Answer)> {
+    fn decide(
+        &mut self,
+        input: Input<EchoReady>,
+        batch: &mut Batch,
+    ) -> Option<(CommandId, Answer)> {
         match input {
             Input::Open { settings, origin } => {
                 self.emit(Event::SessionOpened { settings: *settings, origin }, batch);
@@ -103,7 +122,9 @@ impl Decider for EchoDecider {
                 let fault = Fault::new(Kind::BadRequest, Operation::SubmitCommand);
                 return Some((command.id, Answer::Rejected { fault }));
             }
-            Input::Signal(()) if self.state.turn.is_some() => self.end(None, batch),
+            Input::Signal(ready) if self.state.turn.is_some() && ready == self.ready() => {
+                self.end(None, batch);
+            }
             Input::Aborted(fault) if self.state.turn.is_some() => self.end(Some(fault), batch),
             _ => {}
         }
@@ -114,10 +135,11 @@ impl Decider for EchoDecider {
         if self.state.turn.is_none() || std::mem::replace(&mut self.is_echoing, true) {
             return;
         }
-        let (signals, permits) = (self.signals.clone(), Arc::clone(&self.permits));
+        let (signals, ready) = (self.signals.clone(), self.ready());
+        let permits = Arc::clone(&self.permits);
         self.world.spawn.spawn(Box::pin(async move {
             permits.acquire().await.unwrap().forget();
-            signals.send(()).await;
+            signals.send(ready).await;
         }));
     }
 

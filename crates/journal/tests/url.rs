@@ -46,6 +46,14 @@ async fn an_unknown_scheme_is_refused_by_its_name_and_without_its_password() {
 }
 
 #[tokio::test]
+async fn a_url_without_a_path_is_refused() {
+    for url in ["", "sqlite:", "sqlite://"] {
+        let fault = open(url, world()).await.unwrap_err();
+        assert_eq!(fault.kind(), Kind::ConfigurationWrong, "{url:?}");
+    }
+}
+
+#[tokio::test]
 async fn what_a_kind_of_journal_leaves_to_other_tools_says_so_by_name() {
     let journal = open("memory:", world()).await.unwrap();
     let fault = journal.stats().await.unwrap_err();

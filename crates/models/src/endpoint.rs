@@ -5,10 +5,18 @@
 
 mod connect;
 
-use std::{error::Error, io, net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    error::Error,
+    hash::{DefaultHasher, Hash, Hasher},
+    io,
+    net::IpAddr,
+    sync::Arc,
+    time::Duration,
+};
 
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
+    gate::GateKey,
     limits::Limits,
     trace::{SpanId, Trace},
     world::{Clock, World},
@@ -16,7 +24,7 @@ use budao_core::{
 use futures::{StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderValue, header};
 use reqwest::{Client, Response, Url};
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 
 use crate::{
     answer::AnswerDeadlines,
@@ -37,6 +45,8 @@ pub(crate) struct Endpoint {
     client: Client,
     url: Url,
     pub(crate) service: Service,
+    /// Identifies the gate that admits requests to this endpoint.
+    pub(crate) gate_key: GateKey,
     pub(crate) limits: Arc<Limits>,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn budao_core::world::Entropy>,
@@ -72,11 +82,12 @@ impl Endpoint {
             required_config: setup.required_config,
             key: setup.key,
         };
+        let gate_key = gate_key(&url, &service);
         let client = client(&url, &world.clock, &limits).map_err(|error| {
             service.fault(Kind::ModelBadRequest).caused_by(&error.without_url())
         })?;
         let (clock, entropy) = (world.clock.clone(), world.entropy.clone());
-        Ok(Self { client, url, service, limits, clock, entropy })
+        Ok(Self { client, url, service, gate_key, limits, clock, entropy })
     }
 
     /// Sends a request and waits for the response headers.
@@ -197,6 +208,20 @@ fn classify_one(error: &(dyn Error + 'static)) -> Option<Kind> {
 fn bytes(response: Response) -> ByteStream {
     let bytes = response.bytes_stream();
     bytes.map_err(|error| io::Error::other(chain(&error.without_url()))).boxed()
+}
+
+/// The gate of an endpoint. Of the credential it has 32 bits of a hash, which tell two keys apart and reveal none.
+fn gate_key(url: &Url, service: &Service) -> GateKey {
+    let credential = service.key.as_ref().map_or_else(String::new, |key| {
+        let mut hasher = DefaultHasher::new();
+        key.expose_secret().hash(&mut hasher);
+        format!("{:08x}", hasher.finish() >> 32)
+    });
+    GateKey {
+        endpoint: url.as_str().into(),
+        model: Arc::clone(&service.model),
+        credential: credential.into(),
+    }
 }
 
 /// Joins an error and its sources into one line.
@@ -324,6 +349,25 @@ mod tests {
             assert_eq!(fault.kind(), Kind::ConfigurationWrong, "{base}");
             assert!(!format!("{fault:?}").contains("pass@"), "{base}");
         }
+    }
+
+    #[test]
+    fn a_gate_belongs_to_an_endpoint_a_model_and_a_key_and_reveals_no_key() {
+        let key = |base: &str, model: &str, key: Option<&str>| {
+            let service = Service {
+                model: model.into(),
+                key: key.map(SecretString::from),
+                ..Service::scripted()
+            };
+            gate_key(&Url::parse(base).unwrap(), &service)
+        };
+        let one = key("http://a/v1", "m", Some("sk-1234567890"));
+        assert_eq!(one, key("http://a/v1", "m", Some("sk-1234567890")));
+        assert_ne!(one, key("http://b/v1", "m", Some("sk-1234567890")));
+        assert_ne!(one, key("http://a/v1", "n", Some("sk-1234567890")));
+        assert_ne!(one, key("http://a/v1", "m", Some("sk-1234567891")));
+        assert_ne!(one, key("http://a/v1", "m", None));
+        assert!(!format!("{one} {one:?}").contains("1234567890"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use budao_core::{
     fault::{Fault, Kind, Operation},
+    gate::GateKey,
     message::ModelRequest,
 };
 
@@ -33,6 +34,13 @@ impl Model for Fallback {
 
     fn name(&self) -> &str {
         self.models.first().map_or("fallback", |model| model.name())
+    }
+
+    fn gate_key(&self) -> GateKey {
+        match self.models.first() {
+            Some(model) => model.gate_key(),
+            None => GateKey { endpoint: "".into(), model: "".into(), credential: "".into() },
+        }
     }
 
     async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {

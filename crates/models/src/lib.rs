@@ -28,6 +28,7 @@ use std::fmt;
 use async_trait::async_trait;
 use budao_core::{
     fault::Fault,
+    gate::GateKey,
     message::{ModelRequest, Piece},
 };
 use futures::stream::BoxStream;
@@ -47,11 +48,20 @@ pub type PieceStream = BoxStream<'static, Result<Piece, Fault>>;
 /// A model that answers requests with a stream of pieces.
 #[async_trait]
 pub trait Model: Send + Sync + fmt::Debug {
-    /// The provider: `anthropic`, `openai`, `demo` or `script`. Retry budget and breaker are kept per provider.
+    /// The provider: `anthropic`, `openai`, `demo` or `script`.
     fn provider(&self) -> &str;
 
     /// The model's name as its provider knows it. Every fault includes it.
     fn name(&self) -> &str;
+
+    /// Identifies the gate that admits requests: endpoint, model and credential. Never contains the credential.
+    fn gate_key(&self) -> GateKey {
+        GateKey {
+            endpoint: self.provider().into(),
+            model: self.name().into(),
+            credential: "".into(),
+        }
+    }
 
     /// Sends the request and returns its answer. Dropping the stream cancels the request.
     ///

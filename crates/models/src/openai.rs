@@ -12,6 +12,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use budao_core::{
     fault::{Fault, Kind},
+    gate::GateKey,
     limits::Limits,
     message::ModelRequest,
     world::World,
@@ -90,6 +91,10 @@ impl Model for OpenAi {
 
     fn name(&self) -> &str {
         &self.model
+    }
+
+    fn gate_key(&self) -> GateKey {
+        self.endpoint.gate_key.clone()
     }
 
     async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use budao_core::{
-    fault::{Fact, Fault},
+    fault::{Fact, Fault, Kind},
     time::Timestamp,
 };
 use http::HeaderMap;
 use jiff::{civil, fmt::rfc2822, tz::TimeZone};
 
-/// The longest wait passed on: one day. The runtime applies its own, lower ceiling.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// The longest wait passed on: a hundred years. The runtime applies its own, lower ceiling; texts state this one.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+/// What rate limits count, as the names of their headers say.
+const COUNTED: [&str; 4] = ["requests", "tokens", "input-tokens", "output-tokens"];
 
 /// The hints in the headers of an error response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub(crate) struct ResponseHints {
     limit_per_minute: Option<u64>,
     requests_made: Option<u64>,
     reset: Option<Timestamp>,
+    /// The time until the latest reset of a limit that has nothing left.
+    exhausted: Option<Duration>,
 }
 
 impl ResponseHints {
@@ -39,12 +43,15 @@ impl ResponseHints {
             limit_per_minute: limit,
             requests_made: limit.zip(remaining).map(|(limit, left)| limit.saturating_sub(left)),
             reset: reset.and_then(|reset| parse_reset(reset, now)),
+            exhausted: exhausted(text, now),
         }
     }
 
     /// Adds the known hints to a fault, as facts and as its retry time.
     pub(crate) fn add_to_fault(&self, mut fault: Fault) -> Fault {
-        if let Some(wait) = self.retry_after {
+        // What the service asks for comes before what can be computed from its limits.
+        let reset = self.exhausted.filter(|_| fault.kind() == Kind::ModelRateLimited);
+        if let Some(wait) = self.retry_after.or(reset) {
             fault = fault.retry_after(wait).with(Fact::WaitMs, wait);
         }
         if let Some(limit) = self.limit_per_minute {
@@ -58,6 +65,25 @@ impl ResponseHints {
         }
         fault
     }
+}
+
+/// The time until the latest reset of a limit with nothing left. Without a count of what is left, the limit on
+/// requests is taken to be the one that was reached.
+fn exhausted<'a>(text: impl Fn(&[&str]) -> Option<&'a str>, now: Timestamp) -> Option<Duration> {
+    let resets = COUNTED.iter().filter_map(|counted| {
+        let header = |part: &str| {
+            let (ours, theirs) = (
+                format!("anthropic-ratelimit-{counted}-{part}"),
+                format!("x-ratelimit-{part}-{counted}"),
+            );
+            text(&[ours.as_str(), theirs.as_str()])
+        };
+        let left = header("remaining")
+            .map_or(u64::from(*counted != "requests"), |left| left.parse().unwrap_or(1));
+        let reset = header("reset").and_then(|reset| parse_reset(reset, now));
+        reset.filter(|_| left == 0).map(|reset| reset.since(now))
+    });
+    resets.max().map(|wait| wait.min(LONGEST))
 }
 
 /// Precedence: milliseconds, then seconds, then a date. A date in the past means no wait.
@@ -96,6 +122,8 @@ fn parse_reset(text: &str, now: Timestamp) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
+    use budao_core::fault::Operation;
+
     use super::*;
 
     /// The instant 2026-11-15T08:00:00Z.
@@ -131,11 +159,36 @@ mod tests {
     }
 
     #[test]
+    fn the_reset_of_an_exhausted_limit_is_a_hint_unless_the_service_gives_one() {
+        let limited = |headers: &[_]| {
+            let fault = Fault::new(Kind::ModelRateLimited, Operation::ModelRequest);
+            hints(headers).add_to_fault(fault).retry_hint()
+        };
+        let secs = |secs| Some(Duration::from_secs(secs));
+        assert_eq!(limited(&[("x-ratelimit-reset-requests", "20s")]), secs(20));
+        let tokens = [
+            ("x-ratelimit-remaining-requests", "3"),
+            ("x-ratelimit-reset-requests", "1s"),
+            ("x-ratelimit-remaining-tokens", "0"),
+            ("x-ratelimit-reset-tokens", "90s"),
+        ];
+        assert_eq!(limited(&tokens), secs(90), "the limit on tokens is the one that was reached");
+        let both = [("retry-after", "2"), ("x-ratelimit-reset-requests", "6m0s")];
+        assert_eq!(limited(&both), secs(2), "headers that disagree");
+        let past = [("anthropic-ratelimit-requests-reset", "1970-01-01T00:00:00Z")];
+        assert_eq!(limited(&past), secs(0));
+        let broken = Fault::new(Kind::ModelServerError, Operation::ModelRequest);
+        let hints = hints(&[("x-ratelimit-reset-requests", "20s")]);
+        assert_eq!(hints.add_to_fault(broken).retry_hint(), None);
+    }
+
+    #[test]
     fn limits_are_read_from_both_families_of_headers() {
         let ours = |limit, made, reset: &str| ResponseHints {
             limit_per_minute: Some(limit),
             requests_made: Some(made),
             reset: Some(reset.parse().unwrap()),
+            exhausted: (limit == made).then_some(Duration::from_secs(60)),
             ..ResponseHints::default()
         };
         assert_eq!(

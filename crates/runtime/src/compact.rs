@@ -6,6 +6,7 @@ use std::{fmt::Write, sync::Arc};
 use budao_core::{
     event::{Event, Scope, Settings, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
+    gate::Requester,
     message::{Block, Message, ModelRequest, Piece, Role, Usage},
     session::{estimate_tokens, question},
     trace::{SpanId, Trace},
@@ -14,7 +15,7 @@ use budao_core::{
 use budao_models::Model;
 use futures::StreamExt;
 
-use crate::{provider, work::WorkContext};
+use crate::work::WorkContext;
 
 /// Target size of the kept history, in percent of `limits.context_tokens`.
 const KEPT_PERCENT: u64 = 40;
@@ -35,6 +36,8 @@ pub(crate) struct LongHistory {
     pub(crate) first_message: usize,
     pub(crate) settings: Settings,
     pub(crate) trace: Trace,
+    /// Waits for capacity, and not for a service in trouble: a summary by rule is available at once.
+    pub(crate) requester: Requester,
 }
 
 /// Finds a cut and summarises the messages before it. Always succeeds: if the model fails, the summary is
@@ -88,8 +91,8 @@ pub(crate) fn safe_cut(history: &[Message], tokens: u64) -> usize {
     best.unwrap_or(0)
 }
 
-/// Asks the model for a summary and returns it with its token usage. The circuit breaker may refuse the
-/// request and learns its outcome. There is no retry, because a summary by rule is available at once.
+/// Asks the model for a summary and returns it with its token usage. The gate refuses the request while it is
+/// shut, and learns its outcome. There is no retry, because a summary by rule is available at once.
 async fn summarise(
     work_context: &WorkContext,
     long: &LongHistory,
@@ -112,7 +115,18 @@ async fn summarise(
         trace: long.trace,
         span: SpanId::of_turn(work_context.session, long.turn),
     };
-    let written = provider::asking(work_context, model.provider(), read(&*model, request)).await?;
+    let gates = &work_context.shared.gates;
+    let permit = gates.admit(&model.gate_key(), long.requester.clone()).await?;
+    let written = match read(&*model, request).await {
+        Ok(written) => {
+            permit.answered();
+            written
+        }
+        Err(fault) => {
+            permit.failed(&fault);
+            return Err(fault);
+        }
+    };
     match written.0.trim().is_empty() {
         true => Err(Fault::new(Kind::EmptyAnswer, Operation::CompactHistory)
             .with(Fact::Model, model.name().to_owned())),

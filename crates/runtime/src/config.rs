@@ -16,8 +16,8 @@ use budao_models::Model;
 use budao_tools::{Toolbox, hooks::Hooks, policy::Policy, pool::Pool};
 
 use crate::{
-    ModelHook, Providers, Runtime, Stages, SubAgents, model_hooks::ModelHooks,
-    runtime::RuntimeShared,
+    ModelHook, Runtime, Stages, SubAgents, gates::Gates, model_hooks::ModelHooks,
+    observers::Observers, runtime::RuntimeShared,
 };
 
 /// Resolves the model name in a session's settings.
@@ -230,8 +230,10 @@ impl Builder {
     /// `configuration_wrong`: a limit is 0 where at least 1 is required.
     pub fn build(self) -> Result<Runtime, Fault> {
         check_limits(&self.limits)?;
+        self.limits.gate.check()?;
         let holder = self.holder.unwrap_or_else(|| self.world.uuid().to_string());
         let limits = Arc::new(self.limits);
+        let gates = Gates::new(self.world.clone(), limits.gate.clone());
         let host = HostConfig {
             journal: Arc::clone(&self.journal),
             world: self.world.clone(),
@@ -250,7 +252,8 @@ impl Builder {
             limits,
             scrubber: self.scrubber,
             clean_ups: self.clean_ups,
-            providers: Providers::default(),
+            gates,
+            observers: Observers::default(),
             stages: self.stages,
             sub_agents: self.sub_agents,
             pool: self.pool.unwrap_or_else(|| Arc::new(Pool::threads())),

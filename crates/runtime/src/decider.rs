@@ -150,14 +150,10 @@ impl NativeDecider {
     fn step(&mut self, input: Input, batch: &mut Batch) -> Option<(CommandId, Answer)> {
         let world = &self.shared.world;
         let now = world.clock.now();
-        let may_retry = || {
-            let provider = self.tools.provider.lock().expect("no code panics while holding this");
-            self.shared.providers.take_retry(&provider, now)
-        };
         let env = Env {
             now,
             jitter: world.jitter(),
-            may_retry: &may_retry,
+            is_watched: self.shared.observers.watches(self.id, &self.session),
             trace: world.trace(),
             limits: &self.shared.limits,
         };
@@ -167,9 +163,7 @@ impl NativeDecider {
         for entry in decided.entries {
             self.known.lock().expect("no code panics while holding this").apply(&entry.event);
             if let Event::SettingsChanged { .. } = *entry.event {
-                // A request under way still belongs to the old provider.
-                let provider = Arc::clone(&self.tools.provider);
-                self.tools = work::SessionTools { provider, ..work::SessionTools::default() };
+                self.tools = work::SessionTools::default();
             }
             batch.entries.push(entry);
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use budao_core::{
     event::{SessionId, Settings, Thinking, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
+    gate::{Priority, Requester, Willingness},
     message::{Block, Message, ModelRequest, Piece},
     session::Session,
     trace::{SpanId, Trace},
@@ -15,7 +16,8 @@ use budao_tools::Toolbox;
 use futures::StreamExt;
 
 use crate::{
-    check, provider,
+    check,
+    gates::{Admission, Permit},
     work::{SessionTools, WorkContext},
 };
 
@@ -33,27 +35,34 @@ pub(crate) struct ModelAttempt {
     history: Arc<Vec<Message>>,
     trace: Trace,
     toolbox: Arc<tokio::sync::Mutex<Option<(u64, Toolbox)>>>,
-    provider: Arc<std::sync::Mutex<String>>,
+    requester: Requester,
+    /// Whether the records say that the gate holds this request.
+    is_held: bool,
 }
 
 impl ModelAttempt {
     pub(crate) fn new(
+        work_context: &WorkContext,
         session: &Session,
-        turn: TurnNumber,
         step: u32,
         attempt: u32,
         tools: &mut SessionTools,
     ) -> Self {
         Self {
-            turn,
+            turn: session.turns,
             step,
             attempt,
             settings: tools.settings(session),
             history: Arc::clone(&session.history),
             trace: session.trace(),
             toolbox: Arc::clone(&tools.toolbox),
-            provider: Arc::clone(&tools.provider),
+            requester: requester(work_context, session, willingness(work_context, session)),
+            is_held: session.turn.as_ref().is_some_and(|turn| turn.wait.is_held),
         }
+    }
+
+    pub(crate) fn turn(&self) -> TurnNumber {
+        self.turn
     }
 
     fn failed(&self, fault: Fault) -> Input {
@@ -62,26 +71,109 @@ impl ModelAttempt {
     }
 }
 
-/// Makes one request and reports its deltas. The last input is the complete answer or the fault.
-pub(crate) async fn ask(work_context: WorkContext, asked: ModelAttempt) -> Input {
+/// The party that makes a session's requests.
+pub(crate) fn requester(
+    work_context: &WorkContext,
+    session: &Session,
+    willingness: Willingness,
+) -> Requester {
+    let is_watched = work_context.shared.observers.watches(work_context.session, session);
+    Requester {
+        session: work_context.session,
+        tenant: session.settings.tenant().into(),
+        priority: if is_watched { Priority::Interactive } else { Priority::Background },
+        willingness,
+        returns: false,
+    }
+}
+
+/// A turn without patience does not wait for a gate.
+fn willingness(work_context: &WorkContext, session: &Session) -> Willingness {
+    let gate = &work_context.shared.limits.gate;
+    let is_watched = work_context.shared.observers.watches(work_context.session, session);
+    let configured = if is_watched { gate.patience_watched } else { gate.patience_background };
+    let has_none = session.settings.patience_ms.map_or(configured.is_zero(), |own| own == 0);
+    if has_none { Willingness::Never } else { Willingness::Wait }
+}
+
+/// Waits for the gate, makes one request and reports its deltas. The last input is the complete answer or the
+/// fault. A request that fails as a probe of the gate waits again; that is no try.
+pub(crate) async fn ask(work_context: WorkContext, mut asked: ModelAttempt) -> Input {
     let model = match work_context.shared.models.model(&asked.settings.model) {
         Ok(model) => model,
         Err(fault) => return asked.failed(fault),
     };
-    let provider = model.provider().to_owned();
-    provider.clone_into(&mut asked.provider.lock().expect("no code panics while holding this"));
-    // Tools and hooks come before the provider's admission, so that their faults do not count against the provider.
-    let toolbox = match check::toolbox(&work_context, &asked.settings, &asked.toolbox).await {
-        Ok(toolbox) => toolbox,
-        Err(fault) => return asked.failed(fault),
-    };
-    let mut request = request(work_context.session, &asked, &*model, &toolbox);
-    if !work_context.shared.model_hooks.is_empty() {
-        request = work_context.shared.model_hooks.before(&work_context, asked.step, request).await;
+    loop {
+        let permit = match admit(&work_context, &mut asked, &*model).await {
+            Ok(permit) => permit,
+            Err(fault) => return asked.failed(fault),
+        };
+        // Boxed: a request that waits keeps only what it needs for that.
+        match Box::pin(ask_once(&work_context, &asked, &*model, permit)).await {
+            AttemptEnd::Input(input) => return input,
+            AttemptEnd::FailedProbe => asked.requester.returns = true,
+        }
     }
-    let answered = stream(&work_context, &asked, &*model, request);
-    let answered = provider::asking(&work_context, &provider, answered).await;
-    answered.unwrap_or_else(|fault| asked.failed(fault))
+}
+
+/// How one request ended.
+enum AttemptEnd {
+    /// The answer or the fault, for the turn.
+    Input(Input),
+    /// The request was a probe of a service that is still down.
+    FailedProbe,
+}
+
+/// Waits for the gate. A long wait and its end are recorded.
+async fn admit(
+    work_context: &WorkContext,
+    asked: &mut ModelAttempt,
+    model: &dyn Model,
+) -> Result<Permit, Fault> {
+    let ModelAttempt { turn, step, attempt, .. } = *asked;
+    let gates = &work_context.shared.gates;
+    let mut admission = gates.request(&model.gate_key(), asked.requester.clone())?;
+    let permit = loop {
+        let held = match admission {
+            Admission::Granted(permit) => break permit,
+            Admission::Held(held) => held,
+        };
+        let (next, report) = held.progress().await?;
+        admission = next;
+        if let Some(hold) = report.map(Box::new) {
+            asked.is_held = true;
+            work_context.report(Input::RequestHeld { turn, step, attempt, hold }).await;
+        }
+    };
+    if std::mem::take(&mut asked.is_held) {
+        work_context.report(Input::RequestReleased { turn, step, attempt }).await;
+    }
+    Ok(permit)
+}
+
+async fn ask_once(
+    work_context: &WorkContext,
+    asked: &ModelAttempt,
+    model: &dyn Model,
+    permit: Permit,
+) -> AttemptEnd {
+    // A fault of tools or hooks is none of the service: the permit is dropped.
+    let toolbox = match check::toolbox(work_context, &asked.settings, &asked.toolbox).await {
+        Ok(toolbox) => toolbox,
+        Err(fault) => return AttemptEnd::Input(asked.failed(fault)),
+    };
+    let mut request = request(work_context.session, asked, model, &toolbox);
+    if !work_context.shared.model_hooks.is_empty() {
+        request = work_context.shared.model_hooks.before(work_context, asked.step, request).await;
+    }
+    match stream(work_context, asked, model, request, &permit).await {
+        Ok(answered) => {
+            permit.answered();
+            AttemptEnd::Input(answered)
+        }
+        Err(fault) if permit.failed(&fault) => AttemptEnd::FailedProbe,
+        Err(fault) => AttemptEnd::Input(asked.failed(fault)),
+    }
 }
 
 fn request(
@@ -107,8 +199,10 @@ async fn stream(
     asked: &ModelAttempt,
     model: &dyn Model,
     request: ModelRequest,
+    permit: &Permit,
 ) -> Result<Input, Fault> {
     let mut pieces = budao_models::ask(model, request).await?;
+    let mut has_started = false;
     let mut content: Vec<Block> = Vec::new();
     let mut buffer = TextBuffer::default();
     let mut length = Length::default();
@@ -135,6 +229,9 @@ async fn stream(
             }
         };
         if let Some(Ok(piece)) = &piece {
+            if !std::mem::replace(&mut has_started, true) {
+                permit.started();
+            }
             length.add(piece);
             if let Err(fault) = length.check(model, work_context.shared.limits.model_answer_bytes) {
                 buffer.flush(work_context, asked).await;

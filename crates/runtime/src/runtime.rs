@@ -10,6 +10,7 @@ use budao_core::{
         TurnNumber,
     },
     fault::{Fact, Fault, Kind, Operation},
+    gate::{GateKey, GateStatus},
     limits::Limits,
     message::{Block, text_of},
     retention::{Retention, RetentionReport},
@@ -27,8 +28,8 @@ use futures::{
 };
 
 use crate::{
-    CleanUp, ModelSource, Providers, Stages, SubAgents, ToolSource, decider::NativeFactory,
-    model_hooks::ModelHooks, question::Question,
+    CleanUp, ModelSource, Stages, SubAgents, ToolSource, decider::NativeFactory, gates::Gates,
+    model_hooks::ModelHooks, observers::Observers, question::Question,
 };
 
 /// The parts that all sessions of a runtime share.
@@ -43,7 +44,8 @@ pub(crate) struct RuntimeShared {
     pub(crate) limits: Arc<Limits>,
     pub(crate) scrubber: Scrubber,
     pub(crate) clean_ups: Vec<Arc<dyn CleanUp>>,
-    pub(crate) providers: Providers,
+    pub(crate) gates: Arc<Gates>,
+    pub(crate) observers: Observers,
     pub(crate) stages: Stages,
     pub(crate) sub_agents: Option<SubAgents>,
     pub(crate) pool: Arc<Pool>,
@@ -311,6 +313,18 @@ impl Engine for Runtime {
 
     fn touch(&self, session: SessionId) {
         self.host.touch(session);
+    }
+
+    fn track_observers(&self) {
+        self.shared.observers.track();
+    }
+
+    fn gates(&self) -> Vec<(GateKey, GateStatus)> {
+        self.shared.gates.status()
+    }
+
+    fn set_watched(&self, session: SessionId, is_watched: bool) {
+        self.shared.observers.set(session, is_watched);
     }
 
     async fn recover(&self) -> Result<usize, Fault> {

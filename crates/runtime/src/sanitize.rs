@@ -17,6 +17,10 @@ pub(crate) fn input(input: Input, scrubber: &Scrubber, levels: usize) -> Input {
         Input::ModelFailed { turn, step, attempt, fault } => {
             Input::ModelFailed { turn, step, attempt, fault: fault.scrub(scrubber) }
         }
+        Input::RequestHeld { turn, step, attempt, mut hold } => {
+            hold.fault = hold.fault.take().map(|fault| fault.scrub(scrubber));
+            Input::RequestHeld { turn, step, attempt, hold }
+        }
         Input::Aborted { fault } => Input::Aborted { fault: fault.scrub(scrubber) },
         Input::ToolCallEnded { turn, call, attempt, outcome: ended } => {
             Input::ToolCallEnded { turn, call, attempt, outcome: outcome(ended, scrubber, levels) }

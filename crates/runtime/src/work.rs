@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use budao_core::{
     event::{Event, SessionId, Settings, TaskEnd, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
+    gate::Willingness,
     message::{CallId, ToolUse, Usage},
     session::{CallState, SeenFiles, Session},
     tool::Todo,
@@ -67,8 +68,6 @@ impl WorkContext {
 /// The tools of a session, kept while it is loaded.
 #[derive(Debug, Default)]
 pub(crate) struct SessionTools {
-    /// Provider of the model that was asked last; empty before the first request.
-    pub(crate) provider: Arc<Mutex<String>>,
     /// The toolbox and its source's generation; `None` until first use.
     pub(crate) toolbox: Arc<tokio::sync::Mutex<Option<(u64, Toolbox)>>>,
     /// Checked calls that wait to run.
@@ -217,7 +216,8 @@ pub(crate) fn task(
             })
         }
         Work::Model { turn, step, attempt } => {
-            let asked = model::ModelAttempt::new(session, turn, step, attempt, tools);
+            let asked = model::ModelAttempt::new(&work_context, session, step, attempt, tools);
+            debug_assert_eq!(asked.turn(), turn, "work is due for the running turn");
             Box::pin(model::ask(work_context, asked))
         }
         Work::Stage { turn, job } => {
@@ -231,7 +231,9 @@ pub(crate) fn task(
             let (history, settings) = (Arc::clone(&session.history), session.settings.clone());
             let first_message = session.turn.as_ref().map_or(0, |turn| turn.first_message);
             let trace = session.trace();
-            let long = compact::LongHistory { turn, history, first_message, settings, trace };
+            let requester = model::requester(&work_context, session, Willingness::WhileOpen);
+            let long =
+                compact::LongHistory { turn, history, first_message, settings, trace, requester };
             Box::pin(compact::compact(work_context, long))
         }
         Work::Check { turn, calls } => {

@@ -187,6 +187,8 @@ pub struct SessionRequest {
     pub tools: Option<Vec<String>>,
     /// `config.max_steps`: the maximum steps per turn, at least 1.
     pub max_steps: Option<u32>,
+    /// `config.patience_ms`: how long a turn waits for its model service; 0 for not at all.
+    pub patience_ms: Option<u64>,
     /// `config.on_disconnect`; `None` means the server's default.
     pub on_disconnect: Option<OnDisconnect>,
     /// `config.mode`: messages are questions for plan → solve → aggregate.

@@ -69,6 +69,7 @@ impl Server {
         world: World,
         is_loopback: bool,
     ) -> Arc<Self> {
+        engine.track_observers();
         Arc::new(Self {
             hubs: Hubs::default(),
             budget: Budget::new(config.limits.total_observer_bytes),
@@ -182,6 +183,7 @@ impl Server {
             settings.permissions.mode = stricter(settings.permissions.mode, mode);
         }
         settings.tools = creation.tools.or(settings.tools);
+        settings.patience_ms = creation.patience_ms.or(settings.patience_ms);
         settings.max_steps = creation.max_steps.or(settings.max_steps);
         settings.labels.extend(session_meta::labels(identity));
         settings

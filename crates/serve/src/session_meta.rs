@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// The label with the tenant's name.
-pub(crate) const TENANT: &str = "serve.tenant";
+pub(crate) const TENANT: &str = Settings::TENANT;
 /// The label with the owner, as `tenant/user`.
 pub(crate) const OWNER: &str = "serve.owner";
 /// The setting for a run whose last observer leaves.

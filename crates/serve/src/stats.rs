@@ -4,6 +4,7 @@
 //! their new records.
 
 mod fold;
+mod gates;
 mod ledger;
 mod metrics_recorder;
 mod report;
@@ -16,6 +17,7 @@ use std::{
 use budao_core::{Fault, Kind, Timestamp, event::SessionId};
 use budao_journal::{Filter, PageLimits, Reader, SessionSummary};
 
+pub(crate) use self::gates::{GateReport, gate_reports};
 pub use self::report::{Report, Window};
 use crate::{alerts::Alarm, metrics::Metrics};
 

@@ -31,6 +31,7 @@ impl Server {
     /// Records that a session has an observer.
     pub(crate) fn observer_joined(&self, session: SessionId) {
         self.unobserved().remove(&session);
+        self.engine.set_watched(session, true);
     }
 
     /// Records a command to a session. If the session has no observer, its time limit starts.
@@ -46,6 +47,7 @@ impl Server {
         if self.stopping.is_cancelled() || self.hubs.observers(hub.session) > 0 {
             return;
         }
+        self.engine.set_watched(hub.session, false);
         match hub.on_disconnect {
             OnDisconnect::Continue => {
                 self.unobserved().insert(hub.session, self.now());

@@ -54,6 +54,14 @@ child-ended = A subagent finished.
 todos-changed = The to-do list changed.
 
 observer-lost = An observer lost its connection. The run continues.
+request-held = { $wait ->
+    [none] The service is busy.
+   *[other] The service is busy; next try in { $wait } s.
+}{ $before ->
+    [0] { "" }
+    [one] { " " }{ $before } request is waiting before yours.
+   *[other] { " " }{ $before } requests are waiting before yours.
+}
 retry = Trying again in { $wait } s (try { $next } of { $max }).
 recovery-started = Recovering: the conversation is shortened so that it fits.
 recovery-success = Recovered; the run continues.

@@ -5,6 +5,8 @@
 //!
 //! The table of words is on [`play`].
 
+mod prompt;
+
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -12,6 +14,10 @@ use tokio::{
     io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader},
     sync::mpsc,
 };
+
+use self::prompt::{Turn, about};
+
+pub use self::prompt::answer;
 
 /// The version of the CLI that is played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -560,60 +566,6 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         Ok(())
     }
 }
-
-/// A prompt and when its turn began.
-struct Turn {
-    uuid: String,
-    text: String,
-    began: tokio::time::Instant,
-}
-
-impl Turn {
-    fn of(line: &Value) -> Self {
-        let content = &line["message"]["content"];
-        let blocks = content.as_array().into_iter().flatten();
-        let texts: Vec<&str> = blocks.filter_map(|block| block["text"].as_str()).collect();
-        Self {
-            uuid: line["uuid"].as_str().unwrap_or_default().to_owned(),
-            text: texts.join(" "),
-            began: tokio::time::Instant::now(),
-        }
-    }
-
-    fn is(&self, word: &str) -> bool {
-        self.text.split_whitespace().any(|it| it == word)
-    }
-
-    fn status(&self) -> Option<u16> {
-        self.text.split_whitespace().find_map(|word| word.strip_prefix("@api-")?.parse().ok())
-    }
-
-    fn answer(&self) -> String {
-        answer(&self.text)
-    }
-}
-
-/// The answer of the played CLI to a prompt.
-#[must_use]
-pub fn answer(prompt: &str) -> String {
-    let says = |wanted: &str| prompt.split_whitespace().any(|word| word == wanted);
-    let pieces = match (says("@many"), says("@flood")) {
-        (_, true) => MANY * 10,
-        (true, _) => MANY,
-        _ => 0,
-    };
-    let pieces = (0..pieces).map(|index| format!(" {index}"));
-    format!("the answer to {}{}", about(prompt), pieces.collect::<String>())
-}
-
-/// The subject of a prompt: its words without the `@` words.
-fn about(prompt: &str) -> String {
-    let words: Vec<&str> = prompt.split_whitespace().filter(|it| !it.starts_with('@')).collect();
-    words.join(" ")
-}
-
-/// Pieces of the answer to `@many`.
-const MANY: u32 = 20_000;
 
 /// The text of the turn that `@background` starts.
 pub const BY_ITSELF: &str = "by itself";

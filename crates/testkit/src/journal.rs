@@ -28,35 +28,35 @@ use futures::stream::BoxStream;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum JournalCall {
-    /// [`Writer::take_lease`].
+    /// A call of [`Writer::take_lease`].
     TakeLease,
-    /// [`Writer::renew`].
+    /// A call of [`Writer::renew`].
     Renew,
-    /// [`Writer::release`].
+    /// A call of [`Writer::release`].
     Release,
-    /// [`Writer::append`].
+    /// A call of [`Writer::append`].
     Append(AppendInfo),
-    /// [`Writer::put_blob`].
+    /// A call of [`Writer::put_blob`].
     PutBlob,
-    /// [`Inbox::submit`].
+    /// A call of [`Inbox::submit`].
     Submit,
-    /// [`Inbox::withdraw`].
+    /// A call of [`Inbox::withdraw`].
     Withdraw,
-    /// [`Inbox::inbox`].
+    /// A call of [`Inbox::inbox`].
     Inbox,
-    /// [`Inbox::answer`].
+    /// A call of [`Inbox::answer`].
     Answer,
-    /// [`Reader::info`].
+    /// A call of [`Reader::info`].
     Info,
-    /// [`Reader::read`].
+    /// A call of [`Reader::read`].
     Read,
-    /// [`Reader::snapshot`].
+    /// A call of [`Reader::snapshot`].
     Snapshot,
-    /// [`Reader::blob`].
+    /// A call of [`Reader::blob`].
     Blob,
-    /// [`Reader::sessions`].
+    /// A call of [`Reader::sessions`].
     Sessions,
-    /// [`Reader::unfinished`].
+    /// A call of [`Reader::unfinished`].
     Unfinished,
 }
 
@@ -76,7 +76,7 @@ pub struct AppendInfo {
     pub session: SessionId,
     /// The writer's token.
     pub token: LeaseToken,
-    /// [`Append::is_closing`].
+    /// Whether a full disk still accepts it: [`Append::is_closing`].
     pub is_closing: bool,
     /// Whether the append has a snapshot.
     pub has_snapshot: bool,

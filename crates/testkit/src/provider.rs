@@ -32,6 +32,7 @@ pub struct Reply {
     status: u16,
     headers: Vec<(String, String)>,
     beats: Vec<ResponseStep>,
+    delay: Duration,
     silent: bool,
 }
 
@@ -59,7 +60,13 @@ impl Reply {
     /// An answer with this status and an empty body.
     #[must_use]
     pub fn status(status: u16) -> Self {
-        Self { status, headers: Vec::new(), beats: Vec::new(), silent: false }
+        Self {
+            status,
+            headers: Vec::new(),
+            beats: Vec::new(),
+            delay: Duration::ZERO,
+            silent: false,
+        }
     }
 
     /// An error response with a JSON body.
@@ -72,6 +79,13 @@ impl Reply {
     #[must_use]
     pub fn silence() -> Self {
         Self { silent: true, ..Self::status(200) }
+    }
+
+    /// Waits this long, in real time, before it sends the status.
+    #[must_use]
+    pub fn after(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
     }
 
     /// Adds a header. An invalid name or value is dropped without an error.
@@ -264,6 +278,9 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     let line = ConnectionGuard { shared, done: false };
     if reply.silent {
         std::future::pending::<()>().await;
+    }
+    if !reply.delay.is_zero() {
+        tokio::time::sleep(reply.delay).await;
     }
     let mut response = Response::new(Body::from_stream(play(reply.beats.into(), line)));
     *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or_default();

@@ -232,7 +232,7 @@ fn validation_and_aborted_are_never_retryable() {
 fn an_unknown_placeholder_is_named() {
     assert_eq!(
         with_text("file-changed", "{ $path } was changed", "{ $pth } was changed"),
-        ["catalog/en.ftl: row `file_changed`, `.model`: unknown placeholder `$pth`"]
+        ["catalog/en.ftl: row `file_changed`, `.user`: unknown placeholder `$pth`"]
     );
 }
 
@@ -241,7 +241,7 @@ fn a_placeholder_is_a_fact_of_the_row() {
     assert_eq!(
         with_text("file-changed", "{ $path } was changed", "{ $host } was changed"),
         [
-            "catalog/en.ftl: row `file_changed`, `.model`: uses `$host`, which is not among the row's \
+            "catalog/en.ftl: row `file_changed`, `.user`: uses `$host`, which is not among the row's \
           `facts`"
         ]
     );

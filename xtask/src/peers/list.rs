@@ -101,8 +101,12 @@ pub(crate) static PEERS: &[Peer] = &[
     },
     Peer {
         name: "langgraph",
-        about: "LangGraph with its SQLite checkpoints",
-        kind: Kind::Python(&["langgraph==1.2.20", "langgraph-checkpoint-sqlite==3.1.2"]),
+        about: "LangGraph with its SQLite checkpoints, and LangChain's client of OpenAI",
+        kind: Kind::Python(&[
+            "langgraph==1.2.20",
+            "langgraph-checkpoint-sqlite==3.1.2",
+            "langchain-openai==1.7.3",
+        ]),
         use_in: UseIn::Benches,
         probe: Probe {
             program: "bin/python",
@@ -132,9 +136,21 @@ pub(crate) static PEERS: &[Peer] = &[
         },
     },
     Peer {
+        name: "openai-sdk",
+        about: "OpenAI's client library, as it is without a framework",
+        kind: Kind::Python(&["openai==3.49.0"]),
+        use_in: UseIn::Recovery,
+        probe: Probe {
+            program: "bin/python",
+            args: &["-c", "import openai; print('openai', openai.__version__)"],
+            stdin: "",
+            prints: "openai 3.49.0",
+        },
+    },
+    Peer {
         name: "pydantic-ai",
-        about: "Pydantic AI, without the providers it would bring",
-        kind: Kind::Python(&["pydantic-ai-slim==2.66.0"]),
+        about: "Pydantic AI, of its providers OpenAI alone",
+        kind: Kind::Python(&["pydantic-ai-slim==2.66.0", "openai==3.49.0", "tiktoken==0.14.0"]),
         use_in: UseIn::Benches,
         probe: Probe {
             program: "bin/python",

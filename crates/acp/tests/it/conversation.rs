@@ -118,7 +118,7 @@ async fn an_answer_that_broke_off_is_shown_once() {
     assert_eq!(editor.text(), words("P1", 6));
     let asides = editor.updates("agent_thought_chunk");
     let told = asides[0]["content"]["text"].as_str().unwrap();
-    assert!(told.contains("trying again"), "{told}");
+    assert!(told.contains("retrying in"), "{told}");
     editor.hang_up().await;
 }
 

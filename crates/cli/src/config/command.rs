@@ -10,7 +10,7 @@ use budao_core::{
 use serde::Serialize;
 use toml::{Table, Value};
 
-use super::{Config, ConfigArgs, ServeConfig, layers};
+use super::{Config, ConfigArgs, ModelsConfig, ServeConfig, layers};
 use crate::{exit::Exit, log::Log, terminal::Terminal, texts::localize};
 
 /// Show, check and create configuration files.
@@ -103,14 +103,16 @@ struct Defaults {
     model: &'static str,
     permission: &'static str,
     limits: Limits,
+    models: ModelsConfig,
     serve: ServeConfig,
     log: Log,
 }
 
 fn defaults() -> Result<Table, Fault> {
-    let Config { limits, serve, log, .. } = Config::default();
+    let Config { limits, models, serve, log, .. } = Config::default();
     let serve = ServeConfig { listen: Some(crate::serve::LISTEN.to_owned()), ..serve };
-    let all = Defaults { lang: "en", model: "demo", permission: "approval", limits, serve, log };
+    let (lang, model, permission) = ("en", "demo", "approval");
+    let all = Defaults { lang, model, permission, limits, models, serve, log };
     Table::try_from(all).map_err(|error| bug(&error))
 }
 

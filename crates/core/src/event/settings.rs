@@ -42,6 +42,10 @@ pub struct Settings {
     /// How much the model thinks before it answers; no thinking if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thinking: Option<Thinking>,
+    /// How long a turn waits for its model service, in milliseconds; 0 for not at all. The system's patience for
+    /// sessions with or without an observer if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patience_ms: Option<u64>,
     /// Tools on offer, by name or `prefix*`; all tools if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
@@ -90,6 +94,9 @@ impl Settings {
     /// The label that names the session's engine. Sessions without it belong to the native engine.
     pub const ENGINE: &'static str = "engine";
 
+    /// The label that names the tenant of the session.
+    pub const TENANT: &'static str = "serve.tenant";
+
     /// The name of the native engine, whose sessions carry no label.
     pub const NATIVE: &'static str = "native";
 
@@ -97,6 +104,12 @@ impl Settings {
     #[must_use]
     pub fn engine(&self) -> &str {
         engine_of(&self.labels)
+    }
+
+    /// The tenant of the session; empty if no label names one.
+    #[must_use]
+    pub fn tenant(&self) -> &str {
+        self.labels.get(Self::TENANT).map_or("", String::as_str)
     }
 
     /// Whether an engine other than the native one runs the session.

@@ -1,12 +1,14 @@
 //! The running turn, folded from its records.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::call::{Call, CallState};
 use crate::{
     brake::{Brake, call_key},
     event::{CommandId, Decision, Event, Scope, Seq, TurnNumber},
-    fault::{Kind, Operation},
+    fault::{Fault, Kind, Operation},
     lang::Lang,
     message::{Block, CallId, Usage},
     time::Timestamp,
@@ -48,6 +50,9 @@ pub struct Turn {
     pub too_long: bool,
     /// The step before which the history was last compacted; 0 if never.
     pub compacted_in_step: u32,
+    /// How long the turn waited for its service, and whether it waits now.
+    #[serde(default)]
+    pub wait: TurnWait,
     /// Tokens used so far, those of children included.
     pub usage: Usage,
 }
@@ -85,6 +90,54 @@ pub struct OngoingFailure {
     pub since: Timestamp,
 }
 
+/// The time that a turn waited for its service.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TurnWait {
+    /// When the wait for the current request began; absent while there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// Milliseconds of waits that ended with an answer.
+    pub ended_ms: u64,
+    /// How long the turn waits in all, as last recorded, in milliseconds.
+    pub patience_ms: u64,
+    /// Whether the gate holds the current request.
+    pub is_held: bool,
+    /// The last failure of the service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
+}
+
+impl TurnWait {
+    /// Milliseconds waited so far.
+    #[must_use]
+    pub fn waited_ms(&self, now: Timestamp) -> u64 {
+        let open = self.since.map_or(0, |since| in_ms(now.since(since)));
+        self.ended_ms.saturating_add(open)
+    }
+
+    /// When the recorded patience is over, for a request that waits since `since`.
+    #[must_use]
+    pub fn ends_at(&self) -> Option<Timestamp> {
+        let left = Duration::from_millis(self.patience_ms.saturating_sub(self.ended_ms));
+        self.since.map(|since| since.after(left))
+    }
+
+    pub(super) fn end(&mut self, at: Timestamp) {
+        *self =
+            Self { ended_ms: self.waited_ms(at), patience_ms: self.patience_ms, ..Self::default() };
+    }
+
+    fn begin(&mut self, at: Timestamp, is_held: bool) {
+        self.since.get_or_insert(at);
+        self.is_held = is_held;
+    }
+}
+
+fn in_ms(wait: Duration) -> u64 {
+    u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
+}
+
 impl Turn {
     pub(super) fn apply(&mut self, event: &Event, at: Timestamp) {
         match event {
@@ -102,21 +155,31 @@ impl Turn {
                 self.step = *step;
                 self.phase = Phase::AwaitingModel { attempt: *attempt };
                 self.calls.clear();
+                self.wait.is_held = false;
             }
+            Event::RequestHeld { fault, patience_ms, .. } => {
+                self.wait.begin(at, true);
+                self.wait.patience_ms = *patience_ms;
+                if let Some(fault) = fault {
+                    self.note_failure(fault, at);
+                }
+            }
+            Event::RequestReleased { .. } => self.wait.is_held = false,
+            Event::PatienceChanged { patience_ms } => self.wait.patience_ms = *patience_ms,
             Event::TextDelta { .. } | Event::ThinkingDelta { .. } => self.partial = true,
             Event::AnswerAbandoned { .. } => self.partial = false,
             // A failed hook does not fail the work, so no recovery is recorded for it.
             Event::FaultRaised { fault, .. } if fault.operation() == Operation::RunHook => {}
             Event::FaultRaised { fault, scope: Scope { call: None, step: Some(_), .. } } => {
                 self.too_long |= fault.kind() == Kind::ContextTooLong;
-                self.failing.get_or_insert(OngoingFailure { kind: fault.kind(), since: at });
+                self.note_failure(fault, at);
             }
             Event::FaultRaised { fault, scope: Scope { call: Some(id), .. } } => {
                 self.with_call(id, |call| call.failed_once(fault.kind(), at));
             }
             Event::RetryScheduled { next_attempt, due_at, scope, .. } => match &scope.call {
                 Some(id) => self.with_call(id, |call| call.wait(*next_attempt, *due_at)),
-                None => self.phase = Phase::Waiting { attempt: *next_attempt, until: *due_at },
+                None => self.schedule(*next_attempt, *due_at, at),
             },
             Event::QuestionAsked {
                 question,
@@ -148,6 +211,21 @@ impl Turn {
             }
             _ => {}
         }
+    }
+
+    fn note_failure(&mut self, fault: &Fault, at: Timestamp) {
+        self.wait.fault = Some(fault.clone());
+        self.failing.get_or_insert(OngoingFailure { kind: fault.kind(), since: at });
+    }
+
+    /// Waits for the next attempt. Records count attempts within a round of them, the turn counts all of a step.
+    fn schedule(&mut self, next_attempt: u32, until: Timestamp, at: Timestamp) {
+        let attempt = match self.phase {
+            Phase::AwaitingModel { attempt } => attempt.saturating_add(1),
+            _ => next_attempt,
+        };
+        self.wait.begin(at, false);
+        self.phase = Phase::Waiting { attempt, until };
     }
 
     /// Feeds the outcomes of the finished step to the brake.

@@ -115,6 +115,7 @@ impl Stepper<'_> {
     fn change_settings(&mut self, settings: Settings) {
         if settings != self.session.settings {
             self.emit(Event::SettingsChanged { settings });
+            self.review_patience();
         }
     }
 

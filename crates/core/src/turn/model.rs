@@ -96,10 +96,11 @@ impl Stepper<'_> {
         self.abandon_partial();
         let policy = &env.limits.retry;
         let kind = fault.kind();
+        let (attempt, next_attempt) = self.attempts_in_round(attempt);
         let told = fault.clone().attempt(attempt, policy.tries);
         let verdict = self.after_failure(fault, attempt);
         let told = match &verdict {
-            retry::RetryDecision::Retry(wait) => told.retry_after(*wait),
+            retry::RetryDecision::Retry(wait) => told.retry_after(*wait).continues(),
             retry::RetryDecision::GiveUp(_) => told,
         };
         self.emit(Event::FaultRaised { fault: told, scope: scope.clone() });
@@ -112,29 +113,12 @@ impl Stepper<'_> {
                 operation: Operation::ModelRequest,
                 kind,
                 attempt,
-                next_attempt: attempt.saturating_add(1),
+                next_attempt,
                 max_attempts: policy.tries,
                 wait_ms: millis(wait),
                 due_at: env.now.after(wait),
                 scope,
             }),
-        }
-    }
-
-    /// Decides on a retry. An attempt that waits for compaction takes nothing from the provider's budget.
-    fn after_failure(&self, fault: Fault, attempt: u32) -> retry::RetryDecision {
-        let env = self.env;
-        let cause = fault.to_string();
-        let verdict = env.limits.retry.after(fault, attempt, env.jitter);
-        let compacts = super::needs_compaction(self.session, self.turn(), env.limits);
-        match verdict {
-            retry::RetryDecision::Retry(_) if !compacts && !(env.may_retry)() => {
-                let spent = Fault::new(Kind::RetryBudgetSpent, Operation::ModelRequest)
-                    .with_cause(cause)
-                    .attempt(attempt, attempt);
-                retry::RetryDecision::GiveUp(spent)
-            }
-            verdict => verdict,
         }
     }
 

@@ -61,7 +61,7 @@ impl Play {
         let env = Env {
             now: self.now,
             jitter: 0.0,
-            may_retry: &|| true,
+            is_watched: true,
             trace: Trace::from_random(7),
             limits: &self.limits,
         };

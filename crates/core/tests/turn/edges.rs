@@ -296,11 +296,10 @@ fn of_two_that_wait_only_the_one_whose_time_has_come_is_woken() {
 #[test]
 fn an_environment_shows_its_time_to_whoever_debugs_it() {
     let limits = budao_core::limits::Limits::default();
-    let may_retry = || true;
     let env = turn::Env {
         now: budao_core::Timestamp::from_micros(5),
         jitter: 0.25,
-        may_retry: &may_retry,
+        is_watched: true,
         trace: Trace::NONE,
         limits: &limits,
     };

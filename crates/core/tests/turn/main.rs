@@ -12,4 +12,5 @@ mod ends;
 mod fold;
 mod play;
 mod promises;
+mod waits;
 mod walk;

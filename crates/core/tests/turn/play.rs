@@ -1,6 +1,6 @@
 //! Plays a session: feeds inputs, keeps the records, and checks what must hold after every one.
 
-use std::{cell::Cell, collections::HashMap, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use budao_core::{
     Fault, Kind, Timestamp,
@@ -20,9 +20,7 @@ pub(crate) struct Play {
     pub(crate) entries: Vec<Entry>,
     pub(crate) limits: Limits,
     pub(crate) now: Timestamp,
-    pub(crate) may_retry: bool,
-    /// How often the provider's budget was asked for a retry.
-    pub(crate) retries_taken: Cell<u32>,
+    pub(crate) is_watched: bool,
     commands: u32,
 }
 
@@ -33,8 +31,7 @@ impl Play {
             entries: Vec::new(),
             limits: Limits::default(),
             now: Timestamp::from_micros(1_000_000),
-            may_retry: true,
-            retries_taken: Cell::new(0),
+            is_watched: true,
             commands: 0,
         };
         let settings = Settings { model: "m".into(), ..Settings::default() };
@@ -45,20 +42,24 @@ impl Play {
         play
     }
 
+    /// Plays a session whose turns do not wait for their service.
+    pub(crate) fn without_patience() -> Self {
+        let mut play = Self::new();
+        play.limits.gate.patience_watched = Duration::ZERO;
+        play.limits.gate.patience_background = Duration::ZERO;
+        play
+    }
+
     /// Feeds one input and returns the names of the events that followed.
     pub(crate) fn input(&mut self, input: Input) -> Vec<&'static str> {
         self.step(input).0
     }
 
     fn step(&mut self, input: Input) -> (Vec<&'static str>, Option<Answer>) {
-        let may_retry = || {
-            self.retries_taken.set(self.retries_taken.get() + 1);
-            self.may_retry
-        };
         let env = Env {
             now: self.now,
             jitter: 0.0,
-            may_retry: &may_retry,
+            is_watched: self.is_watched,
             trace: Trace::from_random(7),
             limits: &self.limits,
         };
@@ -128,9 +129,10 @@ impl Play {
         self.command(ask).1
     }
 
-    fn asking(&self) -> (u64, u32, u32) {
+    pub(crate) fn asking(&self) -> (u64, u32, u32) {
         match self.due().as_slice() {
-            [Work::Model { turn, step, attempt }] => (*turn, *step, *attempt),
+            [Work::Model { turn, step, attempt }]
+            | [Work::Model { turn, step, attempt }, Work::Wake { .. }] => (*turn, *step, *attempt),
             other => panic!("no model is due but {other:?}"),
         }
     }

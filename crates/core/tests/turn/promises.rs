@@ -194,7 +194,7 @@ fn a_failing_model_is_tried_again_and_the_recovery_is_told() {
 
 #[test]
 fn a_turn_that_failed_never_looks_like_one_that_finished() {
-    let mut play = Play::new();
+    let mut play = Play::without_patience();
     play.say("go");
     for wait in [1, 2] {
         play.model_fails(Kind::ModelServerError);
@@ -219,17 +219,6 @@ fn a_wrong_key_ends_the_session_in_order_and_a_message_reopens_it() {
     play.say("again");
     assert_eq!(play.session.status(), Status::Running);
     play.replayed();
-}
-
-#[test]
-fn a_spent_retry_budget_stops_retries() {
-    let mut play = Play::new();
-    play.may_retry = false;
-    play.say("go");
-    let names = play.model_fails(Kind::ModelOverloaded);
-    assert_eq!(names, ["fault_raised", "recovery_failed", "turn_ended"]);
-    let fault = play.session.last.clone().unwrap().fault.unwrap();
-    assert_eq!(fault.kind(), Kind::RetryBudgetSpent);
 }
 
 #[test]
@@ -651,25 +640,6 @@ fn a_crash_while_closing_still_ends_the_session() {
     play.session = play.replayed();
     let names = play.input(Input::Resumed);
     assert_eq!(names, ["session_resumed", "tool_call_ended", "turn_ended", "session_ended"]);
-}
-
-#[test]
-fn a_retry_is_taken_from_the_budget_only_when_there_will_be_one() {
-    let mut play = Play::new();
-    play.say("go");
-    let (turn, step, attempt) = (1, 1, 1);
-    let fault = budao_core::Fault::new(Kind::ModelOverloaded, Operation::ModelRequest);
-    play.model_fails(Kind::ModelOverloaded);
-    assert_eq!(play.retries_taken.get(), 1);
-    play.input(Input::ModelFailed { turn, step, attempt, fault });
-    assert_eq!(play.retries_taken.get(), 1, "a late failure takes none");
-    play.wait(SECOND * 2);
-    play.answer(Vec::new(), ModelStop::EndTurn);
-    assert_eq!(play.retries_taken.get(), 2, "an empty answer is a failure like any other");
-    play.wait(SECOND * 4);
-    play.model_fails(Kind::ModelOverloaded);
-    assert_eq!(play.session.last.as_ref().unwrap().stop, StopReason::Failed);
-    assert_eq!(play.retries_taken.get(), 2, "after the last try there is none");
 }
 
 #[test]

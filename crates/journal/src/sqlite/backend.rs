@@ -24,7 +24,9 @@ fn path(url: &str) -> &Path {
 #[async_trait]
 impl Backend for SqliteBackend {
     fn accepts(&self, url: &str) -> bool {
-        url.starts_with("sqlite:") || !(url.contains("://") || url.starts_with("memory:"))
+        let is_ours =
+            url.starts_with("sqlite:") || !(url.contains("://") || url.starts_with("memory:"));
+        is_ours && !path(url).as_os_str().is_empty()
     }
 
     fn kind(&self) -> &'static str {

@@ -33,12 +33,28 @@ async fn a_rate_limit_once_costs_a_wait_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rate_limit_for_ever_ends_after_three_tries() {
-    let stage = Setup::new(Script::new().fail(Kind::ModelRateLimited).forever()).open().await;
+async fn a_rate_limit_for_ever_ends_when_the_patience_is_over() {
+    let script = Script::new().fail(Kind::ModelRateLimited).forever();
+    let stage = Setup::new(script).open().await;
+    let before = tokio::time::Instant::now();
     let result = stage.run("go").await;
-    assert_eq!(result.stop, Some(StopReason::Failed));
-    assert_eq!(stage.model.asked(), 3);
+    assert_eq!(fault_of(&result).kind(), Kind::ModelRateLimited, "the service's fault");
     assert!(result.retryable());
+    let waited = before.elapsed();
+    assert!((600..=900).contains(&waited.as_secs()), "{waited:?}");
+    assert!(stage.model.asked() < 60, "{} requests", stage.model.asked());
+    assert_eq!(stage.count("recovery_failed").await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_limit_for_ever_ends_after_three_tries_without_patience() {
+    let script = Script::new().fail(Kind::ModelRateLimited).forever();
+    let mut setup = Setup::new(script);
+    setup.limits.gate.patience_watched = Duration::ZERO;
+    let stage = setup.open().await;
+    let result = stage.run("go").await;
+    assert_eq!(fault_of(&result).kind(), Kind::ModelRateLimited);
+    assert!(stage.model.asked() <= 3, "{} requests", stage.model.asked());
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,3 +10,4 @@ mod hooks;
 mod hostile;
 mod promises;
 mod stops;
+mod waits;

@@ -3,15 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use budao_core::{
-    Fault, Kind,
-    engine::Engine as _,
-    event::{CommandBody, Event, Settings, Thinking},
-    fault::Operation,
-    limits::Limits,
-    tool::Failure,
+    Fault, Kind, engine::Engine as _, event::Event, fault::Operation, limits::Limits, tool::Failure,
 };
 use budao_journal::{Journal, Memory};
-use budao_models::script::{Ending, Script, ScriptStep};
+use budao_models::script::{Script, ScriptStep};
 use budao_testkit::world;
 use budao_tools::RawTool;
 use serde_json::json;
@@ -19,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::{
     failing::{self, Failing},
-    fixture::{Fixture, Setup, fault_of},
+    fixture::{Fixture, Setup},
 };
 
 /// Waits to be stopped, then fails or succeeds.
@@ -116,33 +111,4 @@ async fn a_journal_that_cannot_be_read_is_not_called_a_busy_session() {
     failing.interceptor.fail_leases(Kind::JournalDamaged, 1);
     let fault = stage.runtime.run(stage.session, "go").await.unwrap_err();
     assert_eq!(fault.kind(), Kind::JournalDamaged);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_under_way_is_the_old_providers_when_settings_change() {
-    let overloaded = Fault::new(Kind::ModelOverloaded, Operation::ModelRequest);
-    let late =
-        ScriptStep::new().pause(Duration::from_secs(1)).end(Ending::Fault(Box::new(overloaded)));
-    let mut script = Script::new();
-    for _ in 0..3 {
-        script = script.fail(Kind::ModelOverloaded).say("ok");
-    }
-    let stage = Setup::new(script.step(late).say("too much")).open().await;
-    // What the provider's budget allows within a minute.
-    for _ in 0..3 {
-        assert_eq!(stage.run("go").await.text, "ok");
-    }
-    let settings = stage.state().await.settings;
-    let settings = Settings { thinking: Some(Thinking::Low), ..settings };
-    let asked = stage.model.asked();
-    let turn = tokio::spawn({
-        let (runtime, session) = (stage.runtime.clone(), stage.session);
-        async move { runtime.run(session, "go").await }
-    });
-    while stage.model.asked() == asked {
-        tokio::task::yield_now().await;
-    }
-    stage.submit(CommandBody::Settings { settings: Box::new(settings) }).await;
-    let result = turn.await.unwrap().unwrap();
-    assert_eq!(fault_of(&result).kind(), Kind::RetryBudgetSpent);
 }

@@ -74,7 +74,7 @@ pub(super) struct NewSession {
     /// `language`: a tag such as `en` or `zh-CN`. An unsupported tag means the server's default language.
     #[schema(value_type = Option<Object>)]
     preferences: Option<Value>,
-    /// `model`, `system`, `permission_mode`, `tools`, `max_steps`, `on_disconnect`, `mode`, `confirm`; absent ones have
+    /// `model`, `system`, `permission_mode`, `tools`, `max_steps`, `patience_ms`, `on_disconnect`, `mode`, `confirm`; absent ones have
     /// the server's defaults.
     #[schema(value_type = Option<Object>)]
     config: Option<Value>,

@@ -21,7 +21,7 @@ use crate::{
     config::CounterSource,
     problem::Problem,
     server::Server,
-    stats::{Report, Window},
+    stats::{Report, Window, gate_reports},
 };
 
 /// Period of the report.
@@ -54,6 +54,7 @@ pub(super) async fn stats(
         let window = query.window.as_deref().map(Window::read).transpose()?.unwrap_or_default();
         let mut stats = server.stats.lock().await;
         let mut report = stats.report(&*server.journal, window, server.now()).await?;
+        report.gates = gate_reports(&*server.engine);
         report.smcp = server.config.hub.as_ref().map(CounterSource::now);
         Ok::<_, Fault>(report)
     };

@@ -125,6 +125,7 @@ fn configure(creation: &mut SessionRequest, config: &Fields<'_>) -> Result<(), F
             return Err(fields::violated(&config.path("max_steps"), "max_steps > 0", "0"));
         }
     };
+    creation.patience_ms = config.whole("patience_ms")?;
     creation.tools = match config.get("tools") {
         None => None,
         Some(tools) => Some(names(&config.path("tools"), tools)?),

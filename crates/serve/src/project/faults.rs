@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use budao_core::{
-    Fault, Kind, Lang, Record,
+    Fault, Kind, Lang, Record, Timestamp,
     event::{Event, Scope, Seq, Stage},
     fault::{Announcement, Fact, Operation, text},
+    gate::HoldReason,
     session::Phase,
 };
 use serde_json::{Value, json};
@@ -22,6 +23,11 @@ impl Projector {
             Event::FaultRaised { fault, scope } => self
                 .begin(record, announced(fault, scope))
                 .with_fault(fault, &self.fault_context(record, scope)),
+            Event::RequestHeld { step, reason, fault, until, before, .. } => {
+                let hold =
+                    RecordedHold { step: *step, reason: *reason, until: *until, before: *before };
+                self.request_held(record, fault.as_ref(), &hold)
+            }
             Event::RetryScheduled {
                 operation,
                 kind,
@@ -58,6 +64,31 @@ impl Projector {
             _ => return None,
         };
         Some(frame)
+    }
+
+    /// The first record of a wait reports the service's fault, later ones are notices of its progress.
+    fn request_held(&self, record: &Record, fault: Option<&Fault>, hold: &RecordedHold) -> Frame {
+        let (english, shown) =
+            (hold.text(record.at, Lang::En), hold.text(record.at, self.language()));
+        let frame = match fault {
+            Some(fault) => {
+                let scope = Scope { step: Some(hold.step), ..Scope::default() };
+                let user = |lang, held| format!("{} {held}", text::user_text(fault, lang));
+                self.begin(record, announced(fault, &scope))
+                    .with_fault(fault, &self.fault_context(record, &scope))
+                    .text(user(Lang::En, &english))
+                    .show(user(self.language(), &shown))
+            }
+            None => self.notice(record, "request_held").text(english).show(shown),
+        };
+        let frame = frame
+            .with("step", hold.step)
+            .with("hold_reason", <&str>::from(hold.reason))
+            .with("waiting_before", hold.before);
+        match hold.until {
+            Some(until) => frame.with("due_at", until.to_string()),
+            None => frame,
+        }
     }
 
     fn retry(
@@ -152,6 +183,25 @@ impl Projector {
             (Phase::Pipeline, Some(Stage::Aggregation)) => Operation::Aggregate,
             (Phase::Pipeline, Some(Stage::Solving) | None) => Operation::SolveTask,
         })
+    }
+}
+
+/// A wait at a gate, as its record has it.
+struct RecordedHold {
+    step: u32,
+    reason: HoldReason,
+    until: Option<Timestamp>,
+    before: u64,
+}
+
+impl RecordedHold {
+    /// Why the request waits, when the next one is made and how many come first.
+    fn text(&self, now: Timestamp, lang: Lang) -> String {
+        let wait = match self.until {
+            Some(until) => seconds(until.since(now)),
+            None => "none".into(),
+        };
+        translate_with("request-held", &[("wait", wait), ("before", self.before.into())], lang)
     }
 }
 

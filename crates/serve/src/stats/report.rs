@@ -120,6 +120,9 @@ pub struct Report {
     by_computer: Vec<ComputerCount>,
     /// Sessions with faults that ended a turn or cannot be fixed, those with the most first.
     unrecoverable_by_session: Vec<SessionCount>,
+    /// The gates to model services: open or held, what waits, and the last error.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) gates: Vec<super::GateReport>,
     /// Counters of this server's SMCP hub since its start, as in `/smcp/stats`; absent without a hub.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
@@ -330,6 +333,7 @@ impl Report {
                 .map(|(computer, counts)| ComputerCount { computer: computer.to_owned(), counts })
                 .collect(),
             unrecoverable_by_session: unrecoverable(&seen),
+            gates: Vec::new(),
             smcp: None,
         }
     }

@@ -139,7 +139,7 @@ fn a_session_is_created_as_wished() {
             "preferences": { "language": "zh-CN", "theme": "dark" },
             "config": {
                 "model": "demo", "permission_mode": "readonly", "on_disconnect": "cancel",
-                "max_steps": 4, "tools": ["fs_*"], "mode": "plan", "confirm": true,
+                "max_steps": 4, "patience_ms": 60000, "tools": ["fs_*"], "mode": "plan", "confirm": true,
             },
         },
     });
@@ -153,6 +153,7 @@ fn a_session_is_created_as_wished() {
         mode: Some(Mode::Readonly),
         tools: Some(vec!["fs_*".to_owned()]),
         max_steps: Some(4),
+        patience_ms: Some(60_000),
         on_disconnect: Some(OnDisconnect::Cancel),
         plan: Some(PlanPreference { confirm: true }),
         labels: vec![("client_id", "web".to_owned())],

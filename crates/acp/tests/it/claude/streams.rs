@@ -27,7 +27,7 @@ async fn the_clis_own_tries_are_told() {
     stage.runs_well("P1 @cut").await;
     let asides = stage.editor.updates("agent_thought_chunk");
     let told = asides[0]["content"]["text"].as_str().unwrap();
-    assert!(told.contains("trying again"), "{told}");
+    assert!(told.contains("retrying in"), "{told}");
     stage.close().await;
 }
 

@@ -1,0 +1,414 @@
+//! Tests of the gate: its rules one by one; `storm` runs it against simulated services.
+
+mod storm;
+
+use uuid::Uuid;
+
+use super::*;
+use crate::fault::{Kind, Operation};
+
+fn at(millis: i64) -> Timestamp {
+    Timestamp::from_micros(1_000_000_000_000 + millis * 1000)
+}
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+fn fault(kind: Kind) -> Fault {
+    Fault::new(kind, Operation::ModelRequest)
+}
+
+fn requester(session: u128) -> Requester {
+    Requester {
+        session: SessionId(Uuid::from_u128(session)),
+        tenant: "t".into(),
+        priority: Priority::Interactive,
+        willingness: Willingness::Wait,
+        returns: false,
+    }
+}
+
+fn gate() -> Gate {
+    Gate::new(GateConfig::default())
+}
+
+/// Asks for admission and returns the ticket with whether it was granted at once.
+fn ask(gate: &mut Gate, session: u128, now: Timestamp) -> (Ticket, bool) {
+    let ticket = gate.request(requester(session), now).unwrap();
+    let granted = granted(&gate.advance(now));
+    (ticket, granted.contains(&ticket))
+}
+
+fn granted(actions: &[Action]) -> Vec<Ticket> {
+    let grants = actions.iter().filter_map(|action| match action {
+        Action::Grant(ticket) => Some(*ticket),
+        _ => None,
+    });
+    grants.collect()
+}
+
+fn fail(gate: &mut Gate, ticket: Ticket, fault: &Fault, now: Timestamp) -> bool {
+    gate.finish(ticket, RequestEnd::Failed(fault), now)
+}
+
+/// Makes the service fail until the gate knows that it is down.
+fn bring_down(gate: &mut Gate, now: Timestamp) {
+    for session in 0..4 {
+        let (ticket, _) = ask(gate, session, now);
+        fail(gate, ticket, &fault(Kind::ModelServerError), now);
+    }
+    assert_eq!(gate.status(now).held, Some(HoldReason::Outage));
+}
+
+#[test]
+fn a_hint_of_one_session_stops_all_until_then() {
+    let mut gate = gate();
+    let (first, _) = ask(&mut gate, 1, at(0));
+    let limited = fault(Kind::ModelRateLimited).retry_after(secs(7));
+    assert!(!fail(&mut gate, first, &limited, at(100)), "it was a try");
+    let (second, is_granted) = ask(&mut gate, 2, at(200));
+    assert!(!is_granted);
+    let status = gate.status(at(200));
+    assert_eq!((status.held, status.until), (Some(HoldReason::RateLimit), Some(at(7100))));
+    assert_eq!((status.since, status.waiting), (Some(at(100)), 1));
+    assert_eq!(status.last_error.unwrap().0.kind(), Kind::ModelRateLimited);
+    assert!(granted(&gate.advance(at(7099))).is_empty());
+    assert_eq!(granted(&gate.advance(at(7100))), [second]);
+}
+
+#[test]
+fn a_hint_above_the_ceiling_holds_for_the_ceiling_and_then_one_probe_is_made() {
+    let mut gate = gate();
+    let (first, _) = ask(&mut gate, 1, at(0));
+    let limited = fault(Kind::ModelRateLimited).retry_after(secs(1_000_000_000));
+    fail(&mut gate, first, &limited, at(0));
+    for session in 2..6 {
+        assert!(!ask(&mut gate, session, at(1)).1);
+    }
+    assert_eq!(gate.status(at(1)).until, Some(at(600_000)));
+    let probe = granted(&gate.advance(at(600_000)));
+    assert_eq!(probe.len(), 1, "one probe");
+    assert!(fail(&mut gate, probe[0], &limited, at(600_100)), "which costs no try");
+    assert!(granted(&gate.advance(at(900_000))).is_empty());
+    let probe = granted(&gate.advance(at(1_200_100)));
+    gate.started(probe[0], at(1_200_200));
+    assert_eq!(gate.status(at(1_200_200)).held, None);
+}
+
+#[test]
+fn nonsense_hints_hold_nobody_for_long() {
+    for hint in [Duration::ZERO, Duration::from_nanos(1), Duration::MAX] {
+        let mut gate = gate();
+        let (first, _) = ask(&mut gate, 1, at(0));
+        fail(&mut gate, first, &fault(Kind::ModelRateLimited).retry_after(hint), at(0));
+        let (second, is_granted) = ask(&mut gate, 2, at(1));
+        assert!(!is_granted, "{hint:?}: even without a usable hint there is a pause");
+        let mut now = at(1);
+        while let Some(next) = gate.next_wake(now) {
+            now = next;
+            if granted(&gate.advance(now)).contains(&second) {
+                break;
+            }
+        }
+        assert!(now <= at(600_000), "{hint:?}: granted at {now}");
+    }
+}
+
+#[test]
+fn a_service_that_refuses_for_ever_is_asked_less_and_less() {
+    let mut gate = gate();
+    let limited = fault(Kind::ModelRateLimited).retry_after(secs(1));
+    let (mut now, mut requests) = (at(0), 0);
+    let mut ticket = gate.request(requester(1), now).unwrap();
+    while now < at(900_000) {
+        if granted(&gate.advance(now)).contains(&ticket) {
+            requests += 1;
+            fail(&mut gate, ticket, &limited, now);
+            ticket = gate.request(requester(1), now).unwrap();
+            gate.advance(now);
+        }
+        now = gate.next_wake(now).expect("a wait has an end");
+    }
+    assert!((20..=50).contains(&requests), "{requests}");
+}
+
+#[test]
+fn an_outage_is_probed_by_one_request_at_a_time_with_growing_waits() {
+    let mut gate = gate();
+    bring_down(&mut gate, at(0));
+    for session in 10..20 {
+        assert!(!ask(&mut gate, session, at(1)).1);
+    }
+    let (mut now, mut waits, mut probed_at) = (at(1), Vec::new(), at(0));
+    while waits.len() < 30 {
+        now = gate.next_wake(now).unwrap();
+        let probes = granted(&gate.advance(now));
+        assert!(probes.len() <= 1, "one at a time");
+        let Some(probe) = probes.first() else { continue };
+        waits.push(now.since(probed_at).as_millis());
+        probed_at = now;
+        let is_free = fail(&mut gate, *probe, &fault(Kind::ConnectionRefused), now);
+        assert!(is_free, "a failed probe costs its session no try");
+        gate.request(Requester { returns: true, ..requester(99) }, now).unwrap();
+        gate.advance(now);
+    }
+    assert_eq!(waits[0], 2_000);
+    assert!(waits.windows(2).all(|pair| pair[0] <= pair[1]), "{waits:?}");
+    assert_eq!(waits.last(), Some(&30_000), "{waits:?}");
+}
+
+#[test]
+fn after_an_outage_requests_start_slowly() {
+    let mut gate = gate();
+    bring_down(&mut gate, at(0));
+    for session in 10..60 {
+        ask(&mut gate, session, at(1));
+    }
+    let mut running = granted(&gate.advance(at(2000)));
+    let mut sizes = Vec::new();
+    for round in 0..5 {
+        sizes.push(running.len());
+        let now = at(3000 + round * 100);
+        let mut next = Vec::new();
+        for ticket in running {
+            gate.finish(ticket, RequestEnd::Answered, now);
+            next.extend(granted(&gate.advance(now)));
+        }
+        running = next;
+    }
+    assert_eq!(sizes, [1, 2, 4, 8, 16]);
+}
+
+#[test]
+fn a_probe_that_is_abandoned_lets_the_next_one_through() {
+    let mut gate = gate();
+    bring_down(&mut gate, at(0));
+    let (probe, _) = ask(&mut gate, 10, at(1));
+    ask(&mut gate, 11, at(1));
+    assert_eq!(granted(&gate.advance(at(2000))), [probe]);
+    gate.finish(probe, RequestEnd::Abandoned, at(2500));
+    assert_eq!(granted(&gate.advance(at(2500))).len(), 1);
+}
+
+#[test]
+fn a_fault_of_the_request_shows_that_the_service_works() {
+    let mut gate = gate();
+    bring_down(&mut gate, at(0));
+    let (probe, _) = ask(&mut gate, 10, at(1));
+    gate.advance(at(2000));
+    assert!(!fail(&mut gate, probe, &fault(Kind::ModelBadRequest), at(2100)), "it was a try");
+    assert_eq!(gate.status(at(2100)).held, None);
+}
+
+#[test]
+fn half_of_the_requests_failing_is_no_outage() {
+    let mut gate = gate();
+    for session in 0..400 {
+        let now = at(i64::try_from(session).unwrap() * 500);
+        let (ticket, is_granted) = ask(&mut gate, session, now);
+        assert!(is_granted, "{session}");
+        match session % 2 {
+            0 => gate.finish(ticket, RequestEnd::Answered, now),
+            _ => fail(&mut gate, ticket, &fault(Kind::ModelServerError), now),
+        };
+    }
+}
+
+#[test]
+fn overload_and_time_outs_shrink_the_number_of_requests_in_flight() {
+    for kind in [Kind::ModelOverloaded, Kind::ModelFirstTokenTimeout] {
+        let mut gate = gate();
+        let mut running = Vec::new();
+        for session in 0..64 {
+            running.push(ask(&mut gate, session, at(0)).0);
+        }
+        for tick in 1..6 {
+            gate.advance(at(tick * 100));
+        }
+        assert_eq!(gate.status(at(600)).in_flight, 64, "the limit grew with time");
+        fail(&mut gate, running[0], &fault(kind), at(600));
+        let limit = gate.status(at(600)).limit;
+        assert_eq!(limit, 44);
+        fail(&mut gate, running[1], &fault(kind), at(601));
+        assert_eq!(gate.status(at(601)).limit, limit, "one burst shrinks it once");
+        assert!(!ask(&mut gate, 99, at(602)).1);
+    }
+}
+
+#[test]
+fn a_gate_that_knows_no_trouble_lets_a_crowd_through_within_a_second() {
+    let mut gate = gate();
+    for session in 0..1000 {
+        ask(&mut gate, session, at(0));
+    }
+    let (mut now, mut wakes) = (at(0), 0);
+    while gate.status(now).waiting > 0 {
+        now = gate.next_wake(now).unwrap();
+        gate.advance(now);
+        wakes += 1;
+    }
+    assert!(now <= at(1000) && wakes <= 10, "{now} after {wakes} wake-ups");
+}
+
+#[test]
+fn tenants_share_the_grants_however_many_sessions_each_has() {
+    let mut gate = gate();
+    bring_down(&mut gate, at(0));
+    let mut tenants = BTreeMap::new();
+    for session in 0..100_u128 {
+        let tenant = if session < 90 { "large" } else { "small" };
+        let requester = Requester { tenant: tenant.into(), ..requester(1000 + session) };
+        tenants.insert(gate.request(requester, at(1)).unwrap(), tenant);
+    }
+    let first: Vec<_> = serve(&mut gate, 20).iter().map(|ticket| tenants[ticket]).collect();
+    assert_eq!(first.iter().filter(|tenant| **tenant == "small").count(), 10, "{first:?}");
+}
+
+#[test]
+fn sessions_share_the_grants_of_their_tenant() {
+    let mut gate = gate();
+    bring_down(&mut gate, at(0));
+    let mut sessions = BTreeMap::new();
+    for request in 0..50_u128 {
+        let session = if request < 40 { 7 } else { 1000 + request };
+        sessions.insert(gate.request(requester(session), at(1)).unwrap(), session);
+    }
+    let first: Vec<_> = serve(&mut gate, 11).iter().map(|ticket| sessions[ticket]).collect();
+    assert_eq!(first.iter().filter(|session| **session == 7).count(), 1, "{first:?}");
+}
+
+#[test]
+fn interactive_requests_come_first_and_background_work_gets_a_tenth() {
+    let mut gate = gate();
+    bring_down(&mut gate, at(0));
+    let mut background = BTreeSet::new();
+    for session in 0..200_u128 {
+        let ticket = match session % 2 {
+            0 => gate.request(requester(1000 + session), at(1)).unwrap(),
+            _ => {
+                let priority = Priority::Background;
+                let requester = Requester { priority, ..requester(1000 + session) };
+                let ticket = gate.request(requester, at(1)).unwrap();
+                background.insert(ticket);
+                ticket
+            }
+        };
+        assert!(ticket.0 > 0);
+    }
+    let first = serve(&mut gate, 100);
+    assert_eq!(first.iter().filter(|ticket| background.contains(ticket)).count(), 10);
+}
+
+/// Lets the service recover and answer `count` requests one by one; returns the order of the grants.
+fn serve(gate: &mut Gate, count: usize) -> Vec<Ticket> {
+    let mut order = granted(&gate.advance(at(600_000)));
+    let mut next = 0;
+    while order.len() < count {
+        gate.finish(order[next], RequestEnd::Answered, at(600_000));
+        next += 1;
+        order.extend(granted(&gate.advance(at(600_000))));
+    }
+    order.truncate(count);
+    order
+}
+
+#[test]
+fn a_bound_on_what_waits_is_named() {
+    let mut gate = Gate::new(GateConfig { waiting: 3, ..GateConfig::default() });
+    bring_down(&mut gate, at(0));
+    for session in 0..3 {
+        gate.request(requester(session), at(1)).unwrap();
+    }
+    assert_eq!(gate.request(requester(4), at(1)), Err(Refusal::Full(3)));
+}
+
+#[test]
+fn a_request_that_never_waits_is_refused_only_while_the_gate_is_shut() {
+    let mut gate = gate();
+    let never = Requester { willingness: Willingness::Never, ..requester(1) };
+    for _ in 0..20 {
+        gate.request(never.clone(), at(0)).unwrap();
+    }
+    assert_eq!(granted(&gate.advance(at(0))).len(), 20);
+    let limited = fault(Kind::ModelRateLimited).retry_after(secs(9));
+    fail(&mut gate, Ticket(1), &limited, at(10));
+    let Err(Refusal::Shut(report)) = gate.request(never, at(20)) else { panic!("refused") };
+    assert_eq!(report.fault.unwrap().kind(), Kind::ModelRateLimited);
+    assert_eq!(report.until, Some(at(9010)));
+}
+
+#[test]
+fn a_request_that_waits_only_while_the_gate_is_open_is_refused_when_it_shuts() {
+    let mut gate = gate();
+    let running: Vec<_> = (0..4).map(|session| ask(&mut gate, session, at(0)).0).collect();
+    let willingness = Willingness::WhileOpen;
+    let ticket = gate.request(Requester { willingness, ..requester(9) }, at(1)).unwrap();
+    assert!(gate.advance(at(1)).is_empty());
+    fail(&mut gate, running[0], &fault(Kind::ModelRateLimited).retry_after(secs(9)), at(10));
+    let actions = gate.advance(at(10));
+    assert!(
+        matches!(actions[..], [Action::Refuse(refused, _)] if refused == ticket),
+        "{actions:?}"
+    );
+    assert_eq!(gate.status(at(10)).waiting, 0);
+}
+
+#[test]
+fn a_wait_is_reported_once_it_is_long_and_then_less_and_less_often() {
+    let mut gate = gate();
+    bring_down(&mut gate, at(0));
+    for session in 10..13 {
+        gate.request(requester(session), at(1)).unwrap();
+    }
+    let priority = Priority::Background;
+    let hidden = gate.request(Requester { priority, ..requester(13) }, at(1)).unwrap();
+    let (mut now, mut reports, mut of_hidden) = (at(1), Vec::new(), 0);
+    while now < at(900_000) {
+        for action in gate.advance(now) {
+            match action {
+                Action::Report(ticket, report) => {
+                    of_hidden += usize::from(ticket == hidden);
+                    reports.push((now, ticket, report.before));
+                }
+                Action::Grant(probe) => {
+                    fail(&mut gate, probe, &fault(Kind::ConnectionRefused), now);
+                    let returning = Requester { returns: true, ..requester(10) };
+                    gate.request(returning, now).unwrap();
+                }
+                Action::Refuse(..) => panic!("all of them wait"),
+            }
+        }
+        now = gate.next_wake(now).unwrap();
+    }
+    let first: Vec<_> = reports.iter().take(4).map(|(at, _, before)| (*at, *before)).collect();
+    assert_eq!(first, [(at(1), 0), (at(1), 1), (at(1), 2), (at(1), 3)]);
+    assert_eq!(of_hidden, 1, "nobody reads further reports about background work");
+    let of_one = reports.iter().filter(|(_, ticket, _)| *ticket == reports[2].1).count();
+    assert!((6..=12).contains(&of_one), "{of_one} reports in 15 minutes");
+}
+
+#[test]
+fn a_withdrawn_request_leaves_nothing_behind() {
+    let mut gate = gate();
+    bring_down(&mut gate, at(0));
+    for session in 0..10_000 {
+        let ticket = gate.request(requester(session), at(1)).unwrap();
+        gate.withdraw(ticket);
+    }
+    gate.advance(at(2));
+    assert_eq!((gate.waiting.len(), gate.reports.len(), gate.queue.len()), (0, 0, 0));
+    assert_eq!(gate.next_wake(at(2)), None, "nothing is due while nothing waits");
+}
+
+#[test]
+fn a_clock_that_is_set_back_does_not_keep_the_gate_shut() {
+    let mut gate = gate();
+    let (first, _) = ask(&mut gate, 1, at(86_400_000));
+    let limited = fault(Kind::ModelRateLimited).retry_after(secs(5));
+    fail(&mut gate, first, &limited, at(86_400_000));
+    let (second, _) = ask(&mut gate, 2, at(0));
+    let next = gate.next_wake(at(0)).unwrap();
+    assert!(next <= at(600_000), "{next}");
+    assert_eq!(granted(&gate.advance(at(600_000))), [second]);
+}

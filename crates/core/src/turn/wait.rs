@@ -1,0 +1,152 @@
+//! Rules for waiting: rounds of attempts, requests that a gate holds, and the patience of a turn.
+//!
+//! `limits.retry.tries` attempts make one round. A round that ends on a transient fault is followed by another one
+//! while the turn has patience. Patience counts the time that the turn waits for its service, over all its steps.
+
+use std::time::Duration;
+
+use super::{Event, Fault, Kind, Operation, Stepper, millis};
+use crate::{
+    fault::Fact,
+    gate::{HoldReason, HoldReport},
+    retry::RetryDecision,
+};
+
+impl Stepper<'_> {
+    /// The number of an attempt of the step within its round, and that of the next attempt.
+    pub(super) fn attempts_in_round(&self, attempt: u32) -> (u32, u32) {
+        let tries = self.env.limits.retry.tries.max(1);
+        let in_round = attempt.saturating_sub(1) % tries + 1;
+        (in_round, in_round % tries + 1)
+    }
+
+    /// Decides on another attempt after attempt `attempt` of a round failed.
+    pub(super) fn after_failure(&self, fault: Fault, attempt: u32) -> RetryDecision {
+        let (env, policy) = (self.env, &self.env.limits.retry);
+        let patience = self.patience();
+        // Only the service is waited for: tools and hooks that fail have their tries.
+        let is_of_service = fault.operation() == Operation::ModelRequest;
+        if patience.is_zero() || !is_of_service || !fault.may_auto_retry() {
+            return policy.after(fault, attempt, env.jitter);
+        }
+        let hint = fault.retry_hint().unwrap_or_default();
+        let wait = match attempt < policy.tries {
+            true => policy.delay(attempt, env.jitter),
+            false => self.wait_between_rounds(),
+        };
+        let left = patience.saturating_sub(self.waited());
+        if hint.max(wait) > left {
+            return RetryDecision::GiveUp(fault.attempt(attempt, policy.tries));
+        }
+        RetryDecision::Retry(wait.max(hint.min(env.limits.gate.hint_ceiling)))
+    }
+
+    /// The wait before another round; grows from round to round like the waits between attempts.
+    fn wait_between_rounds(&self) -> Duration {
+        let (env, limits) = (self.env, self.env.limits);
+        let all = match self.turn().phase {
+            crate::session::Phase::AwaitingModel { attempt } => attempt,
+            _ => limits.retry.tries,
+        };
+        let rounds = all / limits.retry.tries.max(1);
+        let attempt = limits.retry.tries.saturating_add(rounds).saturating_sub(1);
+        limits.retry.delay(attempt, env.jitter).min(limits.gate.probe_max.max(limits.retry.base))
+    }
+
+    /// Records that the gate holds the request, or ends the turn if the wait would be longer than its patience.
+    pub(super) fn request_held(&mut self, step: u32, hold: HoldReport) {
+        let now = self.env.now;
+        let patience = self.patience();
+        let left = patience.saturating_sub(self.waited());
+        let asked = hold.hint_until.map_or(Duration::ZERO, |until| until.since(now));
+        if left.is_zero() || asked > left {
+            return self.give_up_waiting(hold.fault);
+        }
+        let HoldReport { reason, until, before, fault, .. } = hold;
+        let wait = until.map(|until| until.since(now));
+        let fault = fault.filter(|_| self.turn().failing.is_none());
+        let fault =
+            fault.map(|fault| described(fault, wait, asked).with_trace(self.session.trace()));
+        self.emit(Event::RequestHeld {
+            step,
+            reason,
+            fault,
+            until: until.filter(|_| reason != HoldReason::Capacity),
+            before: before as u64,
+            patience_ms: millis(patience),
+        });
+    }
+
+    /// Records that a held request is made now.
+    pub(super) fn request_released(&mut self, step: u32) {
+        if self.turn().wait.is_held {
+            let waited_ms = self.turn().wait.waited_ms(self.env.now);
+            self.emit(Event::RequestReleased { step, waited_ms });
+        }
+    }
+
+    /// Ends a waiting turn whose patience is over. Returns false if it did.
+    pub(super) fn review_patience(&mut self) -> bool {
+        let Some(turn) = &self.session.turn else { return true };
+        if !turn.wait.is_held || turn.cancelling {
+            return true;
+        }
+        let patience = self.patience();
+        if self.waited() >= patience {
+            self.give_up_waiting(None);
+            return false;
+        }
+        if millis(patience) != self.turn().wait.patience_ms {
+            self.emit(Event::PatienceChanged { patience_ms: millis(patience) });
+        }
+        true
+    }
+
+    /// Ends the turn with the fault of its service.
+    fn give_up_waiting(&mut self, held_by: Option<Fault>) {
+        let known = self.turn().wait.fault.clone();
+        let waited = self.waited().as_secs();
+        let fault = known.or(held_by).unwrap_or_else(|| self.no_capacity());
+        self.give_up(fault.with_cause(format!("the turn waited {waited} s for the service")));
+    }
+
+    /// The fault of a service that failed nothing and has no room for the request.
+    fn no_capacity(&self) -> Fault {
+        let model = self.session.settings.model.clone();
+        let service = model.split(':').next().unwrap_or_default().to_owned();
+        Fault::new(Kind::ModelOverloaded, Operation::ModelRequest)
+            .with(Fact::Service, service)
+            .with(Fact::Model, model)
+    }
+
+    fn waited(&self) -> Duration {
+        Duration::from_millis(self.turn().wait.waited_ms(self.env.now))
+    }
+
+    /// How long the turn waits for its service in all. Once it is the background value it stays so.
+    fn patience(&self) -> Duration {
+        let gate = &self.env.limits.gate;
+        if let Some(patience) = self.session.settings.patience_ms {
+            return Duration::from_millis(patience);
+        }
+        let recorded = self.session.turn.as_ref().map_or(0, |turn| turn.wait.patience_ms);
+        let is_background = recorded >= millis(gate.patience_background) && recorded > 0;
+        match self.env.is_watched && !is_background {
+            true => gate.patience_watched,
+            false => gate.patience_background,
+        }
+    }
+}
+
+/// The service's fault as a waiting session records it: with the time until the next request, and with the time that
+/// is left of what the service asked for.
+fn described(fault: Fault, wait: Option<Duration>, asked: Duration) -> Fault {
+    let fault = match fault.detail().get(Fact::WaitMs).is_some() {
+        true => fault.with(Fact::WaitMs, asked),
+        false => fault,
+    };
+    match wait {
+        Some(wait) => fault.retry_after(wait),
+        None => fault,
+    }
+}

@@ -1,0 +1,308 @@
+//! The gates of this process: one for each endpoint, model and credential, shared by all sessions.
+//!
+//! A gate decides (`budao_core::gate`); this module feeds it with the time and wakes the requests that it grants. One
+//! task serves all gates: it sleeps until the earliest time at which any of them has something to do, and ends when
+//! nothing waits.
+
+mod waiter;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use budao_core::{
+    fault::{Fact, Fault, Kind, Operation},
+    gate::{
+        Action, Gate, GateConfig, GateKey, GateStatus, HoldReport, Refusal, RequestEnd, Requester,
+        Ticket,
+    },
+    time::Timestamp,
+    world::World,
+};
+use tokio::sync::Notify;
+
+use waiter::{News, Waiter};
+
+/// Gates kept at most; above it, those that know of no trouble are forgotten.
+const GATES_MAX: usize = 256;
+
+/// The gates of a runtime, by what they admit to.
+#[derive(Debug)]
+pub(crate) struct Gates {
+    world: World,
+    config: GateConfig,
+    state: Mutex<GatesState>,
+    /// Wakes the driver when something is due earlier than it knows.
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct GatesState {
+    gates: BTreeMap<GateKey, GateSlot>,
+    /// Whether the driver runs.
+    is_driven: bool,
+    /// When the driver wakes next; absent while nothing is due.
+    driven_until: Option<Timestamp>,
+}
+
+#[derive(Debug)]
+struct GateSlot {
+    gate: Gate,
+    waiters: BTreeMap<Ticket, Arc<Waiter>>,
+}
+
+/// The answer to a request for admission.
+pub(crate) enum Admission {
+    /// The request may be made now.
+    Granted(Permit),
+    /// The request waits.
+    Held(HeldRequest),
+}
+
+impl Gates {
+    pub(crate) fn new(world: World, config: GateConfig) -> Arc<Self> {
+        let (state, changed) = (Mutex::default(), Notify::new());
+        Arc::new(Self { world, config, state, changed })
+    }
+
+    /// Waits for admission, without reports about the wait.
+    ///
+    /// # Errors
+    /// As [`Gates::request`] and [`HeldRequest::progress`].
+    pub(crate) async fn admit(
+        self: &Arc<Self>,
+        key: &GateKey,
+        requester: Requester,
+    ) -> Result<Permit, Fault> {
+        let mut admission = self.request(key, requester)?;
+        loop {
+            admission = match admission {
+                Admission::Granted(permit) => return Ok(permit),
+                Admission::Held(held) => held.progress().await?.0,
+            };
+        }
+    }
+
+    /// Asks for admission.
+    ///
+    /// # Errors
+    /// The fault of the service if the gate is shut and the request does not wait, or the bound on waiting requests.
+    pub(crate) fn request(
+        self: &Arc<Self>,
+        key: &GateKey,
+        requester: Requester,
+    ) -> Result<Admission, Fault> {
+        let now = self.world.clock.now();
+        let mut state = self.lock();
+        let slot = state.slot(key, &self.config, now);
+        let ticket = slot.gate.request(requester, now).map_err(|refusal| match refusal {
+            Refusal::Full(limit) => full(limit, key),
+            Refusal::Shut(hold) => refused(hold, key),
+        })?;
+        let waiter = Arc::new(Waiter::default());
+        slot.waiters.insert(ticket, Arc::clone(&waiter));
+        slot.advance(now);
+        let permit = Permit { gates: Arc::clone(self), key: key.clone(), ticket, is_over: false };
+        if waiter.is_granted() {
+            return Ok(Admission::Granted(permit));
+        }
+        self.drive(&mut state, now);
+        Ok(Admission::Held(HeldRequest { waiter, permit }))
+    }
+
+    /// Applies a change to a gate, and then the time.
+    fn change<T>(
+        self: &Arc<Self>,
+        key: &GateKey,
+        change: impl FnOnce(&mut Gate, Timestamp) -> T,
+    ) -> Option<T> {
+        let now = self.world.clock.now();
+        let mut state = self.lock();
+        let slot = state.gates.get_mut(key)?;
+        let result = change(&mut slot.gate, now);
+        slot.advance(now);
+        self.drive(&mut state, now);
+        Some(result)
+    }
+
+    /// The state of every gate, for operators.
+    pub(crate) fn status(&self) -> Vec<(GateKey, GateStatus)> {
+        let now = self.world.clock.now();
+        let state = self.lock();
+        state.gates.iter().map(|(key, slot)| (key.clone(), slot.gate.status(now))).collect()
+    }
+
+    /// Makes sure that the driver wakes in time.
+    fn drive(self: &Arc<Self>, state: &mut GatesState, now: Timestamp) {
+        let Some(next) = state.next_wake(now) else { return };
+        if state.driven_until.is_some_and(|until| until <= next) {
+            return;
+        }
+        state.driven_until = Some(next);
+        match std::mem::replace(&mut state.is_driven, true) {
+            true => self.changed.notify_one(),
+            false => self.world.spawn.spawn(Box::pin(Arc::clone(self).run())),
+        }
+    }
+
+    /// The driver: serves all gates until nothing waits.
+    async fn run(self: Arc<Self>) {
+        while let Some(until) = self.armed_until() {
+            let wait = until.since(self.world.clock.now());
+            tokio::select! {
+                biased;
+                () = self.changed.notified() => {}
+                () = self.world.clock.sleep(wait) => {}
+            }
+            let now = self.world.clock.now();
+            let mut state = self.lock();
+            let due = |slot: &GateSlot| slot.gate.next_wake(now).is_some_and(|at| at <= now);
+            state.gates.values_mut().filter(|slot| due(slot)).for_each(|slot| slot.advance(now));
+            state.driven_until = state.next_wake(now);
+        }
+    }
+
+    /// When the driver wakes next. Without such a time the driver ends.
+    fn armed_until(&self) -> Option<Timestamp> {
+        let mut state = self.lock();
+        state.is_driven = state.driven_until.is_some();
+        state.driven_until
+    }
+
+    fn lock(&self) -> MutexGuard<'_, GatesState> {
+        self.state.lock().expect("no code panics while holding this")
+    }
+}
+
+impl GatesState {
+    fn slot(&mut self, key: &GateKey, config: &GateConfig, now: Timestamp) -> &mut GateSlot {
+        if self.gates.len() >= GATES_MAX && !self.gates.contains_key(key) {
+            self.gates.retain(|_, slot| !slot.gate.is_quiet(now));
+        }
+        self.gates.entry(key.clone()).or_insert_with(|| GateSlot {
+            gate: Gate::new(config.clone()),
+            waiters: BTreeMap::new(),
+        })
+    }
+
+    fn next_wake(&self, now: Timestamp) -> Option<Timestamp> {
+        self.gates.values().filter_map(|slot| slot.gate.next_wake(now)).min()
+    }
+}
+
+impl GateSlot {
+    /// Performs what is due now.
+    fn advance(&mut self, now: Timestamp) {
+        for action in self.gate.advance(now) {
+            match action {
+                Action::Grant(ticket) => self.end_wait(ticket, News::Granted),
+                Action::Refuse(ticket, hold) => {
+                    self.end_wait(ticket, News::Refused(Box::new(hold)))
+                }
+                Action::Report(ticket, hold) => {
+                    if let Some(waiter) = self.waiters.get(&ticket) {
+                        waiter.tell(News::Report(Box::new(hold)));
+                    }
+                }
+            }
+        }
+    }
+
+    fn end_wait(&mut self, ticket: Ticket, news: News) {
+        if let Some(waiter) = self.waiters.remove(&ticket) {
+            waiter.tell(news);
+        }
+    }
+}
+
+/// A request that waits. Dropping it withdraws the request.
+pub(crate) struct HeldRequest {
+    waiter: Arc<Waiter>,
+    permit: Permit,
+}
+
+impl HeldRequest {
+    /// Waits for a grant, or for a report about the wait.
+    ///
+    /// # Errors
+    /// The fault of the service if the gate shut and the request does not wait for that.
+    pub(crate) async fn progress(self) -> Result<(Admission, Option<HoldReport>), Fault> {
+        Ok(match self.waiter.news().await {
+            News::Report(hold) => (Admission::Held(self), Some(*hold)),
+            News::Granted => (Admission::Granted(self.permit), None),
+            News::Refused(hold) => return Err(refused(*hold, &self.permit.key)),
+        })
+    }
+}
+
+/// The right to make one request. Dropping it before its end reports the request as abandoned.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    gates: Arc<Gates>,
+    key: GateKey,
+    ticket: Ticket,
+    is_over: bool,
+}
+
+impl Permit {
+    /// Reports the first part of the answer.
+    pub(crate) fn started(&self) {
+        self.gates.change(&self.key, |gate, now| gate.started(self.ticket, now));
+    }
+
+    /// Reports a complete answer.
+    pub(crate) fn answered(mut self) {
+        self.end(RequestEnd::Answered);
+    }
+
+    /// Reports a failure. Returns true if the request was a probe, which costs its session no try.
+    pub(crate) fn failed(mut self, fault: &Fault) -> bool {
+        self.end(RequestEnd::Failed(fault))
+    }
+
+    fn end(&mut self, end: RequestEnd<'_>) -> bool {
+        self.is_over = true;
+        let ticket = self.ticket;
+        self.gates.change(&self.key, |gate, now| gate.finish(ticket, end, now)).unwrap_or(false)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let ticket = self.ticket;
+        let mut state = self.gates.lock();
+        if let Some(slot) = state.gates.get_mut(&self.key) {
+            slot.waiters.remove(&ticket);
+        }
+        drop(state);
+        self.gates.change(&self.key, |gate, now| {
+            gate.withdraw(ticket);
+            gate.finish(ticket, RequestEnd::Abandoned, now)
+        });
+    }
+}
+
+/// The fault of a request that does not wait for a gate that is shut: that of the service, with no try left.
+fn refused(hold: HoldReport, key: &GateKey) -> Fault {
+    let fault = hold.fault.unwrap_or_else(|| {
+        Fault::new(Kind::ModelOverloaded, Operation::ModelRequest)
+            .with(Fact::Service, key.endpoint.to_string())
+            .with(Fact::Model, key.model.to_string())
+    });
+    fault.attempt(1, 1)
+}
+
+fn full(limit: u32, key: &GateKey) -> Fault {
+    Fault::new(Kind::LimitReached, Operation::ModelRequest)
+        .with(Fact::LimitName, "models.gate.waiting")
+        .with(Fact::Limit, limit)
+        .with(Fact::Unit, "requests")
+        .with(Fact::Model, key.model.to_string())
+}
+
+#[cfg(test)]
+mod tests;
