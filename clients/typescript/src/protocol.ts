@@ -1,6 +1,6 @@
 // Made from docs/protocol.schema.json by scripts/types.mjs. Do not edit.
 
-/** The first frame of a connection: who is there, and what it can and takes. */
+/** The first frame of a connection: the server's name, version, capabilities and limits. */
 export type SystemConnected = {
   event: "system.connected";
   session_id?: string;
@@ -23,7 +23,7 @@ export type SystemConnected = {
   };
 };
 
-/** The connection is alive. `heads` says where each watched session's history ends, so that an idle client sees a loss. */
+/** The connection is alive. `heads` has the last position of each observed session, so that an idle client detects missing frames. */
 export type SystemHeartbeat = {
   event: "system.heartbeat";
   session_id?: string;
@@ -41,7 +41,7 @@ export type SystemHeartbeat = {
   };
 };
 
-/** News. `metadata.action` says of what: the answer to a command, a resume, a replay, or something that happened in the session. */
+/** A notice. `metadata.action` names its subject: the answer to a command, a resume, a replay, or a change in the session. */
 export type SystemNotice = {
   event: "system.notice";
   seq?: number;
@@ -63,7 +63,7 @@ export type SystemNotice = {
   };
 };
 
-/** Something of the server's own went wrong; no command is to blame. */
+/** The server itself failed; no command caused it. */
 export type SystemError = {
   event: "system.error";
   session_id?: string;
@@ -114,7 +114,7 @@ export type SystemError = {
   };
 };
 
-/** Where a session stands, in place of events that are not sent. What follows continues behind `covers_seq`. */
+/** The state of a session, instead of events that are not sent. The frames that follow continue after `covers_seq`. */
 export type SystemSnapshot = {
   event: "system.snapshot";
   session_id?: string;
@@ -137,7 +137,7 @@ export type SystemSnapshot = {
   };
 };
 
-/** The session exists. To whoever created it, it is the answer. */
+/** The session was opened. For the client that opened it, this is the answer. */
 export type AgentSessionCreated = {
   event: "agent.session_created";
   seq: number;
@@ -212,7 +212,7 @@ export type AgentStateExported = {
   };
 };
 
-/** The answer to `user.reconnect_with_state` with a signed state: what will be sent. */
+/** The answer to `user.reconnect_with_state` with a signed state: which frames follow. */
 export type AgentStateRestored = {
   event: "agent.state_restored";
   session_id?: string;
@@ -243,7 +243,7 @@ export type AgentStateRestored = {
   };
 };
 
-/** A message was accepted; it will be answered. Observers learn of it here, and so does who comes later. */
+/** A message was accepted and will be answered. All observers receive this frame, also when they resume later. */
 export type UserMessage = {
   event: "user.message";
   seq: number;
@@ -266,7 +266,7 @@ export type UserMessage = {
   };
 };
 
-/** Tasks were accepted; they will be solved. */
+/** Tasks were accepted and will be solved. */
 export type UserSolveTasks = {
   event: "user.solve_tasks";
   seq: number;
@@ -289,7 +289,7 @@ export type UserSolveTasks = {
   };
 };
 
-/** The model is asked (`streaming` false), or thinks aloud (a delta). */
+/** A model request starts (`streaming` false), or the model sends a part of its thinking (a delta). */
 export type AgentThinking = {
   event: "agent.thinking";
   seq: number;
@@ -311,7 +311,7 @@ export type AgentThinking = {
   };
 };
 
-/** More words of an answer: a delta, to be appended. With `abandoned` the words of this step are void and must be taken back. */
+/** A part of an answer: a delta, to be appended. With `abandoned`, the text of this step is void and must be removed. */
 export type AgentPartialAnswer = {
   event: "agent.partial_answer";
   seq: number;
@@ -335,7 +335,7 @@ export type AgentPartialAnswer = {
   };
 };
 
-/** A step is through that is not the last: its words in whole, and the calls it wants. */
+/** A step ended that is not the last: its whole text, and the calls that it requests. */
 export type AgentLlmMessage = {
   event: "agent.llm_message";
   seq: number;
@@ -363,7 +363,7 @@ export type AgentLlmMessage = {
   };
 };
 
-/** The whole answer. Nothing of its turn follows. */
+/** The whole answer. It is the last frame of its turn. */
 export type AgentFinalAnswer = {
   event: "agent.final_answer";
   seq: number;
@@ -391,7 +391,7 @@ export type AgentFinalAnswer = {
   };
 };
 
-/** The run was stopped. Nothing of its turn follows. */
+/** The run was stopped. It is the last frame of its turn. */
 export type AgentInterrupted = {
   event: "agent.interrupted";
   seq: number;
@@ -418,7 +418,7 @@ export type AgentInterrupted = {
   };
 };
 
-/** The run failed, and why. Nothing of its turn follows. */
+/** The run failed, with the reason. It is the last frame of its turn. */
 export type AgentError = {
   event: "agent.error";
   seq: number;
@@ -505,7 +505,7 @@ export type AgentTimeout = {
   };
 };
 
-/** A tool starts, or starts again. */
+/** A tool call starts, or starts again. */
 export type AgentToolCall = {
   event: "agent.tool_call";
   seq: number;
@@ -585,7 +585,7 @@ export type AgentToolResult = {
   };
 };
 
-/** A person must decide. Answer with `user.response` and this `step_id`. */
+/** The user must decide. Answer with `user.response` and this `step_id`. */
 export type AgentUserConfirm = {
   event: "agent.user_confirm";
   seq?: number;
@@ -618,7 +618,7 @@ export type AgentUserConfirm = {
   };
 };
 
-/** Input does not fit. Without a place it rejects a command. */
+/** Input is invalid. Without a position, the frame rejects a command. */
 export type ErrorValidation = {
   event: "error.validation";
   seq?: number;
@@ -679,7 +679,7 @@ export type ErrorValidation = {
   };
 };
 
-/** Something took too long. */
+/** An operation timed out. */
 export type ErrorTimeout = {
   event: "error.timeout";
   seq: number;
@@ -736,7 +736,7 @@ export type ErrorTimeout = {
   };
 };
 
-/** A service asks for patience. */
+/** A service limits the rate of requests. */
 export type ErrorRateLimited = {
   event: "error.rate_limited";
   seq: number;
@@ -793,7 +793,7 @@ export type ErrorRateLimited = {
   };
 };
 
-/** Somebody who was watching was lost. The run goes on. */
+/** An observer lost its connection. The run continues. */
 export type ErrorConnectionLost = {
   event: "error.connection_lost";
   seq: number;
@@ -850,7 +850,7 @@ export type ErrorConnectionLost = {
   };
 };
 
-/** Something failed while it was being done. */
+/** An operation failed. */
 export type ErrorExecution = {
   event: "error.execution";
   seq: number;
@@ -907,7 +907,7 @@ export type ErrorExecution = {
   };
 };
 
-/** It will be tried again: the wait begins. */
+/** The operation will be retried: the wait starts. */
 export type ErrorRetryAttempt = {
   event: "error.retry_attempt";
   seq: number;
@@ -944,7 +944,7 @@ export type ErrorRetryAttempt = {
   };
 };
 
-/** Something is done so that the next try can work. */
+/** A recovery action starts, so that the next attempt can succeed. */
 export type ErrorRecoveryStarted = {
   event: "error.recovery_started";
   seq: number;
@@ -984,7 +984,7 @@ export type ErrorRecoveryStarted = {
   };
 };
 
-/** It worked in the end. */
+/** A retried operation succeeded. */
 export type ErrorRecoverySuccess = {
   event: "error.recovery_success";
   seq: number;
@@ -1022,7 +1022,7 @@ export type ErrorRecoverySuccess = {
   };
 };
 
-/** Nobody tries any further; the run ends. */
+/** No further attempt follows; the run ends. */
 export type ErrorRecoveryFailed = {
   event: "error.recovery_failed";
   seq: number;
@@ -1082,7 +1082,7 @@ export type ErrorRecoveryFailed = {
   };
 };
 
-/** Tasks are being found for a question. */
+/** The planner starts to divide a question into tasks. */
 export type PlanStart = {
   event: "plan.start";
   seq: number;
@@ -1103,7 +1103,7 @@ export type PlanStart = {
   };
 };
 
-/** The plan is made. */
+/** The plan is complete. */
 export type PlanCompleted = {
   event: "plan.completed";
   seq: number;
@@ -1126,7 +1126,7 @@ export type PlanCompleted = {
   };
 };
 
-/** What the planner wrote is no plan; it is asked once more. */
+/** The planner's output is not a valid plan; the planner is asked once more. */
 export type PlanValidationError = {
   event: "plan.validation_error";
   seq: number;
@@ -1183,7 +1183,7 @@ export type PlanValidationError = {
   };
 };
 
-/** What the planner wrote is no plan; there will be none. */
+/** The planner's output is not a valid plan; there will be no plan. */
 export type PlanCoercionError = {
   event: "plan.coercion_error";
   seq: number;
@@ -1370,7 +1370,7 @@ export type SolverCompleted = {
   };
 };
 
-/** A task could not be solved. The others go on. */
+/** A task could not be solved. The others continue. */
 export type SolverFailed = {
   event: "solver.failed";
   seq: number;
@@ -1452,7 +1452,7 @@ export type SolverCancelled = {
   };
 };
 
-/** A task will be worked on again from the start. */
+/** A task restarts from the beginning. */
 export type SolverRestarted = {
   event: "solver.restarted";
   seq: number;
@@ -1474,7 +1474,7 @@ export type SolverRestarted = {
   };
 };
 
-/** Results are being put together. */
+/** The aggregation of results starts. */
 export type AggregateStart = {
   event: "aggregate.start";
   seq: number;
@@ -1497,7 +1497,7 @@ export type AggregateStart = {
   };
 };
 
-/** Results are put together. */
+/** The aggregation of results is complete. */
 export type AggregateCompleted = {
   event: "aggregate.completed";
   seq: number;
@@ -1520,7 +1520,7 @@ export type AggregateCompleted = {
   };
 };
 
-/** Results could not be put together. */
+/** The aggregation of results failed. */
 export type AggregateFailed = {
   event: "aggregate.failed";
   seq: number;
@@ -1580,7 +1580,7 @@ export type AggregateFailed = {
   };
 };
 
-/** Putting results together was stopped. */
+/** The aggregation of results was stopped. */
 export type AggregateCancelled = {
   event: "aggregate.cancelled";
   seq: number;
@@ -1601,7 +1601,7 @@ export type AggregateCancelled = {
   };
 };
 
-/** The pipeline is through: `status` is `success`, `partial_success`, `failed` or `cancelled`. */
+/** The pipeline ended: `status` is `success`, `partial_success`, `failed` or `cancelled`. */
 export type PipelineCompleted = {
   event: "pipeline.completed";
   seq: number;
@@ -1659,7 +1659,7 @@ export type UserCreateSessionCommand = {
   } | null);
 };
 
-/** Says something; it is queued behind what is running. */
+/** Sends a message. If a run is in progress, the message is queued. */
 export type UserMessageCommand = {
   event: "user.message";
   command_id?: string;
@@ -1676,7 +1676,7 @@ export type UserMessageCommand = {
   });
 };
 
-/** Has these tasks solved and their results put together, without a planner. */
+/** Solves these tasks and combines their results, without a planner. */
 export type UserSolveTasksCommand = {
   event: "user.solve_tasks";
   command_id?: string;
@@ -1733,7 +1733,7 @@ export type UserWithdrawCommand = {
   } | string);
 };
 
-/** Stops one task; the others go on. */
+/** Stops one task; the others continue. */
 export type UserCancelTaskCommand = {
   event: "user.cancel_task";
   command_id?: string;
@@ -1745,7 +1745,7 @@ export type UserCancelTaskCommand = {
   } | string | number);
 };
 
-/** Works on one task again from the start. */
+/** Restarts one task from the beginning. */
 export type UserRestartTaskCommand = {
   event: "user.restart_task";
   command_id?: string;
@@ -1769,7 +1769,7 @@ export type UserRetryTaskCommand = {
   } | string | number);
 };
 
-/** Gives up the plan. */
+/** Cancels the plan. */
 export type UserCancelPlanCommand = {
   event: "user.cancel_plan";
   command_id?: string;
@@ -1779,7 +1779,7 @@ export type UserCancelPlanCommand = {
   content?: unknown;
 };
 
-/** Makes another plan, for another question if one is given. */
+/** Requests another plan, for another question if one is given. */
 export type UserReplanCommand = {
   event: "user.replan";
   command_id?: string;
@@ -1801,7 +1801,7 @@ export type UserCloseSessionCommand = {
   content?: unknown;
 };
 
-/** Says up to where everything has arrived. It has no answer. */
+/** Acknowledges all frames up to a position. It is answered only if it has a `command_id` or is rejected. */
 export type UserAckCommand = {
   event: "user.ack";
   command_id?: string;
@@ -1819,7 +1819,7 @@ export type UserAckCommand = {
   } | number | null);
 };
 
-/** Asks for a signed state to come back with. */
+/** Requests a signed state, for a later `user.reconnect_with_state`. */
 export type UserRequestStateCommand = {
   event: "user.request_state";
   command_id?: string;
@@ -1829,7 +1829,7 @@ export type UserRequestStateCommand = {
   content?: unknown;
 };
 
-/** Comes back with a signed state, or as the owner with a session and a cursor. */
+/** Resumes with a signed state, or as the owner with a session and a cursor. */
 export type UserReconnectWithStateCommand = {
   event: "user.reconnect_with_state";
   command_id?: string;
@@ -1853,7 +1853,7 @@ export type UserReconnectWithStateCommand = {
   } | null);
 };
 
-/** Comes back with a session and a cursor; also a way to watch it. */
+/** Resumes with a session and a cursor. Without a cursor, observes the session from its beginning. */
 export type UserReconnectCommand = {
   event: "user.reconnect";
   command_id?: string;

@@ -27,7 +27,7 @@ pub struct Bridge {
     /// Limits of frames and messages.
     pub limits: Limits,
     /// The models, modes and commands that the editor offers to its user.
-    pub offer: EditorOptions,
+    pub editor_options: EditorOptions,
     /// Settings of new sessions; the editor adds its directories.
     pub settings: Settings,
     /// Language of text for people.
@@ -35,14 +35,14 @@ pub struct Bridge {
     /// How a failed turn is reported to the editor.
     pub execution_error: ExecutionError,
     /// The embedding program's services: tool servers and sign-in.
-    pub host: Arc<dyn Host>,
+    pub services: Arc<dyn EditorServices>,
 }
 
 /// The part of a bridge that `initialize` needs, so that the answer does not wait for a journal to open.
 #[derive(Clone, Debug)]
 pub struct InitializeContext {
     /// The models, modes and commands that the editor offers to its user.
-    pub offer: EditorOptions,
+    pub editor_options: EditorOptions,
     /// Clock, entropy, spawner and span exporter.
     pub world: World,
     /// Limits of frames and messages.
@@ -54,10 +54,11 @@ pub struct InitializeContext {
 impl Bridge {
     /// Copies the part of this bridge that `initialize` needs.
     #[must_use]
-    pub fn front(&self) -> InitializeContext {
-        let Self { offer, world, limits, lang, .. } = self;
-        let (offer, world, limits) = (offer.clone(), world.clone(), limits.clone());
-        InitializeContext { offer, world, limits, lang: *lang }
+    pub fn initialize_context(&self) -> InitializeContext {
+        let Self { editor_options, world, limits, lang, .. } = self;
+        let (editor_options, world, limits) =
+            (editor_options.clone(), world.clone(), limits.clone());
+        InitializeContext { editor_options, world, limits, lang: *lang }
     }
 }
 
@@ -73,7 +74,7 @@ pub enum ExecutionError {
 
 /// Services of the embedding program for an editor.
 #[async_trait]
-pub trait Host: Send + Sync + fmt::Debug {
+pub trait EditorServices: Send + Sync + fmt::Debug {
     /// Takes the tool servers that an editor configured for a session, before the session is opened or
     /// resumed. They replace those of an earlier call.
     ///
@@ -94,10 +95,10 @@ pub trait Host: Send + Sync + fmt::Debug {
 
 /// A host without services: it refuses tool servers and accepts every sign-in.
 #[derive(Clone, Copy, Debug)]
-pub struct NoHost;
+pub struct NoEditorServices;
 
 #[async_trait]
-impl Host for NoHost {
+impl EditorServices for NoEditorServices {
     async fn tool_servers(&self, _: SessionId, servers: Vec<ToolServer>) -> Result<(), Fault> {
         use budao_core::fault::{Fact, Kind, Operation};
         match servers.first() {
@@ -120,7 +121,7 @@ pub struct ToolServer {
     /// Name of the server, as the editor knows it.
     pub name: String,
     /// Transport and address of the server.
-    pub reach: ServerTransport,
+    pub transport: ServerTransport,
 }
 
 /// The transport of a tool server. `Debug` omits the values of variables and headers, which are secrets.

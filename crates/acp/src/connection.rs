@@ -46,7 +46,7 @@ impl Bridge {
         input: impl AsyncRead + Send + Unpin + 'static,
         output: impl AsyncWrite + Send + Unpin + 'static,
     ) -> Result<(), Fault> {
-        self.front().serve(async { Ok(self) }, input, output).await
+        self.initialize_context().serve(async { Ok(self) }, input, output).await
     }
 }
 
@@ -67,29 +67,30 @@ impl InitializeContext {
         let (outgoing, writing) = lines::outgoing(output, Arc::clone(&backlog));
         let world = self.world.clone();
         let session_tasks = TaskTracker::new();
-        let lobby = Arc::new(StartupHandler {
-            front: self,
+        let startup = Arc::new(StartupHandler {
+            initialize_context: self,
             editor_capabilities: Arc::default(),
-            desk: SetOnce::new(),
+            handler: SetOnce::new(),
         });
         world.spawn.spawn(Box::pin(session_tasks.track_future(writing)));
-        let opened = Arc::clone(&lobby).open(opening, Arc::clone(&backlog), session_tasks.clone());
+        let opened =
+            Arc::clone(&startup).open(opening, Arc::clone(&backlog), session_tasks.clone());
         world.spawn.spawn(Box::pin(session_tasks.track_future(opened)));
-        let talking = talk(Arc::clone(&lobby), Lines::new(outgoing, incoming));
+        let running = run_protocol(Arc::clone(&startup), Lines::new(outgoing, incoming));
         let ended = tokio::select! {
             biased;
-            ended = talking => ended,
+            ended = running => ended,
             // An editor that stopped reading must not block the shutdown.
             () = async { over.cancelled().await; world.clock.sleep(SHUTDOWN_GRACE).await } => Ok(()),
         };
-        let opened = lobby.close();
+        let opened = startup.close();
         session_tasks.close();
         tokio::select! {
             biased;
             () = session_tasks.wait() => {}
             () = world.clock.sleep(SHUTDOWN_GRACE) => tracing::warn!("sessions did not stop in time"),
         }
-        tracing::info!(max_queued_bytes = backlog.most(), "editor disconnected");
+        tracing::info!(max_queued_bytes = backlog.peak_bytes(), "editor disconnected");
         opened?;
         ended.map_err(|error| {
             Fault::new(Kind::ConnectionLost, Operation::TalkToEditor).caused_by(&error)
@@ -99,9 +100,9 @@ impl InitializeContext {
 
 /// Answers `initialize`; other requests wait here for the request handler.
 struct StartupHandler {
-    front: InitializeContext,
+    initialize_context: InitializeContext,
     editor_capabilities: Arc<Mutex<EditorCapabilities>>,
-    desk: SetOnce<Result<Arc<RequestHandler>, Fault>>,
+    handler: SetOnce<Result<Arc<RequestHandler>, Fault>>,
 }
 
 impl StartupHandler {
@@ -126,25 +127,29 @@ impl StartupHandler {
             tracing::error!(%fault, "editor connection failed");
         }
         // No other code sets it, so this cannot fail.
-        let _ = self.desk.set(opened);
+        let _ = self.handler.set(opened);
     }
 
     /// Waits for the request handler, or for the fault of its opening.
-    async fn desk(&self) -> Result<&Arc<RequestHandler>, Error> {
-        self.desk.wait().await.as_ref().map_err(|fault| faults::error(fault, self.front.lang))
+    async fn handler(&self) -> Result<&Arc<RequestHandler>, Error> {
+        self.handler
+            .wait()
+            .await
+            .as_ref()
+            .map_err(|fault| faults::error(fault, self.initialize_context.lang))
     }
 
     /// Tells every session task that the editor has disconnected. Fails if the bridge is known to have failed to open.
     fn close(&self) -> Result<(), Fault> {
-        match self.desk.get() {
-            Some(Ok(desk)) => desk.close(),
+        match self.handler.get() {
+            Some(Ok(handler)) => handler.close(),
             Some(Err(fault)) => return Err(fault.clone()),
             None => {}
         }
         Ok(())
     }
 
-    fn greet(&self, request: &InitializeRequest) -> InitializeResponse {
+    fn initialize(&self, request: &InitializeRequest) -> InitializeResponse {
         let session = request.client_capabilities.session.as_ref();
         let editor_capabilities = EditorCapabilities {
             notices: session.is_some_and(|session| session.notices.is_some()),
@@ -155,65 +160,68 @@ impl StartupHandler {
         if let Some(info) = &request.client_info {
             tracing::info!(editor = info.name, version = info.version, "editor connected");
         }
-        let offer = &self.front.offer;
-        let sign_ins = offer.sign_ins.iter().map(|method| {
+        let editor_options = &self.initialize_context.editor_options;
+        let sign_ins = editor_options.sign_ins.iter().map(|method| {
             AuthMethod::Agent(
                 AuthMethodAgent::new(method.id.clone(), method.name.clone())
                     .description(method.about.clone()),
             )
         });
         let info = Implementation::new("budao", env!("CARGO_PKG_VERSION"))
-            .title(format!("Budao ({})", offer.engine));
+            .title(format!("Budao ({})", editor_options.engine));
         InitializeResponse::new(ProtocolVersion::V1)
-            .agent_capabilities(capabilities(offer))
+            .agent_capabilities(capabilities(editor_options))
             .auth_methods(sign_ins.collect())
             .agent_info(info)
     }
 }
 
-async fn talk<O, I>(lobby: Arc<StartupHandler>, transport: Lines<O, I>) -> Result<(), Error>
+async fn run_protocol<O, I>(
+    startup: Arc<StartupHandler>,
+    transport: Lines<O, I>,
+) -> Result<(), Error>
 where
     O: futures::Sink<String, Error = std::io::Error> + Send + 'static,
     I: futures::Stream<Item = std::io::Result<String>> + Send + 'static,
 {
     macro_rules! answer {
-        ($lobby:ident, $handle:ident) => {{
-            let lobby = Arc::clone(&$lobby);
+        ($startup:ident, $handle:ident) => {{
+            let startup = Arc::clone(&$startup);
             async move |request, responder, connection| {
-                match lobby.desk().await {
-                    Ok(desk) => desk.$handle(request, responder, &connection),
+                match startup.handler().await {
+                    Ok(handler) => handler.$handle(request, responder, &connection),
                     Err(error) => respond!(responder, Err(error)),
                 }
                 Ok(())
             }
         }};
     }
-    let (greeting, cancelling) = (Arc::clone(&lobby), Arc::clone(&lobby));
+    let (initializing, cancelling) = (Arc::clone(&startup), Arc::clone(&startup));
     Agent
         .v1()
         .name("budao")
         .on_receive_request(
             async move |request: InitializeRequest, responder, _connection| {
-                respond!(responder, Ok(greeting.greet(&request)));
+                respond!(responder, Ok(initializing.initialize(&request)));
                 Ok(())
             },
             on_receive_request!(),
         )
-        .on_receive_request(answer!(lobby, authenticate), on_receive_request!())
-        .on_receive_request(answer!(lobby, new_session), on_receive_request!())
-        .on_receive_request(answer!(lobby, load_session), on_receive_request!())
-        .on_receive_request(answer!(lobby, resume_session), on_receive_request!())
-        .on_receive_request(answer!(lobby, list_sessions), on_receive_request!())
-        .on_receive_request(answer!(lobby, close_session), on_receive_request!())
-        .on_receive_request(answer!(lobby, delete_session), on_receive_request!())
-        .on_receive_request(answer!(lobby, prompt), on_receive_request!())
-        .on_receive_request(answer!(lobby, set_mode), on_receive_request!())
-        .on_receive_request(answer!(lobby, set_option), on_receive_request!())
-        .on_receive_request(answer!(lobby, too_long), on_receive_request!())
+        .on_receive_request(answer!(startup, authenticate), on_receive_request!())
+        .on_receive_request(answer!(startup, new_session), on_receive_request!())
+        .on_receive_request(answer!(startup, load_session), on_receive_request!())
+        .on_receive_request(answer!(startup, resume_session), on_receive_request!())
+        .on_receive_request(answer!(startup, list_sessions), on_receive_request!())
+        .on_receive_request(answer!(startup, close_session), on_receive_request!())
+        .on_receive_request(answer!(startup, delete_session), on_receive_request!())
+        .on_receive_request(answer!(startup, prompt), on_receive_request!())
+        .on_receive_request(answer!(startup, set_mode), on_receive_request!())
+        .on_receive_request(answer!(startup, set_option), on_receive_request!())
+        .on_receive_request(answer!(startup, too_long), on_receive_request!())
         .on_receive_notification(
             async move |cancel: CancelNotification, _connection| {
-                if let Ok(desk) = cancelling.desk().await {
-                    desk.cancel(&cancel);
+                if let Ok(handler) = cancelling.handler().await {
+                    handler.cancel(&cancel);
                 }
                 Ok(())
             },
@@ -223,9 +231,9 @@ where
         .await
 }
 
-fn capabilities(offer: &EditorOptions) -> AgentCapabilities {
+fn capabilities(editor_options: &EditorOptions) -> AgentCapabilities {
     let directories =
-        offer.directories.is_some().then(SessionAdditionalDirectoriesCapabilities::new);
+        editor_options.directories.is_some().then(SessionAdditionalDirectoriesCapabilities::new);
     AgentCapabilities::new()
         .load_session(true)
         .prompt_capabilities(PromptCapabilities::new().image(true).embedded_context(true))

@@ -104,19 +104,22 @@ pub(crate) fn servers(servers: Vec<McpServer>) -> Result<Vec<ToolServer>, Error>
                 return Err(invalid("mcpServers.command", "valid UTF-8"));
             };
             let env = stdio.env.into_iter().map(|pair| (pair.name, pair.value)).collect();
-            let reach = ServerTransport::Stdio { command, args: stdio.args, env };
-            Ok(ToolServer { name: stdio.name, reach })
+            let transport = ServerTransport::Stdio { command, args: stdio.args, env };
+            Ok(ToolServer { name: stdio.name, transport })
         }
         McpServer::Http(http) => {
             let headers = http.headers.into_iter().map(|pair| (pair.name, pair.value)).collect();
             Ok(ToolServer {
                 name: http.name,
-                reach: ServerTransport::Http { url: http.url, headers },
+                transport: ServerTransport::Http { url: http.url, headers },
             })
         }
         McpServer::Sse(sse) => {
             let headers = sse.headers.into_iter().map(|pair| (pair.name, pair.value)).collect();
-            Ok(ToolServer { name: sse.name, reach: ServerTransport::Sse { url: sse.url, headers } })
+            Ok(ToolServer {
+                name: sse.name,
+                transport: ServerTransport::Sse { url: sse.url, headers },
+            })
         }
         _ => Err(invalid("mcpServers", "reached by stdio, http or sse")),
     };

@@ -78,7 +78,7 @@ pub struct SlashCommand {
 /// A sign-in method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignIn {
-    /// Id of the method, as passed to [`Host::sign_in`](crate::Host::sign_in).
+    /// Id of the method, as passed to [`EditorServices::sign_in`](crate::EditorServices::sign_in).
     pub id: String,
     /// Name for the user.
     pub name: String,
@@ -119,7 +119,7 @@ pub(crate) enum SettingsChange {
 
 impl SettingsChange {
     /// Returns the settings with the change applied.
-    pub(crate) fn made(&self, settings: &Settings) -> Settings {
+    pub(crate) fn apply_to(&self, settings: &Settings) -> Settings {
         let mut settings = settings.clone();
         match self {
             Self::Mode(mode, own) => {
@@ -131,9 +131,9 @@ impl SettingsChange {
             Self::Model(model) => settings.model.clone_from(model),
             Self::Thinking(depth) => settings.thinking = *depth,
             Self::Title(title) => settings.title = Some(title.clone()),
-            Self::Workspace(place, others) => {
-                settings.workspace = Some(place.clone());
-                settings.labels.insert(CWD.to_owned(), place.clone());
+            Self::Workspace(cwd, others) => {
+                settings.workspace = Some(cwd.clone());
+                settings.labels.insert(CWD.to_owned(), cwd.clone());
                 if let Some((key, others)) = others {
                     let others = Some(others).filter(|others| !others.is_empty());
                     set(&mut settings, key, others.cloned().map(Value::from));
@@ -179,9 +179,9 @@ pub(crate) struct WorkingDirectories {
 
 impl EditorOptions {
     /// The change that sets a session's directories.
-    pub(crate) fn workspace(&self, place: WorkingDirectories) -> SettingsChange {
-        let others = self.directories.clone().map(|key| (key, place.others));
-        SettingsChange::Workspace(place.cwd, others)
+    pub(crate) fn workspace(&self, directories: WorkingDirectories) -> SettingsChange {
+        let others = self.directories.clone().map(|key| (key, directories.others));
+        SettingsChange::Workspace(directories.cwd, others)
     }
 }
 
@@ -225,7 +225,11 @@ impl EditorOptions {
     }
 
     /// Every option with its current value, in the protocol's form.
-    pub(crate) fn options(&self, settings: &Settings, lang: Lang) -> Vec<SessionConfigOption> {
+    pub(crate) fn config_options(
+        &self,
+        settings: &Settings,
+        lang: Lang,
+    ) -> Vec<SessionConfigOption> {
         let modes: Vec<_> = self
             .all_modes(lang)
             .into_iter()
@@ -285,8 +289,8 @@ impl EditorOptions {
 }
 
 /// Reads a command from an engine's annotation `{name, about, hint}`; `None` without a name.
-pub(crate) fn noted_command(noted: &Value) -> Option<AvailableCommand> {
-    let text = |key: &str| noted[key].as_str().filter(|text| !text.is_empty());
+pub(crate) fn command_of(data: &Value) -> Option<AvailableCommand> {
+    let text = |key: &str| data[key].as_str().filter(|text| !text.is_empty());
     let input = text("hint")
         .map(|hint| AvailableCommandInput::Unstructured(UnstructuredCommandInput::new(hint)));
     let about = text("about").unwrap_or_default();

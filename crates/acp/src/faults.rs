@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 
 /// Converts a fault to a JSON-RPC error; `data` carries kind, code, operation and advice.
 pub(crate) fn error(fault: &Fault, lang: Lang) -> Error {
-    let told = render::render_for_editor(fault, lang);
+    let rendered = render::render_for_editor(fault, lang);
     let mut data = json!({
-        "kind": told.kind,
+        "kind": rendered.kind,
         // Other agents use this name for the same value.
-        "errorKind": told.kind,
+        "errorKind": rendered.kind,
         "code": fault.row().code,
         "operation": fault.operation().to_string(),
-        "retryable": told.retryable,
-        "advice": told.advice,
+        "retryable": rendered.retryable,
+        "advice": rendered.advice,
     });
     if let Some(status) = fault.detail().number(Fact::Status) {
         data["status"] = status.into();
@@ -31,7 +31,7 @@ pub(crate) fn error(fault: &Fault, lang: Lang) -> Error {
     if fault.trace().is_some() {
         data["trace"] = fault.trace().to_string().into();
     }
-    Error::new(told.json_rpc, told.message).data(data)
+    Error::new(rendered.json_rpc, rendered.message).data(data)
 }
 
 /// An `INVALID_PARAMS` error that names the field and its expected value.

@@ -38,7 +38,7 @@ pub(crate) enum Job {
     Settings {
         change: SettingsChange,
         reply: SettingsResponder,
-        made: Option<Box<Settings>>,
+        new_settings: Option<Box<Settings>>,
     },
     /// End the session; afterwards its task ends.
     Close,
@@ -66,7 +66,7 @@ type PendingAnswer = BoxFuture<'static, Result<Answer, Fault>>;
 #[derive(Default)]
 pub(crate) struct JobQueue {
     waiting: VecDeque<Job>,
-    doing: Option<(Job, PendingAnswer)>,
+    running: Option<(Job, PendingAnswer)>,
 }
 
 impl JobQueue {
@@ -76,12 +76,12 @@ impl JobQueue {
 
     /// Takes the next job unless one is running.
     pub(crate) fn ready(&mut self) -> Option<Job> {
-        if self.doing.is_some() { None } else { self.waiting.pop_front() }
+        if self.running.is_some() { None } else { self.waiting.pop_front() }
     }
 
     /// Sets the running job and the future of its answer.
     pub(crate) fn start(&mut self, job: Job, asking: PendingAnswer) {
-        self.doing = Some((job, asking));
+        self.running = Some((job, asking));
     }
 
     /// Drops all waiting jobs.
@@ -90,17 +90,17 @@ impl JobQueue {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.doing.is_none() && self.waiting.is_empty()
+        self.running.is_none() && self.waiting.is_empty()
     }
 
     /// Waits for the running job; pending for ever if there is none.
     pub(crate) async fn done(&mut self) -> (Job, Result<Answer, Fault>) {
-        let answer = poll_fn(|context| match &mut self.doing {
+        let answer = poll_fn(|context| match &mut self.running {
             Some((_, asking)) => asking.as_mut().poll(context),
             None => Poll::Pending,
         })
         .await;
-        let (job, _) = self.doing.take().expect("only what is being done gets done");
+        let (job, _) = self.running.take().expect("only what is being done gets done");
         (job, answer)
     }
 }

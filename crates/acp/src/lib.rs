@@ -25,6 +25,7 @@ mod session_task;
 mod texts;
 
 pub use bridge::{
-    Bridge, ExecutionError, Host, InitializeContext, NoHost, ServerTransport, ToolServer,
+    Bridge, EditorServices, ExecutionError, InitializeContext, NoEditorServices, ServerTransport,
+    ToolServer,
 };
 pub use editor_options::{EditorOptions, EngineMode, ModelChoice, SignIn, SlashCommand};

@@ -39,7 +39,7 @@ pub(crate) const TOO_LONG: &str = "_budao/line_too_long";
 #[derive(Debug, Default)]
 pub(crate) struct OutputBacklog {
     waiting: Mutex<BacklogState>,
-    lighter: Notify,
+    drained: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ struct BacklogState {
     /// The high-water mark was reached and the low-water mark not yet.
     is_full: bool,
     /// Largest value of `bytes` so far.
-    most: usize,
+    peak_bytes: usize,
 }
 
 impl OutputBacklog {
@@ -59,7 +59,7 @@ impl OutputBacklog {
         let mut waiting = self.waiting.lock().expect("no code panics while holding this");
         waiting.weights.push_back(weight);
         waiting.bytes += weight;
-        waiting.most = waiting.most.max(waiting.bytes);
+        waiting.peak_bytes = waiting.peak_bytes.max(waiting.bytes);
     }
 
     /// Removes written updates from the count.
@@ -71,7 +71,7 @@ impl OutputBacklog {
             waiting.bytes -= weight;
         }
         drop(waiting);
-        self.lighter.notify_waiters();
+        self.drained.notify_waiters();
     }
 
     /// May more updates be queued?
@@ -85,27 +85,27 @@ impl OutputBacklog {
     /// Waits until more updates may be queued.
     pub(crate) async fn room(&self) {
         loop {
-            let lighter = self.lighter.notified();
+            let drained = self.drained.notified();
             if self.has_room() {
                 return;
             }
-            lighter.await;
+            drained.await;
         }
     }
 
     /// Largest number of queued bytes so far.
-    pub(crate) fn most(&self) -> usize {
-        self.waiting.lock().expect("no code panics while holding this").most
+    pub(crate) fn peak_bytes(&self) -> usize {
+        self.waiting.lock().expect("no code panics while holding this").peak_bytes
     }
 }
 
 /// Streams the incoming lines, and cancels `over` when they end.
 pub(crate) fn incoming(
     input: impl AsyncRead + Send + Unpin + 'static,
-    most: usize,
+    max_bytes: usize,
     over: CancellationToken,
 ) -> impl Stream<Item = io::Result<String>> + Send + 'static {
-    let lines = FramedRead::new(input, BoundedLineCodec::new(most));
+    let lines = FramedRead::new(input, BoundedLineCodec::new(max_bytes));
     // The guard cancels `over` however reading ends.
     let guard = over.drop_guard();
     lines
@@ -119,7 +119,7 @@ pub(crate) fn incoming(
 
 /// Splits input into lines. A line that is too long is replaced by a short one that says so.
 pub(crate) struct BoundedLineCodec {
-    most: usize,
+    max_bytes: usize,
     /// Number of buffered bytes already searched for a newline.
     searched: usize,
     /// The first bytes of an over-long line that is being skipped.
@@ -127,8 +127,8 @@ pub(crate) struct BoundedLineCodec {
 }
 
 impl BoundedLineCodec {
-    pub(crate) fn new(most: usize) -> Self {
-        Self { most, searched: 0, skipping: None }
+    pub(crate) fn new(max_bytes: usize) -> Self {
+        Self { max_bytes, searched: 0, skipping: None }
     }
 }
 
@@ -146,14 +146,14 @@ impl Decoder for BoundedLineCodec {
             if let Some(head) = self.skipping.take() {
                 return Ok(Some(too_long(&head)));
             }
-            if line.len() > self.most {
+            if line.len() > self.max_bytes {
                 return Ok(Some(too_long(&head_of(&line))));
             }
             return Ok(Some(text(&line)));
         }
         if self.skipping.is_some() {
             bytes.clear();
-        } else if bytes.len() > self.most {
+        } else if bytes.len() > self.max_bytes {
             self.skipping = Some(head_of(bytes));
             bytes.clear();
         }
@@ -266,10 +266,10 @@ pub(crate) fn outgoing(
 mod tests {
     use super::*;
 
-    async fn lines(input: &[u8], most: usize) -> Vec<String> {
+    async fn lines(input: &[u8], max_bytes: usize) -> Vec<String> {
         let input = io::Cursor::new(input.to_vec());
         let over = CancellationToken::new();
-        let lines = incoming(input, most, over.clone()).map(Result::unwrap).collect().await;
+        let lines = incoming(input, max_bytes, over.clone()).map(Result::unwrap).collect().await;
         assert!(over.is_cancelled());
         lines
     }

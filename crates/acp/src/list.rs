@@ -46,7 +46,8 @@ pub(crate) async fn page(
     let next = found.last().filter(|_| found.len() == PAGE).map(cursor);
     // Sessions of other engines are left out, because loading them is refused. A short or empty page may not
     // be the last.
-    let ours = found.into_iter().filter(|found| engine_of(&found.labels) == bridge.offer.engine);
+    let ours =
+        found.into_iter().filter(|found| engine_of(&found.labels) == bridge.editor_options.engine);
     Ok(ListSessionsResponse::new(ours.map(info).collect()).next_cursor(next))
 }
 

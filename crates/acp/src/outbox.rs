@@ -29,7 +29,7 @@ pub(crate) struct Outbox {
     backlog: Arc<OutputBacklog>,
     held: Option<SessionUpdate>,
     /// True during a replay: latency does not matter, so all pieces of a message are joined.
-    is_history: bool,
+    is_replaying: bool,
     /// Number of updates sent so far.
     pub(crate) updates: u64,
 }
@@ -41,7 +41,7 @@ impl Outbox {
         backlog: Arc<OutputBacklog>,
     ) -> Self {
         let session = SessionId::new(session.to_string());
-        Self { connection, session, backlog, held: None, is_history: false, updates: 0 }
+        Self { connection, session, backlog, held: None, is_replaying: false, updates: 0 }
     }
 
     pub(crate) fn connection(&self) -> &ConnectionTo<Client> {
@@ -49,7 +49,7 @@ impl Outbox {
     }
 
     /// Sends an update, or holds it back to join it with the next.
-    pub(crate) fn tell(&mut self, update: SessionUpdate) {
+    pub(crate) fn send(&mut self, update: SessionUpdate) {
         if let Some(held) = &mut self.held {
             if let Err(update) = join(held, update) {
                 self.flush();
@@ -58,14 +58,14 @@ impl Outbox {
         } else {
             self.held = Some(update);
         }
-        if self.backlog.has_room() && !self.is_history {
+        if self.backlog.has_room() && !self.is_replaying {
             self.flush();
         }
     }
 
     /// Switches the replay mode on or off.
-    pub(crate) fn history(&mut self, is_history: bool) {
-        self.is_history = is_history;
+    pub(crate) fn set_replaying(&mut self, is_replaying: bool) {
+        self.is_replaying = is_replaying;
     }
 
     /// Answers a request after all earlier updates.
@@ -94,15 +94,15 @@ impl Outbox {
 
     /// Does the outbox wait for room, to send its held update or to accept more?
     pub(crate) fn needs_room(&self) -> bool {
-        let holds = self.held.is_some() && !self.is_history;
-        holds || !self.takes_more()
+        let holds = self.held.is_some() && !self.is_replaying;
+        holds || !self.can_accept()
     }
 
     /// May more records be taken from the session?
-    pub(crate) fn takes_more(&self) -> bool {
+    pub(crate) fn can_accept(&self) -> bool {
         match &self.held {
             None => true,
-            Some(held) => can_grow(held) || (self.is_history && self.backlog.has_room()),
+            Some(held) => can_grow(held) || (self.is_replaying && self.backlog.has_room()),
         }
     }
 

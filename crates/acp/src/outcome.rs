@@ -30,31 +30,35 @@ pub(crate) struct EndedTurn<'a> {
 pub(crate) struct PromptAnswer {
     pub(crate) answer: Result<PromptResponse, Error>,
     /// A sentence to show before the answer, if the answer itself does not explain enough.
-    pub(crate) before: Option<String>,
+    pub(crate) preface: Option<String>,
     /// The stop reason or error code, for the log.
-    pub(crate) word: String,
+    pub(crate) log_label: String,
 }
 
 /// Maps the end of a turn to the answer; the first rule that matches decides.
-pub(crate) fn tell(ended: &EndedTurn<'_>, how: ExecutionError, lang: Lang) -> PromptAnswer {
+pub(crate) fn prompt_answer(
+    ended: &EndedTurn<'_>,
+    error_mode: ExecutionError,
+    lang: Lang,
+) -> PromptAnswer {
     if ended.cancelled {
         return stopped(ended, Stop::Cancelled, None);
     }
     let outcome = ended.fault.map(|fault| fault.row().editor);
     match (ended.stop, outcome) {
         (StopReason::Cancelled, _) | (StopReason::Failed, Some(EditorOutcome::Cancelled)) => {
-            let mut told = stopped(ended, Stop::Cancelled, None);
-            if let Ok(response) = &mut told.answer
+            let mut cancelled = stopped(ended, Stop::Cancelled, None);
+            if let Ok(response) = &mut cancelled.answer
                 && let Some(meta) = &mut response.meta
             {
                 meta.insert("reason".to_owned(), "stopped by somebody else".into());
             }
-            told
+            cancelled
         }
         (StopReason::Refusal, _) | (StopReason::Failed, Some(EditorOutcome::Refusal)) => {
-            let said = ended.fault.map(|fault| text::user_text(fault, lang));
+            let text = ended.fault.map(|fault| text::user_text(fault, lang));
             let general = localize(lang, "The model declined to answer.", "模型拒绝回答。");
-            stopped(ended, Stop::Refusal, Some(said.unwrap_or_else(|| general.to_owned())))
+            stopped(ended, Stop::Refusal, Some(text.unwrap_or_else(|| general.to_owned())))
         }
         (StopReason::MaxTokens, _) | (StopReason::Failed, Some(EditorOutcome::MaxTokens)) => {
             stopped(ended, Stop::MaxTokens, None)
@@ -64,42 +68,43 @@ pub(crate) fn tell(ended: &EndedTurn<'_>, how: ExecutionError, lang: Lang) -> Pr
             stopped(ended, Stop::MaxTurnRequests, None)
         }
         (StopReason::EndTurn, None) => stopped(ended, Stop::EndTurn, None),
-        (StopReason::EndTurn | StopReason::Failed, _) => failed(ended, how, lang),
+        (StopReason::EndTurn | StopReason::Failed, _) => failed(ended, error_mode, lang),
     }
 }
 
-fn stopped(ended: &EndedTurn<'_>, stop: Stop, before: Option<String>) -> PromptAnswer {
+fn stopped(ended: &EndedTurn<'_>, stop: Stop, preface: Option<String>) -> PromptAnswer {
     let mut meta = serde_json::Map::new();
     meta.insert("turn".to_owned(), ended.turn.into());
     if ended.trace.is_some() {
         meta.insert("trace".to_owned(), ended.trace.to_string().into());
     }
-    let word = serde_json::to_value(stop).ok().and_then(|value| value.as_str().map(str::to_owned));
+    let log_label =
+        serde_json::to_value(stop).ok().and_then(|value| value.as_str().map(str::to_owned));
     PromptAnswer {
         answer: Ok(PromptResponse::new(stop).meta(meta)),
-        before,
-        word: word.unwrap_or_default(),
+        preface,
+        log_label: log_label.unwrap_or_default(),
     }
 }
 
-fn failed(ended: &EndedTurn<'_>, how: ExecutionError, lang: Lang) -> PromptAnswer {
+fn failed(ended: &EndedTurn<'_>, error_mode: ExecutionError, lang: Lang) -> PromptAnswer {
     use budao_core::fault::{Kind, Operation};
     let unnamed =
         || Fault::new(Kind::Bug, Operation::RunTurn).with_cause("a turn failed without a fault");
     let fault = ended.fault.cloned().unwrap_or_else(unnamed).with_trace(ended.trace);
     let mut error = faults::error(&fault, lang);
-    let word = fault.row().code.to_owned();
+    let log_label = fault.row().code.to_owned();
     // `AUTH_REQUIRED` always stays an error, because the editor needs it to offer sign-in.
-    if how == ExecutionError::Refusal
+    if error_mode == ExecutionError::Refusal
         && error.code != agent_client_protocol::ErrorCode::AUTH_REQUIRED
     {
-        let before = Some(text::user_text(&fault, lang));
-        return PromptAnswer { word, ..stopped(ended, Stop::Refusal, before) };
+        let preface = Some(text::user_text(&fault, lang));
+        return PromptAnswer { log_label, ..stopped(ended, Stop::Refusal, preface) };
     }
     if let Some(data) = error.data.as_mut() {
         data["turn"] = json!(ended.turn);
     }
-    PromptAnswer { answer: Err(error), before: None, word }
+    PromptAnswer { answer: Err(error), preface: None, log_label }
 }
 
 #[cfg(test)]
@@ -112,8 +117,8 @@ mod tests {
         EndedTurn { turn: 3, trace: Trace::NONE, stop, fault, cancelled: false }
     }
 
-    fn word(ended: &EndedTurn<'_>, how: ExecutionError) -> String {
-        match tell(ended, how, Lang::En).answer {
+    fn answer_name(ended: &EndedTurn<'_>, error_mode: ExecutionError) -> String {
+        match prompt_answer(ended, error_mode, Lang::En).answer {
             Ok(response) => format!("{:?}", response.stop_reason),
             Err(error) => error.code.value().to_string(),
         }
@@ -142,8 +147,10 @@ mod tests {
             let fault = kind.map(|kind| Fault::new(kind, Operation::RunTurn));
             let ended = ended(stop, fault.as_ref());
             let kind = kind.map_or("-".to_owned(), |kind| kind.row().name.to_owned());
-            let (error, refusal) =
-                (word(&ended, ExecutionError::Error), word(&ended, ExecutionError::Refusal));
+            let (error, refusal) = (
+                answer_name(&ended, ExecutionError::Error),
+                answer_name(&ended, ExecutionError::Refusal),
+            );
             format!("{stop:<17} {kind:<20} {error:<15} {refusal}")
         })
         .collect();
@@ -155,8 +162,8 @@ mod tests {
         let fault = Fault::new(Kind::CliTurnFailed, Operation::RunTurn);
         for stop in [StopReason::EndTurn, StopReason::Failed, StopReason::Cancelled] {
             let ended = EndedTurn { cancelled: true, ..ended(stop, Some(&fault)) };
-            assert_eq!(word(&ended, ExecutionError::Error), "Cancelled");
-            assert_eq!(word(&ended, ExecutionError::Refusal), "Cancelled");
+            assert_eq!(answer_name(&ended, ExecutionError::Error), "Cancelled");
+            assert_eq!(answer_name(&ended, ExecutionError::Refusal), "Cancelled");
         }
     }
 
@@ -166,11 +173,11 @@ mod tests {
             .with(budao_core::fault::Fact::Status, 429)
             .with(budao_core::fault::Fact::Service, "anthropic")
             .attempt(3, 3);
-        let told = [Lang::En, Lang::Zh].map(|lang| {
-            tell(&ended(StopReason::Failed, Some(&fault)), ExecutionError::Error, lang)
+        let answers = [Lang::En, Lang::Zh].map(|lang| {
+            prompt_answer(&ended(StopReason::Failed, Some(&fault)), ExecutionError::Error, lang)
                 .answer
                 .unwrap_err()
         });
-        insta::assert_json_snapshot!(told);
+        insta::assert_json_snapshot!(answers);
     }
 }

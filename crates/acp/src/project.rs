@@ -76,14 +76,14 @@ pub(crate) struct EditorCapabilities {
 /// The fold behind the projection. It must see every record, in order.
 #[derive(Debug)]
 pub(crate) struct Projector {
-    offer: Arc<EditorOptions>,
+    editor_options: Arc<EditorOptions>,
     lang: Lang,
     editor_capabilities: EditorCapabilities,
     /// False while the history is replayed.
     live: bool,
     pub(crate) settings: Settings,
     /// Messages that the editor sent on this connection, and therefore shows by itself.
-    own: BTreeSet<CommandId>,
+    own_messages: BTreeSet<CommandId>,
     /// Messages whose turn has not started.
     waiting: BTreeMap<CommandId, Vec<Block>>,
     /// The running turn.
@@ -151,17 +151,17 @@ impl MessageIds {
 
 impl Projector {
     pub(crate) fn new(
-        offer: Arc<EditorOptions>,
+        editor_options: Arc<EditorOptions>,
         lang: Lang,
         editor_capabilities: EditorCapabilities,
     ) -> Self {
         Self {
-            offer,
+            editor_options,
             lang,
             editor_capabilities,
             live: false,
             settings: Settings::default(),
-            own: BTreeSet::new(),
+            own_messages: BTreeSet::new(),
             waiting: BTreeMap::new(),
             turn: None,
             text: TextDeduplicator::default(),
@@ -180,18 +180,18 @@ impl Projector {
 
     /// Notes that the editor itself sent this message.
     pub(crate) fn expect(&mut self, message: CommandId) {
-        self.own.insert(message);
+        self.own_messages.insert(message);
     }
 
     /// Returns the actions for one record, in order.
     pub(crate) fn project(&mut self, record: &Record) -> Vec<EditorAction> {
-        let mut shows = Vec::new();
+        let mut actions = Vec::new();
         match &record.event {
             Event::SessionOpened { settings, .. } => self.settings = settings.clone(),
-            Event::SettingsChanged { settings } => self.settings_changed(settings, &mut shows),
+            Event::SettingsChanged { settings } => self.settings_changed(settings, &mut actions),
             Event::SessionResumed { .. } => {
                 let title = localize(self.lang, "The session was resumed", "会话已恢复");
-                self.remark(NoticeSeverity::Info, title.to_owned(), record.seq, &mut shows);
+                self.notify(NoticeSeverity::Info, title.to_owned(), record.seq, &mut actions);
             }
             Event::MessageAccepted { command, content } => {
                 self.waiting.insert(command.clone(), content.clone());
@@ -199,42 +199,44 @@ impl Projector {
             Event::PipelineAccepted { command, question, .. } => {
                 self.waiting.insert(command.clone(), vec![Block::Text(question.clone())]);
             }
-            Event::TurnStarted { message } => self.turn_started(message, record, &mut shows),
+            Event::TurnStarted { message } => self.turn_started(message, record, &mut actions),
             Event::TurnEnded { fault, .. } => {
-                self.turn_ended(&mut shows);
+                self.turn_ended(&mut actions);
                 if let Some(fault) = fault.as_ref().filter(|_| !self.live) {
-                    let said = text::user_text(fault, self.lang);
-                    shows.push(self.aside(&said, record.seq));
+                    let text = text::user_text(fault, self.lang);
+                    actions.push(self.side_note(&text, record.seq));
                 }
             }
-            Event::HistoryCompacted { summary, .. } => self.compacted(summary, record, &mut shows),
+            Event::HistoryCompacted { summary, .. } => {
+                self.compacted(summary, record, &mut actions);
+            }
             Event::RetryScheduled { kind, next_attempt, max_attempts, wait_ms, .. } => {
                 self.counts.retries += 1;
                 let what = text::of_kind(*kind, "title", self.lang);
-                let title = retry_words(self.lang, &what, *next_attempt, *max_attempts, *wait_ms);
-                self.remark(NoticeSeverity::Warning, title, record.seq, &mut shows);
+                let title = retry_text(self.lang, &what, *next_attempt, *max_attempts, *wait_ms);
+                self.notify(NoticeSeverity::Warning, title, record.seq, &mut actions);
             }
             Event::RequestHeld { fault, until, before, .. } => {
                 let wait = until.map(|until| until.since(record.at));
-                let title = hold_words(self.lang, fault.as_ref(), wait, *before);
-                self.remark(NoticeSeverity::Warning, title, record.seq, &mut shows);
+                let title = hold_text(self.lang, fault.as_ref(), wait, *before);
+                self.notify(NoticeSeverity::Warning, title, record.seq, &mut actions);
             }
-            event => self.work(event, record, &mut shows),
+            event => self.work(event, record, &mut actions),
         }
-        shows
+        actions
     }
 
     /// Projects events of the model and the tools.
-    fn work(&mut self, event: &Event, record: &Record, shows: &mut Vec<EditorAction>) {
+    fn work(&mut self, event: &Event, record: &Record, actions: &mut Vec<EditorAction>) {
         match event {
             Event::StepStarted { step, .. } => self.message.step(record.turn, *step),
             Event::TextDelta { text, .. } => {
-                let shown = self.text.came(text);
-                self.show_text(shown, shows);
+                let shown = self.text.push(text);
+                self.show_text(shown, actions);
             }
             Event::ThinkingDelta { text, .. } => {
-                let shown = self.thought.came(text);
-                self.show_thought(shown, shows);
+                let shown = self.thought.push(text);
+                self.show_thought(shown, actions);
             }
             Event::AnswerAbandoned { .. } => {
                 self.text.abandon();
@@ -242,73 +244,73 @@ impl Projector {
             }
             Event::ModelAnswered { step, content, usage, .. } => {
                 self.message.step(record.turn, *step);
-                self.answered(content, *usage, shows);
+                self.answered(content, *usage, actions);
             }
-            Event::QuestionAsked { .. } => self.on_question(event, shows),
+            Event::QuestionAsked { .. } => self.on_question(event, actions),
             Event::QuestionAnswered { question, call, .. }
             | Event::QuestionExpired { question, call } => {
                 if let Some(open) = self.calls.get_mut(call) {
                     open.question = None;
                 }
-                shows.push(EditorAction::WithdrawQuestion(question.clone()));
+                actions.push(EditorAction::WithdrawQuestion(question.clone()));
             }
             Event::ToolCallStarted { call, tool, arguments, .. } => {
-                self.call(call, tool, arguments, ToolCallStatus::InProgress, shows);
+                self.call(call, tool, arguments, ToolCallStatus::InProgress, actions);
             }
-            Event::ToolOutputDelta { call, text } => self.output(call, text, shows),
+            Event::ToolOutputDelta { call, text } => self.output(call, text, actions),
             Event::ToolCallEnded { call, tool, outcome, .. } => {
-                self.call_ended(call, tool, outcome, shows);
+                self.call_ended(call, tool, outcome, actions);
             }
             Event::TodosChanged { todos } => {
-                shows.push(EditorAction::Update(SessionUpdate::Plan(tasks::of_todos(todos))));
+                actions.push(EditorAction::Update(SessionUpdate::Plan(tasks::of_todos(todos))));
             }
-            Event::Annotated { topic, data } => self.noted(topic, data, record.seq, shows),
+            Event::Annotated { topic, data } => self.annotation(topic, data, record.seq, actions),
             other => {
-                if let Some(plan) = self.tasks.take_up(other) {
-                    shows.push(EditorAction::Update(SessionUpdate::Plan(Plan::new(plan))));
+                if let Some(plan) = self.tasks.apply(other) {
+                    actions.push(EditorAction::Update(SessionUpdate::Plan(Plan::new(plan))));
                 }
                 if let Some(answer) = tasks::answer(other) {
                     self.message.next_part();
-                    self.show_text(TextChange::Append(answer.to_owned()), shows);
+                    self.show_text(TextChange::Append(answer.to_owned()), actions);
                 }
             }
         }
     }
 
     /// Projects an engine's annotation by the last part of its topic: `commands`, or `aside` for text outside a turn.
-    fn noted(&mut self, topic: &str, data: &Value, seq: Seq, shows: &mut Vec<EditorAction>) {
+    fn annotation(&mut self, topic: &str, data: &Value, seq: Seq, actions: &mut Vec<EditorAction>) {
         match topic.rsplit('.').next() {
             Some("commands") => {
                 let commands = data["commands"].as_array().map(Vec::as_slice).unwrap_or_default();
-                let commands = commands.iter().filter_map(editor_options::noted_command).collect();
+                let commands = commands.iter().filter_map(editor_options::command_of).collect();
                 let update = AvailableCommandsUpdate::new(commands);
-                shows.push(EditorAction::Update(SessionUpdate::AvailableCommandsUpdate(update)));
+                actions.push(EditorAction::Update(SessionUpdate::AvailableCommandsUpdate(update)));
             }
             Some("aside") => {
                 if let Some(text) = data["text"].as_str() {
-                    shows.push(self.aside(text, seq));
+                    actions.push(self.side_note(text, seq));
                 }
             }
             _ => {}
         }
     }
 
-    fn settings_changed(&mut self, settings: &Settings, shows: &mut Vec<EditorAction>) {
+    fn settings_changed(&mut self, settings: &Settings, actions: &mut Vec<EditorAction>) {
         let before = std::mem::replace(&mut self.settings, settings.clone());
         if before.title != settings.title {
             let title = settings.title.clone().unwrap_or_default();
             let info = SessionInfoUpdate::new().title(title);
-            shows.push(EditorAction::Update(SessionUpdate::SessionInfoUpdate(info)));
+            actions.push(EditorAction::Update(SessionUpdate::SessionInfoUpdate(info)));
         }
-        let mode = self.offer.mode_id(settings);
-        if self.offer.mode_id(&before) != mode {
+        let mode = self.editor_options.mode_id(settings);
+        if self.editor_options.mode_id(&before) != mode {
             let update = CurrentModeUpdate::new(mode.to_owned());
-            shows.push(EditorAction::Update(SessionUpdate::CurrentModeUpdate(update)));
+            actions.push(EditorAction::Update(SessionUpdate::CurrentModeUpdate(update)));
         }
-        let options = self.offer.options(settings, self.lang);
-        if options != self.offer.options(&before, self.lang) {
+        let options = self.editor_options.config_options(settings, self.lang);
+        if options != self.editor_options.config_options(&before, self.lang) {
             let update = ConfigOptionUpdate::new(options);
-            shows.push(EditorAction::Update(SessionUpdate::ConfigOptionUpdate(update)));
+            actions.push(EditorAction::Update(SessionUpdate::ConfigOptionUpdate(update)));
         }
     }
 
@@ -316,13 +318,13 @@ impl Projector {
         &mut self,
         message: &CommandId,
         record: &Record,
-        shows: &mut Vec<EditorAction>,
+        actions: &mut Vec<EditorAction>,
     ) {
         self.turn = Some(record.turn);
         self.message.step(record.turn, 0);
         self.counts = TurnCounts::default();
         let content = self.waiting.remove(message);
-        if self.own.remove(message) && self.live {
+        if self.own_messages.remove(message) && self.live {
             return;
         }
         let id = MessageId::new(format!("{}.user", record.turn));
@@ -335,23 +337,23 @@ impl Projector {
                 _ => continue,
             };
             let chunk = ContentChunk::new(block).message_id(id.clone());
-            shows.push(EditorAction::Update(SessionUpdate::UserMessageChunk(chunk)));
+            actions.push(EditorAction::Update(SessionUpdate::UserMessageChunk(chunk)));
         }
     }
 
     /// Ends the turn: closes all calls and questions that the records left open.
-    fn turn_ended(&mut self, shows: &mut Vec<EditorAction>) {
+    fn turn_ended(&mut self, actions: &mut Vec<EditorAction>) {
         self.turn = None;
         self.text = TextDeduplicator::default();
         self.thought = TextDeduplicator::default();
         for (call, open) in std::mem::take(&mut self.calls) {
-            shows.extend(open.question.map(EditorAction::WithdrawQuestion));
+            actions.extend(open.question.map(EditorAction::WithdrawQuestion));
             let fields = ToolCallUpdateFields::new().status(ToolCallStatus::Failed);
-            shows.push(update(&call, fields));
+            actions.push(update(&call, fields));
         }
     }
 
-    fn answered(&mut self, content: &[Block], usage: Usage, shows: &mut Vec<EditorAction>) {
+    fn answered(&mut self, content: &[Block], usage: Usage, actions: &mut Vec<EditorAction>) {
         let thought: String = content
             .iter()
             .filter_map(|block| match block {
@@ -360,39 +362,39 @@ impl Projector {
             })
             .collect();
         let shown = self.thought.complete(&thought);
-        self.show_thought(shown, shows);
+        self.show_thought(shown, actions);
         let shown = self.text.complete(&text_of(content));
-        self.show_text(shown, shows);
+        self.show_text(shown, actions);
         for block in content {
             if let Block::ToolUse(written) = block {
                 let arguments = serde_json::from_str(&written.arguments).unwrap_or(Value::Null);
-                self.call(&written.id, &written.name, &arguments, ToolCallStatus::Pending, shows);
+                self.call(&written.id, &written.name, &arguments, ToolCallStatus::Pending, actions);
             }
         }
         let used = usage.input_tokens.saturating_add(usage.output_tokens);
-        if used > 0 && self.offer.context_tokens > 0 {
-            let usage = UsageUpdate::new(used, self.offer.context_tokens);
-            shows.push(EditorAction::Update(SessionUpdate::UsageUpdate(usage)));
+        if used > 0 && self.editor_options.context_tokens > 0 {
+            let usage = UsageUpdate::new(used, self.editor_options.context_tokens);
+            actions.push(EditorAction::Update(SessionUpdate::UsageUpdate(usage)));
         }
         self.message.next_part();
     }
 
-    fn show_text(&mut self, shown: TextChange, shows: &mut Vec<EditorAction>) {
+    fn show_text(&mut self, shown: TextChange, actions: &mut Vec<EditorAction>) {
         let text = match shown {
             TextChange::None => return,
             TextChange::Append(text) => text,
             TextChange::Replace(text) => {
                 self.message.next_part();
-                self.begins_again(shows);
+                self.answer_restarted(actions);
                 text
             }
         };
         self.counts.text_bytes += text.len();
         let chunk = ContentChunk::new(text.into()).message_id(self.message.text());
-        shows.push(EditorAction::Update(SessionUpdate::AgentMessageChunk(chunk)));
+        actions.push(EditorAction::Update(SessionUpdate::AgentMessageChunk(chunk)));
     }
 
-    fn show_thought(&mut self, shown: TextChange, shows: &mut Vec<EditorAction>) {
+    fn show_thought(&mut self, shown: TextChange, actions: &mut Vec<EditorAction>) {
         let text = match shown {
             TextChange::None => return,
             TextChange::Append(text) => text,
@@ -402,11 +404,11 @@ impl Projector {
             }
         };
         let chunk = ContentChunk::new(text.into()).message_id(self.message.thought());
-        shows.push(EditorAction::Update(SessionUpdate::AgentThoughtChunk(chunk)));
+        actions.push(EditorAction::Update(SessionUpdate::AgentThoughtChunk(chunk)));
     }
 
     /// Shows that the text so far is void and another attempt follows.
-    fn begins_again(&mut self, shows: &mut Vec<EditorAction>) {
+    fn answer_restarted(&mut self, actions: &mut Vec<EditorAction>) {
         let title = localize(
             self.lang,
             "The answer was interrupted and starts again",
@@ -414,11 +416,11 @@ impl Projector {
         );
         if self.editor_capabilities.notices && self.live {
             let notice = Notice::new(NoticeSeverity::Warning, title);
-            shows.push(EditorAction::Update(SessionUpdate::Notice(notice)));
+            actions.push(EditorAction::Update(SessionUpdate::Notice(notice)));
         } else {
             let chunk =
                 ContentChunk::new(format!("{title}\n").into()).message_id(self.message.thought());
-            shows.push(EditorAction::Update(SessionUpdate::AgentThoughtChunk(chunk)));
+            actions.push(EditorAction::Update(SessionUpdate::AgentThoughtChunk(chunk)));
         }
     }
 
@@ -429,11 +431,11 @@ impl Projector {
         tool: &str,
         arguments: &Value,
         status: ToolCallStatus,
-        shows: &mut Vec<EditorAction>,
+        actions: &mut Vec<EditorAction>,
     ) {
-        let look = CallView { tool, arguments, workspace: self.settings.workspace.as_deref() };
-        let (kind, title) = (look.kind(), look.title());
-        let (locations, content) = (look.locations(), look.content());
+        let view = CallView { tool, arguments, workspace: self.settings.workspace.as_deref() };
+        let (kind, title) = (view.kind(), view.title());
+        let (locations, content) = (view.locations(), view.content());
         let input = Some(arguments).filter(|arguments| !arguments.is_null()).cloned();
         let is_new = !self.calls.contains_key(call);
         let open = self.calls.entry(call.clone()).or_default();
@@ -447,45 +449,45 @@ impl Projector {
                 .content(content)
                 .locations(locations)
                 .raw_input(input);
-            shows.push(EditorAction::Update(SessionUpdate::ToolCall(shown)));
+            actions.push(EditorAction::Update(SessionUpdate::ToolCall(shown)));
             return;
         }
         let fields = ToolCallUpdateFields::new().status(status).title(title).raw_input(input);
         let fields = if content.is_empty() { fields } else { fields.content(content) };
         let fields = if locations.is_empty() { fields } else { fields.locations(locations) };
-        shows.push(update(call, fields));
+        actions.push(update(call, fields));
     }
 
-    fn on_question(&mut self, event: &Event, shows: &mut Vec<EditorAction>) {
+    fn on_question(&mut self, event: &Event, actions: &mut Vec<EditorAction>) {
         let Event::QuestionAsked { question, call, tool, arguments, digest, reason, .. } = event
         else {
             return;
         };
-        self.call(call, tool, arguments, ToolCallStatus::Pending, shows);
+        self.call(call, tool, arguments, ToolCallStatus::Pending, actions);
         if let Some(open) = self.calls.get_mut(call) {
             open.question = Some(question.clone());
         }
-        let look = CallView { tool, arguments, workspace: self.settings.workspace.as_deref() };
-        let mut content = look.content();
+        let view = CallView { tool, arguments, workspace: self.settings.workspace.as_deref() };
+        let mut content = view.content();
         content.push(text::reason(reason, self.lang).into_owned().into());
         let fields = ToolCallUpdateFields::new()
             .status(ToolCallStatus::Pending)
-            .title(look.title())
-            .kind(look.kind())
+            .title(view.title())
+            .kind(view.kind())
             .name(tool.clone())
             .content(content)
-            .locations(look.locations())
+            .locations(view.locations())
             .raw_input(arguments.clone());
-        shows.push(EditorAction::AskPermission(Box::new(PermissionRequest {
+        actions.push(EditorAction::AskPermission(Box::new(PermissionRequest {
             question: question.clone(),
             digest: digest.clone(),
             tool: tool.clone(),
-            rules: look.takes_rules(),
+            rules: view.takes_rules(),
             call: ToolCallUpdate::new(Arc::clone(&call.0), fields),
         })));
     }
 
-    fn output(&mut self, call: &CallId, text: &str, shows: &mut Vec<EditorAction>) {
+    fn output(&mut self, call: &CallId, text: &str, actions: &mut Vec<EditorAction>) {
         let Some(open) = self.calls.get_mut(call) else { return };
         if !self.live {
             return;
@@ -493,7 +495,7 @@ impl Projector {
         open.output.push_str(text);
         call::tail(&mut open.output, OUTPUT_TAIL);
         let content = vec![call::fenced(&open.output).into()];
-        shows.push(update(call, ToolCallUpdateFields::new().content(content)));
+        actions.push(update(call, ToolCallUpdateFields::new().content(content)));
     }
 
     fn call_ended(
@@ -501,23 +503,23 @@ impl Projector {
         call: &CallId,
         tool: &str,
         outcome: &Outcome,
-        shows: &mut Vec<EditorAction>,
+        actions: &mut Vec<EditorAction>,
     ) {
         if !self.calls.contains_key(call) {
-            self.call(call, tool, &Value::Null, ToolCallStatus::Pending, shows);
+            self.call(call, tool, &Value::Null, ToolCallStatus::Pending, actions);
         }
         let open = self.calls.remove(call).unwrap_or_default();
-        shows.extend(open.question.map(EditorAction::WithdrawQuestion));
+        actions.extend(open.question.map(EditorAction::WithdrawQuestion));
         let (status, content) = call::over(outcome, open.has_differences, self.lang);
         let output = match outcome {
             Outcome::Done(output) => Some(output.data.clone()).filter(|data| !data.is_null()),
             Outcome::Failed(failure) => failure.data.clone(),
         };
         let fields = ToolCallUpdateFields::new().status(status).content(content).raw_output(output);
-        shows.push(update(call, fields));
+        actions.push(update(call, fields));
     }
 
-    fn compacted(&mut self, summary: &str, record: &Record, shows: &mut Vec<EditorAction>) {
+    fn compacted(&mut self, summary: &str, record: &Record, actions: &mut Vec<EditorAction>) {
         if self.editor_capabilities.compaction {
             let id = format!("{}.{}", record.epoch, record.seq);
             let update = CompactionUpdate::new(
@@ -525,7 +527,7 @@ impl Projector {
                 CompactionStatus::Completed,
             )
             .summary(vec![ContentBlock::from(summary)]);
-            shows.push(EditorAction::Update(SessionUpdate::CompactionUpdate(update)));
+            actions.push(EditorAction::Update(SessionUpdate::CompactionUpdate(update)));
             return;
         }
         let title = localize(
@@ -533,31 +535,31 @@ impl Projector {
             "Older messages were summarised for the model",
             "较早的消息已为模型做了摘要",
         );
-        self.remark(NoticeSeverity::Info, title.to_owned(), record.seq, shows);
+        self.notify(NoticeSeverity::Info, title.to_owned(), record.seq, actions);
     }
 
     /// Shows a live remark: as a notice if the editor supports them, otherwise as a line of thinking.
-    fn remark(
+    fn notify(
         &mut self,
         severity: NoticeSeverity,
         title: String,
         seq: Seq,
-        shows: &mut Vec<EditorAction>,
+        actions: &mut Vec<EditorAction>,
     ) {
         if !self.live {
             return;
         }
-        shows.push(if self.editor_capabilities.notices {
+        actions.push(if self.editor_capabilities.notices {
             EditorAction::Update(SessionUpdate::Notice(Notice::new(severity, title)))
         } else {
-            self.aside(&title, seq)
+            self.side_note(&title, seq)
         });
     }
 
     /// A line of thinking that is not part of the answer.
-    fn aside(&self, said: &str, seq: Seq) -> EditorAction {
+    fn side_note(&self, text: &str, seq: Seq) -> EditorAction {
         let id = MessageId::new(format!("{seq}.aside"));
-        let chunk = ContentChunk::new(format!("{said}\n").into()).message_id(id);
+        let chunk = ContentChunk::new(format!("{text}\n").into()).message_id(id);
         EditorAction::Update(SessionUpdate::AgentThoughtChunk(chunk))
     }
 }
@@ -570,7 +572,7 @@ fn update(call: &CallId, fields: ToolCallUpdateFields) -> EditorAction {
 }
 
 /// Why a request waits, when the next one is made and how many come first.
-fn hold_words(
+fn hold_text(
     lang: Lang,
     fault: Option<&budao_core::Fault>,
     wait: Option<std::time::Duration>,
@@ -592,11 +594,11 @@ fn hold_words(
     }
 }
 
-fn retry_words(lang: Lang, what: &str, next: u32, most: u32, wait_ms: u64) -> String {
+fn retry_text(lang: Lang, what: &str, next: u32, max_attempts: u32, wait_ms: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "waits are minutes at most")]
     let seconds = wait_ms as f64 / 1000.0;
     match lang {
-        Lang::En => format!("{what}; retrying in {seconds:.1} s (try {next} of {most})"),
-        Lang::Zh => format!("{what}；{seconds:.1} 秒后重试（第 {next} 次，共 {most} 次）"),
+        Lang::En => format!("{what}; retrying in {seconds:.1} s (try {next} of {max_attempts})"),
+        Lang::Zh => format!("{what}；{seconds:.1} 秒后重试（第 {next} 次，共 {max_attempts} 次）"),
     }
 }

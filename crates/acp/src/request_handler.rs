@@ -108,16 +108,16 @@ impl RequestHandler {
         _: &Connection,
     ) {
         let method = request.method_id.0.to_string();
-        if !self.bridge.offer.sign_ins.iter().any(|known| known.id == method) {
+        if !self.bridge.editor_options.sign_ins.iter().any(|known| known.id == method) {
             respond!(responder, Err(faults::invalid("methodId", "one of the methods on offer")));
             return;
         }
-        let desk = Arc::clone(self);
+        let handler = Arc::clone(self);
         self.spawn(async move {
-            let signed_in = desk.bridge.host.sign_in(&method).await;
+            let signed_in = handler.bridge.services.sign_in(&method).await;
             let answer = signed_in
                 .map(|()| AuthenticateResponse::new())
-                .map_err(|fault| faults::error(&fault, desk.bridge.lang));
+                .map_err(|fault| faults::error(&fault, handler.bridge.lang));
             respond!(responder, answer);
         });
     }
@@ -128,11 +128,13 @@ impl RequestHandler {
         responder: Responder<agent_client_protocol::v1::schema::NewSessionResponse>,
         connection: &Connection,
     ) {
-        let place = self.place(&request.cwd, &request.additional_directories, request.mcp_servers);
-        match place {
-            Ok((place, servers)) => {
+        let directories =
+            self.directories(&request.cwd, &request.additional_directories, request.mcp_servers);
+        match directories {
+            Ok((directories, servers)) => {
                 let session = SessionId(self.bridge.world.uuid());
-                let begin = SessionStart { place, servers, reply: OpenResponder::New(responder) };
+                let begin =
+                    SessionStart { directories, servers, reply: OpenResponder::New(responder) };
                 self.begin(session, begin, connection);
             }
             Err(error) => respond!(responder, Err(error)),
@@ -145,10 +147,13 @@ impl RequestHandler {
         responder: Responder<agent_client_protocol::v1::schema::LoadSessionResponse>,
         connection: &Connection,
     ) {
-        let place = self.place(&request.cwd, &request.additional_directories, request.mcp_servers);
-        match place.and_then(|place| Ok((place, self.id(&request.session_id.0)?))) {
-            Ok(((place, servers), session)) => {
-                let begin = SessionStart { place, servers, reply: OpenResponder::Load(responder) };
+        let directories =
+            self.directories(&request.cwd, &request.additional_directories, request.mcp_servers);
+        match directories.and_then(|directories| Ok((directories, self.id(&request.session_id.0)?)))
+        {
+            Ok(((directories, servers), session)) => {
+                let begin =
+                    SessionStart { directories, servers, reply: OpenResponder::Load(responder) };
                 self.begin(session, begin, connection);
             }
             Err(error) => respond!(responder, Err(error)),
@@ -161,11 +166,13 @@ impl RequestHandler {
         responder: Responder<agent_client_protocol::v1::schema::ResumeSessionResponse>,
         connection: &Connection,
     ) {
-        let place = self.place(&request.cwd, &request.additional_directories, request.mcp_servers);
-        match place.and_then(|place| Ok((place, self.id(&request.session_id.0)?))) {
-            Ok(((place, servers), session)) => {
+        let directories =
+            self.directories(&request.cwd, &request.additional_directories, request.mcp_servers);
+        match directories.and_then(|directories| Ok((directories, self.id(&request.session_id.0)?)))
+        {
+            Ok(((directories, servers), session)) => {
                 let begin =
-                    SessionStart { place, servers, reply: OpenResponder::Resume(responder) };
+                    SessionStart { directories, servers, reply: OpenResponder::Resume(responder) };
                 self.begin(session, begin, connection);
             }
             Err(error) => respond!(responder, Err(error)),
@@ -178,9 +185,9 @@ impl RequestHandler {
         responder: Responder<agent_client_protocol::v1::schema::ListSessionsResponse>,
         _: &Connection,
     ) {
-        let desk = Arc::clone(self);
+        let handler = Arc::clone(self);
         self.spawn(async move {
-            respond!(responder, list::page(&desk.bridge, request).await);
+            respond!(responder, list::page(&handler.bridge, request).await);
         });
     }
 
@@ -191,7 +198,7 @@ impl RequestHandler {
         _: &Connection,
     ) {
         match self.inbox(&request.session_id.0) {
-            Ok(inbox) => hand_over(&inbox, EditorCommand::Leave(LeaveResponder::Close(responder))),
+            Ok(inbox) => try_send(&inbox, EditorCommand::Leave(LeaveResponder::Close(responder))),
             Err(error) => respond!(responder, Err(error)),
         }
     }
@@ -204,18 +211,18 @@ impl RequestHandler {
         _: &Connection,
     ) {
         if let Ok(inbox) = self.inbox(&request.session_id.0) {
-            return hand_over(&inbox, EditorCommand::Leave(LeaveResponder::Delete(responder)));
+            return try_send(&inbox, EditorCommand::Leave(LeaveResponder::Delete(responder)));
         }
         let session = match self.id(&request.session_id.0) {
             Ok(session) => session,
             Err(error) => return respond!(responder, Err(error)),
         };
-        let desk = Arc::clone(self);
+        let handler = Arc::clone(self);
         self.spawn(async move {
-            let deleted = desk.bridge.engine.delete(session).await;
+            let deleted = handler.bridge.engine.delete(session).await;
             let answer = deleted
                 .map(|_| DeleteSessionResponse::new())
-                .map_err(|fault| faults::error(&fault, desk.bridge.lang));
+                .map_err(|fault| faults::error(&fault, handler.bridge.lang));
             respond!(responder, answer);
         });
     }
@@ -239,12 +246,12 @@ impl RequestHandler {
         let number = self.prompts.fetch_add(1, Ordering::Relaxed) + 1;
         let (trace, now) = (world.trace(), world.clock.now());
         let prompt = Prompt::new(number, content, command, trace, responder, now);
-        hand_over(&inbox, EditorCommand::Prompt(Box::new(prompt)));
+        try_send(&inbox, EditorCommand::Prompt(Box::new(prompt)));
     }
 
     pub(crate) fn cancel(&self, cancel: &CancelNotification) {
         if let Ok(inbox) = self.inbox(&cancel.session_id.0) {
-            hand_over(&inbox, EditorCommand::Cancel);
+            try_send(&inbox, EditorCommand::Cancel);
         }
     }
 
@@ -256,7 +263,7 @@ impl RequestHandler {
     ) {
         match self.inbox(&request.session_id.0) {
             Ok(inbox) => {
-                hand_over(
+                try_send(
                     &inbox,
                     EditorCommand::SetMode { mode: request.mode_id.0.to_string(), reply },
                 );
@@ -279,7 +286,7 @@ impl RequestHandler {
             return respond!(reply, Err(faults::invalid("value", "the id of a value")));
         };
         let (option, value) = (request.config_id.0.to_string(), value.0.to_string());
-        hand_over(&inbox, EditorCommand::SetOption { option, value, reply });
+        try_send(&inbox, EditorCommand::SetOption { option, value, reply });
     }
 
     pub(crate) fn too_long(
@@ -299,24 +306,24 @@ impl RequestHandler {
     }
 
     /// Checks the directories and tool servers of a session.
-    fn place(
+    fn directories(
         &self,
         cwd: &Path,
         others: &[std::path::PathBuf],
         servers: Vec<McpServer>,
     ) -> Result<(WorkingDirectories, Vec<crate::bridge::ToolServer>), Error> {
-        if !others.is_empty() && self.bridge.offer.directories.is_none() {
+        if !others.is_empty() && self.bridge.editor_options.directories.is_none() {
             return Err(faults::invalid("additionalDirectories", "empty: they are not offered"));
         }
         if others.len() > DIRECTORIES {
             return Err(faults::invalid("additionalDirectories", "at most 64 directories"));
         }
         let others = others.iter().map(|path| absolute("additionalDirectories", path));
-        let place = WorkingDirectories {
+        let directories = WorkingDirectories {
             cwd: absolute("cwd", cwd)?,
             others: others.collect::<Result<_, _>>()?,
         };
-        Ok((place, content::servers(servers)?))
+        Ok((directories, content::servers(servers)?))
     }
 
     fn id(&self, session: &str) -> Result<SessionId, Error> {
@@ -344,13 +351,13 @@ impl RequestHandler {
             self.spawn(SessionTask::new(bridge, session, outbox, inbox, editor_capabilities).run());
             sender
         });
-        hand_over(inbox, EditorCommand::Begin(Box::new(begin)));
+        try_send(inbox, EditorCommand::Begin(Box::new(begin)));
     }
 }
 
 /// Passes a command to a session task without waiting. If the inbox is full, the command is dropped, and
 /// dropping its responder answers the request with an error.
-fn hand_over(inbox: &mpsc::Sender<EditorCommand>, input: EditorCommand) {
+fn try_send(inbox: &mpsc::Sender<EditorCommand>, input: EditorCommand) {
     if let Err(error) = inbox.try_send(input) {
         tracing::warn!(
             %error, limit = INBOX, limit_name = "acp_inbox",

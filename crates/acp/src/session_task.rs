@@ -80,10 +80,10 @@ struct Question {
 }
 
 /// Upper bound of remembered muted turns.
-const MUTED_MAX: usize = 64;
+const HIDDEN_MAX: usize = 64;
 
 /// A turn whose prompt was answered before its end; nothing more of it is shown.
-struct MutedTurn {
+struct HiddenTurn {
     command: CommandId,
     turn: Option<TurnNumber>,
 }
@@ -94,7 +94,7 @@ pub(crate) struct SessionTask {
     outbox: Outbox,
     inbox: mpsc::Receiver<EditorCommand>,
     answers: mpsc::Receiver<PermissionReply>,
-    answering: mpsc::Sender<PermissionReply>,
+    answer_sender: mpsc::Sender<PermissionReply>,
     editor_capabilities: EditorCapabilities,
     projector: Projector,
     /// Settings that the engine accepted and whose record has not been read yet.
@@ -107,9 +107,9 @@ pub(crate) struct SessionTask {
     prompts: Prompts,
     jobs: JobQueue,
     questions: BTreeMap<QuestionId, Question>,
-    patience: Option<BoxFuture<'static, ()>>,
-    muted: Vec<MutedTurn>,
-    leaving: Option<LeaveResponder>,
+    cancel_timer: Option<BoxFuture<'static, ()>>,
+    hidden_turns: Vec<HiddenTurn>,
+    leave_responder: Option<LeaveResponder>,
     /// The session was closed or deleted; the task ends.
     is_over: bool,
 }
@@ -133,16 +133,16 @@ impl SessionTask {
         inbox: mpsc::Receiver<EditorCommand>,
         editor_capabilities: EditorCapabilities,
     ) -> Self {
-        let (answering, answers) = mpsc::channel(QUESTIONS);
-        let offer = Arc::new(bridge.offer.clone());
-        let projector = Projector::new(offer, bridge.lang, editor_capabilities);
+        let (answer_sender, answers) = mpsc::channel(QUESTIONS);
+        let editor_options = Arc::new(bridge.editor_options.clone());
+        let projector = Projector::new(editor_options, bridge.lang, editor_capabilities);
         Self {
             bridge,
             session,
             outbox,
             inbox,
             answers,
-            answering,
+            answer_sender,
             editor_capabilities,
             projector,
             accepted: None,
@@ -153,9 +153,9 @@ impl SessionTask {
             prompts: Prompts::default(),
             jobs: JobQueue::default(),
             questions: BTreeMap::new(),
-            patience: None,
-            muted: Vec::new(),
-            leaving: None,
+            cancel_timer: None,
+            hidden_turns: Vec::new(),
+            leave_responder: None,
             is_over: false,
         }
     }
@@ -172,19 +172,19 @@ impl SessionTask {
                 }
                 LoopEvent::JobDone(job, answer) => self.done(job, answer).await,
                 LoopEvent::PromptWithdrawn(number) => self.withdrawn(number),
-                LoopEvent::TimedOut => self.out_of_patience().await,
+                LoopEvent::TimedOut => self.cancel_timed_out().await,
                 LoopEvent::OutboxReady => self.outbox.flush(),
                 LoopEvent::Record(Some(Ok(record))) => self.record(&record).await,
-                LoopEvent::Record(Some(Err(fault))) => self.lost(&fault),
+                LoopEvent::Record(Some(Err(fault))) => self.follow_failed(&fault),
                 LoopEvent::Record(None) => self.records = None,
             }
         }
-        self.depart().await;
+        self.shut_down().await;
     }
 
     /// Waits for the next event. Commands of the editor take precedence over records.
     async fn wake(&mut self) -> LoopEvent {
-        let takes_more = self.outbox.takes_more();
+        let can_accept = self.outbox.can_accept();
         let needs_room = self.outbox.needs_room();
         tokio::select! {
             biased;
@@ -192,9 +192,9 @@ impl SessionTask {
             Some(answer) = self.answers.recv() => LoopEvent::PermissionAnswered(answer),
             (job, answer) = self.jobs.done() => LoopEvent::JobDone(job, answer),
             number = self.prompts.withdrawn() => LoopEvent::PromptWithdrawn(number),
-            () = wait(&mut self.patience) => LoopEvent::TimedOut,
+            () = wait(&mut self.cancel_timer) => LoopEvent::TimedOut,
             () = self.outbox.room(), if needs_room => LoopEvent::OutboxReady,
-            record = next(&mut self.records), if takes_more => LoopEvent::Record(record),
+            record = next(&mut self.records), if can_accept => LoopEvent::Record(record),
         }
     }
 
@@ -203,14 +203,17 @@ impl SessionTask {
             EditorCommand::Begin(begin) => self.begin(*begin).await,
             EditorCommand::Prompt(prompt) => self.prompt(*prompt).await,
             EditorCommand::Cancel => self.cancel(),
-            EditorCommand::SetMode { mode, reply } => match self.bridge.offer.mode(&mode) {
-                Some(change) => self.change(change, SettingsResponder::Mode(reply)),
-                None => {
-                    self.outbox.answer(reply, Err(faults::invalid("modeId", "a mode on offer")));
+            EditorCommand::SetMode { mode, reply } => {
+                match self.bridge.editor_options.mode(&mode) {
+                    Some(change) => self.change(change, SettingsResponder::Mode(reply)),
+                    None => {
+                        self.outbox
+                            .answer(reply, Err(faults::invalid("modeId", "a mode on offer")));
+                    }
                 }
-            },
+            }
             EditorCommand::SetOption { option, value, reply } => {
-                match self.bridge.offer.change(&option, &value, self.settings()) {
+                match self.bridge.editor_options.change(&option, &value, self.settings()) {
                     Some(change) => self.change(change, SettingsResponder::Option(reply)),
                     None => {
                         let error = faults::invalid("configId and value", "an option on offer");
@@ -223,7 +226,7 @@ impl SessionTask {
     }
 
     fn change(&mut self, change: editor_options::SettingsChange, reply: SettingsResponder) {
-        self.jobs.push(Job::Settings { change, reply, made: None });
+        self.jobs.push(Job::Settings { change, reply, new_settings: None });
     }
 
     async fn prompt(&mut self, prompt: Prompt) {
@@ -283,7 +286,8 @@ impl SessionTask {
             [Block::Text(text)] => text.trim_start().strip_prefix("/plan "),
             _ => None,
         };
-        let offered = self.bridge.offer.commands.iter().any(|command| command.name == "plan");
+        let offered =
+            self.bridge.editor_options.commands.iter().any(|command| command.name == "plan");
         match plan.map(str::trim).filter(|question| offered && !question.is_empty()) {
             Some(question) => EngineCommand::Plan { question: question.to_owned(), confirm: true },
             None => EngineCommand::Message { content },
@@ -293,7 +297,7 @@ impl SessionTask {
     /// Cancels the active prompt and all waiting ones. Later prompts are not affected.
     fn cancel(&mut self) {
         for prompt in std::mem::take(&mut self.prompts.waiting) {
-            self.never_began(prompt);
+            self.answer_cancelled(prompt);
         }
         if self.prompts.active.is_some() || self.projector.turn.is_some() {
             self.stop_active();
@@ -302,7 +306,7 @@ impl SessionTask {
 
     fn withdrawn(&mut self, number: u64) {
         if let Some(prompt) = self.prompts.remove(number) {
-            self.never_began(prompt);
+            self.answer_cancelled(prompt);
         } else if self.prompts.is_active(number) {
             self.stop_active();
         }
@@ -311,7 +315,7 @@ impl SessionTask {
     fn stop_active(&mut self) {
         if let Some(prompt) = &mut self.prompts.active {
             prompt.cancelled = true;
-            self.patience = Some(self.bridge.world.clock.sleep(CANCEL_TIMEOUT));
+            self.cancel_timer = Some(self.bridge.world.clock.sleep(CANCEL_TIMEOUT));
         }
         self.jobs.push(Job::Cancel);
     }
@@ -334,9 +338,9 @@ impl SessionTask {
             }
             Job::Cancel => (EngineCommand::Cancel { reason: None }, own()),
             Job::Decide { ask } => (ask.clone(), own()),
-            Job::Settings { change, made, .. } => {
-                let settings = Box::new(change.made(self.settings()));
-                *made = Some(settings.clone());
+            Job::Settings { change, new_settings, .. } => {
+                let settings = Box::new(change.apply_to(self.settings()));
+                *new_settings = Some(settings.clone());
                 (EngineCommand::Settings { settings }, own())
             }
             Job::Close => (EngineCommand::Close, own()),
@@ -374,8 +378,10 @@ impl SessionTask {
             Ok(Answer::Rejected { fault }) | Err(fault) => Some(fault),
         };
         match job {
-            Job::Message { command, .. } => self.handed_in(command, refused.as_ref()).await,
-            Job::Settings { reply, made, .. } => self.set(reply, made, refused.as_ref()),
+            Job::Message { command, .. } => self.message_submitted(command, refused.as_ref()).await,
+            Job::Settings { reply, new_settings, .. } => {
+                self.set(reply, new_settings, refused.as_ref());
+            }
             Job::Close => self.closed(refused.as_ref()),
             Job::Cancel | Job::Decide { .. } | Job::Withdraw { .. } | Job::Resume => {
                 if let Some(fault) = refused {
@@ -389,13 +395,15 @@ impl SessionTask {
     fn set(
         &mut self,
         reply: SettingsResponder,
-        made: Option<Box<Settings>>,
+        new_settings: Option<Box<Settings>>,
         refused: Option<&Fault>,
     ) {
         let lang = self.bridge.lang;
         let error = refused.map(|fault| faults::error(fault, lang));
-        if let Some(made) = made.filter(|made| error.is_none() && **made != *self.settings()) {
-            self.accepted = Some(*made);
+        if let Some(new_settings) = new_settings
+            .filter(|new_settings| error.is_none() && **new_settings != *self.settings())
+        {
+            self.accepted = Some(*new_settings);
         }
         match reply {
             SettingsResponder::None => {}
@@ -404,7 +412,7 @@ impl SessionTask {
                 self.outbox.answer(reply, answer);
             }
             SettingsResponder::Option(reply) => {
-                let options = self.bridge.offer.options(self.settings(), lang);
+                let options = self.bridge.editor_options.config_options(self.settings(), lang);
                 let answer = error.map_or(Ok(SetSessionConfigOptionResponse::new(options)), Err);
                 self.outbox.answer(reply, answer);
             }
@@ -418,13 +426,13 @@ impl SessionTask {
 
     async fn record(&mut self, record: &Record) {
         self.seen = record.seq;
-        let is_muted = self.is_muted(record);
-        for show in self.projector.project(record) {
-            self.show(show, is_muted);
+        let is_hidden = self.is_hidden(record);
+        for action in self.projector.project(record) {
+            self.show(action, is_hidden);
         }
         match &record.event {
             // The prompt has already been answered, so its turn must not run.
-            Event::TurnStarted { .. } if is_muted => self.jobs.push(Job::Cancel),
+            Event::TurnStarted { .. } if is_hidden => self.jobs.push(Job::Cancel),
             Event::TurnStarted { message } => self.turn_started(message, record.turn),
             Event::TurnEnded { .. } => self.turn_ended(record).await,
             Event::SettingsChanged { settings } => {
@@ -435,33 +443,38 @@ impl SessionTask {
         self.replayed(record.seq).await;
     }
 
-    fn is_muted(&mut self, record: &Record) -> bool {
+    fn is_hidden(&mut self, record: &Record) -> bool {
         if let Event::TurnStarted { message } = &record.event
-            && let Some(muted) = self.muted.iter_mut().find(|muted| muted.command == *message)
+            && let Some(hidden) =
+                self.hidden_turns.iter_mut().find(|hidden| hidden.command == *message)
         {
-            muted.turn = Some(record.turn);
+            hidden.turn = Some(record.turn);
         }
-        self.muted.iter().any(|muted| muted.turn == Some(record.turn))
+        self.hidden_turns.iter().any(|hidden| hidden.turn == Some(record.turn))
     }
 
     /// Hides the rest of this prompt's turn, because the prompt is being answered.
     fn mute(&mut self, prompt: &Prompt) {
-        if self.muted.len() == MUTED_MAX {
-            self.muted.remove(0);
+        if self.hidden_turns.len() == HIDDEN_MAX {
+            self.hidden_turns.remove(0);
         }
-        self.muted.push(MutedTurn { command: prompt.command.clone(), turn: prompt.turn });
+        self.hidden_turns.push(HiddenTurn { command: prompt.command.clone(), turn: prompt.turn });
     }
 
-    fn show(&mut self, show: EditorAction, is_muted: bool) {
+    fn show(&mut self, action: EditorAction, is_hidden: bool) {
         let is_quiet = self.replay.as_ref().is_some_and(|replay| replay.is_quiet);
-        match show {
-            EditorAction::Update(update) if !is_muted && !is_quiet => self.outbox.tell(update),
+        match action {
+            EditorAction::Update(update) if !is_hidden && !is_quiet => self.outbox.send(update),
             EditorAction::Update(_) => {}
             EditorAction::AskPermission(ask) => {
                 let question = ask.question.clone();
                 self.questions.insert(question.clone(), Question { ask: *ask, handle: None });
-                if is_muted {
-                    self.decide(&question, Decision::Deny, Some("nobody waits for it any more"));
+                if is_hidden {
+                    self.decide(
+                        &question,
+                        Decision::Deny,
+                        Some("the editor no longer waits for an answer"),
+                    );
                 } else if self.replay.is_none() {
                     self.ask(&question);
                 }
@@ -483,7 +496,7 @@ impl SessionTask {
         self.outbox.flush();
         let request = permission::request(self.session, &open.ask, self.bridge.lang);
         // The channel slot is reserved now, so that the answer cannot be lost.
-        let Ok(room) = self.answering.clone().try_reserve_owned() else {
+        let Ok(room) = self.answer_sender.clone().try_reserve_owned() else {
             return self.decide(question, Decision::Deny, Some("too many questions are open"));
         };
         let prepared = self.outbox.connection().prepare_request(request);
@@ -525,7 +538,7 @@ impl SessionTask {
     }
 
     /// Answers all prompts with the fault, because the session can no longer be followed.
-    fn lost(&mut self, fault: &Fault) {
+    fn follow_failed(&mut self, fault: &Fault) {
         tracing::warn!(session = %self.session, %fault, "following session failed");
         self.records = None;
         let active = self.prompts.active.take();
@@ -536,7 +549,7 @@ impl SessionTask {
             let error = faults::error(&fault.clone().with_trace(prompt.trace), self.bridge.lang);
             self.outbox.answer(prompt.responder, Err(error));
         }
-        self.patience = None;
+        self.cancel_timer = None;
     }
 
     async fn follow(&mut self, after: Seq) -> Result<(), Fault> {
@@ -545,16 +558,16 @@ impl SessionTask {
     }
 
     fn offer_commands(&mut self) {
-        let commands = self.bridge.offer.commands();
+        let commands = self.bridge.editor_options.commands();
         if !commands.is_empty() {
             let update = AvailableCommandsUpdate::new(commands);
-            self.outbox.tell(SessionUpdate::AvailableCommandsUpdate(update));
+            self.outbox.send(SessionUpdate::AvailableCommandsUpdate(update));
         }
     }
 }
 
-async fn wait(patience: &mut Option<BoxFuture<'static, ()>>) {
-    match patience {
+async fn wait(cancel_timer: &mut Option<BoxFuture<'static, ()>>) {
+    match cancel_timer {
         Some(wait) => wait.await,
         None => std::future::pending().await,
     }

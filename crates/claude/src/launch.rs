@@ -54,7 +54,7 @@ pub struct RunningCli {
 
 impl fmt::Debug for RunningCli {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running").field("pid", &self.pid).finish_non_exhaustive()
+        f.debug_struct("RunningCli").field("pid", &self.pid).finish_non_exhaustive()
     }
 }
 

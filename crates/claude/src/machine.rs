@@ -209,7 +209,7 @@ pub struct Machine {
     live: Option<LiveTurn>,
     /// Text of a turn that the CLI started by itself while the session's turn waits to begin there.
     aside: Option<String>,
-    words: Option<TextBuffer>,
+    buffer: Option<TextBuffer>,
     questions: BTreeMap<QuestionId, OpenQuestion>,
     past: VecDeque<(String, TurnNumber)>,
     requests: u64,
@@ -239,7 +239,7 @@ struct ProcessState {
     mode: String,
     /// Open control requests to the CLI: request id and topic.
     requests: BTreeMap<String, &'static str>,
-    last_words: Option<String>,
+    last_result_text: Option<String>,
 }
 
 /// The state of the running turn beyond the session's own state.
@@ -311,7 +311,7 @@ impl Machine {
             lives: 0,
             live: None,
             aside: None,
-            words: None,
+            buffer: None,
             questions: BTreeMap::new(),
             past: VecDeque::new(),
             requests: 0,
@@ -341,7 +341,7 @@ impl Machine {
     /// Is there buffered text that is not recorded yet?
     #[must_use]
     pub fn has_words(&self) -> bool {
-        self.words.is_some()
+        self.buffer.is_some()
     }
 
     /// When the machine needs an [`Input::TimerFired`]; `None` if nothing is timed.
@@ -434,7 +434,7 @@ impl Stepper<'_> {
 
     /// Records the buffered text.
     fn flush(&mut self) {
-        if let Some(TextBuffer { step, is_thought, text }) = self.m.words.take() {
+        if let Some(TextBuffer { step, is_thought, text }) = self.m.buffer.take() {
             self.emit_now(match is_thought {
                 true => Event::ThinkingDelta { step, text },
                 false => Event::TextDelta { step, text },
@@ -448,13 +448,13 @@ impl Stepper<'_> {
             return;
         }
         let step = self.turn().step;
-        match &mut self.m.words {
-            Some(words) if words.step == step && words.is_thought == is_thought => {
-                words.text.push_str(text);
+        match &mut self.m.buffer {
+            Some(buffer) if buffer.step == step && buffer.is_thought == is_thought => {
+                buffer.text.push_str(text);
             }
             _ => {
                 self.flush();
-                self.m.words = Some(TextBuffer { step, is_thought, text: text.to_owned() });
+                self.m.buffer = Some(TextBuffer { step, is_thought, text: text.to_owned() });
             }
         }
     }

@@ -73,14 +73,14 @@ fn fault_of(kind: Kind, result: &TurnReport, reported: Option<&ReportedError>) -
         Some(status) => fault.with(Fact::Status, u64::from(status)),
         None => fault,
     };
-    let words = match result.words() {
-        words if words.is_empty() => {
+    let cause = match result.messages() {
+        cause if cause.is_empty() => {
             reported.map(|reported| reported.text.clone()).unwrap_or_default()
         }
-        words => words,
+        cause => cause,
     };
-    let words = format!("{} {words}", result.subtype);
-    fault.with_cause(words.chars().take(2_000).collect::<String>())
+    let cause = format!("{} {cause}", result.subtype);
+    fault.with_cause(cause.chars().take(2_000).collect::<String>())
 }
 
 /// Adds the facts `program` and `service`, which the texts of several kinds use.

@@ -342,13 +342,13 @@ impl TurnReport {
 
     /// The error messages and the final text, joined with `; `, for the operator.
     #[must_use]
-    pub fn words(&self) -> String {
+    pub fn messages(&self) -> String {
         let errors = self.errors.iter().map(|error| match error {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         });
-        let words: Vec<String> = errors.chain(self.result.clone()).collect();
-        words.join("; ")
+        let messages: Vec<String> = errors.chain(self.result.clone()).collect();
+        messages.join("; ")
     }
 }
 

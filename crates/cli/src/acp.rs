@@ -154,7 +154,7 @@ impl ServeArgs {
         })
     }
 
-    fn offer(&self, lang: Lang, context_tokens: u64) -> Result<EditorOptions, Fault> {
+    fn editor_options(&self, lang: Lang, context_tokens: u64) -> Result<EditorOptions, Fault> {
         let models = self.models();
         let specs: Vec<Spec> =
             models.iter().map(|model| Models::parse_spec(model)).collect::<Result<_, Fault>>()?;
@@ -227,28 +227,40 @@ async fn serve(args: &ServeArgs, lang: Lang) -> Result<Exit, Fault> {
 async fn serve_claude(args: &ServeArgs, program: PathBuf, lang: Lang) -> Result<Exit, Fault> {
     let limits = args.config.load()?.limits;
     let world = crate::traces::world();
-    let offer = claude::offer(args.models.clone(), lang);
-    let model = offer.models[0].id.clone();
+    let editor_options = claude::editor_options(args.models.clone(), lang);
+    let model = editor_options.models[0].id.clone();
     let settings = Settings { model, ..args.settings(lang)? };
     let execution_error = args.execution_error()?;
-    tracing::info!(engine = offer.engine, program = %program.display(), "serving an editor");
-    let front = InitializeContext { offer, world, limits, lang };
-    let (stand, journal) = (front.clone(), args.journal.clone());
+    tracing::info!(engine = editor_options.engine, program = %program.display(), "serving an editor");
+    let initialize_context = InitializeContext { editor_options, world, limits, lang };
+    let (context, journal) = (initialize_context.clone(), args.journal.clone());
     let running = Arc::new(OnceLock::new());
     let keep = Arc::clone(&running);
     // The bridge answers `initialize` while the journal opens.
     let opening = async move {
-        let InitializeContext { offer, world, limits, lang } = stand;
+        let InitializeContext { editor_options, world, limits, lang } = context;
         let journal = journal.open(&world).await?;
         // `ahead` is true: the CLI starts when the editor opens the session, while the user is still typing.
         let writes = Arc::clone(&journal) as _;
         let engine = crate::claude::engine(program, writes, &world, limits.clone(), true);
         let engine = keep.get_or_init(|| engine).clone();
-        let host = Arc::new(claude::ClaudeHost(engine.clone()));
+        let services = Arc::new(claude::ClaudeHost(engine.clone()));
         let engine = Arc::new(engine);
-        Ok(Bridge { engine, journal, world, limits, offer, settings, lang, execution_error, host })
+        Ok(Bridge {
+            engine,
+            journal,
+            world,
+            limits,
+            editor_options,
+            settings,
+            lang,
+            execution_error,
+            services,
+        })
     };
-    let served = until_told(front.serve(opening, tokio::io::stdin(), tokio::io::stdout())).await;
+    let served =
+        until_told(initialize_context.serve(opening, tokio::io::stdin(), tokio::io::stdout()))
+            .await;
     if let Some(engine) = running.get() {
         within_farewell(engine.shutdown(Duration::ZERO)).await;
     }
@@ -258,24 +270,38 @@ async fn serve_claude(args: &ServeArgs, program: PathBuf, lang: Lang) -> Result<
 async fn serve_native(args: &ServeArgs, lang: Lang) -> Result<Exit, Fault> {
     let config = args.config.load()?;
     let limits = config.limits.clone();
-    let (settings, offer) = (args.settings(lang)?, args.offer(lang, limits.context_tokens)?);
+    let (settings, editor_options) =
+        (args.settings(lang)?, args.editor_options(lang, limits.context_tokens)?);
     let execution_error = args.execution_error()?;
-    tracing::info!(engine = offer.engine, models = ?args.models(), "serving an editor");
-    let front = InitializeContext { offer, world: crate::traces::world(), limits, lang };
-    let (stand, journal) = (front.clone(), args.journal.clone());
+    tracing::info!(engine = editor_options.engine, models = ?args.models(), "serving an editor");
+    let initialize_context =
+        InitializeContext { editor_options, world: crate::traces::world(), limits, lang };
+    let (context, journal) = (initialize_context.clone(), args.journal.clone());
     let running = Arc::new(OnceLock::new());
     let keep = Arc::clone(&running);
     let opening = async move {
-        let InitializeContext { offer, limits, lang, .. } = stand;
+        let InitializeContext { editor_options, limits, lang, .. } = context;
         // Slow MCP servers join later; the editor does not wait for them.
         let wired = setup::wire_within(&journal, config, Duration::ZERO).await?;
-        let (runtime, host) = (wired.runtime.clone(), Arc::clone(&wired.handed) as _);
+        let (runtime, services) = (wired.runtime.clone(), Arc::clone(&wired.handed) as _);
         keep.get_or_init(|| wired);
         let (journal, world) = (Arc::clone(runtime.journal()), runtime.world().clone());
         let engine = Arc::new(runtime);
-        Ok(Bridge { engine, journal, world, limits, offer, settings, lang, execution_error, host })
+        Ok(Bridge {
+            engine,
+            journal,
+            world,
+            limits,
+            editor_options,
+            settings,
+            lang,
+            execution_error,
+            services,
+        })
     };
-    let served = until_told(front.serve(opening, tokio::io::stdin(), tokio::io::stdout())).await;
+    let served =
+        until_told(initialize_context.serve(opening, tokio::io::stdin(), tokio::io::stdout()))
+            .await;
     if let Some(wired) = running.get() {
         within_farewell(wired.close()).await;
     }

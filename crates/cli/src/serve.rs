@@ -146,11 +146,11 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     config.check_address(args.listen.ip())?;
     let hub = args.hub.hub(door(args, made.as_deref()), &traces::world())?;
     if let Some(mounted) = &hub {
-        config.beside = mounted.hub.router();
+        config.extra_routes = mounted.hub.router();
         config.hub = Some(mounted.counters());
     }
     let listener = listen(args.listen).await?;
-    config.meters.install();
+    config.metrics.install();
 
     let claude = args.is_claude()?.then_some(args.claude.as_deref());
     let running = RunningEngine::start(claude, &args.journal, file).await?;

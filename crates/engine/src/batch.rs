@@ -107,7 +107,7 @@ impl Batch {
             expected: head - self.entries.len() as Seq,
             entries: self.entries.clone(),
             answers: self.inbox_answers.clone(),
-            taken: self.direct_answers.clone(),
+            direct_commands: self.direct_answers.clone(),
             snapshot,
         }
     }

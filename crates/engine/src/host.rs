@@ -28,9 +28,9 @@ use crate::{
     writer::{HolderLiveness, WriterConfig, task_gone},
 };
 
-/// First and longest wait between two looks at a session that must go on.
-const PURSUIT: Duration = Duration::from_millis(250);
-const PURSUIT_MAX: Duration = Duration::from_secs(5);
+/// First and longest wait between two polls of an unfinished session.
+const POLL_WAIT: Duration = Duration::from_millis(250);
+const POLL_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Unfinished sessions read at a time when a process starts.
 const RECOVERY_PAGE: usize = 256;
 
@@ -71,8 +71,8 @@ struct HostState<F: DeciderFactory> {
     config: HostConfig,
     factory: F,
     registry: SessionRegistry<Message<SignalOf<F>>>,
-    /// Sessions with a pursuit task.
-    pursued: DashMap<SessionId, ()>,
+    /// Sessions with a retry task.
+    retrying: DashMap<SessionId, ()>,
 }
 
 impl<F: DeciderFactory> fmt::Debug for HostState<F> {
@@ -92,8 +92,8 @@ impl<F: DeciderFactory> Host<F> {
     /// A host without loaded sessions.
     #[must_use]
     pub fn new(config: HostConfig, factory: F) -> Self {
-        let (registry, pursued) = (SessionRegistry::default(), DashMap::new());
-        Self(Arc::new(HostState { config, factory, registry, pursued }))
+        let (registry, retrying) = (SessionRegistry::default(), DashMap::new());
+        Self(Arc::new(HostState { config, factory, registry, retrying }))
     }
 
     /// What the host was started with.
@@ -134,24 +134,24 @@ impl<F: DeciderFactory> Host<F> {
         self.send(session, IfMissing::Refuse, Message::Signal(signal)).await
     }
 
-    /// Finishes a session: looks at it again until nothing in it is unfinished or it is loaded here. One pursuit runs
-    /// for each session.
-    pub(crate) fn pursue(&self, session: SessionId) {
-        if self.0.pursued.insert(session, ()).is_some() {
+    /// Finishes a session: looks at it again until nothing in it is unfinished or it is loaded here. One retry task
+    /// runs for each session.
+    pub(crate) fn retry_until_finished(&self, session: SessionId) {
+        if self.0.retrying.insert(session, ()).is_some() {
             return;
         }
         let host = self.clone();
         self.config().world.spawn.spawn(Box::pin(async move {
-            let mut wait = PURSUIT;
+            let mut wait = POLL_WAIT;
             while !host.is_settled(session).await {
                 host.config().world.clock.sleep(wait).await;
-                wait = (wait * 2).min(PURSUIT_MAX);
+                wait = (wait * 2).min(POLL_WAIT_MAX);
                 drop(host.load(session));
             }
-            host.0.pursued.remove(&session);
-            // A task that abandoned the session a moment ago saw this pursuit and started none.
+            host.0.retrying.remove(&session);
+            // A task that abandoned the session a moment ago saw this retry and started none.
             if !host.is_settled(session).await {
-                host.pursue(session);
+                host.retry_until_finished(session);
             }
         }));
     }
@@ -195,10 +195,10 @@ impl<F: DeciderFactory> Host<F> {
     pub(crate) async fn send(
         &self,
         session: SessionId,
-        missing: IfMissing,
+        if_missing: IfMissing,
         message: Message<SignalOf<F>>,
     ) -> Result<(), Fault> {
-        let start = || SessionTask::start(self.clone(), session, missing);
+        let start = || SessionTask::start(self.clone(), session, if_missing);
         self.0.registry.send(session, self.config().limits.sessions, start, message).await
     }
 
@@ -210,7 +210,7 @@ impl<F: DeciderFactory> Host<F> {
             Err(remote) => remote,
         };
         // The other process may have died; its session is loaded here when the lease has run out.
-        self.pursue(session);
+        self.retry_until_finished(session);
         loop {
             if let Some(answer) = remote.wait(&**journal, &*world.clock, REMOTE_ANSWER).await? {
                 return Ok(answer);
@@ -267,7 +267,7 @@ impl<F: DeciderFactory> Engine for Host<F> {
 
     fn touch(&self, session: SessionId) {
         drop(self.load(session));
-        self.pursue(session);
+        self.retry_until_finished(session);
     }
 
     async fn recover(&self) -> Result<usize, Fault> {

@@ -70,7 +70,7 @@ impl StopRequest {
 pub(crate) struct SessionTask<F: DeciderFactory> {
     pub(crate) host: Host<F>,
     pub(crate) session: SessionId,
-    pub(crate) missing: IfMissing,
+    pub(crate) if_missing: IfMissing,
     pub(crate) sender: mpsc::Sender<Message<SignalOf<F>>>,
     pub(crate) messages: mpsc::Receiver<Message<SignalOf<F>>>,
     /// How often the session was loaded.
@@ -83,14 +83,14 @@ impl<F: DeciderFactory> SessionTask<F> {
     pub(crate) fn start(
         host: Host<F>,
         session: SessionId,
-        missing: IfMissing,
+        if_missing: IfMissing,
     ) -> mpsc::Sender<Message<SignalOf<F>>> {
         let (sender, messages) = mpsc::channel(QUEUE);
         let spawn = std::sync::Arc::clone(&host.config().world.spawn);
         let task = Self {
             host,
             session,
-            missing,
+            if_missing,
             sender: sender.clone(),
             messages,
             generation: 0,
@@ -121,7 +121,7 @@ impl<F: DeciderFactory> SessionTask<F> {
         self.leave(end).await;
         if is_abandoned {
             // Only after the task has left the registry: until then the session counts as loaded.
-            host.pursue(session);
+            host.retry_until_finished(session);
         }
     }
 

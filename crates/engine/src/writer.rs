@@ -126,11 +126,11 @@ impl SessionWriter {
     pub async fn start(
         config: WriterConfig<'_>,
         session: SessionId,
-        missing: IfMissing,
+        if_missing: IfMissing,
     ) -> Result<(Self, Session), Fault> {
         let WriterConfig { journal, world, limits, .. } = config;
         let watch = journal.watch(session);
-        let lease = take_lease(config, session, missing).await?;
+        let lease = take_lease(config, session, if_missing).await?;
         let (state, snapshot) = match lease.head {
             0 => (Session::default(), 0),
             _ => fold(&**journal, session).await?,
@@ -147,7 +147,7 @@ impl SessionWriter {
             snapshot_distance: limits.snapshot_records,
             watch,
             inbox_unread: false,
-            is_opening: missing == IfMissing::Create && state.head == 0,
+            is_opening: if_missing == IfMissing::Create && state.head == 0,
             just_opened: false,
             remembered: VecDeque::new(),
             subscribers: CommitSubscribers::new(session, &state, &world.spans),
@@ -342,14 +342,14 @@ impl SessionWriter {
 async fn take_lease(
     config: WriterConfig<'_>,
     session: SessionId,
-    missing: IfMissing,
+    if_missing: IfMissing,
 ) -> Result<Lease, Fault> {
     let request = LeaseRequest {
         session,
         holder: config.holder.to_owned(),
         ttl: config.limits.lease,
-        missing,
-        instead_of: None,
+        if_missing,
+        dead_holder: None,
     };
     let fault = match config.journal.take_lease(request.clone()).await {
         Err(fault) if fault.kind() == Kind::SessionBusy => fault,
@@ -362,7 +362,7 @@ async fn take_lease(
     if !is_dead && !is_from_skewed_clock(config, session, &lease).await? {
         return Err(fault);
     }
-    let request = LeaseRequest { instead_of: Some(lease.holder), ..request };
+    let request = LeaseRequest { dead_holder: Some(lease.holder), ..request };
     config.journal.take_lease(request).await
 }
 

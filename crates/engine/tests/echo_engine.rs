@@ -253,7 +253,7 @@ async fn a_second_stop_shortens_the_grace_period_and_never_extends_it() {
     }
 }
 
-/// Method: the journal fails until the task abandons the session, at every moment of a pursuit that is under way.
+/// Method: the journal fails until the task abandons the session, at every moment of a retry that is under way.
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_session_is_finished_when_the_journal_works_again() {
     for delay in [0, 100, 249, 250, 251, 500, 1_000, 5_000, 20_000] {

@@ -126,13 +126,13 @@ impl Fixture {
         &self,
         holder: &str,
         liveness: &dyn HolderLiveness,
-        missing: IfMissing,
+        if_missing: IfMissing,
     ) -> Result<(SessionWriter, Session), Fault> {
         let (journal, world, limits) = (&self.journal, &self.world, &self.limits);
         SessionWriter::start(
             WriterConfig { journal, world, limits, holder, liveness },
             self.id,
-            missing,
+            if_missing,
         )
         .await
     }

@@ -60,8 +60,8 @@ async fn lease(journal: &Sqlite) -> Lease {
         session: budao_core::event::SessionId(world().uuid()),
         holder: "bench".into(),
         ttl: Duration::from_secs(3600),
-        missing: IfMissing::Create,
-        instead_of: None,
+        if_missing: IfMissing::Create,
+        dead_holder: None,
     };
     journal.take_lease(request).await.unwrap()
 }

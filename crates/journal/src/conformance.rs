@@ -82,9 +82,9 @@ macro_rules! conformance_suite {
     (@each $make:expr; $($module:ident :: $promise:ident)*) => {$(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $promise() {
-            let stage = $crate::conformance::Fixture::prepare();
-            let (_guard, journal) = ($make)(stage.world.clone()).await;
-            $crate::conformance::$module::$promise(&stage.with(journal)).await;
+            let fixture = $crate::conformance::Fixture::prepare();
+            let (_guard, journal) = ($make)(fixture.world.clone()).await;
+            $crate::conformance::$module::$promise(&fixture.with(journal)).await;
         }
     )*};
 }

@@ -78,9 +78,9 @@ pub fn packed(events: &[&[u8]]) -> Vec<u8> {
 #[must_use]
 pub fn is_ahead(bytes: &[u8], own: &[u8]) -> bool {
     let id = journal_of(own);
-    let seen = watermark::decode(own, id).expect("a witness of ours");
+    let seen = watermark::decode(own, id).expect("a watermark of ours");
     watermark::decode(bytes, id).is_some_and(|mark| {
-        assert_eq!(bytes, watermark::encode(mark, id), "a witness is written in one way");
+        assert_eq!(bytes, watermark::encode(mark, id), "a watermark is written in one way");
         seen.is_behind(mark)
     })
 }
@@ -98,7 +98,7 @@ pub fn watermark_from(bytes: &[u8], own: &[u8]) -> Vec<u8> {
     watermark::encode(mark, journal_of(own)).to_vec()
 }
 
-fn journal_of(witness: &[u8]) -> [u8; 16] {
-    let id = witness.get(8..24).and_then(|id| id.try_into().ok());
-    id.expect("a witness names its journal")
+fn journal_of(watermark: &[u8]) -> [u8; 16] {
+    let id = watermark.get(8..24).and_then(|id| id.try_into().ok());
+    id.expect("a watermark names its journal")
 }

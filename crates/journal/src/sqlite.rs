@@ -114,7 +114,7 @@ pub struct JournalCounters {
     /// Requests in those transactions.
     pub requests: u64,
     /// Requests written on the caller's thread, because only one session was writing.
-    pub alone: u64,
+    pub inline_writes: u64,
     /// Transactions that failed.
     pub failures: u64,
     /// Checkpoints of the write-ahead log into the file.
@@ -124,9 +124,9 @@ pub struct JournalCounters {
 }
 
 /// Consecutive appends after which a session counts as the sole writer.
-const TIMES_TO_BE_ALONE: u32 = 2;
+const SOLE_WRITER_APPENDS: u32 = 2;
 /// The largest append, in bytes, that the caller's thread writes itself.
-const ALONE_BYTES: usize = 64 * 1024;
+const INLINE_BYTES: usize = 64 * 1024;
 
 /// A journal in one SQLite file. Clones share it; dropping the last one finishes the queued requests.
 #[derive(Clone, Debug)]
@@ -149,7 +149,7 @@ struct SqliteShared {
 /// The queue of the writer thread, and the lock on the writer itself.
 #[derive(Debug)]
 struct WriterHandle {
-    tally: Arc<WriterCounters>,
+    counters: Arc<WriterCounters>,
     jobs: Mutex<Option<mpsc::Sender<WriterMessage>>>,
     slots: Arc<Semaphore>,
     queue: usize,
@@ -162,17 +162,17 @@ struct WriterHandle {
 #[derive(Debug, Default)]
 struct SoleWriterDetector {
     last: AtomicU64,
-    times: AtomicU32,
+    count: AtomicU32,
 }
 
 impl SoleWriterDetector {
     /// Records an append of this session. Returns whether the last few appends were all from it.
-    fn is(&self, session: SessionId) -> bool {
+    fn record_and_check(&self, session: SessionId) -> bool {
         let (_, id) = session.0.as_u64_pair();
         if self.last.swap(id, Ordering::Relaxed) == id {
-            return self.times.fetch_add(1, Ordering::Relaxed) >= TIMES_TO_BE_ALONE;
+            return self.count.fetch_add(1, Ordering::Relaxed) >= SOLE_WRITER_APPENDS;
         }
-        self.times.store(0, Ordering::Relaxed);
+        self.count.store(0, Ordering::Relaxed);
         false
     }
 }
@@ -234,7 +234,7 @@ impl Sqlite {
             let found = inspect::inspect(&path, operation)?.must_be_journal(operation)?;
             let (path, file) = found.into_file(operation)?;
             let readers = readers(&path, Purpose::ReadOnly, &options, file);
-            readers.ask_now(Operation::OpenJournal, |connection, path| {
+            readers.query_blocking(Operation::OpenJournal, |connection, path| {
                 schema::Meta::must_load(connection, path)
             })?;
             Self::assemble(path, world, options, Arc::default(), readers, Arc::default(), None)
@@ -251,29 +251,31 @@ impl Sqlite {
         let inspected = inspect::inspect_to_write(named, creates)?;
         let path = inspected.path.clone();
         let notifier = Arc::new(Notifier::default());
-        let (tally, ours) = (Arc::new(WriterCounters::default()), Arc::new(OwnBatches::default()));
-        let outside = WriterContext {
+        let (counters, own_batches) =
+            (Arc::new(WriterCounters::default()), Arc::new(OwnBatches::default()));
+        let context = WriterContext {
             path: path.clone(),
             setup: setup(&options),
             world: world.clone(),
             limits: options.limits.clone(),
             notifier: notifier.clone(),
-            tally: tally.clone(),
-            ours: ours.clone(),
+            counters: counters.clone(),
+            own_batches: own_batches.clone(),
         };
-        let (connection, meta, mark) = open::prepare(&outside, &inspected)?;
+        let (connection, meta, mark) = open::prepare(&context, &inspected)?;
         let (_, file) = inspected.into_file(Operation::OpenJournal)?;
-        let hold = WriterConnection::new(outside.clone(), connection, meta, mark, file.clone());
+        let connection =
+            WriterConnection::new(context.clone(), connection, meta, mark, file.clone());
         let reserve = Reserve::new(&path, options.reserve_bytes);
         let (sender, receiver) = mpsc::channel();
-        let writer_lock = WriterLock::new(SqliteWriter::new(outside, hold, reserve));
+        let writer_lock = WriterLock::new(SqliteWriter::new(context, connection, reserve));
         let writer = WriterThread::new(receiver, writer_lock.clone());
         let thread = std::thread::Builder::new()
             .name("journal-write".into())
             .spawn(move || writer.run())
             .map_err(|error| errors::io_fault(&error, &path, Operation::OpenJournal))?;
         let writer_handle = WriterHandle {
-            tally,
+            counters,
             jobs: Mutex::new(Some(sender)),
             slots: Arc::new(Semaphore::new(options.queue.max(1))),
             queue: options.queue.max(1),
@@ -283,8 +285,8 @@ impl Sqlite {
         };
         let readers = readers(&path, Purpose::Read, &options, file);
         // One connection is opened now, so that reads still work if the file is removed later.
-        readers.ask_now(Operation::OpenJournal, |_, _| Ok(()))?;
-        Self::assemble(path, world, options, notifier, readers, ours, Some(writer_handle))
+        readers.query_blocking(Operation::OpenJournal, |_, _| Ok(()))?;
+        Self::assemble(path, world, options, notifier, readers, own_batches, Some(writer_handle))
     }
 
     fn assemble(
@@ -293,10 +295,10 @@ impl Sqlite {
         options: SqliteOptions,
         notifier: Arc<Notifier>,
         readers: Arc<Readers>,
-        ours: Arc<OwnBatches>,
+        own_batches: Arc<OwnBatches>,
         writer_handle: Option<WriterHandle>,
     ) -> Result<Self, Fault> {
-        let poller = Poller::start(&notifier, readers.clone(), ours)
+        let poller = Poller::start(&notifier, readers.clone(), own_batches)
             .map_err(|error| errors::io_fault(&error, &path, Operation::OpenJournal))?;
         let shared = SqliteShared {
             path,
@@ -322,21 +324,21 @@ impl Sqlite {
         let Some(writer_handle) = &self.shared.writer_handle else {
             return JournalCounters::default();
         };
-        let tally = &writer_handle.tally;
+        let counters = &writer_handle.counters;
         JournalCounters {
-            transactions: tally.transactions.load(Ordering::Relaxed),
-            requests: tally.requests.load(Ordering::Relaxed),
-            alone: tally.alone.load(Ordering::Relaxed),
-            failures: tally.failures.load(Ordering::Relaxed),
-            checkpoints: tally.checkpoints.load(Ordering::Relaxed),
+            transactions: counters.transactions.load(Ordering::Relaxed),
+            requests: counters.requests.load(Ordering::Relaxed),
+            inline_writes: counters.inline_writes.load(Ordering::Relaxed),
+            failures: counters.failures.load(Ordering::Relaxed),
+            checkpoints: counters.checkpoints.load(Ordering::Relaxed),
             longest_checkpoint: Duration::from_micros(
-                tally.longest_checkpoint_micros.load(Ordering::Relaxed),
+                counters.longest_checkpoint_micros.load(Ordering::Relaxed),
             ),
         }
     }
 
-    async fn write(&self, ask: WriteRequest) -> Result<WriteReply, AppendError> {
-        let operation = ask.operation();
+    async fn write(&self, request: WriteRequest) -> Result<WriteReply, AppendError> {
+        let operation = request.operation();
         let over = || AppendError::Failed(Fault::new(Kind::ShuttingDown, operation));
         let Some(writer_handle) = &self.shared.writer_handle else {
             let path = self.shared.path.display().to_string();
@@ -346,14 +348,14 @@ impl Sqlite {
         let began = Instant::now();
         let written =
             || metrics::histogram!("budao_journal_append_seconds").record(began.elapsed());
-        if let Some(done) = writer_handle.write_alone(&ask) {
+        if let Some(done) = writer_handle.write_inline(&request) {
             written();
             return done;
         }
         let permit = writer_handle.slots.clone().acquire_owned().await.map_err(|_| over())?;
         let (reply, answer) = oneshot::channel();
         if !writer_handle.send(WriterMessage::Job(Box::new(QueuedWrite {
-            ask,
+            request,
             reply,
             _permit: permit,
         }))) {
@@ -367,19 +369,19 @@ impl Sqlite {
     async fn append_prepared(&self, append: EncodedAppend) -> Result<Seq, Fault> {
         match self.write(WriteRequest::Append(append)).await.map_err(into_fault)? {
             WriteReply::Head(head) => Ok(head),
-            done => Err(mixed_up(Operation::ImportSession, &done)),
+            done => Err(unexpected_reply(Operation::ImportSession, &done)),
         }
     }
 
-    async fn lease_of(&self, ask: WriteRequest) -> Result<Lease, Fault> {
-        match self.write(ask).await.map_err(into_fault)? {
+    async fn write_for_lease(&self, request: WriteRequest) -> Result<Lease, Fault> {
+        match self.write(request).await.map_err(into_fault)? {
             WriteReply::Lease(lease) => Ok(lease),
-            done => Err(mixed_up(Operation::ImportSession, &done)),
+            done => Err(unexpected_reply(Operation::ImportSession, &done)),
         }
     }
 
-    async fn adopt(&self, ask: WriteRequest) -> Result<(), Fault> {
-        self.write(ask).await.map_err(into_fault)?;
+    async fn write_ignoring_reply(&self, request: WriteRequest) -> Result<(), Fault> {
+        self.write(request).await.map_err(into_fault)?;
         Ok(())
     }
 
@@ -403,18 +405,18 @@ impl WriterHandle {
     ///
     /// The caller's thread then waits for the disk. When several sessions write, the writer thread shares one sync
     /// among them instead.
-    fn write_alone(&self, ask: &WriteRequest) -> Option<Result<WriteReply, AppendError>> {
-        let WriteRequest::Append(append) = ask else { return None };
-        let is_alone = self.sole_writer.is(append.session)
-            && append.bytes() <= ALONE_BYTES
+    fn write_inline(&self, request: &WriteRequest) -> Option<Result<WriteReply, AppendError>> {
+        let WriteRequest::Append(append) = request else { return None };
+        let is_sole = self.sole_writer.record_and_check(append.session)
+            && append.bytes() <= INLINE_BYTES
             && self.slots.available_permits() == self.queue;
-        let mut pen = self.writer_lock.try_take().filter(|_| is_alone)?;
-        let done = pen.write_alone(ask)?;
-        self.tally.alone.fetch_add(1, Ordering::Relaxed);
-        let calls = !pen.is_called && pen.has_maintenance();
-        pen.is_called |= calls;
-        drop(pen);
-        if calls {
+        let mut writer = self.writer_lock.try_take().filter(|_| is_sole)?;
+        let done = writer.write_inline(request)?;
+        self.counters.inline_writes.fetch_add(1, Ordering::Relaxed);
+        let needs_maintenance = !writer.maintenance_requested && writer.has_maintenance();
+        writer.maintenance_requested |= needs_maintenance;
+        drop(writer);
+        if needs_maintenance {
             self.send(WriterMessage::Maintenance);
         }
         Some(done)
@@ -458,6 +460,6 @@ fn into_fault(error: AppendError) -> Fault {
 }
 
 /// The fault for a reply of the wrong type: a bug, since each request has its own reply type.
-fn mixed_up(operation: Operation, done: &WriteReply) -> Fault {
+fn unexpected_reply(operation: Operation, done: &WriteReply) -> Fault {
     Fault::new(Kind::Bug, operation).with_cause(format!("the writer answered {done:?}"))
 }

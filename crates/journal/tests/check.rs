@@ -163,7 +163,7 @@ async fn a_journal_in_a_folder_that_is_not_there_is_refused() {
     assert!(Sqlite::open(&path, world(), options()).await.is_err());
 }
 
-/// The witness and the reserve make a journal safer; it does not need them.
+/// The watermark and the reserve make a journal safer; it does not need them.
 #[tokio::test]
 async fn a_journal_whose_side_files_cannot_be_had_works() {
     let directory = tempfile::tempdir().unwrap();
@@ -187,7 +187,7 @@ async fn a_journal_whose_side_files_cannot_be_had_works() {
 }
 
 #[tokio::test]
-async fn a_witness_that_cannot_be_written_and_room_that_is_not_there_stop_nothing() {
+async fn a_watermark_that_cannot_be_written_and_room_that_is_not_there_stop_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal.db");
     std::os::unix::fs::symlink("/dev/full", directory.path().join("journal.db-watermark")).unwrap();
@@ -202,7 +202,7 @@ async fn a_witness_that_cannot_be_written_and_room_that_is_not_there_stop_nothin
 }
 
 #[tokio::test]
-async fn a_witness_of_another_journal_or_no_witness_says_nothing() {
+async fn a_watermark_of_another_journal_or_no_witness_says_nothing() {
     for content in [&b"short"[..], &[7; 60]] {
         let (directory, path) = furnished().await;
         std::fs::write(directory.path().join("journal.db-watermark"), content).unwrap();

@@ -48,8 +48,8 @@ fn signal(victim: &Victim, signal: Signal) {
 }
 
 /// Hears one more acknowledgement.
-fn hear(victim: &mut Victim, acknowledged: &mut Acknowledged) {
-    while !acknowledged.hear(&victim.lines.next().unwrap().unwrap()) {}
+fn read_line(victim: &mut Victim, acknowledged: &mut Acknowledged) {
+    while !acknowledged.read_line(&victim.lines.next().unwrap().unwrap()) {}
 }
 
 /// Goal: a writer that was stopped, lost its lease and goes on does no harm.
@@ -60,42 +60,42 @@ async fn a_stopped_writer_that_continues_is_refused_and_nothing_doubles() {
     let path = directory.path().join("journal.db");
     let follower = open(&path).await;
     let (ahead, clock) = manual_world();
-    let thief = Sqlite::open(&path, ahead, quick()).await.unwrap();
+    let second = Sqlite::open(&path, ahead, quick()).await.unwrap();
     for round in 0..5 {
         let mut victim = victim::spawn(launch(), &format!("hold {} {round}", path.display()));
         let mut acknowledged = Acknowledged::default();
         for _ in 0..10 {
-            hear(&mut victim, &mut acknowledged);
+            read_line(&mut victim, &mut acknowledged);
         }
         let mut stream = follower.follow(session(round), 0);
         clock.advance(std::time::Duration::from_secs(100 * 365 * 24 * 3600));
         let request = LeaseRequest {
             session: session(round),
-            holder: "thief".into(),
+            holder: "second".into(),
             ttl: std::time::Duration::from_secs(60),
-            missing: IfMissing::Refuse,
-            instead_of: None,
+            if_missing: IfMissing::Refuse,
+            dead_holder: None,
         };
-        let stolen = loop {
+        let taken = loop {
             signal(&victim, Signal::STOP);
-            match thief.take_lease(request.clone()).await {
+            match second.take_lease(request.clone()).await {
                 Ok(lease) => break lease,
                 // It was stopped in the middle of a transaction, which keeps every other writer waiting.
                 Err(fault) => assert_eq!(fault.kind(), Kind::JournalBusy, "{fault}"),
             }
             signal(&victim, Signal::CONT);
-            hear(&mut victim, &mut acknowledged);
+            read_line(&mut victim, &mut acknowledged);
         };
-        let head = append(&thief, &stolen, stolen.head, 5).await;
+        let head = append(&second, &taken, taken.head, 5).await;
         signal(&victim, Signal::CONT);
         let rest: Vec<String> = victim.lines.map_while(Result::ok).collect();
         assert!(rest.iter().any(|line| line.ends_with("fenced")), "{rest:?}");
         assert!(victim.child.wait().unwrap().success());
         for line in &rest {
-            acknowledged.hear(line);
+            acknowledged.read_line(line);
         }
-        assert!(acknowledged.heads[&round] <= stolen.head, "acknowledged after it was fenced");
-        assert_eq!(read_all(&thief, session(round)).await.len() as u64, head);
+        assert!(acknowledged.heads[&round] <= taken.head, "acknowledged after it was fenced");
+        assert_eq!(read_all(&second, session(round)).await.len() as u64, head);
         let mut followed = 0;
         while followed < head {
             for record in stream.next().await.unwrap().unwrap() {
@@ -104,12 +104,12 @@ async fn a_stopped_writer_that_continues_is_refused_and_nothing_doubles() {
             }
         }
         let stale = budao_journal::Append {
-            token: budao_journal::LeaseToken(stolen.token.0 - 1),
-            ..budao_journal::Append::new(&stolen, head, vec![])
+            token: budao_journal::LeaseToken(taken.token.0 - 1),
+            ..budao_journal::Append::new(&taken, head, vec![])
         };
-        assert_eq!(thief.append(stale).await, Err(AppendError::Fenced));
+        assert_eq!(second.append(stale).await, Err(AppendError::Fenced));
     }
-    thief.close().await;
+    second.close().await;
     follower.close().await;
     assert_eq!(Sqlite::check(&path).await.unwrap().damages, []);
 }
@@ -183,12 +183,12 @@ fn killed_at(directory: &std::path::Path, call: &str, index: u32) -> (bool, u32)
     let mut victim = victim::spawn(command, &format!("checkpoint {}", path.display()));
     let (mut acknowledged, mut is_done) = (Acknowledged::default(), false);
     for line in victim.lines.by_ref().map_while(Result::ok) {
-        acknowledged.hear(&line);
+        acknowledged.read_line(&line);
         is_done |= line.ends_with("done");
     }
     victim.child.wait().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    runtime.block_on(acknowledged.judge(&path, &format!("killed at {call} number {index}")));
+    runtime.block_on(acknowledged.verify(&path, &format!("killed at {call} number {index}")));
     for suffix in ["", "-wal", "-shm", "-watermark"] {
         let _ = std::fs::remove_file(directory.join(format!("{call}-{index}.db{suffix}")));
     }
@@ -245,7 +245,7 @@ fn inject(directory: &std::path::Path, call: &str, error: &str, index: u32) -> b
     let mut is_done = false;
     for line in victim.lines.by_ref() {
         let line = line.unwrap();
-        acknowledged.hear(&line);
+        acknowledged.read_line(&line);
         is_done |= line.ends_with("done");
         let is_known = !line.starts_with("failed") || line.contains(" ERR_");
         assert!(is_known, "{context}: {line}");
@@ -254,7 +254,7 @@ fn inject(directory: &std::path::Path, call: &str, error: &str, index: u32) -> b
     assert!(victim.child.wait().unwrap().success() && is_done, "{context}: it did not end well");
     let was_hit = std::fs::read_to_string(&trace).unwrap().contains("(INJECTED)");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    runtime.block_on(acknowledged.judge(&path, &context));
+    runtime.block_on(acknowledged.verify(&path, &context));
     assert_eq!(acknowledged.heads.values().sum::<u64>(), 46, "{context}");
     for suffix in ["", "-wal", "-shm", "-watermark"] {
         let _ = std::fs::remove_file(directory.join(format!("{call}-{error}-{index}.db{suffix}")));

@@ -108,7 +108,7 @@ fn lay_out(files: &[(&'static str, Vec<u8>)]) -> TempDir {
 }
 
 /// What comes out of a damaged file.
-async fn judge(path: &Path, sample: &Sample, context: &str) {
+async fn verify(path: &Path, sample: &Sample, context: &str) {
     let found = Sqlite::check(path).await;
     let is_reported = !found.as_ref().is_ok_and(|found| found.damages.is_empty());
     if !is_reported {
@@ -154,7 +154,7 @@ async fn flip_bytes(part: usize, parts: usize) {
             // Every bit has its turn somewhere.
             altered[at] ^= 1 << ((at / 7 + at) % 8);
             restore(directory.path(), &sample.files, index, &altered);
-            judge(&path, &sample, &format!("byte {at} of {name}")).await;
+            verify(&path, &sample, &format!("byte {at} of {name}")).await;
             tried += 1;
         }
     }
@@ -197,7 +197,7 @@ async fn a_file_cut_at_any_byte_is_reported_or_harmless() {
         let path = directory.path().join("journal.db");
         for cut in places(bytes.len(), 0, 1) {
             restore(directory.path(), &sample.files, index, &bytes[..cut]);
-            judge(&path, &sample, &format!("{name} cut at byte {cut}")).await;
+            verify(&path, &sample, &format!("{name} cut at byte {cut}")).await;
             tried += 1;
         }
     }

@@ -139,7 +139,7 @@ impl Model {
 }
 
 /// What is so.
-struct Real {
+struct RealJournal {
     runtime: tokio::runtime::Runtime,
     directory: tempfile::TempDir,
     journal: Sqlite,
@@ -147,7 +147,7 @@ struct Real {
     stale: BTreeMap<u64, Lease>,
 }
 
-impl StateMachineTest for Real {
+impl StateMachineTest for RealJournal {
     type SystemUnderTest = Self;
     type Reference = Model;
 
@@ -175,7 +175,7 @@ async fn open(directory: &std::path::Path) -> Sqlite {
     Sqlite::open(&directory.join("journal.db"), world, options()).await.unwrap()
 }
 
-impl Real {
+impl RealJournal {
     /// `model` is the state after the step.
     async fn perform(&mut self, model: &Model, step: Step) {
         match step {
@@ -230,8 +230,8 @@ impl Real {
             session: session(name),
             holder: holder.to_string(),
             ttl: std::time::Duration::from_secs(60),
-            missing: IfMissing::Create,
-            instead_of: None,
+            if_missing: IfMissing::Create,
+            dead_holder: None,
         };
         let taken = self.journal.take_lease(request).await;
         let story = &model.0[&name];
@@ -303,5 +303,5 @@ prop_state_machine! {
     #![proptest_config(Config { cases: 48, max_shrink_iters: 200, ..Config::default() })]
 
     #[test]
-    fn the_journal_says_what_the_model_says(sequential 1..60 => Real);
+    fn the_journal_says_what_the_model_says(sequential 1..60 => RealJournal);
 }

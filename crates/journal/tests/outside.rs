@@ -41,7 +41,7 @@ impl List {
             trace: Trace::NONE,
             turn: 0,
             body: Bytes::from(event.encode()),
-            fresh: CachedEvent::of(&Arc::new(event)),
+            cached_event: CachedEvent::of(&Arc::new(event)),
         };
         records.push(record.clone());
         drop(records);

@@ -260,7 +260,7 @@ async fn files_under_the_names_of_side_files_are_not_destroyed_by_a_new_journal(
 }
 
 #[tokio::test]
-async fn files_under_the_names_of_witness_and_reserve_keep_their_content() {
+async fn files_under_the_names_of_watermark_and_reserve_keep_their_content() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal.db");
     let names = ["journal.db-watermark", "journal.db-reserve"];
@@ -303,7 +303,7 @@ async fn an_empty_file_becomes_a_journal_only_for_a_writer() {
     assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
 }
 
-/// Goal: a journal whose header is damaged is not called a file of somebody else. Method: its witness lies beside it.
+/// Goal: a journal whose header is damaged is not called a file of somebody else. Method: its watermark lies beside it.
 #[tokio::test]
 async fn a_journal_with_a_damaged_header_is_told_as_damaged_and_left_as_it_is() {
     let directory = tempfile::tempdir().unwrap();

@@ -28,7 +28,7 @@ async fn a_session_that_is_alone_writes_on_its_own_thread_and_is_as_durable() {
         assert_eq!(told.last().unwrap().seq, head + 1, "told at once, in order");
     }
     let counters = journal.counters();
-    assert!(counters.alone > 0, "{counters:?}");
+    assert!(counters.inline_writes > 0, "{counters:?}");
     assert!(counters.transactions >= MANY, "each with a sync of its own: {counters:?}");
     // Nobody asked the thread for anything, and the lists are up to date all the same.
     let listed = journal.sessions(Filter::default()).await.unwrap();
@@ -51,7 +51,7 @@ async fn sessions_that_write_together_share_their_syncs() {
         join_all(leases.iter().map(|lease| append(&journal, lease, head, 1))).await;
     }
     let after = journal.counters();
-    assert_eq!(after.alone, before.alone, "none of them was alone");
+    assert_eq!(after.inline_writes, before.inline_writes, "none of them was alone");
     assert!(after.transactions - before.transactions < 160, "{before:?} {after:?}");
 }
 
@@ -65,7 +65,7 @@ async fn who_is_alone_does_not_wait_for_another_process_on_its_own_thread() {
     let lease = lease(&journal, session(1), "w").await;
     let mut head = 0;
     let patience = Instant::now() + Duration::from_secs(60);
-    while journal.counters().alone < 3 {
+    while journal.counters().inline_writes < 3 {
         assert!(Instant::now() < patience, "never alone: {:?}", journal.counters());
         head = append(&journal, &lease, head, 1).await;
     }

@@ -68,7 +68,7 @@ struct Meter {
 
 impl fmt::Debug for SseEvents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Events").field("bytes", &self.position()).finish_non_exhaustive()
+        f.debug_struct("SseEvents").field("bytes", &self.position()).finish_non_exhaustive()
     }
 }
 

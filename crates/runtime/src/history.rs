@@ -66,8 +66,8 @@ impl Session {
             session: id,
             holder: format!("fork-{id}"),
             ttl: Duration::from_secs(60),
-            missing: IfMissing::Create,
-            instead_of: None,
+            if_missing: IfMissing::Create,
+            dead_holder: None,
         };
         let lease = journal.take_lease(request).await?;
         let mut head = 0;

@@ -204,17 +204,17 @@ async fn stream(
     let mut pieces = budao_models::ask(model, request).await?;
     let mut has_started = false;
     let mut content: Vec<Block> = Vec::new();
-    let mut words = TextBuffer::default();
+    let mut buffer = TextBuffer::default();
     let mut length = Length::default();
     loop {
-        let piece = match words.is_empty() {
+        let piece = match buffer.is_empty() {
             true => pieces.next().await,
             false => {
                 let window = work_context.shared.limits.delta_window;
-                let left =
-                    window.saturating_sub(work_context.shared.world.clock.now().since(words.since));
+                let left = window
+                    .saturating_sub(work_context.shared.world.clock.now().since(buffer.since));
                 if left.is_zero() {
-                    words.flush(work_context, asked).await;
+                    buffer.flush(work_context, asked).await;
                     continue;
                 }
                 // `biased` takes a piece that is ready before the timer; the window was checked above.
@@ -222,7 +222,7 @@ async fn stream(
                     biased;
                     piece = pieces.next() => piece,
                     () = work_context.shared.world.clock.sleep(left) => {
-                        words.flush(work_context, asked).await;
+                        buffer.flush(work_context, asked).await;
                         continue;
                     }
                 }
@@ -234,25 +234,25 @@ async fn stream(
             }
             length.add(piece);
             if let Err(fault) = length.check(model, work_context.shared.limits.model_answer_bytes) {
-                words.flush(work_context, asked).await;
+                buffer.flush(work_context, asked).await;
                 return Err(fault.with_trace(asked.trace));
             }
         }
         match piece {
             Some(Ok(Piece::Text(text))) => {
-                words.add(work_context, asked, text, String::new()).await;
+                buffer.add(work_context, asked, text, String::new()).await;
             }
             Some(Ok(Piece::Thought(thought))) => {
-                words.add(work_context, asked, String::new(), thought).await;
+                buffer.add(work_context, asked, String::new(), thought).await;
             }
             Some(Ok(Piece::Block(block))) => content.push(block),
             Some(Ok(Piece::End { stop, usage })) => {
-                words.flush(work_context, asked).await;
+                buffer.flush(work_context, asked).await;
                 let ModelAttempt { turn, step, attempt, .. } = *asked;
                 return Ok(Input::ModelAnswered { turn, step, attempt, content, stop, usage });
             }
             Some(Err(fault)) => {
-                words.flush(work_context, asked).await;
+                buffer.flush(work_context, asked).await;
                 return Err(fault);
             }
             None => {
@@ -345,10 +345,10 @@ impl TextBuffer {
     }
 }
 
-/// Appends `more`; moves it without a copy if `words` is empty.
-fn join(words: &mut String, more: String) {
-    match words.is_empty() {
-        true => *words = more,
-        false => words.push_str(&more),
+/// Appends `more`; moves it without a copy if `buffer` is empty.
+fn join(buffer: &mut String, more: String) {
+    match buffer.is_empty() {
+        true => *buffer = more,
+        false => buffer.push_str(&more),
     }
 }

@@ -143,7 +143,7 @@ pub(crate) fn start(
     let cancel = CancellationToken::new();
     let is_call = matches!(work, Work::Call { .. });
     let spawn = Arc::clone(&work_context.shared.world.spawn);
-    let last_words = work_context.clone();
+    let reporter = work_context.clone();
     let over = work.clone();
     let task = task(work_context, work, session, tools, &cancel);
     let stop = cancel.clone();
@@ -157,7 +157,7 @@ pub(crate) fn start(
         if let Some(ended) = ended {
             // Boxed before the next await: a value that lives across one enlarges the future of every piece of work.
             let input = Box::new(ended.unwrap_or_else(|_| of_panic(&over)));
-            last_words.send(Some(over), input).await;
+            reporter.send(Some(over), input).await;
         }
     }));
     RunningWork { cancel, is_call }

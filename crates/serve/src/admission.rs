@@ -23,7 +23,7 @@ use crate::{
 /// Number of tenants above which the rate limiters forget idle ones.
 const TENANTS_REMEMBERED: usize = 10_000;
 /// Upper bound of records read from a history at once.
-pub(crate) const PIECE: u32 = 128;
+pub(crate) const PAGE_RECORDS: u32 = 128;
 
 type DirectLimiter = RateLimiter<
     governor::state::NotKeyed,
@@ -74,7 +74,7 @@ impl governor::clock::Clock for MonotonicClock {
 pub(crate) struct Admission {
     limits: Limits,
     clock: MonotonicClock,
-    inside: Mutex<Occupancy>,
+    occupancy: Mutex<Occupancy>,
     all_commands: DirectLimiter,
     tenant_commands: KeyedLimiter,
     tenant_bytes: KeyedLimiter,
@@ -89,7 +89,7 @@ struct Occupancy {
 
 impl fmt::Debug for Admission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Admission").field("inside", &self.inside).finish_non_exhaustive()
+        f.debug_struct("Admission").field("occupancy", &self.occupancy).finish_non_exhaustive()
     }
 }
 
@@ -104,12 +104,12 @@ pub(crate) struct AdmissionPermit {
 
 impl Drop for AdmissionPermit {
     fn drop(&mut self) {
-        let mut inside = self.admission.inside();
-        inside.connections -= 1;
-        if let Some(count) = inside.tenants.get_mut(&self.tenant) {
+        let mut occupancy = self.admission.occupancy();
+        occupancy.connections -= 1;
+        if let Some(count) = occupancy.tenants.get_mut(&self.tenant) {
             *count -= 1;
             if *count == 0 {
-                inside.tenants.remove(&self.tenant);
+                occupancy.tenants.remove(&self.tenant);
             }
         }
     }
@@ -120,7 +120,7 @@ impl Admission {
         let clock = MonotonicClock::new(Arc::clone(clock));
         let keyed = |rate| RateLimiter::dashmap_with_clock(quota(rate), clock.clone());
         Arc::new(Self {
-            inside: Mutex::default(),
+            occupancy: Mutex::default(),
             all_commands: RateLimiter::direct_with_clock(quota(limits.all_commands), clock.clone()),
             tenant_commands: keyed(limits.tenant_commands),
             tenant_bytes: keyed(limits.tenant_bytes),
@@ -130,31 +130,31 @@ impl Admission {
         })
     }
 
-    fn inside(&self) -> std::sync::MutexGuard<'_, Occupancy> {
-        self.inside.lock().expect("no code panics while holding this")
+    fn occupancy(&self) -> std::sync::MutexGuard<'_, Occupancy> {
+        self.occupancy.lock().expect("no code panics while holding this")
     }
 
     /// The number of open connections.
     pub(crate) fn connections(&self) -> usize {
-        self.inside().connections
+        self.occupancy().connections
     }
 
     /// Admits a connection.
     ///
     /// # Errors
     /// `limit_reached`, with the name of the limit.
-    pub(crate) fn enter(self: &Arc<Self>, tenant: &str) -> Result<AdmissionPermit, Fault> {
-        let mut inside = self.inside();
-        if inside.connections >= self.limits.connections {
-            return Err(full("connections", self.limits.connections));
+    pub(crate) fn admit(self: &Arc<Self>, tenant: &str) -> Result<AdmissionPermit, Fault> {
+        let mut occupancy = self.occupancy();
+        if occupancy.connections >= self.limits.connections {
+            return Err(limit_reached("connections", self.limits.connections));
         }
-        let count = inside.tenants.entry(tenant.to_owned()).or_default();
+        let count = occupancy.tenants.entry(tenant.to_owned()).or_default();
         if *count >= self.limits.tenant_connections {
-            return Err(full("tenant_connections", self.limits.tenant_connections));
+            return Err(limit_reached("tenant_connections", self.limits.tenant_connections));
         }
         *count += 1;
-        inside.connections += 1;
-        drop(inside);
+        occupancy.connections += 1;
+        drop(occupancy);
         let direct = |rate| RateLimiter::direct_with_clock(quota(rate), self.clock.clone());
         Ok(AdmissionPermit {
             admission: Arc::clone(self),
@@ -167,9 +167,9 @@ impl Admission {
     /// Charges a replay of up to one piece to the tenant and returns its usage. A client that misses less than one
     /// piece is always light, so a client on a bad connection is not slowed down by its tenant.
     pub(crate) fn replay(&self, tenant: &str, records: u64) -> ReplayUsage {
-        match self.tenant_replays.check_key_n(&tenant.to_owned(), piece(records)) {
+        match self.tenant_replays.check_key_n(&tenant.to_owned(), page_records(records)) {
             Ok(Ok(())) => ReplayUsage::Light,
-            Ok(Err(_)) | Err(_) if records < PIECE.into() => ReplayUsage::Light,
+            Ok(Err(_)) | Err(_) if records < PAGE_RECORDS.into() => ReplayUsage::Light,
             Ok(Err(_)) | Err(_) => ReplayUsage::Heavy,
         }
     }
@@ -186,22 +186,29 @@ impl Admission {
             self.tenant_replays.retain_recent();
         }
         let limits = &self.limits;
-        self.tenant_commands
-            .check_key(&tenant)
-            .map_err(|no| fast("tenant_commands", limits.tenant_commands, &no, &self.clock))?;
+        self.tenant_commands.check_key(&tenant).map_err(|no| {
+            rate_exceeded("tenant_commands", limits.tenant_commands, &no, &self.clock)
+        })?;
         let size = NonZeroU32::new(u32::try_from(bytes).unwrap_or(u32::MAX));
         if let Some(size) = size {
             match self.tenant_bytes.check_key_n(&tenant, size) {
                 Ok(Ok(())) => {}
                 Ok(Err(no)) => {
-                    return Err(fast("tenant_bytes", limits.tenant_bytes, &no, &self.clock));
+                    return Err(rate_exceeded(
+                        "tenant_bytes",
+                        limits.tenant_bytes,
+                        &no,
+                        &self.clock,
+                    ));
                 }
-                Err(_) => return Err(full("tenant_bytes", limits.tenant_bytes.burst as usize)),
+                Err(_) => {
+                    return Err(limit_reached("tenant_bytes", limits.tenant_bytes.burst as usize));
+                }
             }
         }
         self.all_commands
             .check()
-            .map_err(|no| fast("all_commands", limits.all_commands, &no, &self.clock))
+            .map_err(|no| rate_exceeded("all_commands", limits.all_commands, &no, &self.clock))
     }
 }
 
@@ -212,23 +219,23 @@ impl AdmissionPermit {
     /// `limit_reached`, with the name of the limit and the time until a retry can succeed.
     pub(crate) fn command(&self, bytes: usize) -> Result<(), Fault> {
         self.commands.check().map_err(|no| {
-            fast("commands", self.admission.limits.commands, &no, &self.admission.clock)
+            rate_exceeded("commands", self.admission.limits.commands, &no, &self.admission.clock)
         })?;
         self.admission.command(&self.tenant, bytes)
     }
 
     /// Charges a replay of up to one piece to the connection and its tenant. Heavy if either exceeds its allowance.
     pub(crate) fn replay(&self, records: u64) -> ReplayUsage {
-        match self.replays.check_n(piece(records)) {
+        match self.replays.check_n(page_records(records)) {
             Ok(Ok(())) => self.admission.replay(&self.tenant, records),
             Ok(Err(_)) | Err(_) => ReplayUsage::Heavy,
         }
     }
 }
 
-/// Clamps a record count to 1..=`PIECE`.
-fn piece(records: u64) -> NonZeroU32 {
-    let records = u32::try_from(records).unwrap_or(PIECE).min(PIECE);
+/// Clamps a record count to 1..=`PAGE_RECORDS`.
+fn page_records(records: u64) -> NonZeroU32 {
+    let records = u32::try_from(records).unwrap_or(PAGE_RECORDS).min(PAGE_RECORDS);
     NonZeroU32::new(records).unwrap_or(NonZeroU32::MIN)
 }
 
@@ -237,15 +244,20 @@ fn quota(rate: Rate) -> Quota {
     Quota::per_second(at_least_one(rate.per_second)).allow_burst(at_least_one(rate.burst))
 }
 
-fn full(name: &'static str, limit: usize) -> Fault {
+fn limit_reached(name: &'static str, limit: usize) -> Fault {
     Fault::new(Kind::LimitReached, Operation::AcceptFrame)
         .with(Fact::Limit, limit)
         .with(Fact::LimitName, name)
 }
 
-fn fast(name: &'static str, rate: Rate, no: &NotUntil<Duration>, clock: &MonotonicClock) -> Fault {
+fn rate_exceeded(
+    name: &'static str,
+    rate: Rate,
+    no: &NotUntil<Duration>,
+    clock: &MonotonicClock,
+) -> Fault {
     use governor::clock::Clock as _;
-    full(name, rate.per_second as usize).retry_after(no.wait_time_from(clock.now()))
+    limit_reached(name, rate.per_second as usize).retry_after(no.wait_time_from(clock.now()))
 }
 
 #[cfg(test)]
@@ -271,9 +283,9 @@ mod tests {
     }
 
     fn admission(limits: &Limits) -> (Arc<Admission>, Arc<ManualClock>) {
-        let hands = Arc::new(ManualClock(AtomicI64::new(1_000_000_000_000)));
-        let clock: Arc<dyn Clock> = Arc::clone(&hands) as _;
-        (Admission::new(limits, &clock), hands)
+        let manual_clock = Arc::new(ManualClock(AtomicI64::new(1_000_000_000_000)));
+        let clock: Arc<dyn Clock> = Arc::clone(&manual_clock) as _;
+        (Admission::new(limits, &clock), manual_clock)
     }
 
     fn name_of(fault: &Fault) -> String {
@@ -284,40 +296,40 @@ mod tests {
     fn a_tenant_cannot_take_everybodys_place() {
         let limits = Limits { connections: 3, tenant_connections: 2, ..Limits::default() };
         let (admission, _) = admission(&limits);
-        let first = admission.enter("acme").unwrap();
-        let _second = admission.enter("acme").unwrap();
-        assert_eq!(name_of(&admission.enter("acme").unwrap_err()), "tenant_connections");
-        let _third = admission.enter("other").unwrap();
-        assert_eq!(name_of(&admission.enter("other").unwrap_err()), "connections");
+        let first = admission.admit("acme").unwrap();
+        let _second = admission.admit("acme").unwrap();
+        assert_eq!(name_of(&admission.admit("acme").unwrap_err()), "tenant_connections");
+        let _third = admission.admit("other").unwrap();
+        assert_eq!(name_of(&admission.admit("other").unwrap_err()), "connections");
         drop(first);
-        assert!(admission.enter("acme").is_ok(), "who leaves makes room");
+        assert!(admission.admit("acme").is_ok(), "who leaves makes room");
     }
 
     #[test]
     fn a_burst_is_let_through_and_the_rest_told_when_to_come_back() {
-        let (admission, hands) = admission(&Limits::default());
-        let ticket = admission.enter("acme").unwrap();
+        let (admission, manual_clock) = admission(&Limits::default());
+        let permit = admission.admit("acme").unwrap();
         let burst =
-            |ticket: &AdmissionPermit| (0..1000).filter(|_| ticket.command(100).is_ok()).count();
-        assert_eq!(burst(&ticket), 200);
-        let fault = ticket.command(100).unwrap_err();
+            |permit: &AdmissionPermit| (0..1000).filter(|_| permit.command(100).is_ok()).count();
+        assert_eq!(burst(&permit), 200);
+        let fault = permit.command(100).unwrap_err();
         assert_eq!(name_of(&fault), "commands");
         assert_eq!(fault.retry_hint(), Some(Duration::from_millis(20)));
-        hands.0.fetch_add(1_000_000, Ordering::SeqCst);
-        assert_eq!(burst(&ticket), 50, "a second later");
+        manual_clock.0.fetch_add(1_000_000, Ordering::SeqCst);
+        assert_eq!(burst(&permit), 50, "a second later");
     }
 
     #[test]
     fn a_clock_that_is_set_back_stops_nobody() {
-        let (admission, hands) = admission(&Limits::default());
-        let ticket = admission.enter("acme").unwrap();
+        let (admission, manual_clock) = admission(&Limits::default());
+        let permit = admission.admit("acme").unwrap();
         let burst =
-            |ticket: &AdmissionPermit| (0..1000).filter(|_| ticket.command(100).is_ok()).count();
-        assert_eq!(burst(&ticket), 200);
-        hands.0.fetch_sub(3_600_000_000, Ordering::SeqCst);
-        assert_eq!(burst(&ticket), 0);
-        hands.0.fetch_add(1_000_000, Ordering::SeqCst);
-        assert_eq!(burst(&ticket), 50);
+            |permit: &AdmissionPermit| (0..1000).filter(|_| permit.command(100).is_ok()).count();
+        assert_eq!(burst(&permit), 200);
+        manual_clock.0.fetch_sub(3_600_000_000, Ordering::SeqCst);
+        assert_eq!(burst(&permit), 0);
+        manual_clock.0.fetch_add(1_000_000, Ordering::SeqCst);
+        assert_eq!(burst(&permit), 50);
     }
 
     #[test]
@@ -327,27 +339,27 @@ mod tests {
             tenant_replays: Rate { per_second: 256, burst: 640 },
             ..Limits::default()
         };
-        let (admission, hands) = admission(&limits);
-        let (one, two) = (admission.enter("acme").unwrap(), admission.enter("acme").unwrap());
-        let other = admission.enter("other").unwrap();
-        let little = |ticket: &AdmissionPermit| {
-            (0..10).filter(|_| ticket.replay(9_000) == ReplayUsage::Light).count()
+        let (admission, manual_clock) = admission(&limits);
+        let (one, two) = (admission.admit("acme").unwrap(), admission.admit("acme").unwrap());
+        let other = admission.admit("other").unwrap();
+        let light_count = |permit: &AdmissionPermit| {
+            (0..10).filter(|_| permit.replay(9_000) == ReplayUsage::Light).count()
         };
-        assert_eq!((little(&one), little(&two), little(&other)), (3, 2, 3));
-        let anew = admission.enter("acme").unwrap();
-        assert_eq!(little(&anew), 0, "a new line is no new allowance of the tenant");
-        let bad_line = admission.enter("acme").unwrap();
-        assert_eq!(bad_line.replay(100), ReplayUsage::Light, "who misses little gets it");
+        assert_eq!((light_count(&one), light_count(&two), light_count(&other)), (3, 2, 3));
+        let reconnected = admission.admit("acme").unwrap();
+        assert_eq!(light_count(&reconnected), 0, "a new line is no new allowance of the tenant");
+        let unstable = admission.admit("acme").unwrap();
+        assert_eq!(unstable.replay(100), ReplayUsage::Light, "who misses little gets it");
         assert_eq!(one.replay(100), ReplayUsage::Heavy, "but not again and again");
-        hands.0.fetch_add(1_000_000, Ordering::SeqCst);
-        assert_eq!((little(&one), little(&two)), (1, 1), "a second later");
+        manual_clock.0.fetch_add(1_000_000, Ordering::SeqCst);
+        assert_eq!((light_count(&one), light_count(&two)), (1, 1), "a second later");
     }
 
     #[test]
     fn bytes_are_counted_per_tenant() {
         let rate = Rate { per_second: 1_000, burst: 1_000 };
         let (admission, _) = admission(&Limits { tenant_bytes: rate, ..Limits::default() });
-        let (one, two) = (admission.enter("acme").unwrap(), admission.enter("other").unwrap());
+        let (one, two) = (admission.admit("acme").unwrap(), admission.admit("other").unwrap());
         one.command(900).unwrap();
         assert_eq!(name_of(&one.command(900).unwrap_err()), "tenant_bytes");
         two.command(900).unwrap();

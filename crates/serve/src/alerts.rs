@@ -109,7 +109,7 @@ pub(crate) async fn run(server: Arc<Server>, alerts: Alerts, mut watch: AlertQue
                 Err(fault) => {
                     failed += 1;
                     wait = server.config.core.retry.delay(failed, server.world.jitter());
-                    let fault = server.clean(fault, server.world.trace());
+                    let fault = server.scrub_for_client(fault, server.world.trace());
                     tracing::warn!(%fault, failures = failed, "sending alert failed, will retry");
                     break;
                 }

@@ -108,8 +108,8 @@ impl Auth {
     }
 
     /// Accepts this token with the given identity.
-    pub fn add_token(&mut self, token: &str, who: Identity) {
-        self.tokens.push((Sha256::digest(token).into(), who));
+    pub fn add_token(&mut self, token: &str, identity: Identity) {
+        self.tokens.push((Sha256::digest(token).into(), identity));
     }
 
     /// Accepts the tokens of a file with one `token tenant user [operator]` per line; `#` starts a comment.
@@ -126,8 +126,9 @@ impl Auth {
                 [token, tenant, user, "operator"] => (token, tenant, user, true),
                 _ => return Err(wrong_line(index + 1)),
             };
-            let who = Identity { tenant: tenant.to_owned(), user: user.to_owned(), is_operator };
-            self.add_token(token, who);
+            let identity =
+                Identity { tenant: tenant.to_owned(), user: user.to_owned(), is_operator };
+            self.add_token(token, identity);
         }
         Ok(())
     }
@@ -171,7 +172,7 @@ impl Auth {
     ///
     /// # Errors
     /// `not_authenticated`, without the reason.
-    pub fn who(&self, headers: &HeaderMap, now: Timestamp) -> Result<Identity, Fault> {
+    pub fn identify(&self, headers: &HeaderMap, now: Timestamp) -> Result<Identity, Fault> {
         if self.open {
             return Ok(Identity::local());
         }
@@ -184,9 +185,9 @@ impl Auth {
     fn by_token(&self, token: &str) -> Option<Identity> {
         let digest: [u8; 32] = Sha256::digest(token).into();
         let mut found = None;
-        for (known, who) in &self.tokens {
+        for (known, identity) in &self.tokens {
             if bool::from(known.ct_eq(&digest)) {
-                found = Some(who);
+                found = Some(identity);
             }
         }
         found.cloned()
@@ -237,7 +238,7 @@ mod tests {
     fn asks(auth: &Auth, header: (&'static str, &str)) -> Option<Identity> {
         let mut headers = HeaderMap::new();
         headers.insert(header.0, header.1.parse().unwrap());
-        auth.who(&headers, NOW).ok()
+        auth.identify(&headers, NOW).ok()
     }
 
     fn user(name: &str) -> Identity {
@@ -255,27 +256,27 @@ mod tests {
         for wrong in ["Bearer ab", "Bearer abcd", "Basic abc", "abc", "Bearer "] {
             assert_eq!(asks(&auth, ("authorization", wrong)), None, "{wrong}");
         }
-        assert!(auth.who(&HeaderMap::new(), NOW).is_err());
+        assert!(auth.identify(&HeaderMap::new(), NOW).is_err());
     }
 
     #[test]
     fn no_two_people_share_a_name() {
-        let who = |tenant: &str, user: &str| Identity {
+        let identity = |tenant: &str, user: &str| Identity {
             tenant: tenant.to_owned(),
             user: user.to_owned(),
             is_operator: false,
         };
-        assert_ne!(who("a/b", "c").name(), who("a", "b/c").name());
-        assert_ne!(who("a%2Fb", "c").name(), who("a/b", "c").name());
+        assert_ne!(identity("a/b", "c").name(), identity("a", "b/c").name());
+        assert_ne!(identity("a%2Fb", "c").name(), identity("a/b", "c").name());
     }
 
     #[test]
     fn every_refusal_reads_the_same() {
         let auth = Auth::token("right");
         let mut headers = HeaderMap::new();
-        let nothing = auth.who(&headers, NOW).unwrap_err();
+        let nothing = auth.identify(&headers, NOW).unwrap_err();
         headers.insert("authorization", "Bearer wrong".parse().unwrap());
-        assert_eq!(nothing, auth.who(&headers, NOW).unwrap_err());
+        assert_eq!(nothing, auth.identify(&headers, NOW).unwrap_err());
     }
 
     #[test]
@@ -297,8 +298,8 @@ mod tests {
         let claims =
             |exp: u64, aud: &str| json!({"sub": "ann", "tenant": "acme", "exp": exp, "aud": aud});
         let good = sign(&hs256, b"shared", claims(seconds + 60, "budao"));
-        let who = asks(&auth, ("authorization", &format!("Bearer {good}")));
-        assert_eq!(who, Some(user("ann")));
+        let identity = asks(&auth, ("authorization", &format!("Bearer {good}")));
+        assert_eq!(identity, Some(user("ann")));
         let mut later = claims(seconds + 60, "budao");
         later["nbf"] = json!(seconds + 30);
         for (what, token) in [
@@ -313,8 +314,8 @@ mod tests {
             ("no expiry", sign(&hs256, b"shared", json!({"sub": "ann", "aud": "budao"}))),
             ("cut", good[..good.len() - 2].to_owned()),
         ] {
-            let who = asks(&auth, ("authorization", &format!("Bearer {token}")));
-            assert_eq!(who, None, "{what}");
+            let identity = asks(&auth, ("authorization", &format!("Bearer {token}")));
+            assert_eq!(identity, None, "{what}");
         }
     }
 

@@ -11,9 +11,9 @@ use serde_json::{Map, Value, json};
 use crate::{inbound::Request, session_meta::SessionMeta, texts::brief};
 
 /// The command for a request; `None` if the gateway answers the request itself.
-pub(crate) fn ask_of(request: Request, card: &SessionMeta) -> Option<CommandBody> {
+pub(crate) fn command_body(request: Request, meta: &SessionMeta) -> Option<CommandBody> {
     Some(match request {
-        Request::Message { content, plan } => match plan.or(card.plan) {
+        Request::Message { content, plan } => match plan.or(meta.plan) {
             Some(plan) => CommandBody::Plan { question: text_of(&content), confirm: plan.confirm },
             None => CommandBody::Message { content },
         },
@@ -37,7 +37,7 @@ pub(crate) fn ask_of(request: Request, card: &SessionMeta) -> Option<CommandBody
 }
 
 /// The action-specific fields of the answer to an accepted request.
-pub(crate) fn more_of(request: &Request) -> Map<String, Value> {
+pub(crate) fn answer_fields(request: &Request) -> Map<String, Value> {
     let more = match request {
         Request::CancelTask { task } | Request::RestartTask { task } => {
             json!({ "task_id": task })
@@ -54,7 +54,7 @@ pub(crate) fn more_of(request: &Request) -> Map<String, Value> {
 
 /// The answer's fields for a replan, from the first record it caused. `in_run` if the running turn makes a new plan,
 /// `restart` if a new run starts with this question.
-pub(crate) async fn replanned(
+pub(crate) async fn replan_fields(
     journal: &dyn Reader,
     session: SessionId,
     at: Seq,

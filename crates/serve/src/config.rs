@@ -43,12 +43,12 @@ pub struct Config {
     /// Removes secrets from faults before they are sent to clients.
     pub scrubber: Scrubber,
     /// The recorder for Prometheus metrics.
-    pub meters: Metrics,
+    pub metrics: Metrics,
     /// The receivers of fault alerts; `None` disables alerts.
     pub alerts: Option<Alerts>,
     /// Additional routes on the same address. The server checks origin and host name for them; they authenticate by
     /// themselves.
-    pub beside: Router,
+    pub extra_routes: Router,
     /// Counters of the SMCP hub among those routes, included in this server's statistics.
     pub hub: Option<CounterSource>,
 }
@@ -70,7 +70,7 @@ impl CounterSource {
 
 impl fmt::Debug for CounterSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Counters")
+        f.write_str("CounterSource")
     }
 }
 
@@ -90,9 +90,9 @@ impl Config {
             limits: Limits::default(),
             core: CoreLimits::default(),
             scrubber: Scrubber::new(),
-            meters: Metrics::new(),
+            metrics: Metrics::new(),
             alerts: None,
-            beside: Router::new(),
+            extra_routes: Router::new(),
             hub: None,
         }
     }
@@ -121,7 +121,7 @@ pub struct Limits {
     /// Bytes queued for one observer.
     pub observer_bytes: usize,
     /// Bytes queued for all observers together.
-    pub all_observer_bytes: usize,
+    pub total_observer_bytes: usize,
     /// Sessions that one connection may observe.
     pub sessions_per_connection: usize,
     /// Concurrent connections of the whole server.
@@ -148,19 +148,19 @@ pub struct Limits {
     pub heartbeat: Duration,
     /// A peer that sends nothing for this long, not even a pong, counts as disconnected.
     #[serde(with = "millis")]
-    pub silence: Duration,
+    pub idle_timeout: Duration,
     /// Time limit for the head of an HTTP request.
     #[serde(with = "millis")]
-    pub request_head: Duration,
+    pub request_head_timeout: Duration,
     /// Time limit for the closing handshake before the connection is dropped.
     #[serde(with = "millis")]
-    pub farewell: Duration,
+    pub close_timeout: Duration,
     /// The reconnect delay that a shutdown announces to clients.
     #[serde(with = "millis")]
-    pub come_back: Duration,
+    pub reconnect_delay: Duration,
     /// How long a run may continue without any observer.
     #[serde(with = "millis")]
-    pub unobserved: Duration,
+    pub unobserved_timeout: Duration,
     /// How long a session is kept after its last event.
     #[serde(with = "millis")]
     pub retention: Duration,
@@ -173,7 +173,7 @@ pub struct Limits {
     pub retention_age: Duration,
     /// Interval between retention sweeps.
     #[serde(with = "millis")]
-    pub retention_round: Duration,
+    pub retention_interval: Duration,
     /// Validity of a signed state.
     #[serde(with = "millis")]
     pub signed_state: Duration,
@@ -186,7 +186,7 @@ impl Default for Limits {
         Self {
             observers: 64,
             observer_bytes: MIB,
-            all_observer_bytes: 256 * MIB,
+            total_observer_bytes: 256 * MIB,
             sessions_per_connection: 64,
             connections: 10_000,
             tenant_connections: 10_000,
@@ -198,16 +198,16 @@ impl Default for Limits {
             tenant_replays: Rate { per_second: 16_384, burst: 1_000_000 },
             tenant_bytes: Rate { per_second: 32 << 20, burst: 64 << 20 },
             heartbeat: Duration::from_secs(15),
-            silence: Duration::from_secs(40),
-            request_head: Duration::from_secs(10),
-            farewell: Duration::from_secs(5),
-            come_back: Duration::from_secs(2),
-            unobserved: 24 * HOUR,
+            idle_timeout: Duration::from_secs(40),
+            request_head_timeout: Duration::from_secs(10),
+            close_timeout: Duration::from_secs(5),
+            reconnect_delay: Duration::from_secs(2),
+            unobserved_timeout: 24 * HOUR,
             retention: 30 * 24 * HOUR,
             retention_records: 0,
             retention_bytes: 0,
             retention_age: Duration::ZERO,
-            retention_round: HOUR,
+            retention_interval: HOUR,
             signed_state: 24 * HOUR,
         }
     }

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     admission::AdmissionPermit,
     auth::Identity,
-    commands::{ask_of, more_of, replanned},
+    commands::{answer_fields, command_body, replan_fields},
     frame::{
         Frame, close,
         connection::{self as frames, CommandRef, ExportedState, Head},
@@ -41,14 +41,14 @@ pub(crate) const FOLD: u64 = 8;
 pub(crate) struct Connection {
     pub(crate) server: Arc<Server>,
     pub(crate) id: String,
-    pub(crate) who: Identity,
+    pub(crate) identity: Identity,
     pub(crate) outbox: Outbox,
     pub(crate) since: Timestamp,
-    /// The language from the request's headers; `said` is the language named in a command and takes precedence.
+    /// The language from the request's headers; `command_language` is the language named in a command and takes precedence.
     lang: Lang,
-    said: Mutex<Option<Lang>>,
-    pub(crate) ticket: AdmissionPermit,
-    watched: Mutex<Vec<ObservedSession>>,
+    command_language: Mutex<Option<Lang>>,
+    pub(crate) permit: AdmissionPermit,
+    observed: Mutex<Vec<ObservedSession>>,
 }
 
 /// A session that the client observes or is about to observe.
@@ -75,10 +75,10 @@ pub(crate) enum Departure {
 
 impl Departure {
     /// Classifies a connection that the server closed with this reason.
-    pub(crate) fn of(goodbye: CloseReason) -> Self {
-        match goodbye.code {
+    pub(crate) fn of(close_reason: CloseReason) -> Self {
+        match close_reason.code {
             close::RESTARTING | close::NORMAL => Self::Orderly,
-            code => Self::Lost { code, reason: goodbye.reason },
+            code => Self::Lost { code, reason: close_reason.reason },
         }
     }
 }
@@ -86,25 +86,25 @@ impl Departure {
 impl Connection {
     pub(crate) fn new(
         server: Arc<Server>,
-        who: Identity,
+        identity: Identity,
         lang: Lang,
-        ticket: AdmissionPermit,
+        permit: AdmissionPermit,
     ) -> Arc<Self> {
         Arc::new(Self {
             lang,
-            said: Mutex::default(),
+            command_language: Mutex::default(),
             id: server.world.uuid().to_string(),
             outbox: server.outbox(),
             since: server.now(),
-            watched: Mutex::default(),
+            observed: Mutex::default(),
             server,
-            who,
-            ticket,
+            identity,
+            permit,
         })
     }
 
-    fn watched(&self) -> MutexGuard<'_, Vec<ObservedSession>> {
-        self.watched.lock().expect("no code panics while holding this")
+    fn observed(&self) -> MutexGuard<'_, Vec<ObservedSession>> {
+        self.observed.lock().expect("no code panics while holding this")
     }
 
     fn uptime(&self) -> Duration {
@@ -112,19 +112,19 @@ impl Connection {
     }
 
     /// The language named in a command, if any.
-    fn said(&self) -> Option<Lang> {
-        *self.said.lock().expect("no code panics while holding this")
+    fn command_language(&self) -> Option<Lang> {
+        *self.command_language.lock().expect("no code panics while holding this")
     }
 
     fn set_language(&self, language: Option<Lang>) {
         if language.is_some() {
-            *self.said.lock().expect("no code panics while holding this") = language;
+            *self.command_language.lock().expect("no code panics while holding this") = language;
         }
     }
 
     /// The client's language.
     pub(crate) fn lang(&self) -> Lang {
-        self.said().unwrap_or(self.lang)
+        self.command_language().unwrap_or(self.lang)
     }
 
     async fn reply(&self, frame: &Frame) -> Result<(), OutboxClosed> {
@@ -138,7 +138,7 @@ impl Connection {
             connection: &self.id,
             version: env!("CARGO_PKG_VERSION"),
             heartbeat: config.limits.heartbeat,
-            unobserved: config.limits.unobserved,
+            unobserved: config.limits.unobserved_timeout,
             retention: config.limits.retention,
             frame_bytes: config.core.frame_bytes,
             json_depth: config.core.json_depth,
@@ -148,13 +148,13 @@ impl Connection {
 
     /// `system.heartbeat`, with the head of each observed session.
     pub(crate) fn heartbeat(&self) -> Frame {
-        let watched = self.watched();
-        let heads: Vec<Head> = watched
+        let observed = self.observed();
+        let heads: Vec<Head> = observed
             .iter()
-            .filter_map(|watched| {
-                let standing = watched.hub.as_ref()?.standing();
-                let (session, epoch) = (watched.session, standing.epoch?);
-                Some(Head { session, epoch, seq: standing.head, frame: standing.frame })
+            .filter_map(|observed| {
+                let position = observed.hub.as_ref()?.position();
+                let (session, epoch) = (observed.session, position.epoch?);
+                Some(Head { session, epoch, seq: position.head, frame: position.frame })
             })
             .collect();
         let uptime = self.server.uptime().as_secs();
@@ -164,20 +164,20 @@ impl Connection {
     /// Records that frames were handed to the transport.
     pub(crate) fn sent(&self, frames: &[EncodedFrame]) {
         self.outbox.sent(frames);
-        let mut watched = self.watched();
+        let mut observed = self.observed();
         for (session, _, seq) in frames.iter().filter_map(|frame| frame.at) {
-            if let Some(watched) = watched.iter_mut().find(|known| known.session == session) {
-                watched.sent = seq;
+            if let Some(observed) = observed.iter_mut().find(|known| known.session == session) {
+                observed.sent = seq;
             }
         }
     }
 
     /// Handles a text frame. Every frame gets an answer.
-    pub(crate) async fn hear(self: &Arc<Self>, text: &str) -> Result<(), OutboxClosed> {
+    pub(crate) async fn handle_text(self: &Arc<Self>, text: &str) -> Result<(), OutboxClosed> {
         let trace = self.server.world.trace();
         match inbound::parse(text, &self.server.inbound_limits()) {
             Err(refusal) => self.refuse(refusal, trace).await,
-            Ok(inbound) => match self.ticket.command(text.len()) {
+            Ok(inbound) => match self.permit.command(text.len()) {
                 Err(fault) => self.refuse(refusal_of(&inbound, fault), trace).await,
                 Ok(()) => {
                     self.handle_inbound(Inbound { trace: inbound.trace.or(trace), ..inbound }).await
@@ -187,9 +187,9 @@ impl Connection {
     }
 
     /// Refuses a message that is not a text frame. It counts as a command for the rate limits.
-    pub(crate) async fn refuse_fault(&self, fault: Fault) -> Result<(), OutboxClosed> {
+    pub(crate) async fn refuse_frame(&self, fault: Fault) -> Result<(), OutboxClosed> {
         let trace = self.server.world.trace();
-        let fault = match self.ticket.command(0) {
+        let fault = match self.permit.command(0) {
             Ok(()) => fault,
             Err(too_fast) => too_fast,
         };
@@ -199,20 +199,20 @@ impl Connection {
     async fn refuse(&self, refusal: Refusal, trace: Trace) -> Result<(), OutboxClosed> {
         let Refusal { fault, action, session, command, language } = refusal;
         self.set_language(language);
-        let fault = self.server.clean(fault, trace);
-        let asked =
+        let fault = self.server.scrub_for_client(fault, trace);
+        let command_ref =
             CommandRef { action: action.unwrap_or("frame"), session, command: command.as_ref() };
-        self.reply(&frames::rejected(self.server.now(), asked, &fault, self.lang())).await
+        self.reply(&frames::rejected(self.server.now(), command_ref, &fault, self.lang())).await
     }
 
     async fn handle_inbound(self: &Arc<Self>, inbound: Inbound) -> Result<(), OutboxClosed> {
         let trace = inbound.trace;
         self.set_language(inbound.language);
-        let asked = refusal_of(&inbound, Fault::new(Kind::Bug, Operation::SubmitCommand));
+        let refusal = refusal_of(&inbound, Fault::new(Kind::Bug, Operation::SubmitCommand));
         match self.perform(inbound).await {
             Ok(None) => Ok(()),
             Ok(Some(frame)) => self.reply(&frame).await,
-            Err(fault) => self.refuse(Refusal { fault, ..asked }, trace).await,
+            Err(fault) => self.refuse(Refusal { fault, ..refusal }, trace).await,
         }
     }
 
@@ -231,52 +231,52 @@ impl Connection {
             Request::Ack(_) => session.or_else(|| self.only_session()).ok_or_else(no_session)?,
             _ => session.ok_or_else(no_session)?,
         };
-        let card =
-            self.server.session_meta.check(&*self.server.journal, session, &self.who).await?;
-        let asked = CommandRef {
+        let meta =
+            self.server.session_meta.check(&*self.server.journal, session, &self.identity).await?;
+        let command_ref = CommandRef {
             action: request.action(),
             session: Some(session),
             command: command.as_ref(),
         };
         match request {
             Request::Reconnect { cursor } | Request::ReconnectWithState { cursor, .. } => {
-                let wish = ObserveRequest {
+                let request = ObserveRequest {
                     command,
                     ..ObserveRequest::new(session, cursor, ObserveMode::Resume)
                 };
-                self.watch(card, wish)?;
+                self.watch(meta, request)?;
                 Ok(None)
             }
             Request::Ack(cursor) => {
                 self.acknowledge(session, cursor).await?;
-                let lang = self.said().unwrap_or(card.language);
-                let answer = |_| frames::accepted(self.server.now(), asked, Map::new(), lang);
+                let lang = self.command_language().unwrap_or(meta.language);
+                let answer = |_| frames::accepted(self.server.now(), command_ref, Map::new(), lang);
                 Ok(command.as_ref().map(answer))
             }
             Request::RequestState => {
-                let lang = self.said().unwrap_or(card.language);
+                let lang = self.command_language().unwrap_or(meta.language);
                 self.export(session, command.as_ref(), lang).await.map(Some)
             }
             request => {
-                let mut more = more_of(&request);
+                let mut more = answer_fields(&request);
                 let replans = matches!(request, Request::Replan { .. });
-                let Some(ask) = ask_of(request, &card) else { return Ok(None) };
-                let (by, command) = (self.who.name(), command.clone());
-                let order = CommandRequest { by, command, trace, parent, ask };
-                let at = self.server.submit(session, order).await?;
+                let Some(ask) = command_body(request, &meta) else { return Ok(None) };
+                let (by, command) = (self.identity.name(), command.clone());
+                let request = CommandRequest { by, command, trace, parent, ask };
+                let at = self.server.submit(session, request).await?;
                 if replans {
-                    more.extend(replanned(&*self.server.journal, session, at).await?);
+                    more.extend(replan_fields(&*self.server.journal, session, at).await?);
                 }
-                let lang = self.said().unwrap_or(card.language);
-                if !self.is_watching(session) {
+                let lang = self.command_language().unwrap_or(meta.language);
+                if !self.is_observing(session) {
                     // A client that sends a command observes its effects.
-                    let wish = ObserveRequest {
+                    let request = ObserveRequest {
                         after: at,
                         ..ObserveRequest::new(session, None, ObserveMode::Fresh)
                     };
-                    self.watch(card, wish)?;
+                    self.watch(meta, request)?;
                 }
-                Ok(Some(frames::accepted(self.server.now(), asked, more, lang)))
+                Ok(Some(frames::accepted(self.server.now(), command_ref, more, lang)))
             }
         }
     }
@@ -288,9 +288,9 @@ impl Connection {
         command: Option<&CommandId>,
     ) -> Result<(), Fault> {
         self.room_for_one_more(None)?;
-        let opened = self.server.open(&self.who, creation, command).await?;
-        let card = self.server.session_meta.get(&*self.server.journal, opened.session).await?;
-        self.watch_first(card, ObserveRequest::new(opened.session, None, ObserveMode::Fresh)).await
+        let opened = self.server.open(&self.identity, creation, command).await?;
+        let meta = self.server.session_meta.get(&*self.server.journal, opened.session).await?;
+        self.watch_first(meta, ObserveRequest::new(opened.session, None, ObserveMode::Fresh)).await
     }
 
     /// Resumes with a signed state. A state works once, and only for the identity it was signed for.
@@ -301,11 +301,11 @@ impl Connection {
         command: Option<CommandId>,
         trace: Trace,
     ) -> Result<(), Fault> {
-        let name = self.who.name();
+        let name = self.identity.name();
         let state = SignedState::verify(state, &name, &self.server.config.keys, self.server.now())?;
         let session = state.session;
-        let card =
-            self.server.session_meta.check(&*self.server.journal, session, &self.who).await?;
+        let meta =
+            self.server.session_meta.check(&*self.server.journal, session, &self.identity).await?;
         self.room_for_one_more(Some(session))?;
         // The nonce is the command id, so a second use of the state is rejected as a repeated command.
         let used_by = command.clone().unwrap_or_else(|| CommandId::own(self.server.world.uuid()));
@@ -314,14 +314,14 @@ impl Connection {
             "expires_at": state.expires,
             "used_by": used_by,
         });
-        let order = CommandRequest {
+        let request = CommandRequest {
             by: name,
             command: Some(format!("state-{:032x}", state.nonce).into()),
             trace,
             parent: SpanId::NONE,
             ask: CommandBody::Annotate { topic: "serve.nonce".to_owned(), data },
         };
-        self.server.submit(session, order).await.map_err(|fault| match fault.kind() {
+        self.server.submit(session, request).await.map_err(|fault| match fault.kind() {
             Kind::CommandRepeated => Fault::new(Kind::StateReused, Operation::VerifyState)
                 .with(Fact::Session, session.to_string()),
             _ => fault,
@@ -332,12 +332,12 @@ impl Connection {
             seq: state.seq,
         });
         let epoch = from.epoch.or(Some(state.epoch));
-        let wish = ObserveRequest {
+        let request = ObserveRequest {
             epoch,
             command,
             ..ObserveRequest::new(session, Some(from), ObserveMode::Restore)
         };
-        self.watch(card, wish)
+        self.watch(meta, request)
     }
 
     /// `user.request_state`: exports the client's position as a signed state.
@@ -349,17 +349,18 @@ impl Connection {
     ) -> Result<Frame, Fault> {
         let server = &self.server;
         let (folded, _) = {
-            let _turn = server.replays.turn(self.ticket.replay(FOLD)).await;
+            let _slot = server.replays.acquire(self.permit.replay(FOLD)).await;
             fold(&*server.journal, session).await?
         };
         let info = server.journal.info(session).await?;
         let epoch = info.ok_or_else(|| crate::session_meta::unknown(session))?.epoch;
         // Not the head: a resume must deliver the frames that were not sent yet.
         let known =
-            self.watched().iter().find(|known| known.session == session).map(|known| known.sent);
+            self.observed().iter().find(|known| known.session == session).map(|known| known.sent);
         let seq = known.unwrap_or(folded.head).min(folded.head);
         let valid = server.config.limits.signed_state;
-        let state = SignedState::new(self.who.name(), session, (epoch, seq), valid, &server.world);
+        let state =
+            SignedState::new(self.identity.name(), session, (epoch, seq), valid, &server.world);
         let signed = state.sign(&server.config.keys);
         let exported = ExportedState {
             session,
@@ -376,13 +377,13 @@ impl Connection {
 
     /// Records the client's acknowledged position, which must not exceed the head.
     async fn acknowledge(&self, session: SessionId, cursor: Cursor) -> Result<(), Fault> {
-        let standing = self
-            .watched()
+        let position = self
+            .observed()
             .iter()
             .find(|known| known.session == session)
-            .and_then(|known| known.hub.as_ref().map(|hub| hub.standing()));
-        let (head, epoch) = match standing {
-            Some(standing) if cursor.seq <= standing.head => (standing.head, standing.epoch),
+            .and_then(|known| known.hub.as_ref().map(|hub| hub.position()));
+        let (head, epoch) = match position {
+            Some(position) if cursor.seq <= position.head => (position.head, position.epoch),
             _ => {
                 let info = self.server.journal.info(session).await?;
                 let info = info.ok_or_else(|| crate::session_meta::unknown(session))?;
@@ -401,7 +402,7 @@ impl Connection {
                 .with(Fact::ProvidedValue, FactValue::Json(json!(cursor.seq)))
                 .with(Fact::HeadSeq, head));
         }
-        if let Some(known) = self.watched().iter_mut().find(|known| known.session == session) {
+        if let Some(known) = self.observed().iter_mut().find(|known| known.session == session) {
             known.acked = known.acked.max(Some(cursor.seq));
         }
         Ok(())
@@ -409,20 +410,20 @@ impl Connection {
 
     /// The session of an acknowledgement that names none: the only observed one.
     fn only_session(&self) -> Option<SessionId> {
-        match &self.watched()[..] {
+        match &self.observed()[..] {
             [only] => Some(only.session),
             _ => None,
         }
     }
 
-    fn is_watching(&self, session: SessionId) -> bool {
-        self.watched().iter().any(|known| known.session == session)
+    fn is_observing(&self, session: SessionId) -> bool {
+        self.observed().iter().any(|known| known.session == session)
     }
 
     fn room_for_one_more(&self, session: Option<SessionId>) -> Result<(), Fault> {
         let limit = self.server.config.limits.sessions_per_connection;
-        let watched = self.watched();
-        let others = watched.iter().filter(|known| Some(known.session) != session).count();
+        let observed = self.observed();
+        let others = observed.iter().filter(|known| Some(known.session) != session).count();
         if others < limit {
             return Ok(());
         }

@@ -17,16 +17,18 @@ use serde_json::{Map, Value};
 
 use crate::texts::{cut, is_cut, is_plain};
 pub(crate) use fault::millis;
-pub use fault::{FaultContext, metadata_of, outline};
+pub use fault::{FaultContext, common_fields, metadata_of};
 
 /// The WebSocket close codes that the server sends, and the reaction expected from a client.
 pub mod close {
     /// Normal closure; a reconnect is not needed.
     pub const NORMAL: u16 = 1000;
+    /// The client sent nothing for too long; the client reconnects and resumes.
+    pub const GOING_AWAY: u16 = 1001;
+    /// A frame violated the WebSocket protocol.
+    pub const PROTOCOL_ERROR: u16 = 1002;
     /// A text frame was not UTF-8.
     pub const NOT_UTF8: u16 = 1007;
-    /// The peer violated a rule of the connection; for example, it was silent for too long.
-    pub const POLICY: u16 = 1008;
     /// A frame exceeded the hard size limit.
     pub const TOO_LARGE: u16 = 1009;
     /// The server failed; the client reconnects and resumes.
@@ -39,10 +41,10 @@ pub mod close {
     /// client may reconnect; it is refused if the session is still full.
     pub const TAKEN_OVER: u16 = 4409;
 
-    /// True if a client should reconnect with its cursor after this code.
+    /// True if a client should reconnect with its cursor after this code, or after 1006 (no close frame).
     #[must_use]
     pub const fn is_resumable(code: u16) -> bool {
-        matches!(code, 1001 | 1006 | POLICY | SERVER_FAILED | RESTARTING | TOO_SLOW | TAKEN_OVER)
+        matches!(code, GOING_AWAY | 1006 | SERVER_FAILED | RESTARTING | TOO_SLOW | TAKEN_OVER)
     }
 }
 

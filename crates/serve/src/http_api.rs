@@ -61,7 +61,7 @@ pub(crate) fn router(server: &Arc<Server>) -> Router {
         .route("/v1/sessions/{session}/events", get(sse::events))
         .route("/v1/sessions/{session}/frames", get(frames::frames))
         .route("/v1/sessions/{session}/export", get(sessions::export))
-        .route("/v1/sessions/{session}/faults/{seq}", get(fault_renderings::tellings))
+        .route("/v1/sessions/{session}/faults/{seq}", get(fault_renderings::fault_renderings))
         .route("/api/stats", get(stats::stats))
         .route("/metrics", get(health::metrics))
         .fallback(nothing_here)
@@ -73,8 +73,8 @@ pub(crate) fn router(server: &Arc<Server>) -> Router {
     let router = public
         .merge(page::routes())
         .merge(private)
-        .merge(server.config.beside.clone().with_state(()))
-        .layer(middleware::from_fn_with_state(Arc::clone(server), guard::welcome))
+        .merge(server.config.extra_routes.clone().with_state(()))
+        .layer(middleware::from_fn_with_state(Arc::clone(server), guard::check_origin))
         .layer(CatchPanicLayer::new())
         .with_state(Arc::clone(server));
     match cors(&server.config.origins) {
@@ -105,7 +105,7 @@ fn cors(origins: &[String]) -> Option<CorsLayer> {
 async fn web_socket(
     State(server): State<Arc<Server>>,
     Extension(caller): Extension<Caller>,
-    Extension(place): Extension<SocketPermit>,
+    Extension(socket_permit): Extension<SocketPermit>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
     let upgrade = match upgrade {
@@ -117,8 +117,8 @@ async fn web_socket(
             return fault_response(&server, fault, &caller);
         }
     };
-    let ticket = match server.admission.enter(&caller.who.tenant) {
-        Ok(ticket) => ticket,
+    let permit = match server.admission.admit(&caller.identity.tenant) {
+        Ok(permit) => permit,
         Err(fault) => return fault_response(&server, fault, &caller),
     };
     let hard = server.config.core.frame_bytes_hard;
@@ -131,9 +131,9 @@ async fn web_socket(
         .max_frame_size(hard);
     let running = server.running.token();
     upgrade.on_upgrade(move |web_socket| async move {
-        let connection = Connection::new(server, caller.who, caller.lang, ticket);
-        socket::attend(connection, web_socket).await;
-        drop((place, running));
+        let connection = Connection::new(server, caller.identity, caller.lang, permit);
+        socket::serve_socket(connection, web_socket).await;
+        drop((socket_permit, running));
     })
 }
 

@@ -32,8 +32,8 @@ use crate::{
 /// How long a hub without observers waits before it ends.
 const LINGER: Duration = Duration::from_secs(5);
 /// Upper bound for buffered frames, for observers that join while the session runs.
-const REMEMBERED: usize = 256;
-const REMEMBERED_BYTES: usize = 64 * 1024;
+const BUFFER_FRAMES: usize = 256;
+const BUFFER_BYTES: usize = 64 * 1024;
 
 /// The language of a hub's observers; `None` is the session's own language.
 type ObserverLanguage = Option<Lang>;
@@ -74,10 +74,10 @@ impl Hubs {
                 epoch: start.epoch,
                 head: start.at,
                 frame: start.frame,
-                remembered: VecDeque::new(),
-                remembered_bytes: 0,
-                remembered_from: start.at,
-                asked: question_frames(server, start.session, &start.projector),
+                buffer: VecDeque::new(),
+                buffer_bytes: 0,
+                buffer_from: start.at,
+                open_questions: question_frames(server, start.session, &start.projector),
                 observers: Vec::new(),
                 is_over: false,
             }),
@@ -90,7 +90,7 @@ impl Hubs {
     }
 
     /// Counts for metrics: observed sessions, observers, and the bytes queued for the slowest observer.
-    pub(crate) fn crowd(&self) -> (usize, usize, usize) {
+    pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let hubs: Vec<Arc<Hub>> = self.all().values().cloned().collect();
         let (mut observed, mut observers, mut lag) = (0, 0, 0);
         for hub in hubs {
@@ -145,12 +145,12 @@ struct State {
     head: Seq,
     /// The position of the last distributed frame.
     frame: Seq,
-    remembered: VecDeque<EncodedFrame>,
-    remembered_bytes: usize,
+    buffer: VecDeque<EncodedFrame>,
+    buffer_bytes: usize,
     /// The buffer holds every frame after this position.
-    remembered_from: Seq,
+    buffer_from: Seq,
     /// The open questions, sent again to observers that resume.
-    asked: Vec<EncodedFrame>,
+    open_questions: Vec<EncodedFrame>,
     observers: Vec<Observer>,
     is_over: bool,
 }
@@ -185,9 +185,9 @@ pub(crate) struct HubPosition {
 #[derive(Debug)]
 pub(crate) struct MissedFrames {
     pub(crate) frames: Vec<EncodedFrame>,
-    pub(crate) asked: Vec<EncodedFrame>,
+    pub(crate) open_questions: Vec<EncodedFrame>,
     /// The position after these frames.
-    pub(crate) standing: HubPosition,
+    pub(crate) position: HubPosition,
 }
 
 impl Hub {
@@ -196,29 +196,29 @@ impl Hub {
     }
 
     /// The current end of the history.
-    pub(crate) fn standing(&self) -> HubPosition {
+    pub(crate) fn position(&self) -> HubPosition {
         let State { epoch, head, frame, .. } = *self.state();
         HubPosition { epoch, head, frame }
     }
 
     /// True if an observer with the cursor `after` can join without reading the journal.
-    pub(crate) fn remembers(&self, after: Seq) -> bool {
+    pub(crate) fn covers(&self, after: Seq) -> bool {
         let state = self.state();
-        !state.is_over && after >= state.remembered_from && after <= state.head
+        !state.is_over && after >= state.buffer_from && after <= state.head
     }
 
     /// The buffered frames after a position, and the open questions. `None` if the buffer does not reach back that far.
     pub(crate) fn missed(&self, after: Seq) -> Option<MissedFrames> {
         let state = self.state();
         let State { epoch, head, frame, .. } = *state;
-        if state.is_over || after < state.remembered_from || after > head {
+        if state.is_over || after < state.buffer_from || after > head {
             return None;
         }
-        let frames = state.remembered.iter().filter(|frame| position(frame) > after);
+        let frames = state.buffer.iter().filter(|frame| position(frame) > after);
         Some(MissedFrames {
             frames: frames.cloned().collect(),
-            asked: state.asked.clone(),
-            standing: HubPosition { epoch, head, frame },
+            open_questions: state.open_questions.clone(),
+            position: HubPosition { epoch, head, frame },
         })
     }
 
@@ -238,7 +238,7 @@ impl Hub {
         if state.is_over {
             return Ok(JoinResult::Closed);
         }
-        if after < state.remembered_from {
+        if after < state.buffer_from {
             return Ok(JoinResult::Behind);
         }
         let own = state.observers.iter().position(|known| known.outbox.is_same(outbox));
@@ -246,12 +246,12 @@ impl Hub {
             // A repeated join replaces the old entry: the observer continues at its new cursor.
             state.observers.remove(index);
         }
-        state.observers.retain(|known| known.outbox.goodbye().is_none());
+        state.observers.retain(|known| known.outbox.close_reason().is_none());
         let count = state.observers.len() + others;
         if count >= limits.observers && !state.dismiss_silent(limits, now) {
             return Err(too_many(self.session, limits));
         }
-        for frame in state.remembered.iter().filter(|frame| position(frame) > after) {
+        for frame in state.buffer.iter().filter(|frame| position(frame) > after) {
             if outbox.deliver(frame.clone()).is_err() {
                 return Ok(JoinResult::Live);
             }
@@ -307,11 +307,11 @@ impl Hub {
     }
 
     async fn follow(&self, server: &Server, mut projector: Box<Projector>) -> Option<Fault> {
-        let mut records = server.journal.follow(self.session, self.standing().head);
+        let mut records = server.journal.follow(self.session, self.position().head);
         // Most sessions are idle for hours, so the timer runs only after activity.
         let mut idle = Some(server.world.clock.sleep(LINGER));
         loop {
-            let rested = async {
+            let idle_elapsed = async {
                 match &mut idle {
                     Some(idle) => idle.await,
                     None => std::future::pending().await,
@@ -324,11 +324,11 @@ impl Hub {
                     Err(fault) => return Some(fault),
                 },
                 () = self.changed.notified() => {}
-                () = rested => {
-                    if self.rest() {
+                () = idle_elapsed => {
+                    if self.release_buffer() {
                         return None;
                     }
-                    projector.rest();
+                    projector.release_template();
                     idle = None;
                     continue;
                 }
@@ -343,9 +343,12 @@ impl Hub {
         for stored in batch {
             frames.extend(projector.encode_or_skip(stored));
         }
-        let asked = projector.asks_anew().then(|| question_frames(server, self.session, projector));
+        let open_questions = projector
+            .take_questions_changed()
+            .then(|| question_frames(server, self.session, projector));
         let mut state = self.state();
-        state.asked = asked.unwrap_or_else(|| std::mem::take(&mut state.asked));
+        state.open_questions =
+            open_questions.unwrap_or_else(|| std::mem::take(&mut state.open_questions));
         if let Some(last) = batch.last() {
             state.head = last.seq;
             state.epoch = Some(last.epoch);
@@ -356,18 +359,18 @@ impl Hub {
             observer.outbox.deliver_all(&frames[news..]).is_ok()
         });
         for frame in frames {
-            state.remember(frame);
+            state.push_to_buffer(frame);
         }
-        while server.budget.is_over() && state.drop_fattest() {}
+        while server.budget.is_over() && state.drop_slowest() {}
     }
 
     /// Called after a period without activity: empties the buffer. Returns true if the hub has no observers and ends.
-    pub(crate) fn rest(&self) -> bool {
+    pub(crate) fn release_buffer(&self) -> bool {
         let mut state = self.state();
-        state.remembered = VecDeque::new();
-        state.remembered_bytes = 0;
-        state.remembered_from = state.head;
-        state.observers.retain(|observer| observer.outbox.goodbye().is_none());
+        state.buffer = VecDeque::new();
+        state.buffer_bytes = 0;
+        state.buffer_from = state.head;
+        state.observers.retain(|observer| observer.outbox.close_reason().is_none());
         state.observers.shrink_to_fit();
         state.is_over = state.observers.is_empty();
         state.is_over
@@ -387,9 +390,9 @@ impl Hub {
         for observer in observers {
             let _ = observer.outbox.deliver(frame.clone());
             if fault.kind() != Kind::UnknownSession {
-                let goodbye =
+                let close_reason =
                     CloseReason::new(close::SERVER_FAILED, "the session cannot be followed");
-                observer.outbox.close(goodbye, CloseMode::Drain);
+                observer.outbox.close(close_reason, CloseMode::Drain);
             }
         }
     }
@@ -405,13 +408,13 @@ fn question_frames(
 }
 
 impl State {
-    fn remember(&mut self, frame: EncodedFrame) {
-        self.remembered_bytes += frame.text.len();
-        self.remembered.push_back(frame);
-        while self.remembered.len() > REMEMBERED || self.remembered_bytes > REMEMBERED_BYTES {
-            let Some(oldest) = self.remembered.pop_front() else { break };
-            self.remembered_bytes -= oldest.text.len();
-            self.remembered_from = position(&oldest);
+    fn push_to_buffer(&mut self, frame: EncodedFrame) {
+        self.buffer_bytes += frame.text.len();
+        self.buffer.push_back(frame);
+        while self.buffer.len() > BUFFER_FRAMES || self.buffer_bytes > BUFFER_BYTES {
+            let Some(oldest) = self.buffer.pop_front() else { break };
+            self.buffer_bytes -= oldest.text.len();
+            self.buffer_from = position(&oldest);
         }
     }
 
@@ -419,23 +422,22 @@ impl State {
     /// heartbeats. A client that reconnects must not be blocked by its own lost connection.
     fn dismiss_silent(&mut self, limits: &Limits, now: Timestamp) -> bool {
         let observers = self.observers.iter().enumerate();
-        let silent = observers.min_by_key(|(_, observer)| observer.outbox.heard());
+        let silent = observers.min_by_key(|(_, observer)| observer.outbox.last_activity());
         let Some((index, observer)) = silent else { return false };
-        if now.since(observer.outbox.heard()) < limits.heartbeat.mul_f32(1.5) {
+        if now.since(observer.outbox.last_activity()) < limits.heartbeat.mul_f32(1.5) {
             return false;
         }
-        let goodbye =
-            CloseReason::new(close::TAKEN_OVER, "another connection took this one's place");
-        observer.outbox.close(goodbye, CloseMode::Discard);
+        let close_reason = CloseReason::new(close::TAKEN_OVER, "replaced by another connection");
+        observer.outbox.close(close_reason, CloseMode::Discard);
         self.observers.remove(index);
         true
     }
 
     /// Enforces the common byte limit: disconnects the observer with the most queued bytes.
-    fn drop_fattest(&mut self) -> bool {
+    fn drop_slowest(&mut self) -> bool {
         let sizes = self.observers.iter().enumerate();
-        let fattest = sizes.max_by_key(|(_, observer)| observer.outbox.bytes());
-        let Some((index, observer)) = fattest else { return false };
+        let slowest = sizes.max_by_key(|(_, observer)| observer.outbox.bytes());
+        let Some((index, observer)) = slowest else { return false };
         if observer.outbox.bytes() == 0 {
             return false;
         }

@@ -51,26 +51,26 @@ impl InProcessServer {
     ///
     /// # Errors
     /// If a connection limit is reached.
-    pub async fn attend(
+    pub async fn serve(
         &self,
-        who: Identity,
+        identity: Identity,
         from: mpsc::Receiver<ClientMessage>,
         to: mpsc::Sender<ClientMessage>,
     ) -> Result<(), Fault> {
-        let ticket = self.0.admission.enter(&who.tenant)?;
-        let connection = Connection::new(Arc::clone(&self.0), who, Lang::En, ticket);
+        let permit = self.0.admission.admit(&identity.tenant)?;
+        let connection = Connection::new(Arc::clone(&self.0), identity, Lang::En, permit);
         let outgoing = sink::unfold(to, |to, message: Message| async move {
-            match word(message) {
-                Some(word) => to.send(word).await.map(|()| to).map_err(Error::new),
+            match to_client(message) {
+                Some(message) => to.send(message).await.map(|()| to).map_err(Error::new),
                 None => Ok(to),
             }
         });
         let incoming = stream::unfold(from, |mut from| async move {
-            let word = from.recv().await?;
-            Some((Ok(message(word)), from))
+            let message = from.recv().await?;
+            Some((Ok(from_client(message)), from))
         });
         let (outgoing, incoming) = (Box::pin(outgoing), Box::pin(incoming));
-        socket::attend_on(connection, outgoing, incoming).await;
+        socket::serve_streams(connection, outgoing, incoming).await;
         Ok(())
     }
 
@@ -92,7 +92,7 @@ impl InProcessServer {
     }
 }
 
-fn word(message: Message) -> Option<ClientMessage> {
+fn to_client(message: Message) -> Option<ClientMessage> {
     match message {
         Message::Text(text) => Some(ClientMessage::Frame(text.to_string())),
         Message::Ping(_) => Some(ClientMessage::Heartbeat),
@@ -104,8 +104,8 @@ fn word(message: Message) -> Option<ClientMessage> {
     }
 }
 
-fn message(word: ClientMessage) -> Message {
-    match word {
+fn from_client(message: ClientMessage) -> Message {
+    match message {
         ClientMessage::Frame(text) => Message::Text(text.into()),
         ClientMessage::Heartbeat => Message::Pong(bytes::Bytes::new()),
         ClientMessage::Close(code, reason) => {

@@ -121,7 +121,7 @@ pub enum Request {
         /// A new question; `None` keeps the current one.
         question: Option<String>,
     },
-    /// `user.close_session`: ends the session for good.
+    /// `user.close_session`: ends the session; a later message opens it again.
     CloseSession,
     /// `user.ack`, in any of its five forms.
     Ack(Cursor),
@@ -163,7 +163,7 @@ pub struct PlanPreference {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum OnDisconnect {
-    /// The run continues, at most for `config::Limits::unobserved`.
+    /// The run continues, at most for `config::Limits::unobserved_timeout`.
     #[default]
     Continue,
     /// The run is cancelled.

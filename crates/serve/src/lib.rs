@@ -82,20 +82,20 @@ pub async fn serve(
         .local_addr()
         .map_err(|error| Fault::new(Kind::Bug, Operation::StartServer).caused_by(&error))?;
     config.check_address(address.ip())?;
-    let farewell = config.limits.farewell;
+    let close_timeout = config.limits.close_timeout;
     let server = Server::new(config, engine, journal, world, address.ip().is_loopback());
     server.world.spawn.spawn(Box::pin(sweep::run(Arc::clone(&server))));
     if let Some((alerts, watch)) = alerts::begin(&server).await {
-        let told = alerts::run(Arc::clone(&server), alerts, watch);
-        server.world.spawn.spawn(Box::pin(told));
+        let alert_task = alerts::run(Arc::clone(&server), alerts, watch);
+        server.world.spawn.spawn(Box::pin(alert_task));
     }
     accept(&server, &listener, shutdown).await;
     drop(listener);
     server.stopping.cancel();
     server.running.close();
-    let patience = server.world.clock.sleep(farewell * 2 + Duration::from_secs(1));
+    let grace = server.world.clock.sleep(close_timeout * 2 + Duration::from_secs(1));
     let gone = Box::pin(server.running.wait());
-    if let Either::Right(_) = future::select(gone, patience).await {
+    if let Either::Right(_) = future::select(gone, grace).await {
         tracing::warn!("clients did not disconnect in time");
     }
     Ok(())
@@ -118,10 +118,10 @@ async fn accept(
         match accepted {
             Ok((stream, _)) => {
                 // At the limit, the connection is dropped without a response.
-                let Ok(place) = Arc::clone(&sockets).try_acquire_owned() else { continue };
+                let Ok(permit) = Arc::clone(&sockets).try_acquire_owned() else { continue };
                 let _ = stream.set_nodelay(true);
-                let attended = attend(Arc::clone(server), stream, router.clone(), place);
-                server.running.spawn(attended);
+                let serving = serve_connection(Arc::clone(server), stream, router.clone(), permit);
+                server.running.spawn(serving);
             }
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
@@ -132,28 +132,28 @@ async fn accept(
 }
 
 /// Serves the requests of one TCP connection. An upgraded connection continues in another task, which keeps the permit.
-async fn attend(
+async fn serve_connection(
     server: Arc<Server>,
     stream: TcpStream,
     router: Router,
-    place: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 ) {
-    let place = http_api::SocketPermit::new(place);
+    let permit = http_api::SocketPermit::new(permit);
     // Not a tower layer: a layer would rebuild every route for every connection.
     let cut = CancellationToken::new();
     let token = cut.clone();
     let service = service_fn(move |mut request: http::Request<Incoming>| {
-        request.extensions_mut().insert(place.clone());
+        request.extensions_mut().insert(permit.clone());
         // Lets a mounted route end a connection whose peer does not read.
         request.extensions_mut().insert(token.clone());
         router.clone().oneshot(request)
     });
     let limits = &server.config.limits;
-    let line = WriteTimeoutStream::new(stream, &server.world.clock, limits.silence, cut);
+    let stream = WriteTimeoutStream::new(stream, &server.world.clock, limits.idle_timeout, cut);
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.request_head)
-        .serve_connection(TokioIo::new(line), service)
+        .header_read_timeout(limits.request_head_timeout)
+        .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     tokio::pin!(connection);
     let ended = tokio::select! {

@@ -27,7 +27,7 @@ pub struct Metrics {
 
 impl std::fmt::Debug for Metrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Meters").finish_non_exhaustive()
+        f.debug_struct("Metrics").finish_non_exhaustive()
     }
 }
 
@@ -48,9 +48,9 @@ impl Metrics {
             .expect("there are bounds")
             .build_recorder();
         let handle = recorder.handle();
-        let meters = Self { recorder: Arc::new(recorder), handle };
-        meters.within(describe);
-        meters
+        let metrics = Self { recorder: Arc::new(recorder), handle };
+        metrics.within(describe);
+        metrics
     }
 
     /// Makes this the global recorder of the process, so that it also receives the journal's metrics. Works once per

@@ -17,7 +17,7 @@ use budao_core::{
 use budao_journal::{Gap, GapReason as Bound, HistoryInfo, PageLimits, Reader, fold_at};
 
 use crate::{
-    admission::PIECE,
+    admission::PAGE_RECORDS,
     connection::{Connection, FOLD},
     frame::connection::{Coverage, GapReason, Head, RestoredState, Resumption, replayed, resuming},
     hub::{Hub, HubStart, JoinResult, MissedFrames},
@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// The page size of a replay. It is small because each replaying client holds one page until its outbox has room.
-const PAGE: PageLimits = PageLimits { records: PIECE as usize, bytes: 32 * 1024 };
+const PAGE: PageLimits = PageLimits { records: PAGE_RECORDS as usize, bytes: 32 * 1024 };
 
 /// How a client becomes an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,16 +50,16 @@ pub(crate) struct ObserveRequest {
     pub(crate) epoch: Option<Epoch>,
     pub(crate) after: Seq,
     pub(crate) command: Option<CommandId>,
-    pub(crate) how: ObserveMode,
+    pub(crate) mode: ObserveMode,
     /// The client's language; `None` means the session's.
     pub(crate) language: Option<Lang>,
 }
 
 impl ObserveRequest {
     /// Observes from a cursor, or from the beginning without one.
-    pub(crate) fn new(session: SessionId, cursor: Option<Cursor>, how: ObserveMode) -> Self {
+    pub(crate) fn new(session: SessionId, cursor: Option<Cursor>, mode: ObserveMode) -> Self {
         let (epoch, after) = cursor.map_or((None, 0), |cursor| (cursor.epoch, cursor.seq));
-        Self { session, epoch, after, command: None, how, language: None }
+        Self { session, epoch, after, command: None, mode, language: None }
     }
 }
 
@@ -99,15 +99,15 @@ struct ReplayPlan {
 /// Makes a client an observer of a session and returns the session's hub.
 pub(crate) async fn observe(
     client: &Connection,
-    card: &SessionMeta,
-    wish: &ObserveRequest,
+    meta: &SessionMeta,
+    request: &ObserveRequest,
 ) -> Result<Arc<Hub>, ObserveError> {
     let (server, outbox) = (&client.server, &client.outbox);
     let limits = &server.config.limits;
     let (mut own, mut others) = (None, 0);
-    for hub in server.hubs.of(wish.session) {
+    for hub in server.hubs.of(request.session) {
         hub.leave(outbox);
-        if hub.language == wish.language {
+        if hub.language == request.language {
             own = Some(hub);
         } else {
             others += hub.observers();
@@ -115,136 +115,141 @@ pub(crate) async fn observe(
     }
     if let Some(hub) = own {
         hub.check_room(others, limits, server.now())?;
-        if wish.how != ObserveMode::Restore
-            && hub.remembers(wish.after)
+        if request.mode != ObserveMode::Restore
+            && hub.covers(request.after)
             // A client above its replay allowance reads through the replay scheduler.
-            && (wish.how == ObserveMode::Fresh || may_at_once(client, &hub, wish))
-            && let Some(hub) = at_once(client, card, wish, hub, others).await?
+            && (request.mode == ObserveMode::Fresh || is_within_allowance(client, &hub, request))
+            && let Some(hub) = join_from_buffer(client, meta, request, hub, others).await?
         {
             return Ok(hub);
         }
     }
     let plan = {
-        let _turn = server.replays.turn(client.ticket.replay(FOLD)).await;
-        plan(server, wish).await?
+        let _slot = server.replays.acquire(client.permit.replay(FOLD)).await;
+        plan(server, request).await?
     };
     let mut projector = Projector::new(&plan.state, plan.start);
-    if let Some(language) = wish.language {
-        projector = projector.speaking(language);
+    if let Some(language) = request.language {
+        projector = projector.with_language(language);
     }
     let lang = projector.language();
-    answer(server, outbox, wish, &plan, lang).await?;
+    answer(server, outbox, request, &plan, lang).await?;
     if plan.coverage == Coverage::Expired {
         return Err(ObserveError::Disconnected);
     }
     let until = plan.info.head;
     let mut at = plan.start;
-    let count = replay(client, wish.session, &mut projector, &mut at, until).await?;
-    if wish.how != ObserveMode::Fresh {
-        for frame in projector.open_questions(wish.session, server.now()) {
+    let count = replay(client, request.session, &mut projector, &mut at, until).await?;
+    if request.mode != ObserveMode::Fresh {
+        for frame in projector.open_questions(request.session, server.now()) {
             outbox.send(EncodedFrame::from(&frame)).await?;
         }
-        let (session, epoch) = (wish.session, plan.info.epoch);
+        let (session, epoch) = (request.session, plan.info.epoch);
         let head = Head { session, epoch, seq: at, frame: projector.last() };
         let frame = replayed(server.now(), head, count, plan.coverage, lang);
         outbox.send(EncodedFrame::from(&frame)).await?;
     }
     loop {
         let start = HubStart {
-            session: wish.session,
-            language: wish.language,
+            session: request.session,
+            language: request.language,
             epoch: Some(plan.info.epoch).filter(|_| until > 0),
             at,
             frame: projector.last(),
             projector: projector.clone(),
-            on_disconnect: card.on_disconnect,
+            on_disconnect: meta.on_disconnect,
         };
         let hub = server.hubs.get_or_start(server, start);
         match hub.join(outbox, at, others, limits, server.now())? {
             JoinResult::Live => return Ok(hub),
             JoinResult::Closed => tokio::task::yield_now().await,
             JoinResult::Behind => {
-                replay(client, wish.session, &mut projector, &mut at, Seq::MAX).await?;
+                replay(client, request.session, &mut projector, &mut at, Seq::MAX).await?;
             }
         }
     }
 }
 
 /// True if the client's replay allowance covers the missed frames.
-fn may_at_once(client: &Connection, hub: &Hub, wish: &ObserveRequest) -> bool {
-    client.ticket.replay(hub.standing().head.saturating_sub(wish.after)) == ReplayUsage::Light
+fn is_within_allowance(client: &Connection, hub: &Hub, request: &ObserveRequest) -> bool {
+    client.permit.replay(hub.position().head.saturating_sub(request.after)) == ReplayUsage::Light
 }
 
 /// Joins a hub whose buffer covers everything after the cursor. Returns `None` if the buffer no longer does.
-async fn at_once(
+async fn join_from_buffer(
     client: &Connection,
-    card: &SessionMeta,
-    wish: &ObserveRequest,
+    meta: &SessionMeta,
+    request: &ObserveRequest,
     hub: Arc<Hub>,
     others: usize,
 ) -> Result<Option<Arc<Hub>>, ObserveError> {
     let (server, outbox) = (&client.server, &client.outbox);
-    let standing = hub.standing();
-    let Some(epoch) = standing.epoch else { return Ok(None) };
-    if wish.epoch.is_some_and(|named| named != epoch) {
+    let position = hub.position();
+    let Some(epoch) = position.epoch else { return Ok(None) };
+    if request.epoch.is_some_and(|named| named != epoch) {
         return Ok(None);
     }
     let limits = &server.config.limits;
-    if wish.how == ObserveMode::Fresh {
-        let joined = hub.join(outbox, wish.after, others, limits, server.now())?;
+    if request.mode == ObserveMode::Fresh {
+        let joined = hub.join(outbox, request.after, others, limits, server.now())?;
         return Ok((joined == JoinResult::Live).then_some(hub));
     }
     // The answer must come first, so the buffered frames are fetched instead of pushed by `join`.
-    let Some(MissedFrames { frames, asked, standing }) = hub.missed(wish.after) else {
+    let Some(MissedFrames { frames, open_questions, position }) = hub.missed(request.after) else {
         return Ok(None);
     };
     let now = server.now();
-    let language = wish.language.unwrap_or(card.language);
+    let language = request.language.unwrap_or(meta.language);
     let resumption = Resumption {
-        session: wish.session,
-        command: wish.command.as_ref(),
+        session: request.session,
+        command: request.command.as_ref(),
         epoch,
-        cursor: wish.after,
-        head: standing.head,
+        cursor: request.after,
+        head: position.head,
         coverage: Coverage::Complete,
         restored: None,
     };
     outbox.send(EncodedFrame::from(&resuming(now, &resumption, language))).await?;
     let count = frames.len() as u64;
-    for frame in frames.into_iter().chain(asked) {
+    for frame in frames.into_iter().chain(open_questions) {
         outbox.send(frame).await?;
     }
     let head = Head {
-        session: wish.session,
+        session: request.session,
         epoch,
-        seq: standing.head,
-        frame: standing.frame.max(wish.after.min(standing.head)),
+        seq: position.head,
+        frame: position.frame.max(request.after.min(position.head)),
     };
     let frame = replayed(now, head, count, Coverage::Complete, language);
     outbox.send(EncodedFrame::from(&frame)).await?;
-    match hub.join(outbox, standing.head, others, limits, server.now())? {
+    match hub.join(outbox, position.head, others, limits, server.now())? {
         JoinResult::Live => Ok(Some(hub)),
         // The hub moved on or ended. The client has its answer, so only the missed frames are read.
         JoinResult::Behind | JoinResult::Closed => {
-            let wish =
-                ObserveRequest { after: standing.head, how: ObserveMode::Fresh, ..wish.clone() };
-            Box::pin(observe(client, card, &wish)).await.map(Some)
+            let request = ObserveRequest {
+                after: position.head,
+                mode: ObserveMode::Fresh,
+                ..request.clone()
+            };
+            Box::pin(observe(client, meta, &request)).await.map(Some)
         }
     }
 }
 
 /// Determines the extent of the replay.
-async fn plan(server: &Server, wish: &ObserveRequest) -> Result<ReplayPlan, Fault> {
+async fn plan(server: &Server, request: &ObserveRequest) -> Result<ReplayPlan, Fault> {
     let journal = &*server.journal;
-    let info = journal.info(wish.session).await?.ok_or_else(|| unknown(wish.session))?;
-    let is_other = wish.epoch.is_some_and(|epoch| epoch != info.epoch) || wish.after > info.head;
+    let info = journal.info(request.session).await?.ok_or_else(|| unknown(request.session))?;
+    let is_other =
+        request.epoch.is_some_and(|epoch| epoch != info.epoch) || request.after > info.head;
     let (after, mut coverage) = match is_other {
         true => (0, Coverage::EpochMismatch),
-        false => (wish.after, Coverage::Complete),
+        false => (request.after, Coverage::Complete),
     };
     if after + 1 < info.first_available {
-        let page = journal.read(wish.session, after, PageLimits { records: 1, bytes: 1 }).await?;
-        let Some(state) = latest(journal, wish.session).await? else {
+        let page =
+            journal.read(request.session, after, PageLimits { records: 1, bytes: 1 }).await?;
+        let Some(state) = latest(journal, request.session).await? else {
             return Ok(expired(info));
         };
         let start = state.head;
@@ -256,7 +261,7 @@ async fn plan(server: &Server, wish: &ObserveRequest) -> Result<ReplayPlan, Faul
     }
     let state = match after {
         0 => Session::default(),
-        _ => fold_at(journal, wish.session, after).await?,
+        _ => fold_at(journal, request.session, after).await?,
     };
     Ok(ReplayPlan { info, coverage, start: after, state, is_snapshot: false })
 }
@@ -285,21 +290,21 @@ fn reason_of(gap: Option<&Gap>) -> GapReason {
 async fn answer(
     server: &Server,
     outbox: &Outbox,
-    wish: &ObserveRequest,
+    request: &ObserveRequest,
     plan: &ReplayPlan,
     lang: Lang,
 ) -> Result<(), OutboxClosed> {
-    if wish.how != ObserveMode::Fresh {
-        let restored = (wish.how == ObserveMode::Restore).then(|| RestoredState {
+    if request.mode != ObserveMode::Fresh {
+        let restored = (request.mode == ObserveMode::Restore).then(|| RestoredState {
             step: plan.state.turn.as_ref().map_or(0, |turn| turn.step),
             messages: plan.state.history.len(),
             stage: None,
         });
         let resumption = Resumption {
-            session: wish.session,
-            command: wish.command.as_ref(),
+            session: request.session,
+            command: request.command.as_ref(),
             epoch: plan.info.epoch,
-            cursor: wish.after,
+            cursor: request.after,
             head: plan.info.head,
             coverage: plan.coverage,
             restored,
@@ -309,7 +314,7 @@ async fn answer(
     }
     if plan.is_snapshot {
         let frame =
-            project::snapshot(server.now(), wish.session, plan.info.epoch, &plan.state, None);
+            project::snapshot(server.now(), request.session, plan.info.epoch, &plan.state, None);
         outbox.send(EncodedFrame::from(&frame)).await?;
     }
     Ok(())
@@ -330,7 +335,7 @@ async fn replay(
         outbox.room().await?;
         let mut frames = Vec::new();
         let head = {
-            let _turn = server.replays.turn(client.ticket.replay(until - *at)).await;
+            let _slot = server.replays.acquire(client.permit.replay(until - *at)).await;
             let page = server.journal.read(session, *at, PAGE).await?;
             if let Some(gap) = page.gap {
                 return Err(overtaken(session, &gap).into());

@@ -82,13 +82,13 @@ mod tests {
 
     use super::*;
 
-    fn is_welcome(welcome: &OriginPolicy, host: &str, origin: Option<&str>) -> bool {
+    fn is_allowed(policy: &OriginPolicy, host: &str, origin: Option<&str>) -> bool {
         let mut headers = HeaderMap::new();
         headers.insert(header::HOST, host.parse().unwrap());
         if let Some(origin) = origin {
             headers.insert(header::ORIGIN, origin.parse().unwrap());
         }
-        welcome.check(&headers).is_ok()
+        policy.check(&headers).is_ok()
     }
 
     #[rstest]
@@ -110,17 +110,17 @@ mod tests {
         #[case] origin: Option<&str>,
         #[case] expected: bool,
     ) {
-        let welcome = OriginPolicy::new(&["https://app.example".to_owned()], &[], true);
-        assert_eq!(is_welcome(&welcome, host, origin), expected);
+        let policy = OriginPolicy::new(&["https://app.example".to_owned()], &[], true);
+        assert_eq!(is_allowed(&policy, host, origin), expected);
     }
 
     #[test]
     fn on_another_interface_any_name_is_ours_unless_names_are_listed() {
         let any = OriginPolicy::new(&[], &[], false);
-        assert!(is_welcome(&any, "agents.example", Some("https://agents.example")));
-        assert!(!is_welcome(&any, "agents.example", Some("https://evil.example")));
+        assert!(is_allowed(&any, "agents.example", Some("https://agents.example")));
+        assert!(!is_allowed(&any, "agents.example", Some("https://evil.example")));
         let listed = OriginPolicy::new(&[], &["agents.example".to_owned()], false);
-        assert!(is_welcome(&listed, "agents.example:443", None));
-        assert!(!is_welcome(&listed, "other.example", None));
+        assert!(is_allowed(&listed, "agents.example:443", None));
+        assert!(!is_allowed(&listed, "other.example", None));
     }
 }

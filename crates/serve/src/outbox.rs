@@ -116,7 +116,7 @@ struct Queue {
     frames: VecDeque<EncodedFrame>,
     /// Bytes of the queued frames and of those the writer has taken but not sent.
     bytes: usize,
-    goodbye: Option<CloseReason>,
+    close_reason: Option<CloseReason>,
 }
 
 /// The outbox of one observer. Clones share the queue.
@@ -133,7 +133,7 @@ struct Inner {
     /// Signals producers: frames were sent, or the outbox was closed.
     emptied: Notify,
     /// The last sign of life from the client, in microseconds.
-    heard: AtomicI64,
+    last_activity: AtomicI64,
 }
 
 impl Drop for Inner {
@@ -155,7 +155,7 @@ impl Outbox {
             budget,
             filled: Notify::new(),
             emptied: Notify::new(),
-            heard: AtomicI64::new(now.as_micros()),
+            last_activity: AtomicI64::new(now.as_micros()),
         }))
     }
 
@@ -164,13 +164,13 @@ impl Outbox {
     }
 
     /// Records a sign of life from the client.
-    pub(crate) fn hear(&self, now: Timestamp) {
-        self.0.heard.store(now.as_micros(), Ordering::Relaxed);
+    pub(crate) fn record_activity(&self, now: Timestamp) {
+        self.0.last_activity.store(now.as_micros(), Ordering::Relaxed);
     }
 
     /// The time of the last sign of life from the client.
-    pub(crate) fn heard(&self) -> Timestamp {
-        Timestamp::from_micros(self.0.heard.load(Ordering::Relaxed))
+    pub(crate) fn last_activity(&self) -> Timestamp {
+        Timestamp::from_micros(self.0.last_activity.load(Ordering::Relaxed))
     }
 
     /// Queues a frame without waiting. If the outbox is over its limit, closes it as too slow.
@@ -181,7 +181,7 @@ impl Outbox {
     /// Like [`Outbox::deliver`] for several frames, with one notification to the writer.
     pub(crate) fn deliver_all(&self, frames: &[EncodedFrame]) -> Result<(), OutboxClosed> {
         let mut queue = self.queue();
-        if queue.goodbye.is_some() {
+        if queue.close_reason.is_some() {
             return Err(OutboxClosed);
         }
         for frame in frames {
@@ -221,7 +221,7 @@ impl Outbox {
             let emptied = self.0.emptied.notified();
             {
                 let mut queue = self.queue();
-                if queue.goodbye.is_some() {
+                if queue.close_reason.is_some() {
                     return Err(OutboxClosed);
                 }
                 let bound = if self.0.budget.is_tight() { 0 } else { self.0.limit / 2 };
@@ -244,18 +244,18 @@ impl Outbox {
     pub(crate) fn too_slow(&self) {
         self.0.budget.detached.fetch_add(1, Ordering::Relaxed);
         self.close(
-            CloseReason::new(close::TOO_SLOW, "too slow; come back with your cursor"),
+            CloseReason::new(close::TOO_SLOW, "too slow; reconnect with your cursor"),
             CloseMode::Discard,
         );
     }
 
     /// Closes the outbox. The first reason is kept.
-    pub(crate) fn close(&self, goodbye: CloseReason, rest: CloseMode) {
+    pub(crate) fn close(&self, close_reason: CloseReason, mode: CloseMode) {
         let mut queue = self.queue();
-        if queue.goodbye.is_none() {
-            queue.goodbye = Some(goodbye);
+        if queue.close_reason.is_none() {
+            queue.close_reason = Some(close_reason);
         }
-        if rest == CloseMode::Discard {
+        if mode == CloseMode::Discard {
             let dropped: usize = mem::take(&mut queue.frames).iter().map(EncodedFrame::cost).sum();
             self.release(&mut queue, dropped);
         }
@@ -265,8 +265,8 @@ impl Outbox {
     }
 
     /// The reason if the outbox is closed.
-    pub(crate) fn goodbye(&self) -> Option<CloseReason> {
-        self.queue().goodbye.clone()
+    pub(crate) fn close_reason(&self) -> Option<CloseReason> {
+        self.queue().close_reason.clone()
     }
 
     /// The bytes queued or taken but not sent.
@@ -288,8 +288,8 @@ impl Outbox {
                 if !queue.frames.is_empty() {
                     return Ok(take_batch(&mut queue.frames));
                 }
-                if let Some(goodbye) = &queue.goodbye {
-                    return Err(goodbye.clone());
+                if let Some(close_reason) = &queue.close_reason {
+                    return Err(close_reason.clone());
                 }
             }
             filled.await;
@@ -309,8 +309,8 @@ impl Outbox {
     pub(crate) async fn closed(&self) -> CloseReason {
         loop {
             let emptied = self.0.emptied.notified();
-            if let Some(goodbye) = self.goodbye() {
-                return goodbye;
+            if let Some(close_reason) = self.close_reason() {
+                return close_reason;
             }
             emptied.await;
         }

@@ -128,7 +128,7 @@ fn shown(server: &Server, (lang, trace): &(Lang, Trace), view: &impl Template) -
         Ok(html) => Html(html).into_response(),
         Err(error) => {
             let fault = Fault::new(Kind::Bug, Operation::ServeRequest).caused_by(&error);
-            Problem::of(&server.clean(fault, *trace), *lang).into_response()
+            Problem::of(&server.scrub_for_client(fault, *trace), *lang).into_response()
         }
     }
 }

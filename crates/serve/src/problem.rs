@@ -41,19 +41,19 @@ impl Problem {
     /// Renders a fault for a peer. The caller must scrub the fault first.
     #[must_use]
     pub fn of(fault: &Fault, lang: Lang) -> Self {
-        let told = render::render_for_peer(fault, lang);
+        let rendered = render::render_for_peer(fault, lang);
         let advice = text::recommendations(fault, lang);
         Self {
-            kind: format!("urn:budao:fault:{}", told.code),
-            title: told.title,
-            status: told.http,
-            detail: told.message,
-            code: told.code,
-            retryable: told.retryable,
-            retry_after_ms: told.retry_after_ms,
-            trace_id: told.trace.map(|trace| trace.to_string()),
+            kind: format!("urn:budao:fault:{}", rendered.code),
+            title: rendered.title,
+            status: rendered.http,
+            detail: rendered.message,
+            code: rendered.code,
+            retryable: rendered.retryable,
+            retry_after_ms: rendered.retry_after_ms,
+            trace_id: rendered.trace.map(|trace| trace.to_string()),
             advice: advice.into_iter().map(std::borrow::Cow::into_owned).collect(),
-            facts: serde_json::to_value(&told.details).unwrap_or_default(),
+            facts: serde_json::to_value(&rendered.details).unwrap_or_default(),
         }
     }
 }

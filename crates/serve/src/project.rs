@@ -36,7 +36,7 @@ pub struct Projector {
     language: Option<Lang>,
     prev: Seq,
     /// True if the open questions have changed since the last call of `asks_anew`.
-    asks_anew: bool,
+    questions_changed: bool,
     template: Option<Box<FrameTemplate>>,
 }
 
@@ -46,12 +46,12 @@ impl Projector {
     pub fn new(state: &Session, cursor: Seq) -> Self {
         let mut session = state.clone();
         forget(&mut session);
-        Self { session, language: None, prev: cursor, asks_anew: false, template: None }
+        Self { session, language: None, prev: cursor, questions_changed: false, template: None }
     }
 
     /// Uses this language instead of the session's.
     #[must_use]
-    pub fn speaking(mut self, language: Lang) -> Self {
+    pub fn with_language(mut self, language: Lang) -> Self {
         self.language = Some(language);
         self
     }
@@ -71,7 +71,7 @@ impl Projector {
     /// Projects a record. `None` if the record has no frame.
     pub fn project(&mut self, record: &Record) -> Option<Frame> {
         let frame = self.frame(record).map(|frame| self.placed(frame));
-        self.asks_anew |= is_about_questions(&record.event);
+        self.questions_changed |= is_about_questions(&record.event);
         self.session.apply_record(record);
         forget(&mut self.session);
         if frame.is_some() {
@@ -101,12 +101,12 @@ impl Projector {
     }
 
     /// True if the open questions may have changed since the last call.
-    pub(crate) fn asks_anew(&mut self) -> bool {
-        std::mem::take(&mut self.asks_anew)
+    pub(crate) fn take_questions_changed(&mut self) -> bool {
+        std::mem::take(&mut self.questions_changed)
     }
 
     /// Drops cached data of an idle session.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn release_template(&mut self) {
         self.template = None;
     }
 

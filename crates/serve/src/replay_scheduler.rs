@@ -13,19 +13,19 @@ use budao_core::{Timestamp, world::Clock};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Slots for clients within their allowance. Together they use about one core; a single client always finds an idle
-/// slot. `rest_max` bounds the idle time when a busy machine makes reads slow.
-const FRESH: Share = Share { places: 5, rest: 3, rest_max: Duration::from_millis(2) };
+/// slot. `idle_max` bounds the idle time when a busy machine makes reads slow.
+const LIGHT: Share = Share { slots: 5, idle_factor: 3, idle_max: Duration::from_millis(2) };
 /// The slot for clients above their allowance: about 5 % of a core.
-const AGAIN: Share = Share { places: 1, rest: 19, rest_max: Duration::from_millis(100) };
+const HEAVY: Share = Share { slots: 1, idle_factor: 19, idle_max: Duration::from_millis(100) };
 
 /// The CPU share of a queue.
 #[derive(Clone, Copy, Debug)]
 struct Share {
-    places: usize,
+    slots: usize,
     /// Idle time as a multiple of the reading time.
-    rest: u32,
+    idle_factor: u32,
     /// Upper bound of the idle time, whatever the clock says.
-    rest_max: Duration,
+    idle_max: Duration,
 }
 
 /// A client's recent replay volume.
@@ -41,8 +41,8 @@ pub(crate) enum ReplayUsage {
 #[derive(Debug)]
 pub(crate) struct ReplayScheduler {
     clock: Arc<dyn Clock>,
-    fresh: Queue,
-    again: Queue,
+    light: Queue,
+    heavy: Queue,
 }
 
 impl ReplayScheduler {
@@ -50,54 +50,54 @@ impl ReplayScheduler {
         let now = clock.now();
         Self {
             clock: Arc::clone(clock),
-            fresh: Queue::new(FRESH, now),
-            again: Queue::new(AGAIN, now),
+            light: Queue::new(LIGHT, now),
+            heavy: Queue::new(HEAVY, now),
         }
     }
 
     /// Waits for a slot. The permit must not be held while waiting for a client.
-    pub(crate) async fn turn(&self, had: ReplayUsage) -> ReplayPermit<'_> {
-        let queue = match had {
-            ReplayUsage::Light => &self.fresh,
-            ReplayUsage::Heavy => &self.again,
+    pub(crate) async fn acquire(&self, usage: ReplayUsage) -> ReplayPermit<'_> {
+        let queue = match usage {
+            ReplayUsage::Light => &self.light,
+            ReplayUsage::Heavy => &self.heavy,
         };
-        let place = queue.turns.acquire().await.expect("it is never closed");
-        let rested = queue.take();
-        let mut turn =
-            ReplayPermit { queue, clock: &*self.clock, rested, began: None, _place: place };
-        let rest = rested.since(self.clock.now());
-        if rest > Duration::ZERO {
-            self.clock.sleep(rest.min(queue.share.rest_max)).await;
+        let slot = queue.permits.acquire().await.expect("it is never closed");
+        let idle_until = queue.take();
+        let mut permit =
+            ReplayPermit { queue, clock: &*self.clock, idle_until, began: None, _slot: slot };
+        let wait = idle_until.since(self.clock.now());
+        if wait > Duration::ZERO {
+            self.clock.sleep(wait.min(queue.share.idle_max)).await;
         }
-        turn.began = Some(self.clock.now());
-        turn
+        permit.began = Some(self.clock.now());
+        permit
     }
 }
 
 /// A queue for the slots of one share.
 #[derive(Debug)]
 struct Queue {
-    turns: Semaphore,
+    permits: Semaphore,
     /// The end of the idle time of each free slot.
-    rested: Mutex<Vec<Timestamp>>,
+    idle_until: Mutex<Vec<Timestamp>>,
     share: Share,
 }
 
 impl Queue {
     fn new(share: Share, now: Timestamp) -> Self {
-        let rested = Mutex::new(vec![now; share.places]);
-        Self { turns: Semaphore::new(share.places), rested, share }
+        let idle_until = Mutex::new(vec![now; share.slots]);
+        Self { permits: Semaphore::new(share.slots), idle_until, share }
     }
 
-    fn rested(&self) -> MutexGuard<'_, Vec<Timestamp>> {
-        self.rested.lock().expect("no code panics while holding this")
+    fn idle_until(&self) -> MutexGuard<'_, Vec<Timestamp>> {
+        self.idle_until.lock().expect("no code panics while holding this")
     }
 
     /// Takes the free slot whose idle time ends first.
     fn take(&self) -> Timestamp {
-        let mut rested = self.rested();
-        let first = (0..rested.len()).min_by_key(|index| rested[*index]);
-        first.map_or_else(Timestamp::default, |index| rested.swap_remove(index))
+        let mut idle_until = self.idle_until();
+        let first = (0..idle_until.len()).min_by_key(|index| idle_until[*index]);
+        first.map_or_else(Timestamp::default, |index| idle_until.swap_remove(index))
     }
 }
 
@@ -106,23 +106,23 @@ impl Queue {
 pub(crate) struct ReplayPermit<'a> {
     queue: &'a Queue,
     clock: &'a dyn Clock,
-    rested: Timestamp,
+    idle_until: Timestamp,
     began: Option<Timestamp>,
     /// Released after `drop` has recorded the idle time.
-    _place: SemaphorePermit<'a>,
+    _slot: SemaphorePermit<'a>,
 }
 
 impl Drop for ReplayPermit<'_> {
     fn drop(&mut self) {
         let now = self.clock.now();
-        let rested = match self.began {
-            None => self.rested,
+        let idle_until = match self.began {
+            None => self.idle_until,
             Some(began) => {
-                let Share { rest, rest_max, .. } = self.queue.share;
-                now.after(now.since(began).saturating_mul(rest).min(rest_max))
+                let Share { idle_factor, idle_max, .. } = self.queue.share;
+                now.after(now.since(began).saturating_mul(idle_factor).min(idle_max))
             }
         };
-        self.queue.rested().push(rested);
+        self.queue.idle_until().push(idle_until);
     }
 }
 
@@ -155,10 +155,10 @@ mod tests {
     const PIECE: Duration = Duration::from_millis(1);
 
     /// Reads this many pieces in sequence and returns the time taken.
-    async fn read(replays: &ReplayScheduler, had: ReplayUsage, pieces: u32) -> Duration {
+    async fn read(replays: &ReplayScheduler, usage: ReplayUsage, pieces: u32) -> Duration {
         let began = Instant::now();
         for _ in 0..pieces {
-            let _turn = replays.turn(had).await;
+            let _turn = replays.acquire(usage).await;
             tokio::time::sleep(PIECE).await;
         }
         began.elapsed()
@@ -197,26 +197,26 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_leaves_while_it_waits_or_reads_wins_nothing() {
         let replays = replays();
-        let turn = replays.turn(ReplayUsage::Heavy).await;
+        let permit = replays.acquire(ReplayUsage::Heavy).await;
         tokio::time::sleep(PIECE).await;
-        drop(turn);
+        drop(permit);
         for _ in 0..3 {
-            let left = replays.turn(ReplayUsage::Heavy).now_or_never();
+            let left = replays.acquire(ReplayUsage::Heavy).now_or_never();
             assert!(left.is_none(), "the place has not rested");
         }
         let began = Instant::now();
-        drop(replays.turn(ReplayUsage::Heavy).await);
+        drop(replays.acquire(ReplayUsage::Heavy).await);
         assert_eq!(began.elapsed(), PIECE * 19);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_piece_that_took_long_does_not_stop_the_others_for_long() {
         let replays = replays();
-        let turn = replays.turn(ReplayUsage::Heavy).await;
+        let permit = replays.acquire(ReplayUsage::Heavy).await;
         tokio::time::sleep(Duration::from_secs(60)).await;
-        drop(turn);
+        drop(permit);
         let began = Instant::now();
-        drop(replays.turn(ReplayUsage::Heavy).await);
-        assert_eq!(began.elapsed(), AGAIN.rest_max);
+        drop(replays.acquire(ReplayUsage::Heavy).await);
+        assert_eq!(began.elapsed(), HEAVY.idle_max);
     }
 }

@@ -9,7 +9,7 @@ mod outbound;
 use serde_json::{Map, Value, json};
 
 pub use inbound::{CommandSchema, commands};
-pub use outbound::{FrameSchema, sorts};
+pub use outbound::{FrameSchema, frame_schemas};
 
 /// The complete schema document.
 #[must_use]
@@ -18,13 +18,13 @@ pub fn document() -> Value {
     let refs = |names: &[&str]| -> Vec<Value> {
         names.iter().map(|name| json!({ "$ref": format!("#/$defs/{}", title(name)) })).collect()
     };
-    for sort in sorts() {
-        defs.insert(title(sort.event), sort.schema());
+    for schema in frame_schemas() {
+        defs.insert(title(schema.event), schema.schema());
     }
     for command in commands() {
         defs.insert(format!("{}Command", title(command.event)), command.schema());
     }
-    let outbound: Vec<&str> = sorts().iter().map(|sort| sort.event).collect();
+    let outbound: Vec<&str> = frame_schemas().iter().map(|schema| schema.event).collect();
     let inbound: Vec<Value> = commands()
         .iter()
         .map(|command| json!({ "$ref": format!("#/$defs/{}Command", title(command.event)) }))
@@ -58,10 +58,10 @@ pub fn title(event: &str) -> String {
 fn object(fields: &[&str]) -> Value {
     let (mut properties, mut required) = (Map::new(), Vec::new());
     for field in fields.iter().flat_map(|fields| fields.split_whitespace()) {
-        let (name, sort) = field.split_once(':').unwrap_or((field, "any"));
+        let (name, schema) = field.split_once(':').unwrap_or((field, "any"));
         let always = name.strip_suffix('!');
         required.extend(always.map(Value::from));
-        properties.insert(always.unwrap_or(name).to_owned(), sort_of(sort));
+        properties.insert(always.unwrap_or(name).to_owned(), sort_of(schema));
     }
     json!({ "type": "object", "properties": properties, "required": required })
 }

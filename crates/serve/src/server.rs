@@ -46,11 +46,11 @@ pub(crate) struct Server {
     pub(crate) admission: Arc<Admission>,
     /// Limits the CPU share of history replays.
     pub(crate) replays: ReplayScheduler,
-    pub(crate) welcome: OriginPolicy,
+    pub(crate) origin_policy: OriginPolicy,
     pub(crate) session_meta: SessionMetaCache,
     pub(crate) stats: tokio::sync::Mutex<Stats>,
     /// The result and time of the last journal probe.
-    pub(crate) checked: tokio::sync::Mutex<Option<(Timestamp, Result<(), Fault>)>>,
+    pub(crate) last_probe: tokio::sync::Mutex<Option<(Timestamp, Result<(), Fault>)>>,
     /// Sessions without an observer, and since when.
     pub(crate) unobserved: Mutex<BTreeMap<SessionId, Timestamp>>,
     /// The number of sessions per tenant; a tenant is absent until its sessions are counted.
@@ -72,13 +72,13 @@ impl Server {
         engine.track_observers();
         Arc::new(Self {
             hubs: Hubs::default(),
-            budget: Budget::new(config.limits.all_observer_bytes),
+            budget: Budget::new(config.limits.total_observer_bytes),
             admission: Admission::new(&config.limits, &world.clock),
             replays: ReplayScheduler::new(&world.clock),
-            welcome: OriginPolicy::new(&config.origins, &config.hosts, is_loopback),
+            origin_policy: OriginPolicy::new(&config.origins, &config.hosts, is_loopback),
             session_meta: SessionMetaCache::default(),
-            checked: tokio::sync::Mutex::default(),
-            stats: tokio::sync::Mutex::new(Stats::new(config.meters.clone(), world.clock.now())),
+            last_probe: tokio::sync::Mutex::default(),
+            stats: tokio::sync::Mutex::new(Stats::new(config.metrics.clone(), world.clock.now())),
             unobserved: Mutex::default(),
             tenants: Mutex::default(),
             stopping: CancellationToken::new(),
@@ -113,7 +113,7 @@ impl Server {
     }
 
     /// Adds a trace to a fault and removes secrets from it, for sending it to a client.
-    pub(crate) fn clean(&self, fault: Fault, trace: Trace) -> Fault {
+    pub(crate) fn scrub_for_client(&self, fault: Fault, trace: Trace) -> Fault {
         let fault = fault.with_trace(trace).scrub(&self.config.scrubber);
         tracing::info!(trace = %fault.trace(), %fault, "fault sent to client");
         fault
@@ -122,29 +122,29 @@ impl Server {
     /// Opens a session for an identity. A repeated command id returns the same session.
     pub(crate) async fn open(
         &self,
-        who: &Identity,
+        identity: &Identity,
         creation: SessionRequest,
         command: Option<&CommandId>,
     ) -> Result<OpenedSession, Fault> {
-        let settings = self.settings(who, creation, command)?;
-        let session = command.map(|command| session_of(who, command));
+        let settings = self.settings(identity, creation, command)?;
+        let session = command.map(|command| session_of(identity, command));
         if let Some(session) = session
             && self.journal.info(session).await?.is_some_and(|info| info.head > 0)
         {
             return Ok(OpenedSession { session, is_new: false });
         }
-        self.count_session(&who.tenant).await?;
+        self.count_session(&identity.tenant).await?;
         let language = settings.language;
-        let card = session_meta::SessionMeta::of(&settings);
+        let meta = session_meta::SessionMeta::of(&settings);
         let opening = SessionOptions { session, settings, origin: None };
         match self.engine.open(opening).await {
             Ok(session) => {
-                self.session_meta.made(session, card);
-                tracing::info!(%session, tenant = who.tenant, ?language, "session opened");
+                self.session_meta.insert(session, meta);
+                tracing::info!(%session, tenant = identity.tenant, ?language, "session opened");
                 Ok(OpenedSession { session, is_new: true })
             }
             Err(fault) => {
-                self.uncount_session(&who.tenant);
+                self.uncount_session(&identity.tenant);
                 match session {
                     // A concurrent request with the same command id opened the session first.
                     Some(session) if fault.kind() == Kind::CommandRepeated => {
@@ -159,7 +159,7 @@ impl Server {
     /// The settings of a new session: the server's defaults with the permitted options of the request.
     fn settings(
         &self,
-        who: &Identity,
+        identity: &Identity,
         creation: SessionRequest,
         command: Option<&CommandId>,
     ) -> Result<Settings, Fault> {
@@ -185,7 +185,7 @@ impl Server {
         settings.tools = creation.tools.or(settings.tools);
         settings.patience_ms = creation.patience_ms.or(settings.patience_ms);
         settings.max_steps = creation.max_steps.or(settings.max_steps);
-        settings.labels.extend(session_meta::labels(who));
+        settings.labels.extend(session_meta::labels(identity));
         settings
             .labels
             .extend(creation.labels.into_iter().map(|(name, text)| (name.to_owned(), text)));
@@ -245,19 +245,20 @@ impl Server {
     pub(crate) async fn submit(
         &self,
         session: SessionId,
-        order: CommandRequest,
+        request: CommandRequest,
     ) -> Result<u64, Fault> {
-        let id = order.command.unwrap_or_else(|| CommandId::own(self.world.uuid()));
-        let (began, span, what) = (self.now(), SpanId::of_request(session, &id), order.ask.name());
-        let command = Command { id, by: order.by, trace: order.trace, ask: order.ask };
+        let id = request.command.unwrap_or_else(|| CommandId::own(self.world.uuid()));
+        let (began, span, what) =
+            (self.now(), SpanId::of_request(session, &id), request.ask.name());
+        let command = Command { id, by: request.by, trace: request.trace, ask: request.ask };
         let taken = match self.engine.submit(session, command).await {
             Ok(Answer::Accepted { at }) => Ok(at),
             Ok(Answer::Rejected { fault }) | Err(fault) => Err(fault),
         };
         self.world.export_span(|| Span {
-            trace: order.trace,
+            trace: request.trace,
             id: span,
-            parent: order.parent,
+            parent: request.parent,
             session: Some(session),
             began,
             ended: self.now(),
@@ -295,9 +296,9 @@ pub(crate) struct OpenedSession {
 }
 
 /// Derives a session id from an identity and a command id. Other identities get another id.
-fn session_of(who: &Identity, command: &CommandId) -> SessionId {
+fn session_of(identity: &Identity, command: &CommandId) -> SessionId {
     let mut hash = Sha256::new();
-    for part in ["budao session", &who.tenant, &who.user, &command.0] {
+    for part in ["budao session", &identity.tenant, &identity.user, &command.0] {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }

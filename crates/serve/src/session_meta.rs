@@ -65,8 +65,8 @@ impl SessionMeta {
     }
 
     /// True if this identity may access the session: its owner, or an operator.
-    pub(crate) fn is_for(&self, who: &Identity) -> bool {
-        who.is_operator || self.owner.as_ref().is_some_and(|owner| *owner == who.name())
+    pub(crate) fn is_for(&self, identity: &Identity) -> bool {
+        identity.is_operator || self.owner.as_ref().is_some_and(|owner| *owner == identity.name())
     }
 
     /// The tenant whose limits the session counts towards.
@@ -76,8 +76,8 @@ impl SessionMeta {
 }
 
 /// The labels of a session created by this identity.
-pub(crate) fn labels(who: &Identity) -> BTreeMap<String, String> {
-    [(TENANT, who.tenant.clone()), (OWNER, who.name())]
+pub(crate) fn labels(identity: &Identity) -> BTreeMap<String, String> {
+    [(TENANT, identity.tenant.clone()), (OWNER, identity.name())]
         .map(|(name, value)| (name.to_owned(), value))
         .into()
 }
@@ -100,12 +100,12 @@ impl SessionMetaCache {
     }
 
     /// Stores the metadata of a session.
-    pub(crate) fn made(&self, session: SessionId, card: SessionMeta) {
+    pub(crate) fn insert(&self, session: SessionId, meta: SessionMeta) {
         let mut known = self.known();
         if known.len() >= REMEMBERED {
             known.clear();
         }
-        known.insert(session, card);
+        known.insert(session, meta);
     }
 
     /// Removes a deleted session.
@@ -123,12 +123,12 @@ impl SessionMetaCache {
         session: SessionId,
     ) -> Result<SessionMeta, Fault> {
         let known = self.known().get(&session).cloned();
-        if let Some(card) = known {
-            return Ok(card);
+        if let Some(meta) = known {
+            return Ok(meta);
         }
-        let card = find(journal, session).await?;
-        self.made(session, card.clone());
-        Ok(card)
+        let meta = find(journal, session).await?;
+        self.insert(session, meta.clone());
+        Ok(meta)
     }
 
     /// Returns the metadata of a session that this identity may access.
@@ -139,19 +139,19 @@ impl SessionMetaCache {
         &self,
         journal: &dyn Reader,
         session: SessionId,
-        who: &Identity,
+        identity: &Identity,
     ) -> Result<SessionMeta, Fault> {
-        let card = self.get(journal, session).await?;
-        if card.is_for(who) { Ok(card) } else { Err(unknown(session)) }
+        let meta = self.get(journal, session).await?;
+        if meta.is_for(identity) { Ok(meta) } else { Err(unknown(session)) }
     }
 }
 
 /// Reads a session's metadata from the journal. A child without an owner inherits its parent's.
 async fn find(journal: &dyn Reader, session: SessionId) -> Result<SessionMeta, Fault> {
     let (settings, mut origin) = opening(journal, session).await?;
-    let mut card = SessionMeta::of(&settings);
+    let mut meta = SessionMeta::of(&settings);
     for _ in 0..ANCESTORS {
-        let (None, Some(above)) = (&card.owner, &origin) else { break };
+        let (None, Some(above)) = (&meta.owner, &origin) else { break };
         let (Origin::Call { parent, .. }
         | Origin::Stage { parent, .. }
         | Origin::Fork { parent, .. }) = above;
@@ -160,10 +160,10 @@ async fn find(journal: &dyn Reader, session: SessionId) -> Result<SessionMeta, F
             opened => opened?,
         };
         let above = SessionMeta::of(&settings);
-        (card.owner, card.tenant) = (above.owner, above.tenant);
+        (meta.owner, meta.tenant) = (above.owner, above.tenant);
         origin = further;
     }
-    Ok(card)
+    Ok(meta)
 }
 
 /// The settings and origin of a session: from its first record, or from its snapshot if that record was removed.

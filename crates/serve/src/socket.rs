@@ -25,29 +25,25 @@ use crate::{
     outbox::{CloseMode, CloseReason, EncodedFrame},
 };
 
-/// Close code: the connection is given up; the client reconnects and resumes.
-const GOING_AWAY: u16 = 1001;
-/// Close code: a frame violated the WebSocket protocol.
-const PROTOCOL_ERROR: u16 = 1002;
-/// Close code: the connection broke without a close frame.
+/// Close code of a connection that broke without a close frame. It is recorded and never sent.
 pub(crate) const ABNORMAL: u16 = 1006;
 /// Maximum length of the reason in a close frame.
 const REASON_BYTES: usize = 123;
 
 /// Serves one client until it disconnects.
-pub(crate) async fn attend(connection: Arc<Connection>, socket: WebSocket) {
+pub(crate) async fn serve_socket(connection: Arc<Connection>, socket: WebSocket) {
     let (sink, stream) = socket.split();
-    attend_on(connection, sink, stream).await;
+    serve_streams(connection, sink, stream).await;
 }
 
-/// Like [`attend`], on any pair of message sink and stream.
-pub(crate) async fn attend_on<W, R>(connection: Arc<Connection>, mut sink: W, mut stream: R)
+/// Like [`serve_socket`], on any pair of message sink and stream.
+pub(crate) async fn serve_streams<W, R>(connection: Arc<Connection>, mut sink: W, mut stream: R)
 where
     W: Sink<Message, Error = Error> + Unpin,
     R: Stream<Item = Result<Message, Error>> + Unpin,
 {
-    let talking = AssertUnwindSafe(talk(&connection, &mut sink, &mut stream)).catch_unwind();
-    let departure = talking.await.unwrap_or_else(|_| Departure::Lost {
+    let running = AssertUnwindSafe(run(&connection, &mut sink, &mut stream)).catch_unwind();
+    let departure = running.await.unwrap_or_else(|_| Departure::Lost {
         code: close::SERVER_FAILED,
         reason: "the code that serves the connection panicked".to_owned(),
     });
@@ -58,7 +54,7 @@ where
     connection.depart(&departure).await;
 }
 
-async fn talk<W, R>(connection: &Arc<Connection>, sink: &mut W, stream: &mut R) -> Departure
+async fn run<W, R>(connection: &Arc<Connection>, sink: &mut W, stream: &mut R) -> Departure
 where
     W: Sink<Message, Error = Error> + Unpin,
     R: Stream<Item = Result<Message, Error>> + Unpin,
@@ -67,15 +63,15 @@ where
         return Departure::Orderly;
     }
     let clock = &connection.server.world.clock;
-    let farewell = connection.server.config.limits.farewell;
+    let close_timeout = connection.server.config.limits.close_timeout;
     let writer = Box::pin(write(connection, sink));
     let reader = Box::pin(read(connection, stream));
     let first = match future::select(reader, writer).await {
         // The writer sends the close frame, if the connection still accepts it.
-        Either::Left((ReadEnd::ClosedByServer(goodbye), writer)) => {
-            connection.outbox.close(goodbye.clone(), CloseMode::Drain);
-            let _ = future::select(writer, clock.sleep(farewell)).await;
-            ClosedHalf::Writer(Ok(goodbye))
+        Either::Left((ReadEnd::ClosedByServer(close_reason), writer)) => {
+            connection.outbox.close(close_reason.clone(), CloseMode::Drain);
+            let _ = future::select(writer, clock.sleep(close_timeout)).await;
+            ClosedHalf::Writer(Ok(close_reason))
         }
         Either::Left((end, _)) => ClosedHalf::Reader(end),
         Either::Right((written, _)) => ClosedHalf::Writer(written),
@@ -83,12 +79,12 @@ where
     match first {
         ClosedHalf::Reader(end) => {
             // The reply to a close frame is buffered in the sink.
-            let _ = future::select(sink.flush(), clock.sleep(farewell)).await;
+            let _ = future::select(sink.flush(), clock.sleep(close_timeout)).await;
             end.departure()
         }
-        ClosedHalf::Writer(Ok(goodbye)) => {
-            let _ = future::select(Box::pin(drain(stream)), clock.sleep(farewell)).await;
-            ReadEnd::ClosedByServer(goodbye).departure()
+        ClosedHalf::Writer(Ok(close_reason)) => {
+            let _ = future::select(Box::pin(drain(stream)), clock.sleep(close_timeout)).await;
+            ReadEnd::ClosedByServer(close_reason).departure()
         }
         ClosedHalf::Writer(Err(error)) => ReadEnd::Broken(error.to_string()).departure(),
     }
@@ -122,9 +118,9 @@ enum ReadEnd {
 impl ReadEnd {
     fn departure(self) -> Departure {
         match self {
-            Self::Closed(close::NORMAL | GOING_AWAY, _) => Departure::Orderly,
+            Self::Closed(close::NORMAL | close::GOING_AWAY, _) => Departure::Orderly,
             Self::Closed(code, reason) => Departure::Lost { code, reason },
-            Self::ClosedByServer(goodbye) => Departure::of(goodbye),
+            Self::ClosedByServer(close_reason) => Departure::of(close_reason),
             Self::Broken(reason) => Departure::Lost { code: ABNORMAL, reason },
         }
     }
@@ -137,18 +133,18 @@ where
 {
     let server = &connection.server;
     loop {
-        let silence = server.world.clock.sleep(server.config.limits.silence);
+        let idle = server.world.clock.sleep(server.config.limits.idle_timeout);
         let message = tokio::select! {
             biased;
             () = server.stopping.cancelled() => return stop(connection).await,
-            goodbye = connection.outbox.closed() => return ReadEnd::ClosedByServer(goodbye),
+            close_reason = connection.outbox.closed() => return ReadEnd::ClosedByServer(close_reason),
             message = stream.next() => message,
-            () = silence => {
-                return ReadEnd::ClosedByServer(CloseReason::new(GOING_AWAY, "nothing was heard for too long"));
+            () = idle => {
+                return ReadEnd::ClosedByServer(CloseReason::new(close::GOING_AWAY, "no data received for too long"));
             }
         };
-        connection.outbox.hear(server.now());
-        let heard = match message {
+        connection.outbox.record_activity(server.now());
+        let handled = match message {
             None => {
                 return ReadEnd::Broken("the connection ended without a close frame".to_owned());
             }
@@ -156,12 +152,12 @@ where
             Some(Ok(Message::Close(frame))) => return closed(frame),
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => Ok(()),
             // Boxed, so that the future of an idle connection stays small.
-            Some(Ok(Message::Text(text))) => Box::pin(connection.hear(&text)).await,
+            Some(Ok(Message::Text(text))) => Box::pin(connection.handle_text(&text)).await,
             Some(Ok(Message::Binary(bytes))) => {
-                Box::pin(connection.refuse_fault(not_text(bytes.len()))).await
+                Box::pin(connection.refuse_frame(not_text(bytes.len()))).await
             }
         };
-        if heard.is_err() || connection.outbox.room().await.is_err() {
+        if handled.is_err() || connection.outbox.room().await.is_err() {
             return ReadEnd::ClosedByServer(connection.outbox.closed().await);
         }
     }
@@ -170,10 +166,10 @@ where
 /// Announces the shutdown and the reconnect delay.
 async fn stop(connection: &Connection) -> ReadEnd {
     let server = &connection.server;
-    let wait = server.config.limits.come_back;
+    let wait = server.config.limits.reconnect_delay;
     let frame = shutting_down(server.now(), wait, connection.lang());
     let _ = connection.outbox.deliver(EncodedFrame::from(&frame));
-    let reason = format!("restarting; come back in {} ms with your cursor", wait.as_millis());
+    let reason = format!("restarting; reconnect in {} ms with your cursor", wait.as_millis());
     ReadEnd::ClosedByServer(CloseReason::new(close::RESTARTING, reason))
 }
 
@@ -198,7 +194,7 @@ fn broken(error: Error) -> ReadEnd {
         Some(WsError::Protocol(
             tungstenite::error::ProtocolError::ResetWithoutClosingHandshake,
         )) => ReadEnd::Broken("reset without a close frame".to_owned()),
-        Some(WsError::Protocol(rule)) => dismissed(PROTOCOL_ERROR, &rule.to_string()),
+        Some(WsError::Protocol(rule)) => dismissed(close::PROTOCOL_ERROR, &rule.to_string()),
         _ => ReadEnd::Broken("the connection broke".to_owned()),
     }
 }
@@ -220,7 +216,7 @@ where
     let server = &connection.server;
     let interval = server.config.limits.heartbeat;
     let mut beat = server.world.clock.sleep(interval);
-    let goodbye = loop {
+    let close_reason = loop {
         let next = tokio::select! {
             biased;
             () = &mut beat => None,
@@ -236,20 +232,20 @@ where
                 let sending = Box::pin(send(sink, &frames));
                 match future::select(sending, Box::pin(dropped(connection))).await {
                     Either::Left((sent, _)) => sent?,
-                    Either::Right((goodbye, _)) => break goodbye,
+                    Either::Right((close_reason, _)) => break close_reason,
                 }
                 connection.sent(&frames);
             }
-            Some(Err(goodbye)) => break goodbye,
+            Some(Err(close_reason)) => break close_reason,
         }
     };
-    let frame = CloseFrame { code: goodbye.code, reason: short(&goodbye.reason).into() };
-    let farewell = server.world.clock.sleep(server.config.limits.farewell);
-    match future::select(sink.send(Message::Close(Some(frame))), farewell).await {
+    let frame = CloseFrame { code: close_reason.code, reason: short(&close_reason.reason).into() };
+    let close_timeout = server.world.clock.sleep(server.config.limits.close_timeout);
+    match future::select(sink.send(Message::Close(Some(frame))), close_timeout).await {
         Either::Left((sent, _)) => sent?,
         Either::Right(((), _)) => {}
     }
-    Ok(goodbye)
+    Ok(close_reason)
 }
 
 async fn send<W>(sink: &mut W, frames: &[EncodedFrame]) -> Result<(), Error>
@@ -264,12 +260,12 @@ where
 
 /// Waits until the outbox is closed. If it is closed as too slow, the current send is aborted at once.
 async fn dropped(connection: &Connection) -> CloseReason {
-    let goodbye = connection.outbox.closed().await;
-    if goodbye.code != close::TOO_SLOW {
-        // Otherwise the frames being sent get `Limits::farewell` to arrive.
-        connection.server.world.clock.sleep(connection.server.config.limits.farewell).await;
+    let close_reason = connection.outbox.closed().await;
+    if close_reason.code != close::TOO_SLOW {
+        // Otherwise the frames being sent get `Limits::close_timeout` to arrive.
+        connection.server.world.clock.sleep(connection.server.config.limits.close_timeout).await;
     }
-    goodbye
+    close_reason
 }
 
 fn short(reason: &str) -> String {

@@ -76,10 +76,10 @@ pub(crate) async fn events(
         Ok(connection) => {
             let beat = server.world.clock.sleep(server.config.limits.heartbeat);
             let running = server.running.token();
-            let retry = server.config.limits.come_back.as_millis();
+            let retry = server.config.limits.reconnect_delay.as_millis();
             let first = Some(Bytes::from(format!("retry: {retry}\n\n")));
             let streaming = SseStream {
-                guest: StreamGuard(connection),
+                connection: StreamGuard(connection),
                 beat,
                 first,
                 over: false,
@@ -104,12 +104,13 @@ async fn begin(
         Fault::new(Kind::UnknownSession, Operation::ServeRequest)
             .with(Fact::Session, session.chars().take(80).collect::<String>())
     })?;
-    let card = server.session_meta.check(&*server.journal, session, &caller.who).await?;
+    let meta = server.session_meta.check(&*server.journal, session, &caller.identity).await?;
     let cursor = cursor_of(session, from, headers)?;
-    let ticket = server.admission.enter(&caller.who.tenant)?;
-    let connection = Connection::new(Arc::clone(server), caller.who.clone(), caller.lang, ticket);
+    let permit = server.admission.admit(&caller.identity.tenant)?;
+    let connection =
+        Connection::new(Arc::clone(server), caller.identity.clone(), caller.lang, permit);
     let _ = connection.greet().await;
-    connection.watch(card, ObserveRequest::new(session, cursor, ObserveMode::Resume))?;
+    connection.watch(meta, ObserveRequest::new(session, cursor, ObserveMode::Resume))?;
     Ok(connection)
 }
 
@@ -141,19 +142,19 @@ struct StreamGuard(Arc<Connection>);
 impl Drop for StreamGuard {
     fn drop(&mut self) {
         let connection = Arc::clone(&self.0);
-        let gone = CloseReason::new(ABNORMAL, "the event stream was left");
-        let goodbye = match connection.server.stopping.is_cancelled() {
+        let gone = CloseReason::new(ABNORMAL, "the event stream ended");
+        let close_reason = match connection.server.stopping.is_cancelled() {
             true => CloseReason::new(close::RESTARTING, "restarting"),
-            false => connection.outbox.goodbye().unwrap_or(gone),
+            false => connection.outbox.close_reason().unwrap_or(gone),
         };
-        connection.outbox.close(goodbye.clone(), CloseMode::Discard);
+        connection.outbox.close(close_reason.clone(), CloseMode::Discard);
         let spawn = Arc::clone(&connection.server.world.spawn);
-        spawn.spawn(Box::pin(async move { connection.depart(&Departure::of(goodbye)).await }));
+        spawn.spawn(Box::pin(async move { connection.depart(&Departure::of(close_reason)).await }));
     }
 }
 
 struct SseStream {
-    guest: StreamGuard,
+    connection: StreamGuard,
     beat: BoxFuture<'static, ()>,
     first: Option<Bytes>,
     over: bool,
@@ -168,14 +169,14 @@ impl SseStream {
         if self.over {
             return None;
         }
-        let connection = Arc::clone(&self.guest.0);
+        let connection = Arc::clone(&self.connection.0);
         let server = &connection.server;
-        connection.outbox.hear(server.now());
+        connection.outbox.record_activity(server.now());
         let chunk = tokio::select! {
             biased;
             () = server.stopping.cancelled() => {
                 self.over = true;
-                let wait = server.config.limits.come_back;
+                let wait = server.config.limits.reconnect_delay;
                 let frame = shutting_down(server.now(), wait, connection.lang());
                 chunk(&[EncodedFrame::from(&frame)])
             }

@@ -58,9 +58,9 @@ pub struct Stats {
 
 impl Stats {
     /// Creates empty statistics. Records from `since` on are also reported to the metrics recorder.
-    pub(crate) fn new(meters: Metrics, since: Timestamp) -> Self {
+    pub(crate) fn new(metrics: Metrics, since: Timestamp) -> Self {
         Self {
-            ledger: StatsLedger::with_metrics(MetricsRecorder::new(meters, since)),
+            ledger: StatsLedger::with_metrics(MetricsRecorder::new(metrics, since)),
             ..Self::default()
         }
     }
@@ -79,7 +79,7 @@ impl Stats {
     ///
     /// # Errors
     /// If the journal fails.
-    pub async fn ask(
+    pub async fn report(
         &mut self,
         journal: &dyn Reader,
         window: Window,
@@ -101,18 +101,18 @@ impl Stats {
         now: Timestamp,
     ) -> Result<HashMap<SessionId, FaultCounts>, Fault> {
         self.catch_up(journal, now).await?;
-        let mut met: HashMap<SessionId, FaultCounts> =
+        let mut counts: HashMap<SessionId, FaultCounts> =
             sessions.iter().map(|session| (*session, FaultCounts::default())).collect();
         let closed = self.ledger.since(before(now, KEPT)).flat_map(|minute| &minute.faults);
         for seen in
             closed.chain(self.session_counters.values().flat_map(SessionCounters::open_faults))
         {
-            if let Some(met) = met.get_mut(&seen.session) {
-                met.faults += 1;
-                met.recovered += u64::from(seen.fate == FaultResolution::Recovered);
+            if let Some(counts) = counts.get_mut(&seen.session) {
+                counts.faults += 1;
+                counts.recovered += u64::from(seen.resolution == FaultResolution::Recovered);
             }
         }
-        Ok(met)
+        Ok(counts)
     }
 
     /// Counts new records, up to `RECORDS`. Returns true if all were counted.
@@ -141,7 +141,7 @@ impl Stats {
         }
         self.seen = Some(now);
         // A session without changes since then is outside every window.
-        self.session_counters.retain(|_, strand| strand.changed >= oldest);
+        self.session_counters.retain(|_, counters| counters.changed >= oldest);
         self.ledger.trim(now);
         Ok(true)
     }
@@ -154,16 +154,16 @@ impl Stats {
         budget: &mut usize,
     ) -> Result<bool, Fault> {
         let is_full = self.session_counters.len() >= SESSIONS;
-        let strand = match self.session_counters.entry(summary.session) {
+        let counters = match self.session_counters.entry(summary.session) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(_) if is_full => return Ok(false),
             Entry::Vacant(free) => free.insert(SessionCounters::new(summary.session)),
         };
-        while strand.after < summary.head {
+        while counters.after < summary.head {
             if *budget == 0 {
                 return Ok(false);
             }
-            match read(journal, strand, &mut self.ledger).await {
+            match read(journal, counters, &mut self.ledger).await {
                 Ok(read) => *budget = budget.saturating_sub(read.max(1)),
                 Err(fault) => match fault.kind() {
                     Kind::UnknownSession => {
@@ -171,13 +171,13 @@ impl Stats {
                         return Ok(true);
                     }
                     // The history was replaced. Records counted from the old one stay counted.
-                    Kind::EpochMismatch => *strand = SessionCounters::new(summary.session),
+                    Kind::EpochMismatch => *counters = SessionCounters::new(summary.session),
                     Kind::JournalDamaged => {
                         tracing::warn!(
                             session = %summary.session, %fault,
                             "skipping damaged session in statistics"
                         );
-                        strand.after = summary.head;
+                        counters.after = summary.head;
                     }
                     _ => return Err(fault),
                 },
@@ -190,24 +190,24 @@ impl Stats {
 /// Counts one page and returns its number of records.
 async fn read(
     journal: &dyn Reader,
-    strand: &mut SessionCounters,
+    counters: &mut SessionCounters,
     ledger: &mut StatsLedger,
 ) -> Result<usize, Fault> {
-    let page = journal.read(strand.session(), strand.after, PAGE).await?;
-    if strand.epoch.is_some_and(|epoch| epoch != page.epoch) {
-        *strand = SessionCounters::new(strand.session());
-        strand.epoch = Some(page.epoch);
+    let page = journal.read(counters.session(), counters.after, PAGE).await?;
+    if counters.epoch.is_some_and(|epoch| epoch != page.epoch) {
+        *counters = SessionCounters::new(counters.session());
+        counters.epoch = Some(page.epoch);
         return Ok(0);
     }
-    strand.epoch = Some(page.epoch);
+    counters.epoch = Some(page.epoch);
     for stored in &page.records {
         if fold::counts(&stored.body) {
-            strand.take(&stored.record()?, ledger);
+            counters.take(&stored.record()?, ledger);
         }
-        (strand.after, strand.changed) = (stored.seq, stored.at);
+        (counters.after, counters.changed) = (stored.seq, stored.at);
     }
     if page.records.is_empty() {
-        strand.after = page.head.max(strand.after);
+        counters.after = page.head.max(counters.after);
     }
     Ok(page.records.len())
 }

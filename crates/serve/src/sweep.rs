@@ -29,13 +29,13 @@ impl Server {
     }
 
     /// Records that a session has an observer.
-    pub(crate) fn observed(&self, session: SessionId) {
+    pub(crate) fn observer_joined(&self, session: SessionId) {
         self.unobserved().remove(&session);
         self.engine.set_watched(session, true);
     }
 
     /// Records a command to a session. If the session has no observer, its time limit starts.
-    pub(crate) fn asked(&self, session: SessionId) {
+    pub(crate) fn command_submitted(&self, session: SessionId) {
         if self.hubs.observers(session) == 0 {
             let now = self.now();
             self.unobserved().entry(session).or_insert(now);
@@ -43,7 +43,7 @@ impl Server {
     }
 
     /// Handles the departure of a hub's last observer. The session may have observers in another language.
-    pub(crate) fn left(self: &Arc<Self>, hub: &Hub) {
+    pub(crate) fn last_observer_left(self: &Arc<Self>, hub: &Hub) {
         if self.stopping.is_cancelled() || self.hubs.observers(hub.session) > 0 {
             return;
         }
@@ -55,7 +55,7 @@ impl Server {
             OnDisconnect::Cancel => {
                 let (server, session) = (Arc::clone(self), hub.session);
                 self.world.spawn.spawn(Box::pin(async move {
-                    server.cancel(session, "the last observer is gone").await;
+                    server.cancel(session, "the last observer disconnected").await;
                 }));
             }
         }
@@ -65,15 +65,15 @@ impl Server {
         let ask = CommandBody::Cancel { reason: Some(reason.to_owned()) };
         let by = "serve".to_owned();
         let (trace, parent) = (self.world.trace(), SpanId::NONE);
-        let order = CommandRequest { by, command: None, trace, parent, ask };
-        if let Err(fault) = self.submit(session, order).await {
+        let request = CommandRequest { by, command: None, trace, parent, ask };
+        if let Err(fault) = self.submit(session, request).await {
             tracing::warn!(%session, %fault, "cancelling unobserved run failed");
         }
     }
 
-    /// Cancels runs that had no observer for longer than `Limits::unobserved`.
+    /// Cancels runs that had no observer for longer than `Limits::unobserved_timeout`.
     async fn cancel_unobserved(&self) {
-        let (now, limit) = (self.now(), self.config.limits.unobserved);
+        let (now, limit) = (self.now(), self.config.limits.unobserved_timeout);
         let due: Vec<SessionId> = {
             let mut unobserved = self.unobserved();
             let due = unobserved.iter().filter(|(_, since)| now.since(**since) >= limit);
@@ -83,7 +83,7 @@ impl Server {
         };
         for session in due {
             if self.hubs.observers(session) == 0 {
-                self.cancel(session, "nobody has observed the run for too long").await;
+                self.cancel(session, "the run had no observer for too long").await;
             }
         }
     }
@@ -137,15 +137,15 @@ pub(crate) async fn run(server: Arc<Server>) {
     let mut retained = None;
     loop {
         let now = server.now();
-        let round = server.config.limits.retention_round;
+        let round = server.config.limits.retention_interval;
         if retained.is_none_or(|last| now.since(last) >= round) {
             retained = Some(now);
             server.retain().await;
         }
         server.cancel_unobserved().await;
-        server.config.meters.upkeep();
+        server.config.metrics.upkeep();
         let limits = &server.config.limits;
-        let wait = ROUND.min(limits.unobserved).min(round).max(Duration::from_millis(100));
+        let wait = ROUND.min(limits.unobserved_timeout).min(round).max(Duration::from_millis(100));
         tokio::select! {
             biased;
             () = server.stopping.cancelled() => return,

@@ -18,7 +18,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// A stream with a time limit for blocked writes.
 pub(crate) struct WriteTimeoutStream<L> {
-    line: L,
+    stream: L,
     clock: Arc<dyn Clock>,
     limit: Duration,
     /// Ends reads and writes at once.
@@ -32,48 +32,51 @@ pub(crate) struct WriteTimeoutStream<L> {
 impl<L> WriteTimeoutStream<L> {
     /// Fails when a write is blocked for `limit`, or when `cut` is cancelled.
     pub(crate) fn new(
-        line: L,
+        stream: L,
         clock: &Arc<dyn Clock>,
         limit: Duration,
         cut: CancellationToken,
     ) -> Self {
         let ended = Box::pin(cut.clone().cancelled_owned());
-        Self { line, clock: Arc::clone(clock), limit, cut, ended, waiting: None }
+        Self { stream, clock: Arc::clone(clock), limit, cut, ended, waiting: None }
     }
 
-    fn judge<T>(
+    fn check_timeout<T>(
         &mut self,
         context: &mut Context<'_>,
         polled: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if self.cut.is_cancelled() {
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the line was cut")));
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the connection was cut",
+            )));
         }
         if polled.is_ready() {
             self.waiting = None;
             return polled;
         }
         let waiting = self.waiting.get_or_insert_with(|| {
-            let (patience, cut) = (self.clock.sleep(self.limit), self.cut.clone());
+            let (timer, cut) = (self.clock.sleep(self.limit), self.cut.clone());
             Box::pin(async move {
                 tokio::select! {
                     biased;
                     () = cut.cancelled() => {}
-                    () = patience => {}
+                    () = timer => {}
                 }
             })
         });
         waiting.as_mut().poll(context).map(|()| {
             // Reads must fail too: otherwise the connection stays half open and the answers to its requests are lost.
             self.cut.cancel();
-            Err(io::Error::new(io::ErrorKind::TimedOut, "the peer took nothing for too long"))
+            Err(io::Error::new(io::ErrorKind::TimedOut, "the peer read nothing for too long"))
         })
     }
 }
 
 impl<L> fmt::Debug for WriteTimeoutStream<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Patient").field("limit", &self.limit).finish_non_exhaustive()
+        f.debug_struct("WriteTimeoutStream").field("limit", &self.limit).finish_non_exhaustive()
     }
 }
 
@@ -84,9 +87,12 @@ impl<L: AsyncRead + Unpin> AsyncRead for WriteTimeoutStream<L> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.ended.as_mut().poll(context).is_ready() {
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the line was cut")));
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the connection was cut",
+            )));
         }
-        Pin::new(&mut self.line).poll_read(context, buffer)
+        Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }
 
@@ -96,8 +102,8 @@ impl<L: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<L> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.line).poll_write(context, bytes);
-        self.judge(context, polled)
+        let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.check_timeout(context, polled)
     }
 
     fn poll_write_vectored(
@@ -105,21 +111,21 @@ impl<L: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<L> {
         context: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.line).poll_write_vectored(context, pieces);
-        self.judge(context, polled)
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
+        self.check_timeout(context, polled)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.line.is_write_vectored()
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let polled = Pin::new(&mut self.line).poll_flush(context);
-        self.judge(context, polled)
+        let polled = Pin::new(&mut self.stream).poll_flush(context);
+        self.check_timeout(context, polled)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.line).poll_shutdown(context)
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 
@@ -150,7 +156,7 @@ mod tests {
     async fn a_peer_that_takes_nothing_is_given_up_and_one_that_is_slow_is_not() {
         let clock: Arc<dyn Clock> = Arc::new(PausedClock);
         let (near, mut far) = tokio::io::duplex(64);
-        let mut line = WriteTimeoutStream::new(near, &clock, LIMIT, CancellationToken::new());
+        let mut stream = WriteTimeoutStream::new(near, &clock, LIMIT, CancellationToken::new());
         let slow = async {
             let mut taken = [0; 64];
             for _ in 0..10 {
@@ -158,17 +164,17 @@ mod tests {
                 far.read_exact(&mut taken).await.unwrap();
             }
         };
-        let (written, ()) = tokio::join!(line.write_all(&[7; 640]), slow);
+        let (written, ()) = tokio::join!(stream.write_all(&[7; 640]), slow);
         written.expect("slow is not gone");
         let began = tokio::time::Instant::now();
-        let error = line.write_all(&[7; 640]).await.unwrap_err();
+        let error = stream.write_all(&[7; 640]).await.unwrap_err();
         assert_eq!((error.kind(), began.elapsed()), (io::ErrorKind::TimedOut, LIMIT));
-        assert!(line.read(&mut [0]).await.is_err(), "no half of it goes on");
+        assert!(stream.read(&mut [0]).await.is_err(), "no half of it goes on");
 
         let cut = CancellationToken::new();
         let (near, _far) = tokio::io::duplex(64);
-        let mut line = WriteTimeoutStream::new(near, &clock, LIMIT, cut.clone());
-        let (written, ()) = tokio::join!(line.write_all(&[7; 640]), async { cut.cancel() });
+        let mut stream = WriteTimeoutStream::new(near, &clock, LIMIT, cut.clone());
+        let (written, ()) = tokio::join!(stream.write_all(&[7; 640]), async { cut.cancel() });
         assert!(written.is_err() && began.elapsed() == LIMIT, "a cut does not wait");
     }
 }

@@ -42,7 +42,7 @@ pub(crate) fn server(
     let keys = Keyring::new(["a secret that is long enough for a key"]).expect("it is long enough");
     let mut config = Config::new(Auth::open(), keys);
     config.limits.observer_bytes = 6_000;
-    config.limits.all_observer_bytes = 40_000;
+    config.limits.total_observer_bytes = 40_000;
     InProcessServer::new(config, engine, journal, world)
 }
 
@@ -173,7 +173,7 @@ impl Client {
         let (answers, from) = mpsc::channel(LINE);
         process.tasks.spawn(Box::pin(async move {
             // A refused client finds the connection closed and reconnects.
-            drop(server.attend(Identity::local(), theirs, answers).await);
+            drop(server.serve(Identity::local(), theirs, answers).await);
         }));
         Some(ServerConnection { to, from, open: BTreeMap::new(), resumed: false })
     }

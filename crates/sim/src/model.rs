@@ -44,7 +44,7 @@ pub(crate) struct FaultyModel {
 
 impl fmt::Debug for FaultyModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Moody")
+        f.write_str("FaultyModel")
     }
 }
 

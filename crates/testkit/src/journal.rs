@@ -91,7 +91,7 @@ impl AppendInfo {
             token: append.token,
             is_closing: append.is_closing(),
             has_snapshot: append.snapshot.is_some(),
-            has_answers: !append.answers.is_empty() || !append.taken.is_empty(),
+            has_answers: !append.answers.is_empty() || !append.direct_commands.is_empty(),
         }
     }
 }

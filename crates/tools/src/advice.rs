@@ -34,7 +34,7 @@ impl AdviceRule {
 
 impl fmt::Debug for AdviceRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Rule")
+        f.write_str("AdviceRule")
     }
 }
 

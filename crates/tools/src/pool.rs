@@ -423,9 +423,9 @@ pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> Option<String> {
 impl<T> fmt::Debug for PoolTask<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Finished(_) => f.write_str("Over"),
+            Self::Finished(_) => f.write_str("Finished"),
             Self::Running(running) => {
-                f.debug_struct("Runs").field("watch", &running.watch).finish_non_exhaustive()
+                f.debug_struct("Running").field("watch", &running.watch).finish_non_exhaustive()
             }
         }
     }

@@ -47,7 +47,7 @@ impl CallView<'_> {
     }
 
     pub(super) fn title(&self) -> String {
-        let said = match self.tool {
+        let text = match self.tool {
             "fs_read" | "Read" | "NotebookRead" => self.path().map(|path| format!("Read {path}")),
             "fs_write" | "Write" => self.path().map(|path| format!("Write {path}")),
             "fs_edit" | "Edit" | "MultiEdit" | "NotebookEdit" => {
@@ -70,7 +70,7 @@ impl CallView<'_> {
             "plan" | "ExitPlanMode" => Some("Plan".to_owned()),
             _ => None,
         };
-        match said {
+        match text {
             Some(command) if command.starts_with('`') => command,
             Some(title) => short(&title),
             None => self.tool.to_owned(),
@@ -178,16 +178,16 @@ pub(super) fn over(
             (ToolCallStatus::Completed, Some(content))
         }
         Outcome::Failed(failure) => {
-            let mut said = text::user_text(&failure.fault, lang);
+            let mut text = text::user_text(&failure.fault, lang);
             for advice in text::recommendations(&failure.fault, lang).iter().take(3) {
-                said.push_str("\n- ");
-                said.push_str(advice);
+                text.push_str("\n- ");
+                text.push_str(advice);
             }
             if let Some(output) = failure.data.as_ref().map(shown).filter(|text| !text.is_empty()) {
-                said.push_str("\n\n");
-                said.push_str(&fenced(&output));
+                text.push_str("\n\n");
+                text.push_str(&fenced(&output));
             }
-            (ToolCallStatus::Failed, Some(vec![said.into()]))
+            (ToolCallStatus::Failed, Some(vec![text.into()]))
         }
     }
 }
@@ -203,19 +203,19 @@ fn shown(data: &Value) -> String {
     }
 }
 
-/// Cuts a text to `most` bytes and notes how many are missing.
-fn head(text: &str, most: usize) -> String {
-    if text.len() <= most {
+/// Cuts a text to `max_bytes` bytes and notes how many are missing.
+fn head(text: &str, max_bytes: usize) -> String {
+    if text.len() <= max_bytes {
         return text.to_owned();
     }
-    let cut = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let cut = (0..=max_bytes).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     format!("{}\n… {} more bytes", &text[..cut], text.len() - cut)
 }
 
-/// Keeps the last `most` bytes of a running call's output.
-pub(super) fn tail(text: &mut String, most: usize) {
-    if text.len() > most {
-        let from = text.len() - most;
+/// Keeps the last `max_bytes` bytes of a running call's output.
+pub(super) fn tail(text: &mut String, max_bytes: usize) {
+    if text.len() > max_bytes {
+        let from = text.len() - max_bytes;
         let cut = (from..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
         text.drain(..cut);
     }

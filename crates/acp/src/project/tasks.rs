@@ -25,7 +25,7 @@ pub(super) struct Tasks(Vec<(TaskId, PlanEntry)>);
 
 impl Tasks {
     /// Applies an event and returns the plan if it changed.
-    pub(super) fn take_up(&mut self, event: &Event) -> Option<Vec<PlanEntry>> {
+    pub(super) fn apply(&mut self, event: &Event) -> Option<Vec<PlanEntry>> {
         match event {
             Event::PlanMade { tasks, .. } => {
                 let entry = |title: &str| {

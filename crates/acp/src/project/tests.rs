@@ -26,8 +26,8 @@ fn play(projector: &mut Projector, events: Vec<Event>) -> String {
             turn: 1,
             event,
         };
-        for show in projector.project(&record) {
-            lines.push(match show {
+        for action in projector.project(&record) {
+            lines.push(match action {
                 EditorAction::Update(update) => serde_json::to_string(&update).unwrap(),
                 EditorAction::AskPermission(ask) => format!(
                     "ASK {} {} rules={} {}",
@@ -44,12 +44,12 @@ fn play(projector: &mut Projector, events: Vec<Event>) -> String {
 }
 
 fn projector(lang: Lang, editor_capabilities: EditorCapabilities) -> Projector {
-    let offer = EditorOptions {
+    let editor_options = EditorOptions {
         models: vec![ModelChoice { id: "one".into(), name: "One".into() }],
         context_tokens: 1000,
         ..EditorOptions::default()
     };
-    let mut projector = Projector::new(Arc::new(offer), lang, editor_capabilities);
+    let mut projector = Projector::new(Arc::new(editor_options), lang, editor_capabilities);
     projector.settings =
         Settings { workspace: Some("/w".into()), model: "one".into(), ..Settings::default() };
     projector

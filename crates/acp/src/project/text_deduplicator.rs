@@ -19,44 +19,44 @@ pub(super) struct TextDeduplicator {
     /// The text shown so far.
     shown: String,
     /// The text of the current attempt while it repeats a prefix of `shown`; `None` in the first attempt.
-    again: Option<String>,
+    repeat: Option<String>,
 }
 
 impl TextDeduplicator {
     /// Takes a delta and returns the change.
-    pub(super) fn came(&mut self, text: &str) -> TextChange {
-        let Some(again) = &mut self.again else {
+    pub(super) fn push(&mut self, text: &str) -> TextChange {
+        let Some(repeat) = &mut self.repeat else {
             self.shown.push_str(text);
             return TextChange::Append(text.to_owned());
         };
-        again.push_str(text);
-        if self.shown.starts_with(again.as_str()) {
+        repeat.push_str(text);
+        if self.shown.starts_with(repeat.as_str()) {
             return TextChange::None;
         }
-        let again = std::mem::take(again);
-        self.again = None;
-        match again.strip_prefix(self.shown.as_str()) {
+        let repeat = std::mem::take(repeat);
+        self.repeat = None;
+        match repeat.strip_prefix(self.shown.as_str()) {
             Some(rest) => {
                 let rest = rest.to_owned();
-                self.shown = again;
+                self.shown = repeat;
                 TextChange::Append(rest)
             }
             None => {
-                self.shown.clone_from(&again);
-                TextChange::Replace(again)
+                self.shown.clone_from(&repeat);
+                TextChange::Replace(repeat)
             }
         }
     }
 
     /// Marks the attempt as void; the next delta starts another attempt.
     pub(super) fn abandon(&mut self) {
-        self.again = (!self.shown.is_empty()).then(String::new);
+        self.repeat = (!self.shown.is_empty()).then(String::new);
     }
 
     /// Takes the complete text of the answer, resets the state, and returns the last change.
     pub(super) fn complete(&mut self, text: &str) -> TextChange {
         let shown = std::mem::take(&mut self.shown);
-        self.again = None;
+        self.repeat = None;
         if text.is_empty() || text == shown {
             return TextChange::None;
         }
@@ -81,20 +81,20 @@ mod tests {
         let answer = "héllo wörld, again";
         for cut in (0..answer.len()).filter(|at| answer.is_char_boundary(*at)) {
             for size in 1..=7 {
-                let mut strand = TextDeduplicator::default();
+                let mut text = TextDeduplicator::default();
                 let mut seen = String::new();
-                strand.came(&answer[..cut]);
+                text.push(&answer[..cut]);
                 seen.push_str(&answer[..cut]);
-                strand.abandon();
+                text.abandon();
                 let characters: Vec<char> = answer.chars().collect();
                 for piece in characters.chunks(size) {
-                    match strand.came(&piece.iter().collect::<String>()) {
+                    match text.push(&piece.iter().collect::<String>()) {
                         TextChange::None => {}
                         TextChange::Append(text) => seen.push_str(&text),
                         TextChange::Replace(text) => panic!("nothing differs, yet {text}"),
                     }
                 }
-                assert_eq!(strand.complete(answer), TextChange::None);
+                assert_eq!(text.complete(answer), TextChange::None);
                 assert_eq!(seen, answer, "cut at {cut}, pieces of {size}");
             }
         }
@@ -102,13 +102,13 @@ mod tests {
 
     #[test]
     fn what_differs_is_shown_from_its_start() {
-        let mut strand = TextDeduplicator::default();
-        strand.came("The answer is 4");
-        strand.abandon();
-        assert_eq!(strand.came("The ans"), TextChange::None);
-        assert_eq!(strand.came("wer was 5"), TextChange::Replace("The answer was 5".into()));
-        assert_eq!(strand.came("."), more("."));
-        assert_eq!(strand.complete("The answer was 5."), TextChange::None);
+        let mut text = TextDeduplicator::default();
+        text.push("The answer is 4");
+        text.abandon();
+        assert_eq!(text.push("The ans"), TextChange::None);
+        assert_eq!(text.push("wer was 5"), TextChange::Replace("The answer was 5".into()));
+        assert_eq!(text.push("."), more("."));
+        assert_eq!(text.complete("The answer was 5."), TextChange::None);
     }
 
     #[test]
@@ -118,20 +118,20 @@ mod tests {
 
     #[test]
     fn a_shorter_repeat_replaces_what_was_shown() {
-        let mut strand = TextDeduplicator::default();
-        strand.came("one two three");
-        strand.abandon();
-        strand.came("one");
-        assert_eq!(strand.complete("one"), TextChange::Replace("one".into()));
+        let mut text = TextDeduplicator::default();
+        text.push("one two three");
+        text.abandon();
+        text.push("one");
+        assert_eq!(text.complete("one"), TextChange::Replace("one".into()));
     }
 
     #[test]
     fn two_breaks_in_a_row_show_nothing_twice() {
-        let mut strand = TextDeduplicator::default();
-        strand.came("abc");
-        strand.abandon();
-        assert_eq!(strand.came("ab"), TextChange::None);
-        strand.abandon();
-        assert_eq!(strand.came("abcd"), more("d"));
+        let mut text = TextDeduplicator::default();
+        text.push("abc");
+        text.abandon();
+        assert_eq!(text.push("ab"), TextChange::None);
+        text.abandon();
+        assert_eq!(text.push("abcd"), more("d"));
     }
 }

@@ -30,7 +30,7 @@ use crate::{
 /// The inputs of a session's start.
 #[derive(Debug)]
 pub(crate) struct SessionStart {
-    pub(crate) place: WorkingDirectories,
+    pub(crate) directories: WorkingDirectories,
     pub(crate) servers: Vec<ToolServer>,
     pub(crate) reply: OpenResponder,
 }
@@ -50,34 +50,34 @@ pub(super) struct Replay {
     until: Seq,
     pub(super) is_quiet: bool,
     reply: OpenResponder,
-    place: WorkingDirectories,
+    directories: WorkingDirectories,
 }
 
 impl SessionTask {
     pub(super) async fn begin(&mut self, begin: SessionStart) {
-        let SessionStart { place, servers, reply } = begin;
-        if let Err(fault) = self.bridge.host.tool_servers(self.session, servers).await {
-            return self.not_begun(reply, faults::error(&fault, self.bridge.lang));
+        let SessionStart { directories, servers, reply } = begin;
+        if let Err(fault) = self.bridge.services.tool_servers(self.session, servers).await {
+            return self.start_failed(reply, faults::error(&fault, self.bridge.lang));
         }
         let begun = match reply {
-            OpenResponder::New(_) => self.open(place.clone()).await.map(|()| 0),
-            OpenResponder::Load(_) | OpenResponder::Resume(_) => self.look_back().await,
+            OpenResponder::New(_) => self.open(directories.clone()).await.map(|()| 0),
+            OpenResponder::Load(_) | OpenResponder::Resume(_) => self.start_replay().await,
         };
         let until = match begun {
             Ok(until) => until,
             Err(fault) => {
-                return self.not_begun(reply, faults::error(&fault, self.bridge.lang));
+                return self.start_failed(reply, faults::error(&fault, self.bridge.lang));
             }
         };
         let is_quiet = matches!(reply, OpenResponder::Resume(_));
-        self.replay = Some(Replay { until, is_quiet, reply, place });
-        self.outbox.history(true);
+        self.replay = Some(Replay { until, is_quiet, reply, directories });
+        self.outbox.set_replaying(true);
         self.replayed(self.seen).await;
     }
 
-    async fn open(&mut self, place: WorkingDirectories) -> Result<(), Fault> {
+    async fn open(&mut self, directories: WorkingDirectories) -> Result<(), Fault> {
         let base = editor_options::settings_for(&self.bridge.settings);
-        let settings = self.bridge.offer.workspace(place).made(&base);
+        let settings = self.bridge.editor_options.workspace(directories).apply_to(&base);
         let opening = SessionOptions {
             session: Some(self.session),
             settings: settings.clone(),
@@ -89,21 +89,21 @@ impl SessionTask {
     }
 
     /// Starts to read the session at its oldest available record, and returns its last position.
-    async fn look_back(&mut self) -> Result<Seq, Fault> {
+    async fn start_replay(&mut self) -> Result<Seq, Fault> {
         let info = self.bridge.journal.info(self.session).await?.ok_or_else(|| {
             Fault::new(Kind::UnknownSession, Operation::TalkToEditor)
                 .with(Fact::Session, self.session.to_string())
         })?;
         check_engine(Arc::clone(&self.bridge), self.session, &info).await?;
-        let offer = Arc::new(self.bridge.offer.clone());
-        self.projector = Projector::new(offer, self.bridge.lang, self.editor_capabilities);
+        let editor_options = Arc::new(self.bridge.editor_options.clone());
+        self.projector = Projector::new(editor_options, self.bridge.lang, self.editor_capabilities);
         self.questions.clear();
         self.seen = info.first_available.saturating_sub(1);
         self.follow(self.seen).await?;
         Ok(info.head)
     }
 
-    fn not_begun(&mut self, reply: OpenResponder, error: Error) {
+    fn start_failed(&mut self, reply: OpenResponder, error: Error) {
         match reply {
             OpenResponder::New(reply) => self.outbox.answer(reply, Err(error)),
             OpenResponder::Load(reply) => self.outbox.answer(reply, Err(error)),
@@ -125,7 +125,7 @@ impl SessionTask {
     pub(super) async fn replayed(&mut self, seen: Seq) {
         let Some(replay) = self.replay.take_if(|replay| seen >= replay.until) else { return };
         self.is_open = true;
-        self.outbox.history(false);
+        self.outbox.set_replaying(false);
         self.projector.go_live();
         let (modes, options) = self.choices();
         match replay.reply {
@@ -145,8 +145,8 @@ impl SessionTask {
             }
         }
         self.offer_commands();
-        let moves = self.bridge.offer.workspace(replay.place);
-        if moves.made(&self.projector.settings) != self.projector.settings {
+        let moves = self.bridge.editor_options.workspace(replay.directories);
+        if moves.apply_to(&self.projector.settings) != self.projector.settings {
             self.change(moves, SettingsResponder::None);
         }
         if self.projector.turn.is_some() {
@@ -162,7 +162,10 @@ impl SessionTask {
     fn choices(&self) -> (SessionModeState, Vec<SessionConfigOption>) {
         let settings = &self.projector.settings;
         let lang = self.bridge.lang;
-        (self.bridge.offer.modes(settings, lang), self.bridge.offer.options(settings, lang))
+        (
+            self.bridge.editor_options.modes(settings, lang),
+            self.bridge.editor_options.config_options(settings, lang),
+        )
     }
 }
 
@@ -181,7 +184,7 @@ async fn check_engine(
         // Retention has removed the session's first record.
         _ => budao_journal::fold(journal, session).await?.0.settings,
     };
-    match settings.engine() == bridge.offer.engine {
+    match settings.engine() == bridge.editor_options.engine {
         true => Ok(()),
         false => Err(wrong_engine(session, &settings)),
     }

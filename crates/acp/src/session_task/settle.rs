@@ -28,7 +28,7 @@ impl SessionTask {
 
     /// Handles the end of a turn; if it answers the active prompt, the prompt is answered.
     pub(super) async fn turn_ended(&mut self, record: &Record) {
-        self.muted.retain(|muted| muted.turn != Some(record.turn));
+        self.hidden_turns.retain(|hidden| hidden.turn != Some(record.turn));
         let is_its = |prompt: &Prompt| prompt.turn == Some(record.turn);
         let Some(prompt) = self.prompts.active.take_if(|prompt| is_its(prompt)) else { return };
         let Event::TurnEnded { stop, fault, .. } = &record.event else { return };
@@ -43,7 +43,7 @@ impl SessionTask {
     }
 
     /// Handles the engine's answer to a message. A message whose prompt has already been answered is withdrawn.
-    pub(super) async fn handed_in(&mut self, message: CommandId, refused: Option<&Fault>) {
+    pub(super) async fn message_submitted(&mut self, message: CommandId, refused: Option<&Fault>) {
         let is_active =
             self.prompts.active.as_ref().is_some_and(|prompt| prompt.command == message);
         match refused {
@@ -80,8 +80,8 @@ impl SessionTask {
     }
 
     /// Answers the prompt of a cancelled turn that does not end; the rest of the turn is hidden.
-    pub(super) async fn out_of_patience(&mut self) {
-        self.patience = None;
+    pub(super) async fn cancel_timed_out(&mut self) {
+        self.cancel_timer = None;
         let Some(prompt) = self.prompts.active.take() else { return };
         tracing::warn!(
             session = %self.session, prompt = prompt.number,
@@ -107,7 +107,7 @@ impl SessionTask {
     }
 
     /// Answers a prompt that was withdrawn before the engine got it.
-    pub(super) fn never_began(&mut self, prompt: Prompt) {
+    pub(super) fn answer_cancelled(&mut self, prompt: Prompt) {
         let ended = EndedTurn {
             turn: 0,
             trace: prompt.trace,
@@ -119,9 +119,9 @@ impl SessionTask {
     }
 
     async fn settle(&mut self, prompt: Prompt, ended: &EndedTurn<'_>) {
-        self.patience = None;
+        self.cancel_timer = None;
         self.respond(prompt, ended);
-        if self.leaving.is_some() {
+        if self.leave_responder.is_some() {
             return self.leave_if_done().await;
         }
         self.begin_next().await;
@@ -129,12 +129,12 @@ impl SessionTask {
 
     /// Answers a prompt; all answers to prompts go through this function.
     fn respond(&mut self, prompt: Prompt, ended: &EndedTurn<'_>) {
-        let PromptAnswer { answer, before, word } =
-            outcome::tell(ended, self.bridge.execution_error, self.bridge.lang);
-        if let Some(said) = before {
+        let PromptAnswer { answer, preface, log_label } =
+            outcome::prompt_answer(ended, self.bridge.execution_error, self.bridge.lang);
+        if let Some(text) = preface {
             let id = MessageId::new(format!("{}.end", ended.turn));
-            let chunk = ContentChunk::new(said.into()).message_id(id);
-            self.outbox.tell(SessionUpdate::AgentMessageChunk(chunk));
+            let chunk = ContentChunk::new(text.into()).message_id(id);
+            self.outbox.send(SessionUpdate::AgentMessageChunk(chunk));
         }
         self.outbox.flush();
         let counts = self.projector.counts;
@@ -144,7 +144,7 @@ impl SessionTask {
             session = %self.session,
             prompt = prompt.number,
             turn = ended.turn,
-            stop = word,
+            stop = log_label,
             total_elapsed_ms = elapsed / 1000,
             updates = self.outbox.updates - prompt.updates_before,
             text_bytes = counts.text_bytes,
@@ -159,13 +159,13 @@ impl SessionTask {
     /// Leaves the session for the editor: cancels its turn, then closes it.
     pub(super) fn leave(&mut self, leave: LeaveResponder) {
         for prompt in std::mem::take(&mut self.prompts.waiting) {
-            self.never_began(prompt);
+            self.answer_cancelled(prompt);
         }
         if let Some(prompt) = &mut self.prompts.active {
             prompt.cancelled = true;
-            self.patience = Some(self.bridge.world.clock.sleep(super::CANCEL_TIMEOUT));
+            self.cancel_timer = Some(self.bridge.world.clock.sleep(super::CANCEL_TIMEOUT));
         }
-        self.leaving = Some(leave);
+        self.leave_responder = Some(leave);
         self.jobs.push(Job::Close);
     }
 
@@ -174,7 +174,7 @@ impl SessionTask {
             tracing::warn!(session = %self.session, %fault, "closing session failed");
             if let Some(prompt) = self.prompts.active.take() {
                 self.retract(&prompt);
-                self.never_began(prompt);
+                self.answer_cancelled(prompt);
             }
         }
     }
@@ -184,9 +184,9 @@ impl SessionTask {
         if self.prompts.active.is_some() || !self.jobs.is_idle() {
             return;
         }
-        let Some(leave) = self.leaving.take() else { return };
+        let Some(leave) = self.leave_responder.take() else { return };
         self.is_over = true;
-        self.bridge.host.forget(self.session).await;
+        self.bridge.services.forget(self.session).await;
         match leave {
             LeaveResponder::Close(reply) => {
                 self.outbox.answer(reply, Ok(CloseSessionResponse::new()));
@@ -202,7 +202,7 @@ impl SessionTask {
     }
 
     /// Cleans up when the editor has left: open questions are denied, because no answer can come.
-    pub(super) async fn depart(mut self) {
+    pub(super) async fn shut_down(mut self) {
         self.jobs.forget_waiting();
         let questions: Vec<_> = self.questions.keys().cloned().collect();
         for question in questions {

@@ -10,7 +10,7 @@ mod streams;
 
 use std::sync::Arc;
 
-use budao_acp::{Bridge, EditorOptions, ExecutionError, ModelChoice, NoHost};
+use budao_acp::{Bridge, EditorOptions, ExecutionError, ModelChoice, NoEditorServices};
 use budao_claude::{Claude, ClaudeConfig};
 use budao_core::{Lang, engine::Engine as _, event::Settings, limits::Limits};
 use budao_journal::{Journal, Memory};
@@ -60,7 +60,7 @@ impl Fixture {
             journal: Arc::clone(&journal) as _,
             world,
             limits,
-            offer: EditorOptions {
+            editor_options: EditorOptions {
                 engine: "claude".to_owned(),
                 models: vec![ModelChoice { id: "default".to_owned(), name: "Default".to_owned() }],
                 ..EditorOptions::default()
@@ -68,7 +68,7 @@ impl Fixture {
             settings: Settings::default(),
             lang: Lang::En,
             execution_error,
-            host: Arc::new(NoHost),
+            services: Arc::new(NoEditorServices),
         };
         let mut editor = Editor::connect_with(bridge.clone(), line);
         editor.voice = AgentKind::Claude;

@@ -57,18 +57,18 @@ impl Editor {
 
     /// Connects over a line that holds so many bytes.
     pub(crate) fn connect_with(bridge: Bridge, bytes: usize) -> Self {
-        Self::connect_while(bridge.front(), async { Ok(bridge) }, bytes)
+        Self::connect_while(bridge.initialize_context(), async { Ok(bridge) }, bytes)
     }
 
     /// Connects while the bridge is still being opened.
     pub(crate) fn connect_while(
-        front: InitializeContext,
+        initialize_context: InitializeContext,
         opening: impl Future<Output = Result<Bridge, Fault>> + Send + 'static,
         bytes: usize,
     ) -> Self {
         let (ours, theirs) = tokio::io::duplex(bytes);
         let (input, output) = tokio::io::split(theirs);
-        let serving = tokio::spawn(front.serve(opening, input, output));
+        let serving = tokio::spawn(initialize_context.serve(opening, input, output));
         let (reader, writer) = tokio::io::split(ours);
         Self {
             writer,

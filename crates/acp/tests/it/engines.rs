@@ -29,8 +29,9 @@ fn claude_beside(stage: &Fixture) -> (Bridge, Claude) {
     let config =
         ClaudeConfig::new(Arc::clone(&journal), world, Played::new(CliVersion::Current) as _);
     let engine = Claude::new(config);
-    let offer = EditorOptions { engine: "claude".to_owned(), ..stage.bridge.offer.clone() };
-    (Bridge { engine: Arc::new(engine.clone()), offer, ..stage.bridge.clone() }, engine)
+    let editor_options =
+        EditorOptions { engine: "claude".to_owned(), ..stage.bridge.editor_options.clone() };
+    (Bridge { engine: Arc::new(engine.clone()), editor_options, ..stage.bridge.clone() }, engine)
 }
 
 async fn ids(editor: &mut Editor) -> Vec<String> {
@@ -82,7 +83,7 @@ async fn a_session_of_another_engine_is_neither_offered_nor_loaded_and_the_reaso
             assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
             let error = &refused["error"];
             assert_eq!(error["data"]["kind"], "wrong_engine", "{method}: {refused}");
-            let name = bridges[theirs].offer.engine.as_str();
+            let name = bridges[theirs].editor_options.engine.as_str();
             assert!(error["message"].as_str().unwrap().contains(name), "{method}: {refused}");
         }
         assert_eq!(editor.text(), "", "nothing of it is shown");
@@ -135,8 +136,8 @@ async fn hold(stage: &Fixture, session: &str, ttl: Duration) {
         session: session.parse().unwrap(),
         holder: "nobody answers".to_owned(),
         ttl,
-        missing: IfMissing::Refuse,
-        instead_of: None,
+        if_missing: IfMissing::Refuse,
+        dead_holder: None,
     };
     stage.journal.take_lease(request).await.unwrap();
 }

@@ -13,7 +13,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use budao_acp::{Bridge, EditorOptions, ExecutionError, ModelChoice, NoHost, SlashCommand};
+use budao_acp::{
+    Bridge, EditorOptions, ExecutionError, ModelChoice, NoEditorServices, SlashCommand,
+};
 use budao_core::{
     Fault, Kind, Lang,
     event::Settings,
@@ -64,7 +66,7 @@ impl Fixture {
             journal: Arc::clone(&journal) as _,
             world,
             limits,
-            offer: EditorOptions {
+            editor_options: EditorOptions {
                 engine: "native".to_owned(),
                 models: vec![choice("obedient"), choice("other")],
                 thinking: true,
@@ -79,7 +81,7 @@ impl Fixture {
             settings: Settings { model: "obedient".to_owned(), ..Settings::default() },
             lang: Lang::En,
             execution_error,
-            host: Arc::new(NoHost),
+            services: Arc::new(NoEditorServices),
         };
         Self { bridge, runtime, journal, touched }
     }

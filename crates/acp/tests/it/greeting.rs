@@ -14,12 +14,12 @@ const LINE: usize = 64 * 1024;
 async fn an_editor_is_greeted_while_the_journal_is_still_being_opened() {
     let bridge = Fixture::new(1).bridge;
     let (open, opened) = oneshot::channel();
-    let front = bridge.front();
+    let initialize_context = bridge.initialize_context();
     let opening = async move {
         opened.await.expect("the test opens it");
         Ok(bridge)
     };
-    let mut editor = Editor::connect_while(front, opening, LINE);
+    let mut editor = Editor::connect_while(initialize_context, opening, LINE);
     assert_eq!(editor.initialize().await["result"]["protocolVersion"], 1);
     let asked = editor.send("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
     open.send(()).expect("it is waited for");
@@ -32,9 +32,9 @@ async fn an_editor_is_greeted_while_the_journal_is_still_being_opened() {
 
 #[tokio::test(start_paused = true)]
 async fn an_editor_whose_bridge_cannot_be_opened_hears_why_at_every_question() {
-    let front = Fixture::new(2).bridge.front();
+    let initialize_context = Fixture::new(2).bridge.initialize_context();
     let opening = async { Err(Fault::new(Kind::JournalReadOnly, Operation::OpenJournal)) };
-    let mut editor = Editor::connect_while(front, opening, LINE);
+    let mut editor = Editor::connect_while(initialize_context, opening, LINE);
     assert_eq!(editor.initialize().await["result"]["protocolVersion"], 1);
     for method in ["session/new", "session/list"] {
         let answer = editor.ask(method, json!({"cwd": "/tmp", "mcpServers": []})).await;
@@ -45,9 +45,9 @@ async fn an_editor_whose_bridge_cannot_be_opened_hears_why_at_every_question() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_while_the_bridge_is_opened_is_told_and_keeps_nobody_waiting() {
-    let front = Fixture::new(3).bridge.front();
+    let initialize_context = Fixture::new(3).bridge.initialize_context();
     let opening = async { panic!("while opening") };
-    let mut editor = Editor::connect_while(front, opening, LINE);
+    let mut editor = Editor::connect_while(initialize_context, opening, LINE);
     editor.initialize().await;
     let asking = editor.ask("session/list", json!({}));
     let answer = tokio::time::timeout(Duration::from_secs(60), asking).await.expect("an answer");

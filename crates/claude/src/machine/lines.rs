@@ -197,7 +197,7 @@ impl Stepper<'_> {
         let stamps = up.stamps;
         if !up.has_begun && !result.is_stamped() {
             // The CLI failed to start and exits next; its text explains that exit.
-            up.last_words = Some(result.words());
+            up.last_result_text = Some(result.messages());
             return;
         }
         let is_foreign = result.origin.as_ref().is_some_and(|origin| !is_person(origin));

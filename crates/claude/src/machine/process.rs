@@ -48,7 +48,7 @@ impl Stepper<'_> {
             is_stale: false,
             mode: permissions::mode(&self.m.session.settings).to_owned(),
             requests: Default::default(),
-            last_words: None,
+            last_result_text: None,
         });
         let settings = Box::new(self.m.session.settings.clone());
         self.out.actions.push(Action::Start { life, launch, settings });
@@ -78,7 +78,7 @@ impl Stepper<'_> {
         if self.try_other_conversation(&up, &fault) {
             return;
         }
-        let fault = match up.last_words {
+        let fault = match up.last_result_text {
             Some(words) => fault.with_cause(words),
             None => fault,
         };
@@ -101,7 +101,7 @@ impl Stepper<'_> {
         }
         let complaint = fault.detail().text(Fact::StderrTail).unwrap_or_default();
         let said = |words: &str| {
-            let last = up.last_words.as_deref().unwrap_or_default();
+            let last = up.last_result_text.as_deref().unwrap_or_default();
             complaint.contains(words) || last.contains(words)
         };
         let other = match up.launch {

@@ -22,35 +22,35 @@ use crate::{
 async fn a_death_ends_the_turn_at_once_and_the_next_prompt_goes_on_with_the_conversation() {
     for age in [CliVersion::Current, CliVersion::Old] {
         for word in ["@die-mid", "@die-tool", "@die"] {
-            let desk = Fixture::open(age).await;
-            desk.run("A").await.assert_answers("A");
+            let fixture = Fixture::open(age).await;
+            fixture.run("A").await.assert_answers("A");
             let began = tokio::time::Instant::now();
-            let ended = desk.run(&format!("B {word}")).await;
+            let ended = fixture.run(&format!("B {word}")).await;
             assert_eq!((ended.stop, ended.fault), (StopReason::Failed, Some(Kind::CliExited)));
             assert!(began.elapsed() < Duration::from_secs(1), "{word}: {:?}", began.elapsed());
             assert_eq!(ended.text, "", "what was cut is void");
-            desk.run("C").await.assert_answers("C");
-            assert_eq!(desk.played.launches(), [Launch::Fresh, Launch::Resume], "{word}");
-            desk.engine.shutdown(Duration::ZERO).await;
-            check(&desk.records().await).unwrap();
+            fixture.run("C").await.assert_answers("C");
+            assert_eq!(fixture.played.launches(), [Launch::Fresh, Launch::Resume], "{word}");
+            fixture.engine.shutdown(Duration::ZERO).await;
+            check(&fixture.records().await).unwrap();
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn queued_prompts_survive_a_death() {
-    let desk = Fixture::open(CliVersion::Current).await;
-    let first = desk.say("A @die-mid").await;
-    let second = desk.say("B").await;
-    assert_eq!(desk.ended(&first).await.stop, StopReason::Failed);
-    desk.ended(&second).await.assert_answers("B");
+    let fixture = Fixture::open(CliVersion::Current).await;
+    let first = fixture.say("A @die-mid").await;
+    let second = fixture.say("B").await;
+    assert_eq!(fixture.ended(&first).await.stop, StopReason::Failed);
+    fixture.ended(&second).await.assert_answers("B");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_was_running_when_the_cli_died_is_sealed() {
-    let desk = Fixture::open(CliVersion::Current).await;
-    desk.run("A @die-tool").await;
-    let fault = desk.records().await.into_iter().find_map(|record| match record.event {
+    let fixture = Fixture::open(CliVersion::Current).await;
+    fixture.run("A @die-tool").await;
+    let fault = fixture.records().await.into_iter().find_map(|record| match record.event {
         Event::ToolCallEnded { outcome, .. } => outcome.fault().cloned(),
         _ => None,
     });
@@ -59,29 +59,29 @@ async fn a_call_that_was_running_when_the_cli_died_is_sealed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_cli_is_asked_whether_it_lives_and_then_judged() {
-    let desk = Fixture::open(CliVersion::Current).await;
+    let fixture = Fixture::open(CliVersion::Current).await;
     let began = tokio::time::Instant::now();
-    let dead = desk.run("A @dead").await;
+    let dead = fixture.run("A @dead").await;
     assert_eq!((dead.stop, dead.fault), (StopReason::Failed, Some(Kind::CliSilent)));
     let took = began.elapsed().as_secs();
     assert!((60..=90).contains(&took), "silence and then the probe, not {took} s");
     // One that lives and says nothing is given longer, but not for ever.
     let began = tokio::time::Instant::now();
-    let quiet = desk.run("B @silent").await;
+    let quiet = fixture.run("B @silent").await;
     assert_eq!((quiet.stop, quiet.fault), (StopReason::Failed, Some(Kind::CliSilent)));
     assert!(began.elapsed() >= Duration::from_secs(300), "{:?}", began.elapsed());
-    desk.run("C").await.assert_answers("C");
+    fixture.run("C").await.assert_answers("C");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_that_takes_long_is_no_silence() {
-    let desk = Fixture::open(CliVersion::Current).await;
-    let ended = desk.run("A @free").await;
+    let fixture = Fixture::open(CliVersion::Current).await;
+    let ended = fixture.run("A @free").await;
     ended.assert_answers("A");
     let started = ended.events.iter().position(|name| name == "tool_call_started").unwrap();
     let done = ended.events.iter().position(|name| name == "tool_call_ended").unwrap();
     assert!(started < done);
-    let records = desk.records().await;
+    let records = fixture.records().await;
     let at = |wanted: &str| records.iter().find(|it| name(&it.event) == wanted).unwrap().at;
     let ran = at("tool_call_ended").since(at("tool_call_started"));
     assert!(ran > Duration::from_millis(500), "it counts as running while it runs, not {ran:?}");
@@ -89,15 +89,15 @@ async fn a_tool_that_takes_long_is_no_silence() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cli_that_does_not_stop_when_cancelled_is_stopped() {
-    let desk = Fixture::open(CliVersion::Current).await;
-    let message = desk.say("A @slow @deaf").await;
+    let fixture = Fixture::open(CliVersion::Current).await;
+    let message = fixture.say("A @slow @deaf").await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     let began = tokio::time::Instant::now();
-    desk.cancel().await;
-    let next = desk.say("B").await;
-    assert_eq!(desk.ended(&message).await.stop, StopReason::Cancelled);
+    fixture.cancel().await;
+    let next = fixture.say("B").await;
+    assert_eq!(fixture.ended(&message).await.stop, StopReason::Cancelled);
     assert_eq!(began.elapsed().as_secs(), 10, "after as long as it has for it");
-    desk.ended(&next).await.assert_answers("B");
+    fixture.ended(&next).await.assert_answers("B");
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,53 +112,53 @@ async fn failures_of_the_model_service_are_told_and_its_retries_too() {
         (401, Kind::ModelAuthentication),
     ];
     for age in [CliVersion::Current, CliVersion::Old] {
-        let desk = Fixture::open(age).await;
+        let fixture = Fixture::open(age).await;
         for (status, kind) in kinds {
-            let ended = desk.run(&format!("A @api-{status}")).await;
+            let ended = fixture.run(&format!("A @api-{status}")).await;
             assert_eq!((ended.stop, ended.fault), (StopReason::Failed, Some(kind)), "{status}");
             assert!(ended.events.contains(&"retry_scheduled".to_owned()), "{ended:?}");
             assert_eq!(ended.text, "", "an error is not an answer");
-            desk.run("B").await.assert_answers("B");
+            fixture.run("B").await.assert_answers("B");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_failure_looks_like_a_finished_turn() {
-    let desk = Fixture::open(CliVersion::Current).await;
+    let fixture = Fixture::open(CliVersion::Current).await;
     for word in ["@broke", "@broke-quietly", "@odd"] {
-        let ended = desk.run(&format!("A {word}")).await;
+        let ended = fixture.run(&format!("A {word}")).await;
         assert_eq!((ended.stop, ended.fault), (StopReason::Failed, Some(Kind::CliTurnFailed)));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_conversation_the_cli_has_or_has_not_is_found_by_trying_the_other() {
-    let desk = Fixture::open(CliVersion::Current).await;
+    let fixture = Fixture::open(CliVersion::Current).await;
     // It has one under this id that we know nothing of.
-    desk.played.kept.lock().unwrap().insert(desk.id);
-    desk.run("A").await.assert_answers("A");
-    assert_eq!(desk.played.launches(), [Launch::Fresh, Launch::Resume]);
+    fixture.played.kept.lock().unwrap().insert(fixture.id);
+    fixture.run("A").await.assert_answers("A");
+    assert_eq!(fixture.played.launches(), [Launch::Fresh, Launch::Resume]);
     // It has lost it.
-    desk.run("B @die-mid").await;
-    desk.played.kept.lock().unwrap().clear();
-    let ended = desk.run("C").await;
+    fixture.run("B @die-mid").await;
+    fixture.played.kept.lock().unwrap().clear();
+    let ended = fixture.run("C").await;
     ended.assert_answers("C");
     assert!(ended.events.contains(&"fault_raised".to_owned()), "it is told: {ended:?}");
-    let last = desk.played.launches().split_off(2);
+    let last = fixture.played.launches().split_off(2);
     assert_eq!(last, [Launch::Resume, Launch::Fresh]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_a_restart_the_cut_turn_has_its_fault_and_the_queue_goes_on() {
-    let desk = Fixture::open(CliVersion::Current).await;
-    desk.run("A").await.assert_answers("A");
-    let cut = desk.say("B @slow").await;
-    let queued = desk.say("C").await;
+    let fixture = Fixture::open(CliVersion::Current).await;
+    fixture.run("A").await.assert_answers("A");
+    let cut = fixture.say("B @slow").await;
+    let queued = fixture.say("C").await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     // The engine is lost without a word; its lease runs out.
-    let next = desk.restarted().await;
-    drop(desk.engine);
+    let next = fixture.restarted().await;
+    drop(fixture.engine);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(next.engine.recover().await.unwrap(), 0, "a living engine finished it meanwhile");
     next.ended(&cut).await.assert_answers("B");
@@ -167,15 +167,15 @@ async fn after_a_restart_the_cut_turn_has_its_fault_and_the_queue_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_whose_writer_is_gone_is_taken_over() {
-    let desk = Fixture::open(CliVersion::Current).await;
-    desk.run("A").await.assert_answers("A");
-    let cut = desk.say("B @silent").await;
-    let queued = desk.say("C").await;
+    let fixture = Fixture::open(CliVersion::Current).await;
+    fixture.run("A").await.assert_answers("A");
+    let cut = fixture.say("B @silent").await;
+    let queued = fixture.say("C").await;
     tokio::time::sleep(Duration::from_millis(100)).await;
-    desk.engine.shutdown(Duration::ZERO).await;
-    let ended = desk.ended(&cut).await;
+    fixture.engine.shutdown(Duration::ZERO).await;
+    let ended = fixture.ended(&cut).await;
     assert_eq!((ended.stop, ended.fault), (StopReason::Failed, Some(Kind::ShuttingDown)));
-    let next = desk.restarted().await;
+    let next = fixture.restarted().await;
     next.engine.recover().await.unwrap();
     next.ended(&queued).await.assert_answers("C");
     next.engine.shutdown(Duration::ZERO).await;
@@ -184,22 +184,22 @@ async fn a_session_whose_writer_is_gone_is_taken_over() {
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_of_which_nothing_was_answered_when_the_engine_died_is_asked_again() {
-    let desk = Fixture::open(CliVersion::Current).await;
-    desk.run("A").await.assert_answers("A");
+    let fixture = Fixture::open(CliVersion::Current).await;
+    fixture.run("A").await.assert_answers("A");
     // As a writer leaves it that dies right after it began the turn.
-    let lease = desk.journal.info(desk.id).await.unwrap().unwrap();
-    desk.engine.shutdown(Duration::ZERO).await;
+    let lease = fixture.journal.info(fixture.id).await.unwrap().unwrap();
+    fixture.engine.shutdown(Duration::ZERO).await;
     let message = CommandId::from("m");
     let request = LeaseRequest {
-        session: desk.id,
+        session: fixture.id,
         holder: "victim".into(),
         ttl: Duration::from_secs(15),
-        missing: IfMissing::Refuse,
-        instead_of: None,
+        if_missing: IfMissing::Refuse,
+        dead_holder: None,
     };
-    let victim = desk.journal.take_lease(request).await.unwrap();
+    let victim = fixture.journal.take_lease(request).await.unwrap();
     let entry = |turn, event: Event| {
-        let (at, event) = (desk.world.clock.now(), event.into());
+        let (at, event) = (fixture.world.clock.now(), event.into());
         Entry { at, trace: Trace::NONE, turn, event }
     };
     let content = vec![Block::Text("B".into())];
@@ -207,27 +207,27 @@ async fn a_turn_of_which_nothing_was_answered_when_the_engine_died_is_asked_agai
         entry(0, Event::MessageAccepted { command: message.clone(), content }),
         entry(2, Event::TurnStarted { message: message.clone() }),
     ];
-    desk.journal.append(Append::new(&victim, lease.head, entries)).await.unwrap();
-    desk.journal.release(&victim).await.unwrap();
-    let next = desk.restarted().await;
+    fixture.journal.append(Append::new(&victim, lease.head, entries)).await.unwrap();
+    fixture.journal.release(&victim).await.unwrap();
+    let next = fixture.restarted().await;
     assert_eq!(next.engine.recover().await.unwrap(), 1);
     next.ended(&message).await.assert_answers("B");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_session_of_another_engine_is_left_to_it() {
-    let desk = Fixture::open(CliVersion::Current).await;
-    let id = budao_core::event::SessionId(desk.world.uuid());
+    let fixture = Fixture::open(CliVersion::Current).await;
+    let id = budao_core::event::SessionId(fixture.world.uuid());
     let (holder, ttl) = ("another".to_owned(), Duration::from_secs(1));
-    let missing = IfMissing::Create;
-    let request = LeaseRequest { session: id, holder, ttl, missing, instead_of: None };
-    let lease = desk.journal.take_lease(request).await.unwrap();
+    let if_missing = IfMissing::Create;
+    let request = LeaseRequest { session: id, holder, ttl, if_missing, dead_holder: None };
+    let lease = fixture.journal.take_lease(request).await.unwrap();
     let opened = Event::SessionOpened { settings: Default::default(), origin: None };
-    let (at, event) = (desk.world.clock.now(), opened.into());
+    let (at, event) = (fixture.world.clock.now(), opened.into());
     let entries = vec![Entry { at, trace: Trace::NONE, turn: 0, event }];
-    desk.journal.append(Append::new(&lease, 0, entries)).await.unwrap();
-    desk.journal.release(&lease).await.unwrap();
-    let other = Fixture { id, ..desk };
+    fixture.journal.append(Append::new(&lease, 0, entries)).await.unwrap();
+    fixture.journal.release(&lease).await.unwrap();
+    let other = Fixture { id, ..fixture };
     let ask = CommandBody::Message { content: vec![Block::Text("A".into())] };
     let command = Command { id: "c".to_owned().into(), by: "test".into(), trace: Trace::NONE, ask };
     // It must not wait in the inbox for that engine: whoever asked is told no, and that is final.
@@ -240,9 +240,9 @@ async fn a_session_of_another_engine_is_left_to_it() {
 
 #[tokio::test(start_paused = true)]
 async fn the_bound_that_was_hit_names_itself() {
-    let desk = Fixture::open(CliVersion::Current).await;
-    desk.run("A @dead").await;
-    let fault = desk.records().await.into_iter().find_map(|record| match record.event {
+    let fixture = Fixture::open(CliVersion::Current).await;
+    fixture.run("A @dead").await;
+    let fault = fixture.records().await.into_iter().find_map(|record| match record.event {
         Event::TurnEnded { fault, .. } => fault,
         _ => None,
     });

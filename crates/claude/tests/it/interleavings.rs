@@ -124,35 +124,35 @@ async fn life(seed: u64) -> (Vec<String>, Vec<budao_core::event::Record>) {
     let mut dice = Dice(seed);
     // Stamps are what tells an old result in the middle of a turn apart; without them its age must.
     let age = if dice.roll(4) == 0 { CliVersion::Old } else { CliVersion::Current };
-    let mut desk = Fixture::seeded(age, seed, Settings::default()).await;
+    let mut fixture = Fixture::seeded(age, seed, Settings::default()).await;
     let mut said = vec![format!("{age:?}")];
     let mut last = None;
     for prompt in 0..2 + dice.roll(7) {
         match dice.roll(9) {
             0..=3 => {
                 let text = format!("p{prompt} {}", WORDS[dice.roll(WORDS.len())]);
-                last = Some(desk.say(&text).await);
+                last = Some(fixture.say(&text).await);
                 said.push(text);
             }
             4 | 5 => {
-                desk.cancel().await;
+                fixture.cancel().await;
                 said.push("cancel".into());
             }
             6 => {
                 let decision = if dice.roll(2) == 0 { Decision::Allow } else { Decision::Deny };
-                answer_open_question(&desk, decision).await;
+                answer_open_question(&fixture, decision).await;
                 said.push(format!("{decision:?}"));
             }
             7 => {
                 if let Some(message) = last.take() {
-                    desk.ask(CommandBody::Withdraw { message }).await;
+                    fixture.ask(CommandBody::Withdraw { message }).await;
                     said.push("withdraw".into());
                 }
             }
             _ if dice.roll(6) == 0 => {
-                desk.engine.shutdown(Duration::from_millis(50)).await;
-                desk = desk.restarted().await;
-                desk.engine.recover().await.unwrap();
+                fixture.engine.shutdown(Duration::from_millis(50)).await;
+                fixture = fixture.restarted().await;
+                fixture.engine.recover().await.unwrap();
                 said.push("restart".into());
             }
             _ => {}
@@ -161,34 +161,34 @@ async fn life(seed: u64) -> (Vec<String>, Vec<budao_core::event::Record>) {
         tokio::time::sleep(Duration::from_millis(gap)).await;
         said.push(format!("{gap} ms"));
     }
-    let records = rest(&desk, &mut dice).await;
+    let records = rest(&fixture, &mut dice).await;
     (said, records)
 }
 
 /// Answers whatever is asked until nothing runs.
-async fn rest(desk: &Fixture, dice: &mut Dice) -> Vec<budao_core::event::Record> {
+async fn rest(fixture: &Fixture, dice: &mut Dice) -> Vec<budao_core::event::Record> {
     let mut quiet = 0;
     for _ in 0..3_000 {
-        let records = desk.records().await;
+        let records = fixture.records().await;
         let mut session = Session::default();
         session.apply_all(&records);
         let idle = session.turn.is_none() && session.queue.is_empty();
         // What comes late comes soon; a turn of the CLI's own begins after a tenth of a second.
         quiet = if idle { quiet + 1 } else { 0 };
         if quiet == 3 {
-            desk.engine.shutdown(Duration::from_secs(1)).await;
-            return desk.records().await;
+            fixture.engine.shutdown(Duration::from_secs(1)).await;
+            return fixture.records().await;
         }
         let decision = if dice.roll(3) > 0 { Decision::Allow } else { Decision::Deny };
-        answer_open_question(desk, decision).await;
+        answer_open_question(fixture, decision).await;
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
-    desk.records().await
+    fixture.records().await
 }
 
-async fn answer_open_question(desk: &Fixture, decision: Decision) {
+async fn answer_open_question(fixture: &Fixture, decision: Decision) {
     let mut open = Vec::new();
-    for record in desk.records().await {
+    for record in fixture.records().await {
         match record.event {
             Event::QuestionAsked { question, .. } => open.push(question),
             Event::QuestionAnswered { question, .. } | Event::QuestionExpired { question, .. } => {
@@ -198,6 +198,6 @@ async fn answer_open_question(desk: &Fixture, decision: Decision) {
         }
     }
     if let Some(question) = open.first() {
-        desk.decide(question, decision).await;
+        fixture.decide(question, decision).await;
     }
 }

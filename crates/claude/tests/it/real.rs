@@ -248,80 +248,87 @@ fn quiet(url: &str, folder: &Path) -> Vec<(std::ffi::OsString, std::ffi::OsStrin
 }
 
 async fn converses(peer: &str) {
-    let Some(desk) = Fixture::open(peer, Settings::default()).await else { return };
-    desk.run(1, "first").await.assert_is(StopReason::EndTurn, "hello world");
-    desk.run(2, "second %think").await.assert_is(StopReason::EndTurn, "hello world");
-    let file = desk.file("allowed");
-    desk.say(&format!("third %write:{}", file.display())).await;
-    desk.decide(3, Decision::Allow).await;
-    let third = desk.ended(3).await;
+    let Some(fixture) = Fixture::open(peer, Settings::default()).await else { return };
+    fixture.run(1, "first").await.assert_is(StopReason::EndTurn, "hello world");
+    fixture.run(2, "second %think").await.assert_is(StopReason::EndTurn, "hello world");
+    let file = fixture.file("allowed");
+    fixture.say(&format!("third %write:{}", file.display())).await;
+    fixture.decide(3, Decision::Allow).await;
+    let third = fixture.ended(3).await;
     third.assert_is(StopReason::EndTurn, "let me after the tool");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "written");
     assert_eq!(
         third.count(|it| matches!(it, Event::ToolCallEnded { outcome, .. } if outcome.is_done())),
         1
     );
-    let file = desk.file("denied");
-    desk.say(&format!("fourth %write:{}", file.display())).await;
-    desk.decide(4, Decision::Deny).await;
-    desk.ended(4).await.assert_is(StopReason::EndTurn, "let me after the tool");
+    let file = fixture.file("denied");
+    fixture.say(&format!("fourth %write:{}", file.display())).await;
+    fixture.decide(4, Decision::Deny).await;
+    fixture.ended(4).await.assert_is(StopReason::EndTurn, "let me after the tool");
     assert!(!file.exists());
-    assert_eq!(*desk.watched.launches.lock().unwrap(), [Launch::Fresh]);
-    desk.close().await;
+    assert_eq!(*fixture.watched.launches.lock().unwrap(), [Launch::Fresh]);
+    fixture.close().await;
 }
 
 async fn cancels(peer: &str) {
-    let Some(desk) = Fixture::open(peer, Settings::default()).await else { return };
-    desk.run(1, "first").await.assert_is(StopReason::EndTurn, "hello world");
+    let Some(fixture) = Fixture::open(peer, Settings::default()).await else { return };
+    fixture.run(1, "first").await.assert_is(StopReason::EndTurn, "hello world");
     let mut turn = 1;
     for gap in [0, 1, 5, 20, 100, 600] {
-        desk.say("slowly %slow").await;
+        fixture.say("slowly %slow").await;
         tokio::time::sleep(Duration::from_millis(gap)).await;
-        desk.ask(CommandBody::Cancel { reason: None }).await;
-        desk.say("next %plain").await;
-        assert_eq!(desk.ended(turn + 1).await.stop, StopReason::Cancelled, "{gap} ms");
-        desk.ended(turn + 2).await.assert_is(StopReason::EndTurn, "hello world");
-        desk.ask(CommandBody::Cancel { reason: None }).await;
+        fixture.ask(CommandBody::Cancel { reason: None }).await;
+        fixture.say("next %plain").await;
+        assert_eq!(fixture.ended(turn + 1).await.stop, StopReason::Cancelled, "{gap} ms");
+        fixture.ended(turn + 2).await.assert_is(StopReason::EndTurn, "hello world");
+        fixture.ask(CommandBody::Cancel { reason: None }).await;
         turn += 2;
     }
     // While a person is asked, and while a tool runs.
-    desk.say("a question %run:touch-here").await;
-    desk.until(|it| it.turn == turn + 1 && matches!(it.event, Event::QuestionAsked { .. })).await;
-    desk.ask(CommandBody::Cancel { reason: None }).await;
-    assert_eq!(desk.ended(turn + 1).await.stop, StopReason::Cancelled);
-    desk.say("a tool %run:sleep-60").await;
-    desk.until(|it| {
-        it.turn == turn + 2
-            && matches!(it.event, Event::ToolCallStarted { .. } | Event::QuestionAsked { .. })
-    })
-    .await;
-    desk.ask(CommandBody::Cancel { reason: None }).await;
-    assert_eq!(desk.ended(turn + 2).await.stop, StopReason::Cancelled);
-    desk.run(turn + 3, "last %plain").await.assert_is(StopReason::EndTurn, "hello world");
-    assert_eq!(*desk.watched.launches.lock().unwrap(), [Launch::Fresh], "one process throughout");
-    desk.close().await;
+    fixture.say("a question %run:touch-here").await;
+    fixture
+        .until(|it| it.turn == turn + 1 && matches!(it.event, Event::QuestionAsked { .. }))
+        .await;
+    fixture.ask(CommandBody::Cancel { reason: None }).await;
+    assert_eq!(fixture.ended(turn + 1).await.stop, StopReason::Cancelled);
+    fixture.say("a tool %run:sleep-60").await;
+    fixture
+        .until(|it| {
+            it.turn == turn + 2
+                && matches!(it.event, Event::ToolCallStarted { .. } | Event::QuestionAsked { .. })
+        })
+        .await;
+    fixture.ask(CommandBody::Cancel { reason: None }).await;
+    assert_eq!(fixture.ended(turn + 2).await.stop, StopReason::Cancelled);
+    fixture.run(turn + 3, "last %plain").await.assert_is(StopReason::EndTurn, "hello world");
+    assert_eq!(
+        *fixture.watched.launches.lock().unwrap(),
+        [Launch::Fresh],
+        "one process throughout"
+    );
+    fixture.close().await;
 }
 
 async fn survives(peer: &str) {
-    let Some(desk) = Fixture::open(peer, Settings::default()).await else { return };
-    desk.run(1, "remember the heron").await.assert_is(StopReason::EndTurn, "hello world");
-    desk.say("slowly %slow").await;
-    desk.until(|it| it.turn == 2 && matches!(it.event, Event::TextDelta { .. })).await;
-    let pid = desk.watched.pids.lock().unwrap()[0];
+    let Some(fixture) = Fixture::open(peer, Settings::default()).await else { return };
+    fixture.run(1, "remember the heron").await.assert_is(StopReason::EndTurn, "hello world");
+    fixture.say("slowly %slow").await;
+    fixture.until(|it| it.turn == 2 && matches!(it.event, Event::TextDelta { .. })).await;
+    let pid = fixture.watched.pids.lock().unwrap()[0];
     std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
-    let cut = desk.ended(2).await;
+    let cut = fixture.ended(2).await;
     assert_eq!((cut.stop, cut.fault.unwrap().kind()), (StopReason::Failed, Kind::CliExited));
-    desk.run(3, "go on %plain").await.assert_is(StopReason::EndTurn, "hello world");
-    assert_eq!(*desk.watched.launches.lock().unwrap(), [Launch::Fresh, Launch::Resume]);
-    let last = desk.api.asked().pop().unwrap();
+    fixture.run(3, "go on %plain").await.assert_is(StopReason::EndTurn, "hello world");
+    assert_eq!(*fixture.watched.launches.lock().unwrap(), [Launch::Fresh, Launch::Resume]);
+    let last = fixture.api.asked().pop().unwrap();
     assert!(last["messages"].to_string().contains("the heron"), "the conversation goes on: {last}");
-    let desk = desk.restarted().await;
-    desk.run(4, "and on %plain").await.assert_is(StopReason::EndTurn, "hello world");
-    desk.close().await;
+    let fixture = fixture.restarted().await;
+    fixture.run(4, "and on %plain").await.assert_is(StopReason::EndTurn, "hello world");
+    fixture.close().await;
 }
 
 async fn fails_truly(peer: &str) {
-    let Some(desk) = Fixture::open(peer, Settings::default()).await else { return };
+    let Some(fixture) = Fixture::open(peer, Settings::default()).await else { return };
     let kinds = [
         (429, Kind::ModelRateLimited),
         (529, Kind::ModelOverloaded),
@@ -333,7 +340,7 @@ async fn fails_truly(peer: &str) {
     let mut turn = 0;
     for (status, kind) in kinds {
         turn += 1;
-        let seen = desk.run(turn, &format!("fail %status-{status}")).await;
+        let seen = fixture.run(turn, &format!("fail %status-{status}")).await;
         let fault = seen.fault.clone().map(|fault| fault.kind());
         assert_eq!(
             (seen.stop, fault),
@@ -343,57 +350,64 @@ async fn fails_truly(peer: &str) {
         );
         assert_eq!(seen.text, "", "an error is not an answer");
     }
-    desk.run(turn + 1, "well %plain").await.assert_is(StopReason::EndTurn, "hello world");
-    desk.close().await;
+    fixture.run(turn + 1, "well %plain").await.assert_is(StopReason::EndTurn, "hello world");
+    fixture.close().await;
 }
 
 async fn plans_without_writing(peer: &str) {
     let permissions = Permissions { mode: Mode::Readonly, ..Permissions::default() };
     let settings = Settings { permissions, ..Settings::default() };
-    let Some(desk) = Fixture::open(peer, settings).await else { return };
-    let file = desk.file("never");
-    let seen = desk.run(1, &format!("plan %write:{}", file.display())).await;
+    let Some(fixture) = Fixture::open(peer, settings).await else { return };
+    let file = fixture.file("never");
+    let seen = fixture.run(1, &format!("plan %write:{}", file.display())).await;
     seen.assert_is(StopReason::EndTurn, "let me after the tool");
     assert!(!file.exists(), "plan mode does not write");
     assert_eq!(
         seen.count(|it| matches!(it, Event::ToolCallEnded { outcome, .. } if !outcome.is_done())),
         1
     );
-    desk.close().await;
+    fixture.close().await;
 }
 
 /// Is a file that the model writes asked about? In plan mode it is denied without a question.
-async fn is_asked_about(desk: &Fixture, turn: u64) -> bool {
-    let file = desk.file(&format!("file-{turn}"));
-    desk.say(&format!("write %write:{}", file.display())).await;
+async fn is_asked_about(fixture: &Fixture, turn: u64) -> bool {
+    let file = fixture.file(&format!("file-{turn}"));
+    fixture.say(&format!("write %write:{}", file.display())).await;
     let mut is_asked = false;
-    desk.until(|record| {
-        is_asked |= record.turn == turn && matches!(record.event, Event::QuestionAsked { .. });
-        is_asked || record.turn == turn && matches!(record.event, Event::TurnEnded { .. })
-    })
-    .await;
+    fixture
+        .until(|record| {
+            is_asked |= record.turn == turn && matches!(record.event, Event::QuestionAsked { .. });
+            is_asked || record.turn == turn && matches!(record.event, Event::TurnEnded { .. })
+        })
+        .await;
     if is_asked {
-        desk.decide(turn, Decision::Allow).await;
+        fixture.decide(turn, Decision::Allow).await;
     }
-    desk.ended(turn).await.assert_is(StopReason::EndTurn, "let me after the tool");
+    fixture.ended(turn).await.assert_is(StopReason::EndTurn, "let me after the tool");
     assert_eq!(file.exists(), is_asked);
     is_asked
 }
 
-async fn set_mode(desk: &Fixture, mode: Mode) {
-    let (state, _) = budao_journal::fold(&*desk.journal, desk.session).await.unwrap();
+async fn set_mode(fixture: &Fixture, mode: Mode) {
+    let (state, _) = budao_journal::fold(&*fixture.journal, fixture.session).await.unwrap();
     let mut settings = state.settings;
     settings.permissions.mode = mode;
-    desk.ask(CommandBody::Settings { settings: Box::new(settings) }).await;
+    fixture.ask(CommandBody::Settings { settings: Box::new(settings) }).await;
 }
 
-async fn mode_shown(desk: &Fixture) -> Mode {
-    budao_journal::fold(&*desk.journal, desk.session).await.unwrap().0.settings.permissions.mode
+async fn mode_shown(fixture: &Fixture) -> Mode {
+    budao_journal::fold(&*fixture.journal, fixture.session)
+        .await
+        .unwrap()
+        .0
+        .settings
+        .permissions
+        .mode
 }
 
 /// Allows the CLI what a user may have allowed it everywhere, and has it keep plans in the project.
-fn generous_user(desk: &Fixture) {
-    let config = desk.folder.path().join("config");
+fn generous_user(fixture: &Fixture) {
+    let config = fixture.folder.path().join("config");
     std::fs::create_dir_all(&config).unwrap();
     let settings =
         r#"{"permissions": {"allow": ["Write", "Edit", "Bash"]}, "plansDirectory": "kept"}"#;
@@ -402,34 +416,34 @@ fn generous_user(desk: &Fixture) {
 
 /// With a CLI that runs when the mode is set, and with one that is started on the conversation afterwards.
 async fn plan_mode_ends_and_begins(peer: &str, is_restarted: bool) {
-    let Some(mut desk) = Fixture::open(peer, Settings::default()).await else { return };
+    let Some(mut fixture) = Fixture::open(peer, Settings::default()).await else { return };
     for (turn, mode) in (1..).zip([Mode::Readonly, Mode::Approval, Mode::Readonly, Mode::Approval])
     {
-        set_mode(&desk, mode).await;
-        assert_eq!(is_asked_about(&desk, turn).await, mode == Mode::Approval, "turn {turn}");
-        assert_eq!(mode_shown(&desk).await, mode, "turn {turn}");
+        set_mode(&fixture, mode).await;
+        assert_eq!(is_asked_about(&fixture, turn).await, mode == Mode::Approval, "turn {turn}");
+        assert_eq!(mode_shown(&fixture).await, mode, "turn {turn}");
         let word = if mode == Mode::Readonly { "plan" } else { "default" };
-        assert_eq!(desk.watched.modes.lock().unwrap().last().unwrap(), word, "turn {turn}");
+        assert_eq!(fixture.watched.modes.lock().unwrap().last().unwrap(), word, "turn {turn}");
         if is_restarted {
-            desk = desk.restarted().await;
+            fixture = fixture.restarted().await;
         }
     }
-    desk.close().await;
+    fixture.close().await;
 }
 
 async fn a_plan_is_handed_in(peer: &str, is_generous: bool, decision: Decision) {
     let permissions = Permissions { mode: Mode::Readonly, ..Permissions::default() };
     let settings = Settings { permissions, ..Settings::default() };
-    let Some(desk) = Fixture::open(peer, settings).await else { return };
+    let Some(fixture) = Fixture::open(peer, settings).await else { return };
     if is_generous {
-        generous_user(&desk);
-        assert!(!is_asked_about(&desk, 1).await, "what a user allowed elsewhere is denied too");
+        generous_user(&fixture);
+        assert!(!is_asked_about(&fixture, 1).await, "what a user allowed elsewhere is denied too");
     } else {
-        desk.run(1, "first").await.assert_is(StopReason::EndTurn, "hello world");
+        fixture.run(1, "first").await.assert_is(StopReason::EndTurn, "hello world");
     }
-    desk.say("plan it %plan").await;
+    fixture.say("plan it %plan").await;
     let mut plan = Value::Null;
-    let asked = desk.until(|record| match &record.event {
+    let asked = fixture.until(|record| match &record.event {
         Event::QuestionAsked { tool, arguments, .. } => {
             assert_eq!(tool, "ExitPlanMode", "nothing else is asked about");
             plan = arguments["plan"].clone();
@@ -440,37 +454,38 @@ async fn a_plan_is_handed_in(peer: &str, is_generous: bool, decision: Decision) 
     });
     let records = asked.await;
     assert_eq!(plan, budao_testkit::claude_api::PLAN, "{records:#?}");
-    assert_eq!(mode_shown(&desk).await, Mode::Readonly);
-    desk.decide(2, decision).await;
-    desk.ended(2).await.assert_is(StopReason::EndTurn, "let me after the plan");
+    assert_eq!(mode_shown(&fixture).await, Mode::Readonly);
+    fixture.decide(2, decision).await;
+    fixture.ended(2).await.assert_is(StopReason::EndTurn, "let me after the plan");
     let is_approved = decision == Decision::Allow;
     let mode = if is_approved { Mode::Approval } else { Mode::Readonly };
-    assert_eq!(mode_shown(&desk).await, mode, "as soon as the turn is over");
+    assert_eq!(mode_shown(&fixture).await, mode, "as soon as the turn is over");
     if is_generous {
         // Outside of plan mode the user's own rules hold again.
-        let file = desk.file("afterwards");
-        desk.run(3, &format!("write %write:{}", file.display())).await;
+        let file = fixture.file("afterwards");
+        fixture.run(3, &format!("write %write:{}", file.display())).await;
         assert!(file.exists());
     } else {
-        assert_eq!(is_asked_about(&desk, 3).await, is_approved);
+        assert_eq!(is_asked_about(&fixture, 3).await, is_approved);
     }
-    assert_eq!(mode_shown(&desk).await, mode);
-    desk.close().await;
+    assert_eq!(mode_shown(&fixture).await, mode);
+    fixture.close().await;
 }
 
 async fn the_model_begins_to_plan(peer: &str) {
-    let Some(desk) = Fixture::open(peer, Settings::default()).await else { return };
-    desk.say("think first %enter").await;
-    desk.until(|record| {
-        matches!(record.event, Event::QuestionAsked { .. } | Event::TurnEnded { .. })
-    })
-    .await;
-    desk.ended(1).await.assert_is(StopReason::EndTurn, "let me after the tool");
-    assert_eq!(mode_shown(&desk).await, Mode::Readonly);
-    assert!(!is_asked_about(&desk, 2).await, "it is in force");
-    set_mode(&desk, Mode::Approval).await;
-    assert!(is_asked_about(&desk, 3).await, "and can be ended");
-    desk.close().await;
+    let Some(fixture) = Fixture::open(peer, Settings::default()).await else { return };
+    fixture.say("think first %enter").await;
+    fixture
+        .until(|record| {
+            matches!(record.event, Event::QuestionAsked { .. } | Event::TurnEnded { .. })
+        })
+        .await;
+    fixture.ended(1).await.assert_is(StopReason::EndTurn, "let me after the tool");
+    assert_eq!(mode_shown(&fixture).await, Mode::Readonly);
+    assert!(!is_asked_about(&fixture, 2).await, "it is in force");
+    set_mode(&fixture, Mode::Approval).await;
+    assert!(is_asked_about(&fixture, 3).await, "and can be ended");
+    fixture.close().await;
 }
 
 #[tokio::test]
@@ -561,31 +576,32 @@ async fn plan_mode_of_the_old_cli_does_not_write() {
 
 #[tokio::test]
 async fn broken_streams_of_the_current_cli_are_shown_once_and_whole() {
-    let Some(desk) = Fixture::open(CURRENT, Settings::default()).await else { return };
+    let Some(fixture) = Fixture::open(CURRENT, Settings::default()).await else { return };
     for (turn, word) in [(1, "%cut"), (2, "%malformed")] {
-        let seen = desk.run(turn, &format!("broken {word}")).await;
+        let seen = fixture.run(turn, &format!("broken {word}")).await;
         seen.assert_is(StopReason::EndTurn, "the whole answer");
         assert!(seen.count(|it| matches!(it, Event::AnswerAbandoned { .. })) >= 1);
     }
-    let seen = desk.run(3, "refuse %refuse").await;
+    let seen = fixture.run(3, "refuse %refuse").await;
     assert_eq!(seen.stop, StopReason::Refusal, "{:#?}", seen.records);
-    desk.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn what_the_current_cli_left_running_ends_in_a_turn_of_its_own() {
     let permissions = Permissions { mode: Mode::Auto, ..Permissions::default() };
     let settings = Settings { permissions, ..Settings::default() };
-    let Some(desk) = Fixture::open(CURRENT, settings).await else { return };
-    desk.run(1, "leave it %background")
+    let Some(fixture) = Fixture::open(CURRENT, settings).await else { return };
+    fixture
+        .run(1, "leave it %background")
         .await
         .assert_is(StopReason::EndTurn, "let me after the tool");
-    let own = desk.ended(2).await;
+    let own = fixture.ended(2).await;
     assert_eq!(own.stop, StopReason::EndTurn);
     let begun = own.records.iter().find(|it| it.turn == 2).unwrap();
     assert!(
         matches!(&begun.event, Event::TurnStarted { message } if message.0.starts_with("claude-"))
     );
-    desk.ask(CommandBody::Close).await;
-    desk.close().await;
+    fixture.ask(CommandBody::Close).await;
+    fixture.close().await;
 }

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use budao_acp::{
-    EditorOptions, EngineMode, Host, ModelChoice, ServerTransport, SignIn, ToolServer,
+    EditorOptions, EditorServices, EngineMode, ModelChoice, ServerTransport, SignIn, ToolServer,
 };
 use budao_claude::{Claude, DEFAULT_MODEL, permissions};
 use budao_core::{
@@ -19,7 +19,7 @@ use crate::texts::localize;
 const CONTEXT_TOKENS: u64 = 200_000;
 
 /// The models, modes and sign-in offered to the editor. An empty `models` offers the CLI's own short names.
-pub(super) fn offer(models: Vec<String>, lang: Lang) -> EditorOptions {
+pub(super) fn editor_options(models: Vec<String>, lang: Lang) -> EditorOptions {
     let models = if models.is_empty() {
         [DEFAULT_MODEL, "sonnet", "opus", "haiku"].map(str::to_owned).to_vec()
     } else {
@@ -89,7 +89,7 @@ fn choice(id: String, lang: Lang) -> ModelChoice {
 pub(super) struct ClaudeHost(pub(super) Claude);
 
 #[async_trait]
-impl Host for ClaudeHost {
+impl EditorServices for ClaudeHost {
     async fn tool_servers(
         &self,
         session: SessionId,
@@ -136,7 +136,7 @@ fn servers_of(servers: Vec<ToolServer>) -> Value {
         pairs.into_iter().map(|(name, value)| (name, value.into())).collect()
     };
     let server = |server: ToolServer| {
-        let said = match server.reach {
+        let said = match server.transport {
             ServerTransport::Stdio { command, args, env } => {
                 json!({"type": "stdio", "command": command, "args": args, "env": pairs(env)})
             }

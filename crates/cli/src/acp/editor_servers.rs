@@ -8,7 +8,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use budao_acp::{Host, ServerTransport, ToolServer};
+use budao_acp::{EditorServices, ServerTransport, ToolServer};
 use budao_core::{
     event::SessionId,
     fault::{Fact, Fault, Kind, Operation},
@@ -84,7 +84,7 @@ impl EditorServers {
 }
 
 #[async_trait]
-impl Host for EditorServers {
+impl EditorServices for EditorServers {
     async fn tool_servers(
         &self,
         session: SessionId,
@@ -125,13 +125,13 @@ impl Host for EditorServers {
 
 /// Converts an editor's server entry. Tool names allow only ASCII letters and digits, so other characters become `-`.
 fn config(server: ToolServer) -> McpServerConfig {
-    let ToolServer { name, reach } = server;
+    let ToolServer { name, transport } = server;
     let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
     let name: String = name.chars().take(32).map(plain).collect();
     let secrets = |pairs: Vec<(String, String)>| {
         pairs.into_iter().map(|(name, value)| (name, value.into())).collect()
     };
-    match reach {
+    match transport {
         ServerTransport::Stdio { command, args, env } => {
             let mut config = McpServerConfig::stdio(name, command, args);
             if let Transport::Stdio(stdio) = &mut config.transport {

@@ -41,7 +41,7 @@ fn name() -> String {
 
 impl std::fmt::Debug for RoomConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Room")
+        f.debug_struct("RoomConfig")
             .field("room", &self.room)
             .field("name", &self.name)
             .finish_non_exhaustive()

@@ -151,7 +151,7 @@ impl JournalPoller {
             let writer = writers.remove(&summary.session);
             SessionRow { summary, writer }
         });
-        let report = self.stats.ask(&*self.journal, window, now).await?;
+        let report = self.stats.report(&*self.journal, window, now).await?;
         let stats = serde_json::to_value(&report).map_err(|error| odd(&error))?;
         let numbers = StatsSummary::deserialize(&stats).map_err(|error| odd(&error))?;
         Ok(Snapshot {

@@ -39,8 +39,8 @@ async fn write(journal: &Memory, number: u8, begins: u64, events: Vec<Event>, is
         session: session(number),
         holder: format!("process {number}"),
         ttl: Duration::from_secs(3_600),
-        missing: IfMissing::Create,
-        instead_of: None,
+        if_missing: IfMissing::Create,
+        dead_holder: None,
     };
     let lease = journal.take_lease(request).await.unwrap();
     let entries = events.into_iter().zip(begins..).map(|(event, second)| Entry {

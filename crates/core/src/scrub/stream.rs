@@ -37,7 +37,7 @@ impl fmt::Debug for ScrubStream {
     /// Shows only the number of held bytes, because held text may be the start of a secret.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let held: usize = self.passes.iter().map(PatternPass::held_bytes).sum();
-        formatter.debug_struct("Stream").field("held_bytes", &held).finish_non_exhaustive()
+        formatter.debug_struct("ScrubStream").field("held_bytes", &held).finish_non_exhaustive()
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Loaded sessions up to which each idle one stays for the whole of `idle_keep`; above, the time shrinks.
-const ROOMY: u32 = 64;
+const FULL_IDLE_SESSIONS: u32 = 64;
 
 /// A session between load and unload.
 pub(super) struct LoadedSession<F: DeciderFactory> {
@@ -41,7 +41,7 @@ impl<F: DeciderFactory> LoadedSession<F> {
         let host = task.host.clone();
         let config = host.config();
         let (writer, state) =
-            SessionWriter::start(config.writer(), task.session, task.missing).await?;
+            SessionWriter::start(config.writer(), task.session, task.if_missing).await?;
         if state.head > 0 && !host.factory().owns(&state.settings) {
             writer.release().await;
             return Err(wrong_engine(task.session, &state.settings));
@@ -227,8 +227,8 @@ impl<F: DeciderFactory> LoadedSession<F> {
     fn idle_keep(&self) -> Duration {
         let keep = self.host.config().idle_keep;
         match u32::try_from(self.host.registry().len()).unwrap_or(u32::MAX) {
-            0..=ROOMY => keep,
-            loaded => keep * ROOMY / loaded,
+            0..=FULL_IDLE_SESSIONS => keep,
+            loaded => keep * FULL_IDLE_SESSIONS / loaded,
         }
     }
 

@@ -101,8 +101,8 @@ async fn held_from_the_future(fixture: &Fixture, ttl: Duration) -> budao_journal
         session: fixture.id,
         holder: "ada".into(),
         ttl,
-        missing: IfMissing::Create,
-        instead_of: None,
+        if_missing: IfMissing::Create,
+        dead_holder: None,
     };
     fixture.journal.take_lease(request).await.unwrap()
 }

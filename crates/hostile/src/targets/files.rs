@@ -165,8 +165,8 @@ async fn append(journal: &Sqlite, after: u64) {
         session: SESSION,
         holder: "fuzz".into(),
         ttl: Duration::from_secs(3600),
-        missing: IfMissing::Create,
-        instead_of: None,
+        if_missing: IfMissing::Create,
+        dead_holder: None,
     };
     let lease = journal.take_lease(request).await;
     let lease = lease.unwrap_or_else(|fault| panic!("nobody holds it: {fault}"));

@@ -17,9 +17,9 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 #[derive(Debug)]
-struct Real;
+struct SystemWorld;
 
-impl Clock for Real {
+impl Clock for SystemWorld {
     fn now(&self) -> Timestamp {
         let since = std::time::UNIX_EPOCH.elapsed().unwrap();
         Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap())
@@ -30,20 +30,20 @@ impl Clock for Real {
     }
 }
 
-impl Entropy for Real {
+impl Entropy for SystemWorld {
     fn bits(&self) -> u64 {
         u64::from_le_bytes(uuid::Uuid::new_v4().as_bytes()[..8].try_into().unwrap())
     }
 }
 
-impl Spawn for Real {
+impl Spawn for SystemWorld {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         tokio::spawn(task);
     }
 }
 
 pub(crate) fn world() -> World {
-    let real = Arc::new(Real);
+    let real = Arc::new(SystemWorld);
     World {
         clock: real.clone(),
         entropy: real.clone(),
@@ -65,7 +65,7 @@ pub(crate) async fn open(directory: &Path) -> Sqlite {
 pub(crate) fn entry(bytes: usize) -> Entry {
     let empty = Event::TextDelta { step: 1, text: String::new() }.encode().len();
     let event = Event::TextDelta { step: 1, text: "x".repeat(bytes - empty) };
-    let at = Real.now();
+    let at = SystemWorld.now();
     Entry { at, trace: Trace::from_random(0x4bf9_2f35_77b3_4da6), turn: 1, event: event.into() }
 }
 

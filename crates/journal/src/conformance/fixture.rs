@@ -121,8 +121,8 @@ impl Fixture {
             session,
             holder: holder.into(),
             ttl: TTL,
-            missing: IfMissing::Create,
-            instead_of: None,
+            if_missing: IfMissing::Create,
+            dead_holder: None,
         }
     }
 

@@ -25,21 +25,21 @@ use crate::{
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// Appends `count` records, three at a time, then a snapshot that covers all of them.
-async fn covered(stage: &Fixture, count: u64) -> Lease {
-    let lease = stage.open().await;
+async fn covered(fixture: &Fixture, count: u64) -> Lease {
+    let lease = fixture.open().await;
     let mut head = 0;
     while head < count {
-        head = stage.append(&lease, head, 3.min(count - head)).await;
+        head = fixture.append(&lease, head, 3.min(count - head)).await;
     }
     let append = Append { snapshot: Some(vec![7]), ..Append::new(&lease, head, vec![]) };
-    stage.journal.append(append).await.unwrap();
+    fixture.journal.append(append).await.unwrap();
     lease
 }
 
-async fn check_gap(stage: &Fixture, lease: &Lease, to: Seq, head: Seq, reason: GapReason) {
+async fn check_gap(fixture: &Fixture, lease: &Lease, to: Seq, head: Seq, reason: GapReason) {
     for after in 0..=head {
         let limits = PageLimits::default();
-        let page = stage.journal.read(lease.session, after, limits).await.unwrap();
+        let page = fixture.journal.read(lease.session, after, limits).await.unwrap();
         let gap = (after < to).then_some(Gap { from: after + 1, to, reason });
         assert_eq!(page.gap, gap, "after {after}");
         assert_eq!((page.first_available, page.head), (to + 1, head));
@@ -50,115 +50,116 @@ async fn check_gap(stage: &Fixture, lease: &Lease, to: Seq, head: Seq, reason: G
 }
 
 /// The state must stay foldable.
-pub async fn retention_removes_only_what_a_snapshot_covers(stage: &Fixture) {
-    let lease = stage.open().await;
-    let head = stage.append(&lease, 0, 10).await;
+pub async fn retention_removes_only_what_a_snapshot_covers(fixture: &Fixture) {
+    let lease = fixture.open().await;
+    let head = fixture.append(&lease, 0, 10).await;
     let retention = Retention { records: Some(1), ..Retention::default() };
-    let retained = stage.journal.retain(retention.clone()).await.unwrap();
+    let retained = fixture.journal.retain(retention.clone()).await.unwrap();
     assert_eq!(retained, RetentionReport::default(), "there is no snapshot");
     let append =
-        Append { snapshot: Some(vec![1]), ..Append::new(&lease, head, stage.notes(11, 2)) };
-    stage.journal.append(append).await.unwrap();
-    stage.append(&lease, 12, 8).await;
-    let retained = stage.journal.retain(retention.clone()).await.unwrap();
+        Append { snapshot: Some(vec![1]), ..Append::new(&lease, head, fixture.notes(11, 2)) };
+    fixture.journal.append(append).await.unwrap();
+    fixture.append(&lease, 12, 8).await;
+    let retained = fixture.journal.retain(retention.clone()).await.unwrap();
     assert_eq!(retained.records, 12);
-    check_gap(stage, &lease, 12, 20, GapReason::Count).await;
-    let again = stage.journal.retain(retention).await.unwrap();
+    check_gap(fixture, &lease, 12, 20, GapReason::Count).await;
+    let again = fixture.journal.retain(retention).await.unwrap();
     assert_eq!(again, RetentionReport::default(), "there is nothing more to remove");
 }
 
 /// At any position, also in the middle of an append.
-pub async fn retention_by_count_leaves_an_exact_gap(stage: &Fixture) {
-    let lease = covered(stage, 20).await;
+pub async fn retention_by_count_leaves_an_exact_gap(fixture: &Fixture) {
+    let lease = covered(fixture, 20).await;
     for keep in [19, 12, 11, 3, 1] {
         let retention = Retention { records: Some(keep), ..Retention::default() };
-        stage.journal.retain(retention).await.unwrap();
-        check_gap(stage, &lease, 20 - keep, 20, GapReason::Count).await;
+        fixture.journal.retain(retention).await.unwrap();
+        check_gap(fixture, &lease, 20 - keep, 20, GapReason::Count).await;
     }
-    assert_eq!(stage.append(&lease, 20, 2).await, 22);
-    check_gap(stage, &lease, 19, 22, GapReason::Count).await;
+    assert_eq!(fixture.append(&lease, 20, 2).await, 22);
+    check_gap(fixture, &lease, 19, 22, GapReason::Count).await;
 }
 
 /// Appends six messages one by one with a snapshot after the fourth, and removes the first four. Returns the folded
 /// state.
-async fn folded(stage: &Fixture, body: impl Fn(&Session) -> Vec<u8>) -> (Lease, Session) {
-    let lease = stage.open().await;
+async fn folded(fixture: &Fixture, body: impl Fn(&Session) -> Vec<u8>) -> (Lease, Session) {
+    let lease = fixture.open().await;
     let mut state = Session::default();
     for number in 1..=6_u64 {
         let (command, content) = (format!("m{number}"), vec![Block::Text(number.to_string())]);
         let event = Event::MessageAccepted { command: command.into(), content };
-        let entry = stage.entry(event);
+        let entry = fixture.entry(event);
         state.apply(&entry.event, entry.at, entry.trace);
         let snapshot = (number == 4).then(|| body(&state));
         let append = Append { snapshot, ..Append::new(&lease, number - 1, vec![entry]) };
-        stage.journal.append(append).await.unwrap();
+        fixture.journal.append(append).await.unwrap();
     }
     let retention = Retention { records: Some(1), ..Retention::default() };
-    assert_eq!(stage.journal.retain(retention).await.unwrap().records, 4);
+    assert_eq!(fixture.journal.retain(retention).await.unwrap().records, 4);
     (lease, state)
 }
 
 /// Gateways read sessions whose first records were removed.
-pub async fn a_fold_needs_nothing_from_before_its_snapshot(stage: &Fixture) {
-    let (lease, state) = folded(stage, |state| serde_json::to_vec(state).unwrap()).await;
-    let read = fold(&*stage.journal, lease.session).await.unwrap();
+pub async fn a_fold_needs_nothing_from_before_its_snapshot(fixture: &Fixture) {
+    let (lease, state) = folded(fixture, |state| serde_json::to_vec(state).unwrap()).await;
+    let read = fold(&*fixture.journal, lease.session).await.unwrap();
     assert_eq!(read, (state.clone(), 4));
-    assert_eq!(fold_at(&*stage.journal, lease.session, 6).await.unwrap(), state);
-    assert_eq!(fold_at(&*stage.journal, lease.session, 5).await.unwrap().queue.len(), 5);
-    let before = fold_at(&*stage.journal, lease.session, 3).await.unwrap_err();
+    assert_eq!(fold_at(&*fixture.journal, lease.session, 6).await.unwrap(), state);
+    assert_eq!(fold_at(&*fixture.journal, lease.session, 5).await.unwrap().queue.len(), 5);
+    let before = fold_at(&*fixture.journal, lease.session, 3).await.unwrap_err();
     assert_eq!(before.kind(), Kind::HistoryGap, "what a snapshot swallowed cannot be told apart");
-    let beyond = fold_at(&*stage.journal, lease.session, 7).await.unwrap_err();
+    let beyond = fold_at(&*fixture.journal, lease.session, 7).await.unwrap_err();
     assert_eq!(beyond.kind(), Kind::EpochMismatch);
 }
 
 /// A partial history is never returned as a complete one.
-pub async fn a_fold_without_a_snapshot_or_its_records_is_a_gap(stage: &Fixture) {
-    let (lease, _) = folded(stage, |_| b"of another version".to_vec()).await;
-    let fault = fold(&*stage.journal, lease.session).await.unwrap_err();
+pub async fn a_fold_without_a_snapshot_or_its_records_is_a_gap(fixture: &Fixture) {
+    let (lease, _) = folded(fixture, |_| b"of another version".to_vec()).await;
+    let fault = fold(&*fixture.journal, lease.session).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::HistoryGap);
-    let unknown = fold(&*stage.journal, stage.id()).await.unwrap_err();
+    let unknown = fold(&*fixture.journal, fixture.id()).await.unwrap_err();
     assert_eq!(unknown.kind(), Kind::UnknownSession);
 }
 
 /// The remaining records fit the bound.
-pub async fn retention_by_bytes_leaves_an_exact_gap(stage: &Fixture) {
-    let lease = covered(stage, 20).await;
-    let all = stage.read_all(lease.session, 0).await;
+pub async fn retention_by_bytes_leaves_an_exact_gap(fixture: &Fixture) {
+    let lease = covered(fixture, 20).await;
+    let all = fixture.read_all(lease.session, 0).await;
     let bytes = all[14..].iter().map(|record| record.body.len() as u64).sum::<u64>();
     let retention = Retention { bytes: Some(bytes), ..Retention::default() };
-    assert_eq!(stage.journal.retain(retention).await.unwrap().records, 14);
-    check_gap(stage, &lease, 14, 20, GapReason::Bytes).await;
+    assert_eq!(fixture.journal.retain(retention).await.unwrap().records, 14);
+    check_gap(fixture, &lease, 14, 20, GapReason::Bytes).await;
 }
 
 /// By the time of each record.
-pub async fn retention_by_age_leaves_an_exact_gap(stage: &Fixture) {
-    let lease = stage.open().await;
-    let head = stage.append(&lease, 0, 4).await;
-    stage.clock.advance(DAY);
-    let append = Append { snapshot: Some(vec![1]), ..Append::new(&lease, head, stage.notes(5, 4)) };
-    stage.journal.append(append).await.unwrap();
-    stage.clock.advance(Duration::from_secs(10));
+pub async fn retention_by_age_leaves_an_exact_gap(fixture: &Fixture) {
+    let lease = fixture.open().await;
+    let head = fixture.append(&lease, 0, 4).await;
+    fixture.clock.advance(DAY);
+    let append =
+        Append { snapshot: Some(vec![1]), ..Append::new(&lease, head, fixture.notes(5, 4)) };
+    fixture.journal.append(append).await.unwrap();
+    fixture.clock.advance(Duration::from_secs(10));
     let retention = Retention { record_age: Some(DAY), ..Retention::default() };
-    assert_eq!(stage.journal.retain(retention).await.unwrap().records, 4);
-    check_gap(stage, &lease, 4, 8, GapReason::Age).await;
+    assert_eq!(fixture.journal.retain(retention).await.unwrap().records, 4);
+    check_gap(fixture, &lease, 4, 8, GapReason::Age).await;
 }
 
 /// The head survives the removal of every record.
-pub async fn appending_goes_on_after_everything_was_removed(stage: &Fixture) {
-    let lease = covered(stage, 7).await;
-    stage.clock.advance(DAY);
+pub async fn appending_goes_on_after_everything_was_removed(fixture: &Fixture) {
+    let lease = covered(fixture, 7).await;
+    fixture.clock.advance(DAY);
     let retention = Retention { record_age: Some(Duration::ZERO), ..Retention::default() };
-    assert_eq!(stage.journal.retain(retention).await.unwrap().records, 7);
-    check_gap(stage, &lease, 7, 7, GapReason::Age).await;
-    stage.journal.release(&lease).await.unwrap();
-    let next = stage.lease(lease.session, "next").await;
+    assert_eq!(fixture.journal.retain(retention).await.unwrap().records, 7);
+    check_gap(fixture, &lease, 7, 7, GapReason::Age).await;
+    fixture.journal.release(&lease).await.unwrap();
+    let next = fixture.lease(lease.session, "next").await;
     assert_eq!(next.head, 7);
-    assert_eq!(stage.append(&next, 7, 2).await, 9);
-    check_gap(stage, &next, 7, 9, GapReason::Age).await;
+    assert_eq!(fixture.append(&next, 7, 2).await, 9);
+    check_gap(fixture, &next, 7, 9, GapReason::Age).await;
 }
 
 /// Sessions with a writer or with pending commands stay too.
-pub async fn old_finished_sessions_go_and_unfinished_ones_stay(stage: &Fixture) {
+pub async fn old_finished_sessions_go_and_unfinished_ones_stay(fixture: &Fixture) {
     let started = Event::TurnStarted { message: "m".into() };
     let ended = Event::TurnEnded {
         stop: StopReason::EndTurn,
@@ -166,22 +167,22 @@ pub async fn old_finished_sessions_go_and_unfinished_ones_stay(stage: &Fixture) 
         steps: 1,
         usage: Usage::default(),
     };
-    let finished = stage.open().await;
-    stage.append_events(&finished, 0, vec![started.clone(), ended.clone()]).await;
-    let running = stage.open().await;
-    stage.append_events(&running, 0, vec![started]).await;
-    let waiting = stage.open().await;
-    stage.append_events(&waiting, 0, vec![ended.clone()]).await;
-    stage.journal.submit(waiting.session, message("m", "x")).await.unwrap();
-    let empty = stage.open().await;
-    stage.clock.advance(DAY * 31);
-    let leased = stage.open().await;
-    stage.clock.advance(DAY * 31);
-    stage.journal.renew(&leased, TTL).await.unwrap();
-    let fresh = stage.open().await;
-    stage.append_events(&fresh, 0, vec![ended]).await;
+    let finished = fixture.open().await;
+    fixture.append_events(&finished, 0, vec![started.clone(), ended.clone()]).await;
+    let running = fixture.open().await;
+    fixture.append_events(&running, 0, vec![started]).await;
+    let waiting = fixture.open().await;
+    fixture.append_events(&waiting, 0, vec![ended.clone()]).await;
+    fixture.journal.submit(waiting.session, message("m", "x")).await.unwrap();
+    let empty = fixture.open().await;
+    fixture.clock.advance(DAY * 31);
+    let leased = fixture.open().await;
+    fixture.clock.advance(DAY * 31);
+    fixture.journal.renew(&leased, TTL).await.unwrap();
+    let recent = fixture.open().await;
+    fixture.append_events(&recent, 0, vec![ended]).await;
     let retention = Retention { session_age: Some(DAY * 30), ..Retention::default() };
-    let retained = stage.journal.retain(retention).await.unwrap();
+    let retained = fixture.journal.retain(retention).await.unwrap();
     assert_eq!((retained.sessions, retained.records), (2, 0));
     for (lease, is_there) in [
         (&finished, false),
@@ -189,74 +190,74 @@ pub async fn old_finished_sessions_go_and_unfinished_ones_stay(stage: &Fixture) 
         (&running, true),
         (&waiting, true),
         (&leased, true),
-        (&fresh, true),
+        (&recent, true),
     ] {
-        let info = stage.journal.info(lease.session).await.unwrap();
+        let info = fixture.journal.info(lease.session).await.unwrap();
         assert_eq!(info.is_some(), is_there, "{lease:?}");
     }
 }
 
 /// For readers, writers, senders of commands, and views.
-pub async fn a_deleted_session_is_gone_for_everybody(stage: &Fixture) {
-    let lease = covered(stage, 5).await;
-    stage.journal.submit(lease.session, message("m", "x")).await.unwrap();
-    let digest = stage.journal.put_blob(lease.session, "output".into()).await.unwrap();
-    let kept = stage.open().await;
-    stage.append(&kept, 0, 2).await;
-    assert!(stage.journal.delete(lease.session).await.unwrap());
-    assert!(!stage.journal.delete(lease.session).await.unwrap());
-    let append = Append::new(&lease, 5, stage.notes(6, 1));
-    assert_eq!(stage.journal.append(append).await, Err(AppendError::Fenced));
-    let fault = stage.journal.renew(&lease, TTL).await.unwrap_err();
+pub async fn a_deleted_session_is_gone_for_everybody(fixture: &Fixture) {
+    let lease = covered(fixture, 5).await;
+    fixture.journal.submit(lease.session, message("m", "x")).await.unwrap();
+    let digest = fixture.journal.put_blob(lease.session, "output".into()).await.unwrap();
+    let kept = fixture.open().await;
+    fixture.append(&kept, 0, 2).await;
+    assert!(fixture.journal.delete(lease.session).await.unwrap());
+    assert!(!fixture.journal.delete(lease.session).await.unwrap());
+    let append = Append::new(&lease, 5, fixture.notes(6, 1));
+    assert_eq!(fixture.journal.append(append).await, Err(AppendError::Fenced));
+    let fault = fixture.journal.renew(&lease, TTL).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::Fenced);
-    let fault = stage.journal.read(lease.session, 0, PageLimits::default()).await.unwrap_err();
+    let fault = fixture.journal.read(lease.session, 0, PageLimits::default()).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::UnknownSession);
-    assert_eq!(stage.journal.blob(digest).await.unwrap(), None);
-    let listed = stage.journal.sessions(crate::Filter::default()).await.unwrap();
+    assert_eq!(fixture.journal.blob(digest).await.unwrap(), None);
+    let listed = fixture.journal.sessions(crate::Filter::default()).await.unwrap();
     assert_eq!(listed.iter().map(|s| s.session).collect::<Vec<_>>(), [kept.session]);
-    assert_eq!(stage.append(&kept, 2, 1).await, 3);
-    assert_eq!(stage.read_all(kept.session, 0).await.len(), 3);
+    assert_eq!(fixture.append(&kept, 2, 1).await, 3);
+    assert_eq!(fixture.read_all(kept.session, 0).await.len(), 3);
 }
 
 /// The new history has another epoch and begins at position 1; the old writer stays fenced.
-pub async fn a_session_made_again_is_another_incarnation(stage: &Fixture) {
-    let old = covered(stage, 5).await;
-    stage.journal.delete(old.session).await.unwrap();
-    let new = stage.lease(old.session, "writer").await;
+pub async fn a_session_made_again_is_another_incarnation(fixture: &Fixture) {
+    let old = covered(fixture, 5).await;
+    fixture.journal.delete(old.session).await.unwrap();
+    let new = fixture.lease(old.session, "writer").await;
     assert_ne!(new.epoch, old.epoch);
     assert_eq!(new.head, 0);
-    let append = Append::new(&old, 0, stage.notes(1, 1));
-    assert_eq!(stage.journal.append(append).await, Err(AppendError::Fenced));
-    assert_eq!(stage.append(&new, 0, 1).await, 1);
-    let records = stage.read_all(new.session, 0).await;
+    let append = Append::new(&old, 0, fixture.notes(1, 1));
+    assert_eq!(fixture.journal.append(append).await, Err(AppendError::Fenced));
+    assert_eq!(fixture.append(&new, 0, 1).await, 1);
+    let records = fixture.read_all(new.session, 0).await;
     assert_eq!((records.len(), records[0].epoch), (1, new.epoch));
-    assert_eq!(stage.journal.snapshot(new.session).await.unwrap(), None);
-    assert_eq!(stage.journal.inbox(new.session).await.unwrap(), []);
+    assert_eq!(fixture.journal.snapshot(new.session).await.unwrap(), None);
+    assert_eq!(fixture.journal.inbox(new.session).await.unwrap(), []);
 }
 
 /// An output is removed after the last session that uses it is deleted.
-pub async fn outputs_are_kept_by_content_as_long_as_a_session_uses_them(stage: &Fixture) {
-    let (first, second) = (stage.open().await, stage.open().await);
+pub async fn outputs_are_kept_by_content_as_long_as_a_session_uses_them(fixture: &Fixture) {
+    let (first, second) = (fixture.open().await, fixture.open().await);
     let output = Bytes::from(vec![b'x'; 300_000]);
-    let digest = stage.journal.put_blob(first.session, output.clone()).await.unwrap();
+    let digest = fixture.journal.put_blob(first.session, output.clone()).await.unwrap();
     assert_eq!(digest, Digest::of(&output));
     assert_eq!(digest.to_string().parse::<Digest>().unwrap(), digest);
     for lease in [&first, &second, &second] {
-        let again = stage.journal.put_blob(lease.session, output.clone()).await.unwrap();
+        let again = fixture.journal.put_blob(lease.session, output.clone()).await.unwrap();
         assert_eq!(again, digest);
     }
-    stage.journal.delete(first.session).await.unwrap();
-    stage.journal.retain(Retention::default()).await.unwrap();
-    assert_eq!(stage.journal.blob(digest).await.unwrap(), Some(output));
-    stage.journal.delete(second.session).await.unwrap();
-    stage.journal.retain(Retention::default()).await.unwrap();
-    assert_eq!(stage.journal.blob(digest).await.unwrap(), None);
+    fixture.journal.delete(first.session).await.unwrap();
+    fixture.journal.retain(Retention::default()).await.unwrap();
+    assert_eq!(fixture.journal.blob(digest).await.unwrap(), Some(output));
+    fixture.journal.delete(second.session).await.unwrap();
+    fixture.journal.retain(Retention::default()).await.unwrap();
+    assert_eq!(fixture.journal.blob(digest).await.unwrap(), None);
 }
 
 /// The fault names the limit.
-pub async fn an_output_above_the_limit_is_refused(stage: &Fixture) {
-    let lease = stage.open().await;
+pub async fn an_output_above_the_limit_is_refused(fixture: &Fixture) {
+    let lease = fixture.open().await;
     let output = Bytes::from(vec![0; Limits::default().output_bytes_kept + 1]);
-    let fault = stage.journal.put_blob(lease.session, output).await.unwrap_err();
+    let fault = fixture.journal.put_blob(lease.session, output).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::LimitReached);
 }

@@ -51,7 +51,7 @@ fn raised(kind: Kind) -> Event {
 
 /// Appends events of turn 1 with a trace.
 async fn append_events(
-    stage: &Fixture,
+    fixture: &Fixture,
     lease: &Lease,
     expected: u64,
     trace: u128,
@@ -59,29 +59,29 @@ async fn append_events(
 ) -> u64 {
     let trace = Trace::from_random(trace);
     let entries =
-        events.into_iter().map(|event| Entry { trace, turn: 1, ..stage.entry(event) }).collect();
-    stage.journal.append(Append::new(lease, expected, entries)).await.unwrap()
+        events.into_iter().map(|event| Entry { trace, turn: 1, ..fixture.entry(event) }).collect();
+    fixture.journal.append(Append::new(lease, expected, entries)).await.unwrap()
 }
 
-async fn found(stage: &Fixture, filter: Filter) -> Vec<String> {
-    let sessions = stage.journal.sessions(filter).await.unwrap();
+async fn found(fixture: &Fixture, filter: Filter) -> Vec<String> {
+    let sessions = fixture.journal.sessions(filter).await.unwrap();
     sessions.into_iter().filter_map(|session| session.title).collect()
 }
 
 /// By state, time, label, trace, fault code and tool.
-pub async fn sessions_are_found_by_what_happened_in_them(stage: &Fixture) {
-    let (a, b) = (stage.open().await, stage.open().await);
-    let before = stage.world.clock.now();
-    append_events(stage, &a, 0, 1, vec![opened("a", &[("team", "red")]), turn_ended(None)]).await;
-    stage.clock.advance(MINUTE);
-    let middle = stage.world.clock.now();
+pub async fn sessions_are_found_by_what_happened_in_them(fixture: &Fixture) {
+    let (a, b) = (fixture.open().await, fixture.open().await);
+    let before = fixture.world.clock.now();
+    append_events(fixture, &a, 0, 1, vec![opened("a", &[("team", "red")]), turn_ended(None)]).await;
+    fixture.clock.advance(MINUTE);
+    let middle = fixture.world.clock.now();
     let events = vec![
         opened("b", &[("team", "blue"), ("env", "test")]),
         Event::TurnStarted { message: "m".into() },
         call_failed("fs_read", Kind::FileNotFound),
         raised(Kind::ModelOverloaded),
     ];
-    append_events(stage, &b, 0, 2, events).await;
+    append_events(fixture, &b, 0, 2, events).await;
     let all = Filter::default;
     let code = |kind: Kind| Some(kind.row().code.to_owned());
     let label = |key: &str, value: Option<&str>| Some((key.to_owned(), value.map(Into::into)));
@@ -114,18 +114,18 @@ pub async fn sessions_are_found_by_what_happened_in_them(stage: &Fixture) {
             vec!["b"],
         ),
     ] {
-        assert_eq!(found(stage, filter.clone()).await, expected, "{filter:?}");
+        assert_eq!(found(fixture, filter.clone()).await, expected, "{filter:?}");
     }
     let relabelled = Event::SettingsChanged {
         settings: Settings { title: Some("b".into()), ..Settings::default() },
     };
-    append_events(stage, &b, 4, 2, vec![relabelled]).await;
-    assert_eq!(found(stage, Filter { label: label("team", None), ..all() }).await, ["a"]);
+    append_events(fixture, &b, 4, 2, vec![relabelled]).await;
+    assert_eq!(found(fixture, Filter { label: label("team", None), ..all() }).await, ["a"]);
 }
 
 /// Through a turn, a question and the end of the session.
-pub async fn a_session_shows_what_it_is_doing(stage: &Fixture) {
-    let lease = stage.open().await;
+pub async fn a_session_shows_what_it_is_doing(fixture: &Fixture) {
+    let lease = fixture.open().await;
     let asked = Event::QuestionAsked {
         question: budao_core::event::QuestionId("q".into()),
         call: "call".into(),
@@ -160,81 +160,82 @@ pub async fn a_session_shows_what_it_is_doing(stage: &Fixture) {
         ),
     ] {
         let what = format!("{event:?}");
-        stage.clock.advance(MINUTE);
-        head = append_events(stage, &lease, head, 1, vec![event]).await;
-        let sessions = stage.journal.sessions(Filter::default()).await.unwrap();
+        fixture.clock.advance(MINUTE);
+        head = append_events(fixture, &lease, head, 1, vec![event]).await;
+        let sessions = fixture.journal.sessions(Filter::default()).await.unwrap();
         let summary = &sessions[0];
         assert_eq!((summary.state, summary.open_turn, summary.head), (state, turn, head), "{what}");
         assert_eq!(summary.last_code.as_deref(), code.map(|kind| kind.row().code), "{what}");
-        assert_eq!(summary.updated_at, stage.world.clock.now());
+        assert_eq!(summary.updated_at, fixture.world.clock.now());
     }
 }
 
 /// The pages omit no session either.
-pub async fn pages_of_sessions_do_not_overlap(stage: &Fixture) {
+pub async fn pages_of_sessions_do_not_overlap(fixture: &Fixture) {
     for number in 0..10 {
-        let lease = stage.open().await;
-        append_events(stage, &lease, 0, 1, vec![opened(&number.to_string(), &[])]).await;
+        let lease = fixture.open().await;
+        append_events(fixture, &lease, 0, 1, vec![opened(&number.to_string(), &[])]).await;
         if number % 3 == 0 {
-            stage.clock.advance(MINUTE);
+            fixture.clock.advance(MINUTE);
         }
     }
     let mut filter = Filter { limit: 3, ..Filter::default() };
     let mut seen = Vec::new();
     loop {
-        let page = stage.journal.sessions(filter.clone()).await.unwrap();
+        let page = fixture.journal.sessions(filter.clone()).await.unwrap();
         let Some(last) = page.last() else { break };
         filter.after = Some((last.updated_at, last.session));
         seen.extend(page);
     }
-    let all = stage.journal.sessions(Filter::default()).await.unwrap();
+    let all = fixture.journal.sessions(Filter::default()).await.unwrap();
     assert_eq!(seen, all);
     assert_eq!(all.len(), 10);
 }
 
 /// With the writer, while its lease is valid.
-pub async fn unfinished_turns_and_waiting_commands_are_listed(stage: &Fixture) {
-    let (running, waiting, idle) = (stage.open().await, stage.open().await, stage.open().await);
-    append_events(stage, &running, 0, 1, vec![Event::TurnStarted { message: "m".into() }]).await;
-    append_events(stage, &idle, 0, 1, vec![opened("idle", &[]), turn_ended(None)]).await;
+pub async fn unfinished_turns_and_waiting_commands_are_listed(fixture: &Fixture) {
+    let (running, waiting, idle) =
+        (fixture.open().await, fixture.open().await, fixture.open().await);
+    append_events(fixture, &running, 0, 1, vec![Event::TurnStarted { message: "m".into() }]).await;
+    append_events(fixture, &idle, 0, 1, vec![opened("idle", &[]), turn_ended(None)]).await;
     for id in ["a", "b"] {
-        stage.journal.submit(waiting.session, message(id, "x")).await.unwrap();
+        fixture.journal.submit(waiting.session, message(id, "x")).await.unwrap();
     }
-    stage.journal.release(&waiting).await.unwrap();
+    fixture.journal.release(&waiting).await.unwrap();
     let mut expected = vec![(running.session, Some(1), 0), (waiting.session, None, 2)];
     expected.sort();
-    let unfinished = stage.journal.unfinished(None, 10).await.unwrap();
+    let unfinished = fixture.journal.unfinished(None, 10).await.unwrap();
     let found: Vec<_> = unfinished.iter().map(|u| (u.session, u.turn, u.pending)).collect();
     assert_eq!(found, expected);
     let lease_of =
         |session| unfinished.iter().find(|u| u.session == session).unwrap().lease.clone();
     assert_eq!(lease_of(running.session).unwrap().holder, "writer");
     assert_eq!(lease_of(waiting.session), None);
-    let first = stage.journal.unfinished(None, 1).await.unwrap();
-    let second = stage.journal.unfinished(Some(first[0].session), 10).await.unwrap();
+    let first = fixture.journal.unfinished(None, 1).await.unwrap();
+    let second = fixture.journal.unfinished(Some(first[0].session), 10).await.unwrap();
     assert_eq!([&first[..], &second[..]].concat(), unfinished);
 }
 
 /// Raised and ended faults are counted separately, in buckets of any length.
-pub async fn codes_are_counted_over_time(stage: &Fixture) {
-    let start = stage.world.clock.now();
-    let (a, b) = (stage.open().await, stage.open().await);
+pub async fn codes_are_counted_over_time(fixture: &Fixture) {
+    let start = fixture.world.clock.now();
+    let (a, b) = (fixture.open().await, fixture.open().await);
     let (mut head_a, mut head_b) = (0, 0);
     for _ in 0..4 {
         let events = vec![raised(Kind::ModelOverloaded), turn_ended(Some(Kind::ModelOverloaded))];
-        head_a = append_events(stage, &a, head_a, 1, events).await;
+        head_a = append_events(fixture, &a, head_a, 1, events).await;
         head_b =
-            append_events(stage, &b, head_b, 1, vec![call_failed("t", Kind::FileNotFound)]).await;
-        stage.clock.advance(MINUTE);
+            append_events(fixture, &b, head_b, 1, vec![call_failed("t", Kind::FileNotFound)]).await;
+        fixture.clock.advance(MINUTE);
     }
-    stage.journal.delete(b.session).await.unwrap();
+    fixture.journal.delete(b.session).await.unwrap();
     let query = |minutes, code: Option<Kind>| RateQuery {
         since: start,
-        until: stage.world.clock.now(),
+        until: fixture.world.clock.now(),
         bucket: MINUTE * minutes,
         code: code.map(|kind| kind.row().code.into()),
     };
-    let rates = stage.journal.rates(query(60, None)).await.unwrap();
+    let rates = fixture.journal.rates(query(60, None)).await.unwrap();
     let sum = |kind: Kind| {
         rates
             .iter()
@@ -242,7 +243,7 @@ pub async fn codes_are_counted_over_time(stage: &Fixture) {
             .fold((0, 0), |sum, rate| (sum.0 + rate.raised, sum.1 + rate.ended))
     };
     assert_eq!(sum(Kind::ModelOverloaded), (4, 4));
-    let by_minute = stage.journal.rates(query(1, Some(Kind::ModelOverloaded))).await.unwrap();
+    let by_minute = fixture.journal.rates(query(1, Some(Kind::ModelOverloaded))).await.unwrap();
     assert_eq!(by_minute.len(), 4, "{by_minute:?}");
     for (rate, number) in by_minute.iter().zip(0..) {
         assert_eq!((rate.raised, rate.ended), (1, 1));
@@ -251,9 +252,9 @@ pub async fn codes_are_counted_over_time(stage: &Fixture) {
 }
 
 /// A rebuild uses the records alone.
-pub async fn views_made_again_are_the_same(stage: &Fixture) {
+pub async fn views_made_again_are_the_same(fixture: &Fixture) {
     for number in 0..20_u32 {
-        let lease = stage.open().await;
+        let lease = fixture.open().await;
         let mut events = vec![opened(&number.to_string(), &[("n", &number.to_string())])];
         if number % 2 == 0 {
             events.push(Event::TurnStarted { message: "m".into() });
@@ -263,29 +264,29 @@ pub async fn views_made_again_are_the_same(stage: &Fixture) {
             events.push(call_failed("t", Kind::FileNotFound));
             events.push(turn_ended(Some(Kind::FileNotFound)));
         }
-        append_events(stage, &lease, 0, u128::from(number) + 1, events).await;
-        stage.clock.advance(MINUTE);
+        append_events(fixture, &lease, 0, u128::from(number) + 1, events).await;
+        fixture.clock.advance(MINUTE);
     }
     let look = || async {
         let query = RateQuery {
             since: Timestamp::default(),
-            until: stage.world.clock.now(),
+            until: fixture.world.clock.now(),
             bucket: MINUTE,
             code: None,
         };
-        let of = |filter| stage.journal.sessions(filter);
+        let of = |filter| fixture.journal.sessions(filter);
         let code = Some(Kind::FileNotFound.row().code.to_owned());
         (
             of(Filter::default()).await.unwrap(),
             of(Filter { tool: Some("t".into()), ..Filter::default() }).await.unwrap(),
             of(Filter { code, ..Filter::default() }).await.unwrap(),
             of(Filter { label: Some(("n".into(), None)), ..Filter::default() }).await.unwrap(),
-            stage.journal.unfinished(None, 100).await.unwrap(),
-            stage.journal.rates(query).await.unwrap(),
+            fixture.journal.unfinished(None, 100).await.unwrap(),
+            fixture.journal.rates(query).await.unwrap(),
         )
     };
     let before = look().await;
     assert_eq!((before.0.len(), before.1.len(), before.4.len()), (20, 5, 5));
-    stage.journal.rebuild_views().await.unwrap();
+    fixture.journal.rebuild_views().await.unwrap();
     assert_eq!(look().await, before);
 }

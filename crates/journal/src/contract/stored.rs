@@ -30,7 +30,7 @@ pub struct StoredRecord {
     /// The event as JSON.
     pub body: Bytes,
     /// The decoded event, if this process appended the record recently; [`CachedEvent::default`] otherwise.
-    pub fresh: CachedEvent,
+    pub cached_event: CachedEvent,
 }
 
 /// A decoded event that spares decoding. It equals what the bytes decode to, so comparisons ignore it.
@@ -60,7 +60,7 @@ impl StoredRecord {
     /// # Errors
     /// `journal_damaged` when this version cannot decode the bytes.
     pub fn shared_event(&self) -> Result<Arc<Event>, Fault> {
-        match &self.fresh.0 {
+        match &self.cached_event.0 {
             Some(event) => Ok(Arc::clone(event)),
             None => self.decoded().map(Arc::new),
         }
@@ -71,7 +71,7 @@ impl StoredRecord {
     /// # Errors
     /// `journal_damaged` when this version cannot decode the bytes.
     pub fn event(&self) -> Result<Event, Fault> {
-        match &self.fresh.0 {
+        match &self.cached_event.0 {
             Some(event) => Ok(Event::clone(event)),
             None => self.decoded(),
         }
@@ -88,8 +88,8 @@ impl StoredRecord {
 
     /// The record without its cached event, as a read from disk returns it.
     #[must_use]
-    pub fn settled(mut self) -> Self {
-        self.fresh = CachedEvent::default();
+    pub fn without_cached_event(mut self) -> Self {
+        self.cached_event = CachedEvent::default();
         self
     }
 

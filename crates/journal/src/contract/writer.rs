@@ -67,9 +67,9 @@ pub struct LeaseRequest {
     /// Validity of the lease unless it is renewed.
     pub ttl: Duration,
     /// Whether to create a session that does not exist.
-    pub missing: IfMissing,
+    pub if_missing: IfMissing,
     /// A holder known to have ended: its lease is taken even before it expires.
-    pub instead_of: Option<String>,
+    pub dead_holder: Option<String>,
 }
 
 /// Fencing token: proves that its bearer is the writer. Tokens grow and are never reused.
@@ -108,7 +108,7 @@ pub struct Append {
     pub answers: Vec<(CommandId, Answer)>,
     /// Commands that the writer handled without the inbox, with their answers. They are recorded so that a repeated id
     /// gets the same answer. A known id fails the whole append with `command_repeated`.
-    pub taken: Vec<(Command, Answer)>,
+    pub direct_commands: Vec<(Command, Answer)>,
     /// The session's state after these entries, in the writer's own encoding.
     pub snapshot: Option<Vec<u8>>,
 }
@@ -123,7 +123,7 @@ impl Append {
             expected,
             entries,
             answers: Vec::new(),
-            taken: Vec::new(),
+            direct_commands: Vec::new(),
             snapshot: None,
         }
     }

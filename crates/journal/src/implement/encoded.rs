@@ -63,7 +63,7 @@ impl EncodedRecord {
             trace: self.trace,
             turn: self.turn,
             body: self.body.clone(),
-            fresh: self.event.as_ref().map(CachedEvent::of).unwrap_or_default(),
+            cached_event: self.event.as_ref().map(CachedEvent::of).unwrap_or_default(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The faults that both implementations raise, so that their facts are the same.
+//! The faults that every implementation raises, so that their facts are the same.
 
 use budao_core::{
     event::{CommandId, Epoch, Seq, SessionId},

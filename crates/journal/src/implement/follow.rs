@@ -72,10 +72,10 @@ impl<P: PageSource> Follower<P> {
                 self.subscription.records_changed().await;
                 continue;
             }
-            let pokes = self.subscription.pokes();
+            let reread_requests = self.subscription.reread_requests();
             let page =
                 self.pages.clone().page(self.session, self.after, PageLimits::default()).await?;
-            self.subscription.looked(pokes, page.head);
+            self.subscription.mark_reread(reread_requests, page.head);
             if let Some(gap) = page.gap {
                 return Err(gap_fault(self.session, &gap, page.first_available));
             }

@@ -59,36 +59,38 @@ struct Slot {
 /// A repeatable notification with a counter. Much smaller than a watch channel; every subscribed session has three.
 #[derive(Default)]
 struct ChangeSignal {
-    times: AtomicU64,
-    rung: Notify,
+    count: AtomicU64,
+    notify: Notify,
 }
 
 impl ChangeSignal {
-    fn times(&self) -> u64 {
-        self.times.load(Ordering::Acquire)
+    fn count(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
     }
 
-    fn ring(&self) {
-        self.times.fetch_add(1, Ordering::AcqRel);
-        self.rung.notify_waiters();
+    fn signal(&self) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+        self.notify.notify_waiters();
     }
 
     /// Waits until the counter differs from `seen`, then updates `seen`.
     async fn changed(&self, seen: &mut u64) {
         loop {
             // The order matters: `notified` registers first, so no ring between it and the count is lost.
-            let rung = self.rung.notified();
-            let times = self.times();
-            if times != *seen {
-                *seen = times;
+            let notified = self.notify.notified();
+            let count = self.count();
+            if count != *seen {
+                *seen = count;
                 return;
             }
-            rung.await;
+            notified.await;
         }
     }
 }
 
 /// A subscription to the changes of one session.
+///
+/// Most implementers need only [`super::follow()`], which reads and marks positions by itself.
 pub struct Subscription {
     slot: Arc<Slot>,
     /// The counter of each signal when this subscription last checked it.
@@ -132,9 +134,9 @@ impl Notifier {
             wake();
         }
         Subscription {
-            records: slot.records.times(),
-            inbox: slot.inbox.times(),
-            answers: slot.answers.times(),
+            records: slot.records.count(),
+            inbox: slot.inbox.count(),
+            answers: slot.answers.count(),
             slot,
         }
     }
@@ -159,7 +161,7 @@ impl Notifier {
         if let Some(slot) = self.slot(session) {
             let is_news = lock(&slot.recent).push(head, batch);
             if is_news {
-                slot.records.ring();
+                slot.records.signal();
             }
         }
     }
@@ -167,34 +169,34 @@ impl Notifier {
     /// Announces that records were removed or replaced, or the session was deleted. Clears the cache.
     pub fn history_changed(&self, session: SessionId) {
         if let Some(slot) = self.slot(session) {
-            lock(&slot.recent).forget();
-            slot.records.ring();
-            slot.answers.ring();
-            slot.inbox.ring();
+            lock(&slot.recent).reset();
+            slot.records.signal();
+            slot.answers.signal();
+            slot.inbox.signal();
         }
     }
 
     /// Makes every subscription of a session read the journal again.
     pub fn wake_all(&self, session: SessionId) {
         if let Some(slot) = self.slot(session) {
-            lock(&slot.recent).pokes += 1;
-            slot.records.ring();
-            slot.inbox.ring();
-            slot.answers.ring();
+            lock(&slot.recent).reread_requests += 1;
+            slot.records.signal();
+            slot.inbox.signal();
+            slot.answers.signal();
         }
     }
 
     /// Announces a new command in the inbox.
     pub fn command(&self, session: SessionId) {
         if let Some(slot) = self.slot(session) {
-            slot.inbox.ring();
+            slot.inbox.signal();
         }
     }
 
     /// Announces a new answer to a command.
     pub fn answered(&self, session: SessionId) {
         if let Some(slot) = self.slot(session) {
-            slot.answers.ring();
+            slot.answers.signal();
         }
     }
 
@@ -203,7 +205,7 @@ impl Notifier {
         // The slots are collected first: dropping the last reference to a slot takes the same lock.
         let slots: Vec<Arc<Slot>> = lock(&self.slots).values().filter_map(Weak::upgrade).collect();
         for slot in slots {
-            slot.answers.ring();
+            slot.answers.signal();
         }
     }
 
@@ -231,7 +233,7 @@ impl Subscription {
 
     /// Marks all announcements so far as seen. A read after this call is at least as new as they are.
     pub fn mark_records_seen(&mut self) {
-        self.records = self.slot.records.times();
+        self.records = self.slot.records.count();
     }
 
     /// Waits until a command was announced since the last call.
@@ -267,24 +269,24 @@ impl Subscription {
         let mut recent = lock(&self.slot.recent);
         let is_at_head = recent.is_at_head(after);
         if is_at_head {
-            let is_alone = recent.followers <= 1;
-            recent.keep_only(if is_alone { NOTHING } else { RECENT });
+            let is_only_follower = recent.followers <= 1;
+            recent.keep_only(if is_only_follower { NOTHING } else { RECENT });
         }
         is_at_head
     }
 
     /// The number of [`Notifier::wake_all`] calls so far. Read it before the journal and pass it to
-    /// [`Subscription::looked`].
-    pub fn pokes(&self) -> u64 {
-        lock(&self.slot.recent).pokes
+    /// [`Subscription::mark_reread`].
+    pub fn reread_requests(&self) -> u64 {
+        lock(&self.slot.recent).reread_requests
     }
 
-    /// Reports that the journal was read up to `head`. Wake-ups counted in `pokes` need no further read.
-    pub fn looked(&self, pokes: u64, head: Seq) {
+    /// Reports that the journal was read up to `head`. Wake-ups counted in `reread_requests` need no further read.
+    pub fn mark_reread(&self, reread_requests: u64, head: Seq) {
         let mut recent = lock(&self.slot.recent);
-        recent.told = recent.told.max(head);
-        if recent.pokes == pokes {
-            recent.looked = pokes;
+        recent.known_head = recent.known_head.max(head);
+        if recent.reread_requests == reread_requests {
+            recent.rereads_done = reread_requests;
         }
     }
 }
@@ -301,23 +303,25 @@ struct RecentRecords {
     /// The highest head that the subscriptions were woken for.
     announced: Seq,
     /// The highest head known; beyond our own records when another process writes.
-    told: Seq,
+    known_head: Seq,
     /// The number of requests to read the journal again, and how many of those a later read has covered.
-    pokes: u64,
-    looked: u64,
+    reread_requests: u64,
+    rereads_done: u64,
 }
 
 impl RecentRecords {
     fn is_at_head(&self, after: Seq) -> bool {
-        self.looked == self.pokes && self.told == after && self.last == Some(after)
+        self.rereads_done == self.reread_requests
+            && self.known_head == after
+            && self.last == Some(after)
     }
 
     /// Discards everything known; the next follower must read the journal.
-    fn forget(&mut self) {
+    fn reset(&mut self) {
         self.clear();
-        self.told = 0;
+        self.known_head = 0;
         self.announced = 0;
-        self.pokes += 1;
+        self.reread_requests += 1;
     }
 
     fn clear(&mut self) {
@@ -331,7 +335,7 @@ impl RecentRecords {
     fn push(&mut self, head: Seq, batch: Vec<StoredRecord>) -> bool {
         let is_news = head > self.announced;
         self.announced = self.announced.max(head);
-        self.told = self.told.max(head);
+        self.known_head = self.known_head.max(head);
         self.keep(batch);
         is_news
     }
@@ -357,7 +361,7 @@ impl RecentRecords {
     fn add(&mut self, batch: Vec<StoredRecord>) {
         // Followers that keep up need decoded events of the last batch only; older batches keep their bytes alone.
         if let Some(before) = self.batches.back_mut() {
-            before.iter_mut().for_each(|record| record.fresh = CachedEvent::default());
+            before.iter_mut().for_each(|record| record.cached_event = CachedEvent::default());
         }
         self.last = batch.last().map(|last| last.seq);
         self.records += batch.len();
@@ -398,8 +402,8 @@ mod tests {
 
     fn stored(seq: Seq) -> StoredRecord {
         let (at, trace, body) = (Timestamp::default(), Trace::NONE, Vec::new().into());
-        let fresh = CachedEvent::default();
-        StoredRecord { session: ID, epoch: Epoch(1), seq, at, trace, turn: 0, body, fresh }
+        let cached_event = CachedEvent::default();
+        StoredRecord { session: ID, epoch: Epoch(1), seq, at, trace, turn: 0, body, cached_event }
     }
 
     /// The same seed must give the same bytes; a `watch` channel wakes its receivers in random order.
@@ -461,7 +465,7 @@ mod tests {
     async fn what_one_has_read_for_itself_is_still_told_to_the_others() {
         let notifier = Arc::new(Notifier::default());
         let (early, mut late) = (notifier.subscribe(ID), notifier.subscribe(ID));
-        early.looked(early.pokes(), 2);
+        early.mark_reread(early.reread_requests(), 2);
         notifier.records(ID, 2, vec![stored(1), stored(2)]);
         assert!(late.records_changed().now_or_never().is_some());
         assert!(late.records_changed().now_or_never().is_none(), "it is told once");
@@ -487,11 +491,11 @@ mod tests {
         let notifier = Arc::new(Notifier::default());
         let subscription = notifier.subscribe(ID);
         notifier.records(ID, 2, vec![stored(1), stored(2)]);
-        let before = subscription.pokes();
+        let before = subscription.reread_requests();
         notifier.wake_all(ID);
-        subscription.looked(before, 2);
+        subscription.mark_reread(before, 2);
         assert!(!subscription.has_caught_up(2), "that look was begun before the poke");
-        subscription.looked(subscription.pokes(), 2);
+        subscription.mark_reread(subscription.reread_requests(), 2);
         assert!(subscription.has_caught_up(2));
         notifier.history_changed(ID);
         notifier.records(ID, 2, vec![stored(1), stored(2)]);

@@ -1,6 +1,6 @@
 //! The views that operators search by, derived from records by pure functions.
 //!
-//! Both implementations use these functions, so their views agree and can be rebuilt from the records at any time.
+//! Every implementation uses these functions, so their views agree and can be rebuilt from the records at any time.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub const BUCKET_MICROS: i64 = 60_000_000;
 
 /// The changes of one record to the views other than the summary.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Marks {
+pub struct RecordChanges {
     /// The name of the tool, if the record starts or ends a call.
     pub tool: Option<String>,
     /// The fault code in the record, if there is one.
@@ -45,7 +45,7 @@ const BULK: [&[u8]; 5] = [
 ];
 
 /// The summary of a session without records.
-pub fn nothing(session: SessionId) -> SessionSummary {
+pub fn empty_summary(session: SessionId) -> SessionSummary {
     SessionSummary {
         session,
         state: SessionState::Idle,
@@ -61,17 +61,17 @@ pub fn nothing(session: SessionId) -> SessionSummary {
 }
 
 /// Adds one record to a summary and returns its other changes to the views.
-pub fn apply(summary: &mut SessionSummary, record: &StoredRecord) -> Result<Marks, Fault> {
+pub fn apply(summary: &mut SessionSummary, record: &StoredRecord) -> Result<RecordChanges, Fault> {
     if summary.head == 0 {
         summary.opened_at = record.at;
     }
     summary.head = record.seq;
     summary.updated_at = record.at;
     if BULK.iter().any(|prefix| record.body.starts_with(prefix)) {
-        return Ok(Marks::default());
+        return Ok(RecordChanges::default());
     }
     let event = record.event()?;
-    let mut marks = Marks {
+    let mut changes = RecordChanges {
         tool: matches!(event, Event::ToolCallStarted { .. } | Event::ToolCallEnded { .. })
             .then(|| event.tool().map(ToOwned::to_owned))
             .flatten(),
@@ -81,7 +81,7 @@ pub fn apply(summary: &mut SessionSummary, record: &StoredRecord) -> Result<Mark
     match event {
         Event::SessionOpened { settings, .. } | Event::SettingsChanged { settings } => {
             summary.title = settings.title;
-            marks.has_new_labels = summary.labels != settings.labels;
+            changes.has_new_labels = summary.labels != settings.labels;
             summary.labels = settings.labels;
         }
         Event::SessionResumed { .. } | Event::MessageAccepted { .. }
@@ -108,11 +108,11 @@ pub fn apply(summary: &mut SessionSummary, record: &StoredRecord) -> Result<Mark
         Event::TurnEnded { .. } => {
             summary.state = SessionState::Idle;
             summary.open_turn = None;
-            summary.last_code = marks.code.as_ref().map(|mark| mark.code.to_owned());
+            summary.last_code = changes.code.as_ref().map(|mark| mark.code.to_owned());
         }
         _ => {}
     }
-    Ok(marks)
+    Ok(changes)
 }
 
 /// A fault counts as raised in the record that reports it first: as an event of its own or as the outcome of a call. A

@@ -26,7 +26,7 @@ use crate::{
     implement::encoded::EncodedRecord,
     implement::faults,
     implement::retention::{self, RetainedSize},
-    implement::views::{self, Marks},
+    implement::views::{self, RecordChanges},
 };
 
 #[derive(Debug)]
@@ -50,14 +50,14 @@ struct MemorySession {
     commands: Vec<(Command, Option<Answer>)>,
     snapshot: Option<Snapshot>,
     /// Marks of removed records stay counted: a view covers the whole history, not only the records kept.
-    past: RemovedHistory,
+    removed_views: RemovedHistory,
 }
 
 /// The views of records that retention removed.
 #[derive(Debug, Default)]
 struct RemovedHistory {
     summary: Option<SessionSummary>,
-    marks: Vec<(Timestamp, budao_core::trace::Trace, Marks)>,
+    changes: Vec<(Timestamp, budao_core::trace::Trace, RecordChanges)>,
 }
 
 impl MemorySession {
@@ -98,7 +98,7 @@ impl MemoryState {
         world: &World,
     ) -> Result<Lease, Fault> {
         let now = world.clock.now();
-        if request.missing == IfMissing::Create {
+        if request.if_missing == IfMissing::Create {
             self.sessions.entry(request.session).or_insert_with(|| MemorySession {
                 epoch: new_epoch(world),
                 records: VecDeque::new(),
@@ -109,14 +109,14 @@ impl MemoryState {
                 expires: now,
                 commands: Vec::new(),
                 snapshot: None,
-                past: RemovedHistory::default(),
+                removed_views: RemovedHistory::default(),
             });
         }
         let token = LeaseToken(self.last_token + 1);
         let session = self.get_mut(request.session, Operation::TakeLease)?;
         if let Some(lease) = session.lease(now)
             && lease.holder != request.holder
-            && request.instead_of.as_ref() != Some(&lease.holder)
+            && request.dead_holder.as_ref() != Some(&lease.holder)
         {
             return Err(faults::busy(request.session, &lease.holder, now, lease.expires));
         }
@@ -140,8 +140,8 @@ impl MemoryState {
         ttl: Duration,
         now: Timestamp,
     ) -> Result<Lease, Fault> {
-        let ours = self.sessions.get_mut(&lease.session);
-        let Some(session) = ours.filter(|session| session.token == Some(lease.token)) else {
+        let own_session = self.sessions.get_mut(&lease.session);
+        let Some(session) = own_session.filter(|session| session.token == Some(lease.token)) else {
             return Err(faults::fenced(lease.session, Operation::TakeLease));
         };
         session.expires = now.after(ttl);
@@ -149,8 +149,8 @@ impl MemoryState {
     }
 
     pub(super) fn release(&mut self, lease: &Lease) {
-        let ours = self.sessions.get_mut(&lease.session);
-        if let Some(session) = ours.filter(|session| session.token == Some(lease.token)) {
+        let own_session = self.sessions.get_mut(&lease.session);
+        if let Some(session) = own_session.filter(|session| session.token == Some(lease.token)) {
             session.token = None;
         }
     }
@@ -161,8 +161,9 @@ impl MemoryState {
         append: Append,
         encoded: &[EncodedRecord],
     ) -> Result<(Seq, Vec<StoredRecord>), AppendError> {
-        let ours = self.sessions.get_mut(&append.session);
-        let Some(session) = ours.filter(|session| session.token == Some(append.token)) else {
+        let own_session = self.sessions.get_mut(&append.session);
+        let Some(session) = own_session.filter(|session| session.token == Some(append.token))
+        else {
             return Err(AppendError::Fenced);
         };
         if session.head != append.expected {
@@ -173,14 +174,16 @@ impl MemoryState {
             return Err(faults::not_waiting(append.session, id).into());
         }
         let known = |id: &CommandId| session.commands.iter().any(|(command, _)| command.id == *id);
-        for (index, (command, _)) in append.taken.iter().enumerate() {
-            let is_twice = append.taken[..index].iter().any(|(before, _)| before.id == command.id);
+        for (index, (command, _)) in append.direct_commands.iter().enumerate() {
+            let is_twice =
+                append.direct_commands[..index].iter().any(|(before, _)| before.id == command.id);
             if is_twice || known(&command.id) {
                 return Err(faults::repeated(append.session, &command.id).into());
             }
         }
-        let taken = append.taken.into_iter().map(|(command, answer)| (command, Some(answer)));
-        session.commands.extend(taken);
+        let direct_commands =
+            append.direct_commands.into_iter().map(|(command, answer)| (command, Some(answer)));
+        session.commands.extend(direct_commands);
         for (id, answer) in append.answers {
             if let Some(slot) = session.commands.iter_mut().find(|(command, _)| command.id == id) {
                 slot.1 = Some(answer);
@@ -191,7 +194,7 @@ impl MemoryState {
             .zip(encoded)
             .map(|(seq, entry)| entry.stored(append.session, session.epoch, seq))
             .collect();
-        session.records.extend(batch.iter().cloned().map(StoredRecord::settled));
+        session.records.extend(batch.iter().cloned().map(StoredRecord::without_cached_event));
         session.head += batch.len() as u64;
         if let Some(body) = append.snapshot {
             session.snapshot = Some(Snapshot { seq: session.head, body: body.into() });
@@ -328,8 +331,8 @@ impl MemoryState {
     pub(super) fn sessions(&self, filter: &Filter) -> Result<Vec<SessionSummary>, Fault> {
         let mut found = Vec::new();
         for (id, session) in &self.sessions {
-            let (summary, marks) = fold(*id, session)?;
-            if session.head > 0 && fits(filter, &summary, &marks) {
+            let (summary, changes) = fold(*id, session)?;
+            if session.head > 0 && fits(filter, &summary, &changes) {
                 found.push(summary);
             }
         }
@@ -361,8 +364,8 @@ impl MemoryState {
         let since = views::bucket(query.since, minutes);
         let mut counts: BTreeMap<(&str, Timestamp), (u64, u64)> = BTreeMap::new();
         for (id, session) in &self.sessions {
-            for (at, _, marks) in fold(*id, session)?.1 {
-                let Some(mark) = marks.code else { continue };
+            for (at, _, changes) in fold(*id, session)?.1 {
+                let Some(mark) = changes.code else { continue };
                 let is_wanted = query.code.as_deref().is_none_or(|code| code == mark.code);
                 // Counts have a resolution of one minute, as in the SQLite journal.
                 if is_wanted && views::bucket(at, 1) >= since && views::bucket(at, 1) < query.until
@@ -392,22 +395,25 @@ impl MemoryState {
         let mut gone = Vec::new();
         for (id, session) in &mut self.sessions {
             let (summary, _) = fold(*id, session)?;
-            if is_past(session, &summary, retention, now) {
+            if is_expired(session, &summary, retention, now) {
                 gone.push(*id);
                 continue;
             }
             let covered = session.snapshot.as_ref().map_or(0, |snapshot| snapshot.seq);
-            let weights: Vec<RetainedSize> = session.records.iter().map(weigh).collect();
-            if let Some((to, reason)) = retention::cut(&weights, covered, retention, now) {
+            let sizes: Vec<RetainedSize> = session.records.iter().map(size_of).collect();
+            if let Some((to, reason)) = retention::cut(&sizes, covered, retention, now) {
                 let count = session.records.partition_point(|record| record.seq <= to);
                 let removed: Vec<StoredRecord> = session.records.drain(..count).collect();
-                let mut summary =
-                    session.past.summary.take().unwrap_or_else(|| views::nothing(*id));
+                let mut summary = session
+                    .removed_views
+                    .summary
+                    .take()
+                    .unwrap_or_else(|| views::empty_summary(*id));
                 for record in &removed {
-                    let marks = views::apply(&mut summary, record)?;
-                    session.past.marks.push((record.at, record.trace, marks));
+                    let changes = views::apply(&mut summary, record)?;
+                    session.removed_views.changes.push((record.at, record.trace, changes));
                 }
-                session.past.summary = Some(summary);
+                session.removed_views.summary = Some(summary);
                 session.removed = Some((to, reason));
                 retained.records += removed.len() as u64;
                 changed.push(*id);
@@ -432,30 +438,35 @@ impl MemoryState {
     }
 }
 
-fn weigh(record: &StoredRecord) -> RetainedSize {
+fn size_of(record: &StoredRecord) -> RetainedSize {
     RetainedSize { seq: record.seq, at: record.at, bytes: record.body.len() as u64 }
 }
 
-type TimedMarks = (Timestamp, budao_core::trace::Trace, Marks);
+type TimedChanges = (Timestamp, budao_core::trace::Trace, RecordChanges);
 
 fn fold(
     id: SessionId,
     session: &MemorySession,
-) -> Result<(SessionSummary, Vec<TimedMarks>), Fault> {
-    let mut summary = session.past.summary.clone().unwrap_or_else(|| views::nothing(id));
+) -> Result<(SessionSummary, Vec<TimedChanges>), Fault> {
+    let mut summary =
+        session.removed_views.summary.clone().unwrap_or_else(|| views::empty_summary(id));
     let mut all = Vec::new();
-    for (at, trace, marks) in &session.past.marks {
-        let code = marks.code.as_ref().map(|mark| views::CodeMark { ..*mark });
-        all.push((*at, *trace, Marks { tool: marks.tool.clone(), code, ..Marks::default() }));
+    for (at, trace, changes) in &session.removed_views.changes {
+        let code = changes.code.as_ref().map(|mark| views::CodeMark { ..*mark });
+        all.push((
+            *at,
+            *trace,
+            RecordChanges { tool: changes.tool.clone(), code, ..RecordChanges::default() },
+        ));
     }
     for record in &session.records {
-        let marks = views::apply(&mut summary, record)?;
-        all.push((record.at, record.trace, marks));
+        let changes = views::apply(&mut summary, record)?;
+        all.push((record.at, record.trace, changes));
     }
     Ok((summary, all))
 }
 
-fn is_past(
+fn is_expired(
     session: &MemorySession,
     summary: &SessionSummary,
     retention: &Retention,
@@ -468,7 +479,7 @@ fn is_past(
         && session.lease(now).is_none()
 }
 
-fn fits(filter: &Filter, summary: &SessionSummary, marks: &[TimedMarks]) -> bool {
+fn fits(filter: &Filter, summary: &SessionSummary, changes: &[TimedChanges]) -> bool {
     filter.state.is_none_or(|state| state == summary.state)
         && filter.since.is_none_or(|since| summary.updated_at >= since)
         && filter.until.is_none_or(|until| summary.updated_at < until)
@@ -477,12 +488,13 @@ fn fits(filter: &Filter, summary: &SessionSummary, marks: &[TimedMarks]) -> bool
             let label = summary.labels.get(key);
             label.is_some() && (value.is_none() || label == value.as_ref())
         })
-        && filter.trace.is_none_or(|wanted| marks.iter().any(|(_, trace, _)| *trace == wanted))
-        && filter
-            .tool
-            .as_ref()
-            .is_none_or(|tool| marks.iter().any(|(_, _, marks)| marks.tool.as_ref() == Some(tool)))
+        && filter.trace.is_none_or(|wanted| changes.iter().any(|(_, trace, _)| *trace == wanted))
+        && filter.tool.as_ref().is_none_or(|tool| {
+            changes.iter().any(|(_, _, changes)| changes.tool.as_ref() == Some(tool))
+        })
         && filter.code.as_ref().is_none_or(|code| {
-            marks.iter().any(|(_, _, marks)| marks.code.as_ref().is_some_and(|c| c.code == code))
+            changes
+                .iter()
+                .any(|(_, _, changes)| changes.code.as_ref().is_some_and(|c| c.code == code))
         })
 }

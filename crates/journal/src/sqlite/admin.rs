@@ -12,7 +12,7 @@ use budao_core::{
 };
 
 use super::{
-    Sqlite, in_background, into_fault, mixed_up, setup, upkeep,
+    Sqlite, in_background, into_fault, setup, unexpected_reply, upkeep,
     write_request::{WriteReply, WriteRequest},
 };
 use crate::{
@@ -31,21 +31,21 @@ impl Admin for Sqlite {
         let mut total = RetentionReport::default();
         let mut next = Some(0);
         while let Some(after) = next {
-            let ask = WriteRequest::Retain(after, retention.clone());
-            match self.write(ask).await.map_err(into_fault)? {
+            let request = WriteRequest::Retain(after, retention.clone());
+            match self.write(request).await.map_err(into_fault)? {
                 WriteReply::Retained(retained, more) => {
                     total.sessions += retained.sessions;
                     total.records += retained.records;
                     next = more;
                 }
-                done => return Err(mixed_up(Operation::ApplyRetention, &done)),
+                done => return Err(unexpected_reply(Operation::ApplyRetention, &done)),
             }
         }
         match self.write(WriteRequest::Sweep).await.map_err(into_fault)? {
             WriteReply::Retained(retained, _) => {
                 Ok(RetentionReport { blobs: retained.blobs, ..total })
             }
-            done => Err(mixed_up(Operation::ApplyRetention, &done)),
+            done => Err(unexpected_reply(Operation::ApplyRetention, &done)),
         }
     }
 
@@ -54,7 +54,7 @@ impl Admin for Sqlite {
         self.catch_up().await?;
         match self.write(WriteRequest::Delete(session)).await.map_err(into_fault)? {
             WriteReply::Deleted(was_there) => Ok(was_there),
-            done => Err(mixed_up(Operation::ApplyRetention, &done)),
+            done => Err(unexpected_reply(Operation::ApplyRetention, &done)),
         }
     }
 
@@ -64,7 +64,7 @@ impl Admin for Sqlite {
     }
 
     async fn stats(&self) -> Result<JournalStats, Fault> {
-        self.shared.readers.ask(Operation::CheckJournal, upkeep::stats).await
+        self.shared.readers.query(Operation::CheckJournal, upkeep::stats).await
     }
 
     async fn backup(&self, target: &Path) -> Result<(), Fault> {
@@ -73,7 +73,7 @@ impl Admin for Sqlite {
         let setup = setup(&self.shared.options);
         in_background(Operation::BackUpJournal, move || {
             upkeep::back_up(readers.path(), &target, setup)
-                .map_err(|trouble| trouble.into_fault(&target, Operation::BackUpJournal))
+                .map_err(|error| error.into_fault(&target, Operation::BackUpJournal))
         })
         .await
     }
@@ -92,7 +92,7 @@ impl Admin for Sqlite {
 
     async fn close(&self) {
         let Some(writer_handle) = &self.shared.writer_handle else { return };
-        self.shared.readers.rest();
+        self.shared.readers.close_idle();
         drop(lock(&writer_handle.jobs).take());
         let thread = lock(&writer_handle.thread).take();
         if let Some(thread) = thread {

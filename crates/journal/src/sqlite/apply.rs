@@ -30,8 +30,8 @@ type WriteResult = Result<WriteReply, AppendError>;
 
 impl WriterConnection {
     /// An outer error fails the transaction. An inner error refuses this request only.
-    pub(super) fn apply(&mut self, ask: &WriteRequest) -> Result<WriteResult, SqliteError> {
-        let done = match ask {
+    pub(super) fn apply(&mut self, request: &WriteRequest) -> Result<WriteResult, SqliteError> {
+        let done = match request {
             WriteRequest::TakeLease(request) => self.take_lease(request),
             WriteRequest::Renew(lease, ttl) => self.renew(lease, *ttl),
             WriteRequest::Release(lease) => self.release(lease),
@@ -63,21 +63,21 @@ impl WriterConnection {
     }
 
     fn take_lease(&mut self, request: &LeaseRequest) -> Result<WriteResult, SqliteError> {
-        let now = self.outside.world.clock.now();
+        let now = self.context.world.clock.now();
         let session = request.session;
         let found = SessionRow::load(self.connection()?, self.path(), session)?;
         let row = match found {
             Some(row) => {
                 if let Some(lease) = row.lease(now)
                     && lease.holder != request.holder
-                    && request.instead_of.as_ref() != Some(&lease.holder)
+                    && request.dead_holder.as_ref() != Some(&lease.holder)
                 {
                     let fault = faults::busy(session, &lease.holder, now, lease.expires);
                     return Ok(Err(fault.into()));
                 }
                 row
             }
-            None if request.missing == IfMissing::Create => self.new_row(session),
+            None if request.if_missing == IfMissing::Create => self.new_row(session),
             None => {
                 return Ok(Err(faults::unknown_session(session, Operation::TakeLease).into()));
             }
@@ -112,12 +112,12 @@ impl WriterConnection {
         SessionRow {
             key: 0,
             session,
-            epoch: crate::contract::new_epoch(&self.outside.world),
+            epoch: crate::contract::new_epoch(&self.context.world),
             removed_to: 0,
             removed_reason: None,
             token: None,
             holder: String::new(),
-            expires: self.outside.world.clock.now(),
+            expires: self.context.world.clock.now(),
         }
     }
 
@@ -128,7 +128,7 @@ impl WriterConnection {
         removed_reason: Option<GapReason>,
     ) -> Result<WriteResult, SqliteError> {
         if SessionRow::load(self.connection()?, self.path(), session)?.is_some() {
-            let now = self.outside.world.clock.now();
+            let now = self.context.world.clock.now();
             return Ok(Err(faults::busy(session, "", now, now).into()));
         }
         let mut row = SessionRow { removed_to, removed_reason, ..self.new_row(session) };
@@ -136,9 +136,9 @@ impl WriterConnection {
         self.take_lease(&LeaseRequest {
             session,
             holder: "import".into(),
-            ttl: self.outside.limits.lease,
-            missing: IfMissing::Refuse,
-            instead_of: None,
+            ttl: self.context.limits.lease,
+            if_missing: IfMissing::Refuse,
+            dead_holder: None,
         })
     }
 
@@ -164,7 +164,7 @@ impl WriterConnection {
             return Ok(Err(faults::fenced(lease.session, Operation::TakeLease).into()));
         };
         let head = self.known(lease.session)?.map_or(lease.head, |known| known.head);
-        row.expires = self.outside.world.clock.now().after(ttl);
+        row.expires = self.context.world.clock.now().after(ttl);
         row.update(self.connection()?)?;
         self.frames += 2;
         Ok(Ok(WriteReply::Lease(Lease { head, expires: row.expires, ..lease.clone() })))
@@ -192,7 +192,7 @@ impl WriterConnection {
                 return Ok(Err(faults::not_waiting(session, id).into()));
             }
         }
-        if let Err(fault) = self.write_taken(session, &append.taken)? {
+        if let Err(fault) = self.write_direct_commands(session, &append.direct_commands)? {
             return Ok(Err(fault.into()));
         }
         if !append.entries.is_empty() {
@@ -221,7 +221,7 @@ impl WriterConnection {
     ) -> Result<(), SqliteError> {
         let first = known.head + 1;
         let (body, chain) = frame::pack(session, first, known.chain, entries);
-        let batch_id = self.next_gid();
+        let batch_id = self.next_batch_id();
         let count = entries.len() as u64;
         self.connection()?
             .prepare_cached(
@@ -232,7 +232,7 @@ impl WriterConnection {
         known.head += count;
         known.chain = chain;
         let mut batch = Vec::new();
-        if self.outside.notifier.has_subscribers(session) {
+        if self.context.notifier.has_subscribers(session) {
             let records = (first..).zip(entries);
             batch = records.map(|(seq, entry)| entry.stored(session, known.epoch, seq)).collect();
         }
@@ -250,25 +250,26 @@ impl WriterConnection {
     }
 
     /// Records commands that the writer handled without the inbox. Checks all of them before it writes one.
-    fn write_taken(
+    fn write_direct_commands(
         &mut self,
         session: SessionId,
-        taken: &[(Command, Answer)],
+        direct_commands: &[(Command, Answer)],
     ) -> Result<Result<(), budao_core::Fault>, SqliteError> {
-        if taken.is_empty() {
+        if direct_commands.is_empty() {
             return Ok(Ok(()));
         }
         let Some(row) = SessionRow::load(self.connection()?, self.path(), session)? else {
             return Ok(Err(faults::unknown_session(session, Operation::AppendRecords)));
         };
-        for (index, (command, _)) in taken.iter().enumerate() {
-            let is_twice = taken[..index].iter().any(|(before, _)| before.id == command.id);
+        for (index, (command, _)) in direct_commands.iter().enumerate() {
+            let is_twice =
+                direct_commands[..index].iter().any(|(before, _)| before.id == command.id);
             let known = rows::command(self.connection()?, self.path(), &row, &command.id.0)?;
             if is_twice || known.is_some() {
                 return Ok(Err(faults::repeated(session, &command.id)));
             }
         }
-        for (command, answer) in taken {
+        for (command, answer) in direct_commands {
             self.write_command(&row, &rows::encode(command), &command.id, Some(answer))?;
         }
         self.effects.push(CommitNotice::Answered(session));
@@ -329,7 +330,7 @@ impl WriterConnection {
                 None => Ok(WriteReply::Submitted(SubmitOutcome::Pending)),
             });
         }
-        let limit = self.outside.limits.queued_messages;
+        let limit = self.context.limits.queued_messages;
         let waiting = self.waiting(row.key)?;
         if waiting >= limit {
             let operation = Operation::SubmitCommand;

@@ -22,7 +22,7 @@ use super::{
 use crate::contract::{CheckReport, Damage, Digest};
 
 /// The number of findings after which a check stops collecting.
-const ENOUGH: usize = 1000;
+const MAX_FINDINGS: usize = 1000;
 
 impl Damage {
     fn of_file(what: impl Into<String>, survives: impl Into<String>) -> Self {
@@ -37,12 +37,12 @@ impl Damage {
 
 const SALVAGE: &str = "whatever `export --salvage` finds page by page";
 
-/// Checks the file at `path`. A file that cannot be opened is a finding, not an error. `told` receives the number of
+/// Checks the file at `path`. A file that cannot be opened is a finding, not an error. `progress` receives the number of
 /// the current batch and of the last one.
 pub(super) fn check(
     path: &Path,
     setup: ConnectionOptions,
-    told: &dyn Fn(u64, u64),
+    progress: &dyn Fn(u64, u64),
 ) -> Result<CheckReport, Fault> {
     let mut found = CheckReport::default();
     let inspected = match inspect::inspect(path, Operation::CheckJournal) {
@@ -65,16 +65,16 @@ pub(super) fn check(
     let done = connect(path, setup).and_then(|connection| {
         // The watermark is read before the tables, so that it can be behind them but not ahead.
         let meta = Meta::must_load(&connection, path);
-        let seen = meta.as_ref().ok().and_then(|meta| read_watermark(path, meta));
+        let recorded = meta.as_ref().ok().and_then(|meta| read_watermark(path, meta));
         connection.execute_batch("BEGIN")?;
-        let mut walk = Walk { connection: &connection, path, found: &mut found, told };
+        let mut walk = Walk { connection: &connection, path, found: &mut found, progress };
         walk.structure()?;
-        walk.all(&meta?, seen)
+        walk.all(&meta?, recorded)
     });
     match done {
         Ok(()) => Ok(found),
-        Err(trouble) => {
-            let fault = trouble.into_fault(path, Operation::CheckJournal);
+        Err(error) => {
+            let fault = error.into_fault(path, Operation::CheckJournal);
             if matches!(
                 fault.kind(),
                 Kind::JournalNewer | Kind::JournalOutdated | Kind::JournalBusy
@@ -97,7 +97,7 @@ struct Walk<'a> {
     connection: &'a Connection,
     path: &'a Path,
     found: &'a mut CheckReport,
-    told: &'a dyn Fn(u64, u64),
+    progress: &'a dyn Fn(u64, u64),
 }
 
 /// The progress of a check through one session's batches.
@@ -110,7 +110,7 @@ struct SessionProgress {
 
 impl Walk<'_> {
     fn report(&mut self, damage: Damage) {
-        if self.found.damages.len() < ENOUGH {
+        if self.found.damages.len() < MAX_FINDINGS {
             self.found.damages.push(damage);
         }
     }
@@ -128,11 +128,12 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn all(&mut self, meta: &Meta, seen: Option<Watermark>) -> Result<(), SqliteError> {
+    fn all(&mut self, meta: &Meta, recorded: Option<Watermark>) -> Result<(), SqliteError> {
         self.found.lost.clone_from(&meta.lost);
         let mark = mark_of(self.connection, meta)?;
-        if let Some(seen) = seen.filter(|seen| mark.is_behind(*seen)) {
-            let what = format!("the end is missing: {seen:?} was acknowledged, {mark:?} is there");
+        if let Some(recorded) = recorded.filter(|recorded| mark.is_behind(*recorded)) {
+            let what =
+                format!("the end is missing: {recorded:?} was acknowledged, {mark:?} is there");
             self.report(Damage::of_file(what, "everything before it"));
         }
         if meta.indexed > mark.batch_id || meta.viewed > mark.batch_id || meta.indexed < 0 {
@@ -141,7 +142,7 @@ impl Walk<'_> {
         let mut sessions = self.sessions()?;
         self.batches(&mut sessions, meta)?;
         self.ends(sessions, meta)?;
-        self.spans(meta)?;
+        self.index_entries(meta)?;
         self.blobs()
     }
 
@@ -176,7 +177,7 @@ impl Walk<'_> {
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let (batch_id, key): (i64, i64) = (row.get(0)?, row.get(1)?);
-            (self.told)(batch_id.cast_unsigned(), last);
+            (self.progress)(batch_id.cast_unsigned(), last);
             let Some(progress) = sessions.get_mut(&key) else {
                 self.report(Damage::of_file(format!("batch {batch_id} has no session"), SALVAGE));
                 continue;
@@ -258,8 +259,8 @@ impl Walk<'_> {
                     let what = format!("command `{name}` is another one");
                     self.report(Damage::of_session(row, what));
                 }
-                Err(trouble) => {
-                    let fault = trouble.into_fault(self.path, Operation::CheckJournal);
+                Err(error) => {
+                    let fault = error.into_fault(self.path, Operation::CheckJournal);
                     self.report(Damage::of_session(row, fault.to_string()));
                 }
             }
@@ -267,7 +268,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn spans(&mut self, meta: &Meta) -> Result<(), SqliteError> {
+    fn index_entries(&mut self, meta: &Meta) -> Result<(), SqliteError> {
         let sql = "SELECT count(*) FROM batch_index s LEFT JOIN batch b ON b.batch_id = s.batch_id \
              WHERE b.batch_id IS NULL OR b.session != s.session OR b.first != s.first OR s.batch_id > ?1";
         let dangling: i64 = self.connection.query_row(sql, [meta.indexed], |row| row.get(0))?;
@@ -310,16 +311,16 @@ impl SessionProgress {
         }
         let is_first = self.chain.is_none();
         // Retention removes whole batches only from the front, never in between.
-        let begins_well =
+        let is_contiguous =
             if is_first { first <= self.row.removed_to + 1 } else { first == self.next };
-        if !begins_well {
+        if !is_contiguous {
             self.damaged = Some(self.next.max(self.row.removed_to + 1));
             return 0;
         }
-        let place =
+        let location =
             BatchLocation { session: self.row.session, epoch: self.row.epoch, first, count };
         let mut good = 0;
-        let unpacked = frame::unpack(place, &Bytes::copy_from_slice(blob), |record| {
+        let unpacked = frame::unpack(location, &Bytes::copy_from_slice(blob), |record| {
             good += u64::from(record.seq > self.row.removed_to);
         });
         let expected =

@@ -49,7 +49,7 @@ impl SqliteError {
     }
 
     /// Whether the connection is still usable. A timeout while waiting for a lock leaves it intact.
-    pub(crate) fn spares_the_connection(&self) -> bool {
+    pub(crate) fn keeps_connection_usable(&self) -> bool {
         match self {
             Self::Fault(_) => true,
             Self::Sql(error) => matches!(

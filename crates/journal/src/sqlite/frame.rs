@@ -39,11 +39,11 @@ fn extend(checksum: u32, bytes: &[u8]) -> u32 {
 }
 
 fn begin(previous: u32, session: SessionId, first: Seq, count: u64) -> u32 {
-    let mut place = [0; 32];
-    place[..16].copy_from_slice(session.0.as_bytes());
-    place[16..24].copy_from_slice(&first.to_le_bytes());
-    place[24..].copy_from_slice(&count.to_le_bytes());
-    extend(previous, &place)
+    let mut location = [0; 32];
+    location[..16].copy_from_slice(session.0.as_bytes());
+    location[16..24].copy_from_slice(&first.to_le_bytes());
+    location[24..].copy_from_slice(&count.to_le_bytes());
+    extend(previous, &location)
 }
 
 /// Packs a batch. Returns its bytes and the checksum that the next batch continues.
@@ -102,38 +102,38 @@ pub(crate) struct UnpackedBatch {
 
 /// Unpacks a batch and passes each record before the first damage to `take`.
 pub(crate) fn unpack(
-    place: BatchLocation,
+    location: BatchLocation,
     body: &Bytes,
     mut take: impl FnMut(StoredRecord),
 ) -> UnpackedBatch {
     let bytes: &[u8] = body;
     let whole = |previous, checksum| UnpackedBatch { previous, checksum, damaged: None };
     let Some((&[VERSION, a, b, c, d], _)) = bytes.split_first_chunk::<HEADER>() else {
-        return UnpackedBatch { damaged: Some(place.first), ..whole(None, 0) };
+        return UnpackedBatch { damaged: Some(location.first), ..whole(None, 0) };
     };
     let previous = u32::from_le_bytes([a, b, c, d]);
-    let mut checksum = begin(previous, place.session, place.first, place.count);
+    let mut checksum = begin(previous, location.session, location.first, location.count);
     let mut state = DeltaState { at: 0, turn: 0, trace: Trace::NONE };
     let mut offset = HEADER;
-    for seq in place.first..place.first.saturating_add(place.count) {
+    for seq in location.first..location.first.saturating_add(location.count) {
         let Some(record) = next(bytes, offset, checksum, &mut state) else {
             return UnpackedBatch { damaged: Some(seq), ..whole(Some(previous), checksum) };
         };
         take(StoredRecord {
-            session: place.session,
-            epoch: place.epoch,
+            session: location.session,
+            epoch: location.epoch,
             seq,
             at: Timestamp::from_micros(state.at),
             trace: state.trace,
             turn: state.turn,
             body: body.slice(record.start..record.end),
-            fresh: CachedEvent::default(),
+            cached_event: CachedEvent::default(),
         });
         checksum = record.checksum;
         offset = record.end + 4;
     }
     if offset != bytes.len() {
-        let last = place.first.saturating_add(place.count);
+        let last = location.first.saturating_add(location.count);
         return UnpackedBatch { damaged: Some(last), ..whole(Some(previous), checksum) };
     }
     whole(Some(previous), checksum)
@@ -218,7 +218,7 @@ mod tests {
 
     const SESSION: SessionId = SessionId(Uuid::from_u128(7));
 
-    fn place(first: Seq, count: u64) -> BatchLocation {
+    fn location(first: Seq, count: u64) -> BatchLocation {
         BatchLocation { session: SESSION, epoch: Epoch(1), first, count }
     }
 
@@ -259,7 +259,7 @@ mod tests {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
             let mut seen = 0;
-            let unpacked = unpack(place(4, 3), &bad.into(), |record| {
+            let unpacked = unpack(location(4, 3), &bad.into(), |record| {
                 assert_eq!(record.body, entries[seen].body, "bit {bit}");
                 seen += 1;
             });
@@ -272,7 +272,7 @@ mod tests {
     fn a_cut_at_any_byte_is_noticed() {
         let (good, _) = pack(SESSION, 4, 9, &sample());
         for cut in 0..good.len() {
-            let unpacked = unpack(place(4, 3), &Bytes::copy_from_slice(&good[..cut]), drop);
+            let unpacked = unpack(location(4, 3), &Bytes::copy_from_slice(&good[..cut]), drop);
             assert!(unpacked.damaged.is_some(), "cut at {cut}");
         }
     }
@@ -282,7 +282,7 @@ mod tests {
         let (mut body, _) = pack(SESSION, 4, 9, &sample());
         body.push(0);
         let mut seen = 0;
-        let unpacked = unpack(place(4, 3), &body.into(), |_| seen += 1);
+        let unpacked = unpack(location(4, 3), &body.into(), |_| seen += 1);
         assert_eq!((seen, unpacked.damaged), (3, Some(7)));
     }
 
@@ -298,7 +298,9 @@ mod tests {
     fn a_batch_at_another_place_is_noticed() {
         let (body, _) = pack(SESSION, 4, 9, &sample());
         let other = SessionId(Uuid::from_u128(8));
-        for wrong in [place(5, 3), place(4, 2), BatchLocation { session: other, ..place(4, 3) }] {
+        for wrong in
+            [location(5, 3), location(4, 2), BatchLocation { session: other, ..location(4, 3) }]
+        {
             let unpacked = unpack(wrong, &body.clone().into(), drop);
             assert_eq!(unpacked.damaged, Some(wrong.first), "{wrong:?}");
         }
@@ -320,7 +322,7 @@ mod tests {
             let (body, checksum) = pack(SESSION, 1, previous, &entries);
             let mut records = Vec::new();
             let count = entries.len() as u64;
-            let unpacked = unpack(place(1, count), &body.into(), |record| records.push(record));
+            let unpacked = unpack(location(1, count), &body.into(), |record| records.push(record));
             prop_assert_eq!(unpacked.damaged, None);
             prop_assert_eq!(unpacked.previous, Some(previous));
             prop_assert_eq!(unpacked.checksum, checksum);

@@ -11,8 +11,9 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 
 use super::{
-    Sqlite, SqliteShared, into_fault, mixed_up, queries,
+    Sqlite, SqliteShared, into_fault, queries,
     reader::{self, Readers},
+    unexpected_reply,
     watermark::with_suffix,
     write_request::{EncodedAppend, WriteReply, WriteRequest},
 };
@@ -34,7 +35,7 @@ impl PageSource for Readers {
         after: Seq,
         limits: PageLimits,
     ) -> Result<Page, Fault> {
-        self.ask(Operation::ReadRecords, move |connection, path| {
+        self.query(Operation::ReadRecords, move |connection, path| {
             reader::page(connection, path, session, after, limits)
         })
         .await
@@ -47,7 +48,7 @@ impl Reader for Sqlite {
         let now = self.shared.world.clock.now();
         let readers = &self.shared.readers;
         readers
-            .ask(Operation::ReadRecords, move |connection, path| {
+            .query(Operation::ReadRecords, move |connection, path| {
                 reader::info(connection, path, session, now)
             })
             .await
@@ -73,7 +74,7 @@ impl Reader for Sqlite {
     async fn snapshot(&self, session: SessionId) -> Result<Option<Snapshot>, Fault> {
         let readers = &self.shared.readers;
         readers
-            .ask(Operation::ReadRecords, move |connection, path| {
+            .query(Operation::ReadRecords, move |connection, path| {
                 reader::snapshot(connection, path, session)
             })
             .await
@@ -82,7 +83,7 @@ impl Reader for Sqlite {
     async fn blob(&self, digest: Digest) -> Result<Option<Bytes>, Fault> {
         let readers = &self.shared.readers;
         readers
-            .ask(Operation::ReadBlob, move |connection, path| {
+            .query(Operation::ReadBlob, move |connection, path| {
                 reader::blob(connection, path, digest)
             })
             .await
@@ -92,7 +93,7 @@ impl Reader for Sqlite {
         self.catch_up().await?;
         let readers = &self.shared.readers;
         readers
-            .ask(Operation::ReadRecords, move |connection, _| {
+            .query(Operation::ReadRecords, move |connection, _| {
                 queries::sessions(connection, &filter)
             })
             .await
@@ -107,7 +108,7 @@ impl Reader for Sqlite {
         let now = self.shared.world.clock.now();
         let readers = &self.shared.readers;
         readers
-            .ask(Operation::ReadRecords, move |connection, path| {
+            .query(Operation::ReadRecords, move |connection, path| {
                 queries::unfinished(connection, path, after, limit, now)
             })
             .await
@@ -117,7 +118,7 @@ impl Reader for Sqlite {
         self.catch_up().await?;
         let readers = &self.shared.readers;
         readers
-            .ask(Operation::ReadRecords, move |connection, _| queries::rates(connection, &query))
+            .query(Operation::ReadRecords, move |connection, _| queries::rates(connection, &query))
             .await
     }
 
@@ -135,10 +136,10 @@ impl Reader for Sqlite {
 #[async_trait]
 impl Inbox for Sqlite {
     async fn submit(&self, session: SessionId, command: Command) -> Result<SubmitOutcome, Fault> {
-        let ask = WriteRequest::Submit(session, Box::new(command));
-        match self.write(ask).await.map_err(into_fault)? {
+        let request = WriteRequest::Submit(session, Box::new(command));
+        match self.write(request).await.map_err(into_fault)? {
             WriteReply::Submitted(submitted) => Ok(submitted),
-            done => Err(mixed_up(Operation::SubmitCommand, &done)),
+            done => Err(unexpected_reply(Operation::SubmitCommand, &done)),
         }
     }
 
@@ -148,17 +149,18 @@ impl Inbox for Sqlite {
         command: Command,
         fault: Fault,
     ) -> Result<Answer, Fault> {
-        let ask = WriteRequest::Withdraw(session, Box::new(command), Answer::Rejected { fault });
-        match self.write(ask).await.map_err(into_fault)? {
+        let request =
+            WriteRequest::Withdraw(session, Box::new(command), Answer::Rejected { fault });
+        match self.write(request).await.map_err(into_fault)? {
             WriteReply::Submitted(SubmitOutcome::Answered(answer)) => Ok(answer),
-            done => Err(mixed_up(Operation::SubmitCommand, &done)),
+            done => Err(unexpected_reply(Operation::SubmitCommand, &done)),
         }
     }
 
     async fn inbox(&self, session: SessionId) -> Result<Vec<Command>, Fault> {
         let readers = &self.shared.readers;
         readers
-            .ask(Operation::SubmitCommand, move |connection, path| {
+            .query(Operation::SubmitCommand, move |connection, path| {
                 reader::inbox(connection, path, session)
             })
             .await
@@ -189,14 +191,14 @@ impl Writer for Sqlite {
     async fn take_lease(&self, request: LeaseRequest) -> Result<Lease, Fault> {
         match self.write(WriteRequest::TakeLease(request)).await.map_err(into_fault)? {
             WriteReply::Lease(lease) => Ok(lease),
-            done => Err(mixed_up(Operation::TakeLease, &done)),
+            done => Err(unexpected_reply(Operation::TakeLease, &done)),
         }
     }
 
     async fn renew(&self, lease: &Lease, ttl: Duration) -> Result<Lease, Fault> {
         match self.write(WriteRequest::Renew(lease.clone(), ttl)).await.map_err(into_fault)? {
             WriteReply::Lease(lease) => Ok(lease),
-            done => Err(mixed_up(Operation::TakeLease, &done)),
+            done => Err(unexpected_reply(Operation::TakeLease, &done)),
         }
     }
 
@@ -214,7 +216,7 @@ impl Writer for Sqlite {
         }
         match self.write(WriteRequest::Append(prepared)).await? {
             WriteReply::Head(head) => Ok(head),
-            done => Err(mixed_up(Operation::AppendRecords, &done).into()),
+            done => Err(unexpected_reply(Operation::AppendRecords, &done).into()),
         }
     }
 
@@ -238,7 +240,7 @@ impl SqliteShared {
     ) -> Result<Option<Option<Answer>>, Fault> {
         let id = id.clone();
         self.readers
-            .ask(Operation::SubmitCommand, move |connection, path| {
+            .query(Operation::SubmitCommand, move |connection, path| {
                 reader::answer(connection, path, session, &id)
             })
             .await

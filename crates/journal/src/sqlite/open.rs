@@ -22,23 +22,23 @@ use crate::contract::new_epoch;
 
 /// Opens an inspected file for writing.
 pub(super) fn prepare(
-    outside: &WriterContext,
+    context: &WriterContext,
     inspected: &InspectedPath,
 ) -> Result<(Connection, Meta, Watermark), Fault> {
-    let path = &outside.path;
-    let opened = connect(outside, inspected).and_then(|connection| {
+    let path = &context.path;
+    let opened = connect(context, inspected).and_then(|connection| {
         connection.execute_batch("BEGIN IMMEDIATE")?;
-        let (meta, mark) = settle(&connection, path, &outside.world)?;
+        let (meta, mark) = reconcile_with_watermark(&connection, path, &context.world)?;
         connection.execute_batch("COMMIT")?;
         Ok((connection, meta, mark))
     });
-    opened.map_err(|trouble| trouble.into_fault(path, Operation::OpenJournal))
+    opened.map_err(|error| error.into_fault(path, Operation::OpenJournal))
 }
 
 /// Connects to exactly the file that was inspected, or changes nothing.
-fn connect(outside: &WriterContext, inspected: &InspectedPath) -> Result<Connection, SqliteError> {
-    let path = &outside.path;
-    let connection = schema::open(path, Purpose::Write, outside.setup)?;
+fn connect(context: &WriterContext, inspected: &InspectedPath) -> Result<Connection, SqliteError> {
+    let path = &context.path;
+    let connection = schema::open(path, Purpose::Write, context.setup)?;
     let found =
         files::identity(path).map_err(|error| io_fault(&error, path, Operation::OpenJournal))?;
     if inspected.file.as_ref().map(|file| file.identity) != Some(found) {
@@ -47,12 +47,12 @@ fn connect(outside: &WriterContext, inspected: &InspectedPath) -> Result<Connect
             .with_cause("the file was replaced while it was opened");
         return Err(fault.into());
     }
-    schema::set_up(&connection, path, Purpose::Write, outside.setup)?;
+    schema::set_up(&connection, path, Purpose::Write, context.setup)?;
     Ok(connection)
 }
 
 /// Decides, under the write lock, whether the history is new, a copy, intact, or has lost its end.
-fn settle(
+fn reconcile_with_watermark(
     connection: &Connection,
     path: &Path,
     world: &World,
@@ -77,23 +77,24 @@ fn settle(
         meta.is_copy = false;
         meta.store(connection)?;
         renew_epochs(connection, path, world)?;
-    } else if let Some(witnessed) = read_watermark(path, &meta).filter(|seen| mark.is_behind(*seen))
+    } else if let Some(recorded) =
+        read_watermark(path, &meta).filter(|recorded| mark.is_behind(*recorded))
     {
         let lost = format!(
             "{}: batches up to {}, commands up to {} and leases up to {} had been acknowledged; \
              the file has {}, {} and {}",
             world.clock.now(),
-            witnessed.batch_id,
-            witnessed.inbox,
-            witnessed.token,
+            recorded.batch_id,
+            recorded.inbox,
+            recorded.token,
             mark.batch_id,
             mark.inbox,
             mark.token,
         );
         tracing::error!(path = %path.display(), detail = lost, "journal lost acknowledged data");
         // Positions and tokens that were issued must not be issued again for other data.
-        meta.floor = meta.floor.max(witnessed.batch_id);
-        meta.last_token = meta.last_token.max(witnessed.token);
+        meta.floor = meta.floor.max(recorded.batch_id);
+        meta.last_token = meta.last_token.max(recorded.token);
         meta.lost = Some(lost);
         meta.store(connection)?;
         renew_epochs(connection, path, world)?;

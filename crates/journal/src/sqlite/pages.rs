@@ -53,9 +53,9 @@ impl DatabasePages {
         let _ = file.read_at(&mut header, 0)?;
         let wal = open_regular(&with_suffix(path, "-wal")).ok();
         let (in_wal, wal_page) = wal.as_ref().map(read_wal).unwrap_or_default();
-        let told = usize::from(u16::from_be_bytes([header[16], header[17]]));
-        let page_bytes = match told {
-            512..=32768 if told.is_power_of_two() => told,
+        let stored_size = usize::from(u16::from_be_bytes([header[16], header[17]]));
+        let page_bytes = match stored_size {
+            512..=32768 if stored_size.is_power_of_two() => stored_size,
             _ => wal_page.unwrap_or(4096),
         };
         let last_in_wal = in_wal.keys().copied().max().unwrap_or(0);

@@ -23,9 +23,9 @@ use super::{
 use crate::implement::notifier::{Notifier, lock};
 
 /// The polling interval: half of the promised latency, to leave time for the poll itself.
-const BEAT: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The interval of checks for removed or replaced histories.
-const SLOW_BEAT: Duration = Duration::from_millis(500);
+const HISTORY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The latest range of batches that this process wrote without a batch of another process in between.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ struct PollerSignal {
 
 #[derive(Debug, Default)]
 struct PollerState {
-    is_heard: bool,
+    has_subscriber: bool,
     is_over: bool,
     /// Whether the thread sleeps. Waking it between two polls would cost two context switches for nothing.
     sleeps: bool,
@@ -68,7 +68,7 @@ impl PollerSignal {
     /// Wakes the thread after a new subscription.
     fn wake(&self) {
         let mut state = lock(&self.state);
-        state.is_heard = true;
+        state.has_subscriber = true;
         if state.sleeps {
             self.changed.notify_all();
         }
@@ -83,18 +83,18 @@ impl PollerSignal {
     fn sleep(&self) -> bool {
         let mut state = lock(&self.state);
         state.sleeps = true;
-        while !state.is_heard && !state.is_over {
+        while !state.has_subscriber && !state.is_over {
             state = self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
         state.sleeps = false;
-        state.is_heard = false;
+        state.has_subscriber = false;
         !state.is_over
     }
 
     /// Waits for one polling interval. Returns false when the thread must end.
-    fn beat(&self) -> bool {
+    fn wait_interval(&self) -> bool {
         let state = lock(&self.state);
-        let waited = self.changed.wait_timeout_while(state, BEAT, |state| !state.is_over);
+        let waited = self.changed.wait_timeout_while(state, POLL_INTERVAL, |state| !state.is_over);
         !waited.unwrap_or_else(std::sync::PoisonError::into_inner).0.is_over
     }
 }
@@ -103,7 +103,7 @@ impl Poller {
     pub(super) fn start(
         notifier: &Arc<Notifier>,
         readers: Arc<Readers>,
-        ours: Arc<OwnBatches>,
+        own_batches: Arc<OwnBatches>,
     ) -> std::io::Result<Self> {
         let signal = Arc::new(PollerSignal::default());
         let waker = signal.clone();
@@ -112,11 +112,11 @@ impl Poller {
             signal: signal.clone(),
             notifier: Arc::downgrade(notifier),
             readers,
-            ours,
+            own_batches,
         };
         std::thread::Builder::new()
             .name("journal-poll".into())
-            .spawn(move || while thread.signal.sleep() && thread.listen_until_silence() {})?;
+            .spawn(move || while thread.signal.sleep() && thread.poll_while_subscribed() {})?;
         Ok(Self { signal })
     }
 }
@@ -131,7 +131,7 @@ struct PollerThread {
     signal: Arc<PollerSignal>,
     notifier: Weak<Notifier>,
     readers: Arc<Readers>,
-    ours: Arc<OwnBatches>,
+    own_batches: Arc<OwnBatches>,
 }
 
 /// The poller's position in the file.
@@ -141,94 +141,94 @@ struct PollCursor {
     batch_id: i64,
     inbox: i64,
     histories: HashMap<SessionId, Option<(u32, u64)>>,
-    looked: Instant,
-    has_news: bool,
+    checked_at: Instant,
+    histories_unchecked: bool,
 }
 
 impl PollerThread {
     /// Polls while there are subscriptions. Returns false when the journal is gone.
-    fn listen_until_silence(&self) -> bool {
-        let mut seen = None;
+    fn poll_while_subscribed(&self) -> bool {
+        let mut cursor = None;
         loop {
             let Some(notifier) = self.notifier.upgrade() else { return false };
             if notifier.is_idle() {
                 return true;
             }
-            let step = match &mut seen {
-                Some(seen) => self.look(seen, &notifier),
-                None => self.begin(&notifier).map(|begun| seen = Some(begun)),
+            let step = match &mut cursor {
+                Some(cursor) => self.poll_once(cursor, &notifier),
+                None => self.begin(&notifier).map(|begun| cursor = Some(begun)),
             };
-            if let Err(trouble) = step {
-                tracing::debug!(error = ?trouble, "polling for other writers failed");
-                seen = None;
+            if let Err(error) = step {
+                tracing::debug!(error = ?error, "polling for other writers failed");
+                cursor = None;
             }
             drop(notifier);
-            if !self.signal.beat() {
+            if !self.signal.wait_interval() {
                 return false;
             }
         }
     }
 
     fn begin(&self, notifier: &Notifier) -> Result<PollCursor, SqliteError> {
-        let (purpose, setup) = self.readers.manner();
+        let (purpose, setup) = self.readers.connection_options();
         let connection = schema::connect(self.readers.path(), purpose, setup)?;
         let batch_id: Option<i64> =
             connection.query_row("SELECT max(batch_id) FROM batch", [], |row| row.get(0))?;
         let inbox: Option<i64> =
             connection.query_row("SELECT max(id) FROM inbox", [], |row| row.get(0))?;
-        let seen = PollCursor {
+        let cursor = PollCursor {
             version: version(&connection)?,
             connection,
             batch_id: batch_id.unwrap_or(0),
             inbox: inbox.unwrap_or(0),
             histories: HashMap::new(),
-            looked: Instant::now(),
-            has_news: true,
+            checked_at: Instant::now(),
+            histories_unchecked: true,
         };
         // Records written between a subscription's first read and this one were seen by neither, so all subscriptions
         // read again.
         for session in notifier.subscribed_sessions() {
             notifier.wake_all(session);
         }
-        Ok(seen)
+        Ok(cursor)
     }
 
-    fn look(&self, seen: &mut PollCursor, notifier: &Notifier) -> Result<(), SqliteError> {
-        if seen.has_news && seen.looked.elapsed() >= SLOW_BEAT {
-            self.read_histories(seen, notifier)?;
+    fn poll_once(&self, cursor: &mut PollCursor, notifier: &Notifier) -> Result<(), SqliteError> {
+        if cursor.histories_unchecked && cursor.checked_at.elapsed() >= HISTORY_INTERVAL {
+            self.read_histories(cursor, notifier)?;
         }
-        let now = version(&seen.connection)?;
-        if now == seen.version {
+        let now = version(&cursor.connection)?;
+        if now == cursor.version {
             return Ok(());
         }
-        seen.version = now;
-        self.read_new_records(seen, notifier)?;
-        self.read_new_commands(seen, notifier)?;
+        cursor.version = now;
+        self.read_new_records(cursor, notifier)?;
+        self.read_new_commands(cursor, notifier)?;
         notifier.all_answered();
-        seen.has_news = true;
+        cursor.histories_unchecked = true;
         Ok(())
     }
 
     fn read_new_records(
         &self,
-        seen: &mut PollCursor,
+        cursor: &mut PollCursor,
         notifier: &Notifier,
     ) -> Result<(), SqliteError> {
-        let last: Option<i64> = seen
+        let last: Option<i64> = cursor
             .connection
             .prepare_cached("SELECT max(batch_id) FROM batch")?
             .query_row([], |row| row.get(0))?;
-        if let Some(last) = last.filter(|last| self.ours.has(seen.batch_id + 1, *last)) {
-            seen.batch_id = seen.batch_id.max(last);
+        if let Some(last) = last.filter(|last| self.own_batches.has(cursor.batch_id + 1, *last)) {
+            cursor.batch_id = cursor.batch_id.max(last);
             return Ok(());
         }
-        let mut statement = seen.connection.prepare_cached(
+        let mut statement = cursor.connection.prepare_cached(
             "SELECT b.batch_id, b.first + b.count - 1, s.uuid FROM batch b \
              JOIN session s ON s.id = b.session WHERE b.batch_id > ?1 ORDER BY b.batch_id",
         )?;
-        let mut rows = statement.query([seen.batch_id])?;
+        let mut rows = statement.query([cursor.batch_id])?;
         while let Some(row) = rows.next()? {
-            seen.batch_id = row.get(0)?;
+            cursor.batch_id = row.get(0)?;
             let session = SessionId(Uuid::from_bytes(row.get(2)?));
             notifier.records(session, position(row, 1)?, Vec::new());
         }
@@ -237,16 +237,16 @@ impl PollerThread {
 
     fn read_new_commands(
         &self,
-        seen: &mut PollCursor,
+        cursor: &mut PollCursor,
         notifier: &Notifier,
     ) -> Result<(), SqliteError> {
-        let mut statement = seen.connection.prepare_cached(
+        let mut statement = cursor.connection.prepare_cached(
             "SELECT i.id, s.uuid FROM inbox i JOIN session s ON s.id = i.session \
              WHERE i.id > ?1 ORDER BY i.id",
         )?;
-        let mut rows = statement.query([seen.inbox])?;
+        let mut rows = statement.query([cursor.inbox])?;
         while let Some(row) = rows.next()? {
-            seen.inbox = row.get(0)?;
+            cursor.inbox = row.get(0)?;
             notifier.command(SessionId(Uuid::from_bytes(row.get(1)?)));
         }
         Ok(())
@@ -254,21 +254,21 @@ impl PollerThread {
 
     fn read_histories(
         &self,
-        seen: &mut PollCursor,
+        cursor: &mut PollCursor,
         notifier: &Notifier,
     ) -> Result<(), SqliteError> {
-        let before = std::mem::take(&mut seen.histories);
+        let before = std::mem::take(&mut cursor.histories);
         for session in notifier.subscribed_sessions() {
-            let row = SessionRow::load(&seen.connection, self.readers.path(), session)?;
+            let row = SessionRow::load(&cursor.connection, self.readers.path(), session)?;
             let now = row.map(|row| (row.epoch.0, row.removed_to));
             // A missing session is announced even if the poller never saw it.
             if before.get(&session).map_or(now.is_none(), |before| *before != now) {
                 notifier.history_changed(session);
             }
-            seen.histories.insert(session, now);
+            cursor.histories.insert(session, now);
         }
-        seen.has_news = false;
-        seen.looked = Instant::now();
+        cursor.histories_unchecked = false;
+        cursor.checked_at = Instant::now();
         Ok(())
     }
 }

@@ -32,7 +32,7 @@ const SLICE: usize = 1024;
 struct BatchRow {
     batch_id: i64,
     key: i64,
-    place: BatchLocation,
+    location: BatchLocation,
     body: Bytes,
 }
 
@@ -50,7 +50,7 @@ struct ViewChanges {
 impl WriterConnection {
     /// Adds the next slice to the views. Returns whether more batches are left.
     pub(super) fn project_some(&mut self) -> Result<bool, SqliteError> {
-        self.views_work();
+        self.resume_views();
         let mut changes = ViewChanges::default();
         let (mut taken, mut last) = (0, self.meta.viewed);
         let mut statement = self.connection()?.prepare_cached(
@@ -60,7 +60,7 @@ impl WriterConnection {
         let mut rows = statement.query((self.meta.viewed, rows::sql_limit(SLICE)))?;
         while let Some(row) = rows.next()? {
             let row = BatchRow::read(row)?;
-            self.take_up(&row, &mut changes)?;
+            self.apply_batch(&row, &mut changes)?;
             (taken, last) = (taken + 1, row.batch_id);
         }
         drop(rows);
@@ -79,14 +79,14 @@ impl WriterConnection {
         Ok(viewed < self.mark.batch_id)
     }
 
-    fn take_up(&self, row: &BatchRow, changes: &mut ViewChanges) -> Result<(), SqliteError> {
+    fn apply_batch(&self, row: &BatchRow, changes: &mut ViewChanges) -> Result<(), SqliteError> {
         let mut records = Vec::new();
         // Damaged records are left out of the views; readers of the session get a fault.
-        frame::unpack(row.place, &row.body, |record| records.push(record));
+        frame::unpack(row.location, &row.body, |record| records.push(record));
         let summary = match changes.summaries.entry(row.key) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(free) => {
-                free.insert(summary(self.connection()?, row.key, row.place.session)?)
+                free.insert(summary(self.connection()?, row.key, row.location.session)?)
             }
         };
         for record in &records {
@@ -142,7 +142,7 @@ impl BatchRow {
         Ok(Self {
             batch_id: row.get(0)?,
             key: row.get(1)?,
-            place: BatchLocation { session, epoch: Epoch(0), first, count },
+            location: BatchLocation { session, epoch: Epoch(0), first, count },
             body: Bytes::copy_from_slice(row.get_ref(4)?.as_blob()?),
         })
     }
@@ -160,7 +160,7 @@ fn summary(
         )?
         .query_row([key], |row| summary_from_row(row, session))
         .optional()?;
-    Ok(found.unwrap_or_else(|| views::nothing(session)))
+    Ok(found.unwrap_or_else(|| views::empty_summary(session)))
 }
 
 /// Columns 0 to 8: state, opened, updated, title, labels, turns, open turn, last code, head.

@@ -59,54 +59,54 @@ impl Readers {
     }
 
     /// Closes idle connections, so that the writer closes last and SQLite can remove its side files.
-    pub(super) fn rest(&self) {
+    pub(super) fn close_idle(&self) {
         lock(&self.idle).clear();
     }
 
     /// The purpose and options that connections are opened with.
-    pub(super) fn manner(&self) -> (Purpose, ConnectionOptions) {
+    pub(super) fn connection_options(&self) -> (Purpose, ConnectionOptions) {
         (self.purpose, self.setup)
     }
 
     /// Runs one query on a consistent state of the file, on a background thread.
-    pub(super) async fn ask<T: Send + 'static>(
+    pub(super) async fn query<T: Send + 'static>(
         self: &Arc<Self>,
         operation: Operation,
-        question: impl FnOnce(&Connection, &Path) -> Result<T, SqliteError> + Send + 'static,
+        run: impl FnOnce(&Connection, &Path) -> Result<T, SqliteError> + Send + 'static,
     ) -> Result<T, Fault> {
         let gone = || Fault::new(Kind::ShuttingDown, operation);
         let _slot = self.slots.acquire().await.map_err(|_| gone())?;
         let readers = self.clone();
-        let answer = tokio::task::spawn_blocking(move || readers.ask_now(operation, question));
+        let answer = tokio::task::spawn_blocking(move || readers.query_blocking(operation, run));
         answer.await.map_err(|error| {
             Fault::new(Kind::Bug, operation).with_cause("a reader panicked").caused_by(&error)
         })?
     }
 
     /// Runs one query on the current thread.
-    pub(super) fn ask_now<T>(
+    pub(super) fn query_blocking<T>(
         &self,
         operation: Operation,
-        question: impl FnOnce(&Connection, &Path) -> Result<T, SqliteError>,
+        run: impl FnOnce(&Connection, &Path) -> Result<T, SqliteError>,
     ) -> Result<T, Fault> {
         let known = lock(&self.idle).pop();
         let connection = match known {
             Some(connection) => connection,
             None => schema::connect(&self.path, self.purpose, self.setup)
-                .map_err(|trouble| trouble.into_fault(&self.path, operation))?,
+                .map_err(|error| error.into_fault(&self.path, operation))?,
         };
-        let answer = in_snapshot(&connection, |connection| question(connection, &self.path));
+        let answer = in_snapshot(&connection, |connection| run(connection, &self.path));
         match answer {
             Ok(answer) => {
                 lock(&self.idle).push(connection);
                 Ok(answer)
             }
             // A connection is dropped after an error, but kept after a mere refusal.
-            Err(trouble) => {
-                if trouble.spares_the_connection() {
+            Err(error) => {
+                if error.keeps_connection_usable() {
                     lock(&self.idle).push(connection);
                 }
-                Err(trouble.into_fault(&self.path, operation))
+                Err(error.into_fault(&self.path, operation))
             }
         }
     }
@@ -114,10 +114,10 @@ impl Readers {
 
 fn in_snapshot<T>(
     connection: &Connection,
-    question: impl FnOnce(&Connection) -> Result<T, SqliteError>,
+    run: impl FnOnce(&Connection) -> Result<T, SqliteError>,
 ) -> Result<T, SqliteError> {
     connection.prepare_cached("BEGIN")?.execute([])?;
-    let answer = question(connection);
+    let answer = run(connection);
     let ended = connection.prepare_cached("COMMIT")?.execute([]);
     let answer = answer?;
     ended?;
@@ -264,10 +264,10 @@ impl<'a> PageBuilder<'a> {
             return;
         }
         let body = Bytes::copy_from_slice(blob);
-        let place =
+        let location =
             BatchLocation { session: self.row.session, epoch: self.row.epoch, first, count };
         let (next, before) = (self.next, self.records.len());
-        let unpacked = frame::unpack(place, &body, |record| {
+        let unpacked = frame::unpack(location, &body, |record| {
             if record.seq < next || self.is_full {
                 return;
             }

@@ -39,7 +39,7 @@ impl WriterConnection {
         let mut retained = RetentionReport::default();
         for (_, row) in rows {
             match row {
-                Ok(row) if self.is_past(&row, retention)? => {
+                Ok(row) if self.is_expired(&row, retention)? => {
                     self.remove_session(&row)?;
                     retained.sessions += 1;
                 }
@@ -50,9 +50,9 @@ impl WriterConnection {
         Ok(Ok(WriteReply::Retained(retained, next)))
     }
 
-    fn is_past(&self, row: &SessionRow, retention: &Retention) -> Result<bool, SqliteError> {
+    fn is_expired(&self, row: &SessionRow, retention: &Retention) -> Result<bool, SqliteError> {
         let Some(age) = retention.session_age else { return Ok(false) };
-        let now = self.outside.world.clock.now();
+        let now = self.context.world.clock.now();
         let view: Option<(i64, Option<i64>)> = self
             .connection()?
             .prepare_cached("SELECT updated, open_turn FROM view_session WHERE session = ?1")?
@@ -81,9 +81,9 @@ impl WriterConnection {
             .query_row([row.key], |found| found.get(0))
             .optional()?;
         let Some(covered) = covered else { return Ok(0) };
-        let weights = self.weights(row)?;
-        let now = self.outside.world.clock.now();
-        let Some((to, reason)) = retention::cut(&weights, covered.cast_unsigned(), retention, now)
+        let sizes = self.sizes(row)?;
+        let now = self.context.world.clock.now();
+        let Some((to, reason)) = retention::cut(&sizes, covered.cast_unsigned(), retention, now)
         else {
             return Ok(0);
         };
@@ -91,13 +91,13 @@ impl WriterConnection {
         row.update(self.connection()?)?;
         self.remove_batches(&row)?;
         self.effects.push(CommitNotice::History(row.session));
-        Ok(weights.iter().filter(|weight| weight.seq <= to).count() as u64)
+        Ok(sizes.iter().filter(|size| size.seq <= to).count() as u64)
     }
 
     /// The size and time of each record, oldest first. A damaged record ends the list, so that no later record is
     /// removed.
-    fn weights(&self, row: &SessionRow) -> Result<Vec<RetainedSize>, SqliteError> {
-        let mut weights = Vec::new();
+    fn sizes(&self, row: &SessionRow) -> Result<Vec<RetainedSize>, SqliteError> {
+        let mut sizes = Vec::new();
         let mut statement = self.connection()?.prepare_cached(
             "SELECT b.first, b.count, b.body FROM batch_index s JOIN batch b ON b.batch_id = s.batch_id \
              WHERE s.session = ?1 ORDER BY s.first",
@@ -106,18 +106,18 @@ impl WriterConnection {
         while let Some(batch) = found.next()? {
             let (first, count) = (position(batch, 0)?, position(batch, 1)?);
             let blob = batch.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
-            let place = BatchLocation { session: row.session, epoch: row.epoch, first, count };
-            let unpacked = frame::unpack(place, &Bytes::copy_from_slice(blob), |record| {
+            let location = BatchLocation { session: row.session, epoch: row.epoch, first, count };
+            let unpacked = frame::unpack(location, &Bytes::copy_from_slice(blob), |record| {
                 if record.seq > row.removed_to {
                     let bytes = record.body.len() as u64;
-                    weights.push(RetainedSize { seq: record.seq, at: record.at, bytes });
+                    sizes.push(RetainedSize { seq: record.seq, at: record.at, bytes });
                 }
             });
             if unpacked.damaged.is_some() {
                 break;
             }
         }
-        Ok(weights)
+        Ok(sizes)
     }
 
     fn remove_batches(&mut self, row: &SessionRow) -> Result<(), SqliteError> {
@@ -143,11 +143,11 @@ impl WriterConnection {
                 .execute((row.key, first))?;
         }
         self.frames += 2 * gone.len() as u64;
-        self.keep_numbers()
+        self.reserve_batch_ids()
     }
 
     /// Keeps the numbers of removed batches from being used again.
-    fn keep_numbers(&mut self) -> Result<(), SqliteError> {
+    fn reserve_batch_ids(&mut self) -> Result<(), SqliteError> {
         let meta = Meta { floor: self.mark.batch_id, ..self.meta.clone() };
         meta.store(self.connection()?)?;
         self.meta = meta;
@@ -194,7 +194,7 @@ impl WriterConnection {
         ] {
             connection.prepare_cached(sql)?.execute([row.key])?;
         }
-        self.keep_numbers()?;
+        self.reserve_batch_ids()?;
         self.forget_session(row.session);
         self.effects.push(CommitNotice::History(row.session));
         self.frames += 32;

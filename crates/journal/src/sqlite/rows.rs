@@ -92,10 +92,7 @@ impl SessionRow {
             let (row, checksum) = row?;
             let key = row.key;
             let row = row.checked(checksum, path);
-            all.push((
-                key,
-                row.map_err(|trouble| trouble.into_fault(path, Operation::ReadRecords)),
-            ));
+            all.push((key, row.map_err(|error| error.into_fault(path, Operation::ReadRecords))));
         }
         Ok(all)
     }
@@ -239,14 +236,14 @@ pub(super) fn end(
 }
 
 fn last_indexed(connection: &Connection, key: i64) -> Result<HistoryEnd, rusqlite::Error> {
-    let in_span = connection
+    let indexed_end = connection
         .prepare_cached(
             "SELECT b.first, b.count, b.batch_id FROM batch_index s JOIN batch b ON b.batch_id = s.batch_id \
              WHERE s.session = ?1 ORDER BY s.first DESC LIMIT 1",
         )?
         .query_row([key], end_from_row)
         .optional()?;
-    Ok(in_span.unwrap_or(HistoryEnd { head: 0, batch_id: None }))
+    Ok(indexed_end.unwrap_or(HistoryEnd { head: 0, batch_id: None }))
 }
 
 fn end_from_row(row: &Row<'_>) -> Result<HistoryEnd, rusqlite::Error> {
@@ -271,8 +268,8 @@ pub(super) fn chain(
             let body = Bytes::copy_from_slice(found.get_ref(3)?.as_blob()?);
             Ok((found.get::<_, i64>(0)?, position(found, 1)?, position(found, 2)?, body))
         })?;
-    let place = BatchLocation { session: row.session, epoch: row.epoch, first, count };
-    let unpacked = frame::unpack(place, &body, drop);
+    let location = BatchLocation { session: row.session, epoch: row.epoch, first, count };
+    let unpacked = frame::unpack(location, &body, drop);
     match unpacked.damaged {
         None if key == row.key => Ok(unpacked.checksum),
         seq => Err(damaged_record(path, row.session, seq.unwrap_or(first)).into()),

@@ -130,14 +130,14 @@ fn join(
     let mut is_over = false;
     for ((_, first), copies) in found.batches.range((key, 0)..=(key, Seq::MAX)) {
         // Retention removes whole batches from the front; any other gap is damage.
-        let begins_well = next.map_or(*first <= removed_to + 1, |next| next == *first);
-        let fits = begins_well && !is_over;
+        let is_contiguous = next.map_or(*first <= removed_to + 1, |next| next == *first);
+        let fits = is_contiguous && !is_over;
         let best = copies
             .iter()
             .map(|(count, body)| {
-                let place = BatchLocation { session, epoch, first: *first, count: *count };
+                let location = BatchLocation { session, epoch, first: *first, count: *count };
                 let mut records = Vec::new();
-                let unpacked = frame::unpack(place, body, |record| records.push(record));
+                let unpacked = frame::unpack(location, body, |record| records.push(record));
                 (records, unpacked)
             })
             .filter(|(_, unpacked)| chain.is_none() || unpacked.previous == chain)

@@ -246,8 +246,8 @@ fn refuse_altered(connection: &Connection, path: &Path) -> Result<(), SqliteErro
             for script in MIGRATIONS {
                 model.execute_batch(script)?;
             }
-            let told = stored_schema(&model)?;
-            EXPECTED.get_or_init(|| told)
+            let schema = stored_schema(&model)?;
+            EXPECTED.get_or_init(|| schema)
         }
     };
     if stored_schema(connection)? == *expected {

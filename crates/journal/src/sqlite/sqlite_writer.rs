@@ -32,67 +32,79 @@ const QUICK: Duration = Duration::from_millis(5);
 type WriteResult = Result<WriteReply, AppendError>;
 
 pub(super) struct SqliteWriter {
-    outside: WriterContext,
-    pub(super) hold: WriterConnection,
+    context: WriterContext,
+    pub(super) connection: WriterConnection,
     reserve: Reserve,
     /// When the last transaction ended, and its duration.
     last: Instant,
     took: Duration,
     /// Whether the writer thread has been sent a maintenance message.
-    pub(super) is_called: bool,
+    pub(super) maintenance_requested: bool,
     is_closed: bool,
 }
 
 impl SqliteWriter {
-    pub(super) fn new(outside: WriterContext, hold: WriterConnection, reserve: Reserve) -> Self {
+    pub(super) fn new(
+        context: WriterContext,
+        connection: WriterConnection,
+        reserve: Reserve,
+    ) -> Self {
         let (last, took) = (Instant::now(), Duration::ZERO);
-        Self { outside, hold, reserve, last, took, is_called: false, is_closed: false }
+        Self {
+            context,
+            connection,
+            reserve,
+            last,
+            took,
+            maintenance_requested: false,
+            is_closed: false,
+        }
     }
 
     /// Executes one request on the caller's thread. Returns `None`, with nothing written, if that could take long.
-    pub(super) fn write_alone(&mut self, ask: &WriteRequest) -> Option<WriteResult> {
-        if self.is_closed || self.took > QUICK || !self.hold.is_trusted() {
+    pub(super) fn write_inline(&mut self, request: &WriteRequest) -> Option<WriteResult> {
+        if self.is_closed || self.took > QUICK || !self.connection.has_connection() {
             // The next commit on the writer thread measures the disk again.
             return None;
         }
-        self.hold.waits_for_others(false);
-        match self.transact(&[ask]) {
+        self.connection.set_busy_wait(false);
+        match self.transact(&[request]) {
             Ok(mut outcomes) => {
-                if !ask.is_closing() {
+                if !request.is_closing() {
                     self.reserve.restore();
                 }
                 self.notify();
                 outcomes.pop()
             }
             // Another process is writing, or the disk is full: the writer thread waits or frees space.
-            Err(trouble) if trouble.is_busy() || trouble.is_full() => None,
-            Err(trouble) => {
-                Some(Err(trouble.into_fault(&self.outside.path, ask.operation()).into()))
+            Err(error) if error.is_busy() || error.is_full() => None,
+            Err(error) => {
+                Some(Err(error.into_fault(&self.context.path, request.operation()).into()))
             }
         }
     }
 
     /// Executes the queued requests in one transaction and replies to each.
     pub(super) fn write(&mut self, jobs: Vec<QueuedWrite>) {
-        self.hold.waits_for_others(true);
-        let asks: Vec<&WriteRequest> = jobs.iter().map(|job| &job.ask).collect();
-        match self.transact(&asks) {
+        self.connection.set_busy_wait(true);
+        let requests: Vec<&WriteRequest> = jobs.iter().map(|job| &job.request).collect();
+        match self.transact(&requests) {
             Ok(outcomes) => {
-                if jobs.iter().any(|job| !job.ask.is_closing()) {
+                if jobs.iter().any(|job| !job.request.is_closing()) {
                     self.reserve.restore();
                 }
                 self.answer(jobs, outcomes);
                 self.run_maintenance();
             }
             // On a full disk, small closing requests may still fit one by one.
-            Err(trouble) if trouble.is_full() => {
+            Err(error) if error.is_full() => {
                 for job in jobs {
                     self.write_from_reserve(job);
                 }
             }
-            Err(trouble) => {
+            Err(error) => {
                 for job in jobs {
-                    let fault = trouble.as_fault(&self.outside.path, job.ask.operation());
+                    let fault = error.as_fault(&self.context.path, job.request.operation());
                     // The caller may have stopped waiting.
                     let _ = job.reply.send(Err(AppendError::Failed(fault)));
                 }
@@ -101,48 +113,50 @@ impl SqliteWriter {
     }
 
     fn write_from_reserve(&mut self, job: QueuedWrite) {
-        let mut done = self.transact(&[&job.ask]);
+        let mut done = self.transact(&[&job.request]);
         if done.as_ref().is_err_and(SqliteError::is_full)
-            && job.ask.is_closing()
+            && job.request.is_closing()
             && self.reserve.release()
         {
-            done = self.transact(&[&job.ask]);
+            done = self.transact(&[&job.request]);
         }
         match done {
             Ok(outcomes) => self.answer(vec![job], outcomes),
-            Err(trouble) => {
-                let fault = trouble.into_fault(&self.outside.path, job.ask.operation());
+            Err(error) => {
+                let fault = error.into_fault(&self.context.path, job.request.operation());
                 let _ = job.reply.send(Err(AppendError::Failed(fault)));
             }
         }
     }
 
     /// Runs one transaction. A panic in it is a bug; it fails these requests, not the journal.
-    fn transact(&mut self, asks: &[&WriteRequest]) -> Result<Vec<WriteResult>, SqliteError> {
+    fn transact(&mut self, requests: &[&WriteRequest]) -> Result<Vec<WriteResult>, SqliteError> {
         let began = Instant::now();
-        let hold = &mut self.hold;
+        let connection = &mut self.connection;
         let done = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            hold.transact(|hold| asks.iter().map(|ask| hold.apply(ask)).collect())
+            connection.transact(|connection| {
+                requests.iter().map(|request| connection.apply(request)).collect()
+            })
         }));
         self.last = Instant::now();
         self.took = self.last - began;
         let done = done.unwrap_or_else(|_| {
-            self.hold.distrust();
+            self.connection.drop_connection();
             Err(Fault::new(Kind::Bug, Operation::AppendRecords)
-                .with(Fact::Path, self.outside.path.display().to_string())
+                .with(Fact::Path, self.context.path.display().to_string())
                 .with_cause("the writer panicked")
                 .into())
         });
-        let tally = &self.outside.tally;
+        let counters = &self.context.counters;
         match &done {
             Ok(_) => {
                 metrics::histogram!("budao_journal_sync_seconds").record(self.took);
-                tally.transactions.fetch_add(1, Ordering::Relaxed);
-                tally.requests.fetch_add(asks.len() as u64, Ordering::Relaxed);
+                counters.transactions.fetch_add(1, Ordering::Relaxed);
+                counters.requests.fetch_add(requests.len() as u64, Ordering::Relaxed);
             }
             Err(_) => {
                 metrics::counter!("budao_journal_failures_total").increment(1);
-                tally.failures.fetch_add(1, Ordering::Relaxed);
+                counters.failures.fetch_add(1, Ordering::Relaxed);
             }
         }
         done
@@ -157,8 +171,8 @@ impl SqliteWriter {
 
     /// Announces the durable changes inside this process.
     fn notify(&mut self) {
-        for effect in self.hold.take_effects() {
-            let notifier = &self.outside.notifier;
+        for effect in self.connection.take_effects() {
+            let notifier = &self.context.notifier;
             match effect {
                 CommitNotice::Records { session, head, batch } => {
                     notifier.records(session, head, batch);
@@ -172,20 +186,21 @@ impl SqliteWriter {
 
     /// Whether a checkpoint or a view update is due, which no caller should wait for.
     pub(super) fn has_maintenance(&self) -> bool {
-        self.hold.frames_since_checkpoint() >= CHECKPOINT_FRAMES || self.hold.view_lag() > 0
+        self.connection.frames_since_checkpoint() >= CHECKPOINT_FRAMES
+            || self.connection.view_lag() > 0
     }
 
     pub(super) fn run_maintenance(&mut self) {
-        if self.hold.frames_since_checkpoint() >= CHECKPOINT_FRAMES {
+        if self.connection.frames_since_checkpoint() >= CHECKPOINT_FRAMES {
             let began = Instant::now();
-            self.hold.checkpoint();
+            self.connection.checkpoint();
             let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-            let tally = &self.outside.tally;
+            let counters = &self.context.counters;
             metrics::histogram!("budao_journal_checkpoint_seconds").record(began.elapsed());
-            tally.checkpoints.fetch_add(1, Ordering::Relaxed);
-            tally.longest_checkpoint_micros.fetch_max(micros, Ordering::Relaxed);
+            counters.checkpoints.fetch_add(1, Ordering::Relaxed);
+            counters.longest_checkpoint_micros.fetch_max(micros, Ordering::Relaxed);
         }
-        if self.hold.view_lag() > VIEW_LAG {
+        if self.connection.view_lag() > VIEW_LAG {
             self.catch_up();
         }
     }
@@ -197,16 +212,16 @@ impl SqliteWriter {
 
     /// Advances the index and the views by one step. A failure is logged, since no caller waits for it.
     pub(super) fn catch_up(&mut self) {
-        self.hold.waits_for_others(true);
-        if let Err(trouble) = self.hold.transact(WriterConnection::tidy_some) {
-            let fault = trouble.into_fault(&self.outside.path, Operation::AppendRecords);
+        self.connection.set_busy_wait(true);
+        if let Err(error) = self.connection.transact(WriterConnection::run_background_step) {
+            let fault = error.into_fault(&self.context.path, Operation::AppendRecords);
             tracing::warn!(%fault, "updating views failed");
-            self.hold.postpone_views();
+            self.connection.postpone_views();
         }
     }
 
     pub(super) fn close(&mut self) {
         self.is_closed = true;
-        self.hold.close();
+        self.connection.close();
     }
 }

@@ -243,7 +243,7 @@ impl Sqlite {
     ) -> Result<(), Fault> {
         let readers = &self.shared.readers;
         let commands = readers
-            .ask(Operation::BackUpJournal, move |connection, path| {
+            .query(Operation::BackUpJournal, move |connection, path| {
                 reader::commands(connection, path, session)
             })
             .await?;
@@ -251,7 +251,7 @@ impl Sqlite {
             write_line(out, &ExportLine::Command { command: Box::new(command), answer })?;
         }
         let digests = readers
-            .ask(Operation::BackUpJournal, move |connection, path| {
+            .query(Operation::BackUpJournal, move |connection, path| {
                 reader::blobs_of(connection, path, session)
             })
             .await?;
@@ -270,7 +270,7 @@ impl Sqlite {
     async fn session_ids(&self) -> Result<Vec<SessionId>, Fault> {
         self.shared
             .readers
-            .ask(Operation::BackUpJournal, |connection, _| reader::session_ids(connection))
+            .query(Operation::BackUpJournal, |connection, _| reader::session_ids(connection))
             .await
     }
 
@@ -362,27 +362,29 @@ impl Import<'_> {
             let length =
                 line.read_line(&mut text).map_err(|error| self.wrong(&error.to_string()))?;
             if length == 0 {
-                return Err(self.wrong("the file ends before it says that it is done"));
+                return Err(self.wrong("the file ends before its `done` line"));
             }
             if line.limit() == 0 && !text.ends_with('\n') {
-                return Err(self.wrong("this line is longer than any that is written"));
+                return Err(self.wrong("the line is longer than an export writes"));
             }
             let read: ParsedLine<'_> =
                 serde_json::from_str(&text).map_err(|error| self.wrong(&error.to_string()))?;
-            let line = read.line().ok_or_else(|| self.wrong("this says nothing we know"))?;
+            let line = read.line().ok_or_else(|| self.wrong("unknown kind of line"))?;
             match line {
                 ExportLine::Head { journal: 1 } if self.line == 1 => {}
-                ExportLine::Head { .. } => return Err(self.wrong("this version cannot be read")),
-                _ if self.line == 1 => return Err(self.wrong("this is not an exported journal")),
+                ExportLine::Head { .. } => return Err(self.wrong("unsupported export version")),
+                _ if self.line == 1 => return Err(self.wrong("not an exported journal")),
                 ExportLine::Session { .. } | ExportLine::Done { .. }
                     if self.current.is_some() || skipping.is_some() =>
                 {
-                    return Err(self.wrong("the session before is not at its end"));
+                    return Err(self.wrong("the previous session has no `end` line"));
                 }
                 ExportLine::Done { done } if done == self.report.sessions + self.report.skipped => {
                     return Ok(());
                 }
-                ExportLine::Done { .. } => return Err(self.wrong("it has not as many sessions")),
+                ExportLine::Done { .. } => {
+                    return Err(self.wrong("the number of sessions differs from the `done` line"));
+                }
                 ExportLine::Session { session, removed_to, removed_reason, .. } => {
                     if self.journal.info(session).await?.is_some() {
                         skipping = Some(session);
@@ -405,10 +407,10 @@ impl Import<'_> {
         removed_reason: Option<GapReason>,
     ) -> Result<(), Fault> {
         if removed_to > POSITION_MAX {
-            return Err(self.wrong("this position is beyond any history"));
+            return Err(self.wrong("the position is out of range"));
         }
-        let ask = WriteRequest::Adopt { session, removed_to, removed_reason };
-        let lease = self.journal.lease_of(ask).await?;
+        let request = WriteRequest::Adopt { session, removed_to, removed_reason };
+        let lease = self.journal.write_for_lease(request).await?;
         let current = ImportingSession { lease, head: removed_to, entries: Vec::new(), records: 0 };
         self.current = Some(current);
         Ok(())
@@ -416,7 +418,7 @@ impl Import<'_> {
 
     async fn take(&mut self, line: ExportLine<'_>) -> Result<(), Fault> {
         let Some(mut current) = self.current.take() else {
-            return Err(self.wrong("this line belongs to no session"));
+            return Err(self.wrong("the line belongs to no session"));
         };
         let taken = self.take_into(&mut current, line).await;
         match taken {
@@ -453,25 +455,25 @@ impl Import<'_> {
             ExportLine::Snapshot { snapshot, body } => {
                 let body = BASE64.decode(body).map_err(|error| self.wrong(&error.to_string()))?;
                 if Some(snapshot) != current.next().and_then(|next| next.checked_sub(1)) {
-                    return Err(self.wrong("a snapshot stands right after the record it covers"));
+                    return Err(self.wrong("a snapshot must follow the record it covers"));
                 }
                 self.flush(current, Some(body)).await?;
             }
             ExportLine::Command { command, answer } => {
                 self.flush(current, None).await?;
-                let ask = WriteRequest::AdoptCommand(current.lease.session, command, answer);
-                self.journal.adopt(ask).await?;
+                let request = WriteRequest::AdoptCommand(current.lease.session, command, answer);
+                self.journal.write_ignoring_reply(request).await?;
             }
             ExportLine::Blob { blob } => {
                 let content =
                     BASE64.decode(blob).map_err(|error| self.wrong(&error.to_string()))?;
                 let digest = Digest::of(&content);
-                let ask = WriteRequest::PutBlob(current.lease.session, digest, content.into());
-                self.journal.adopt(ask).await?;
+                let request = WriteRequest::PutBlob(current.lease.session, digest, content.into());
+                self.journal.write_ignoring_reply(request).await?;
             }
             ExportLine::End { end, records } => {
                 if end != current.lease.session || records != current.records {
-                    return Err(self.wrong("the session does not end where it says"));
+                    return Err(self.wrong("the session differs from its `end` line"));
                 }
                 self.flush(current, None).await?;
                 self.journal.release(&current.lease).await?;
@@ -480,7 +482,7 @@ impl Import<'_> {
                 return Ok(true);
             }
             ExportLine::Head { .. } | ExportLine::Session { .. } | ExportLine::Done { .. } => {
-                return Err(self.wrong("this line belongs to no session"));
+                return Err(self.wrong("the line belongs to no session"));
             }
         }
         Ok(false)

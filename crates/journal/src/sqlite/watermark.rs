@@ -71,10 +71,10 @@ pub(super) fn read(journal: &Path, id: [u8; 16]) -> Option<Watermark> {
 
 /// Whether a file beside the journal begins like a watermark.
 pub(super) fn is_beside(journal: &Path) -> bool {
-    open_regular(&path_of(journal)).is_ok_and(|file| begins_well(&file).is_ok_and(|it| it))
+    open_regular(&path_of(journal)).is_ok_and(|file| has_magic(&file).is_ok_and(|it| it))
 }
 
-fn begins_well(file: &File) -> std::io::Result<bool> {
+fn has_magic(file: &File) -> std::io::Result<bool> {
     let mut magic = [0; MAGIC.len()];
     Ok(file.read_at(&mut magic, 0)? == MAGIC.len() && magic == MAGIC)
 }
@@ -123,7 +123,7 @@ impl WatermarkFile {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = open_regular_with(&path, &mut options).and_then(|file| {
-            if file.metadata()?.len() == 0 || begins_well(&file)? {
+            if file.metadata()?.len() == 0 || has_magic(&file)? {
                 return Ok(file);
             }
             Err(Error::new(ErrorKind::AlreadyExists, "a file of another program"))
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_witness_is_believed_only_whole_and_of_its_own_journal() {
+    fn a_watermark_is_believed_only_whole_and_of_its_own_journal() {
         let directory = tempfile::tempdir().expect("a folder");
         let journal = directory.path().join("journal.db");
         let mark = Watermark { batch_id: 1, inbox: 2, token: 3, blob: 4 };

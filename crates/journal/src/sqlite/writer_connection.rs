@@ -38,7 +38,7 @@ pub(super) struct CachedSession {
 }
 
 pub(super) struct WriterConnection {
-    pub(super) outside: WriterContext,
+    pub(super) context: WriterContext,
     /// `None` after a failure, until the file is opened and checked again.
     connection: Option<Connection>,
     pub(super) meta: Meta,
@@ -50,14 +50,14 @@ pub(super) struct WriterConnection {
     generation: u64,
     data_version: i64,
     identity: Identity,
-    witness: WatermarkFile,
+    watermark_file: WatermarkFile,
     pub(super) effects: Vec<CommitNotice>,
     pub(super) frames: u64,
     views_postponed: bool,
     /// The first batch since which this process wrote all batches, and the last batch before the open transaction.
     own_from: Option<i64>,
     before: i64,
-    is_patient: bool,
+    should_wait: bool,
     /// Declared last: the file must be dropped after the connection.
     _file: Arc<OpenFile>,
 }
@@ -65,17 +65,17 @@ pub(super) struct WriterConnection {
 impl WriterConnection {
     /// Wraps the connection to a file that [`super::open::prepare`] has prepared.
     pub(super) fn new(
-        outside: WriterContext,
+        context: WriterContext,
         connection: Connection,
         meta: Meta,
         mark: Watermark,
         file: Arc<OpenFile>,
     ) -> Self {
         let identity = file.identity;
-        let mut witness = WatermarkFile::open(&outside.path, meta.journal);
-        witness.record(mark);
+        let mut watermark_file = WatermarkFile::open(&context.path, meta.journal);
+        watermark_file.record(mark);
         Self {
-            outside,
+            context,
             connection: Some(connection),
             meta,
             mark,
@@ -84,19 +84,19 @@ impl WriterConnection {
             generation: 0,
             data_version: 0,
             identity,
-            witness,
+            watermark_file,
             effects: Vec::new(),
             frames: 0,
             views_postponed: false,
             own_from: None,
             before: 0,
-            is_patient: true,
+            should_wait: true,
             _file: file,
         }
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.outside.path
+        &self.context.path
     }
 
     /// The connection, or a fault if there is none. Inside a transaction there always is one.
@@ -107,18 +107,19 @@ impl WriterConnection {
     }
 
     /// Whether there is a connection without a failure.
-    pub(super) fn is_trusted(&self) -> bool {
+    pub(super) fn has_connection(&self) -> bool {
         self.connection.is_some()
     }
 
     /// Sets whether a transaction waits for another process's write or fails at once.
-    pub(super) fn waits_for_others(&mut self, is_patient: bool) {
-        if let Some(connection) = self.connection.as_ref().filter(|_| self.is_patient != is_patient)
+    pub(super) fn set_busy_wait(&mut self, should_wait: bool) {
+        if let Some(connection) =
+            self.connection.as_ref().filter(|_| self.should_wait != should_wait)
         {
-            let wait = if is_patient { self.outside.setup.busy } else { Duration::ZERO };
+            let wait = if should_wait { self.context.setup.busy } else { Duration::ZERO };
             // This sets a number only; after a failure here the next statement fails too.
             let _ = connection.busy_timeout(wait);
-            self.is_patient = is_patient;
+            self.should_wait = should_wait;
         }
     }
 
@@ -129,10 +130,10 @@ impl WriterConnection {
     ) -> Result<T, SqliteError> {
         self.effects.clear();
         let done = self.try_transact(work);
-        if let Err(trouble) = &done {
-            self.forget();
-            if !trouble.spares_the_connection() {
-                self.distrust();
+        if let Err(error) = &done {
+            self.reset();
+            if !error.keeps_connection_usable() {
+                self.drop_connection();
             }
         }
         done
@@ -142,7 +143,7 @@ impl WriterConnection {
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, SqliteError>,
     ) -> Result<T, SqliteError> {
-        self.make_sure()?;
+        self.verify_file()?;
         self.connection()?.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         let done = self.refresh().and_then(|()| work(self)).and_then(|value| {
             self.index_if_due()?;
@@ -156,17 +157,17 @@ impl WriterConnection {
             Ok(value) => {
                 self.acknowledged = self.mark;
                 self.claim();
-                self.witness.record(self.mark);
+                self.watermark_file.record(self.mark);
                 Ok(value)
             }
-            Err(trouble) => {
+            Err(error) => {
                 // SQLite may have rolled back by itself. The first error is returned.
                 if let Ok(connection) = self.connection()
                     && !connection.is_autocommit()
                 {
                     let _ = connection.execute_batch("ROLLBACK");
                 }
-                Err(trouble)
+                Err(error)
             }
         }
     }
@@ -175,12 +176,12 @@ impl WriterConnection {
     fn claim(&mut self) {
         if self.mark.batch_id > self.before {
             let from = *self.own_from.get_or_insert(self.before + 1);
-            self.outside.ours.claim(from, self.mark.batch_id);
+            self.context.own_batches.claim(from, self.mark.batch_id);
         }
     }
 
     /// Clears the cache; it is filled from the file again.
-    fn forget(&mut self) {
+    fn reset(&mut self) {
         self.known.clear();
         self.effects.clear();
         self.generation += 1;
@@ -189,35 +190,35 @@ impl WriterConnection {
     }
 
     /// Drops the connection; the next transaction opens and checks the file again.
-    pub(super) fn distrust(&mut self) {
-        self.forget();
+    pub(super) fn drop_connection(&mut self) {
+        self.reset();
         self.connection = None;
     }
 
     /// Verifies that the path still leads to the same file. After a failure, opens and checks the file again.
-    fn make_sure(&mut self) -> Result<(), SqliteError> {
+    fn verify_file(&mut self) -> Result<(), SqliteError> {
         let gone = |why: String| {
             Fault::new(Kind::JournalGone, Operation::AppendRecords)
-                .with(Fact::Path, self.outside.path.display().to_string())
+                .with(Fact::Path, self.context.path.display().to_string())
                 .with_cause(why)
         };
-        match identity(&self.outside.path) {
+        match identity(&self.context.path) {
             Ok(found) if found == self.identity => {}
             Ok(_) => return Err(gone("another file is in its place".into()).into()),
-            Err(trouble) => {
-                let fault = trouble.into_fault(&self.outside.path, Operation::AppendRecords);
+            Err(error) => {
+                let fault = error.into_fault(&self.context.path, Operation::AppendRecords);
                 return Err(gone(fault.to_string()).into());
             }
         }
         if self.connection.is_none() {
             self.connection = Some(self.reopen()?);
-            self.is_patient = true;
+            self.should_wait = true;
         }
         Ok(())
     }
 
     fn reopen(&mut self) -> Result<Connection, SqliteError> {
-        let connection = schema::connect(self.path(), Purpose::Write, self.outside.setup)?;
+        let connection = schema::connect(self.path(), Purpose::Write, self.context.setup)?;
         let meta = Meta::must_load(&connection, self.path())?;
         if meta.journal != self.meta.journal {
             return Err(Fault::new(Kind::JournalGone, Operation::OpenJournal)
@@ -309,7 +310,7 @@ impl WriterConnection {
     }
 
     /// Allocates the number of the next batch.
-    pub(super) fn next_gid(&mut self) -> i64 {
+    pub(super) fn next_batch_id(&mut self) -> i64 {
         self.mark.batch_id += 1;
         self.mark.batch_id
     }
@@ -323,7 +324,7 @@ impl WriterConnection {
     }
 
     /// Background work for an idle writer: the views first, then the index. Indexed batches are faster to read.
-    pub(super) fn tidy_some(&mut self) -> Result<bool, SqliteError> {
+    pub(super) fn run_background_step(&mut self) -> Result<bool, SqliteError> {
         let has_more = self.project_some()?;
         if !has_more && self.mark.batch_id > self.meta.indexed {
             self.index_now()?;
@@ -360,7 +361,7 @@ impl WriterConnection {
         self.views_postponed = true;
     }
 
-    pub(super) fn views_work(&mut self) {
+    pub(super) fn resume_views(&mut self) {
         self.views_postponed = false;
     }
 
@@ -376,7 +377,7 @@ impl WriterConnection {
         if let Err(error) = done {
             let fault = SqliteError::Sql(error).into_fault(self.path(), Operation::AppendRecords);
             tracing::warn!(%fault, "checkpoint failed, reopening journal");
-            self.distrust();
+            self.drop_connection();
         }
     }
 

@@ -34,7 +34,7 @@ const QUIET: Duration = Duration::from_millis(250);
 /// A request and the channel for its reply.
 #[derive(Debug)]
 pub(super) struct QueuedWrite {
-    pub(super) ask: WriteRequest,
+    pub(super) request: WriteRequest,
     pub(super) reply: oneshot::Sender<Result<WriteReply, AppendError>>,
     /// A slot in the queue; dropping the job frees it.
     pub(super) _permit: OwnedSemaphorePermit,
@@ -63,7 +63,7 @@ pub(super) struct WriterCounters {
     pub(super) transactions: AtomicU64,
     pub(super) requests: AtomicU64,
     /// Requests executed on their callers' own threads.
-    pub(super) alone: AtomicU64,
+    pub(super) inline_writes: AtomicU64,
     pub(super) failures: AtomicU64,
     pub(super) checkpoints: AtomicU64,
     pub(super) longest_checkpoint_micros: AtomicU64,
@@ -77,25 +77,25 @@ pub(super) struct WriterContext {
     pub(super) world: World,
     pub(super) limits: Limits,
     pub(super) notifier: Arc<Notifier>,
-    pub(super) tally: Arc<WriterCounters>,
-    pub(super) ours: Arc<OwnBatches>,
+    pub(super) counters: Arc<WriterCounters>,
+    pub(super) own_batches: Arc<OwnBatches>,
 }
 
 /// The lock on the writer, and a flag that the writer thread waits for it.
 pub(super) struct WriterLock {
-    pen: Mutex<SqliteWriter>,
+    writer: Mutex<SqliteWriter>,
     is_wanted: AtomicBool,
 }
 
 impl std::fmt::Debug for WriterLock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Shelf")
+        f.write_str("WriterLock")
     }
 }
 
 impl WriterLock {
-    pub(super) fn new(pen: SqliteWriter) -> Arc<Self> {
-        Arc::new(Self { pen: Mutex::new(pen), is_wanted: AtomicBool::new(false) })
+    pub(super) fn new(writer: SqliteWriter) -> Arc<Self> {
+        Arc::new(Self { writer: Mutex::new(writer), is_wanted: AtomicBool::new(false) })
     }
 
     /// The writer, if it is free and the writer thread does not wait for it.
@@ -103,15 +103,15 @@ impl WriterLock {
         if self.is_wanted.load(Ordering::Acquire) {
             return None;
         }
-        self.pen.try_lock().ok()
+        self.writer.try_lock().ok()
     }
 
     /// Waits for the writer. The flag stops callers that write alone from taking it again first.
     fn take(&self) -> MutexGuard<'_, SqliteWriter> {
         self.is_wanted.store(true, Ordering::Release);
-        let pen = lock(&self.pen);
+        let writer = lock(&self.writer);
         self.is_wanted.store(false, Ordering::Release);
-        pen
+        writer
     }
 }
 
@@ -143,10 +143,10 @@ impl WriterThread {
                     self.writer_lock.take().run_maintenance();
                 }
                 NextInput::Quiet => {
-                    let mut pen = self.writer_lock.take();
-                    pen.run_maintenance();
-                    if pen.is_quiet(QUIET) {
-                        pen.catch_up();
+                    let mut writer = self.writer_lock.take();
+                    writer.run_maintenance();
+                    if writer.is_quiet(QUIET) {
+                        writer.catch_up();
                     }
                 }
                 NextInput::Closed => break,
@@ -157,9 +157,9 @@ impl WriterThread {
 
     fn next(&self) -> NextInput {
         let has_views_to_write = {
-            let mut pen = self.writer_lock.take();
-            pen.is_called = pen.hold.view_lag() > 0;
-            pen.is_called
+            let mut writer = self.writer_lock.take();
+            writer.maintenance_requested = writer.connection.view_lag() > 0;
+            writer.maintenance_requested
         };
         if !has_views_to_write {
             return self.jobs.recv().map_or(NextInput::Closed, NextInput::Message);
@@ -172,12 +172,12 @@ impl WriterThread {
     }
 
     fn drain(&self, first: QueuedWrite) -> Vec<QueuedWrite> {
-        let mut bytes = first.ask.bytes();
+        let mut bytes = first.request.bytes();
         let mut jobs = vec![first];
         while jobs.len() < DRAIN_REQUESTS && bytes < DRAIN_BYTES {
             match self.jobs.try_recv() {
                 Ok(WriterMessage::Job(job)) => {
-                    bytes += job.ask.bytes();
+                    bytes += job.request.bytes();
                     jobs.push(*job);
                 }
                 // Maintenance is checked after every transaction anyway.

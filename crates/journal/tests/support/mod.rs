@@ -18,9 +18,9 @@ use futures::future::BoxFuture;
 use uuid::Uuid;
 
 #[derive(Debug)]
-struct Real;
+struct SystemWorld;
 
-impl Clock for Real {
+impl Clock for SystemWorld {
     fn now(&self) -> Timestamp {
         let since = std::time::UNIX_EPOCH.elapsed().unwrap();
         Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap())
@@ -31,13 +31,13 @@ impl Clock for Real {
     }
 }
 
-impl Entropy for Real {
+impl Entropy for SystemWorld {
     fn bits(&self) -> u64 {
         u64::from_le_bytes(Uuid::new_v4().as_bytes()[..8].try_into().unwrap())
     }
 }
 
-impl Spawn for Real {
+impl Spawn for SystemWorld {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         tokio::spawn(task);
     }
@@ -45,7 +45,7 @@ impl Spawn for Real {
 
 /// The real clock.
 pub fn world() -> World {
-    let real = Arc::new(Real);
+    let real = Arc::new(SystemWorld);
     World {
         clock: real.clone(),
         entropy: real.clone(),
@@ -71,8 +71,8 @@ pub async fn lease(journal: &dyn Journal, session: SessionId, holder: &str) -> L
         session,
         holder: holder.into(),
         ttl: Duration::from_secs(3600),
-        missing: IfMissing::Create,
-        instead_of: None,
+        if_missing: IfMissing::Create,
+        dead_holder: None,
     };
     journal.take_lease(request).await.unwrap()
 }
@@ -85,7 +85,7 @@ pub fn entry(number: u64, weight: usize) -> Entry {
         data: serde_json::json!({ "number": number, "weight": text }),
     };
     Entry {
-        at: Real.now(),
+        at: SystemWorld.now(),
         trace: Trace::from_random(u128::from(number) + 1),
         turn: 1,
         event: event.into(),

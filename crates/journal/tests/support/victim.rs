@@ -213,8 +213,8 @@ async fn script(path: &Path) {
             session: session(number),
             holder: "script".into(),
             ttl: std::time::Duration::from_secs(3600),
-            missing: budao_journal::IfMissing::Create,
-            instead_of: None,
+            if_missing: budao_journal::IfMissing::Create,
+            dead_holder: None,
         };
         let lease = loop {
             match journal.take_lease(request.clone()).await {
@@ -275,7 +275,7 @@ pub struct Acknowledged {
 
 impl Acknowledged {
     /// Takes up a line. Is it one of ours?
-    pub fn hear(&mut self, line: &str) -> bool {
+    pub fn read_line(&mut self, line: &str) -> bool {
         let words: Vec<&str> = line.split(' ').collect();
         let mut reached = |number: &str, head: &str| {
             let head: Seq = head.parse().unwrap();
@@ -297,7 +297,7 @@ impl Acknowledged {
     }
 
     /// Everything acknowledged is there, once, in order; whatever else is there is whole.
-    pub async fn judge(&self, path: &Path, context: &str) {
+    pub async fn verify(&self, path: &Path, context: &str) {
         if !path.exists() {
             assert!(self.heads.is_empty() && self.submitted.is_empty(), "{context}");
             return;
@@ -340,15 +340,15 @@ pub fn crash(launch: &dyn Fn() -> Command, kills: u32, seed: u64, directory: &Pa
         let lines = random.below(120);
         for _ in 0..lines {
             let Some(Ok(line)) = victim.lines.next() else { panic!("the victim ended by itself") };
-            acknowledged.hear(&line);
+            acknowledged.read_line(&line);
         }
         victim.child.kill().unwrap();
         // What it had said before it died counts as well.
         for line in victim.lines.map_while(Result::ok) {
-            acknowledged.hear(&line);
+            acknowledged.read_line(&line);
         }
         victim.child.wait().unwrap();
         let context = format!("seed {seed}, kill {kill}");
-        runtime().block_on(acknowledged.judge(&path, &context));
+        runtime().block_on(acknowledged.verify(&path, &context));
     }
 }

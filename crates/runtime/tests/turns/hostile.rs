@@ -271,8 +271,8 @@ async fn the_lease_of_a_dead_neighbour_is_taken_over_when_it_has_run_out() {
         session: first.session,
         holder: "dead".into(),
         ttl,
-        missing: IfMissing::Refuse,
-        instead_of: None,
+        if_missing: IfMissing::Refuse,
+        dead_holder: None,
     };
     first.journal.take_lease(request).await.unwrap();
     let before = Instant::now();
@@ -289,8 +289,8 @@ async fn never_opened(stage: &Fixture) -> (SessionId, CommandId) {
         session,
         holder: "dead".into(),
         ttl: Limits::default().lease,
-        missing: IfMissing::Create,
-        instead_of: None,
+        if_missing: IfMissing::Create,
+        dead_holder: None,
     };
     let lease = stage.journal.take_lease(request).await.unwrap();
     stage.journal.release(&lease).await.unwrap();

@@ -262,8 +262,8 @@ async fn a_session_of_another_engine_is_left_to_it() {
         session,
         holder: "another engine".into(),
         ttl: Duration::from_secs(15),
-        missing: IfMissing::Create,
-        instead_of: None,
+        if_missing: IfMissing::Create,
+        dead_holder: None,
     };
     let lease = stage.journal.take_lease(request).await.unwrap();
     let opened = Event::SessionOpened { settings: settings.clone(), origin: None };

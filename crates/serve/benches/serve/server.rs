@@ -30,7 +30,7 @@ fn without_bounds() -> Bounds {
         tenant_replays: many,
         // The client is another process on the same two cores: it may well be away for longer than a burst lasts.
         observer_bytes: 64 << 20,
-        all_observer_bytes: 4 << 30,
+        total_observer_bytes: 4 << 30,
         ..for_crowds(false)
     }
 }

@@ -88,7 +88,7 @@ struct PendingAlert {
 pub(crate) struct AlertQueue {
     rules: Rules,
     pending: BTreeMap<Key, PendingAlert>,
-    told: BTreeMap<Key, Timestamp>,
+    last_sent: BTreeMap<Key, Timestamp>,
     recent: VecDeque<Alarm>,
     /// All faults up to this time are in the queue or sent.
     seen: Timestamp,
@@ -99,7 +99,7 @@ impl AlertQueue {
         Self {
             rules,
             pending: BTreeMap::new(),
-            told: BTreeMap::new(),
+            last_sent: BTreeMap::new(),
             recent: VecDeque::new(),
             seen: since,
         }
@@ -138,8 +138,9 @@ impl AlertQueue {
                 |alarm: &&Alarm| now.since(alarm.at) <= threshold.within && threshold.fits(alarm);
             let found: Vec<Alarm> = self.recent.iter().filter(fits).cloned().collect();
             let count = found.len() as u64;
-            let rests = self.told.get(&key).is_some_and(|at| now.since(*at) < self.rules.pause);
-            if let Some(last) = found.last().filter(|_| count > threshold.more_than && !rests) {
+            let is_paused =
+                self.last_sent.get(&key).is_some_and(|at| now.since(*at) < self.rules.pause);
+            if let Some(last) = found.last().filter(|_| count > threshold.more_than && !is_paused) {
                 self.pending.remove(&key);
                 self.add(key, last, count);
             }
@@ -170,9 +171,9 @@ impl AlertQueue {
 
     /// The next message that is due.
     pub(super) fn due(&self, now: Timestamp) -> Option<AlertMessage> {
-        let rests =
-            |key: &Key| self.told.get(key).is_some_and(|at| now.since(*at) < self.rules.pause);
-        let (key, pending) = self.pending.iter().find(|(key, _)| !rests(key))?;
+        let is_paused =
+            |key: &Key| self.last_sent.get(key).is_some_and(|at| now.since(*at) < self.rules.pause);
+        let (key, pending) = self.pending.iter().find(|(key, _)| !is_paused(key))?;
         Some(self.message(*key, pending))
     }
 
@@ -209,7 +210,7 @@ impl AlertQueue {
     /// Removes a message that the webhook accepted.
     pub(super) fn mark_sent(&mut self, message: &AlertMessage, now: Timestamp) {
         self.pending.remove(&message.key);
-        self.told.insert(message.key, now);
+        self.last_sent.insert(message.key, now);
     }
 
     /// All alerts up to this time are sent; the next start continues here.

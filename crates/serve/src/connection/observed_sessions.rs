@@ -18,12 +18,12 @@ impl Connection {
     /// Observes a session in a task of its own. A repeated call restarts the observation at the new position.
     pub(crate) fn watch(
         self: &Arc<Self>,
-        card: SessionMeta,
-        wish: ObserveRequest,
+        meta: SessionMeta,
+        request: ObserveRequest,
     ) -> Result<(), Fault> {
-        let (wish, cancel) = self.begin(&card, wish)?;
+        let (request, cancel) = self.begin(&meta, request)?;
         let connection = Arc::clone(self);
-        let watching = async move { connection.follow_until(card, &wish, &cancel).await };
+        let watching = async move { connection.follow_until(meta, &request, &cancel).await };
         self.server.world.spawn.spawn(Box::pin(watching));
         Ok(())
     }
@@ -31,72 +31,74 @@ impl Connection {
     /// Observes a new session and waits until it is joined; its history is short.
     pub(crate) async fn watch_first(
         self: &Arc<Self>,
-        card: SessionMeta,
-        wish: ObserveRequest,
+        meta: SessionMeta,
+        request: ObserveRequest,
     ) -> Result<(), Fault> {
-        let (wish, cancel) = self.begin(&card, wish)?;
-        self.follow_until(card, &wish, &cancel).await;
+        let (request, cancel) = self.begin(&meta, request)?;
+        self.follow_until(meta, &request, &cancel).await;
         Ok(())
     }
 
     fn begin(
         &self,
-        card: &SessionMeta,
-        wish: ObserveRequest,
+        meta: &SessionMeta,
+        request: ObserveRequest,
     ) -> Result<(ObserveRequest, CancellationToken), Fault> {
-        self.room_for_one_more(Some(wish.session))?;
+        self.room_for_one_more(Some(request.session))?;
         // The client's own language takes precedence over the session's.
-        let wish =
-            ObserveRequest { language: self.said().filter(|said| *said != card.language), ..wish };
+        let request = ObserveRequest {
+            language: self.command_language().filter(|language| *language != meta.language),
+            ..request
+        };
         let cancel = CancellationToken::new();
-        let mut watched = self.watched();
-        watched.retain(|known| {
-            let is_same = known.session == wish.session;
+        let mut observed = self.observed();
+        observed.retain(|known| {
+            let is_same = known.session == request.session;
             if is_same {
                 known.cancel.cancel();
             }
             !is_same
         });
-        watched.push(ObservedSession {
-            session: wish.session,
+        observed.push(ObservedSession {
+            session: request.session,
             hub: None,
             cancel: cancel.clone(),
-            sent: wish.after,
+            sent: request.after,
             acked: None,
         });
-        Ok((wish, cancel))
+        Ok((request, cancel))
     }
 
     async fn follow_until(
         self: &Arc<Self>,
-        card: SessionMeta,
-        wish: &ObserveRequest,
+        meta: SessionMeta,
+        request: &ObserveRequest,
         cancel: &CancellationToken,
     ) {
         tokio::select! {
             biased;
             () = cancel.cancelled() => {}
-            () = self.follow(card, wish, cancel) => {}
+            () = self.follow(meta, request, cancel) => {}
         }
     }
 
     async fn follow(
         self: &Arc<Self>,
-        card: SessionMeta,
-        wish: &ObserveRequest,
+        meta: SessionMeta,
+        request: &ObserveRequest,
         cancel: &CancellationToken,
     ) {
-        match observe(self, &card, wish).await {
+        match observe(self, &meta, request).await {
             Ok(hub) => self.joined(hub, cancel),
             Err(ObserveError::Disconnected) => {}
             Err(ObserveError::Fault(fault)) => {
-                self.watched().retain(|known| known.session != wish.session);
-                let action = Some(match wish.how {
+                self.observed().retain(|known| known.session != request.session);
+                let action = Some(match request.mode {
                     ObserveMode::Fresh => "create_session",
                     ObserveMode::Resume => "reconnect",
                     ObserveMode::Restore => "reconnect_with_state",
                 });
-                let (session, command) = (Some(wish.session), wish.command.clone());
+                let (session, command) = (Some(request.session), request.command.clone());
                 let refusal = Refusal { fault, action, session, command, language: None };
                 let _ = self.refuse(refusal, self.server.world.trace()).await;
             }
@@ -104,19 +106,19 @@ impl Connection {
     }
 
     fn joined(&self, hub: Arc<Hub>, cancel: &CancellationToken) {
-        self.server.observed(hub.session);
-        let mut watched = self.watched();
-        let own = watched
+        self.server.observer_joined(hub.session);
+        let mut observed = self.observed();
+        let own = observed
             .iter_mut()
             .find(|known| known.session == hub.session && !known.cancel.is_cancelled());
         match own {
-            Some(known) if !cancel.is_cancelled() && self.outbox.goodbye().is_none() => {
+            Some(known) if !cancel.is_cancelled() && self.outbox.close_reason().is_none() => {
                 known.hub = Some(hub);
             }
             _ => {
-                drop(watched);
+                drop(observed);
                 if hub.leave(&self.outbox) {
-                    self.server.left(&hub);
+                    self.server.last_observer_left(&hub);
                 }
             }
         }
@@ -124,8 +126,8 @@ impl Connection {
 
     /// Ends all observations of this connection. If the connection was lost, records that in each session.
     pub(crate) async fn depart(&self, departure: &Departure) {
-        let watched = std::mem::take(&mut *self.watched());
-        for known in watched {
+        let observed = std::mem::take(&mut *self.observed());
+        for known in observed {
             known.cancel.cancel();
             let Some(hub) = known.hub else { continue };
             let nobody_left = hub.leave(&self.outbox);
@@ -137,9 +139,9 @@ impl Connection {
                     uptime_ms: u64::try_from(self.uptime().as_millis()).unwrap_or(u64::MAX),
                 };
                 let (trace, parent) = (self.server.world.trace(), SpanId::NONE);
-                let order =
-                    CommandRequest { by: self.who.name(), command: None, trace, parent, ask };
-                if let Err(fault) = self.server.submit(known.session, order).await {
+                let request =
+                    CommandRequest { by: self.identity.name(), command: None, trace, parent, ask };
+                if let Err(fault) = self.server.submit(known.session, request).await {
                     tracing::warn!(
                         session = %known.session, %fault,
                         "recording lost observer failed"
@@ -147,7 +149,7 @@ impl Connection {
                 }
             }
             if nobody_left {
-                self.server.left(&hub);
+                self.server.last_observer_left(&hub);
             }
         }
     }

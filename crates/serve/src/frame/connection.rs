@@ -107,38 +107,38 @@ pub struct CommandRef<'a> {
 #[must_use]
 pub fn accepted(
     at: Timestamp,
-    asked: CommandRef<'_>,
+    command_ref: CommandRef<'_>,
     more: Map<String, Value>,
     lang: Lang,
 ) -> Frame {
-    notice(at, asked.session, asked.action)
+    notice(at, command_ref.session, command_ref.action)
         .text(translate("accepted", Lang::En))
         .show(translate("accepted", lang))
         .with("ok", true)
         .with("status", "accepted")
-        .with("command_id", command_id(asked.command))
+        .with("command_id", command_id(command_ref.command))
         .extended(more)
 }
 
 /// `error.validation`: the command was rejected. The fault may be of any kind.
 #[must_use]
-pub fn rejected(at: Timestamp, asked: CommandRef<'_>, fault: &Fault, lang: Lang) -> Frame {
+pub fn rejected(at: Timestamp, command_ref: CommandRef<'_>, fault: &Fault, lang: Lang) -> Frame {
     let scope = Scope::default();
-    let told = FaultContext { at, lang, scope: &scope, given_up: false };
-    maybe_about(Frame::new("error.validation", at), asked.session)
-        .tell(fault, &told)
-        .with("action", asked.action)
+    let context = FaultContext { at, lang, scope: &scope, given_up: false };
+    maybe_about(Frame::new("error.validation", at), command_ref.session)
+        .with_fault(fault, &context)
+        .with("action", command_ref.action)
         .with("ok", false)
         .with("status", "rejected")
-        .with("command_id", command_id(asked.command))
+        .with("command_id", command_id(command_ref.command))
 }
 
 /// `system.error`: a failure of the server that no command caused.
 #[must_use]
 pub fn error(at: Timestamp, session: Option<SessionId>, fault: &Fault, lang: Lang) -> Frame {
     let scope = Scope::default();
-    let told = FaultContext { at, lang, scope: &scope, given_up: true };
-    maybe_about(Frame::new("system.error", at), session).tell(fault, &told)
+    let context = FaultContext { at, lang, scope: &scope, given_up: true };
+    maybe_about(Frame::new("system.error", at), session).with_fault(fault, &context)
 }
 
 fn command_id(command: Option<&CommandId>) -> Value {

@@ -30,42 +30,42 @@ pub struct FaultContext<'a> {
 impl Frame {
     /// Sets content, shown text and all metadata from a fault.
     #[must_use]
-    pub fn tell(self, fault: &Fault, told: &FaultContext<'_>) -> Self {
-        let shown = text::user_text(fault, told.lang);
+    pub fn with_fault(self, fault: &Fault, context: &FaultContext<'_>) -> Self {
+        let shown = text::user_text(fault, context.lang);
         self.text(text::user_text(fault, Lang::En))
-            .show(format!("{shown}{}", standing(fault, told)))
-            .extended(metadata_of(fault, told))
+            .show(format!("{shown}{}", attempts_text(fault, context)))
+            .extended(metadata_of(fault, context))
     }
 }
 
 /// The state of the attempts as text for the user: ` (try 1 of 3, next in 2 s)`. Empty if there is only one attempt.
-fn standing(fault: &Fault, told: &FaultContext<'_>) -> String {
+fn attempts_text(fault: &Fault, context: &FaultContext<'_>) -> String {
     let counts = |tries: &Attempts| tries.attempt > 1 || (tries.max > 1 && fault.row().auto_retry);
     let Some(tries) = fault.attempts().filter(counts) else { return String::new() };
     let args = [("attempt", tries.attempt.into()), ("max", tries.max.into())];
-    match fault.retry_hint().filter(|_| !told.given_up && fault.may_auto_retry()) {
+    match fault.retry_hint().filter(|_| !context.given_up && fault.may_auto_retry()) {
         Some(wait) => {
             let [attempt, max] = args;
-            translate_with("try-and-wait", &[attempt, max, ("wait", seconds(wait))], told.lang)
+            translate_with("try-and-wait", &[attempt, max, ("wait", seconds(wait))], context.lang)
         }
-        None => translate_with("try", &args, told.lang),
+        None => translate_with("try", &args, context.lang),
     }
 }
 
 /// All metadata of a fault.
 #[must_use]
-pub fn metadata_of(fault: &Fault, told: &FaultContext<'_>) -> Map<String, Value> {
+pub fn metadata_of(fault: &Fault, context: &FaultContext<'_>) -> Map<String, Value> {
     let row = fault.row();
-    let user = render::render_for_user(fault, told.lang);
-    let mut fields = outline(fault, told);
+    let user = render::render_for_user(fault, context.lang);
+    let mut fields = common_fields(fault, context);
     let mut set = |name: &str, value: Value| fields.insert(name.to_owned(), value);
     if row.event == Announcement::RateLimited {
         set("backoff_multiplier", json!(RetryPolicy::default().multiplier));
         if let Some(wait) = fault.retry_hint() {
-            set("rate_limit_reset", told.at.after(wait).to_string().into());
+            set("rate_limit_reset", context.at.after(wait).to_string().into());
         }
     }
-    if row.event == Announcement::RecoveryFailed || told.given_up {
+    if row.event == Announcement::RecoveryFailed || context.given_up {
         set("cause", row.name.into());
     }
     for (name, value) in facts(&user.facts) {
@@ -74,22 +74,22 @@ pub fn metadata_of(fault: &Fault, told: &FaultContext<'_>) -> Map<String, Value>
     if !fault.mismatches().is_empty() {
         set("mismatches", json!(fault.mismatches()));
     }
-    set("recommendations", json!(text::recommendations(fault, told.lang)));
+    set("recommendations", json!(text::recommendations(fault, context.lang)));
     if fault.trace().is_some() {
         set("trace_id", fault.trace().to_string().into());
     }
     if !fault.hops().is_empty() {
         set("hops", json!(fault.hops()));
     }
-    set("context", context(&user.context, told.scope).into());
+    set("context", context_fields(&user.context, context.scope).into());
     fields
 }
 
 /// The fields common to all `error.*` frames: kind, attempts and scope.
 #[must_use]
-pub fn outline(fault: &Fault, told: &FaultContext<'_>) -> Map<String, Value> {
+pub fn common_fields(fault: &Fault, context: &FaultContext<'_>) -> Map<String, Value> {
     let row = fault.row();
-    let scope = told.scope;
+    let scope = context.scope;
     let mut fields = Map::new();
     let mut set = |name: &str, value: Value| {
         if !value.is_null() {
@@ -100,10 +100,10 @@ pub fn outline(fault: &Fault, told: &FaultContext<'_>) -> Map<String, Value> {
     set("error_type", row.type_name.into());
     set("kind", row.name.into());
     set("category", <&str>::from(row.category).into());
-    set("timestamp", told.at.to_string().into());
+    set("timestamp", context.at.to_string().into());
     set("recoverable", row.recoverable.into());
-    set("auto_retry", (!told.given_up && fault.may_auto_retry()).into());
-    set("recovery_strategy", <&str>::from(strategy(fault, told)).into());
+    set("auto_retry", (!context.given_up && fault.may_auto_retry()).into());
+    set("recovery_strategy", <&str>::from(strategy(fault, context)).into());
     set("severity", <&str>::from(row.severity).into());
     set("operation", <&str>::from(fault.operation()).into());
     set("stage", stage_of(fault, scope).map_or(Value::Null, Value::from));
@@ -117,15 +117,15 @@ pub fn outline(fault: &Fault, told: &FaultContext<'_>) -> Map<String, Value> {
     if let Some(wait) = fault.retry_hint() {
         set("retry_after_ms", millis(wait).into());
     }
-    set("context", context(&Detail::new(), scope).into());
+    set("context", context_fields(&Detail::new(), scope).into());
     fields
 }
 
 /// The recovery strategy. If no attempt follows, a retry strategy becomes `Terminate` or `EscalateToUser`.
-fn strategy(fault: &Fault, told: &FaultContext<'_>) -> Strategy {
+fn strategy(fault: &Fault, context: &FaultContext<'_>) -> Strategy {
     let row = fault.row();
     match row.strategy {
-        _ if !told.given_up => row.strategy,
+        _ if !context.given_up => row.strategy,
         _ if !row.recoverable => Strategy::Terminate,
         Strategy::Retry
         | Strategy::ExponentialBackoff
@@ -162,7 +162,7 @@ fn facts(detail: &Detail) -> Map<String, Value> {
 }
 
 /// The facts of the fault's context, and the tool's name if the fault concerns a tool.
-fn context(detail: &Detail, scope: &Scope) -> Map<String, Value> {
+fn context_fields(detail: &Detail, scope: &Scope) -> Map<String, Value> {
     let mut fields = facts(detail);
     if let (Some(tool), false) = (&scope.tool, fields.contains_key("tool_name")) {
         fields.insert("tool_name".to_owned(), tool.as_str().into());

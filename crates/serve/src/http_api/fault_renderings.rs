@@ -73,13 +73,13 @@ pub(crate) struct OperatorRendering {
         (status = "default", description = "A fault as problem details (RFC 9457)", body = Problem, content_type = "application/problem+json"),
     )
 )]
-pub(super) async fn tellings(
+pub(super) async fn fault_renderings(
     State(server): State<Arc<Server>>,
     Extension(caller): Extension<Caller>,
     Path((session, seq)): Path<(String, String)>,
 ) -> Response {
     match find(&server, &caller, &session, &seq).await {
-        Ok(tellings) => Json(tellings).into_response(),
+        Ok(renderings) => Json(renderings).into_response(),
         Err(fault) => fault_response(&server, fault, &caller),
     }
 }
@@ -91,7 +91,7 @@ async fn find(
     seq: &str,
 ) -> Result<FaultRenderings, Fault> {
     let session = session_id(session)?;
-    server.session_meta.check(&*server.journal, session, &caller.who).await?;
+    server.session_meta.check(&*server.journal, session, &caller.identity).await?;
     let seq: Seq = seq.parse().ok().filter(|seq| *seq > 0).ok_or_else(|| no_fault(session, seq))?;
     let record = record(server, session, seq).await?;
     let fault = record.event.fault().ok_or_else(|| no_fault(session, &seq.to_string()))?.clone();
@@ -111,7 +111,7 @@ async fn find(
         title: text::of_kind(fault.kind(), "title", caller.lang),
         model,
         user,
-        operator: caller.who.is_operator.then(|| to_operator(server, caller, &record, fault)),
+        operator: caller.identity.is_operator.then(|| to_operator(server, caller, &record, fault)),
     })
 }
 

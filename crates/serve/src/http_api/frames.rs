@@ -72,14 +72,15 @@ async fn begin(
     after: Seq,
 ) -> Result<FrameHistory, Fault> {
     let session = session_id(session)?;
-    server.session_meta.check(&*server.journal, session, &caller.who).await?;
+    server.session_meta.check(&*server.journal, session, &caller.identity).await?;
     let info = server.journal.info(session).await?.ok_or_else(|| session_meta::unknown(session))?;
     let state = {
-        let _turn = server.replays.turn(server.admission.replay(&caller.who.tenant, after)).await;
+        let _slot =
+            server.replays.acquire(server.admission.replay(&caller.identity.tenant, after)).await;
         fold_at(&*server.journal, session, after).await?
     };
-    let projector = Projector::new(&state, after).speaking(caller.lang);
-    let (server, tenant) = (Arc::clone(server), caller.who.tenant.clone());
+    let projector = Projector::new(&state, after).with_language(caller.lang);
+    let (server, tenant) = (Arc::clone(server), caller.identity.tenant.clone());
     Ok(FrameHistory { server, tenant, session, projector, at: after, until: info.head })
 }
 
@@ -99,8 +100,10 @@ impl FrameHistory {
             return Ok(None);
         }
         let server = Arc::clone(&self.server);
-        let _turn =
-            server.replays.turn(server.admission.replay(&self.tenant, self.until - self.at)).await;
+        let _slot = server
+            .replays
+            .acquire(server.admission.replay(&self.tenant, self.until - self.at))
+            .await;
         let page = server.journal.read(self.session, self.at, PAGE).await?;
         let mut lines = String::new();
         for stored in page.records.iter().filter(|stored| stored.seq <= self.until) {

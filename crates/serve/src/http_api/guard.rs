@@ -23,7 +23,7 @@ use crate::{
 /// The authenticated caller of a request, with language and trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
-    pub(crate) who: Identity,
+    pub(crate) identity: Identity,
     pub(crate) lang: Lang,
     pub(crate) trace: Trace,
     /// The caller's span in that trace.
@@ -31,7 +31,7 @@ pub(crate) struct Caller {
 }
 
 /// Assigns the request id and checks origin and host name.
-pub(crate) async fn welcome(
+pub(crate) async fn check_origin(
     State(server): State<Arc<Server>>,
     mut request: Request,
     next: Next,
@@ -39,14 +39,14 @@ pub(crate) async fn welcome(
     let brought = trace_of(request.headers()).map(|(trace, _)| trace);
     let trace = brought.unwrap_or_else(|| server.world.trace());
     let lang = language_of(request.headers()).unwrap_or(server.config.settings.language);
-    let response = match server.welcome.check(request.headers()) {
+    let response = match server.origin_policy.check(request.headers()) {
         Err(fault) => refused(&server, fault, lang, trace),
         Ok(()) => {
             request.extensions_mut().insert((lang, trace));
             next.run(request).await
         }
     };
-    named(response, trace)
+    add_headers(response, trace)
 }
 
 /// Authenticates a request and charges it to the tenant's limits.
@@ -56,17 +56,17 @@ pub(crate) async fn authenticated(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let who = match server.config.auth.who(request.headers(), server.now()) {
-        Ok(who) => who,
+    let identity = match server.config.auth.identify(request.headers(), server.now()) {
+        Ok(identity) => identity,
         Err(fault) => return refused(&server, fault, lang, trace),
     };
     let announced = request.headers().get(header::CONTENT_LENGTH);
     let bytes = announced.and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0);
-    if let Err(fault) = server.admission.command(&who.tenant, bytes) {
+    if let Err(fault) = server.admission.command(&identity.tenant, bytes) {
         return refused(&server, fault, lang, trace);
     }
     let parent = trace_of(request.headers()).map_or(SpanId::NONE, |(_, parent)| parent);
-    request.extensions_mut().insert(Caller { who, lang, trace, parent });
+    request.extensions_mut().insert(Caller { identity, lang, trace, parent });
     next.run(request).await
 }
 
@@ -76,10 +76,10 @@ pub(crate) fn fault_response(server: &Server, fault: Fault, caller: &Caller) -> 
 }
 
 pub(super) fn refused(server: &Server, fault: Fault, lang: Lang, trace: Trace) -> Response {
-    Problem::of(&server.clean(fault, trace), lang).into_response()
+    Problem::of(&server.scrub_for_client(fault, trace), lang).into_response()
 }
 
-fn named(mut response: Response, trace: Trace) -> Response {
+fn add_headers(mut response: Response, trace: Trace) -> Response {
     if let Ok(name) = HeaderValue::from_str(&trace.to_string()) {
         response.headers_mut().insert(REQUEST_ID, name);
     }

@@ -55,15 +55,15 @@ async fn check(server: &Server) -> Result<(), Fault> {
     if server.stopping.is_cancelled() {
         return Err(Fault::new(Kind::ShuttingDown, Operation::ServeRequest));
     }
-    let mut last = server.checked.lock().await;
+    let mut last = server.last_probe.lock().await;
     if let Some((at, result)) = &*last
         && server.now().since(*at) < GOOD_FOR
     {
         return result.clone();
     }
     // Listing first updates the journal's views, so the probe covers the writer and a reader.
-    let asked = server.journal.sessions(Filter { limit: 1, ..Filter::default() });
-    let result = match future::select(asked, server.world.clock.sleep(PROBE_TIMEOUT)).await {
+    let probe = server.journal.sessions(Filter { limit: 1, ..Filter::default() });
+    let result = match future::select(probe, server.world.clock.sleep(PROBE_TIMEOUT)).await {
         Either::Left((found, _)) => found.map(drop),
         Either::Right(_) => Err(Fault::new(Kind::JournalBusy, Operation::ReadRecords)
             .with(Fact::TimeoutMs, u64::try_from(PROBE_TIMEOUT.as_millis()).unwrap_or(u64::MAX))),
@@ -77,7 +77,7 @@ pub(super) async fn metrics(
     State(server): State<Arc<Server>>,
     Extension(caller): Extension<Caller>,
 ) -> Response {
-    match gathered(&server, &caller).await {
+    match render_metrics(&server, &caller).await {
         Ok(text) => {
             let kind = "text/plain; version=0.0.4; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], text).into_response()
@@ -86,19 +86,19 @@ pub(super) async fn metrics(
     }
 }
 
-async fn gathered(server: &Server, caller: &Caller) -> Result<String, Fault> {
+async fn render_metrics(server: &Server, caller: &Caller) -> Result<String, Fault> {
     for_operators(caller, "/metrics")?;
     let journal = &*server.journal;
     let is_complete = server.stats.lock().await.catch_up(journal, server.now()).await?;
     let unfinished = journal.unfinished(None, UNFINISHED).await?;
     let waiting: usize = unfinished.iter().map(|session| session.pending).sum();
     let load = journal.load();
-    let meters = &server.config.meters;
-    meters.within(|| {
+    let metrics = &server.config.metrics;
+    metrics.within(|| {
         gauge!("budao_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1);
         gauge!("budao_uptime_seconds").set(server.uptime().as_secs_f64());
         gauge!("budao_connections").set(count(server.admission.connections()));
-        let (observed, observers, lag) = server.hubs.crowd();
+        let (observed, observers, lag) = server.hubs.counts();
         gauge!("budao_sessions_observed").set(count(observed));
         gauge!("budao_observers").set(count(observers));
         gauge!("budao_observers_waiting_bytes").set(count(server.budget.used()));
@@ -121,7 +121,7 @@ async fn gathered(server: &Server, caller: &Caller) -> Result<String, Fault> {
         gauge!("budao_journal_queue").set(count(load.waiting));
         gauge!("budao_journal_bytes").set(count(usize::try_from(load.bytes).unwrap_or(usize::MAX)));
     });
-    Ok(meters.render())
+    Ok(metrics.render())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]

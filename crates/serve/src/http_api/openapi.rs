@@ -39,7 +39,7 @@ pub fn openapi() -> String {
         sessions::command,
         frames::frames,
         sessions::export,
-        fault_renderings::tellings,
+        fault_renderings::fault_renderings,
         sse::events,
         stats::stats,
     ),

@@ -29,7 +29,7 @@ use super::{
     views::{CommandAccepted, SessionItem, SessionList, SessionOpened, SessionView},
 };
 use crate::{
-    commands::ask_of,
+    commands::command_body,
     inbound::{self, Inbound, Request as ClientRequest},
     problem::Problem,
     server::{CommandRequest, Server},
@@ -55,7 +55,7 @@ async fn body_of(server: &Server, request: Request) -> Result<Map<String, Value>
     if let Some(actual) = announced.filter(|actual| *actual > limits.frame_bytes) {
         return Err(too_large(actual));
     }
-    let patience = server.config.limits.silence;
+    let patience = server.config.limits.idle_timeout;
     let reading = Box::pin(axum::body::to_bytes(body, limits.frame_bytes));
     let bytes = match future::select(reading, server.world.clock.sleep(patience)).await {
         Either::Left((bytes, _)) => bytes.map_err(|_| too_large(limits.frame_bytes + 1))?,
@@ -139,11 +139,11 @@ pub(super) async fn create(
         let mut frame = Map::new();
         frame.insert("content".to_owned(), Value::Object(content));
         frame.extend(command.map(|command| ("command_id".to_owned(), command)));
-        let asked = as_event(&server, Some("user.create_session"), None, &headers, frame)?;
-        let ClientRequest::CreateSession(creation) = asked.request else {
+        let inbound = as_event(&server, Some("user.create_session"), None, &headers, frame)?;
+        let ClientRequest::CreateSession(creation) = inbound.request else {
             return Err(Fault::new(Kind::Bug, Operation::ServeRequest));
         };
-        server.open(&caller.who, *creation, asked.command.as_ref()).await
+        server.open(&caller.identity, *creation, inbound.command.as_ref()).await
     };
     answered(&server, &caller, opened.await, |opened| {
         let session_id = opened.session;
@@ -272,20 +272,20 @@ async fn submit(
     frame: Map<String, Value>,
 ) -> Result<CommandAccepted, Fault> {
     let session_id = session_id(session)?;
-    let card = server.session_meta.check(&*server.journal, session_id, &caller.who).await?;
-    let asked = as_event(server, event, Some(session_id), headers, frame)?;
-    let action = asked.request.action();
-    let ask = ask_of(asked.request, &card).ok_or_else(|| {
+    let meta = server.session_meta.check(&*server.journal, session_id, &caller.identity).await?;
+    let inbound = as_event(server, event, Some(session_id), headers, frame)?;
+    let action = inbound.request.action();
+    let ask = command_body(inbound.request, &meta).ok_or_else(|| {
         Fault::new(Kind::UnsupportedOperation, Operation::ServeRequest)
             .with(Fact::EventName, format!("user.{action}"))
     })?;
-    let command_id = asked.command.as_ref().map(ToString::to_string);
-    let trace = asked.trace.or(caller.trace);
-    let parent = asked.parent.or(caller.parent);
-    let order =
-        CommandRequest { by: caller.who.name(), command: asked.command, trace, parent, ask };
-    let after = server.submit(session_id, order).await?;
-    server.asked(session_id);
+    let command_id = inbound.command.as_ref().map(ToString::to_string);
+    let trace = inbound.trace.or(caller.trace);
+    let parent = inbound.parent.or(caller.parent);
+    let request =
+        CommandRequest { by: caller.identity.name(), command: inbound.command, trace, parent, ask };
+    let after = server.submit(session_id, request).await?;
+    server.command_submitted(session_id);
     Ok(CommandAccepted { status: "accepted", action, session_id, command_id, after })
 }
 
@@ -306,7 +306,7 @@ pub(super) async fn get(
 ) -> Response {
     let view = async {
         let session = session_id(&session)?;
-        server.session_meta.check(&*server.journal, session, &caller.who).await?;
+        server.session_meta.check(&*server.journal, session, &caller.identity).await?;
         let info =
             server.journal.info(session).await?.ok_or_else(|| session_meta::unknown(session))?;
         let (state, _) = fold(&*server.journal, session).await?;
@@ -332,13 +332,13 @@ pub(super) async fn delete(
 ) -> Response {
     let deleted = async {
         let session = session_id(&session)?;
-        let card = server.session_meta.check(&*server.journal, session, &caller.who).await?;
+        let meta = server.session_meta.check(&*server.journal, session, &caller.identity).await?;
         if !server.engine.delete(session).await? {
             return Err(session_meta::unknown(session));
         }
         server.session_meta.forget(session);
-        server.observed(session);
-        if let Some(tenant) = card.tenant() {
+        server.observer_joined(session);
+        if let Some(tenant) = meta.tenant() {
             server.uncount_session(tenant);
         }
         Ok(())
@@ -387,8 +387,8 @@ pub(super) async fn list(
         let limit = listing.limit.unwrap_or(LIST_MAX).clamp(1, LIST_MAX);
         let filter = Filter {
             state: listing.state.as_deref().map(str::parse).transpose()?,
-            label: (!caller.who.is_operator)
-                .then(|| (session_meta::OWNER.to_owned(), Some(caller.who.name()))),
+            label: (!caller.identity.is_operator)
+                .then(|| (session_meta::OWNER.to_owned(), Some(caller.identity.name()))),
             trace: listing.trace.as_deref().map(trace_of).transpose()?,
             code: listing.code,
             tool: listing.tool,
@@ -400,16 +400,15 @@ pub(super) async fn list(
         let last = found.last().filter(|_| found.len() == limit);
         let next = last.map(|last| format!("{}.{}", last.updated_at.as_micros(), last.session));
         let ids: Vec<SessionId> = found.iter().map(|summary| summary.session).collect();
-        let met = match listing.faults {
+        let counts = match listing.faults {
             true => {
                 server.stats.lock().await.faults_of(&*server.journal, &ids, server.now()).await?
             }
             false => HashMap::new(),
         };
-        let sessions = found
-            .into_iter()
-            .zip(ids)
-            .map(|(summary, session)| SessionItem::from(summary).with(met.get(&session).copied()));
+        let sessions = found.into_iter().zip(ids).map(|(summary, session)| {
+            SessionItem::from(summary).with(counts.get(&session).copied())
+        });
         Ok(SessionList { sessions: sessions.collect(), next })
     };
     answered(&server, &caller, listed.await, |list| Json(list).into_response())
@@ -450,13 +449,13 @@ pub(super) async fn export(
 ) -> Response {
     let begun = async {
         let session = session_id(&session)?;
-        server.session_meta.check(&*server.journal, session, &caller.who).await?;
+        server.session_meta.check(&*server.journal, session, &caller.identity).await?;
         let info =
             server.journal.info(session).await?.ok_or_else(|| session_meta::unknown(session))?;
         Ok((session, info))
     };
     let begun = begun.await;
-    let (shared, tenant) = (Arc::clone(&server), caller.who.tenant.clone());
+    let (shared, tenant) = (Arc::clone(&server), caller.identity.tenant.clone());
     answered(&server, &caller, begun, move |(session, info)| {
         let removed = info.first_available.saturating_sub(1);
         let head = json!({"session": session, "epoch": info.epoch, "removed_to": removed});
@@ -499,8 +498,10 @@ impl Export {
             return Ok(Some((format!("{end}\n{}\n", json!({"done": 1})).into(), self)));
         }
         let server = Arc::clone(&self.server);
-        let _turn =
-            server.replays.turn(server.admission.replay(&self.tenant, self.until - self.at)).await;
+        let _slot = server
+            .replays
+            .acquire(server.admission.replay(&self.tenant, self.until - self.at))
+            .await;
         let page = server.journal.read(self.session, self.at, PAGE).await?;
         let mut lines = String::new();
         for stored in page.records.iter().filter(|stored| stored.seq <= self.until) {

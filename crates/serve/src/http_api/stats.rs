@@ -46,14 +46,14 @@ pub(super) struct StatsQuery {
 pub(super) async fn stats(
     State(server): State<Arc<Server>>,
     Extension(caller): Extension<Caller>,
-    asked: Result<Query<StatsQuery>, QueryRejection>,
+    query: Result<Query<StatsQuery>, QueryRejection>,
 ) -> Response {
     let report = async {
         for_operators(&caller, "/api/stats")?;
-        let Query(asked) = asked.map_err(|error| bad_query(&error.body_text()))?;
-        let window = asked.window.as_deref().map(Window::read).transpose()?.unwrap_or_default();
+        let Query(query) = query.map_err(|error| bad_query(&error.body_text()))?;
+        let window = query.window.as_deref().map(Window::read).transpose()?.unwrap_or_default();
         let mut stats = server.stats.lock().await;
-        let mut report = stats.ask(&*server.journal, window, server.now()).await?;
+        let mut report = stats.report(&*server.journal, window, server.now()).await?;
         report.gates = gate_reports(&*server.engine);
         report.smcp = server.config.hub.as_ref().map(CounterSource::now);
         Ok::<_, Fault>(report)
@@ -66,7 +66,7 @@ pub(super) async fn stats(
 
 /// Restricts an endpoint to operators, because it covers all tenants' sessions.
 pub(super) fn for_operators(caller: &Caller, what: &'static str) -> Result<(), Fault> {
-    if caller.who.is_operator {
+    if caller.identity.is_operator {
         return Ok(());
     }
     Err(Fault::new(Kind::NotAllowed, Operation::ServeRequest)

@@ -41,8 +41,12 @@ pub(crate) struct SessionItem {
 
 impl SessionItem {
     /// Adds the fault counts, if requested.
-    pub(crate) fn with(self, met: Option<FaultCounts>) -> Self {
-        Self { faults: met.map(|met| met.faults), recovered: met.map(|met| met.recovered), ..self }
+    pub(crate) fn with(self, counts: Option<FaultCounts>) -> Self {
+        Self {
+            faults: counts.map(|counts| counts.faults),
+            recovered: counts.map(|counts| counts.recovered),
+            ..self
+        }
     }
 }
 

@@ -48,13 +48,13 @@ fn read_request(
     frame: &Fields<'_>,
     session: Option<SessionId>,
 ) -> Result<Request, Fault> {
-    let at_home = || session.map(drop).ok_or_else(|| fields::missing("session_id", "text"));
+    let require_session = || session.map(drop).ok_or_else(|| fields::missing("session_id", "text"));
     match event {
         "user.create_session" => return creation(frame),
         "user.ack" => return ack(frame),
         "user.reconnect" => return reconnect(frame, session),
         "user.reconnect_with_state" => return reconnect_with_state(frame, session),
-        _ => at_home()?,
+        _ => require_session()?,
     }
     match event {
         "user.message" => message(frame),
@@ -130,7 +130,7 @@ fn configure(creation: &mut SessionRequest, config: &Fields<'_>) -> Result<(), F
         None => None,
         Some(tools) => Some(names(&config.path("tools"), tools)?),
     };
-    creation.plan = plan_wish(Some(config))?;
+    creation.plan = plan_preference(Some(config))?;
     Ok(())
 }
 
@@ -155,7 +155,7 @@ fn one_of<T>(
 }
 
 /// Parses `mode: "plan"` and `confirm` from the content, metadata or config.
-fn plan_wish(fields: Option<&Fields<'_>>) -> Result<Option<PlanPreference>, Fault> {
+fn plan_preference(fields: Option<&Fields<'_>>) -> Result<Option<PlanPreference>, Fault> {
     let Some(fields) = fields else { return Ok(None) };
     let modes = ["chat", "plan"];
     let plans = one_of(fields, "mode", &modes, |name| match name {
@@ -189,8 +189,8 @@ fn message(frame: &Fields<'_>) -> Result<Request, Fault> {
     if let Some(images) = content(frame).and_then(|content| content.get("images")) {
         blocks.extend(pictures(images)?);
     }
-    let in_content = plan_wish(content(frame).as_ref())?;
-    let plan = in_content.or(plan_wish(metadata(frame).as_ref())?);
+    let in_content = plan_preference(content(frame).as_ref())?;
+    let plan = in_content.or(plan_preference(metadata(frame).as_ref())?);
     Ok(Request::Message { content: blocks, plan })
 }
 

@@ -46,8 +46,8 @@ impl JournalFixture {
             session: SessionId(world.uuid()),
             holder: "test".into(),
             ttl: Duration::from_secs(3_600),
-            missing: IfMissing::Create,
-            instead_of: None,
+            if_missing: IfMissing::Create,
+            dead_holder: None,
         };
         let lease = journal.take_lease(request).await.unwrap();
         let server = Server::new(config, engine, Arc::clone(&journal) as _, world, true);
@@ -85,8 +85,8 @@ impl JournalFixture {
         assert!(self.journal.retain(retention).await.unwrap().records > 0);
     }
 
-    fn wish(&self, after: Seq, how: ObserveMode) -> ObserveRequest {
-        ObserveRequest { after, ..ObserveRequest::new(self.lease.session, None, how) }
+    fn request(&self, after: Seq, mode: ObserveMode) -> ObserveRequest {
+        ObserveRequest { after, ..ObserveRequest::new(self.lease.session, None, mode) }
     }
 
     fn outbox(&self, limit: usize) -> Outbox {
@@ -95,9 +95,9 @@ impl JournalFixture {
 
     /// A connection that uses this outbox.
     fn client(&self, outbox: &Outbox) -> Arc<Connection> {
-        let ticket = self.server.admission.enter("test").unwrap();
+        let permit = self.server.admission.admit("test").unwrap();
         let server = Arc::clone(&self.server);
-        let mut client = Connection::new(server, Identity::local(), Lang::En, ticket);
+        let mut client = Connection::new(server, Identity::local(), Lang::En, permit);
         Arc::get_mut(&mut client).unwrap().outbox = outbox.clone();
         client
     }
@@ -105,24 +105,24 @@ impl JournalFixture {
     async fn observe(
         &self,
         outbox: &Outbox,
-        wish: &ObserveRequest,
+        request: &ObserveRequest,
     ) -> Result<Arc<Hub>, ObserveError> {
-        observe(&self.client(outbox), &SessionMeta::default(), wish).await
+        observe(&self.client(outbox), &SessionMeta::default(), request).await
     }
 
     /// Like `observe`, in a task of its own.
     fn observing(
         &self,
         outbox: &Outbox,
-        wish: ObserveRequest,
+        request: ObserveRequest,
     ) -> JoinHandle<Result<Arc<Hub>, ObserveError>> {
         let client = self.client(outbox);
-        tokio::spawn(async move { observe(&client, &SessionMeta::default(), &wish).await })
+        tokio::spawn(async move { observe(&client, &SessionMeta::default(), &request).await })
     }
 }
 
 /// Takes all queued frames and marks them as sent.
-async fn taken(outbox: &Outbox) -> Vec<Value> {
+async fn drain(outbox: &Outbox) -> Vec<Value> {
     let mut all = Vec::new();
     while let Some(Ok(frames)) = outbox.next().now_or_never() {
         outbox.sent(&frames);
@@ -142,41 +142,41 @@ const TIGHT: usize = 4_096;
 
 #[tokio::test(start_paused = true)]
 async fn where_neither_records_nor_a_snapshot_reach_back_nothing_is_given_and_that_is_said() {
-    let mut desk = JournalFixture::new().await;
-    desk.write(4, Some(b"of another version")).await;
-    desk.write(2, None).await;
-    desk.trim().await;
-    let outbox = desk.outbox(ROOMY);
-    let left = desk.observe(&outbox, &desk.wish(1, ObserveMode::Resume)).await;
+    let mut fixture = JournalFixture::new().await;
+    fixture.write(4, Some(b"of another version")).await;
+    fixture.write(2, None).await;
+    fixture.trim().await;
+    let outbox = fixture.outbox(ROOMY);
+    let left = fixture.observe(&outbox, &fixture.request(1, ObserveMode::Resume)).await;
     assert!(matches!(left, Err(ObserveError::Disconnected)), "{left:?}");
-    let frames = taken(&outbox).await;
+    let frames = drain(&outbox).await;
     assert_eq!(frames.len(), 1);
     assert_eq!(frames[0]["metadata"]["status"], "expired");
 }
 
 #[tokio::test(start_paused = true)]
 async fn where_there_is_no_snapshot_at_all_it_is_the_same() {
-    let desk = JournalFixture::new().await;
-    let session = desk.lease.session;
-    assert!(matches!(latest(&*desk.server.journal, session).await, Ok(None)));
+    let fixture = JournalFixture::new().await;
+    let session = fixture.lease.session;
+    assert!(matches!(latest(&*fixture.server.journal, session).await, Ok(None)));
     assert_eq!(reason_of(None), GapReason::Age, "a reason nobody remembers");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_observer_that_has_left_is_told_nothing() {
-    let mut desk = JournalFixture::new().await;
-    desk.write(3, None).await;
-    let outbox = desk.outbox(ROOMY);
+    let mut fixture = JournalFixture::new().await;
+    fixture.write(3, None).await;
+    let outbox = fixture.outbox(ROOMY);
     outbox.close(CloseReason::new(close::NORMAL, "bye"), CloseMode::Discard);
-    for how in [ObserveMode::Fresh, ObserveMode::Resume, ObserveMode::Restore] {
-        let left = desk.observe(&outbox, &desk.wish(0, how)).await;
+    for mode in [ObserveMode::Fresh, ObserveMode::Resume, ObserveMode::Restore] {
+        let left = fixture.observe(&outbox, &fixture.request(0, mode)).await;
         assert!(matches!(left, Err(ObserveError::Disconnected)), "{left:?}");
     }
     let unknown = ObserveRequest {
-        session: SessionId(desk.server.world.uuid()),
-        ..desk.wish(0, ObserveMode::Fresh)
+        session: SessionId(fixture.server.world.uuid()),
+        ..fixture.request(0, ObserveMode::Fresh)
     };
-    let fault = desk.observe(&desk.outbox(ROOMY), &unknown).await;
+    let fault = fixture.observe(&fixture.outbox(ROOMY), &unknown).await;
     assert!(
         matches!(&fault, Err(ObserveError::Fault(fault)) if fault.kind() == Kind::UnknownSession)
     );
@@ -184,20 +184,20 @@ async fn an_observer_that_has_left_is_told_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn an_observer_slower_than_retention_is_told_what_it_lost() {
-    let mut desk = JournalFixture::new().await;
-    desk.write(600, None).await;
-    let outbox = desk.outbox(TIGHT);
-    let wish = desk.wish(0, ObserveMode::Resume);
-    let observing = desk.observing(&outbox, wish);
+    let mut fixture = JournalFixture::new().await;
+    fixture.write(600, None).await;
+    let outbox = fixture.outbox(TIGHT);
+    let request = fixture.request(0, ObserveMode::Resume);
+    let observing = fixture.observing(&outbox, request);
     filled(&outbox).await;
     assert!(!observing.is_finished(), "it waits for room");
     let state = Session { head: 600, ..Session::default() };
     let snapshot = Some(serde_json::to_vec(&state).unwrap());
-    let append = Append { snapshot, ..Append::new(&desk.lease, 600, Vec::new()) };
-    desk.journal.append(append).await.unwrap();
-    desk.trim().await;
+    let append = Append { snapshot, ..Append::new(&fixture.lease, 600, Vec::new()) };
+    fixture.journal.append(append).await.unwrap();
+    fixture.trim().await;
     while !observing.is_finished() {
-        taken(&outbox).await;
+        drain(&outbox).await;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let failed = observing.await.unwrap();
@@ -221,60 +221,60 @@ async fn filled(outbox: &Outbox) {
 
 #[tokio::test(start_paused = true)]
 async fn what_happens_while_history_is_sent_comes_after_it_without_a_gap() {
-    let mut desk = JournalFixture::new().await;
-    desk.write(10, None).await;
+    let mut fixture = JournalFixture::new().await;
+    fixture.write(10, None).await;
     // Another observer keeps the hub alive, far ahead.
-    let other = desk.outbox(ROOMY);
-    desk.observe(&other, &desk.wish(0, ObserveMode::Fresh)).await.unwrap();
-    let outbox = desk.outbox(TIGHT);
-    let wish = ObserveRequest { language: None, ..desk.wish(0, ObserveMode::Restore) };
-    let observing = desk.observing(&outbox, wish);
+    let other = fixture.outbox(ROOMY);
+    fixture.observe(&other, &fixture.request(0, ObserveMode::Fresh)).await.unwrap();
+    let outbox = fixture.outbox(TIGHT);
+    let request = ObserveRequest { language: None, ..fixture.request(0, ObserveMode::Restore) };
+    let observing = fixture.observing(&outbox, request);
     // The replay blocks in the middle of the ten frames, while more records arrive than the hub buffers.
     filled(&outbox).await;
-    desk.write(400, None).await;
+    fixture.write(400, None).await;
     let mut frames = Vec::new();
     while !observing.is_finished() {
-        frames.extend(taken(&outbox).await);
-        taken(&other).await;
+        frames.extend(drain(&outbox).await);
+        drain(&other).await;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     observing.await.unwrap().unwrap();
-    frames.extend(taken(&outbox).await);
+    frames.extend(drain(&outbox).await);
     assert_eq!(seqs(&frames), (1..=410).collect::<Vec<u64>>());
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_is_given_what_a_hub_remembers_misses_nothing_when_the_hub_runs_ahead_or_ends() {
     for ends in [false, true] {
-        let mut desk = JournalFixture::new().await;
-        desk.write(20, None).await;
-        let other = desk.outbox(ROOMY);
-        let hub = desk.observe(&other, &desk.wish(20, ObserveMode::Fresh)).await.unwrap();
-        desk.write(20, None).await;
-        while hub.standing().head < 40 {
+        let mut fixture = JournalFixture::new().await;
+        fixture.write(20, None).await;
+        let other = fixture.outbox(ROOMY);
+        let hub = fixture.observe(&other, &fixture.request(20, ObserveMode::Fresh)).await.unwrap();
+        fixture.write(20, None).await;
+        while hub.position().head < 40 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        assert!(hub.remembers(20));
-        let outbox = desk.outbox(TIGHT);
-        let wish = desk.wish(20, ObserveMode::Resume);
-        let observing = desk.observing(&outbox, wish);
+        assert!(hub.covers(20));
+        let outbox = fixture.outbox(TIGHT);
+        let request = fixture.request(20, ObserveMode::Resume);
+        let observing = fixture.observing(&outbox, request);
         filled(&outbox).await;
         if ends {
             hub.leave(&other);
             tokio::time::sleep(Duration::from_secs(60)).await;
-            assert!(!hub.remembers(40), "nobody was left");
+            assert!(!hub.covers(40), "nobody was left");
         } else {
-            desk.write(400, None).await;
+            fixture.write(400, None).await;
         }
         let mut frames = Vec::new();
         while !observing.is_finished() {
-            frames.extend(taken(&outbox).await);
-            taken(&other).await;
+            frames.extend(drain(&outbox).await);
+            drain(&other).await;
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         observing.await.unwrap().unwrap();
-        frames.extend(taken(&outbox).await);
-        assert_eq!(seqs(&frames), (21..=desk.head).collect::<Vec<u64>>());
+        frames.extend(drain(&outbox).await);
+        assert_eq!(seqs(&frames), (21..=fixture.head).collect::<Vec<u64>>());
         let answers = frames.iter().filter(|frame| frame["metadata"]["action"] == "resume");
         assert_eq!(answers.count(), 1, "and it is answered, once");
     }
@@ -282,65 +282,69 @@ async fn who_is_given_what_a_hub_remembers_misses_nothing_when_the_hub_runs_ahea
 
 /// A trimmed journal whose snapshot is unreadable, and a hub that still buffers the frames after 20.
 async fn remembering() -> (JournalFixture, Outbox) {
-    let mut desk = JournalFixture::new().await;
-    desk.write(20, None).await;
-    let other = desk.outbox(ROOMY);
-    let hub = desk.observe(&other, &desk.wish(20, ObserveMode::Fresh)).await.unwrap();
-    desk.write(20, Some(b"of another version")).await;
-    while hub.standing().head < 40 {
+    let mut fixture = JournalFixture::new().await;
+    fixture.write(20, None).await;
+    let other = fixture.outbox(ROOMY);
+    let hub = fixture.observe(&other, &fixture.request(20, ObserveMode::Fresh)).await.unwrap();
+    fixture.write(20, Some(b"of another version")).await;
+    while hub.position().head < 40 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    desk.trim().await;
-    (desk, other)
+    fixture.trim().await;
+    (fixture, other)
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_comes_back_soon_is_answered_from_what_a_hub_remembers() {
-    let (desk, _other) = remembering().await;
-    for how in [ObserveMode::Resume, ObserveMode::Fresh] {
-        let outbox = desk.outbox(ROOMY);
-        desk.observe(&outbox, &desk.wish(25, how)).await.unwrap();
-        assert_eq!(seqs(&taken(&outbox).await), (26..=40).collect::<Vec<u64>>(), "{how:?}");
+    let (fixture, _other) = remembering().await;
+    for mode in [ObserveMode::Resume, ObserveMode::Fresh] {
+        let outbox = fixture.outbox(ROOMY);
+        fixture.observe(&outbox, &fixture.request(25, mode)).await.unwrap();
+        assert_eq!(seqs(&drain(&outbox).await), (26..=40).collect::<Vec<u64>>(), "{mode:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_comes_back_again_and_again_waits_for_a_turn_at_the_history_like_others() {
-    let (desk, _other) = remembering().await;
-    let outbox = desk.outbox(ROOMY);
-    let client = desk.client(&outbox);
-    while client.ticket.replay(FOLD) == ReplayUsage::Light {}
-    let card = SessionMeta::default();
-    let left = observe(&client, &card, &desk.wish(25, ObserveMode::Resume)).await;
+    let (fixture, _other) = remembering().await;
+    let outbox = fixture.outbox(ROOMY);
+    let client = fixture.client(&outbox);
+    while client.permit.replay(FOLD) == ReplayUsage::Light {}
+    let meta = SessionMeta::default();
+    let left = observe(&client, &meta, &fixture.request(25, ObserveMode::Resume)).await;
     assert!(matches!(left, Err(ObserveError::Disconnected)), "{left:?}");
-    taken(&outbox).await;
+    drain(&outbox).await;
     // A fresh observation is not a resume.
-    observe(&client, &card, &desk.wish(25, ObserveMode::Fresh)).await.unwrap();
-    assert_eq!(seqs(&taken(&outbox).await), (26..=40).collect::<Vec<u64>>());
+    observe(&client, &meta, &fixture.request(25, ObserveMode::Fresh)).await.unwrap();
+    assert_eq!(seqs(&drain(&outbox).await), (26..=40).collect::<Vec<u64>>());
 }
 
 /// An observer with this language.
-async fn reader(desk: &JournalFixture, language: Lang) -> (Outbox, Result<Arc<Hub>, ObserveError>) {
-    let outbox = desk.outbox(ROOMY);
-    let wish = ObserveRequest { language: Some(language), ..desk.wish(0, ObserveMode::Fresh) };
-    let joined = desk.observe(&outbox, &wish).await;
+async fn reader(
+    fixture: &JournalFixture,
+    language: Lang,
+) -> (Outbox, Result<Arc<Hub>, ObserveError>) {
+    let outbox = fixture.outbox(ROOMY);
+    let request =
+        ObserveRequest { language: Some(language), ..fixture.request(0, ObserveMode::Fresh) };
+    let joined = fixture.observe(&outbox, &request).await;
     (outbox, joined)
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_observer_of_a_session_is_told_in_its_own_language() {
-    let mut desk = JournalFixture::new().await;
-    desk.fail().await;
+    let mut fixture = JournalFixture::new().await;
+    fixture.fail().await;
     let mut readers = Vec::new();
     for language in [Lang::En, Lang::Zh, Lang::En, Lang::Zh] {
-        let (outbox, hub) = reader(&desk, language).await;
+        let (outbox, hub) = reader(&fixture, language).await;
         assert_eq!(hub.unwrap().language, Some(language));
         readers.push((language, outbox));
     }
-    desk.fail().await;
+    fixture.fail().await;
     tokio::time::sleep(Duration::from_millis(10)).await;
     for (language, outbox) in readers {
-        let frames = taken(&outbox).await;
+        let frames = drain(&outbox).await;
         assert_eq!(seqs(&frames), [1, 2]);
         let is_chinese = |frame: &Value| {
             let shown = frame["show_content"].as_str().unwrap_or_default();
@@ -353,15 +357,15 @@ async fn each_observer_of_a_session_is_told_in_its_own_language() {
 
 #[tokio::test(start_paused = true)]
 async fn the_seats_of_a_session_are_for_all_languages_together() {
-    let mut desk = JournalFixture::with(|config| config.limits.observers = 3).await;
-    desk.write(1, None).await;
+    let mut fixture = JournalFixture::with(|config| config.limits.observers = 3).await;
+    fixture.write(1, None).await;
     let mut kept = Vec::new();
     for language in [Lang::En, Lang::Zh, Lang::En] {
-        let (outbox, hub) = reader(&desk, language).await;
+        let (outbox, hub) = reader(&fixture, language).await;
         kept.push((outbox, hub.unwrap()));
     }
     for language in [Lang::En, Lang::Zh] {
-        let (_, refused) = reader(&desk, language).await;
+        let (_, refused) = reader(&fixture, language).await;
         let Err(ObserveError::Fault(fault)) = refused else { panic!("{refused:?}") };
         assert_eq!(fault.kind(), Kind::LimitReached);
     }
@@ -369,34 +373,34 @@ async fn the_seats_of_a_session_are_for_all_languages_together() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cursor_of_another_history_is_not_answered_from_what_a_hub_remembers() {
-    let mut desk = JournalFixture::new().await;
+    let mut fixture = JournalFixture::new().await;
     // A hub without any record does not know the epoch.
-    let early = desk.outbox(ROOMY);
-    let hub = desk.observe(&early, &desk.wish(0, ObserveMode::Fresh)).await.unwrap();
-    assert_eq!(hub.standing().epoch, None);
-    let outbox = desk.outbox(ROOMY);
-    desk.observe(&outbox, &desk.wish(0, ObserveMode::Resume)).await.unwrap();
-    desk.write(5, None).await;
+    let early = fixture.outbox(ROOMY);
+    let hub = fixture.observe(&early, &fixture.request(0, ObserveMode::Fresh)).await.unwrap();
+    assert_eq!(hub.position().epoch, None);
+    let outbox = fixture.outbox(ROOMY);
+    fixture.observe(&outbox, &fixture.request(0, ObserveMode::Resume)).await.unwrap();
+    fixture.write(5, None).await;
     tokio::time::sleep(Duration::from_millis(10)).await;
-    let outbox = desk.outbox(ROOMY);
-    let epoch = Some(Epoch(desk.lease.epoch.0.wrapping_add(1)));
-    let wish = ObserveRequest { epoch, ..desk.wish(3, ObserveMode::Resume) };
-    desk.observe(&outbox, &wish).await.unwrap();
-    let frames = taken(&outbox).await;
+    let outbox = fixture.outbox(ROOMY);
+    let epoch = Some(Epoch(fixture.lease.epoch.0.wrapping_add(1)));
+    let request = ObserveRequest { epoch, ..fixture.request(3, ObserveMode::Resume) };
+    fixture.observe(&outbox, &request).await.unwrap();
+    let frames = drain(&outbox).await;
     assert_eq!(frames[0]["metadata"]["status"], "epoch_mismatch");
     assert_eq!(seqs(&frames), [1, 2, 3, 4, 5]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_meets_a_hub_that_is_just_ending_joins_the_next_one() {
-    let mut desk = JournalFixture::new().await;
-    desk.write(5, None).await;
-    let other = desk.outbox(ROOMY);
-    let ending = desk.observe(&other, &desk.wish(0, ObserveMode::Fresh)).await.unwrap();
+    let mut fixture = JournalFixture::new().await;
+    fixture.write(5, None).await;
+    let other = fixture.outbox(ROOMY);
+    let ending = fixture.observe(&other, &fixture.request(0, ObserveMode::Fresh)).await.unwrap();
     ending.leave(&other);
-    assert!(ending.rest(), "nobody is left");
-    let outbox = desk.outbox(ROOMY);
-    let observing = desk.observing(&outbox, desk.wish(0, ObserveMode::Fresh));
+    assert!(ending.release_buffer(), "nobody is left");
+    let outbox = fixture.outbox(ROOMY);
+    let observing = fixture.observing(&outbox, fixture.request(0, ObserveMode::Fresh));
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
@@ -404,16 +408,16 @@ async fn who_meets_a_hub_that_is_just_ending_joins_the_next_one() {
     tokio::time::advance(Duration::from_secs(60)).await;
     let hub = observing.await.unwrap().unwrap();
     assert!(!Arc::ptr_eq(&hub, &ending));
-    assert_eq!(seqs(&taken(&outbox).await), [1, 2, 3, 4, 5]);
+    assert_eq!(seqs(&drain(&outbox).await), [1, 2, 3, 4, 5]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_record_that_cannot_be_read_is_skipped_and_the_next_one_is_not() {
-    let mut desk = JournalFixture::new().await;
-    desk.fail().await;
-    desk.write(1, None).await;
-    let journal = Arc::clone(&desk.server.journal);
-    let page = journal.read(desk.lease.session, 0, PAGE).await.unwrap();
+    let mut fixture = JournalFixture::new().await;
+    fixture.fail().await;
+    fixture.write(1, None).await;
+    let journal = Arc::clone(&fixture.server.journal);
+    let page = journal.read(fixture.lease.session, 0, PAGE).await.unwrap();
     let mut broken = page.records[0].clone();
     broken.body = "nonsense".into();
     let mut projector = Projector::new(&Session::default(), 0);

@@ -107,9 +107,9 @@ async fn nothing_of_a_history_is_read_before_there_is_room_for_it() {
 #[test]
 fn when_its_reader_was_last_there_is_known() {
     let outbox = Outbox::new(1_000, Budget::new(10_000), Timestamp::from_micros(1));
-    assert_eq!(outbox.heard(), Timestamp::from_micros(1));
-    outbox.hear(Timestamp::from_micros(7));
-    assert_eq!(outbox.heard(), Timestamp::from_micros(7));
+    assert_eq!(outbox.last_activity(), Timestamp::from_micros(1));
+    outbox.record_activity(Timestamp::from_micros(7));
+    assert_eq!(outbox.last_activity(), Timestamp::from_micros(7));
 }
 
 #[tokio::test]

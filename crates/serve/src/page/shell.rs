@@ -18,11 +18,11 @@ pub(super) struct Shell {
 impl Shell {
     pub(super) fn new(
         server: &Server,
-        (asked, _): &(Lang, Trace),
+        (requested, _): &(Lang, Trace),
         headers: &HeaderMap,
         name: &'static str,
     ) -> Self {
-        let lang = choice(headers, "lang").and_then(Lang::from_tag).unwrap_or(*asked);
+        let lang = choice(headers, "lang").and_then(Lang::from_tag).unwrap_or(*requested);
         let theme = match choice(headers, "theme") {
             Some("light") => "light",
             Some("dark") => "dark",

@@ -32,10 +32,10 @@ impl Projector {
                 expires_at,
                 ..
             } => {
-                let asked =
+                let question =
                     QuestionFrame { question, tool, arguments, digest, expires_at: *expires_at };
-                asked
-                    .tell(self.begin(record, "agent.user_confirm"), record.at, self.language())
+                question
+                    .render(self.begin(record, "agent.user_confirm"), record.at, self.language())
                     .with("call_id", call.to_string())
                     .with("reason", text::reason(reason, self.language()))
             }
@@ -46,7 +46,7 @@ impl Projector {
                 .with("note", note.as_deref().map_or(Value::Null, Value::from))
                 .with("edited", arguments.is_some()),
             Event::QuestionExpired { question, call } => self
-                .said(self.begin(record, "agent.timeout"), "question-expired")
+                .with_text(self.begin(record, "agent.timeout"), "question-expired")
                 .step(question.0.clone())
                 .with("reason", "question_expired")
                 .with("question_id", question.to_string())
@@ -70,14 +70,14 @@ impl Projector {
                 self.call_ended(record, call, tool, outcome).with("execution_time_ms", *duration_ms)
             }
             Event::ChildOpened { child, call, stage, task } => {
-                let frame = self.said(self.notice(record, "child_opened"), "child-opened");
+                let frame = self.with_text(self.notice(record, "child_opened"), "child-opened");
                 child_of(frame, *child, call.as_ref(), *stage, task.as_ref())
             }
             Event::ChildEnded { child, call, stage, task, usage } => {
                 self.child_ended(record, *child, call.as_ref(), (*stage, task.as_ref()), *usage)
             }
             Event::TodosChanged { todos } => self
-                .said(self.notice(record, "todos_changed"), "todos-changed")
+                .with_text(self.notice(record, "todos_changed"), "todos-changed")
                 .with("todos", json!(todos)),
             _ => return None,
         };
@@ -102,7 +102,7 @@ impl Projector {
     ) -> Frame {
         let confirmed = decision == Decision::Allow;
         let id = if confirmed { "question-confirmed" } else { "question-declined" };
-        self.said(self.notice(record, "confirmation_answered"), id)
+        self.with_text(self.notice(record, "confirmation_answered"), id)
             .step(question.0.clone())
             .with("question_id", question.to_string())
             .with("confirmed", confirmed)
@@ -157,7 +157,7 @@ impl Projector {
                     tool: Some(tool.to_owned()),
                     ..Scope::default()
                 };
-                let told = self.fault_context(record, &scope);
+                let context = self.fault_context(record, &scope);
                 let model = render::render_for_model(failure, Lang::En);
                 frame
                     .text(text::user_text(&failure.fault, Lang::En))
@@ -167,7 +167,7 @@ impl Projector {
                     .with("retryable", model.retryable)
                     .with("next", model.next)
                     .with("data", failure.data.clone().unwrap_or(Value::Null))
-                    .extended(metadata_of(&failure.fault, &told))
+                    .extended(metadata_of(&failure.fault, &context))
             }
         }
     }
@@ -180,7 +180,7 @@ impl Projector {
         (stage, task): (Option<Stage>, Option<&TaskId>),
         usage: Usage,
     ) -> Frame {
-        let frame = self.said(self.notice(record, "child_ended"), "child-ended");
+        let frame = self.with_text(self.notice(record, "child_ended"), "child-ended");
         child_of(frame, child, call, stage, task).with("metrics", tokens(usage))
     }
 
@@ -189,15 +189,15 @@ impl Projector {
     #[must_use]
     pub fn open_questions(&self, session: SessionId, at: Timestamp) -> Vec<Frame> {
         let Some(turn) = &self.session.turn else { return Vec::new() };
-        let again = |asked: QuestionFrame<'_>| {
+        let again = |question: QuestionFrame<'_>| {
             let frame = Frame::new("agent.user_confirm", at).about(session);
-            self.placed(asked.tell(frame, at, self.language()).with("resent", true))
+            self.placed(question.render(frame, at, self.language()).with("resent", true))
         };
         let calls = turn.calls.iter().filter_map(|call| match &call.state {
             CallState::AwaitingDecision { question, arguments, digest, expires_at, .. } => {
                 let (tool, expires_at) = (&call.tool, *expires_at);
-                let asked = QuestionFrame { question, tool, arguments, digest, expires_at };
-                Some(again(asked).with("call_id", call.id.to_string()))
+                let question = QuestionFrame { question, tool, arguments, digest, expires_at };
+                Some(again(question).with("call_id", call.id.to_string()))
             }
             _ => None,
         });
@@ -226,7 +226,7 @@ struct QuestionFrame<'a> {
 }
 
 impl QuestionFrame<'_> {
-    fn tell(&self, frame: Frame, at: Timestamp, lang: Lang) -> Frame {
+    fn render(&self, frame: Frame, at: Timestamp, lang: Lang) -> Frame {
         let frame = match self.tool {
             PLAN => self.about_plan(frame, lang),
             _ => self.about_call(frame, lang),

@@ -130,26 +130,26 @@ impl FrameTemplate {
 
 impl Projector {
     /// Encodes the frame of a text delta. `None` if the record is of another type, or the session belongs to a stage.
-    pub(super) fn delta(&mut self, whence: RecordOrigin, body: &[u8]) -> Option<String> {
+    pub(super) fn delta(&mut self, origin: RecordOrigin, body: &[u8]) -> Option<String> {
         // Frames of a stage carry further fields, so they take the normal path.
         if self.session.origin.is_some() {
             return None;
         }
         let ParsedDelta { step, json, text } = ParsedDelta::of(body)?;
-        let of = (whence.session, whence.epoch);
+        let of = (origin.session, origin.epoch);
         let template = match &mut self.template {
             Some(template) if template.of == of => template,
             other => other.insert(Box::new(FrameTemplate::new(of.0, of.1))),
         };
-        template.time(whence.at);
+        template.time(origin.at);
         let common = template.before_number.len() + template.before_content.len();
         let mut out = String::with_capacity(2 * json.len() + common + FRAME_OVERHEAD);
         out.push_str(r#"{"event":"agent.partial_answer","seq":"#);
-        number(&mut out, whence.seq);
+        number(&mut out, origin.seq);
         out.push_str(r#","prev":"#);
         number(&mut out, self.prev);
         out.push_str(&template.before_number);
-        number(&mut out, whence.seq);
+        number(&mut out, origin.seq);
         out.push_str(r#"","timestamp":""#);
         out.push_str(&template.time);
         out.push_str(&template.before_content);
@@ -166,8 +166,8 @@ impl Projector {
         out.push('}');
         // The fold ignores the text, so it gets an empty one.
         let event = Event::TextDelta { step, text: String::new() };
-        self.session.apply(&event, whence.at, whence.trace);
-        self.prev = whence.seq;
+        self.session.apply(&event, origin.at, origin.trace);
+        self.prev = origin.seq;
         Some(out)
     }
 }

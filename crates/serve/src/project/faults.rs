@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::Projector;
 use crate::{
-    frame::{FaultContext, Frame, outline},
+    frame::{FaultContext, Frame, common_fields},
     texts::{seconds, translate_with},
 };
 
@@ -22,7 +22,7 @@ impl Projector {
         let frame = match &record.event {
             Event::FaultRaised { fault, scope } => self
                 .begin(record, announced(fault, scope))
-                .tell(fault, &self.fault_context(record, scope)),
+                .with_fault(fault, &self.fault_context(record, scope)),
             Event::RequestHeld { step, reason, fault, until, before, .. } => {
                 let hold =
                     RecordedHold { step: *step, reason: *reason, until: *until, before: *before };
@@ -50,8 +50,8 @@ impl Projector {
                 .with("attempts", *attempts)
                 .with("recovery_time_ms", *elapsed_ms),
             Event::RecoveryFailed { fault, scope } => {
-                let told = FaultContext { given_up: true, ..self.fault_context(record, scope) };
-                let frame = self.begin(record, "error.recovery_failed").tell(fault, &told);
+                let context = FaultContext { given_up: true, ..self.fault_context(record, scope) };
+                let frame = self.begin(record, "error.recovery_failed").with_fault(fault, &context);
                 let attempts = fault.attempts().map_or(1, |tries| tries.attempt);
                 frame
                     .with("attempts", attempts)
@@ -75,7 +75,7 @@ impl Projector {
                 let scope = Scope { step: Some(hold.step), ..Scope::default() };
                 let user = |lang, held| format!("{} {held}", text::user_text(fault, lang));
                 self.begin(record, announced(fault, &scope))
-                    .tell(fault, &self.fault_context(record, &scope))
+                    .with_fault(fault, &self.fault_context(record, &scope))
                     .text(user(Lang::En, &english))
                     .show(user(self.language(), &shown))
             }
@@ -104,7 +104,7 @@ impl Projector {
         self.begin(record, "error.retry_attempt")
             .text(translate_with("retry", &args, Lang::En))
             .show(translate_with("retry", &args, self.language()))
-            .extended(outline(fault, &self.fault_context(record, scope)))
+            .extended(common_fields(fault, &self.fault_context(record, scope)))
             .with("context", self.situation(scope))
             .with("next_attempt", next_attempt)
             .with("error_message", text::of_kind(fault.kind(), "title", Lang::En))
@@ -117,12 +117,12 @@ impl Projector {
         };
         let frame = self
             .begin(record, "error.recovery_success")
-            .extended(outline(fault, &self.fault_context(record, scope)))
+            .extended(common_fields(fault, &self.fault_context(record, scope)))
             .with("context", self.situation(scope))
             .with("severity", "info")
             .with("recovery_action", action)
             .with("original_error", fault.row().type_name);
-        self.said(frame, "recovery-success")
+        self.with_text(frame, "recovery-success")
     }
 
     fn observer_lost(
@@ -150,7 +150,10 @@ impl Projector {
         let scope = Scope { stage: self.stage(), ..Scope::default() };
         let frame = self.begin(record, "error.connection_lost");
         // The catalog's text addresses the client that lost its connection; these observers are still connected.
-        self.said(frame.tell(&fault, &self.fault_context(record, &scope)), "observer-lost")
+        self.with_text(
+            frame.with_fault(&fault, &self.fault_context(record, &scope)),
+            "observer-lost",
+        )
     }
 
     /// The context of a retry: the tool, or the model without one.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::Projector;
 use crate::{
-    frame::{Delta, Frame, outline},
+    frame::{Delta, Frame, common_fields},
     texts::{PARTIAL_CHARS, count_words, cut, translate, translate_with},
 };
 
@@ -113,18 +113,18 @@ impl Projector {
         let turn = self.session.turn.as_ref();
         let Some((failing, step)) = turn.and_then(|turn| Some((turn.failing.as_ref()?, turn.step)))
         else {
-            return self.said(self.notice(record, "history_compacted"), "history-compacted");
+            return self.with_text(self.notice(record, "history_compacted"), "history-compacted");
         };
         let fault = Fault::new(failing.kind, Operation::CompactHistory);
         let scope = Scope { step: Some(step), ..Scope::default() };
         let row = fault.row();
         let frame = self
             .begin(record, "error.recovery_started")
-            .extended(outline(&fault, &self.fault_context(record, &scope)))
+            .extended(common_fields(&fault, &self.fault_context(record, &scope)))
             .with("context", self.situation(&scope))
             .with("recovery_action", "compact_history")
             .with("original_error", row.type_name);
-        self.said(frame, "recovery-started")
+        self.with_text(frame, "recovery-started")
     }
 }
 

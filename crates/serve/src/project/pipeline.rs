@@ -21,31 +21,41 @@ impl Projector {
     pub(super) fn of_pipeline(&self, record: &Record) -> Option<Frame> {
         let frame = match &record.event {
             Event::PlanStarted { question } => self
-                .phrase(self.begin(record, "plan.start"), "plan-start", "question", question)
+                .show_text_with(
+                    self.begin(record, "plan.start"),
+                    "plan-start",
+                    "question",
+                    question,
+                )
                 .object(json!({ "question": question }))
                 .with("plan_id", self.plan_id(record, 1))
                 .at_stage(Stage::Planning, None),
             Event::PlanMade { tasks, summary } => return self.plan_made(record, tasks, summary),
             Event::PlanRefused { fault } => self.plan_refused(record, fault),
             Event::PlanCancelled { reason } => self
-                .sentence(self.begin(record, "plan.cancelled"), "plan-cancelled")
+                .show_text(self.begin(record, "plan.cancelled"), "plan-cancelled")
                 .object(json!({ "reason": reason }))
                 .with("plan_id", self.plan_id(record, 0))
                 .with("reason", reason.as_str())
                 .at_stage(Stage::Planning, None),
             Event::ReplanRequested { question, by } => self
-                .said(self.notice(record, "replanning"), "replanning")
+                .with_text(self.notice(record, "replanning"), "replanning")
                 .with("mode", "in_run")
                 .with("question", brief(question))
                 .with("by", by.as_str()),
             Event::TaskStarted { task, attempt } => self
-                .phrase(self.begin(record, "solver.start"), "solver-start", "title", &task.title)
+                .show_text_with(
+                    self.begin(record, "solver.start"),
+                    "solver-start",
+                    "title",
+                    &task.title,
+                )
                 .object(json!({ "task": task_json(task) }))
                 .with("attempt", *attempt)
                 .at_stage(Stage::Solving, Some(&task.id.0)),
             Event::TaskStopRequested { task, by, restart } => {
                 let id = if *restart { "task-restarting" } else { "task-stopping" };
-                self.said(self.notice(record, "task_stopping"), id)
+                self.with_text(self.notice(record, "task_stopping"), id)
                     .with("restart", *restart)
                     .with("by", by.as_str())
                     .at_stage(Stage::Solving, Some(&task.0))
@@ -78,11 +88,11 @@ impl Projector {
     }
 
     /// Sets the shown text only; the content is an object.
-    fn sentence(&self, frame: Frame, id: &str) -> Frame {
+    fn show_text(&self, frame: Frame, id: &str) -> Frame {
         frame.show(translate(id, self.language()))
     }
 
-    fn phrase(&self, frame: Frame, id: &str, name: &'static str, value: &str) -> Frame {
+    fn show_text_with(&self, frame: Frame, id: &str, name: &'static str, value: &str) -> Frame {
         let args = [(name, FluentValue::from(brief(value)))];
         frame.show(translate_with(id, &args, self.language()))
     }
@@ -92,15 +102,15 @@ impl Projector {
         if self.pipeline()?.stage != Some(Stage::Planning) {
             return None;
         }
-        let told: Vec<Value> = tasks.iter().map(task_json).collect();
-        let args = plan_args(told.len(), summary);
+        let tasks: Vec<Value> = tasks.iter().map(task_json).collect();
+        let args = plan_args(tasks.len(), summary);
         let frame = self
             .begin(record, "plan.completed")
             .show(translate_with("plan-completed", &args, self.language()))
             .with("plan_id", self.plan_id(record, 0))
-            .with("task_count", told.len())
+            .with("task_count", tasks.len())
             .at_stage(Stage::Planning, None);
-        Some(frame.object(json!({ "tasks": told, "plan_summary": summary })))
+        Some(frame.object(json!({ "tasks": tasks, "plan_summary": summary })))
     }
 
     /// The frame of a failed plan: the planner failed, or its draft is not a plan.
@@ -111,16 +121,16 @@ impl Projector {
         };
         let scope = Scope { stage: Some(Stage::Planning), ..Scope::default() };
         let frame = self.begin(record, name).with("plan_id", self.plan_id(record, 0));
-        self.broken(record, frame, fault, &scope)
+        self.stage_failed(record, frame, fault, &scope)
     }
 
     /// A failure that ends a stage: all metadata of the fault, and its text in the content object.
-    fn broken(&self, record: &Record, frame: Frame, fault: &Fault, scope: &Scope) -> Frame {
-        let told =
+    fn stage_failed(&self, record: &Record, frame: Frame, fault: &Fault, scope: &Scope) -> Frame {
+        let context =
             crate::frame::FaultContext { given_up: true, ..self.fault_context(record, scope) };
         let message = budao_core::fault::text::user_text(fault, Lang::En);
         let content = json!({ "message": message, "error": fault.row().code });
-        frame.tell(fault, &told).object(content)
+        frame.with_fault(fault, &context).object(content)
     }
 
     /// A frame about a task, with the task in its content.
@@ -128,7 +138,8 @@ impl Projector {
         let known = self.pipeline().and_then(|pipeline| pipeline.task(task));
         let title = known.map_or(&*task.0, |state| state.task.title.as_str());
         let content = json!({ "task": self.task(task) });
-        let frame = self.phrase(self.begin(record, name), id, "title", title).object(content);
+        let frame =
+            self.show_text_with(self.begin(record, name), id, "title", title).object(content);
         frame.at_stage(Stage::Solving, Some(&task.0))
     }
 
@@ -158,7 +169,7 @@ impl Projector {
                 let scope = Scope { stage, task, ..Scope::default() };
                 let message = budao_core::fault::text::user_text(fault, Lang::En);
                 let error = json!({ "message": message, "code": fault.row().code });
-                self.broken(record, self.begin(record, "solver.failed"), fault, &scope)
+                self.stage_failed(record, self.begin(record, "solver.failed"), fault, &scope)
                     .object(json!({ "task": self.task(id), "error": error }))
             }
         };
@@ -166,7 +177,7 @@ impl Projector {
     }
 
     fn aggregation(&self, record: &Record, name: &'static str, id: &str) -> Frame {
-        self.sentence(self.begin(record, name), id).at_stage(Stage::Aggregation, None)
+        self.show_text(self.begin(record, name), id).at_stage(Stage::Aggregation, None)
     }
 
     fn aggregate_ended(&self, record: &Record, end: &TaskEnd) -> Frame {
@@ -183,7 +194,7 @@ impl Projector {
                 .with("reason", reason.as_str()),
             TaskEnd::Failed { fault } => {
                 let scope = Scope { stage: Some(Stage::Aggregation), ..Scope::default() };
-                self.broken(record, self.begin(record, "aggregate.failed"), fault, &scope)
+                self.stage_failed(record, self.begin(record, "aggregate.failed"), fault, &scope)
             }
         }
     }

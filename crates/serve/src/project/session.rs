@@ -28,18 +28,18 @@ impl Projector {
                 self.question(record, command, question, *confirm, tasks.as_deref())
             }
             Event::MessageWithdrawn { command, by } => self
-                .said(self.notice(record, "message_withdrawn"), "message-withdrawn")
+                .with_text(self.notice(record, "message_withdrawn"), "message-withdrawn")
                 .with("message", command.to_string())
                 .with("by", by.as_str()),
             Event::CancelRequested { by, reason } => self
-                .said(self.notice(record, "cancelling"), "cancelling")
+                .with_text(self.notice(record, "cancelling"), "cancelling")
                 .with("by", by.as_str())
                 .with("reason", reason.as_deref().map_or(Value::Null, Value::from)),
             Event::TurnEnded { stop, fault, steps, usage } => {
                 let frame = match (stop, fault) {
                     (StopReason::EndTurn | StopReason::MaxTokens, _) => self.answer(record),
                     (StopReason::Cancelled, _) => {
-                        self.said(self.begin(record, "agent.interrupted"), "interrupted")
+                        self.with_text(self.begin(record, "agent.interrupted"), "interrupted")
                     }
                     (_, fault) => self.failed(record, fault.as_ref()),
                 };
@@ -51,7 +51,7 @@ impl Projector {
     }
 
     /// Sets a catalog text: English in the content, the session's language in `show_content`.
-    pub(super) fn said(&self, frame: Frame, id: &str) -> Frame {
+    pub(super) fn with_text(&self, frame: Frame, id: &str) -> Frame {
         frame.text(translate(id, Lang::En)).show(translate(id, self.language()))
     }
 
@@ -91,7 +91,7 @@ impl Projector {
 
     fn resumed(&self, record: &Record, sealed: &[CallId]) -> Frame {
         let sealed: Vec<String> = sealed.iter().map(ToString::to_string).collect();
-        self.said(self.notice(record, "session_resumed"), "session-resumed")
+        self.with_text(self.notice(record, "session_resumed"), "session-resumed")
             .with("type", "warning")
             .with("severity", if sealed.is_empty() { "low" } else { "medium" })
             .with("sealed_calls", sealed)
@@ -104,10 +104,10 @@ impl Projector {
             SessionEnd::Error => ("error", "error"),
         };
         let scope = Scope::default();
-        let told =
+        let context =
             crate::frame::FaultContext { given_up: true, ..self.fault_context(record, &scope) };
         let frame = match fault {
-            Some(fault) => frame.extended(crate::frame::outline(fault, &told)),
+            Some(fault) => frame.extended(crate::frame::common_fields(fault, &context)),
             None => frame,
         };
         let id = match end {
@@ -115,7 +115,7 @@ impl Projector {
             SessionEnd::Error => "session-failed",
         };
         let usage = self.session.usage;
-        self.said(frame, id)
+        self.with_text(frame, id)
             .with("reason", reason)
             .with("completion_status", status)
             .with("total_turns", self.session.turns)
@@ -181,9 +181,9 @@ impl Projector {
         let unknown = Fault::new(Kind::Bug, Operation::RunTurn);
         let stage = self.session.pipeline.as_ref().and_then(|pipeline| pipeline.stage);
         let scope = Scope { stage, ..Scope::default() };
-        let told =
+        let context =
             crate::frame::FaultContext { given_up: true, ..self.fault_context(record, &scope) };
-        self.begin(record, "agent.error").tell(fault.unwrap_or(&unknown), &told)
+        self.begin(record, "agent.error").with_fault(fault.unwrap_or(&unknown), &context)
     }
 
     fn turn_ended(

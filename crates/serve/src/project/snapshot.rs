@@ -26,8 +26,8 @@ pub fn snapshot(
     language: Option<Lang>,
 ) -> Frame {
     let lang = language.unwrap_or(session.settings.language);
-    let told: Vec<Value> = session.history.iter().filter_map(message).collect();
-    let left_out = told.len().saturating_sub(MESSAGES_MAX);
+    let messages: Vec<Value> = session.history.iter().filter_map(message).collect();
+    let left_out = messages.len().saturating_sub(MESSAGES_MAX);
     let plan = session.pipeline.as_ref().filter(|_| session.turn.is_some()).map(|pipeline| {
         let tasks: Vec<Value> = pipeline.tasks.iter().map(|state| task_json(&state.task)).collect();
         json!({
@@ -39,7 +39,7 @@ pub fn snapshot(
     });
     let content = json!({
         "status": session.status(),
-        "messages": &told[left_out..],
+        "messages": &messages[left_out..],
         "messages_left_out": left_out,
         "todos": session.todos,
         "pipeline": plan,

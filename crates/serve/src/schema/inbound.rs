@@ -57,7 +57,7 @@ pub fn commands() -> Vec<CommandSchema> {
         free(command("user.create_session", "Opens a session.", creation()), ""),
         command(
             "user.message",
-            "Says something; it is queued behind what is running.",
+            "Sends a message. If a run is in progress, the message is queued.",
             either(
                 text(),
                 object(&["text:str message:str question:str mode:str confirm:bool images:objs"]),
@@ -65,7 +65,7 @@ pub fn commands() -> Vec<CommandSchema> {
         ),
         command(
             "user.solve_tasks",
-            "Has these tasks solved and their results put together, without a planner.",
+            "Solves these tasks and combines their results, without a planner.",
             either(
                 object(&["tasks:any question:str plan_summary:str"]),
                 json!({ "type": "array" }),
@@ -94,13 +94,13 @@ pub fn commands() -> Vec<CommandSchema> {
             "Withdraws a queued message: `message` is its `command_id`.",
             either(object(&["message!:str"]), text()),
         ),
-        command("user.cancel_task", "Stops one task; the others go on.", task()),
-        command("user.restart_task", "Works on one task again from the start.", task()),
+        command("user.cancel_task", "Stops one task; the others continue.", task()),
+        command("user.restart_task", "Restarts one task from the beginning.", task()),
         command("user.retry_task", "The same as `user.restart_task`.", task()),
-        command("user.cancel_plan", "Gives up the plan.", json!({})),
+        command("user.cancel_plan", "Cancels the plan.", json!({})),
         command(
             "user.replan",
-            "Makes another plan, for another question if one is given.",
+            "Requests another plan, for another question if one is given.",
             either(object(&["question:str"]), json!({ "type": ["string", "null"] })),
         ),
         command(
@@ -111,16 +111,20 @@ pub fn commands() -> Vec<CommandSchema> {
         free(
             command(
                 "user.ack",
-                "Says up to where everything has arrived. It has no answer.",
+                "Acknowledges all frames up to a position. It is answered only if it has a `command_id` or is rejected.",
                 either(object(&[CURSOR]), json!({ "type": ["integer", "null"] })),
             ),
             "seq:int last_seq:int last_event_id:str epoch:epoch",
         ),
-        command("user.request_state", "Asks for a signed state to come back with.", json!({})),
+        command(
+            "user.request_state",
+            "Requests a signed state, for a later `user.reconnect_with_state`.",
+            json!({}),
+        ),
         free(
             command(
                 "user.reconnect_with_state",
-                "Comes back with a signed state, or as the owner with a session and a cursor.",
+                "Resumes with a signed state, or as the owner with a session and a cursor.",
                 either(
                     with_preferences(object(&[CURSOR, "signed_state:str session_id:uuid"])),
                     json!({ "type": "null" }),
@@ -131,7 +135,7 @@ pub fn commands() -> Vec<CommandSchema> {
         free(
             command(
                 "user.reconnect",
-                "Comes back with a session and a cursor; also a way to watch it.",
+                "Resumes with a session and a cursor. Without a cursor, observes the session from its beginning.",
                 either(
                     with_preferences(object(&[CURSOR, "session_id:uuid"])),
                     json!({ "type": "null" }),

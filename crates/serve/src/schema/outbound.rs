@@ -93,7 +93,7 @@ impl FrameSchema {
 }
 
 /// Metadata fields of every error.
-const OUTLINE: &str = "error_code!:str error_type!:str kind!:str category!:str timestamp!:time \
+const COMMON: &str = "error_code!:str error_type!:str kind!:str category!:str timestamp!:time \
     recoverable!:bool auto_retry!:bool recovery_strategy!:str severity!:str operation!:str step:int \
     call_id:str attempt:int max_attempts:int retry_after_ms:int context!:obj";
 /// Further metadata fields of a fault; most depend on its kind.
@@ -121,21 +121,21 @@ const fn frame_schema(
     FrameSchema { event, about, placed: Placement::Always, step: false, content, metadata }
 }
 
-const fn stepped(sort: FrameSchema) -> FrameSchema {
-    FrameSchema { step: true, ..sort }
+const fn stepped(schema: FrameSchema) -> FrameSchema {
+    FrameSchema { step: true, ..schema }
 }
 
-const fn unplaced(sort: FrameSchema) -> FrameSchema {
-    FrameSchema { placed: Placement::Never, ..sort }
+const fn unplaced(schema: FrameSchema) -> FrameSchema {
+    FrameSchema { placed: Placement::Never, ..schema }
 }
 
-const fn either(sort: FrameSchema) -> FrameSchema {
-    FrameSchema { placed: Placement::Either, ..sort }
+const fn either(schema: FrameSchema) -> FrameSchema {
+    FrameSchema { placed: Placement::Either, ..schema }
 }
 
 /// The schemas of all frames.
 #[must_use]
-pub fn sorts() -> Vec<FrameSchema> {
+pub fn frame_schemas() -> Vec<FrameSchema> {
     [CONNECTION, SESSION, RUN, ERRORS, PIPELINE].concat()
 }
 
@@ -148,7 +148,7 @@ const CONNECTION: &[FrameSchema] = &[
         &[
             "connection_id!:str server_name!:str server_version!:str protocol_version!:str server_time!:time capabilities!:strs heartbeat_interval_seconds!:int unobserved_run_seconds!:int session_ttl_hours!:int frame_bytes_max!:int json_depth_max!:int",
         ],
-        "The first frame of a connection: who is there, and what it can and takes.",
+        "The first frame of a connection: the server's name, version, capabilities and limits.",
     )),
     unplaced(frame_schema(
         "system.heartbeat",
@@ -156,25 +156,25 @@ const CONNECTION: &[FrameSchema] = &[
         &[
             "server_time!:time uptime!:int server_uptime_seconds!:int active_sessions!:int head:int heads!:objs",
         ],
-        "The connection is alive. `heads` says where each watched session's history ends, so that an idle client sees a loss.",
+        "The connection is alive. `heads` has the last position of each observed session, so that an idle client detects missing frames.",
     )),
     either(frame_schema(
         "system.notice",
         Text,
         &["action!:str ok:bool status:str command_id:str"],
-        "News. `metadata.action` says of what: the answer to a command, a resume, a replay, or something that happened in the session.",
+        "A notice. `metadata.action` names its subject: the answer to a command, a resume, a replay, or a change in the session.",
     )),
     unplaced(frame_schema(
         "system.error",
         Text,
-        &[OUTLINE, FAULT],
-        "Something of the server's own went wrong; no command is to blame.",
+        &[COMMON, FAULT],
+        "The server itself failed; no command caused it.",
     )),
     unplaced(frame_schema(
         "system.snapshot",
         Object("status!:str messages!:objs messages_left_out!:int todos!:list pipeline:any"),
         &["epoch!:epoch covers_seq!:int event_id!:str turns!:int language!:str"],
-        "Where a session stands, in place of events that are not sent. What follows continues behind `covers_seq`.",
+        "The state of a session, instead of events that are not sent. The frames that follow continue after `covers_seq`.",
     )),
 ];
 
@@ -186,7 +186,7 @@ const SESSION: &[FrameSchema] = &[
             "agent_name!:str session_id!:uuid created_at!:time parent_session_id:uuid parent_call_id:str forked_from:uuid forked_at:int command_id:str",
             SETTINGS,
         ],
-        "The session exists. To whoever created it, it is the answer.",
+        "The session was opened. For the client that opened it, this is the answer.",
     ),
     frame_schema(
         "agent.session_end",
@@ -211,19 +211,19 @@ const SESSION: &[FrameSchema] = &[
             RESUME,
             "original_session_id!:uuid restored_at!:time restored_step!:int message_count!:int agent_name!:str previous_stage:stage warnings!:list",
         ],
-        "The answer to `user.reconnect_with_state` with a signed state: what will be sent.",
+        "The answer to `user.reconnect_with_state` with a signed state: which frames follow.",
     )),
     frame_schema(
         "user.message",
         Text,
         &["command_id:str queued!:bool mode:str confirm:bool images:int"],
-        "A message was accepted; it will be answered. Observers learn of it here, and so does who comes later.",
+        "A message was accepted and will be answered. All observers receive this frame, also when they resume later.",
     ),
     frame_schema(
         "user.solve_tasks",
         Object("question!:str tasks!:objs"),
         &["command_id:str queued!:bool"],
-        "Tasks were accepted; they will be solved.",
+        "Tasks were accepted and will be solved.",
     ),
 ];
 
@@ -232,13 +232,13 @@ const RUN: &[FrameSchema] = &[
         "agent.thinking",
         Text,
         &["step!:int streaming!:bool attempt:int model:str"],
-        "The model is asked (`streaming` false), or thinks aloud (a delta).",
+        "A model request starts (`streaming` false), or the model sends a part of its thinking (a delta).",
     ),
     frame_schema(
         "agent.partial_answer",
         Text,
         &["is_streaming!:bool is_final!:bool word_count!:int step!:int abandoned:bool attempt:int"],
-        "More words of an answer: a delta, to be appended. With `abandoned` the words of this step are void and must be taken back.",
+        "A part of an answer: a delta, to be appended. With `abandoned`, the text of this step is void and must be removed.",
     ),
     frame_schema(
         "agent.llm_message",
@@ -246,25 +246,25 @@ const RUN: &[FrameSchema] = &[
         &[
             "agent_name!:str step!:int total_length!:int final_response!:bool stop_reason!:str input_tokens!:int output_tokens!:int",
         ],
-        "A step is through that is not the last: its words in whole, and the calls it wants.",
+        "A step ended that is not the last: its whole text, and the calls that it requests.",
     ),
     frame_schema(
         "agent.final_answer",
         Text,
         &["answer_type!:str", TURN_END],
-        "The whole answer. Nothing of its turn follows.",
+        "The whole answer. It is the last frame of its turn.",
     ),
     frame_schema(
         "agent.interrupted",
         Text,
         &[TURN_END],
-        "The run was stopped. Nothing of its turn follows.",
+        "The run was stopped. It is the last frame of its turn.",
     ),
     frame_schema(
         "agent.error",
         Text,
-        &[OUTLINE, FAULT, TURN_END],
-        "The run failed, and why. Nothing of its turn follows.",
+        &[COMMON, FAULT, TURN_END],
+        "The run failed, with the reason. It is the last frame of its turn.",
     ),
     stepped(frame_schema(
         "agent.timeout",
@@ -278,7 +278,7 @@ const RUN: &[FrameSchema] = &[
         &[
             "tool!:str tool_name!:str call_id!:str args!:any status!:str step:int attempt!:int repairs:objs",
         ],
-        "A tool starts, or starts again.",
+        "A tool call starts, or starts again.",
     )),
     stepped(frame_schema(
         "agent.tool_output",
@@ -298,7 +298,7 @@ const RUN: &[FrameSchema] = &[
         "agent.user_confirm",
         Text,
         &[QUESTION],
-        "A person must decide. Answer with `user.response` and this `step_id`.",
+        "The user must decide. Answer with `user.response` and this `step_id`.",
     ))),
 ];
 
@@ -306,49 +306,49 @@ const ERRORS: &[FrameSchema] = &[
     either(frame_schema(
         "error.validation",
         Text,
-        &[OUTLINE, FAULT, "action:str ok:bool status:str command_id:str"],
-        "Input does not fit. Without a place it rejects a command.",
+        &[COMMON, FAULT, "action:str ok:bool status:str command_id:str"],
+        "Input is invalid. Without a position, the frame rejects a command.",
     )),
-    frame_schema("error.timeout", Text, &[OUTLINE, FAULT], "Something took too long."),
-    frame_schema("error.rate_limited", Text, &[OUTLINE, FAULT], "A service asks for patience."),
+    frame_schema("error.timeout", Text, &[COMMON, FAULT], "An operation timed out."),
+    frame_schema(
+        "error.rate_limited",
+        Text,
+        &[COMMON, FAULT],
+        "A service limits the rate of requests.",
+    ),
     frame_schema(
         "error.connection_lost",
         Text,
-        &[OUTLINE, FAULT],
-        "Somebody who was watching was lost. The run goes on.",
+        &[COMMON, FAULT],
+        "An observer lost its connection. The run continues.",
     ),
-    frame_schema(
-        "error.execution",
-        Text,
-        &[OUTLINE, FAULT],
-        "Something failed while it was being done.",
-    ),
+    frame_schema("error.execution", Text, &[COMMON, FAULT], "An operation failed."),
     frame_schema(
         "error.retry_attempt",
         Text,
-        &[OUTLINE, "next_attempt!:int error_message!:str due_at!:time"],
-        "It will be tried again: the wait begins.",
+        &[COMMON, "next_attempt!:int error_message!:str due_at!:time"],
+        "The operation will be retried: the wait starts.",
     ),
     frame_schema(
         "error.recovery_started",
         Text,
         &[
-            OUTLINE,
+            COMMON,
             "recovery_action!:str original_error!:str messages:int by_model:bool tokens_before:int tokens_after:int",
         ],
-        "Something is done so that the next try can work.",
+        "A recovery action starts, so that the next attempt can succeed.",
     ),
     frame_schema(
         "error.recovery_success",
         Text,
-        &[OUTLINE, "recovery_action!:str original_error!:str attempts!:int recovery_time_ms!:int"],
-        "It worked in the end.",
+        &[COMMON, "recovery_action!:str original_error!:str attempts!:int recovery_time_ms!:int"],
+        "A retried operation succeeded.",
     ),
     frame_schema(
         "error.recovery_failed",
         Text,
-        &[OUTLINE, FAULT, "attempts!:int original_error!:str recovery_error!:str"],
-        "Nobody tries any further; the run ends.",
+        &[COMMON, FAULT, "attempts!:int original_error!:str recovery_error!:str"],
+        "No further attempt follows; the run ends.",
     ),
 ];
 
@@ -357,30 +357,30 @@ const PIPELINE: &[FrameSchema] = &[
         "plan.start",
         Object("question!:str"),
         &["plan_id!:str"],
-        "Tasks are being found for a question.",
+        "The planner starts to divide a question into tasks.",
     ),
     frame_schema(
         "plan.completed",
         Object("tasks!:objs plan_summary!:str"),
         &["plan_id!:str task_count!:int"],
-        "The plan is made.",
+        "The plan is complete.",
     ),
     frame_schema(
         "plan.validation_error",
         Text,
-        &[OUTLINE, FAULT],
-        "What the planner wrote is no plan; it is asked once more.",
+        &[COMMON, FAULT],
+        "The planner's output is not a valid plan; the planner is asked once more.",
     ),
     frame_schema(
         "plan.coercion_error",
         Object("message!:str error!:str"),
-        &["plan_id!:str", OUTLINE, FAULT],
-        "What the planner wrote is no plan; there will be none.",
+        &["plan_id!:str", COMMON, FAULT],
+        "The planner's output is not a valid plan; there will be no plan.",
     ),
     frame_schema(
         "plan.failed",
         Object("message!:str error!:str"),
-        &["plan_id!:str", OUTLINE, FAULT],
+        &["plan_id!:str", COMMON, FAULT],
         "The planner failed; there will be no plan.",
     ),
     frame_schema(
@@ -399,8 +399,8 @@ const PIPELINE: &[FrameSchema] = &[
     frame_schema(
         "solver.failed",
         Object("task!:obj error!:obj"),
-        &["attempt:int", OUTLINE, FAULT],
-        "A task could not be solved. The others go on.",
+        &["attempt:int", COMMON, FAULT],
+        "A task could not be solved. The others continue.",
     ),
     frame_schema(
         "solver.cancelled",
@@ -412,31 +412,31 @@ const PIPELINE: &[FrameSchema] = &[
         "solver.restarted",
         Object("task!:obj"),
         &["attempt!:int reason!:str"],
-        "A task will be worked on again from the start.",
+        "A task restarts from the beginning.",
     ),
     frame_schema(
         "aggregate.start",
         Object(RESULTS),
         &["completed!:int failed!:int"],
-        "Results are being put together.",
+        "The aggregation of results starts.",
     ),
     frame_schema(
         "aggregate.completed",
         Object("context!:obj solver_results!:objs output!:str"),
         &["result_size_bytes!:int"],
-        "Results are put together.",
+        "The aggregation of results is complete.",
     ),
     frame_schema(
         "aggregate.failed",
         Object("message!:str error!:str"),
-        &[OUTLINE, FAULT],
-        "Results could not be put together.",
+        &[COMMON, FAULT],
+        "The aggregation of results failed.",
     ),
     frame_schema(
         "aggregate.cancelled",
         Object("reason!:str"),
         &["reason!:str"],
-        "Putting results together was stopped.",
+        "The aggregation of results was stopped.",
     ),
     frame_schema(
         "pipeline.completed",
@@ -444,6 +444,6 @@ const PIPELINE: &[FrameSchema] = &[
         &[
             "status!:str task_count!:int completed!:int total_time_ms:int metrics!:obj turn!:int command_id:str",
         ],
-        "The pipeline is through: `status` is `success`, `partial_success`, `failed` or `cancelled`.",
+        "The pipeline ended: `status` is `success`, `partial_success`, `failed` or `cancelled`.",
     ),
 ];

@@ -62,7 +62,7 @@ pub(super) struct SessionCounters {
 struct OpenTurn {
     began: Option<Timestamp>,
     /// The time of the unanswered model request's first attempt.
-    asked: Option<Timestamp>,
+    model_requested_at: Option<Timestamp>,
     faults: Vec<OpenFault>,
     path: Vec<Kind>,
     /// The subjects with a scheduled retry.
@@ -127,12 +127,12 @@ impl SessionCounters {
                 ledger.step(at, &model);
                 self.model = Some(model);
                 if *attempt == 1 {
-                    self.turn_mut().asked = Some(at);
+                    self.turn_mut().model_requested_at = Some(at);
                 }
             }
             Event::ModelAnswered { .. } => {
-                if let Some(asked) = self.turn_mut().asked.take() {
-                    ledger.answer(at, at.since(asked));
+                if let Some(requested_at) = self.turn_mut().model_requested_at.take() {
+                    ledger.answer(at, at.since(requested_at));
                 }
             }
             Event::ToolCallEnded { call, tool, outcome, duration_ms } => {
@@ -141,10 +141,10 @@ impl SessionCounters {
                 let about = FaultSubject { call: Some(call.clone()), task: None };
                 self.call_ended(at, &about, tool, outcome, ledger);
             }
-            Event::FaultRaised { fault, scope } => self.met(at, fault, scope, ledger),
+            Event::FaultRaised { fault, scope } => self.record_fault(at, fault, scope, ledger),
             Event::PlanRefused { fault } => {
                 let scope = Scope { stage: Some(Stage::Planning), ..Scope::default() };
-                self.met(at, fault, &scope, ledger);
+                self.record_fault(at, fault, &scope, ledger);
             }
             Event::RetryScheduled { scope, .. } => {
                 ledger.retry(at);
@@ -156,9 +156,11 @@ impl SessionCounters {
             }
             Event::Recovered { elapsed_ms, scope, .. } => {
                 ledger.recovery(at, *elapsed_ms);
-                self.tried(at, &scope.into(), true, ledger);
+                self.retries_ended(at, &scope.into(), true, ledger);
             }
-            Event::RecoveryFailed { fault, scope } => self.gave_up(at, fault, scope, ledger),
+            Event::RecoveryFailed { fault, scope } => {
+                self.recovery_failed(at, fault, scope, ledger);
+            }
             Event::TurnEnded { stop, fault, .. } => self.ended(at, *stop, fault.as_ref(), ledger),
             Event::SessionEnded { .. } => self.close(ledger),
             Event::LateArrivalDropped { .. } => ledger.late(at),
@@ -171,7 +173,13 @@ impl SessionCounters {
         self.turn.get_or_insert_default()
     }
 
-    fn met(&mut self, at: Timestamp, fault: &Fault, scope: &Scope, ledger: &mut StatsLedger) {
+    fn record_fault(
+        &mut self,
+        at: Timestamp,
+        fault: &Fault,
+        scope: &Scope,
+        ledger: &mut StatsLedger,
+    ) {
         let computer = fault.hops().iter().rev().find(|hop| hop.role == "computer");
         let computer = computer
             .map(|hop| hop.name.as_str())
@@ -185,9 +193,9 @@ impl SessionCounters {
             model: self.model.clone(),
             stage: scope.stage.or(self.stage),
             computer,
-            fate: FaultResolution::Ignored,
+            resolution: FaultResolution::Ignored,
         };
-        ledger.met(&seen, fault);
+        ledger.record_fault(&seen, fault);
         let turn = self.turn_mut();
         if turn.path.last() != Some(&seen.kind) && turn.path.len() < PATH_KINDS {
             turn.path.push(seen.kind);
@@ -212,14 +220,14 @@ impl SessionCounters {
         if let Some(fault) = outcome.fault() {
             let scope =
                 Scope { call: about.call.clone(), tool: Some(tool.to_owned()), ..Scope::default() };
-            self.tried(at, about, false, ledger);
-            return self.met(at, fault, &scope, ledger);
+            self.retries_ended(at, about, false, ledger);
+            return self.record_fault(at, fault, &scope, ledger);
         }
         let mut first = None;
         for open in &mut self.turn_mut().faults {
             let is_same = open.about.call.is_some() && open.seen.tool.as_deref() == Some(tool);
-            if is_same && open.seen.fate == FaultResolution::Ignored {
-                open.seen.fate = FaultResolution::Recovered;
+            if is_same && open.seen.resolution == FaultResolution::Ignored {
+                open.seen.resolution = FaultResolution::Recovered;
                 first = first.or(Some(open.seen.at));
             }
         }
@@ -230,7 +238,7 @@ impl SessionCounters {
     }
 
     /// Ends the retries of a subject: one succeeded, or no further one follows.
-    fn tried(
+    fn retries_ended(
         &mut self,
         at: Timestamp,
         about: &FaultSubject,
@@ -248,14 +256,20 @@ impl SessionCounters {
         }
     }
 
-    fn gave_up(&mut self, at: Timestamp, fault: &Fault, scope: &Scope, ledger: &mut StatsLedger) {
+    fn recovery_failed(
+        &mut self,
+        at: Timestamp,
+        fault: &Fault,
+        scope: &Scope,
+        ledger: &mut StatsLedger,
+    ) {
         let about = FaultSubject::from(scope);
-        self.tried(at, &about, false, ledger);
+        self.retries_ended(at, &about, false, ledger);
         let is_known = self.turn_mut().faults.iter().any(|open| {
-            open.seen.kind == fault.kind() && open.seen.fate == FaultResolution::Ignored
+            open.seen.kind == fault.kind() && open.seen.resolution == FaultResolution::Ignored
         });
         if !is_known {
-            self.met(at, fault, scope, ledger);
+            self.record_fault(at, fault, scope, ledger);
         }
         let kind = fault.kind();
         let turn = self.turn_mut();
@@ -276,10 +290,10 @@ impl SessionCounters {
             let kind = fault.kind();
             let turn = self.turn_mut();
             let is_known = |open: &OpenFault| {
-                open.seen.kind == kind && open.seen.fate == FaultResolution::NotRecovered
+                open.seen.kind == kind && open.seen.resolution == FaultResolution::NotRecovered
             };
             if !turn.faults.iter().any(is_known) {
-                self.gave_up(at, fault, &Scope::default(), ledger);
+                self.recovery_failed(at, fault, &Scope::default(), ledger);
             }
         }
         if let Some(began) = self.turn_mut().began {
@@ -301,10 +315,10 @@ impl SessionCounters {
 }
 
 impl OpenTurn {
-    fn end_all(&mut self, is_meant: impl Fn(&OpenFault) -> bool, fate: FaultResolution) {
+    fn end_all(&mut self, is_meant: impl Fn(&OpenFault) -> bool, resolution: FaultResolution) {
         for open in &mut self.faults {
-            if open.seen.fate == FaultResolution::Ignored && is_meant(open) {
-                open.seen.fate = fate;
+            if open.seen.resolution == FaultResolution::Ignored && is_meant(open) {
+                open.seen.resolution = resolution;
             }
         }
     }

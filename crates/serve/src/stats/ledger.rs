@@ -42,7 +42,7 @@ pub(super) struct FaultEntry {
     pub(super) model: Option<Name>,
     pub(super) stage: Option<Stage>,
     pub(super) computer: Option<Name>,
-    pub(super) fate: FaultResolution,
+    pub(super) resolution: FaultResolution,
 }
 
 /// How a fault was resolved.
@@ -90,7 +90,7 @@ impl Minute {
 #[derive(Debug, Default)]
 pub(super) struct StatsLedger {
     /// Receives each count at once, for Prometheus.
-    meter: Option<MetricsRecorder>,
+    recorder: Option<MetricsRecorder>,
     /// The faults for alerts and the time from which they are collected; `None` without alerts.
     alarms: Option<(Timestamp, Vec<Alarm>)>,
     minutes: BTreeMap<i64, Minute>,
@@ -122,8 +122,8 @@ impl Names {
 }
 
 impl StatsLedger {
-    pub(super) fn with_metrics(meter: MetricsRecorder) -> Self {
-        Self { meter: Some(meter), ..Self::default() }
+    pub(super) fn with_metrics(recorder: MetricsRecorder) -> Self {
+        Self { recorder: Some(recorder), ..Self::default() }
     }
 
     pub(super) fn tool(&mut self, name: &str) -> Name {
@@ -139,9 +139,9 @@ impl StatsLedger {
     }
 
     /// Reports a fault to metrics and alerts. Its entry is stored once its resolution is known.
-    pub(super) fn met(&mut self, seen: &FaultEntry, fault: &Fault) {
-        if let Some(meter) = &mut self.meter {
-            meter.fault(seen);
+    pub(super) fn record_fault(&mut self, seen: &FaultEntry, fault: &Fault) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.fault(seen);
         }
         if let Some((since, alarms)) = &mut self.alarms
             && seen.at > *since
@@ -169,14 +169,14 @@ impl StatsLedger {
 
     pub(super) fn retry(&mut self, at: Timestamp) {
         self.at(at).retries += 1;
-        self.with_recorder(|meter| meter.retry(at));
+        self.with_recorder(|recorder| recorder.retry(at));
     }
 
     /// Counts the result of a retried operation.
     pub(super) fn retried(&mut self, at: Timestamp, worked: bool) {
         let minute = self.at(at);
         *(if worked { &mut minute.succeeded } else { &mut minute.failed }) += 1;
-        self.with_recorder(|meter| meter.retried(at, worked));
+        self.with_recorder(|recorder| recorder.retried(at, worked));
     }
 
     pub(super) fn turn_began(&mut self, at: Timestamp) {
@@ -184,34 +184,34 @@ impl StatsLedger {
     }
 
     pub(super) fn turn_ended(&self, at: Timestamp, stop: StopReason, took: Duration) {
-        self.with_recorder(|meter| meter.turn(at, stop, took));
+        self.with_recorder(|recorder| recorder.turn(at, stop, took));
     }
 
     pub(super) fn step(&mut self, at: Timestamp, model: &Name) {
         *self.at(at).steps.entry(Arc::clone(model)).or_default() += 1;
-        self.with_recorder(|meter| meter.step(at, model));
+        self.with_recorder(|recorder| recorder.step(at, model));
     }
 
     pub(super) fn answer(&self, at: Timestamp, took: Duration) {
-        self.with_recorder(|meter| meter.answer(at, took));
+        self.with_recorder(|recorder| recorder.answer(at, took));
     }
 
     pub(super) fn call(&mut self, at: Timestamp, tool: &Name, worked: bool, took: Duration) {
         *self.at(at).calls.entry(Arc::clone(tool)).or_default() += 1;
-        self.with_recorder(|meter| meter.call(at, tool, worked, took));
+        self.with_recorder(|recorder| recorder.call(at, tool, worked, took));
     }
 
     pub(super) fn late(&self, at: Timestamp) {
-        self.with_recorder(|meter| meter.late(at));
+        self.with_recorder(|recorder| recorder.late(at));
     }
 
     pub(super) fn lost(&self, at: Timestamp) {
-        self.with_recorder(|meter| meter.lost(at));
+        self.with_recorder(|recorder| recorder.lost(at));
     }
 
-    fn with_recorder(&self, tell: impl FnOnce(&MetricsRecorder)) {
-        if let Some(meter) = &self.meter {
-            tell(meter);
+    fn with_recorder(&self, record: impl FnOnce(&MetricsRecorder)) {
+        if let Some(recorder) = &self.recorder {
+            record(recorder);
         }
     }
 
@@ -231,7 +231,7 @@ impl StatsLedger {
     pub(super) fn recovery(&mut self, at: Timestamp, millis: u64) {
         self.at(at).recoveries.push(millis);
         self.rows += 1;
-        self.with_recorder(|meter| meter.recovery(at, Duration::from_millis(millis)));
+        self.with_recorder(|recorder| recorder.recovery(at, Duration::from_millis(millis)));
     }
 
     pub(super) fn path(&mut self, at: Timestamp, path: FaultPath) {
@@ -286,7 +286,7 @@ mod tests {
             model: None,
             stage: None,
             computer: None,
-            fate: FaultResolution::Ignored,
+            resolution: FaultResolution::Ignored,
         }
     }
 

@@ -17,29 +17,29 @@ const FAULT_SERIES: usize = 1_000;
 /// Updates the Prometheus metrics from counted records.
 #[derive(Debug)]
 pub(super) struct MetricsRecorder {
-    meters: Metrics,
+    metrics: Metrics,
     /// Records before this time are not reported.
     since: Timestamp,
-    told: HashSet<(Kind, Option<Name>, Option<Stage>)>,
+    known_series: HashSet<(Kind, Option<Name>, Option<Stage>)>,
 }
 
 impl MetricsRecorder {
-    pub(super) fn new(meters: Metrics, since: Timestamp) -> Self {
-        Self { meters, since, told: HashSet::new() }
+    pub(super) fn new(metrics: Metrics, since: Timestamp) -> Self {
+        Self { metrics, since, known_series: HashSet::new() }
     }
 
-    fn at(&self, at: Timestamp, tell: impl FnOnce()) {
+    fn at(&self, at: Timestamp, record: impl FnOnce()) {
         if at >= self.since {
-            self.meters.within(tell);
+            self.metrics.within(record);
         }
     }
 
     pub(super) fn fault(&mut self, seen: &FaultEntry) {
         let mut tool = seen.tool.clone();
         let series = (seen.kind, tool.clone(), seen.stage);
-        if !self.told.contains(&series) {
-            if self.told.len() < FAULT_SERIES {
-                self.told.insert(series);
+        if !self.known_series.contains(&series) {
+            if self.known_series.len() < FAULT_SERIES {
+                self.known_series.insert(series);
             } else {
                 tool = tool.map(|_| OTHER.into());
             }

@@ -265,10 +265,10 @@ pub(crate) struct SessionCount {
 }
 
 impl Counts {
-    fn add(&mut self, fate: FaultResolution) {
+    fn add(&mut self, resolution: FaultResolution) {
         self.count += 1;
-        self.recovered += u64::from(fate == FaultResolution::Recovered);
-        self.given_up += u64::from(fate == FaultResolution::NotRecovered);
+        self.recovered += u64::from(resolution == FaultResolution::Recovered);
+        self.given_up += u64::from(resolution == FaultResolution::NotRecovered);
     }
 }
 
@@ -374,7 +374,7 @@ fn buckets(seen: &[&FaultEntry], since: Timestamp, window: Window, now: Timestam
 fn kinds(seen: &[&FaultEntry]) -> Vec<KindCount> {
     let mut counted: BTreeMap<Kind, Counts> = BTreeMap::new();
     for seen in seen {
-        counted.entry(seen.kind).or_default().add(seen.fate);
+        counted.entry(seen.kind).or_default().add(seen.resolution);
     }
     let mut kinds: Vec<KindCount> = counted
         .into_iter()
@@ -398,7 +398,7 @@ fn table<'a>(
         known.into_iter().map(|name| (name, Counts::default())).collect();
     for seen in seen {
         if let Some(name) = name(seen) {
-            counted.entry(name).or_default().add(seen.fate);
+            counted.entry(name).or_default().add(seen.resolution);
         }
     }
     let mut rows: Vec<_> = counted.into_iter().collect();
@@ -421,7 +421,7 @@ fn paths<'a>(paths: impl Iterator<Item = &'a super::ledger::FaultPath>) -> Vec<P
 fn unrecoverable(seen: &[&FaultEntry]) -> Vec<SessionCount> {
     let mut counted: HashMap<SessionId, (u64, &FaultEntry)> = HashMap::new();
     for seen in seen {
-        if seen.fate == FaultResolution::NotRecovered || !seen.kind.row().recoverable {
+        if seen.resolution == FaultResolution::NotRecovered || !seen.kind.row().recoverable {
             let row = counted.entry(seen.session).or_insert((0, seen));
             row.0 += 1;
             if seen.at >= row.1.at {

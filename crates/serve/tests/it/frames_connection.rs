@@ -123,10 +123,10 @@ fn a_rejection_names_the_command_the_field_and_the_rule() {
 
 #[test]
 fn a_client_comes_back_after_what_passes_and_stays_away_from_what_does_not() {
-    for code in [1001, 1006, close::POLICY, close::RESTARTING, close::TOO_SLOW] {
+    for code in [close::GOING_AWAY, 1006, close::RESTARTING, close::TOO_SLOW] {
         assert!(close::is_resumable(code), "{code}");
     }
-    for code in [close::NORMAL, close::TOO_LARGE, close::NOT_UTF8] {
+    for code in [close::NORMAL, close::PROTOCOL_ERROR, close::TOO_LARGE, close::NOT_UTF8] {
         assert!(!close::is_resumable(code), "{code}");
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 use budao_core::Lang;
 use budao_serve::{
     inbound::{EVENTS, Limits, parse},
-    schema::{commands, document, sorts, title},
+    schema::{commands, document, frame_schemas, title},
 };
 use serde_json::{Value, json};
 
@@ -70,7 +70,7 @@ fn every_frame_fits_its_schema() {
             assert!(wrong.is_empty(), "{event}: {wrong:?}\n{frame}");
         }
     }
-    let known: Vec<&str> = sorts().iter().map(|sort| sort.event).collect();
+    let known: Vec<&str> = frame_schemas().iter().map(|sort| sort.event).collect();
     for event in by_event.keys() {
         assert!(known.contains(&event.as_str()), "{event} is not in the schema");
     }
@@ -122,7 +122,7 @@ fn every_example_of_the_page_is_what_the_code_sends() {
         page = page.replace(&old, &new);
     }
     up_to_date("protocol.md", &page);
-    for sort in sorts() {
+    for sort in frame_schemas() {
         assert!(shown.iter().any(|(name, _)| name == sort.event), "{} has no example", sort.event);
     }
 }

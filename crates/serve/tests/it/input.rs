@@ -132,7 +132,7 @@ async fn an_acknowledgement_beyond_the_head_is_refused() {
 async fn a_slow_observer_is_let_go_and_nobody_else_notices() {
     let setup = Setup::new(Script::new().say("fine").forever()).with(|config| {
         config.limits.observer_bytes = 512 * 1024;
-        config.limits.farewell = Duration::from_millis(200);
+        config.limits.close_timeout = Duration::from_millis(200);
         config.limits.commands = Rate { per_second: 10_000, burst: 10_000 };
     });
     let stage = setup.open().await;

@@ -136,7 +136,7 @@ async fn a_run_that_is_to_be_cancelled_when_nobody_looks_is() {
 async fn a_run_that_nobody_looks_at_for_too_long_is_cancelled() {
     let script = Script::new().call("slow", json!({})).say("fine").forever();
     let setup = Setup::new(script).with(|config| {
-        config.limits.unobserved = Duration::from_millis(300);
+        config.limits.unobserved_timeout = Duration::from_millis(300);
         config.on_disconnect = OnDisconnect::Continue;
     });
     let stage = setup.open().await;
@@ -193,7 +193,7 @@ async fn sessions_past_their_time_are_removed() {
     let journal = memory();
     let setup = Setup::new(Script::new().say("fine")).on(&journal).with(|config| {
         config.limits.retention = Duration::from_millis(1);
-        config.limits.retention_round = Duration::from_millis(100);
+        config.limits.retention_interval = Duration::from_millis(100);
     });
     let stage = setup.open().await;
     let mut client = stage.client().await;

@@ -133,8 +133,8 @@ impl RecordWriter {
             session: self.session,
             holder: "test".to_owned(),
             ttl: Duration::from_secs(5),
-            missing: IfMissing::Create,
-            instead_of: None,
+            if_missing: IfMissing::Create,
+            dead_holder: None,
         };
         let lease = journal.take_lease(request).await.unwrap();
         journal.append(Append::new(&lease, lease.head, self.entries)).await.unwrap();
@@ -357,7 +357,7 @@ async fn metrics_count_from_the_start_of_the_server_by_code_class_tool_and_stage
     // From before: history, not a sudden leap of every counter.
     exhausted().write(&journal).await;
     let mut setup = Setup::new(Script::new()).on(&journal);
-    setup.config.meters.install();
+    setup.config.metrics.install();
     let (world, clock) = stopped_at(before(minutes(30)));
     setup.world = world;
     let stage = setup.open_without_recovery().await;

@@ -28,7 +28,7 @@ use serde_json::json;
 
 use crate::{
     cuts::random_cut,
-    fixture::{Fixture, Setup, client_at, next, runs, seed, told, until},
+    fixture::{Fixture, Setup, client_at, next, runs, seed, texts_by_event, until},
 };
 
 /// Sessions at a time; each is heard over a line of its own.
@@ -76,8 +76,8 @@ async fn live(stage: &Fixture, client: &Client, what: String) {
         session.send("go").await.unwrap();
         heard.extend(until(&mut events, "agent.final_answer").await);
     }
-    let heard = told(&heard);
-    let mut all = told(&stage.history(session.id()).await);
+    let heard = texts_by_event(&heard);
+    let mut all = texts_by_event(&stage.history(session.id()).await);
     all.truncate(heard.len());
     assert_eq!(heard, all, "{what}, session {}", session.id());
 }
@@ -185,8 +185,8 @@ async fn live_with_model(stage: &Fixture, client: &Client, what: String) -> [usi
         session.send("go").await.unwrap();
         heard.extend(until_it_ends(&mut events).await);
     }
-    let heard = told(&heard);
-    let mut all = told(&stage.history(session.id()).await);
+    let heard = texts_by_event(&heard);
+    let mut all = texts_by_event(&stage.history(session.id()).await);
     all.truncate(heard.len());
     assert_eq!(heard, all, "{what}, session {}", session.id());
     let (calls, failed) = audit(&records(stage, session.id().parse().unwrap()).await, &what);

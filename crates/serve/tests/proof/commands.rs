@@ -8,7 +8,7 @@ use budao_models::script::Script;
 use budao_testkit::proxy::{Ending, Proxy};
 use serde_json::json;
 
-use crate::fixture::{Setup, client_at, long_run, next, runs, told, until};
+use crate::fixture::{Setup, client_at, long_run, next, runs, texts_by_event, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_sent_twice_happens_once_and_gets_the_first_answer() {
@@ -197,13 +197,13 @@ async fn all_observers_of_a_session_hear_the_same() {
         others.push(stage.client().attach(session.id(), None).await.unwrap());
     }
     session.send("go").await.unwrap();
-    let heard = told(&until(&mut events, "agent.final_answer").await);
+    let heard = texts_by_event(&until(&mut events, "agent.final_answer").await);
     for (_, other) in &mut others {
         let mut seen = Vec::new();
-        while told(&seen).len() < heard.len() {
+        while texts_by_event(&seen).len() < heard.len() {
             seen.push(next(other).await);
         }
-        assert_eq!(told(&seen), heard);
+        assert_eq!(texts_by_event(&seen), heard);
     }
     stage.stop().await;
 }

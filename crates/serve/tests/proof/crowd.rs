@@ -31,7 +31,7 @@ use tokio::{
 };
 use tokio_tungstenite::{WebSocketStream, client_async, tungstenite::Message};
 
-use crate::fixture::{Fixture, Peer, Setup, TEST_TIMEOUT, replay, told, until};
+use crate::fixture::{Fixture, Peer, Setup, TEST_TIMEOUT, replay, texts_by_event, until};
 
 /// The kernel keeps so little on either side that a reader stands still after a few frames.
 const SMALL: u32 = 8 * 1024;
@@ -178,8 +178,8 @@ async fn turns(healthy: &mut [HealthyReader], count: usize) -> TurnLatencies {
 /// Nothing was missed, nothing heard twice.
 async fn heard_everything(stage: &Fixture, healthy: &HealthyReader) {
     let (_session, mut events) = stage.client().attach(healthy.session.id(), None).await.unwrap();
-    let whole = told(&replay(&mut events).await);
-    let heard = told(&healthy.heard);
+    let whole = texts_by_event(&replay(&mut events).await);
+    let heard = texts_by_event(&healthy.heard);
     assert!(heard.len() > 10 && whole.starts_with(&heard), "{} of {}", heard.len(), whole.len());
 }
 
@@ -195,7 +195,7 @@ async fn readers_that_stand_still_are_let_go_and_the_others_hear_everything() {
         limits.observers = each + 8;
         limits.observer_bytes = EACH;
         limits.heartbeat = Duration::from_secs(1);
-        limits.silence = Duration::from_secs(if is_full() { 20 } else { 4 });
+        limits.idle_timeout = Duration::from_secs(if is_full() { 20 } else { 4 });
     });
     let stage = Setup { send_buffer: Some(SMALL), ..setup }.start().await;
     let mut healthy = join_all((0..sessions).map(|_| HealthyReader::new(&stage))).await;
@@ -254,8 +254,8 @@ async fn requests_that_never_end_and_answers_nobody_takes_are_given_up() {
     let each = if is_full() { 400 } else { 12 };
     let setup = Setup::new(talkative()).gateway(|limits| {
         limits.observers = each + 8;
-        limits.request_head = Duration::from_millis(300);
-        limits.silence = Duration::from_secs(1);
+        limits.request_head_timeout = Duration::from_millis(300);
+        limits.idle_timeout = Duration::from_secs(1);
         limits.heartbeat = Duration::from_millis(200);
     });
     let stage = Setup { send_buffer: Some(SMALL), ..setup }.start().await;
@@ -345,7 +345,7 @@ async fn clients_that_replay_for_ever_take_turns_and_other_sessions_go_on() {
     let all = 4 << 20;
     let setup = Setup::new(talkative()).gateway(|limits| {
         limits.observers = crowd + 8;
-        limits.all_observer_bytes = all;
+        limits.total_observer_bytes = all;
         limits.replays = Rate { per_second: 1, burst: 2_000 };
     });
     let stage = setup.start().await;

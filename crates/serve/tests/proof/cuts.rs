@@ -10,7 +10,7 @@ use budao_testkit::{
 };
 use futures::{StreamExt as _, stream};
 
-use crate::fixture::{Fixture, Setup, client_at, long_run, next, seed, told, until};
+use crate::fixture::{Fixture, Setup, client_at, long_run, next, seed, texts_by_event, until};
 
 /// Sessions that run at once.
 const AT_ONCE: usize = 8;
@@ -43,17 +43,17 @@ async fn cut_at(stage: &Fixture, index: usize) -> (Session, Vec<Event>) {
 
 /// What was heard is what there is: each once, in order, none missing.
 async fn check(stage: &Fixture, session: &Session, heard: &[Event], what: &str) {
-    let mut all = told(&stage.history(session.id()).await);
+    let mut all = texts_by_event(&stage.history(session.id()).await);
     let end = all.iter().position(|(_, name)| name == "agent.final_answer").unwrap();
     all.truncate(end + 1);
-    assert_eq!(told(heard), all, "{what}");
+    assert_eq!(texts_by_event(heard), all, "{what}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cut_at_every_event_of_a_run_loses_nothing_and_repeats_nothing() {
     let first = Setup::new(long_run()).start().await;
     let (session, whole) = cut_at(&first, usize::MAX).await;
-    let events = told(&whole).len();
+    let events = texts_by_event(&whole).len();
     assert!(events >= 200, "the run has {events} events");
     check(&first, &session, &whole, "without a cut").await;
     first.stop().await;
@@ -117,7 +117,7 @@ async fn the_same_cursor_gives_the_same_events_however_often_it_is_used() {
     let (session, mut events) = stage.session().await;
     session.send("go").await.unwrap();
     let whole = until(&mut events, "agent.final_answer").await;
-    let all = told(&whole);
+    let all = texts_by_event(&whole);
     let epoch = whole.iter().find_map(|event| event.epoch.clone()).unwrap();
     for from in [0, 1, all.len() / 2, all.len() - 1] {
         let seq = whole.iter().filter_map(|event| event.seq).nth(from).unwrap();
@@ -126,7 +126,7 @@ async fn the_same_cursor_gives_the_same_events_however_often_it_is_used() {
             let (_other, mut later) =
                 stage.client().attach(session.id(), Some(cursor)).await.unwrap();
             let missed = crate::fixture::replay(&mut later).await;
-            assert_eq!(told(&missed), all[from + 1..], "from {from}");
+            assert_eq!(texts_by_event(&missed), all[from + 1..], "from {from}");
         }
     }
     stage.stop().await;

@@ -275,7 +275,7 @@ pub(crate) async fn replay(events: &mut Events) -> Vec<Event> {
 }
 
 /// The events that are part of the history, by id and name.
-pub(crate) fn told(events: &[Event]) -> Vec<(String, String)> {
+pub(crate) fn texts_by_event(events: &[Event]) -> Vec<(String, String)> {
     let placed = events.iter().filter(|event| event.seq.is_some());
     placed.map(|event| (event.event_id.clone().unwrap(), event.event.clone())).collect()
 }

@@ -8,7 +8,7 @@ use budao_testkit::proxy::{ConnectionPlan, Ending, Lane, Proxy};
 use serde_json::json;
 
 use crate::fixture::{
-    Setup, TEST_TIMEOUT, client_at, hundred_pieces, long_run, next, runs, told, until,
+    Setup, TEST_TIMEOUT, client_at, hundred_pieces, long_run, next, runs, texts_by_event, until,
 };
 
 /// The words of an answer as they came.
@@ -30,7 +30,7 @@ async fn a_hundred_deltas_reassemble_exactly_and_nothing_follows_the_final_answe
     assert!(late.is_err(), "{late:?}");
     let seqs: Vec<u64> = heard.iter().filter_map(|event| event.seq).collect();
     assert!(seqs.is_sorted_by(|one, other| one < other), "{seqs:?}");
-    assert_eq!(told(&heard), told(&stage.history(session.id()).await));
+    assert_eq!(texts_by_event(&heard), texts_by_event(&stage.history(session.id()).await));
     stage.stop().await;
 }
 
@@ -56,10 +56,10 @@ async fn a_slow_observer_is_let_go_and_comes_back_while_the_fast_ones_never_wait
     let took = began.elapsed();
     assert!(took < Duration::from_secs(60), "the fast one took {took:?}");
     let mut late = Vec::new();
-    while told(&late).len() < told(&heard).len() {
+    while texts_by_event(&late).len() < texts_by_event(&heard).len() {
         late.push(next(&mut slow).await);
     }
-    assert_eq!(told(&late)[..told(&heard).len()], told(&heard)[..]);
+    assert_eq!(texts_by_event(&late)[..texts_by_event(&heard).len()], texts_by_event(&heard)[..]);
     assert!(proxy.accepted() > 1, "the slow one had to come back");
     stage.stop().await;
 }
@@ -73,7 +73,7 @@ async fn an_observer_that_does_not_read_is_closed_with_4408_and_resumes_where_it
     let setup = Setup::new(script.order(StepOrder::History)).gateway(|limits| {
         limits.observer_bytes = 512 * 1024;
         // The close frame waits behind what the line holds, until that is read.
-        limits.farewell = Duration::from_secs(60);
+        limits.close_timeout = Duration::from_secs(60);
     });
     let stage = setup.start().await;
     let (session, mut fast) = stage.session().await;
@@ -94,7 +94,7 @@ async fn an_observer_that_does_not_read_is_closed_with_4408_and_resumes_where_it
     };
     assert_eq!(u16::from(close.code), 4408, "{close:?}");
     assert!(budao_serve::frame::close::is_resumable(close.code.into()));
-    let head = told(&stage.history(session.id()).await).len();
+    let head = texts_by_event(&stage.history(session.id()).await).len();
     let mut back = stage.peer().await;
     back.send(&reconnect(last)).await;
     let resumed = back.until("system.notice").await;
@@ -110,7 +110,7 @@ async fn heartbeats_are_punctual_beside_a_stuck_peer() {
     let beat = Duration::from_millis(500);
     let setup = Setup::new(runs(60)).gateway(|limits| {
         limits.heartbeat = beat;
-        limits.silence = Duration::from_secs(30);
+        limits.idle_timeout = Duration::from_secs(30);
     });
     let stage = setup.start().await;
     let proxy = Proxy::start(stage.address, 1).await.unwrap();
@@ -158,7 +158,7 @@ async fn ten_thousand_sessions_come_and_go_and_memory_returns() {
     let rounds = 10;
     let setup = Setup::new(runs(1)).gateway(|limits| {
         limits.retention = Duration::from_millis(1);
-        limits.retention_round = Duration::from_millis(200);
+        limits.retention_interval = Duration::from_millis(200);
     });
     let stage = setup.start().await;
     let mut sizes = Vec::new();
@@ -206,8 +206,8 @@ async fn a_stopping_server_says_when_to_come_back_and_a_client_does() {
     let journal: std::sync::Arc<dyn budao_journal::Journal> = std::sync::Arc::new(journal);
     let start = || {
         let setup = Setup::new(runs(2)).gateway(|limits| {
-            limits.come_back = Duration::from_millis(50);
-            limits.farewell = Duration::from_millis(500);
+            limits.reconnect_delay = Duration::from_millis(50);
+            limits.close_timeout = Duration::from_millis(500);
         });
         Setup { journal: Some(std::sync::Arc::clone(&journal)), ..setup }.start()
     };
@@ -224,6 +224,6 @@ async fn a_stopping_server_says_when_to_come_back_and_a_client_does() {
     heard.extend(until(&mut events, "agent.final_answer").await);
     let notice = heard.iter().find(|event| event.meta("action") == "shutdown").unwrap();
     assert_eq!(notice.meta("retry_after_ms"), 50);
-    assert_eq!(told(&heard), told(&second.history(session.id()).await));
+    assert_eq!(texts_by_event(&heard), texts_by_event(&second.history(session.id()).await));
     second.stop().await;
 }

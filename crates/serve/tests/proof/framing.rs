@@ -230,8 +230,8 @@ async fn endless_fragments_end_at_the_limit() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_never_ends_is_given_up() {
-    let setup =
-        Setup::new(runs(1)).gateway(|limits| limits.request_head = Duration::from_millis(200));
+    let setup = Setup::new(runs(1))
+        .gateway(|limits| limits.request_head_timeout = Duration::from_millis(200));
     let stage = setup.start().await;
     let mut stream = TcpStream::connect(stage.address).await.unwrap();
     stream.write_all(b"GET /ws HTTP/1.1\r\nHost: loc").await.unwrap();

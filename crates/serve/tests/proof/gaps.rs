@@ -45,7 +45,7 @@ async fn an_overflow_is_reported_as_an_exact_gap(
     #[case] bound: fn(&mut Limits),
 ) {
     let mut setup = Setup::new(runs(30)).gateway(|limits| {
-        limits.retention_round = Duration::from_millis(100);
+        limits.retention_interval = Duration::from_millis(100);
         bound(limits);
     });
     // The journal keeps everything since its last snapshot but one.
@@ -94,7 +94,7 @@ async fn a_cursor_of_another_history_is_told_so_and_gets_everything() {
         let fault = missing(&mut later).await;
         assert_eq!(fault.kind(), Kind::EpochMismatch);
         let again = crate::fixture::replay(&mut later).await;
-        assert_eq!(crate::fixture::told(&again), crate::fixture::told(&heard));
+        assert_eq!(crate::fixture::texts_by_event(&again), crate::fixture::texts_by_event(&heard));
     }
     stage.stop().await;
 }

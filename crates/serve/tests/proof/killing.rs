@@ -7,7 +7,7 @@ use budao_testkit::proxy::Proxy;
 use serde_json::json;
 
 use crate::{
-    fixture::{Peer, client_at, next, told, until},
+    fixture::{Peer, client_at, next, texts_by_event, until},
     program::{Server, program},
 };
 
@@ -70,8 +70,8 @@ async fn kill_9_in_the_middle_of_a_run_and_the_client_hears_it_finish() {
     assert_eq!((kills, heard.last().unwrap().text()), (3, "All read."));
     assert_eq!(std::fs::read_to_string(home.path().join("done.txt")).unwrap(), "done");
     let (_other, mut whole) = client_at(server.address).attach(session.id(), None).await.unwrap();
-    let all = told(&until(&mut whole, "agent.final_answer").await);
-    assert_eq!(told(&heard), all);
+    let all = texts_by_event(&until(&mut whole, "agent.final_answer").await);
+    assert_eq!(texts_by_event(&heard), all);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

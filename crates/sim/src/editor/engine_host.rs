@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use budao_acp::{Bridge, EditorOptions, ExecutionError, ModelChoice, NoHost};
+use budao_acp::{Bridge, EditorOptions, ExecutionError, ModelChoice, NoEditorServices};
 use budao_claude::{Claude, ClaudeConfig, CliTimeouts};
 use budao_core::{
     Lang,
@@ -157,7 +157,7 @@ impl EngineHost {
             journal: self.machine.disk.journal(),
             world,
             limits: self.machine.limits.clone(),
-            offer: EditorOptions {
+            editor_options: EditorOptions {
                 engine: engine_name.to_owned(),
                 models: vec![ModelChoice { id: "default".to_owned(), name: "Default".to_owned() }],
                 ..EditorOptions::default()
@@ -165,7 +165,7 @@ impl EngineHost {
             settings: Settings { permissions, ..Settings::default() },
             lang: Lang::En,
             execution_error: ExecutionError::Error,
-            host: Arc::new(NoHost),
+            services: Arc::new(NoEditorServices),
         };
         Some((bridge, tasks))
     }

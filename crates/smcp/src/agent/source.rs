@@ -208,7 +208,7 @@ struct RoomTool {
 
 impl fmt::Debug for RoomTool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Remote").field(&self.spec.name).finish()
+        f.debug_tuple("RoomTool").field(&self.spec.name).finish()
     }
 }
 

@@ -62,16 +62,16 @@ const BOMBS: [fn(&str, usize) -> String; 14] = [
 async fn a_bomb_ends_with_everything_it_started_and_the_next_command_works() {
     let limits = Limits { kill_grace: Duration::from_millis(200), ..Limits::default() };
     let options = BuiltinOptions { launcher: Some(launcher()), ..BuiltinOptions::default() };
-    let desk = Fixture::with_limits(options, limits.clone());
+    let fixture = Fixture::with_limits(options, limits.clone());
     let count = if std::env::var_os("BUDAO_FULL").is_some() { ALL } else { SOME };
     for index in 0..count {
         let mark = format!("5{:04}{index:04}", std::process::id() % 10_000);
         let cmd = BOMBS[index % BOMBS.len()](&mark, 1 + index / BOMBS.len() % 5);
-        let outcome = desk.call("bash_run", json!({ "cmd": cmd, "timeout_ms": 700 })).await;
+        let outcome = fixture.call("bash_run", json!({ "cmd": cmd, "timeout_ms": 700 })).await;
         let size = told(&outcome).to_string().len();
         assert!(size <= 2 * limits.output_bytes, "{cmd}: {size} bytes are told");
         assert!(processes_with(&mark).is_empty(), "{cmd}: {:?}", processes_with(&mark));
-        let next = desk.done("bash_run", json!({ "cmd": "echo well" })).await;
+        let next = fixture.done("bash_run", json!({ "cmd": "echo well" })).await;
         assert_eq!(next["output"], "well\n", "after {cmd}");
     }
     eprintln!("security T18: {count} bombs of {} sorts", BOMBS.len());

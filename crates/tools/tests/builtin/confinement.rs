@@ -143,9 +143,9 @@ async fn no_spelling_of_a_path_leads_out() {
     std::fs::create_dir(&outside).unwrap();
     std::fs::write(outside.join("secret.txt"), SECRET).unwrap();
     let room = tempfile::Builder::new().tempdir_in(around.path()).unwrap();
-    let desk = Fixture::at(room, Default::default(), Default::default());
-    desk.write("sub/a.txt", "inside");
-    let link = |to: &Path, name: &str| std::os::unix::fs::symlink(to, desk.path(name)).unwrap();
+    let fixture = Fixture::at(room, Default::default(), Default::default());
+    fixture.write("sub/a.txt", "inside");
+    let link = |to: &Path, name: &str| std::os::unix::fs::symlink(to, fixture.path(name)).unwrap();
     link(&outside, "out");
     link(Path::new("../outside"), "rel");
     link(Path::new("/"), "root");
@@ -154,7 +154,7 @@ async fn no_spelling_of_a_path_leads_out() {
     link(Path::new("/proc/self/root"), "magic");
     let (before, beside) = (snapshot(&outside), std::fs::read_dir(around.path()).unwrap().count());
 
-    let all = spellings(&outside, desk.room.path());
+    let all = spellings(&outside, fixture.room.path());
     assert!(all.len() >= 2_000, "{} spellings", all.len());
     // Every spelling in every run with one of the tools; with all of them if there is time.
     let is_full = std::env::var_os("BUDAO_FULL").is_some();
@@ -172,8 +172,11 @@ async fn no_spelling_of_a_path_leads_out() {
         let (from, step) = if is_full { (0, 1) } else { (index / 5 % 6, 6) };
         for (tool, arguments) in tools.into_iter().skip(from).step_by(step) {
             calls += 1;
-            assert!(path.is_empty() || desk.toolbox.fits(tool, &arguments), "{tool} {arguments}");
-            let outcome = desk.call(tool, arguments).await;
+            assert!(
+                path.is_empty() || fixture.toolbox.fits(tool, &arguments),
+                "{tool} {arguments}"
+            );
+            let outcome = fixture.call(tool, arguments).await;
             if let Outcome::Done(output) = &outcome {
                 let told = output.data.to_string();
                 assert!(
@@ -207,16 +210,16 @@ async fn no_swap_of_a_component_leads_out() {
     std::fs::create_dir(&outside).unwrap();
     std::fs::write(outside.join("secret.txt"), SECRET).unwrap();
     let room = tempfile::Builder::new().tempdir_in(around.path()).unwrap();
-    let desk = Fixture::at(room, Default::default(), Default::default());
-    desk.write("inside/secret.txt", "inside");
-    std::os::unix::fs::symlink(&outside, desk.path("leads_out")).unwrap();
-    std::os::unix::fs::symlink("inside", desk.path("leads_in")).unwrap();
-    std::os::unix::fs::symlink("inside", desk.path("name")).unwrap();
+    let fixture = Fixture::at(room, Default::default(), Default::default());
+    fixture.write("inside/secret.txt", "inside");
+    std::os::unix::fs::symlink(&outside, fixture.path("leads_out")).unwrap();
+    std::os::unix::fs::symlink("inside", fixture.path("leads_in")).unwrap();
+    std::os::unix::fs::symlink("inside", fixture.path("name")).unwrap();
     let before = snapshot(&outside);
 
     let wanted = if std::env::var_os("BUDAO_FULL").is_some() { ALL } else { SOME };
     let (swaps, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let (counted, stopped, folder) = (swaps.clone(), stop.clone(), desk.room.path().to_owned());
+    let (counted, stopped, folder) = (swaps.clone(), stop.clone(), fixture.room.path().to_owned());
     let swapping = std::thread::spawn(move || {
         let mut leads_out = true;
         while !stopped.load(Ordering::Relaxed) {
@@ -240,7 +243,7 @@ async fn no_swap_of_a_component_leads_out() {
         ];
         for (tool, arguments) in tools {
             calls += 1;
-            if let Outcome::Done(output) = desk.call(tool, arguments).await {
+            if let Outcome::Done(output) = fixture.call(tool, arguments).await {
                 inside += 1;
                 let told = output.data.to_string();
                 assert!(!told.contains(SECRET), "{tool}: {told}");

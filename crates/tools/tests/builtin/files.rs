@@ -10,28 +10,28 @@ use crate::support::{Fixture, kind};
 
 #[tokio::test]
 async fn a_file_is_read_whole_or_in_part() {
-    let desk = Fixture::new();
-    desk.write("src/a.txt", "one\ntwo\nthree\nfour");
+    let fixture = Fixture::new();
+    fixture.write("src/a.txt", "one\ntwo\nthree\nfour");
     insta::assert_json_snapshot!(
         "read_whole",
-        desk.told("fs_read", json!({ "path": "src/a.txt" })).await
+        fixture.told("fs_read", json!({ "path": "src/a.txt" })).await
     );
     let part = json!({ "path": "./src//a.txt", "offset": 2, "limit": 2 });
-    insta::assert_json_snapshot!("read_part", desk.told("fs_read", part).await);
+    insta::assert_json_snapshot!("read_part", fixture.told("fs_read", part).await);
     let beyond = json!({ "path": "src/a.txt", "offset": 9 });
-    insta::assert_json_snapshot!("read_beyond_the_end", desk.told("fs_read", beyond).await);
-    let absolute = desk.path("src/a.txt");
-    assert_eq!(desk.done("fs_read", json!({ "path": absolute })).await["totalLines"], 4);
-    desk.write("empty", "");
-    assert_eq!(desk.done("fs_read", json!({ "path": "empty" })).await["content"], "");
+    insta::assert_json_snapshot!("read_beyond_the_end", fixture.told("fs_read", beyond).await);
+    let absolute = fixture.path("src/a.txt");
+    assert_eq!(fixture.done("fs_read", json!({ "path": absolute })).await["totalLines"], 4);
+    fixture.write("empty", "");
+    assert_eq!(fixture.done("fs_read", json!({ "path": "empty" })).await["content"], "");
 }
 
 #[tokio::test]
 async fn a_missing_file_is_answered_with_the_nearest_path() {
-    let desk = Fixture::new();
-    desk.write("src/parser/lexer.rs", "x");
-    desk.write("docs/guide.md", "x");
-    let near = desk.told("fs_read", json!({ "path": "src/parser/lexr.rs" })).await;
+    let fixture = Fixture::new();
+    fixture.write("src/parser/lexer.rs", "x");
+    fixture.write("docs/guide.md", "x");
+    let near = fixture.told("fs_read", json!({ "path": "src/parser/lexr.rs" })).await;
     insta::assert_json_snapshot!("missing_but_near", near);
     for (asked, meant) in [
         ("src/praser/lexer.rs", "src/parser/lexer.rs"),
@@ -39,40 +39,46 @@ async fn a_missing_file_is_answered_with_the_nearest_path() {
         ("guide.md", "docs/guide.md"),
         ("src/parser/lexer.rs/x", ""),
     ] {
-        let outcome = desk.call("fs_read", json!({ "path": asked })).await;
+        let outcome = fixture.call("fs_read", json!({ "path": asked })).await;
         assert_eq!(kind(&outcome), Kind::FileNotFound);
         let found = outcome.fault().unwrap().detail().text(budao_core::fault::Fact::NearestPath);
         assert_eq!(found.unwrap_or_default(), meant, "{asked}");
     }
-    let far = desk.told("fs_read", json!({ "path": "zzz" })).await;
+    let far = fixture.told("fs_read", json!({ "path": "zzz" })).await;
     insta::assert_json_snapshot!("missing_and_far", far);
 }
 
 #[tokio::test]
 async fn what_is_no_text_file_is_told_not_dumped() {
-    let desk = Fixture::new();
-    desk.write("image.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR");
-    desk.write("latin", b"caf\xe9");
-    std::fs::create_dir(desk.path("dir")).unwrap();
-    rustix::fs::mkfifoat(rustix::fs::CWD, desk.path("pipe"), 0o600.into()).unwrap();
+    let fixture = Fixture::new();
+    fixture.write("image.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR");
+    fixture.write("latin", b"caf\xe9");
+    std::fs::create_dir(fixture.path("dir")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, fixture.path("pipe"), 0o600.into()).unwrap();
     insta::assert_json_snapshot!(
         "binary",
-        desk.told("fs_read", json!({ "path": "image.png" })).await
+        fixture.told("fs_read", json!({ "path": "image.png" })).await
     );
-    insta::assert_json_snapshot!("directory", desk.told("fs_read", json!({ "path": "dir" })).await);
-    assert_eq!(desk.fails("fs_read", json!({ "path": "latin" })).await, Kind::FileNotText);
-    assert_eq!(desk.fails("fs_read", json!({ "path": "pipe" })).await, Kind::NotAFile);
+    insta::assert_json_snapshot!(
+        "directory",
+        fixture.told("fs_read", json!({ "path": "dir" })).await
+    );
+    assert_eq!(fixture.fails("fs_read", json!({ "path": "latin" })).await, Kind::FileNotText);
+    assert_eq!(fixture.fails("fs_read", json!({ "path": "pipe" })).await, Kind::NotAFile);
     assert_eq!(
-        desk.fails("fs_write", json!({ "path": "dir", "content": "" })).await,
+        fixture.fails("fs_write", json!({ "path": "dir", "content": "" })).await,
         Kind::NotAFile
     );
-    assert_eq!(desk.fails("fs_write", json!({ "path": ".", "content": "" })).await, Kind::NotAFile);
+    assert_eq!(
+        fixture.fails("fs_write", json!({ "path": ".", "content": "" })).await,
+        Kind::NotAFile
+    );
 }
 
 #[tokio::test]
 async fn a_huge_file_is_not_loaded() {
-    let desk = Fixture::new();
-    let file = std::fs::File::create(desk.path("huge")).unwrap();
+    let fixture = Fixture::new();
+    let file = std::fs::File::create(fixture.path("huge")).unwrap();
     use std::io::{Seek, Write};
     (&file).write_all(b"first\n").unwrap();
     (&file).write_all(&b"0123456789abcde\n".repeat(2 << 20)).unwrap();
@@ -81,11 +87,11 @@ async fn a_huge_file_is_not_loaded() {
     let (before, began) = (resident_kib(), std::time::Instant::now());
     // Behind its text there is nothing but zeros, which is no text.
     let head = json!({ "path": "huge", "limit": 1 });
-    assert_eq!(desk.fails("fs_read", head).await, Kind::FileNotText);
-    let search = desk.done("fs_grep", json!({ "path": "huge", "pattern": "first" })).await;
+    assert_eq!(fixture.fails("fs_read", head).await, Kind::FileNotText);
+    let search = fixture.done("fs_grep", json!({ "path": "huge", "pattern": "first" })).await;
     assert_eq!(search["matches"][0]["line"], 1);
     let write = json!({ "path": "huge", "content": "small" });
-    assert_eq!(desk.fails("fs_write", write).await, Kind::LimitReached);
+    assert_eq!(fixture.fails("fs_write", write).await, Kind::LimitReached);
     let grown = resident_kib().saturating_sub(before);
     assert!(grown < 64 * 1024, "grew by {grown} KiB");
     assert!(began.elapsed().as_secs() < 10);
@@ -93,11 +99,11 @@ async fn a_huge_file_is_not_loaded() {
 
 #[tokio::test]
 async fn a_file_too_large_to_hold_is_read_in_pages_all_the_same() {
-    let desk = Fixture::new();
-    desk.write("large", b"0123456789abcde\n".repeat(2 << 20));
+    let fixture = Fixture::new();
+    fixture.write("large", b"0123456789abcde\n".repeat(2 << 20));
     let before = resident_kib();
     let late = json!({ "path": "large", "offset": 2_097_151, "limit": 5 });
-    let read = desk.done("fs_read", late).await;
+    let read = fixture.done("fs_read", late).await;
     assert_eq!(read["content"], "0123456789abcde\n0123456789abcde\n");
     assert_eq!((&read["totalLines"], &read["truncated"]), (&json!(2_097_152), &json!(false)));
     let grown = resident_kib().saturating_sub(before);
@@ -112,12 +118,12 @@ fn resident_kib() -> u64 {
 
 #[tokio::test]
 async fn a_long_file_is_given_in_pages() {
-    let desk = Fixture::new();
+    let fixture = Fixture::new();
     let text: String = (1..=20_000).map(|line| format!("line {line}\n")).collect();
-    desk.write("long", &text);
+    fixture.write("long", &text);
     let (mut offset, mut all, mut pages) = (1, String::new(), 0);
     loop {
-        let page = desk.done("fs_read", json!({ "path": "long", "offset": offset })).await;
+        let page = fixture.done("fs_read", json!({ "path": "long", "offset": offset })).await;
         all.push_str(page["content"].as_str().unwrap());
         pages += 1;
         match page["nextOffset"].as_u64() {
@@ -126,98 +132,98 @@ async fn a_long_file_is_given_in_pages() {
         }
     }
     assert_eq!((all == text, pages), (true, 4));
-    desk.write("wide", "x".repeat(200_000));
-    let wide = desk.done("fs_read", json!({ "path": "wide" })).await;
+    fixture.write("wide", "x".repeat(200_000));
+    let wide = fixture.done("fs_read", json!({ "path": "wide" })).await;
     assert_eq!((wide["truncated"].as_bool(), wide["lineCut"].as_u64()), (Some(true), Some(1)));
 }
 
 #[tokio::test]
 async fn a_file_keeps_its_encoding_and_its_line_ends() {
-    let desk = Fixture::new();
+    let fixture = Fixture::new();
     let (gbk, ..) = encoding_rs::GBK.encode("第一行\r\n第二行\r\n");
-    desk.write("gbk.txt", &gbk);
-    let read = desk.told("fs_read", json!({ "path": "gbk.txt" })).await;
+    fixture.write("gbk.txt", &gbk);
+    let read = fixture.told("fs_read", json!({ "path": "gbk.txt" })).await;
     insta::assert_json_snapshot!("read_gbk", read);
     let edit =
         json!({ "path": "gbk.txt", "old_string": "第二行\n", "new_string": "第二行\n末行\n" });
-    desk.done("fs_edit", edit).await;
+    fixture.done("fs_edit", edit).await;
     let (want, ..) = encoding_rs::GBK.encode("第一行\r\n第二行\r\n末行\r\n");
-    assert_eq!(std::fs::read(desk.path("gbk.txt")).unwrap(), want.as_ref());
+    assert_eq!(std::fs::read(fixture.path("gbk.txt")).unwrap(), want.as_ref());
     let outside = json!({ "path": "gbk.txt", "content": "😀" });
-    insta::assert_json_snapshot!("no_such_character", desk.told("fs_write", outside).await);
+    insta::assert_json_snapshot!("no_such_character", fixture.told("fs_write", outside).await);
 }
 
 #[tokio::test]
 async fn a_new_file_needs_no_read_and_an_old_one_does() {
-    let desk = Fixture::new();
+    let fixture = Fixture::new();
     let new =
-        desk.told("fs_write", json!({ "path": "a/b/new.txt", "content": "one\ntwo\n" })).await;
+        fixture.told("fs_write", json!({ "path": "a/b/new.txt", "content": "one\ntwo\n" })).await;
     insta::assert_json_snapshot!("write_new", new);
     let again =
-        desk.told("fs_write", json!({ "path": "a/b/new.txt", "content": "one\n2\n" })).await;
+        fixture.told("fs_write", json!({ "path": "a/b/new.txt", "content": "one\n2\n" })).await;
     insta::assert_json_snapshot!("write_again", again);
-    desk.write("old.txt", "somebody's");
-    let unread = desk.told("fs_write", json!({ "path": "old.txt", "content": "mine" })).await;
+    fixture.write("old.txt", "somebody's");
+    let unread = fixture.told("fs_write", json!({ "path": "old.txt", "content": "mine" })).await;
     insta::assert_json_snapshot!("write_unread", unread);
-    assert_eq!(desk.read("old.txt"), "somebody's");
-    desk.done("fs_read", json!({ "path": "old.txt" })).await;
-    desk.done("fs_write", json!({ "path": "old.txt", "content": "mine" })).await;
-    assert_eq!(desk.read("old.txt"), "mine");
+    assert_eq!(fixture.read("old.txt"), "somebody's");
+    fixture.done("fs_read", json!({ "path": "old.txt" })).await;
+    fixture.done("fs_write", json!({ "path": "old.txt", "content": "mine" })).await;
+    assert_eq!(fixture.read("old.txt"), "mine");
 }
 
 #[tokio::test]
 async fn a_file_that_changed_since_it_was_read_is_not_written() {
-    let desk = Fixture::new();
-    desk.write("a.txt", "one");
-    desk.done("fs_read", json!({ "path": "a.txt" })).await;
-    desk.write("a.txt", "two");
-    let refused = desk.told("fs_write", json!({ "path": "a.txt", "content": "three" })).await;
+    let fixture = Fixture::new();
+    fixture.write("a.txt", "one");
+    fixture.done("fs_read", json!({ "path": "a.txt" })).await;
+    fixture.write("a.txt", "two");
+    let refused = fixture.told("fs_write", json!({ "path": "a.txt", "content": "three" })).await;
     insta::assert_json_snapshot!("changed_since_read", refused);
     let edit = json!({ "path": "a.txt", "old_string": "two", "new_string": "three" });
-    assert_eq!(desk.fails("fs_edit", edit.clone()).await, Kind::FileChanged);
-    assert_eq!(desk.read("a.txt"), "two");
-    desk.done("fs_read", json!({ "path": "a.txt" })).await;
-    desk.done("fs_edit", edit).await;
-    assert_eq!(desk.read("a.txt"), "three");
+    assert_eq!(fixture.fails("fs_edit", edit.clone()).await, Kind::FileChanged);
+    assert_eq!(fixture.read("a.txt"), "two");
+    fixture.done("fs_read", json!({ "path": "a.txt" })).await;
+    fixture.done("fs_edit", edit).await;
+    assert_eq!(fixture.read("a.txt"), "three");
 }
 
 #[tokio::test]
 async fn permissions_are_kept_and_no_temporary_file_stays() {
-    let desk = Fixture::new();
-    desk.write("run.sh", "#!/bin/sh\n");
-    std::fs::set_permissions(desk.path("run.sh"), PermissionsExt::from_mode(0o750)).unwrap();
-    desk.done("fs_read", json!({ "path": "run.sh" })).await;
-    desk.done("fs_write", json!({ "path": "run.sh", "content": "#!/bin/sh\nls\n" })).await;
-    let mode = std::fs::metadata(desk.path("run.sh")).unwrap().permissions().mode();
+    let fixture = Fixture::new();
+    fixture.write("run.sh", "#!/bin/sh\n");
+    std::fs::set_permissions(fixture.path("run.sh"), PermissionsExt::from_mode(0o750)).unwrap();
+    fixture.done("fs_read", json!({ "path": "run.sh" })).await;
+    fixture.done("fs_write", json!({ "path": "run.sh", "content": "#!/bin/sh\nls\n" })).await;
+    let mode = std::fs::metadata(fixture.path("run.sh")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o750);
-    let names: Vec<_> = std::fs::read_dir(desk.room.path()).unwrap().flatten().collect();
+    let names: Vec<_> = std::fs::read_dir(fixture.room.path()).unwrap().flatten().collect();
     assert_eq!(names.len(), 1);
 }
 
 #[tokio::test]
 async fn a_link_inside_is_written_through_and_stays_a_link() {
-    let desk = Fixture::new();
-    desk.write("real/a.txt", "one");
-    std::os::unix::fs::symlink("real/a.txt", desk.path("link.txt")).unwrap();
-    desk.done("fs_read", json!({ "path": "link.txt" })).await;
-    desk.done("fs_write", json!({ "path": "real/a.txt", "content": "two" })).await;
-    desk.done("fs_write", json!({ "path": "link.txt", "content": "three" })).await;
-    assert_eq!(desk.read("real/a.txt"), "three");
-    assert!(desk.path("link.txt").is_symlink());
+    let fixture = Fixture::new();
+    fixture.write("real/a.txt", "one");
+    std::os::unix::fs::symlink("real/a.txt", fixture.path("link.txt")).unwrap();
+    fixture.done("fs_read", json!({ "path": "link.txt" })).await;
+    fixture.done("fs_write", json!({ "path": "real/a.txt", "content": "two" })).await;
+    fixture.done("fs_write", json!({ "path": "link.txt", "content": "three" })).await;
+    assert_eq!(fixture.read("real/a.txt"), "three");
+    assert!(fixture.path("link.txt").is_symlink());
 }
 
 #[tokio::test]
 async fn two_writers_of_one_step_do_not_lose_each_others_work() {
-    let desk = Fixture::new();
-    desk.write("a.txt", "1 2 3 4 5 6 7 8");
-    desk.done("fs_read", json!({ "path": "a.txt" })).await;
+    let fixture = Fixture::new();
+    fixture.write("a.txt", "1 2 3 4 5 6 7 8");
+    fixture.done("fs_read", json!({ "path": "a.txt" })).await;
     let edits = (1..=8).map(|n| {
         let edit = json!({ "path": "a.txt", "old_string": n.to_string(), "new_string": "x" });
-        desk.call("fs_edit", edit)
+        fixture.call("fs_edit", edit)
     });
     let outcomes = futures::future::join_all(edits).await;
     assert!(outcomes.iter().all(budao_core::tool::Outcome::is_done));
-    assert_eq!(desk.read("a.txt"), "x x x x x x x x");
+    assert_eq!(fixture.read("a.txt"), "x x x x x x x x");
 }
 
 #[tokio::test]
@@ -235,13 +241,13 @@ async fn a_full_disk_is_told_and_leaves_the_old_file() {
         return;
     }
     let place = room.path().to_path_buf();
-    let desk = Fixture::at(room, BuiltinOptions::default(), Default::default());
-    desk.done("fs_write", json!({ "path": "a.txt", "content": "small" })).await;
+    let fixture = Fixture::at(room, BuiltinOptions::default(), Default::default());
+    fixture.done("fs_write", json!({ "path": "a.txt", "content": "small" })).await;
     let told =
-        desk.told("fs_write", json!({ "path": "a.txt", "content": "x".repeat(200_000) })).await;
-    let kept = desk.read("a.txt");
+        fixture.told("fs_write", json!({ "path": "a.txt", "content": "x".repeat(200_000) })).await;
+    let kept = fixture.read("a.txt");
     let names = std::fs::read_dir(&place).unwrap().count();
-    let after = desk.call("fs_write", json!({ "path": "a.txt", "content": "fits" })).await;
+    let after = fixture.call("fs_write", json!({ "path": "a.txt", "content": "fits" })).await;
     std::process::Command::new("umount").arg(&place).status().unwrap();
     insta::assert_json_snapshot!("disk_full", told);
     assert_eq!((kept.as_str(), names, after.is_done()), ("small", 1, true));
@@ -253,11 +259,11 @@ async fn a_read_only_file_stays_as_it_is() {
         // Root may write anything; then a read-only directory tree is all there is to test, and it is not ours.
         return;
     }
-    let desk = Fixture::new();
-    desk.write("fixed.txt", "one");
-    std::fs::set_permissions(desk.path("fixed.txt"), PermissionsExt::from_mode(0o444)).unwrap();
-    desk.done("fs_read", json!({ "path": "fixed.txt" })).await;
+    let fixture = Fixture::new();
+    fixture.write("fixed.txt", "one");
+    std::fs::set_permissions(fixture.path("fixed.txt"), PermissionsExt::from_mode(0o444)).unwrap();
+    fixture.done("fs_read", json!({ "path": "fixed.txt" })).await;
     let write = json!({ "path": "fixed.txt", "content": "two" });
-    assert_eq!(desk.fails("fs_write", write).await, Kind::FilePermission);
-    assert_eq!(desk.read("fixed.txt"), "one");
+    assert_eq!(fixture.fails("fs_write", write).await, Kind::FilePermission);
+    assert_eq!(fixture.read("fixed.txt"), "one");
 }

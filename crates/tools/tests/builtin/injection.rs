@@ -60,8 +60,8 @@ fn payloads(mark: &str) -> Vec<String> {
 /// of the mark's name or a process with it would be a trace.
 #[tokio::test]
 async fn only_a_shell_acts_on_what_looks_like_a_command() {
-    let desk = Fixture::new();
-    desk.write("a.txt", "some text\n");
+    let fixture = Fixture::new();
+    fixture.write("a.txt", "some text\n");
     let mark = "traceofrunning";
     let all = payloads(mark);
     assert!(all.len() >= 1_000, "{} payloads", all.len());
@@ -87,11 +87,11 @@ async fn only_a_shell_acts_on_what_looks_like_a_command() {
         let (from, step) = if is_full { (0, 1) } else { (index % 11, 11) };
         for (tool, arguments) in tools.into_iter().skip(from).step_by(step) {
             calls += 1;
-            assert!(tool == said || desk.toolbox.fits(tool, &arguments), "{tool} {arguments}");
-            drop(desk.call(tool, arguments).await);
+            assert!(tool == said || fixture.toolbox.fits(tool, &arguments), "{tool} {arguments}");
+            drop(fixture.call(tool, arguments).await);
         }
     }
-    let traces: Vec<_> = std::fs::read_dir(desk.room.path())
+    let traces: Vec<_> = std::fs::read_dir(fixture.room.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
         .filter(|name| name == mark)
@@ -99,7 +99,7 @@ async fn only_a_shell_acts_on_what_looks_like_a_command() {
     assert!(traces.is_empty(), "{traces:?}");
     assert!(processes_with(mark).is_empty(), "{:?}", processes_with(mark));
     // And the shell, asked for the same, leaves one: the trace is no blind spot.
-    desk.done("bash_run", json!({ "cmd": format!("true; touch {mark}") })).await;
-    assert!(desk.path(mark).exists());
+    fixture.done("bash_run", json!({ "cmd": format!("true; touch {mark}") })).await;
+    assert!(fixture.path(mark).exists());
     eprintln!("security T4: {} payloads, {calls} calls of 9 tools", all.len());
 }

@@ -1,4 +1,4 @@
-//! A desk to work at: a workspace, the tools, and a session that remembers.
+//! The fixture of these tests: a workspace, the tools, and a session that remembers.
 
 use std::{
     collections::HashMap,
@@ -73,7 +73,7 @@ impl Fixture {
     }
 
     pub(crate) fn with_limits(options: BuiltinOptions, limits: Limits) -> Self {
-        let room = tempfile::Builder::new().prefix("desk").tempdir().unwrap();
+        let room = tempfile::Builder::new().prefix("fixture").tempdir().unwrap();
         Self::at(room, options, limits)
     }
 

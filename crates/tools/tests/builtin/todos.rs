@@ -6,23 +6,23 @@ use crate::support::Fixture;
 
 #[tokio::test]
 async fn a_list_is_replaced_and_read_back() {
-    let desk = Fixture::new();
+    let fixture = Fixture::new();
     let todos = json!([
         { "id": "1", "title": "read", "status": "completed" },
         { "id": "2", "title": "write", "status": "in_progress", "notes": "soon" },
     ]);
-    let done = desk.done("todo_write", json!({ "todos": todos })).await;
+    let done = fixture.done("todo_write", json!({ "todos": todos })).await;
     assert_eq!(done, json!({ "ok": true, "count": 2 }));
-    assert_eq!(desk.done("todo_read", json!({})).await, json!({ "todos": todos }));
-    desk.done("todo_write", json!({ "todos": [] })).await;
-    assert_eq!(desk.done("todo_read", json!({})).await, json!({ "todos": [] }));
+    assert_eq!(fixture.done("todo_read", json!({})).await, json!({ "todos": todos }));
+    fixture.done("todo_write", json!({ "todos": [] })).await;
+    assert_eq!(fixture.done("todo_read", json!({})).await, json!({ "todos": [] }));
 }
 
 #[tokio::test]
 async fn a_list_that_breaks_a_rule_changes_nothing_and_names_the_place() {
-    let desk = Fixture::new();
+    let fixture = Fixture::new();
     let kept = json!([{ "id": "1", "title": "read", "status": "pending" }]);
-    desk.done("todo_write", json!({ "todos": kept })).await;
+    fixture.done("todo_write", json!({ "todos": kept })).await;
     let twice = json!({ "todos": [
         { "id": "a", "title": "one", "status": "pending" },
         { "id": "a", "title": "two", "status": "pending" },
@@ -31,7 +31,7 @@ async fn a_list_that_breaks_a_rule_changes_nothing_and_names_the_place() {
         { "id": "a", "title": "one", "status": "in_progress" },
         { "id": "b", "title": "two", "status": "in_progress" },
     ]});
-    insta::assert_json_snapshot!("same_id_twice", desk.told("todo_write", twice).await);
-    insta::assert_json_snapshot!("two_in_progress", desk.told("todo_write", two_active).await);
-    assert_eq!(desk.done("todo_read", json!({})).await, json!({ "todos": kept }));
+    insta::assert_json_snapshot!("same_id_twice", fixture.told("todo_write", twice).await);
+    insta::assert_json_snapshot!("two_in_progress", fixture.told("todo_write", two_active).await);
+    assert_eq!(fixture.done("todo_read", json!({})).await, json!({ "todos": kept }));
 }
