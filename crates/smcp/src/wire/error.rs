@@ -6,16 +6,34 @@
 use budao_core::{
     Lang,
     fault::{Fact, Fault, Kind, render},
+    tool::Failure,
     trace::Trace,
 };
 use serde_json::{Map, Value, json};
 
 use super::Dialect;
 
+/// How an error is rendered for the other side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rendering {
+    /// The protocol version of the receiver.
+    pub dialect: Dialect,
+    /// The language of the texts.
+    pub lang: Lang,
+}
+
+impl From<Dialect> for Rendering {
+    /// English texts in this dialect.
+    fn from(dialect: Dialect) -> Self {
+        Self { dialect, lang: Lang::En }
+    }
+}
+
 /// The fault as the answer to a request other than a tool call.
 #[must_use]
-pub fn flat(fault: &Fault, dialect: Dialect) -> Value {
-    let told = render::render_for_peer(fault, Lang::En);
+pub fn flat(fault: &Fault, rendering: impl Into<Rendering>) -> Value {
+    let Rendering { dialect, lang } = rendering.into();
+    let told = render::render_for_peer(fault, lang);
     let mut error = Map::new();
     error.insert("code".into(), told.smcp.into());
     error.insert("message".into(), told.message.into());
@@ -34,7 +52,7 @@ pub fn flat(fault: &Fault, dialect: Dialect) -> Value {
     }
 }
 
-/// The `details` object: the facts, the catalog key and the hops.
+/// The `details` object: the facts, the mismatches, the catalog key and the hops.
 fn details(fault: &Fault, hops: &[budao_core::fault::Hop]) -> Value {
     let mut details = match serde_json::to_value(fault.detail()) {
         Ok(Value::Object(facts)) => facts,
@@ -46,6 +64,9 @@ fn details(fault: &Fault, hops: &[budao_core::fault::Hop]) -> Value {
     }
     if let Some(skill) = fault.detail().text(Fact::Skill) {
         details.insert("name".into(), skill.into());
+    }
+    if !fault.mismatches().is_empty() {
+        details.insert("mismatches".into(), json!(fault.mismatches()));
     }
     let row = fault.row();
     details.insert("error_code".into(), row.code.into());
@@ -64,10 +85,11 @@ fn details(fault: &Fault, hops: &[budao_core::fault::Hop]) -> Value {
     Value::Object(details)
 }
 
-/// The fault as the result of a tool call, in both shapes.
+/// The fault as the result of a tool call, in both shapes. Its `content` is written for the model that called.
 #[must_use]
-pub fn result(fault: &Fault, dialect: Dialect) -> Value {
-    let mut error = flat(fault, dialect);
+pub fn result(fault: &Fault, rendering: impl Into<Rendering>) -> Value {
+    let rendering @ Rendering { dialect, lang } = rendering.into();
+    let mut error = flat(fault, rendering);
     let is_timeout = matches!(fault.kind(), Kind::RequestTimedOut | Kind::DeadlinePassed);
     let mut meta = Map::new();
     meta.insert("error_code".into(), fault.row().smcp.into());
@@ -75,7 +97,7 @@ pub fn result(fault: &Fault, dialect: Dialect) -> Value {
         meta.insert("a2c_trace_id".into(), fault.trace().to_string().into());
     }
     // The draft prescribes a text for a timeout. It comes first, and the catalog's text follows.
-    let mut texts = vec![words(fault)];
+    let mut texts = vec![model_text(fault, lang)];
     if dialect == Dialect::V02 && is_timeout {
         texts.insert(0, "Tool call timeout".to_owned());
         texts.truncate(if fault.is_outcome_unknown() { 2 } else { 1 });
@@ -87,7 +109,7 @@ pub fn result(fault: &Fault, dialect: Dialect) -> Value {
         meta.insert("a2c_cancelled".into(), true.into());
         meta.insert("a2c_cancel_reason".into(), "agent_requested".into());
     }
-    upstream(fault, &mut meta);
+    upstream(fault, &mut meta, lang);
     if let Value::Object(error) = &mut error {
         let text = |text: String| json!({ "type": "text", "text": text });
         error.insert("content".into(), texts.into_iter().map(text).collect());
@@ -97,14 +119,14 @@ pub fn result(fault: &Fault, dialect: Dialect) -> Value {
     error
 }
 
-/// The tool's own reason if the tool refused the call, else the catalog's message.
-fn words(fault: &Fault) -> String {
-    let said = fault.detail().text(Fact::Reason).filter(|_| fault.kind() == Kind::ToolSaidNo);
-    said.map_or_else(|| render::render_for_peer(fault, Lang::En).message, str::to_owned)
+/// What a model reads of this fault: the same JSON that our own engines put into a tool result.
+fn model_text(fault: &Fault, lang: Lang) -> String {
+    let failure = Failure { fault: fault.clone(), data: None, note: None };
+    render::render_for_model(&failure, lang).to_json()
 }
 
 /// Adds the marks of a missing or refused sign-in.
-fn upstream(fault: &Fault, meta: &mut Map<String, Value>) {
+fn upstream(fault: &Fault, meta: &mut Map<String, Value>, lang: Lang) {
     if !matches!(fault.kind(), Kind::UpstreamSignInNeeded | Kind::UpstreamSignInRefused) {
         return;
     }
@@ -112,7 +134,7 @@ fn upstream(fault: &Fault, meta: &mut Map<String, Value>) {
         meta.insert("mcp_server".into(), server.into());
     }
     let action = fault.detail().text(Fact::AuthAction).unwrap_or("user_authorization_required");
-    let message = render::render_for_peer(fault, Lang::En).message;
+    let message = render::render_for_peer(fault, lang).message;
     meta.insert("auth_hint".into(), json!({ "action": action, "message": message }));
 }
 
