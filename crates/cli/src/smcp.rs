@@ -1,6 +1,7 @@
 //! `budao smcp`: a hub, a computer, and agent commands for the shell.
 
 mod computer;
+mod hub_limits;
 mod mounted_hub;
 mod resources;
 mod rooms;
@@ -15,9 +16,7 @@ use budao_core::{
 use budao_smcp::{
     MemberConfig,
     agent::{Agent, Call, Config as AgentConfig},
-    server::{
-        Access, Config as HubConfig, CrossRoomVisibility, Hub, Limits, Token, VersionRejection,
-    },
+    server::{Access, Config as HubConfig, CrossRoomVisibility, Hub, Token, VersionRejection},
     wire::{Dialect, Role},
 };
 use serde_json::{Value, json};
@@ -28,6 +27,7 @@ pub(crate) use mounted_hub::{HubAccess, HubArgs};
 pub(crate) use rooms::{JoinedRooms, RoomConfig};
 
 use crate::{exit::Exit, signals, terminal::Terminal, texts::localize, traces};
+use hub_limits::LimitArgs;
 use show::Printer;
 
 /// Tools of remote computers, by A2C-SMCP: a hub, a computer, and an agent by hand.
@@ -81,6 +81,8 @@ struct ServerArgs {
     /// Turn a WebSocket of another version away by closing it with code 4900, for lines that lose the body of a refused upgrade
     #[arg(long)]
     refuse_by_close: bool,
+    #[command(flatten)]
+    limits: LimitArgs,
     /// Say where it listens as a JSON object on stdout
     #[arg(long)]
     json: bool,
@@ -225,8 +227,14 @@ async fn serve(args: &ServerArgs, show: Printer<'_>) -> Result<Exit, Fault> {
     };
     let refusal =
         if args.refuse_by_close { VersionRejection::Close } else { VersionRejection::Body };
-    let limits = Limits::default();
-    let config = HubConfig { dialect: args.dialect, access, elsewhere, refusal, limits };
+    let config = HubConfig {
+        dialect: args.dialect,
+        elsewhere,
+        refusal,
+        lang: show.lang,
+        limits: args.limits.to_limits(),
+        ..HubConfig::new(access)
+    };
     let listener = crate::serve::listen(args.listen).await?;
     let url = format!("http://{}", listener.local_addr().unwrap_or(args.listen));
     let words = format!("{} {url}", localize(show.lang, "listening on", "正在监听"));

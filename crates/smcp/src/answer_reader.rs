@@ -75,7 +75,7 @@ pub(crate) fn fault_of(
     }
     fault = complete(fault, about);
     // The other side's text becomes the cause, unless it equals the catalog's own text.
-    let is_ours = [Lang::En, Lang::Zh].iter().any(|lang| words == text::user_text(&fault, *lang));
+    let is_ours = [Lang::En, Lang::Zh].iter().any(|lang| words == error::sentence(&fault, *lang));
     if !is_reason && !words.is_empty() && !is_ours {
         fault = fault.with_cause(words);
     }

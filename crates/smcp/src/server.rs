@@ -17,7 +17,7 @@ mod socket;
 pub mod stats;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, Once, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
@@ -27,6 +27,7 @@ use std::{
 
 use axum::Router;
 use budao_core::{
+    Lang,
     fault::{Fault, Kind, Operation},
     scrub::Scrubber,
     world::World,
@@ -57,8 +58,25 @@ pub struct Config {
     pub elsewhere: CrossRoomVisibility,
     /// The reply to a WebSocket handshake of another version.
     pub refusal: VersionRejection,
+    /// The language of the texts that clients get.
+    pub lang: Lang,
     /// Size, count and time limits.
     pub limits: Limits,
+}
+
+impl Config {
+    /// A hub of the current protocol, in English, with the usual limits.
+    #[must_use]
+    pub fn new(access: Access) -> Self {
+        Self {
+            dialect: Dialect::V04,
+            access,
+            elsewhere: CrossRoomVisibility::Named,
+            refusal: VersionRejection::Body,
+            lang: Lang::En,
+            limits: Limits::default(),
+        }
+    }
 }
 
 /// The reply to a WebSocket handshake of an incompatible version. Polling always gets status 400 with a body.
@@ -152,8 +170,34 @@ pub(crate) struct State {
     known: KnownTools,
     /// Running tool calls: (agent, request id) to computer.
     pub(crate) calls: BTreeMap<(Key, String), Key>,
+    /// The last calls of each agent that ended, oldest first: a cancel may cross its call's answer.
+    pub(crate) ended: BTreeMap<Key, VecDeque<(String, Key)>>,
     /// Calls that wait for room in their computer's queue, with the token that cancels them.
     pub(crate) unsent: BTreeMap<(Key, String), CancellationToken>,
+}
+
+/// Ended calls that are remembered of one agent.
+const ENDED_MAX: usize = 16;
+
+impl State {
+    /// The computer that has a call, or had it a moment ago.
+    pub(crate) fn computer_of(&self, id: &(Key, String)) -> Option<Key> {
+        let ended = || self.ended.get(&id.0)?.iter().rev().find(|(req_id, _)| *req_id == id.1);
+        self.calls.get(id).copied().or_else(|| ended().map(|(_, computer)| *computer))
+    }
+
+    /// Ends a call. It is remembered while its agent is connected.
+    pub(crate) fn end_call(&mut self, id: &(Key, String)) {
+        let Some(computer) = self.calls.remove(id) else { return };
+        if !self.lines.contains_key(&id.0) {
+            return;
+        }
+        let ended = self.ended.entry(id.0).or_default();
+        if ended.len() >= ENDED_MAX {
+            ended.pop_front();
+        }
+        ended.push_back((id.1.clone(), computer));
+    }
 }
 
 impl Inner {
@@ -223,6 +267,7 @@ impl Hub {
                 lines: BTreeMap::new(),
                 known: KnownTools::default(),
                 calls: BTreeMap::new(),
+                ended: BTreeMap::new(),
                 unsent: BTreeMap::new(),
             }),
             keys: AtomicU64::new(0),
@@ -260,7 +305,8 @@ impl Hub {
         auth: Option<&Value>,
         version: Option<String>,
     ) -> Result<ConnectionHandler, String> {
-        handle::enter(&self.0, self.0.next_key(), line, auth, version)
+        let entered = handle::enter(&self.0, self.0.next_key(), line, auth, version);
+        entered.map_err(|refusal| refusal.message)
     }
 
     /// A copy of the counters, with the current connections and rooms.
@@ -307,7 +353,7 @@ impl Hub {
             () = self.0.world.clock.sleep(Duration::from_secs(2)) => {}
         }
         let why = self.0.finish(Fault::new(Kind::ShuttingDown, Operation::RelayCall), "");
-        let why = error::flat(&why, self.0.config.dialect);
+        let why = error::flat(&why, self.0.rendering());
         let lines = self.0.lines();
         for (_, line) in &lines {
             Arc::clone(line).cut(&why);

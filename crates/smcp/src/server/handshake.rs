@@ -14,6 +14,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use budao_core::trace::Trace;
 use bytes::Bytes;
 use engineioxide::service::EngineIoService;
 
@@ -27,7 +28,7 @@ use super::{
 };
 use crate::wire::{
     Dialect, error,
-    version::{self, HEADER, QUERY},
+    version::{self, HEADER, QUERY, TRACE_HEADER},
 };
 
 /// The path of the Socket.IO endpoint.
@@ -52,16 +53,20 @@ pub(super) async fn gate(State(hub): State<Arc<Inner>>, request: Request, next: 
     match version::judge(value(query, QUERY).as_deref()) {
         Ok(_) => next.run(request).await,
         Err(fault) => {
-            let body = version::refusal(&fault);
+            let fault = hub.finish(fault, "");
+            let body = version::refusal(&fault, hub.config.lang);
             let code = u16::try_from(body["code"].as_u64().unwrap_or_default()).unwrap_or(400);
             hub.stats.count(|all| *all.handshakes_refused.entry(code).or_default() += 1);
-            tracing::warn!(error_code = code, error_message = %fault, "a handshake was refused");
+            tracing::warn!(
+                error_code = code, error_message = %fault, trace_id = %fault.trace(),
+                "a handshake was refused"
+            );
             if hub.config.refusal == VersionRejection::Close
                 && let Some(closed) = closed(request).await
             {
                 return closed;
             }
-            refused(body, code)
+            refused(body, code, fault.trace())
         }
     }
 }
@@ -118,18 +123,28 @@ async fn counted(hub: &Arc<Inner>, key: Key, response: Response) -> Response {
             if let Some(line) = &line {
                 cut(hub, key, line, over);
             }
-            let why = error::flat(&hub.finish(over.too_slow(), ""), hub.config.dialect);
-            (StatusCode::BAD_REQUEST, Json(why)).into_response()
+            let fault = hub.finish(over.too_slow(), "");
+            let why = error::flat(&fault, hub.rendering());
+            traced((StatusCode::BAD_REQUEST, Json(why)), fault.trace())
         }
     }
 }
 
 /// The response to a refused handshake.
-fn refused(body: serde_json::Value, code: u16) -> Response {
+fn refused(body: serde_json::Value, code: u16, trace: Trace) -> Response {
     // `Json` sets the content length; without it a close could overtake the body.
-    let mut response = (StatusCode::BAD_REQUEST, Json(body)).into_response();
+    let mut response = traced((StatusCode::BAD_REQUEST, Json(body)), trace);
     if code != 400 {
         response.headers_mut().insert(HEADER, HeaderValue::from(code));
+    }
+    response
+}
+
+/// A refusal with its trace in a header: some bodies are prescribed to the last field.
+fn traced(response: impl IntoResponse, trace: Trace) -> Response {
+    let mut response = response.into_response();
+    if let Ok(value) = HeaderValue::from_str(&trace.to_string()) {
+        response.headers_mut().insert(TRACE_HEADER, value);
     }
     response
 }
@@ -170,6 +185,13 @@ fn may_see(hub: &Inner, headers: &HeaderMap) -> bool {
     hub.config.access.admits_to_counters(shown.and_then(|shown| shown.strip_prefix("Bearer ")))
 }
 
+fn not_admitted(hub: &Inner) -> Response {
+    let trace = hub.world.trace();
+    hub.stats.refused(StatusCode::UNAUTHORIZED.as_u16());
+    tracing::warn!(error_code = 401, trace_id = %trace, "the counters were refused");
+    traced(StatusCode::UNAUTHORIZED, trace)
+}
+
 /// Serves the counters as JSON, or in the Prometheus format if the client accepts `text/plain`.
 async fn stats(State(hub): State<Arc<Inner>>, headers: HeaderMap) -> Response {
     let wanted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
@@ -177,14 +199,14 @@ async fn stats(State(hub): State<Arc<Inner>>, headers: HeaderMap) -> Response {
         return metrics(State(hub), headers).await;
     }
     if !may_see(&hub, &headers) {
-        return StatusCode::UNAUTHORIZED.into_response();
+        return not_admitted(&hub);
     }
     Json(hub.snapshot()).into_response()
 }
 
 async fn metrics(State(hub): State<Arc<Inner>>, headers: HeaderMap) -> Response {
     if !may_see(&hub, &headers) {
-        return StatusCode::UNAUTHORIZED.into_response();
+        return not_admitted(&hub);
     }
     let plain = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
     (plain, hub.snapshot().to_prometheus()).into_response()

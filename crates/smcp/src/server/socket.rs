@@ -149,7 +149,7 @@ impl Handler {
         };
         if &*packet.ns != NAMESPACE {
             if matches!(packet.inner, PacketData::Connect(_)) {
-                refuse(engine, &packet.ns, "Invalid namespace");
+                refuse(engine, &packet.ns, "Invalid namespace", &Value::Null);
             }
             return;
         }
@@ -189,17 +189,21 @@ impl Handler {
         let entered = enter(&self.0, line.key, Arc::clone(&line) as _, auth.as_ref(), version);
         match entered {
             Ok(desk) => {
+                let sid = json!({ "sid": desk.sid });
                 *lock(&engine.data.session) = Some(Arc::new(HubSession { desk, line }));
-                let sid = json!({ "sid": engine.id.to_string() });
                 let _ = engine.emit(format!("0{NAMESPACE},{sid}"));
             }
-            Err(why) => refuse(engine, NAMESPACE, &why),
+            Err(refusal) => refuse(engine, NAMESPACE, &refusal.message, &refusal.error),
         }
     }
 }
 
-fn refuse(engine: &Engine, namespace: &str, why: &str) {
-    let why = json!({ "message": why });
+fn refuse(engine: &Engine, namespace: &str, message: &str, error: &Value) {
+    let why = if error.is_null() {
+        json!({ "message": message })
+    } else {
+        json!({ "message": message, "data": error })
+    };
     let text = if namespace == "/" { format!("4{why}") } else { format!("4{namespace},{why}") };
     // A client that cannot receive the reason is refused all the same.
     let _ = engine.emit(text);

@@ -5,13 +5,16 @@
 
 use budao_core::{
     Lang,
-    fault::{Fact, Fault, Kind, render},
+    fault::{Fact, Fault, Kind, render, text},
     tool::Failure,
     trace::Trace,
 };
 use serde_json::{Map, Value, json};
 
 use super::Dialect;
+
+/// Longest text of a foreign error that is passed on, in characters.
+const FOREIGN_CHARS: usize = 400;
 
 /// How an error is rendered for the other side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,7 +39,7 @@ pub fn flat(fault: &Fault, rendering: impl Into<Rendering>) -> Value {
     let told = render::render_for_peer(fault, lang);
     let mut error = Map::new();
     error.insert("code".into(), told.smcp.into());
-    error.insert("message".into(), told.message.into());
+    error.insert("message".into(), sentence(fault, lang).into());
     // The protocol requires these two facts beside the code.
     if matches!(fault.kind(), Kind::McpServerNotFound | Kind::CapabilityUnsupported) {
         for fact in [Fact::McpServer, Fact::Capability] {
@@ -49,6 +52,23 @@ pub fn flat(fault: &Fault, rendering: impl Into<Rendering>) -> Value {
     match dialect {
         Dialect::V04 => Value::Object(error),
         Dialect::V02 => json!({ "error": error }),
+    }
+}
+
+/// One sentence for the other side. Where the catalog's sentence is general, it names the reason or the field.
+#[must_use]
+pub fn sentence(fault: &Fault, lang: Lang) -> String {
+    let (kind, reason) = (fault.kind(), fault.detail().text(Fact::Reason));
+    match reason {
+        Some(reason) if matches!(kind, Kind::NotAllowed | Kind::NotAuthenticated) => {
+            let (title, reason) = (text::of_kind(kind, "title", lang), text::reason(reason, lang));
+            let colon = if lang == Lang::Zh { "：" } else { ": " };
+            format!("{title}{colon}{reason}")
+        }
+        _ if kind == Kind::BadRequest && fault.detail().text(Fact::Field).is_some() => {
+            text::model_text(fault, lang)
+        }
+        _ => text::user_text(fault, lang),
     }
 }
 
@@ -182,14 +202,60 @@ pub fn code_of(answer: &Value) -> Option<u16> {
 pub fn trace(answer: &mut Value, trace: Trace) {
     let Some(object) = answer.as_object_mut() else { return };
     if object.contains_key("content") {
-        let meta = object.entry("meta").or_insert(Value::Null);
-        if meta.is_null() {
-            *meta = json!({});
-        }
-        if let Some(meta) = meta.as_object_mut() {
-            meta.entry("a2c_trace_id").or_insert_with(|| trace.to_string().into());
-        }
+        add_trace(object, "meta", "a2c_trace_id", trace);
     }
+    let error = if object.get("error").is_some_and(Value::is_object) {
+        object.get_mut("error").and_then(Value::as_object_mut)
+    } else {
+        Some(object)
+    };
+    if let Some(error) = error.filter(|error| error.contains_key("code")) {
+        add_trace(error, "details", "trace_id", trace);
+    }
+}
+
+/// Sets `field` of the object at `place`, unless it is set. A place that holds something else stays as it is.
+fn add_trace(object: &mut Map<String, Value>, place: &str, field: &str, trace: Trace) {
+    let inner = object.entry(place).or_insert(Value::Null);
+    if inner.is_null() {
+        *inner = json!({});
+    }
+    if let Some(inner) = inner.as_object_mut() {
+        inner.entry(field).or_insert_with(|| trace.to_string().into());
+    }
+}
+
+/// Whether the answer claims to be an error and has no usable code: text, a fraction, a number out of range.
+#[must_use]
+pub fn has_odd_code(answer: &Value) -> bool {
+    let nested = answer.get("error").filter(|error| error.is_object());
+    let error = nested.unwrap_or(answer);
+    let is_usable = |code: &Value| code.as_u64().is_some_and(|code| u16::try_from(code).is_ok());
+    let is_said = error.get("message").is_some() || answer.get("isError").is_some();
+    error.get("code").is_some_and(|code| !is_usable(code)) && (is_said || nested.is_some())
+}
+
+/// The text of a foreign error, for the reason of ours; empty if there is none.
+#[must_use]
+pub fn foreign_text(answer: &Value) -> String {
+    let places = ["/message", "/error/message", "/content/0/text", "/error", "/detail"];
+    let found = places.iter().find_map(|place| answer.pointer(place)?.as_str());
+    found.unwrap_or_default().chars().take(FOREIGN_CHARS).collect()
+}
+
+/// Completes an object that is no result and claims no failure: it becomes the text of one. `None` if it claims one.
+#[must_use]
+pub fn completed(answer: &Value) -> Option<Value> {
+    const CLAIMS: [&str; 8] =
+        ["error", "errors", "code", "message", "detail", "details", "exception", "isError"];
+    let object = answer.as_object().filter(|object| !object.is_empty())?;
+    if CLAIMS.iter().any(|claim| object.contains_key(*claim)) || object.contains_key("content") {
+        return None;
+    }
+    let mut result = object.clone();
+    result.insert("content".into(), json!([{ "type": "text", "text": answer.to_string() }]));
+    result.insert("isError".into(), false.into());
+    Some(Value::Object(result))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use budao_core::fault::{Fact, Fault, Kind, Operation};
 use serde_json::{Map, Value};
+use unicode_normalization::is_nfc;
 
 use super::Role;
 
@@ -46,6 +47,20 @@ pub fn event(text: &str, is_binary: bool, limit: usize) -> Result<(String, Value
 #[must_use]
 pub fn is_name(text: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
+}
+
+/// Whether a name or room can be told from every other by looking at it: a valid name in Unicode form NFC, without
+/// spaces at its ends, and without characters that are invisible or change the direction of writing. Joiners stay,
+/// because scripts and emoji need them.
+#[must_use]
+pub fn is_distinct_name(text: &str) -> bool {
+    let is_hidden = |letter| {
+        matches!(letter,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{180e}' | '\u{200b}' | '\u{200e}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+    };
+    is_name(text) && text.trim() == text && !text.contains(is_hidden) && is_nfc(text)
 }
 
 /// The fields of a request, with its event and operation for error messages.
@@ -240,7 +255,18 @@ impl<'a> Fields<'a> {
             Some("computer") => Role::Computer,
             _ => return Err(self.bad("role", "`agent` or `computer`")),
         };
-        Ok(JoinRequest { role, name: self.name("name")?, room: self.name("office_id")? })
+        Ok(JoinRequest {
+            role,
+            name: self.distinct_name("name")?,
+            room: self.distinct_name("office_id")?,
+        })
+    }
+
+    fn distinct_name(&self, field: &'static str) -> Result<String, Fault> {
+        let name = self.name(field)?;
+        let expected =
+            "text in Unicode form NFC, without spaces at its ends and invisible characters";
+        if is_distinct_name(&name) { Ok(name) } else { Err(self.bad(field, expected)) }
     }
 }
 

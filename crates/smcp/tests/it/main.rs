@@ -10,6 +10,7 @@ mod common;
 mod computer;
 mod finder;
 mod handshake;
+mod identity;
 mod isolation;
 mod matrix;
 mod owner;
