@@ -35,7 +35,7 @@ mod sweep;
 pub mod texts;
 mod timeouts;
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::Router;
 use budao_core::{Fault, Kind, engine::Engine, fault::Operation, world::World};
@@ -116,11 +116,11 @@ async fn accept(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => {
+            Ok((stream, address)) => {
                 // At the limit, the connection is dropped without a response.
                 let Ok(place) = Arc::clone(&sockets).try_acquire_owned() else { continue };
                 let _ = stream.set_nodelay(true);
-                let attended = attend(Arc::clone(server), stream, router.clone(), place);
+                let attended = attend(Arc::clone(server), (stream, address), router.clone(), place);
                 server.running.spawn(attended);
             }
             Err(error) => {
@@ -134,7 +134,7 @@ async fn accept(
 /// Serves the requests of one TCP connection. An upgraded connection continues in another task, which keeps the permit.
 async fn attend(
     server: Arc<Server>,
-    stream: TcpStream,
+    (stream, address): (TcpStream, SocketAddr),
     router: Router,
     place: OwnedSemaphorePermit,
 ) {
@@ -146,6 +146,7 @@ async fn attend(
         request.extensions_mut().insert(place.clone());
         // Lets a mounted route end a connection whose peer does not read.
         request.extensions_mut().insert(token.clone());
+        request.extensions_mut().insert(address);
         router.clone().oneshot(request)
     });
     let limits = &server.config.limits;

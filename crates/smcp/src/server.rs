@@ -7,6 +7,7 @@
 mod access;
 mod budget;
 pub mod client_connection;
+mod guesses;
 mod handle;
 mod handshake;
 mod listen;
@@ -44,6 +45,7 @@ pub use stats::Snapshot;
 use crate::wire::{Dialect, error};
 use budget::{Budget, ReachedLimit};
 use client_connection::ClientConnection;
+use guesses::WrongTokens;
 use rooms::{Key, KnownTools, Rooms};
 use stats::Stats;
 
@@ -118,6 +120,13 @@ pub struct Limits {
     pub late_watch: Duration,
     /// Time after which a connection that accepts no queued data is closed. Default 30 s.
     pub send: Duration,
+    /// Time in which the head of an HTTP request must arrive. Default 10 s. A server that the hub is mounted in has
+    /// its own.
+    pub request_head: Duration,
+    /// Time in which the body of an HTTP request must arrive. Default 30 s.
+    pub request_body: Duration,
+    /// Time between two answers to wrong tokens from one address. Default 500 ms.
+    pub wrong_token_pause: Duration,
 }
 
 impl Default for Limits {
@@ -136,6 +145,9 @@ impl Default for Limits {
             question: Duration::from_secs(30),
             late_watch: Duration::from_secs(60),
             send: Duration::from_secs(30),
+            request_head: Duration::from_secs(10),
+            request_body: Duration::from_secs(30),
+            wrong_token_pause: Duration::from_millis(500),
         }
     }
 }
@@ -157,6 +169,7 @@ pub(crate) struct Inner {
     /// Engine.IO connections by session id.
     engines: Mutex<BTreeMap<String, Weak<socket::Engine>>>,
     watching: Once,
+    guesses: Mutex<WrongTokens>,
 }
 
 /// Interval between two checks of the send queues.
@@ -273,6 +286,7 @@ impl Hub {
             keys: AtomicU64::new(0),
             engines: Mutex::default(),
             watching: Once::new(),
+            guesses: Mutex::default(),
         }))
     }
 
@@ -284,8 +298,8 @@ impl Hub {
         let config = EngineIoConfig::builder()
             .req_path(handshake::PATH)
             .max_buffer_size(limits.queue_max)
-            .max_payload(limits.frame_bytes_max as u64)
             // The transport closes without a reason, so its limit is twice the hub's, and the hub reports the reason.
+            .max_payload(limits.frame_bytes_max as u64 * 2)
             .ws_max_message_size(limits.frame_bytes_max * 2)
             .ws_max_frame_size(limits.frame_bytes_max * 2)
             .build();
@@ -330,11 +344,8 @@ impl Hub {
             shutdown.await;
             hub.close().await;
         };
-        // Longer than the hub's own check of its queues, because only that check reports a reason.
-        let limit = self.0.config.limits.send + SWEEP_PAUSE * 5;
-        let listener = listen::GuardedListener::new(listener, &self.0.world.clock, limit);
-        let service = router.into_make_service_with_connect_info::<listen::CutToken>();
-        axum::serve(listener, service).with_graceful_shutdown(ended).await
+        listen::serve(&self.0, router, listener, ended).await;
+        Ok(())
     }
 
     /// Ends running requests with a fault, then closes every connection. Takes at most about 4 s.

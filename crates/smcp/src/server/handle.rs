@@ -1,6 +1,11 @@
 //! Handles the messages of one client, in the order they arrive.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{
+    borrow::Cow,
+    net::IpAddr,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
 
 use budao_core::fault::{Fact, Fault, Kind, Operation};
 use serde_json::{Value, json};
@@ -332,6 +337,13 @@ impl Inner {
             }
         }
         state.lines.len() >= limit
+    }
+
+    /// Notes a wrong token and returns the delay of its answer.
+    pub(super) fn guess_delay(&self, address: Option<IpAddr>) -> Duration {
+        let pause = self.config.limits.wrong_token_pause;
+        let mut guesses = self.guesses.lock().unwrap_or_else(PoisonError::into_inner);
+        guesses.delay(address, self.world.clock.now(), pause)
     }
 
     /// How errors are rendered for clients.

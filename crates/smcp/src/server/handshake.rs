@@ -1,9 +1,13 @@
 //! The HTTP side of the hub: checks the version of a handshake before Socket.IO, and serves the counters.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{
-    Json, Router,
+    Extension, Json, Router,
     body::Body,
     extract::{
         FromRequestParts as _, Request, State, WebSocketUpgrade,
@@ -14,7 +18,10 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use budao_core::trace::Trace;
+use budao_core::{
+    fault::{Fact, Fault, Kind, Operation},
+    trace::Trace,
+};
 use bytes::Bytes;
 use engineioxide::service::EngineIoService;
 
@@ -45,6 +52,10 @@ pub(super) async fn gate(State(hub): State<Arc<Inner>>, request: Request, next: 
     let is_socket = request.uri().path().trim_end_matches('/') == PATH;
     let query = request.uri().query().unwrap_or_default();
     if let Some(sid) = value(query, "sid").filter(|_| is_socket) {
+        let request = match whole(&hub, request).await {
+            Ok(request) => request,
+            Err(refusal) => return refusal,
+        };
         return of_session(hub, &sid, request, next).await;
     }
     if !is_socket || hub.config.dialect == Dialect::V02 {
@@ -69,6 +80,45 @@ pub(super) async fn gate(State(hub): State<Arc<Inner>>, request: Request, next: 
             refused(body, code, fault.trace())
         }
     }
+}
+
+/// Reads the body of a request. It must arrive in time and be no larger than the transport takes.
+async fn whole(hub: &Inner, request: Request) -> Result<Request, Response> {
+    if request.method() != Method::POST {
+        return Ok(request);
+    }
+    let (limits, (parts, body)) = (hub.config.limits, request.into_parts());
+    let limit = limits.frame_bytes_max * 2;
+    let read = tokio::select! {
+        biased;
+        read = axum::body::to_bytes(body, limit) => read,
+        () = hub.world.clock.sleep(limits.request_body) => {
+            let fault = Fault::new(Kind::RequestTimedOut, Operation::AcceptFrame)
+                .with(Fact::LimitName, "request_body")
+                .with(Fact::TimeoutMs, limits.request_body);
+            return Err(refused_body(hub, StatusCode::REQUEST_TIMEOUT, fault));
+        }
+    };
+    match read {
+        Ok(bytes) => Ok(Request::from_parts(parts, Body::from(bytes))),
+        Err(error) => {
+            let bytes = i64::try_from(limit).unwrap_or(i64::MAX);
+            let fault = Fault::new(Kind::FrameTooLarge, Operation::AcceptFrame)
+                .with(Fact::Limit, bytes)
+                .caused_by(&error);
+            Err(refused_body(hub, StatusCode::PAYLOAD_TOO_LARGE, fault))
+        }
+    }
+}
+
+fn refused_body(hub: &Inner, status: StatusCode, fault: Fault) -> Response {
+    let fault = hub.finish(fault, "");
+    hub.stats.refused(fault.row().smcp);
+    tracing::warn!(error_message = %fault, trace_id = %fault.trace(), "a request was refused");
+    let mut response = traced((status, Json(error::flat(&fault, hub.rendering()))), fault.trace());
+    // The rest of the body is still on its way, so the connection is of no more use.
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// Serves a request with a session id. Charges the answer to a poll until it is written, and gives an upgrade the
@@ -185,7 +235,9 @@ fn may_see(hub: &Inner, headers: &HeaderMap) -> bool {
     hub.config.access.admits_to_counters(shown.and_then(|shown| shown.strip_prefix("Bearer ")))
 }
 
-fn not_admitted(hub: &Inner) -> Response {
+async fn not_admitted(hub: &Inner, address: Option<IpAddr>) -> Response {
+    let delay = hub.guess_delay(address);
+    hub.world.clock.sleep(delay).await;
     let trace = hub.world.trace();
     hub.stats.refused(StatusCode::UNAUTHORIZED.as_u16());
     tracing::warn!(error_code = 401, trace_id = %trace, "the counters were refused");
@@ -193,20 +245,28 @@ fn not_admitted(hub: &Inner) -> Response {
 }
 
 /// Serves the counters as JSON, or in the Prometheus format if the client accepts `text/plain`.
-async fn stats(State(hub): State<Arc<Inner>>, headers: HeaderMap) -> Response {
+async fn stats(
+    State(hub): State<Arc<Inner>>,
+    address: Option<Extension<SocketAddr>>,
+    headers: HeaderMap,
+) -> Response {
     let wanted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     if wanted.is_some_and(|wanted| wanted.contains("text/plain")) {
-        return metrics(State(hub), headers).await;
+        return metrics(State(hub), address, headers).await;
     }
     if !may_see(&hub, &headers) {
-        return not_admitted(&hub);
+        return not_admitted(&hub, address.map(|Extension(address)| address.ip())).await;
     }
     Json(hub.snapshot()).into_response()
 }
 
-async fn metrics(State(hub): State<Arc<Inner>>, headers: HeaderMap) -> Response {
+async fn metrics(
+    State(hub): State<Arc<Inner>>,
+    address: Option<Extension<SocketAddr>>,
+    headers: HeaderMap,
+) -> Response {
     if !may_see(&hub, &headers) {
-        return not_admitted(&hub);
+        return not_admitted(&hub, address.map(|Extension(address)| address.ip())).await;
     }
     let plain = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
     (plain, hub.snapshot().to_prometheus()).into_response()

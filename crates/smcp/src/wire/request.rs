@@ -74,7 +74,7 @@ pub struct Fields<'a> {
 /// The routing fields of a request to a computer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoutedRequest {
-    /// The name of the calling agent.
+    /// The name that the caller gives itself; empty without one. The hub puts the name it joined with in its place.
     pub agent: String,
     /// The request id, unique among the agent's running calls.
     pub req_id: String,
@@ -203,7 +203,7 @@ impl<'a> Fields<'a> {
     /// If one of them is missing or invalid.
     pub fn routed(&self) -> Result<RoutedRequest, Fault> {
         Ok(RoutedRequest {
-            agent: self.name("agent")?,
+            agent: self.map.get("agent").and_then(Value::as_str).unwrap_or_default().to_owned(),
             req_id: self.name("req_id")?,
             computer: self.name("computer")?,
         })
@@ -317,7 +317,7 @@ mod tests {
             Fields::new("client:get_tools", Operation::RelayCall, value).and_then(|f| f.routed())
         };
         assert!(read(&whole).is_ok());
-        for field in ["agent", "req_id", "computer"] {
+        for field in ["req_id", "computer"] {
             for wrong in [None, Some(json!(1)), Some(json!("")), Some(json!("a\u{0}"))] {
                 let mut request = whole.clone();
                 match &wrong {
@@ -329,8 +329,8 @@ mod tests {
                 assert_eq!(fault.detail().text(Fact::Field), Some(field), "{wrong:?}");
             }
         }
-        let long = json!({ "agent": "x".repeat(10_000), "req_id": "r", "computer": "c" });
-        assert_eq!(read(&long).unwrap_err().detail().text(Fact::Field), Some("agent"));
+        let long = json!({ "agent": "a", "req_id": "x".repeat(10_000), "computer": "c" });
+        assert_eq!(read(&long).unwrap_err().detail().text(Fact::Field), Some("req_id"));
         assert_eq!(read(&json!([])).unwrap_err().row().smcp, 400);
     }
 }

@@ -26,6 +26,13 @@ async fn the_joined_name_is_the_identity_whatever_a_request_says() {
         let heard = computer.hears(event).await;
         assert_eq!(heard["agent"], "bot", "the computer is told who really asks");
     }
+    for agent_field in [Value::Null, json!(5), json!("x".repeat(10_000))] {
+        let asked = json!({ "agent": agent_field, "req_id": "r2", "computer": "pc" });
+        let answer = agent.ask("client:get_tools", asked).await;
+        assert_eq!(answer["seen"]["agent"], "bot", "{answer}");
+    }
+    let anonymous = json!({ "req_id": "r2", "computer": "pc" });
+    assert_eq!(agent.ask("client:get_tools", anonymous).await["seen"]["agent"], "bot");
     let list = json!({ "agent": "somebody else", "req_id": "r3", "office_id": "a" });
     let listed = agent.ask("server:list_room", list).await;
     assert_eq!(listed["sessions"].as_array().map(Vec::len), Some(2), "{listed}");

@@ -19,6 +19,7 @@ mod peers;
 mod python;
 mod python_things;
 mod raw_frames;
+mod requests;
 mod resources;
 mod sign_in;
 mod slow;

@@ -130,7 +130,7 @@ async fn a_hub_may_hide_what_is_elsewhere() {
 async fn a_missing_or_ill_typed_field_is_400_and_named() {
     let hub = start(config()).await;
     let (agent, _computer) = pair(&hub).await;
-    for field in ["agent", "req_id", "computer", "tool_name", "params", "timeout"] {
+    for field in ["req_id", "computer", "tool_name", "params", "timeout"] {
         let mut request = tool_call("pc", "echo", "r", 5);
         request.as_object_mut().unwrap().remove(field);
         let answer = agent.ask("client:tool_call", request).await;
