@@ -193,10 +193,12 @@ pub(crate) struct State {
 const ENDED_MAX: usize = 16;
 
 impl State {
-    /// The computer that has a call, or had it a moment ago.
+    /// The computer that has a call, or had it a moment ago and is still in the agent's room.
     pub(crate) fn computer_of(&self, id: &(Key, String)) -> Option<Key> {
         let ended = || self.ended.get(&id.0)?.iter().rev().find(|(req_id, _)| *req_id == id.1);
-        self.calls.get(id).copied().or_else(|| ended().map(|(_, computer)| *computer))
+        let near = |computer: &Key| self.rooms.are_together(id.0, *computer);
+        let ended = || ended().map(|(_, computer)| *computer).filter(near);
+        self.calls.get(id).copied().or_else(ended)
     }
 
     /// Ends a call. It is remembered while its agent is connected.

@@ -245,6 +245,13 @@ impl Rooms {
         self.remove(key).ok_or_else(|| fault(Kind::NotInRoom, op))
     }
 
+    /// Whether two connections are in the same room.
+    #[must_use]
+    pub fn are_together(&self, one: Key, other: Key) -> bool {
+        let room = |key| self.place(key).map(|place| place.room.as_str());
+        room(one).is_some() && room(one) == room(other)
+    }
+
     fn place(&self, key: Key) -> Option<&RoomMembership> {
         self.sessions.get(&key)?.place.as_ref()
     }

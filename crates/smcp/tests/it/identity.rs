@@ -126,6 +126,13 @@ async fn a_cancel_that_comes_after_the_answer_still_reaches_the_computer() {
     agent.ask("server:tool_call_cancel", json!({ "agent": "bot", "req_id": "never" })).await;
     let heard = computer.heard_so_far().await;
     assert!(heard.iter().all(|(_, payload)| payload["req_id"] != "never"), "{heard:?}");
+
+    // A computer that has gone to another room hears nothing of this one.
+    agent.call("pc", "echo", "r2", 5).await;
+    computer.join("computer", "pc", "b").await;
+    computer.heard_so_far().await;
+    agent.ask("server:tool_call_cancel", json!({ "agent": "bot", "req_id": "r2" })).await;
+    assert_eq!(computer.heard_so_far().await, []);
 }
 
 #[tokio::test]
