@@ -201,10 +201,10 @@ impl State {
         self.calls.get(id).copied().or_else(ended)
     }
 
-    /// Ends a call. It is remembered while its agent is connected.
-    pub(crate) fn end_call(&mut self, id: &(Key, String)) {
+    /// Ends a call. One that was sent is remembered while its agent is connected.
+    pub(crate) fn end_call(&mut self, id: &(Key, String), is_sent: bool) {
         let Some(computer) = self.calls.remove(id) else { return };
-        if !self.lines.contains_key(&id.0) {
+        if !is_sent || !self.lines.contains_key(&id.0) {
             return;
         }
         let ended = self.ended.entry(id.0).or_default();

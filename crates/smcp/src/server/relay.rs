@@ -79,11 +79,13 @@ enum ComputerAnswer {
 struct RequestIdGuard {
     hub: Arc<Inner>,
     id: (Key, String),
+    /// Whether the computer may know the call, so that a late cancel concerns it.
+    is_sent: bool,
 }
 
 impl Drop for RequestIdGuard {
     fn drop(&mut self) {
-        self.hub.state().end_call(&self.id);
+        self.hub.state().end_call(&self.id, self.is_sent);
     }
 }
 
@@ -236,7 +238,7 @@ fn enter(desk: &ConnectionHandler, asked: &ParsedRequest<'_>) -> Result<Register
         return Err(full("calls_max", limit, op));
     }
     state.calls.insert(id.clone(), way.to);
-    Ok((way, to, Some(RequestIdGuard { hub: desk.hub.clone(), id })))
+    Ok((way, to, Some(RequestIdGuard { hub: desk.hub.clone(), id, is_sent: false })))
 }
 
 impl RelayedRequest {
@@ -266,7 +268,7 @@ impl RelayedRequest {
         first: Result<PendingText, DeliveryError>,
         again: Option<DelayedSend>,
         answer: AnswerTarget,
-        fence: Option<RequestIdGuard>,
+        mut fence: Option<RequestIdGuard>,
     ) {
         let mut pending = pin!(self.exchange(first, again));
         let (agent, computer) = (&self.way.agent_present, &self.way.computer_present);
@@ -283,6 +285,9 @@ impl RelayedRequest {
         };
         let is_late = ended.as_ref().is_err_and(|fault| fault.kind() == Kind::RequestTimedOut);
         let args = self.conclude(ended.and_then(|text| self.judge(text)));
+        if let Some(fence) = &mut fence {
+            fence.is_sent = self.is_sent.load(Ordering::Relaxed);
+        }
         // Released before the answer is sent, so that the agent may reuse the id at once.
         drop(fence);
         answer.send(&self.hub, args);
