@@ -133,6 +133,9 @@ fn a_tool_answers_then_takes_too_long_then_is_refused() {
 
     let said = run(&url, &["call", "room", "pc", "tools__echo", r#"{"text":"你好"}"#]);
     assert_eq!((text(&said.stdout).as_str(), said.status.code()), ("你好\n", Some(0)));
+    let wrong = text(&run(&url, &["call", "room", "pc", "tools__echo", r#"{"text":5}"#]).stderr);
+    assert!(wrong.contains("text: must be a string (you sent 5)"), "{wrong}");
+    assert!(wrong.contains(r#"example: {"text":"#), "{wrong}");
     let late = run(&url, &["call", "--timeout", "1", "room", "pc", "tools__slow"]);
     assert!(text(&late.stderr).starts_with("4004 "), "{}", text(&late.stderr));
     let refused = run(&url, &["call", "room", "pc", "tools__env", r#"{"name":"PATH"}"#]);
