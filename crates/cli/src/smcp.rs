@@ -244,10 +244,7 @@ async fn serve(args: &ServerArgs, show: Printer<'_>) -> Result<Exit, Fault> {
     let url = format!("http://{}", listener.local_addr().unwrap_or(args.listen));
     let words = format!("{} {url}", localize(show.lang, "listening on", "正在监听"));
     show.remark(&words, &json!({ "listening": url }));
-    let served = Hub::new(config, traces::world()).serve(listener, interrupted()).await;
-    served.map_err(|error| {
-        Fault::new(Kind::NetworkUnavailable, Operation::StartServer).caused_by(&error)
-    })?;
+    Hub::new(config, traces::world()).serve(listener, interrupted()).await;
     Ok(Exit::Success)
 }
 

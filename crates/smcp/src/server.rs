@@ -331,15 +331,13 @@ impl Hub {
         self.0.snapshot()
     }
 
-    /// Serves until `shutdown` completes, then ends running requests with a fault and closes every connection.
-    ///
-    /// # Errors
-    /// If the listener fails.
+    /// Serves until `shutdown` completes, then ends running requests with a fault and closes every connection. While
+    /// the system gives no sockets, it waits and tries again.
     pub async fn serve(
         self,
         listener: tokio::net::TcpListener,
         shutdown: impl Future<Output = ()> + Send + 'static,
-    ) -> std::io::Result<()> {
+    ) {
         let router = self.router();
         let hub = self.clone();
         let ended = async move {
@@ -347,7 +345,6 @@ impl Hub {
             hub.close().await;
         };
         listen::serve(&self.0, router, listener, ended).await;
-        Ok(())
     }
 
     /// Ends running requests with a fault, then closes every connection. Takes at most about 4 s.

@@ -56,7 +56,7 @@ async fn part_hub() {
     let config = Config::new(Access::Tokens(vec![Token::shared("right")]));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     println!("listening {}", listener.local_addr().expect("it is bound").port());
-    let _ = Hub::new(config, world()).serve(listener, until_told()).await;
+    Hub::new(config, world()).serve(listener, until_told()).await;
 }
 
 #[derive(Debug)]

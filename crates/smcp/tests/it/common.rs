@@ -47,7 +47,7 @@ pub(crate) async fn start_on(config: Config, port: u16) -> RunningHub {
     let port = listener.local_addr().unwrap().port();
     let stop = CancellationToken::new();
     let serving = hub.clone().serve(listener, stop.clone().cancelled_owned());
-    let task = tokio::spawn(async move { serving.await.unwrap() });
+    let task = tokio::spawn(serving);
     RunningHub { hub, port, stop, task }
 }
 

@@ -17,7 +17,7 @@ use crate::common::{RunningHub, config, pair, start, the_world, within};
 
 fn http() -> reqwest::Client {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::builder().no_proxy().build().unwrap()
+    reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap()
 }
 
 /// A polling client: the address of its session, with the namespace connected.
