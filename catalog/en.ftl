@@ -1862,6 +1862,16 @@ reason-plan = the plan must be confirmed before it is carried out
 reason-program = the program asks before it does this
 reason-mode-plan = the mode is `plan`: nothing is changed or run
 reason-mode-dont-ask = the mode is `dontAsk`: nobody is asked
+reason-room-role = the role is fixed by the first join
+reason-room-name-fixed = the name is fixed while in the room
+reason-room-second = the agent is already in a room and must leave it first
+reason-room-name-taken = a computer of this name already exists in the room
+reason-room-agent-only = only an agent may ask this
+reason-room-own-name = `computer` is not the name the caller joined with
+reason-token-role = the token is for another role
+reason-token-rooms = the token is for other rooms
+reason-token-missing = auth.token is missing
+reason-token-wrong = auth.token is not valid
 
 ## Advice
 ##

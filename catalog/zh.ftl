@@ -1823,6 +1823,16 @@ reason-plan = 计划须经确认才能执行
 reason-program = 程序在这样做之前需要询问
 reason-mode-plan = 当前模式是 `plan`：不改动也不运行任何东西
 reason-mode-dont-ask = 当前模式是 `dontAsk`：不询问任何人
+reason-room-role = 角色在首次加入时确定，之后不能更改
+reason-room-name-fixed = 在房间内不能更改名称
+reason-room-second = 该智能体已在一个房间中，须先离开
+reason-room-name-taken = 房间中已有同名的计算机
+reason-room-agent-only = 只有智能体可以发出此请求
+reason-room-own-name = `computer` 不是调用者加入时使用的名称
+reason-token-role = 该令牌用于另一种角色
+reason-token-rooms = 该令牌用于其他房间
+reason-token-missing = 缺少 auth.token
+reason-token-wrong = auth.token 无效
 
 ## 建议
 ##

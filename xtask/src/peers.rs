@@ -37,6 +37,8 @@ pub(crate) enum Kind {
     Npm(&'static [&'static str]),
     /// Requirements as `name==version`, in a virtual environment of their own.
     Python(&'static [&'static str]),
+    /// The same, and the source of the first one beside it, unpacked: its tests are not in the package.
+    PythonSource(&'static [&'static str]),
     /// A small project of ours in `xtask/peers/<name>`, built with `--release`; its binary has the
     /// peer's name.
     Cargo,
@@ -169,7 +171,7 @@ pub(crate) fn bench(peer: &Peer, dir: &Path) -> Option<(PathBuf, Vec<String>)> {
             let script = folder.join("bench.py");
             Some((program, vec!["-B".to_owned(), script.to_string_lossy().into_owned()]))
         }
-        Kind::Npm(_) | Kind::Debian(_) => None,
+        Kind::Npm(_) | Kind::Debian(_) | Kind::PythonSource(_) => None,
     }
 }
 
@@ -219,6 +221,7 @@ fn wanted(peer: &Peer) -> Result<Vec<String>> {
     match peer.kind {
         Kind::Npm(list) => packages("npm", list),
         Kind::Python(list) => packages("python", list),
+        Kind::PythonSource(list) => packages("python source", list),
         Kind::Debian(package) => packages("debian", &[package]),
         Kind::Cargo => {
             let source = repo::root().join("xtask/peers").join(peer.name);
@@ -237,7 +240,9 @@ fn wanted(peer: &Peer) -> Result<Vec<String>> {
 pub(crate) fn version(peer: &Peer) -> String {
     let packages = match peer.kind {
         Kind::Npm(list) => list.iter().find_map(|package| package.rsplit_once('@')),
-        Kind::Python(list) => list.iter().find_map(|package| package.split_once("==")),
+        Kind::Python(list) | Kind::PythonSource(list) => {
+            list.iter().find_map(|package| package.split_once("=="))
+        }
         // The output of the probe contains the version.
         Kind::Cargo | Kind::Debian(_) => return peer.probe.prints.to_owned(),
     };
@@ -252,6 +257,7 @@ fn listing(dir: &Path) -> String {
             let versions = match peer.kind {
                 Kind::Npm(list) => format!("npm {}", list.join(" ")),
                 Kind::Python(list) => format!("python {}", list.join(" ")),
+                Kind::PythonSource(list) => format!("python source {}", list.join(" ")),
                 Kind::Cargo => format!("cargo xtask/peers/{}", peer.name),
                 Kind::Debian(package) => format!("debian {package}"),
             };
@@ -288,7 +294,7 @@ mod tests {
                         assert!(version.starts_with(|c: char| c.is_ascii_digit()), "{package}");
                     }
                 }
-                Kind::Python(list) => {
+                Kind::Python(list) | Kind::PythonSource(list) => {
                     assert!(list.iter().all(|package| package.contains("==")), "{}", peer.name);
                 }
                 Kind::Cargo => assert_eq!(wanted(peer).unwrap().len(), 2),

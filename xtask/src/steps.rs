@@ -10,6 +10,7 @@ mod dependencies;
 mod deploy;
 mod examples;
 mod release;
+mod sdk;
 mod smoke;
 
 use std::fmt;
@@ -147,6 +148,14 @@ pub(crate) static STEPS: &[Step] = &[
             Need::Peer("claude-cli-old"),
         ],
         run: cargo::editors,
+    },
+    Step {
+        name: "sdk",
+        about: "the hub passes the tests that the Python SDK has for its own",
+        budget: Duration::from_secs(30),
+        when: StepScope::Always,
+        needs: &[Need::Peer("a2c-smcp-tests")],
+        run: sdk::run,
     },
     Step {
         name: "sim",

@@ -144,7 +144,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     let secrets = args.token.iter().chain(&made).map(String::as_str).chain(args.hub.secrets());
     config.scrubber = Scrubber::with_secrets(secrets);
     config.check_address(args.listen.ip())?;
-    let hub = args.hub.hub(door(args, made.as_deref()), &traces::world())?;
+    let hub = args.hub.hub(door(args, made.as_deref()), lang, &traces::world())?;
     if let Some(mounted) = &hub {
         config.extra_routes = mounted.hub.router();
         config.hub = Some(mounted.counters());

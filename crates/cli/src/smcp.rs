@@ -1,12 +1,17 @@
 //! `budao smcp`: a hub, a computer, and agent commands for the shell.
 
 mod computer;
+mod hub_limits;
 mod mounted_hub;
 mod resources;
 mod rooms;
 mod show;
+mod tools;
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use budao_core::{
     Fault, Lang,
@@ -15,9 +20,7 @@ use budao_core::{
 use budao_smcp::{
     MemberConfig,
     agent::{Agent, Call, Config as AgentConfig},
-    server::{
-        Access, Config as HubConfig, CrossRoomVisibility, Hub, Limits, Token, VersionRejection,
-    },
+    server::{Access, Config as HubConfig, CrossRoomVisibility, Hub, Token, VersionRejection},
     wire::{Dialect, Role},
 };
 use serde_json::{Value, json};
@@ -28,6 +31,7 @@ pub(crate) use mounted_hub::{HubAccess, HubArgs};
 pub(crate) use rooms::{JoinedRooms, RoomConfig};
 
 use crate::{exit::Exit, signals, terminal::Terminal, texts::localize, traces};
+use hub_limits::LimitArgs;
 use show::Printer;
 
 /// Use tools of remote computers over A2C-SMCP: run a hub or a computer, call tools, watch a room.
@@ -46,7 +50,7 @@ enum Action {
     /// Call a tool of a computer and print its result
     Call(CallArgs),
     /// List the tools of the computers in a room
-    Tools(ToolsArgs),
+    Tools(tools::ToolsArgs),
     /// Print the events of a room
     Watch(WatchArgs),
     /// List the skills of the computers in a room, or print a file of one
@@ -81,6 +85,8 @@ struct ServerArgs {
     /// Refuse a WebSocket of another protocol version by closing it with code 4900, for proxies that drop the body of a refused upgrade
     #[arg(long)]
     refuse_by_close: bool,
+    #[command(flatten)]
+    limits: LimitArgs,
     /// Print the listening address as one JSON object on stdout
     #[arg(long)]
     json: bool,
@@ -111,7 +117,7 @@ struct ConnectArgs {
 struct CallArgs {
     #[command(flatten)]
     way: ConnectArgs,
-    /// Time limit of the call
+    /// Time limit of connecting and the call together
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
     /// Print the whole result as one JSON object, a failure as `{"error": …}`
@@ -126,17 +132,6 @@ struct CallArgs {
     /// Arguments of the tool, as a JSON object
     #[arg(default_value = "{}")]
     arguments: String,
-}
-
-#[derive(Debug, clap::Args)]
-struct ToolsArgs {
-    #[command(flatten)]
-    way: ConnectArgs,
-    /// Print one JSON object per tool
-    #[arg(long)]
-    json: bool,
-    /// The room
-    room: String,
 }
 
 #[derive(Debug, clap::Args)]
@@ -173,14 +168,26 @@ impl Args {
     }
 }
 
+/// Time for connecting and joining, where no option says otherwise.
+const CONNECT_LIMIT: Duration = Duration::from_secs(30);
+
 impl ConnectArgs {
     async fn join(&self, room: &str) -> Result<Agent, Fault> {
-        self.join_by(room, Dialect::V04).await
+        self.join_by(room, Dialect::V04, CONNECT_LIMIT).await
     }
 
-    /// Joins the room as an agent. `usual` is the dialect without `--dialect`.
-    async fn join_by(&self, room: &str, usual: Dialect) -> Result<Agent, Fault> {
-        Agent::connect(AgentConfig::new(self.place(room, usual)), traces::world()).await
+    /// Joins the room as an agent, within `limit`. `usual` is the dialect without `--dialect`.
+    async fn join_by(&self, room: &str, usual: Dialect, limit: Duration) -> Result<Agent, Fault> {
+        let config = AgentConfig::new(self.place(room, usual));
+        tokio::select! {
+            biased;
+            joined = Agent::connect(config, traces::world()) => joined,
+            () = tokio::time::sleep(limit) => {
+                Err(Fault::new(Kind::RequestTimedOut, Operation::Connect)
+                    .with(Fact::TimeoutMs, limit)
+                    .with(Fact::Service, "smcp"))
+            }
+        }
     }
 
     fn place(&self, room: &str, usual: Dialect) -> MemberConfig {
@@ -197,7 +204,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
         Action::Server(args) => serve(args, show).await,
         Action::Computer(args) => computer::run(args, show).await,
         Action::Call(args) => call(args, show).await,
-        Action::Tools(args) => tools(args, show).await,
+        Action::Tools(args) => tools::run(args, show).await,
         Action::Watch(args) => watch(args, show).await,
         Action::Skills(args) => resources::skills(args, show).await,
         Action::Documents(args) => resources::documents(args, show).await,
@@ -225,16 +232,19 @@ async fn serve(args: &ServerArgs, show: Printer<'_>) -> Result<Exit, Fault> {
     };
     let refusal =
         if args.refuse_by_close { VersionRejection::Close } else { VersionRejection::Body };
-    let limits = Limits::default();
-    let config = HubConfig { dialect: args.dialect, access, elsewhere, refusal, limits };
+    let config = HubConfig {
+        dialect: args.dialect,
+        elsewhere,
+        refusal,
+        lang: show.lang,
+        limits: args.limits.to_limits(),
+        ..HubConfig::new(access)
+    };
     let listener = crate::serve::listen(args.listen).await?;
     let url = format!("http://{}", listener.local_addr().unwrap_or(args.listen));
     let words = format!("{} {url}", localize(show.lang, "listening on", "正在监听"));
     show.remark(&words, &json!({ "listening": url }));
-    let served = Hub::new(config, traces::world()).serve(listener, interrupted()).await;
-    served.map_err(|error| {
-        Fault::new(Kind::NetworkUnavailable, Operation::StartServer).caused_by(&error)
-    })?;
+    Hub::new(config, traces::world()).serve(listener, interrupted()).await;
     Ok(Exit::Success)
 }
 
@@ -269,12 +279,15 @@ fn read_token(text: &str) -> Result<Token, Fault> {
 async fn call(args: &CallArgs, show: Printer<'_>) -> Result<Exit, Fault> {
     let params: Value = serde_json::from_str(&args.arguments)
         .map_err(|error| Fault::new(Kind::MalformedJson, Operation::ToolCall).caused_by(&error))?;
-    let agent = args.way.join(&args.room).await?;
+    let (began, limit) = (Instant::now(), Duration::from_secs(args.timeout));
+    let agent = args.way.join_by(&args.room, Dialect::V04, limit).await?;
+    // Whole seconds, as the protocol has them.
+    let left = limit.saturating_sub(began.elapsed()).as_secs_f64().ceil().max(1.0);
     let call = Call {
         computer: args.computer.clone(),
         tool: args.tool.clone(),
         params,
-        timeout: Duration::from_secs(args.timeout),
+        timeout: Duration::from_secs_f64(left),
         req_id: None,
     };
     let cancel = CancellationToken::new();
@@ -290,25 +303,6 @@ async fn call(args: &CallArgs, show: Printer<'_>) -> Result<Exit, Fault> {
         }
         Err(fault) => Ok(show.fault(fault)),
     }
-}
-
-async fn tools(args: &ToolsArgs, show: Printer<'_>) -> Result<Exit, Fault> {
-    let agent = args.way.join(&args.room).await?;
-    for computer in agent.computers().await? {
-        for tool in agent.tools(&computer).await? {
-            if args.json {
-                let mut tool = serde_json::to_value(&tool).unwrap_or_default();
-                tool["computer"] = computer.clone().into();
-                show.line(tool);
-            } else {
-                let about = tool.description.as_deref().unwrap_or_default();
-                let about = about.lines().next().unwrap_or_default();
-                let name = show.terminal.name(&tool.name);
-                show.line(format!("{computer}  {name}  {about}"));
-            }
-        }
-    }
-    Ok(Exit::Success)
 }
 
 async fn watch(args: &WatchArgs, show: Printer<'_>) -> Result<Exit, Fault> {

@@ -127,16 +127,15 @@ fn a_tool_answers_then_takes_too_long_then_is_refused() {
     let file = file.to_str().unwrap();
     let args = ["smcp", "computer", "--url", &url, "--name", "pc", "--config", file, "room"];
     let (_computer, _) = start(&args, "joined");
-    let tools = loop {
-        let tools = text(&run(&url, &["tools", "room"]).stdout);
-        if !tools.is_empty() {
-            break tools;
-        }
-    };
+    // Right after the start: the list waits for the server.
+    let tools = text(&run(&url, &["tools", "room"]).stdout);
     assert!(tools.lines().any(|line| line.starts_with("pc  tools__echo")), "{tools}");
 
     let said = run(&url, &["call", "room", "pc", "tools__echo", r#"{"text":"你好"}"#]);
     assert_eq!((text(&said.stdout).as_str(), said.status.code()), ("你好\n", Some(0)));
+    let wrong = text(&run(&url, &["call", "room", "pc", "tools__echo", r#"{"text":5}"#]).stderr);
+    assert!(wrong.contains("text: must be a string (you sent 5)"), "{wrong}");
+    assert!(wrong.contains(r#"example: {"text":"#), "{wrong}");
     let late = run(&url, &["call", "--timeout", "1", "room", "pc", "tools__slow"]);
     assert!(text(&late.stderr).starts_with("4004 "), "{}", text(&late.stderr));
     let refused = run(&url, &["call", "room", "pc", "tools__env", r#"{"name":"PATH"}"#]);
@@ -148,6 +147,72 @@ fn a_tool_answers_then_takes_too_long_then_is_refused() {
     a_session_errs_is_told_and_corrects_itself(&url, directory.path());
     let chinese = run(&url, &["--lang", "zh", "call", "room", "pc", "tools__nothing"]);
     assert!(text(&chinese.stderr).starts_with("4001 "), "{}", text(&chinese.stderr));
+}
+
+/// A computer `pc` in `room` whose only server is started by this shell command.
+fn computer_of_shell(url: &str, directory: &Path, command: &str) -> ChildProcess {
+    let file = directory.join("computer.json");
+    let config = serde_json::json!({ "servers": [{
+        "name": "tools", "type": "stdio", "default_tool_meta": { "auto_apply": true },
+        "server_parameters": { "command": "sh", "args": ["-c", command] },
+    }] });
+    std::fs::write(&file, config.to_string()).unwrap();
+    let file = file.to_str().unwrap();
+    start(&["smcp", "computer", "--url", url, "--name", "pc", "--config", file, "room"], "joined").0
+}
+
+#[test]
+fn the_list_of_tools_waits_for_servers_that_start_and_not_for_ever() {
+    let Some(program) = fake_mcp() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let (_hub, url) = hub();
+    let slow = format!("sleep 1; exec {}", program.display());
+    let computer = computer_of_shell(&url, directory.path(), &slow);
+    let listed = run(&url, &["tools", "room"]);
+    let (tools, progress) = (text(&listed.stdout), text(&listed.stderr));
+    assert!(tools.contains("tools__echo") && listed.status.code() == Some(0), "{tools}{progress}");
+    assert!(progress.contains("pc") && progress.contains("tools"), "{progress}");
+    drop(computer);
+
+    let (_hub, url) = hub();
+    let _computer = computer_of_shell(&url, directory.path(), "exec sleep 600");
+    let listed = run(&url, &["tools", "--timeout", "1", "room"]);
+    assert_eq!((text(&listed.stdout).as_str(), listed.status.code()), ("", Some(1)));
+    assert!(text(&listed.stderr).contains("still starting"), "{}", text(&listed.stderr));
+}
+
+#[test]
+fn the_time_of_a_call_covers_the_connection() {
+    // Connections are accepted by the system, and nobody answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    for args in
+        [&["call", "--timeout", "1", "room", "pc", "t"][..], &["tools", "--timeout", "1", "room"]]
+    {
+        let began = Instant::now();
+        let late = run(&url, args);
+        assert!(began.elapsed() < Duration::from_secs(8), "{args:?}: {:?}", began.elapsed());
+        assert_eq!(late.status.code(), Some(1));
+        assert!(text(&late.stderr).contains("ERR_"), "{}", text(&late.stderr));
+    }
+}
+
+#[test]
+fn a_chinese_hub_says_no_in_chinese() {
+    let args = ["--lang", "zh", "smcp", "server", "--listen", "127.0.0.1:0", "--json"];
+    let mut hub = budao(&args).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(hub.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    let _hub = ChildProcess(hub);
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let address = said["listening"].as_str().unwrap().strip_prefix("http://").unwrap();
+    let mut line = std::net::TcpStream::connect(address).unwrap();
+    let head = "GET /socket.io/?EIO=4&transport=polling&a2c_version=0.3.0 HTTP/1.1\r\n\
+                Host: h\r\nConnection: close\r\n\r\n";
+    line.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    std::io::Read::read_to_string(&mut line, &mut answer).unwrap();
+    assert!(answer.contains("版本"), "{answer}");
 }
 
 #[test]

@@ -35,7 +35,7 @@ mod sweep;
 pub mod texts;
 mod timeouts;
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::Router;
 use budao_core::{Fault, Kind, engine::Engine, fault::Operation, world::World};
@@ -116,11 +116,12 @@ async fn accept(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => {
+            Ok((stream, address)) => {
                 // At the limit, the connection is dropped without a response.
                 let Ok(permit) = Arc::clone(&sockets).try_acquire_owned() else { continue };
                 let _ = stream.set_nodelay(true);
-                let serving = serve_connection(Arc::clone(server), stream, router.clone(), permit);
+                let serving =
+                    serve_connection(Arc::clone(server), (stream, address), router.clone(), permit);
                 server.running.spawn(serving);
             }
             Err(error) => {
@@ -134,7 +135,7 @@ async fn accept(
 /// Serves the requests of one TCP connection. An upgraded connection continues in another task, which keeps the permit.
 async fn serve_connection(
     server: Arc<Server>,
-    stream: TcpStream,
+    (stream, address): (TcpStream, SocketAddr),
     router: Router,
     permit: OwnedSemaphorePermit,
 ) {
@@ -146,6 +147,7 @@ async fn serve_connection(
         request.extensions_mut().insert(permit.clone());
         // Lets a mounted route end a connection whose peer does not read.
         request.extensions_mut().insert(token.clone());
+        request.extensions_mut().insert(address);
         router.clone().oneshot(request)
     });
     let limits = &server.config.limits;

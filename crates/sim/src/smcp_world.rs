@@ -15,10 +15,7 @@ use std::{
 };
 
 use budao_core::world::Spawn as _;
-use budao_smcp::{
-    server::{Access, Config, CrossRoomVisibility, Hub, Limits, VersionRejection},
-    wire::Dialect,
-};
+use budao_smcp::server::{Access, Config, CrossRoomVisibility, Hub, Limits};
 use rand::RngExt as _;
 use tokio::sync::mpsc;
 
@@ -232,13 +229,7 @@ impl SmcpWorld {
             &mut chance(self.seed, "elsewhere"),
             &[CrossRoomVisibility::Named, CrossRoomVisibility::Hidden],
         );
-        let config = Config {
-            dialect: Dialect::V04,
-            access: Access::Any,
-            elsewhere,
-            refusal: VersionRejection::Body,
-            limits: self.limits(),
-        };
+        let config = Config { elsewhere, limits: self.limits(), ..Config::new(Access::Any) };
         slot.running =
             Some(RunningHub { hub: Hub::new(config, world), number, tasks, wires: Vec::new() });
     }

@@ -4,6 +4,7 @@ mod blob;
 mod source;
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -126,6 +127,15 @@ pub struct RemoteTool {
     pub meta: Option<Value>,
 }
 
+/// The tools of a computer, and the state of its MCP servers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolListing {
+    /// The tools that can be called now.
+    pub tools: Vec<RemoteTool>,
+    /// `starting`, `ready`, `down` or `stopped` by the server's id; `None` if the computer or its hub does not tell.
+    pub servers: Option<BTreeMap<String, String>>,
+}
+
 impl Agent {
     /// Connects to the hub and joins the room.
     ///
@@ -187,6 +197,14 @@ impl Agent {
     /// # Errors
     /// If the computer does not answer, or answers with an error.
     pub async fn tools(&self, computer: &str) -> Result<Vec<RemoteTool>, Fault> {
+        self.tool_listing(computer).await.map(|listing| listing.tools)
+    }
+
+    /// Like [`Agent::tools`], with the state of the computer's MCP servers.
+    ///
+    /// # Errors
+    /// The same faults as [`Agent::tools`].
+    pub async fn tool_listing(&self, computer: &str) -> Result<ToolListing, Fault> {
         let answer = self.ask(RequestEvent::GetTools, computer, Map::new()).await?;
         let Some(Value::Array(tools)) = answer.get("tools").cloned() else {
             return Err(Fault::new(Kind::PeerFailed, Operation::DiscoverTools)
@@ -197,7 +215,11 @@ impl Agent {
                 .inspect_err(|error| tracing::warn!(computer, %error, "skipping unreadable tool"))
                 .ok()
         });
-        Ok(readable.collect())
+        let servers = answer.get("servers").cloned().unwrap_or_default();
+        Ok(ToolListing {
+            tools: readable.collect(),
+            servers: serde_json::from_value(servers).unwrap_or_default(),
+        })
     }
 
     /// Sends a computer a request other than a tool call.

@@ -2,8 +2,9 @@
 
 use budao_core::{
     Lang,
-    fault::{Fact, Fault, Kind, Operation, text},
+    fault::{Fact, Fault, Kind, Mismatch, Operation, text},
 };
+use serde::Deserialize as _;
 use serde_json::Value;
 use strum::VariantArray as _;
 
@@ -11,6 +12,15 @@ use crate::wire::error;
 
 /// Longest reason that is passed on to the model, in characters.
 const REASON_CHARS: usize = 2000;
+
+/// Mismatches that are read from one answer.
+const MISMATCHES_MAX: usize = 16;
+
+/// Longest text of a mismatch, in characters.
+const MISMATCH_CHARS: usize = 400;
+
+/// Allowed values that are read from one mismatch.
+const ALLOWED_MAX: usize = 24;
 
 /// The request behind an answer; fields that do not apply are empty.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,6 +61,7 @@ pub(crate) fn fault_of(
     for (fact, value) in facts(&details) {
         fault = fault.with(fact, value);
     }
+    fault = mismatches(&details).into_iter().fold(fault, Fault::mismatch);
     let words = words(answer, error);
     let is_reason = matches!(kind, Kind::ToolSaidNo | Kind::ToolFailed)
         && fault.detail().get(Fact::Reason).is_none();
@@ -64,7 +75,8 @@ pub(crate) fn fault_of(
     }
     fault = complete(fault, about);
     // The other side's text becomes the cause, unless it equals the catalog's own text.
-    if !is_reason && !words.is_empty() && words != text::user_text(&fault, Lang::En) {
+    let is_ours = [Lang::En, Lang::Zh].iter().any(|lang| words == error::sentence(&fault, *lang));
+    if !is_reason && !words.is_empty() && !is_ours {
         fault = fault.with_cause(words);
     }
     if is_claim_of_a_stranger(answer, &details, operation) {
@@ -118,27 +130,49 @@ fn kind(answer: &Value, details: &Value) -> Kind {
 fn facts(details: &Value) -> Vec<(Fact, Value)> {
     let map = details.as_object().into_iter().flatten();
     let known = map.filter_map(|(name, value)| Some((name.parse::<Fact>().ok()?, value.clone())));
-    // A peer's claim that a repetition is safe is ignored.
-    known.filter(|(fact, _)| *fact != Fact::SafeToRepeat).collect()
+    // A peer's claim that a repetition is safe is ignored; mismatches are read by `mismatches`.
+    let is_fact = |fact: &Fact| !matches!(fact, Fact::SafeToRepeat | Fact::Mismatches);
+    known.filter(|(fact, _)| is_fact(fact)).collect()
 }
 
-/// The answer's error text: its text content, else its error message.
+/// The mismatches of the arguments that the other side named, bounded in number and length.
+fn mismatches(details: &Value) -> Vec<Mismatch> {
+    let told = details.get("mismatches").and_then(Value::as_array).into_iter().flatten();
+    let read = told.take(MISMATCHES_MAX).filter_map(|it| Mismatch::deserialize(it).ok());
+    read.map(|mut read| {
+        read.rule = clip(&read.rule).into();
+        (read.pointer, read.expected) = (clip(&read.pointer), clip(&read.expected));
+        (read.received, read.nearest) =
+            (read.received.as_deref().map(clip), read.nearest.as_deref().map(clip));
+        read.allowed.retain(|value| value.to_string().len() <= MISMATCH_CHARS);
+        read.allowed.truncate(ALLOWED_MAX);
+        read
+    })
+    .collect()
+}
+
+fn clip(text: &str) -> String {
+    text.chars().take(MISMATCH_CHARS).collect()
+}
+
+/// The answer's error text: its error message, else its text content, which may be written for a model.
 fn words(answer: &Value, error: &Value) -> String {
     let texts = answer.get("content").and_then(Value::as_array).into_iter().flatten();
     let texts: Vec<&str> =
         texts.filter_map(|item| item.get("text").and_then(Value::as_str)).collect();
     let message = error.get("message").and_then(Value::as_str);
     // The Python computer puts errors before the tool's start into `structuredContent`.
-    let message = message.or_else(|| answer.pointer("/structuredContent/error")?.as_str());
-    let words =
-        if texts.is_empty() { message.unwrap_or_default().to_owned() } else { texts.join("\n") };
-    words.chars().take(REASON_CHARS).collect()
+    let other = || answer.pointer("/structuredContent/error")?.as_str();
+    let said = (!texts.is_empty()).then(|| texts.join("\n"));
+    let words = message.map(str::to_owned).or(said).or_else(|| other().map(str::to_owned));
+    words.unwrap_or_default().chars().take(REASON_CHARS).collect()
 }
 
 /// Adds the facts that the kind's texts require, from the request if possible, else as `unknown` or 0.
 fn complete(mut fault: Fault, about: &AnswerContext<'_>) -> Fault {
     for fact in fault.row().always {
-        if fault.detail().get(*fact).is_some() {
+        let is_listed = *fact == Fact::Mismatches && !fault.mismatches().is_empty();
+        if is_listed || fault.detail().get(*fact).is_some() {
             continue;
         }
         let known = match fact {
@@ -179,6 +213,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use budao_core::{fault::render, tool::Failure};
+
     use crate::wire::{Dialect, error::result, trace_of};
 
     const ABOUT: AnswerContext<'_> = AnswerContext { computer: "pc", tool: "t", agent: "bot" };
@@ -200,6 +236,53 @@ mod tests {
                     assert!(read.detail().get(fact).is_some(), "{kind} {fact:?}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn every_mismatch_of_the_arguments_arrives_whole() {
+        let sent = Fault::new(Kind::InvalidArguments, Operation::ToolCall)
+            .mismatch(Mismatch {
+                pointer: "/mode".into(),
+                rule: "enum".into(),
+                expected: "must be one of the allowed values".into(),
+                received: Some("\"fats\"".into()),
+                allowed: vec![json!("fast"), json!(2)],
+                nearest: Some("fast".into()),
+            })
+            .mismatch(Mismatch {
+                pointer: "/edits/0/path".into(),
+                rule: "required".into(),
+                expected: "required".into(),
+                ..Mismatch::default()
+            })
+            .with(Fact::Example, json!({ "mode": "fast", "edits": [] }));
+        for dialect in [Dialect::V04, Dialect::V02] {
+            let answer = result(&sent, dialect);
+            let read = read(&answer);
+            assert_eq!(read.mismatches(), sent.mismatches(), "{dialect:?}");
+            let failure = |fault: Fault| Failure { fault, data: None, note: None };
+            let (near, far) = (failure(sent.clone()), failure(read));
+            let told = |failure| render::render_for_model(failure, Lang::En).to_json();
+            assert_eq!(told(&far), told(&near), "the far model reads what the near one would");
+            assert_eq!(answer["content"][0]["text"], told(&near), "and so does a model elsewhere");
+        }
+    }
+
+    #[test]
+    fn mismatches_of_a_stranger_are_bounded() {
+        let long = "x".repeat(2000);
+        let one = json!({ "pointer": long, "rule": long, "expected": long, "received": long,
+            "allowed": vec![long.clone(); 50], "nearest": long });
+        let many = json!({ "code": 400, "message": "no", "details": {
+            "message_key": "invalid_arguments", "mismatches": vec![one; 50] } });
+        let read = read(&many);
+        assert!(read.mismatches().len() <= 16);
+        assert!(json!(read.mismatches()).to_string().len() < 400_000);
+        for odd in [json!("a: wrong"), json!([1, {}, null]), json!({ "pointer": "/a" })] {
+            let answer = json!({ "code": 400, "details": {
+                "message_key": "invalid_arguments", "mismatches": odd } });
+            assert_eq!(super::tests::read(&answer).mismatches(), []);
         }
     }
 

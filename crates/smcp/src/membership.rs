@@ -153,7 +153,7 @@ impl Membership {
     /// Leaves the room and stays connected. A reconnection does not rejoin.
     pub(crate) async fn leave(&self) -> Result<(), Fault> {
         let Some(room) = self.wanted.replace(None) else { return Ok(()) };
-        let wish = Payload::of(json!({ "office_id": room }));
+        let wish = Payload::of(json!({ "office_id": room, "error_details": true }));
         let answer =
             self.client.call(NotificationEvent::Leave.into(), wish, self.place.question).await;
         let answer = answer.map_err(|error| error.to_fault())?;
@@ -218,14 +218,16 @@ fn refused(error: &Error) -> Fault {
 }
 
 async fn join(client: &Client, place: &MemberConfig, room: &str, role: Role) -> Result<(), Fault> {
-    let wish = json!({ "role": role, "name": place.name, "office_id": room });
+    let wish = json!({
+        "role": role, "name": place.name, "office_id": room, "error_details": true,
+    });
     let answer =
         client.call(NotificationEvent::Join.into(), Payload::of(wish), place.question).await;
     let answer = answer.map_err(|error| error.to_fault())?;
     check_answer(&answer, Operation::JoinRoom, place)
 }
 
-/// Checks the answer to a join or leave: `true`, or `false` with a text and possibly an error.
+/// Checks the answer to a join or leave: `true`, or `false` with a text, and the error that `error_details` asks for.
 fn check_answer(answer: &Payload, operation: Operation, place: &MemberConfig) -> Result<(), Fault> {
     if answer.first() == &Value::Bool(true) {
         return Ok(());

@@ -7,6 +7,7 @@
 mod access;
 mod budget;
 pub mod client_connection;
+mod guesses;
 mod handle;
 mod handshake;
 mod listen;
@@ -17,7 +18,7 @@ mod socket;
 pub mod stats;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, Once, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
@@ -27,6 +28,7 @@ use std::{
 
 use axum::Router;
 use budao_core::{
+    Lang,
     fault::{Fault, Kind, Operation},
     scrub::Scrubber,
     world::World,
@@ -43,6 +45,7 @@ pub use stats::Snapshot;
 use crate::wire::{Dialect, error};
 use budget::{Budget, ReachedLimit};
 use client_connection::ClientConnection;
+use guesses::WrongTokens;
 use rooms::{Key, KnownTools, Rooms};
 use stats::Stats;
 
@@ -57,8 +60,25 @@ pub struct Config {
     pub elsewhere: CrossRoomVisibility,
     /// The reply to a WebSocket handshake of another version.
     pub refusal: VersionRejection,
+    /// The language of the texts that clients get.
+    pub lang: Lang,
     /// Size, count and time limits.
     pub limits: Limits,
+}
+
+impl Config {
+    /// A hub of the current protocol, in English, with the usual limits.
+    #[must_use]
+    pub fn new(access: Access) -> Self {
+        Self {
+            dialect: Dialect::V04,
+            access,
+            elsewhere: CrossRoomVisibility::Named,
+            refusal: VersionRejection::Body,
+            lang: Lang::En,
+            limits: Limits::default(),
+        }
+    }
 }
 
 /// The reply to a WebSocket handshake of an incompatible version. Polling always gets status 400 with a body.
@@ -100,6 +120,13 @@ pub struct Limits {
     pub late_watch: Duration,
     /// Time after which a connection that accepts no queued data is closed. Default 30 s.
     pub send: Duration,
+    /// Time in which the head of an HTTP request must arrive. Default 10 s. A server that the hub is mounted in has
+    /// its own.
+    pub request_head: Duration,
+    /// Time in which the body of an HTTP request must arrive. Default 30 s.
+    pub request_body: Duration,
+    /// Time between two answers to wrong tokens from one address. Default 500 ms.
+    pub wrong_token_pause: Duration,
 }
 
 impl Default for Limits {
@@ -118,6 +145,9 @@ impl Default for Limits {
             question: Duration::from_secs(30),
             late_watch: Duration::from_secs(60),
             send: Duration::from_secs(30),
+            request_head: Duration::from_secs(10),
+            request_body: Duration::from_secs(30),
+            wrong_token_pause: Duration::from_millis(500),
         }
     }
 }
@@ -139,6 +169,7 @@ pub(crate) struct Inner {
     /// Engine.IO connections by session id.
     engines: Mutex<BTreeMap<String, Weak<socket::Engine>>>,
     watching: Once,
+    guesses: Mutex<WrongTokens>,
 }
 
 /// Interval between two checks of the send queues.
@@ -152,8 +183,36 @@ pub(crate) struct State {
     known: KnownTools,
     /// Running tool calls: (agent, request id) to computer.
     pub(crate) calls: BTreeMap<(Key, String), Key>,
+    /// The last calls of each agent that ended, oldest first: a cancel may cross its call's answer.
+    pub(crate) ended: BTreeMap<Key, VecDeque<(String, Key)>>,
     /// Calls that wait for room in their computer's queue, with the token that cancels them.
     pub(crate) unsent: BTreeMap<(Key, String), CancellationToken>,
+}
+
+/// Ended calls that are remembered of one agent.
+const ENDED_MAX: usize = 16;
+
+impl State {
+    /// The computer that has a call, or had it a moment ago and is still in the agent's room.
+    pub(crate) fn computer_of(&self, id: &(Key, String)) -> Option<Key> {
+        let ended = || self.ended.get(&id.0)?.iter().rev().find(|(req_id, _)| *req_id == id.1);
+        let near = |computer: &Key| self.rooms.are_together(id.0, *computer);
+        let ended = || ended().map(|(_, computer)| *computer).filter(near);
+        self.calls.get(id).copied().or_else(ended)
+    }
+
+    /// Ends a call. One that was sent is remembered while its agent is connected.
+    pub(crate) fn end_call(&mut self, id: &(Key, String), is_sent: bool) {
+        let Some(computer) = self.calls.remove(id) else { return };
+        if !is_sent || !self.lines.contains_key(&id.0) {
+            return;
+        }
+        let ended = self.ended.entry(id.0).or_default();
+        if ended.len() >= ENDED_MAX {
+            ended.pop_front();
+        }
+        ended.push_back((id.1.clone(), computer));
+    }
 }
 
 impl Inner {
@@ -223,11 +282,13 @@ impl Hub {
                 lines: BTreeMap::new(),
                 known: KnownTools::default(),
                 calls: BTreeMap::new(),
+                ended: BTreeMap::new(),
                 unsent: BTreeMap::new(),
             }),
             keys: AtomicU64::new(0),
             engines: Mutex::default(),
             watching: Once::new(),
+            guesses: Mutex::default(),
         }))
     }
 
@@ -239,8 +300,8 @@ impl Hub {
         let config = EngineIoConfig::builder()
             .req_path(handshake::PATH)
             .max_buffer_size(limits.queue_max)
-            .max_payload(limits.frame_bytes_max as u64)
             // The transport closes without a reason, so its limit is twice the hub's, and the hub reports the reason.
+            .max_payload(limits.frame_bytes_max as u64 * 2)
             .ws_max_message_size(limits.frame_bytes_max * 2)
             .ws_max_frame_size(limits.frame_bytes_max * 2)
             .build();
@@ -260,7 +321,8 @@ impl Hub {
         auth: Option<&Value>,
         version: Option<String>,
     ) -> Result<ConnectionHandler, String> {
-        handle::enter(&self.0, self.0.next_key(), line, auth, version)
+        let entered = handle::enter(&self.0, self.0.next_key(), line, auth, version);
+        entered.map_err(|refusal| refusal.message)
     }
 
     /// A copy of the counters, with the current connections and rooms.
@@ -269,26 +331,20 @@ impl Hub {
         self.0.snapshot()
     }
 
-    /// Serves until `shutdown` completes, then ends running requests with a fault and closes every connection.
-    ///
-    /// # Errors
-    /// If the listener fails.
+    /// Serves until `shutdown` completes, then ends running requests with a fault and closes every connection. While
+    /// the system gives no sockets, it waits and tries again.
     pub async fn serve(
         self,
         listener: tokio::net::TcpListener,
         shutdown: impl Future<Output = ()> + Send + 'static,
-    ) -> std::io::Result<()> {
+    ) {
         let router = self.router();
         let hub = self.clone();
         let ended = async move {
             shutdown.await;
             hub.close().await;
         };
-        // Longer than the hub's own check of its queues, because only that check reports a reason.
-        let limit = self.0.config.limits.send + SWEEP_PAUSE * 5;
-        let listener = listen::GuardedListener::new(listener, &self.0.world.clock, limit);
-        let service = router.into_make_service_with_connect_info::<listen::CutToken>();
-        axum::serve(listener, service).with_graceful_shutdown(ended).await
+        listen::serve(&self.0, router, listener, ended).await;
     }
 
     /// Ends running requests with a fault, then closes every connection. Takes at most about 4 s.
@@ -307,7 +363,7 @@ impl Hub {
             () = self.0.world.clock.sleep(Duration::from_secs(2)) => {}
         }
         let why = self.0.finish(Fault::new(Kind::ShuttingDown, Operation::RelayCall), "");
-        let why = error::flat(&why, self.0.config.dialect);
+        let why = error::flat(&why, self.0.rendering());
         let lines = self.0.lines();
         for (_, line) in &lines {
             Arc::clone(line).cut(&why);

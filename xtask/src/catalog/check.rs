@@ -102,6 +102,16 @@ const LINES: &[(&str, &[&str])] = &[
     ("reason-program", &[]),
     ("reason-mode-plan", &[]),
     ("reason-mode-dont-ask", &[]),
+    ("reason-room-role", &[]),
+    ("reason-room-name-fixed", &[]),
+    ("reason-room-second", &[]),
+    ("reason-room-name-taken", &[]),
+    ("reason-room-agent-only", &[]),
+    ("reason-room-own-name", &[]),
+    ("reason-token-role", &[]),
+    ("reason-token-rooms", &[]),
+    ("reason-token-missing", &[]),
+    ("reason-token-wrong", &[]),
 ];
 
 /// The names of plural forms in Fluent.

@@ -124,6 +124,11 @@ fn fill(peer: &Peer, home: &Path) -> Result<Vec<String>> {
     match peer.kind {
         Kind::Npm(packages) => npm(peer.name, packages, home),
         Kind::Python(requirements) => python(peer.name, requirements, home),
+        Kind::PythonSource(requirements) => {
+            let resolved = python(peer.name, requirements, home)?;
+            source(peer.name, requirements, home)?;
+            Ok(resolved)
+        }
         Kind::Cargo => cargo(peer.name, home),
         Kind::Debian(package) => debian(peer.name, package, home),
     }
@@ -179,6 +184,25 @@ fn python(name: &str, requirements: &[&str], home: &Path) -> Result<Vec<String>>
     freeze.args(["-m", "pip", "freeze", "--disable-pip-version-check"]);
     let listed = process::output_of(&mut freeze, PROBE_LIMIT)?;
     Ok(listed.lines().filter(|line| line.contains("==")).map(str::to_owned).collect())
+}
+
+/// Unpacks the source of the first requirement into the folder `source`.
+fn source(name: &str, requirements: &[&str], home: &Path) -> Result<()> {
+    let first = requirements.first().context("a source has a requirement")?;
+    let (package, version) = first.split_once("==").context("a requirement has a version")?;
+    let package = package.split('[').next().unwrap_or(package);
+    let python = home.join("bin/python");
+    let python = python.to_string_lossy();
+    let mut pip = process::command(&python, home);
+    pip.args(["-m", "pip", "download", "--no-deps", "--no-input", "--progress-bar", "off"]);
+    pip.args(["--no-binary", package]).arg(format!("{package}=={version}"));
+    work(name, &mut pip)?;
+    let folder = format!("{}-{version}", package.replace('-', "_"));
+    let archive = format!("{folder}.tar.gz");
+    let mut unpack = process::command(&python, home);
+    work(name, unpack.args(["-m", "tarfile", "--filter", "data", "-e", &archive, "."]))?;
+    fs::rename(home.join(&folder), home.join("source")).context("name the source's folder")?;
+    fs::remove_file(home.join(&archive)).context("remove the archive")
 }
 
 /// Builds the project of `xtask/peers/<name>` in a copy, with a target folder of its own.

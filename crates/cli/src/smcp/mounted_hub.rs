@@ -3,13 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use budao_core::{
-    Fault,
+    Fault, Lang,
     fault::{Fact, Kind, Operation},
     world::World,
 };
 use budao_serve::CounterSource;
 use budao_smcp::{
-    server::{Access, Config, CrossRoomVisibility, Hub, Limits, Token, VersionRejection},
+    server::{Access, Config, CrossRoomVisibility, Hub, Token},
     wire::{Dialect, Role},
 };
 
@@ -69,6 +69,7 @@ impl HubArgs {
     pub(crate) fn hub(
         &self,
         door: HubAccess<'_>,
+        lang: Lang,
         world: &World,
     ) -> Result<Option<MountedHub>, Fault> {
         if !self.smcp {
@@ -102,13 +103,7 @@ impl HubArgs {
         } else {
             CrossRoomVisibility::Named
         };
-        let config = Config {
-            dialect: self.smcp_dialect,
-            access,
-            elsewhere,
-            refusal: VersionRejection::Body,
-            limits: Limits::default(),
-        };
+        let config = Config { dialect: self.smcp_dialect, elsewhere, lang, ..Config::new(access) };
         let hub = Hub::new(config, world.clone());
         Ok(Some(MountedHub { hub, dialect: self.smcp_dialect, own }))
     }

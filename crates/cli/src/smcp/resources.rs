@@ -133,7 +133,7 @@ async fn file(agent: &Agent, computer: &str, skill: &str, file: &str) -> Result<
 
 pub(super) async fn documents(args: &DocumentsArgs, show: Printer<'_>) -> Result<Exit, Fault> {
     // Only the first draft of the protocol has documents.
-    let agent = args.way.join_by(&args.room, Dialect::V02).await?;
+    let agent = args.way.join_by(&args.room, Dialect::V02, super::CONNECT_LIMIT).await?;
     if let (Some(computer), Some(address)) = (&args.computer, &args.address) {
         let wish = object(json!({ "uri": address }));
         return match agent.ask(RequestEvent::GetDpe, computer, wish).await {

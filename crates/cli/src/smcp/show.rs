@@ -70,6 +70,7 @@ impl Printer<'_> {
         if let Some(reason) = reason.filter(|reason| !model.error.contains(*reason)) {
             terminal.say(&format!("  {reason}"));
         }
+        self.correction(&failure.fault);
         for line in &model.recommendations {
             terminal.say(&format!("  - {line}"));
         }
@@ -83,6 +84,19 @@ impl Printer<'_> {
         }
         terminal.say(&format!("  budao explain {}", row.code));
         exit
+    }
+
+    /// Prints what the arguments may be: allowed values by place, and a call that fits.
+    fn correction(&self, fault: &Fault) {
+        let word = |en, zh| localize(self.lang, en, zh);
+        for mismatch in fault.mismatches().iter().filter(|mismatch| !mismatch.allowed.is_empty()) {
+            let allowed: Vec<String> = mismatch.allowed.iter().map(Value::to_string).collect();
+            let (place, allowed) = (mismatch.dotted(), allowed.join(", "));
+            self.terminal.say(&format!("  {place}: {} {allowed}", word("allowed:", "允许的值：")));
+        }
+        if let Some(example) = fault.detail().get(Fact::Example) {
+            self.terminal.say(&format!("  {} {example}", word("example:", "示例：")));
+        }
     }
 
     /// Prints an event of the room.

@@ -242,7 +242,7 @@ pub fn of_operation(operation: Operation, lang: Lang) -> String {
 }
 
 /// The runtime's own reasons for asking about a call or denying it, by message id.
-const REASONS: [&str; 9] = [
+const REASONS: [&str; 19] = [
     "reason-ask-list",
     "reason-deny-list",
     "reason-confirm",
@@ -252,6 +252,16 @@ const REASONS: [&str; 9] = [
     "reason-program",
     "reason-mode-plan",
     "reason-mode-dont-ask",
+    "reason-room-role",
+    "reason-room-name-fixed",
+    "reason-room-second",
+    "reason-room-name-taken",
+    "reason-room-agent-only",
+    "reason-room-own-name",
+    "reason-token-role",
+    "reason-token-rooms",
+    "reason-token-missing",
+    "reason-token-wrong",
 ];
 
 /// The reason for asking about a call or denying it, in the reader's language.

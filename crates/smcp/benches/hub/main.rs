@@ -21,8 +21,7 @@ use budao_smcp::{
     MemberConfig,
     agent::{Agent, Call, Config as AgentConfig},
     computer::{Computer, Config as ComputerConfig, Input, Settings, ValueSource},
-    server::{Access, Config, CrossRoomVisibility, Hub, Limits, Token, VersionRejection},
-    wire::Dialect,
+    server::{Access, Config, Hub, Token},
 };
 use budao_testkit::bench::{Better, Measurement, cpu_time, emit};
 use load::Rooms;
@@ -54,16 +53,10 @@ async fn until_told() {
 }
 
 async fn part_hub() {
-    let config = Config {
-        dialect: Dialect::V04,
-        access: Access::Tokens(vec![Token::shared("right")]),
-        elsewhere: CrossRoomVisibility::Named,
-        refusal: VersionRejection::Body,
-        limits: Limits::default(),
-    };
+    let config = Config::new(Access::Tokens(vec![Token::shared("right")]));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     println!("listening {}", listener.local_addr().expect("it is bound").port());
-    let _ = Hub::new(config, world()).serve(listener, until_told()).await;
+    Hub::new(config, world()).serve(listener, until_told()).await;
 }
 
 #[derive(Debug)]

@@ -91,15 +91,15 @@ async fn follow(
         let heard = news.recv().await;
         let Some(shared) = shared.upgrade() else { return };
         match heard {
-            Ok(
-                RoomEvent::MemberJoined(Role::Computer, computer)
-                | RoomEvent::ToolsChanged(computer),
-            ) => {
+            Ok(RoomEvent::MemberJoined(Role::Computer, computer)) => {
+                shared.refresh(&computer).await;
+            }
+            Ok(RoomEvent::ToolsChanged(computer)) if shared.lock().contains_key(&computer) => {
                 shared.refresh(&computer).await;
             }
             Ok(RoomEvent::MemberLeft(Role::Computer, computer)) => shared.set(&computer, None),
-            // Events may have been missed, so all tools are requested again.
-            Ok(RoomEvent::Joined) | Err(RecvError::Lagged(_)) => {
+            // Events may have been missed, or a computer gave its id for its name, so all tools are requested again.
+            Ok(RoomEvent::Joined | RoomEvent::ToolsChanged(_)) | Err(RecvError::Lagged(_)) => {
                 if let Err(fault) = shared.refresh_all().await {
                     tracing::warn!(%fault, "listing tools of room failed");
                 }

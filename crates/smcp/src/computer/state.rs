@@ -164,7 +164,8 @@ impl ComputerState {
         let fields = Fields::new(name, Operation::RelayCall, request)?;
         match ask {
             Some(RequestEvent::GetTools) => {
-                Ok(json!({ "tools": self.offer.listed(), "req_id": req_id }))
+                let (tools, servers) = (self.offer.listed(), self.offer.state_names());
+                Ok(json!({ "tools": tools, "servers": servers, "req_id": req_id }))
             }
             Some(RequestEvent::GetConfig) => Ok(self.offer.shown()),
             Some(RequestEvent::GetDesktop) => self.desktop(&fields, req_id).await,

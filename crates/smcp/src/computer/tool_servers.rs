@@ -3,7 +3,10 @@
 //! Servers can be added and removed at run time. Readers get the state of that moment; the lock is never held while
 //! waiting for a server.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
@@ -188,6 +191,19 @@ impl ToolServers {
         };
         let servers = table.settings.servers.iter();
         servers.map(|it| (it.bundle_id.clone(), state(&it.bundle_id))).collect()
+    }
+
+    /// The state of each enabled server by its id, for agents: a list of tools is complete once none is starting.
+    pub(super) fn state_names(&self) -> BTreeMap<String, &'static str> {
+        let enabled = self.enabled();
+        let states = self.states().into_iter().filter(|(id, _)| enabled.contains(id));
+        let name = |state: &ServerState| match state {
+            ServerState::Starting => "starting",
+            ServerState::Ready { .. } => "ready",
+            ServerState::Down { .. } => "down",
+            ServerState::Stopped => "stopped",
+        };
+        states.map(|(id, state)| (id, name(&state))).collect()
     }
 
     /// All tools of all servers, and whether each is forbidden.

@@ -51,7 +51,7 @@ impl Access {
         let shown = auth.and_then(|auth| auth.get("token")).and_then(Value::as_str);
         self.find(tokens, shown).ok_or_else(|| {
             let reason =
-                if shown.is_some() { "the token is not valid" } else { "no token was shown" };
+                if shown.is_some() { "auth.token is not valid" } else { "auth.token is missing" };
             Fault::new(Kind::NotAuthenticated, Operation::Authenticate).with(Fact::Reason, reason)
         })
     }

@@ -1,8 +1,13 @@
 //! Handles the messages of one client, in the order they arrive.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{
+    borrow::Cow,
+    net::IpAddr,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
 
-use budao_core::fault::{Fact, Fault, Kind, Operation, render};
+use budao_core::fault::{Fact, Fault, Kind, Operation};
 use serde_json::{Value, json};
 
 use super::{
@@ -15,7 +20,8 @@ use super::{
     send::{AnswerTarget, notify},
 };
 use crate::wire::{
-    Dialect, Role, error,
+    Dialect, Role,
+    error::{self, Rendering},
     event::{self, NotificationEvent, RequestEvent},
     passthrough::{self, PlainCall},
     request::{self, Fields},
@@ -27,17 +33,29 @@ use crate::wire::{
 pub struct ConnectionHandler {
     pub(super) hub: Arc<Inner>,
     pub(super) key: Key,
+    /// The id that the client gets; it differs from the transport's, which would let its reader speak for the client.
+    pub(super) sid: String,
     grant: Grant,
 }
 
-/// Admits a connection, or returns the text of the refusal.
+/// A refused connection: what its client is told.
+pub(super) struct ConnectRefusal {
+    /// The code and the sentence.
+    pub(super) message: String,
+    /// The whole error.
+    pub(super) error: Value,
+    /// Whether the client showed a wrong token, or none.
+    pub(super) is_wrong_token: bool,
+}
+
+/// Admits a connection, or returns the refusal.
 pub(super) fn enter(
     hub: &Arc<Inner>,
     key: Key,
     line: Arc<dyn ClientConnection>,
     auth: Option<&Value>,
     version: Option<String>,
-) -> Result<ConnectionHandler, String> {
+) -> Result<ConnectionHandler, ConnectRefusal> {
     let admitted = hub.config.access.admit(auth).and_then(|grant| {
         let limit = hub.config.limits.connections_max;
         if hub.closing.is_cancelled() {
@@ -54,19 +72,29 @@ pub(super) fn enter(
     });
     let grant = match admitted {
         Ok(grant) => grant,
-        Err(fault) => {
-            let told = render::render_for_peer(&fault, budao_core::Lang::En);
-            hub.stats.refused(told.smcp);
-            tracing::warn!(error_code = told.smcp, error_message = %fault, "connection refused");
-            return Err(format!("{} {}", told.smcp, told.message));
-        }
+        Err(fault) => return Err(refuse_connection(hub, fault)),
     };
+    let sid = hub.world.trace().to_string();
     {
         let mut state = hub.state();
-        state.rooms.connect(key, version);
+        state.rooms.connect(key, sid.clone(), version);
         state.lines.insert(key, line);
     }
-    Ok(ConnectionHandler { hub: Arc::clone(hub), key, grant })
+    Ok(ConnectionHandler { hub: Arc::clone(hub), key, sid, grant })
+}
+
+fn refuse_connection(hub: &Inner, fault: Fault) -> ConnectRefusal {
+    let fault = hub.finish(fault, "");
+    let code = fault.row().smcp;
+    hub.stats.refused(code);
+    tracing::warn!(
+        error_code = code, error_message = %fault, trace_id = %fault.trace(), "a connection was refused"
+    );
+    ConnectRefusal {
+        message: format!("{code} {}", error::sentence(&fault, hub.config.lang)),
+        error: error::flat(&fault, hub.rendering()),
+        is_wrong_token: fault.kind() == Kind::NotAuthenticated,
+    }
 }
 
 /// The fault for a limit of [`Limits`](super::Limits) that was reached.
@@ -151,6 +179,7 @@ impl ConnectionHandler {
             let mut state = self.hub.state();
             state.lines.remove(&self.key);
             state.known.forget(self.key);
+            state.ended.remove(&self.key);
             state.rooms.disconnect(self.key)
         };
         if let Some(left) = left {
@@ -172,8 +201,10 @@ pub(super) enum Carrier {
     Flat,
     /// The answer is a tool result with `isError`.
     Result,
-    /// The answer is `false`, a text, and the error object.
+    /// The answer is `false` and a text, as callers of other hubs unpack it.
     Pair,
+    /// The same, and the error object: for requests with `error_details`.
+    Triple,
 }
 
 impl ConnectionHandler {
@@ -192,14 +223,16 @@ impl ConnectionHandler {
             req_id, error_code = code, error_message = %fault, trace_id = %fault.trace(),
             "request refused"
         );
-        answer.send(&self.hub, render(&fault, carrier, self.hub.config.dialect));
+        answer.send(&self.hub, render(&fault, carrier, self.hub.rendering()));
     }
 
     fn tell(&self, tell: NotificationEvent, payload: &Value, answer: &AnswerTarget) {
         let req_id = payload.get("req_id").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let wants_details = payload.get("error_details") == Some(&Value::Bool(true));
+        let pair = if wants_details { Carrier::Triple } else { Carrier::Pair };
         let (carrier, done) = match tell {
-            NotificationEvent::Join => (Carrier::Pair, self.join(payload)),
-            NotificationEvent::Leave => (Carrier::Pair, self.leave_room(payload)),
+            NotificationEvent::Join => (pair, self.join(payload)),
+            NotificationEvent::Leave => (pair, self.leave_room(payload)),
             NotificationEvent::List => (Carrier::Flat, self.list(payload)),
             NotificationEvent::Cancel => (Carrier::Flat, self.cancel(payload)),
             _ => (Carrier::Flat, self.update(tell, payload)),
@@ -234,16 +267,14 @@ impl ConnectionHandler {
 
     fn list(&self, payload: &Value) -> Result<Vec<Value>, Fault> {
         let fields = Fields::new(NotificationEvent::List.into(), Operation::RelayCall, payload)?;
-        let (agent, req_id) = (fields.name("agent")?, fields.name("req_id")?);
+        let req_id = fields.name("req_id")?;
         let room = fields.name("office_id")?;
-        let seen = self.hub.state().rooms.list(self.key, &agent, &room)?;
+        let seen = self.hub.state().rooms.list(self.key, &room)?;
         let sessions: Vec<Value> = seen
             .into_iter()
             .map(|seen| {
-                // The transport's own id would let its reader impersonate the connection.
                 let mut session = json!({
-                    "sid": format!("s{}", seen.key), "name": seen.name, "role": seen.role,
-                    "office_id": room,
+                    "sid": seen.sid, "name": seen.name, "role": seen.role, "office_id": room,
                 });
                 if let Some(version) = seen.version {
                     session["a2c_version"] = version.into();
@@ -264,22 +295,22 @@ impl ConnectionHandler {
         Ok(vec![Value::Null])
     }
 
-    /// Forwards a cancel to the computer that runs the call.
+    /// Forwards a cancel to the computer that runs the call, or had it a moment ago.
     fn cancel(&self, payload: &Value) -> Result<Vec<Value>, Fault> {
         let fields = Fields::new(NotificationEvent::Cancel.into(), Operation::RelayCall, payload)?;
-        let (agent, req_id) = (fields.name("agent")?, fields.name("req_id")?);
+        let req_id = fields.name("req_id")?;
         let (found, unsent) = {
             let state = self.hub.state();
-            let allowed = state.rooms.may_cancel(self.key, &agent);
+            let agent = state.rooms.cancelling_agent(self.key);
             let id = (self.key, req_id.clone());
-            (allowed.map(|_| state.calls.get(&id).copied()), state.unsent.get(&id).cloned())
+            (agent.map(|agent| (agent, state.computer_of(&id))), state.unsent.get(&id).cloned())
         };
         self.hub.stats.count(|all| match &found {
-            Ok(Some(_)) => all.cancels.passed_on += 1,
-            Ok(None) => all.cancels.unknown += 1,
+            Ok((_, Some(_))) => all.cancels.passed_on += 1,
+            Ok((_, None)) => all.cancels.unknown += 1,
             Err(_) => all.cancels.refused += 1,
         });
-        let computer = found?;
+        let (agent, computer) = found?;
         if let Some(given_up) = unsent {
             // The call waits for room in the queue; a notification now would overtake it.
             given_up.cancel();
@@ -302,27 +333,41 @@ impl Inner {
                 self.budget.forget(key);
                 state.lines.remove(&key);
                 state.known.forget(key);
+                state.ended.remove(&key);
                 state.rooms.disconnect(key);
             }
         }
         state.lines.len() >= limit
     }
 
-    /// Adds trace and hop and scrubs secrets. Only then may a fault be sent or logged.
+    /// Notes a wrong token and returns the delay of its answer.
+    pub(super) fn guess_delay(&self, address: Option<IpAddr>) -> Duration {
+        let pause = self.config.limits.wrong_token_pause;
+        let mut guesses = self.guesses.lock().unwrap_or_else(PoisonError::into_inner);
+        guesses.delay(address, self.world.clock.now(), pause)
+    }
+
+    /// How errors are rendered for clients.
+    pub(super) fn rendering(&self) -> Rendering {
+        Rendering { dialect: self.config.dialect, lang: self.config.lang }
+    }
+
+    /// Adds trace and hop and scrubs secrets. Only then may a fault be sent or logged. Without a request id the trace
+    /// is a new one.
     pub(super) fn finish(&self, fault: Fault, req_id: &str) -> Fault {
-        let fault = if req_id.is_empty() { fault } else { fault.with_trace(trace_of(req_id)) };
+        let trace = if req_id.is_empty() { self.world.trace() } else { trace_of(req_id) };
+        let fault = fault.with_trace(trace);
         fault.via("server", "hub").scrub(&self.scrubber)
     }
 }
 
 /// The arguments of the answer that carries this fault.
-pub(super) fn render(fault: &Fault, carrier: Carrier, dialect: Dialect) -> Vec<Value> {
+pub(super) fn render(fault: &Fault, carrier: Carrier, rendering: Rendering) -> Vec<Value> {
+    let message = || Value::from(error::sentence(fault, rendering.lang));
     match carrier {
-        Carrier::Flat => vec![error::flat(fault, dialect)],
-        Carrier::Result => vec![error::result(fault, dialect)],
-        Carrier::Pair => {
-            let message = render::render_for_peer(fault, budao_core::Lang::En).message;
-            vec![false.into(), message.into(), error::flat(fault, dialect)]
-        }
+        Carrier::Flat => vec![error::flat(fault, rendering)],
+        Carrier::Result => vec![error::result(fault, rendering)],
+        Carrier::Pair => vec![false.into(), message()],
+        Carrier::Triple => vec![false.into(), message(), error::flat(fault, rendering)],
     }
 }

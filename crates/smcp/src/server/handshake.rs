@@ -1,9 +1,13 @@
 //! The HTTP side of the hub: checks the version of a handshake before Socket.IO, and serves the counters.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{
-    Json, Router,
+    Extension, Json, Router,
     body::Body,
     extract::{
         FromRequestParts as _, Request, State, WebSocketUpgrade,
@@ -13,6 +17,10 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
     routing::get,
+};
+use budao_core::{
+    fault::{Fact, Fault, Kind, Operation},
+    trace::Trace,
 };
 use bytes::Bytes;
 use engineioxide::service::EngineIoService;
@@ -27,7 +35,7 @@ use super::{
 };
 use crate::wire::{
     Dialect, error,
-    version::{self, HEADER, QUERY},
+    version::{self, HEADER, QUERY, TRACE_HEADER},
 };
 
 /// The path of the Socket.IO endpoint.
@@ -44,6 +52,10 @@ pub(super) async fn gate(State(hub): State<Arc<Inner>>, request: Request, next: 
     let is_socket = request.uri().path().trim_end_matches('/') == PATH;
     let query = request.uri().query().unwrap_or_default();
     if let Some(sid) = value(query, "sid").filter(|_| is_socket) {
+        let request = match whole(&hub, request).await {
+            Ok(request) => request,
+            Err(refusal) => return refusal,
+        };
         return of_session(hub, &sid, request, next).await;
     }
     if !is_socket || hub.config.dialect == Dialect::V02 {
@@ -52,18 +64,61 @@ pub(super) async fn gate(State(hub): State<Arc<Inner>>, request: Request, next: 
     match version::judge(value(query, QUERY).as_deref()) {
         Ok(_) => next.run(request).await,
         Err(fault) => {
-            let body = version::refusal(&fault);
+            let fault = hub.finish(fault, "");
+            let body = version::refusal(&fault, hub.config.lang);
             let code = u16::try_from(body["code"].as_u64().unwrap_or_default()).unwrap_or(400);
             hub.stats.count(|all| *all.handshakes_refused.entry(code).or_default() += 1);
-            tracing::warn!(error_code = code, error_message = %fault, "handshake refused");
+            tracing::warn!(
+                error_code = code, error_message = %fault, trace_id = %fault.trace(),
+                "handshake refused"
+            );
             if hub.config.refusal == VersionRejection::Close
                 && let Some(closed) = closed(request).await
             {
                 return closed;
             }
-            refused(body, code)
+            refused(body, code, fault.trace())
         }
     }
+}
+
+/// Reads the body of a request. It must arrive in time and be no larger than the transport takes.
+async fn whole(hub: &Inner, request: Request) -> Result<Request, Response> {
+    if request.method() != Method::POST {
+        return Ok(request);
+    }
+    let (limits, (parts, body)) = (hub.config.limits, request.into_parts());
+    let limit = limits.frame_bytes_max * 2;
+    let read = tokio::select! {
+        biased;
+        read = axum::body::to_bytes(body, limit) => read,
+        () = hub.world.clock.sleep(limits.request_body) => {
+            let fault = Fault::new(Kind::RequestTimedOut, Operation::AcceptFrame)
+                .with(Fact::LimitName, "request_body")
+                .with(Fact::TimeoutMs, limits.request_body);
+            return Err(refused_body(hub, StatusCode::REQUEST_TIMEOUT, fault));
+        }
+    };
+    match read {
+        Ok(bytes) => Ok(Request::from_parts(parts, Body::from(bytes))),
+        Err(error) => {
+            let bytes = i64::try_from(limit).unwrap_or(i64::MAX);
+            let fault = Fault::new(Kind::FrameTooLarge, Operation::AcceptFrame)
+                .with(Fact::Limit, bytes)
+                .caused_by(&error);
+            Err(refused_body(hub, StatusCode::PAYLOAD_TOO_LARGE, fault))
+        }
+    }
+}
+
+fn refused_body(hub: &Inner, status: StatusCode, fault: Fault) -> Response {
+    let fault = hub.finish(fault, "");
+    hub.stats.refused(fault.row().smcp);
+    tracing::warn!(error_message = %fault, trace_id = %fault.trace(), "a request was refused");
+    let mut response = traced((status, Json(error::flat(&fault, hub.rendering()))), fault.trace());
+    // The rest of the body is still on its way, so the connection is of no more use.
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// Serves a request with a session id. Charges the answer to a poll until it is written, and gives an upgrade the
@@ -118,18 +173,28 @@ async fn counted(hub: &Arc<Inner>, key: Key, response: Response) -> Response {
             if let Some(line) = &line {
                 cut(hub, key, line, over);
             }
-            let why = error::flat(&hub.finish(over.too_slow(), ""), hub.config.dialect);
-            (StatusCode::BAD_REQUEST, Json(why)).into_response()
+            let fault = hub.finish(over.too_slow(), "");
+            let why = error::flat(&fault, hub.rendering());
+            traced((StatusCode::BAD_REQUEST, Json(why)), fault.trace())
         }
     }
 }
 
 /// The response to a refused handshake.
-fn refused(body: serde_json::Value, code: u16) -> Response {
+fn refused(body: serde_json::Value, code: u16, trace: Trace) -> Response {
     // `Json` sets the content length; without it a close could overtake the body.
-    let mut response = (StatusCode::BAD_REQUEST, Json(body)).into_response();
+    let mut response = traced((StatusCode::BAD_REQUEST, Json(body)), trace);
     if code != 400 {
         response.headers_mut().insert(HEADER, HeaderValue::from(code));
+    }
+    response
+}
+
+/// A refusal with its trace in a header: some bodies are prescribed to the last field.
+fn traced(response: impl IntoResponse, trace: Trace) -> Response {
+    let mut response = response.into_response();
+    if let Ok(value) = HeaderValue::from_str(&trace.to_string()) {
+        response.headers_mut().insert(TRACE_HEADER, value);
     }
     response
 }
@@ -170,21 +235,38 @@ fn may_see(hub: &Inner, headers: &HeaderMap) -> bool {
     hub.config.access.admits_to_counters(shown.and_then(|shown| shown.strip_prefix("Bearer ")))
 }
 
+async fn not_admitted(hub: &Inner, address: Option<IpAddr>) -> Response {
+    let delay = hub.guess_delay(address);
+    hub.world.clock.sleep(delay).await;
+    let trace = hub.world.trace();
+    hub.stats.refused(StatusCode::UNAUTHORIZED.as_u16());
+    tracing::warn!(error_code = 401, trace_id = %trace, "the counters were refused");
+    traced(StatusCode::UNAUTHORIZED, trace)
+}
+
 /// Serves the counters as JSON, or in the Prometheus format if the client accepts `text/plain`.
-async fn stats(State(hub): State<Arc<Inner>>, headers: HeaderMap) -> Response {
+async fn stats(
+    State(hub): State<Arc<Inner>>,
+    address: Option<Extension<SocketAddr>>,
+    headers: HeaderMap,
+) -> Response {
     let wanted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     if wanted.is_some_and(|wanted| wanted.contains("text/plain")) {
-        return metrics(State(hub), headers).await;
+        return metrics(State(hub), address, headers).await;
     }
     if !may_see(&hub, &headers) {
-        return StatusCode::UNAUTHORIZED.into_response();
+        return not_admitted(&hub, address.map(|Extension(address)| address.ip())).await;
     }
     Json(hub.snapshot()).into_response()
 }
 
-async fn metrics(State(hub): State<Arc<Inner>>, headers: HeaderMap) -> Response {
+async fn metrics(
+    State(hub): State<Arc<Inner>>,
+    address: Option<Extension<SocketAddr>>,
+    headers: HeaderMap,
+) -> Response {
     if !may_see(&hub, &headers) {
-        return StatusCode::UNAUTHORIZED.into_response();
+        return not_admitted(&hub, address.map(|Extension(address)| address.ip())).await;
     }
     let plain = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
     (plain, hub.snapshot().to_prometheus()).into_response()

@@ -1,10 +1,11 @@
-//! A listener that ends connections whose peer does not read, and connections that the hub cuts.
+//! The hub's own listener: requests must arrive in time, and connections end whose peer does not read or that the hub
+//! cuts.
 //!
 //! A closed WebSocket still writes its queue. A peer that reads little or nothing would hold that memory forever.
 
 use std::{
     fmt, io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Waker},
@@ -12,59 +13,122 @@ use std::{
 };
 
 use axum::{
-    extract::{ConnectInfo, connect_info::Connected},
-    http::Extensions,
-    serve::{IncomingStream, Listener},
+    Router,
+    http::{Extensions, Request},
 };
 use budao_core::world::Clock;
 use futures::future::BoxFuture;
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
 };
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::{
+    sync::{CancellationToken, WaitForCancellationFutureOwned},
+    task::TaskTracker,
+};
+use tower::ServiceExt as _;
 
-/// The token that ends a TCP connection without writing the rest.
-#[derive(Clone, Debug)]
-pub(super) struct CutToken(pub(super) CancellationToken);
+use super::{Inner, SWEEP_PAUSE};
 
-/// The token of a request's TCP connection: from this listener, or from the server that the hub is mounted in.
+/// Pause after the operating system gave no socket.
+const NO_SOCKETS: Duration = Duration::from_millis(100);
+
+/// Time that open requests have to end after the hub has closed.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+
+/// TCP connections for each client: one that polls, one that posts, and one that is being replaced.
+const SOCKETS_PER_CLIENT: usize = 3;
+
+/// The token that ends a request's TCP connection, from this listener or from the server that the hub is mounted in.
 pub(super) fn cut_of(extensions: &Extensions) -> Option<CancellationToken> {
-    let ours = extensions.get::<ConnectInfo<CutToken>>().map(|ConnectInfo(CutToken(token))| token);
-    ours.or_else(|| extensions.get::<CancellationToken>()).cloned()
+    extensions.get::<CancellationToken>().cloned()
 }
 
-impl Connected<IncomingStream<'_, GuardedListener>> for CutToken {
-    fn connect_info(stream: IncomingStream<'_, GuardedListener>) -> Self {
-        Self(stream.io().cut.clone())
-    }
+/// The address of a request's peer, if the listener tells it.
+pub(super) fn address_of(extensions: &Extensions) -> Option<IpAddr> {
+    extensions.get::<SocketAddr>().map(SocketAddr::ip)
 }
 
-/// A listener that wraps each connection in a [`Stream`].
-pub(super) struct GuardedListener {
+/// Serves until `ended` completes, then lets open requests end.
+pub(super) async fn serve(
+    hub: &Arc<Inner>,
+    router: Router,
     listener: TcpListener,
-    clock: Arc<dyn Clock>,
-    limit: Duration,
-}
-
-impl GuardedListener {
-    /// `limit` is the longest time that a write may wait.
-    pub(super) fn new(listener: TcpListener, clock: &Arc<dyn Clock>, limit: Duration) -> Self {
-        Self { listener, clock: Arc::clone(clock), limit }
+    ended: impl Future<Output = ()> + Send,
+) {
+    let limits = hub.config.limits;
+    let sockets = Arc::new(Semaphore::new(
+        limits.connections_max.saturating_mul(SOCKETS_PER_CLIENT).min(Semaphore::MAX_PERMITS),
+    ));
+    let (running, stopping) = (TaskTracker::new(), CancellationToken::new());
+    let mut ended = std::pin::pin!(ended);
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = &mut ended => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, address)) => {
+                // At the limit, the connection is dropped without a response.
+                let Ok(place) = Arc::clone(&sockets).try_acquire_owned() else { continue };
+                let _ = stream.set_nodelay(true);
+                let (hub, router, stopping) = (Arc::clone(hub), router.clone(), stopping.clone());
+                running.spawn(attend(hub, stream, address, router, stopping, place));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no connection could be accepted");
+                hub.world.clock.sleep(NO_SOCKETS).await;
+            }
+        }
+    }
+    drop(listener);
+    stopping.cancel();
+    running.close();
+    tokio::select! {
+        biased;
+        () = running.wait() => {}
+        () = hub.world.clock.sleep(SHUTDOWN_GRACE) => tracing::warn!("some clients did not leave in time"),
     }
 }
 
-impl Listener for GuardedListener {
-    type Io = Stream<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        let (stream, address) = Listener::accept(&mut self.listener).await;
-        (Stream::new(stream, &self.clock, self.limit), address)
-    }
-
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.listener.local_addr()
+/// Serves the requests of one TCP connection. `_place` is held until the connection is closed or upgraded.
+async fn attend(
+    hub: Arc<Inner>,
+    stream: TcpStream,
+    address: SocketAddr,
+    router: Router,
+    stopping: CancellationToken,
+    _place: OwnedSemaphorePermit,
+) {
+    let limits = hub.config.limits;
+    // Longer than the hub's own check of its queues, because only that check reports a reason.
+    let stream = Stream::new(stream, &hub.world.clock, limits.send + SWEEP_PAUSE * 5);
+    let token = stream.cut.clone();
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(token.clone());
+        request.extensions_mut().insert(address);
+        router.clone().oneshot(request)
+    });
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.request_head)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        biased;
+        ended = &mut connection => ended,
+        () = stopping.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended early");
     }
 }
 

@@ -79,11 +79,13 @@ enum ComputerAnswer {
 struct RequestIdGuard {
     hub: Arc<Inner>,
     id: (Key, String),
+    /// Whether the computer may know the call, so that a late cancel concerns it.
+    is_sent: bool,
 }
 
 impl Drop for RequestIdGuard {
     fn drop(&mut self) {
-        self.hub.state().calls.remove(&self.id);
+        self.hub.state().end_call(&self.id, self.is_sent);
     }
 }
 
@@ -169,7 +171,7 @@ pub(super) fn pass_on(desk: &ConnectionHandler, asked: ParsedRequest<'_>, answer
             return desk.refuse(&answer, carrier(asked.ask), &asked.routed.req_id, fault);
         }
     };
-    let ParsedRequest { ask, routed, tool, text } = asked;
+    let ParsedRequest { ask, routed, tool, text } = named_as_joined(asked, &way);
     let limits = desk.hub.config.limits;
     let deadline = tool.as_ref().map_or(limits.question, |call| call.timeout + limits.grace);
     let hub = desk.hub.clone();
@@ -193,6 +195,22 @@ pub(super) fn pass_on(desk: &ConnectionHandler, asked: ParsedRequest<'_>, answer
     };
     let spawn = question.hub.world.spawn.clone();
     spawn.spawn(Box::pin(question.run(first, again, answer, fence)));
+}
+
+/// The request under the names that both sides joined with, whatever it said.
+fn named_as_joined<'a>(asked: ParsedRequest<'a>, way: &Route) -> ParsedRequest<'a> {
+    let ParsedRequest { ask, mut routed, tool, text } = asked;
+    if routed.agent == way.agent && routed.computer == way.computer {
+        return ParsedRequest { ask, routed, tool, text };
+    }
+    (routed.agent, routed.computer) = (way.agent.clone(), way.computer.clone());
+    let mut payload: Value = serde_json::from_str(text.get()).unwrap_or_default();
+    if let Some(fields) = payload.as_object_mut() {
+        fields.insert("agent".into(), way.agent.clone().into());
+        fields.insert("computer".into(), way.computer.clone().into());
+    }
+    let text = to_raw_value(&payload).map_or(text, Cow::Owned);
+    ParsedRequest { ask, routed, tool, text }
 }
 
 type RegisteredRoute = (Route, Option<Arc<dyn ClientConnection>>, Option<RequestIdGuard>);
@@ -220,7 +238,7 @@ fn enter(desk: &ConnectionHandler, asked: &ParsedRequest<'_>) -> Result<Register
         return Err(full("calls_max", limit, op));
     }
     state.calls.insert(id.clone(), way.to);
-    Ok((way, to, Some(RequestIdGuard { hub: desk.hub.clone(), id })))
+    Ok((way, to, Some(RequestIdGuard { hub: desk.hub.clone(), id, is_sent: false })))
 }
 
 impl RelayedRequest {
@@ -250,7 +268,7 @@ impl RelayedRequest {
         first: Result<PendingText, DeliveryError>,
         again: Option<DelayedSend>,
         answer: AnswerTarget,
-        fence: Option<RequestIdGuard>,
+        mut fence: Option<RequestIdGuard>,
     ) {
         let mut pending = pin!(self.exchange(first, again));
         let (agent, computer) = (&self.way.agent_present, &self.way.computer_present);
@@ -267,6 +285,9 @@ impl RelayedRequest {
         };
         let is_late = ended.as_ref().is_err_and(|fault| fault.kind() == Kind::RequestTimedOut);
         let args = self.conclude(ended.and_then(|text| self.judge(text)));
+        if let Some(fence) = &mut fence {
+            fence.is_sent = self.is_sent.load(Ordering::Relaxed);
+        }
         // Released before the answer is sent, so that the agent may reuse the id at once.
         drop(fence);
         answer.send(&self.hub, args);
@@ -418,11 +439,25 @@ impl RelayedRequest {
         }
         let answer = Some(text.get()).filter(|text| passthrough::is_sound(text));
         let answer = answer.and_then(|text| serde_json::from_str::<Value>(text).ok());
-        let fits = answer.as_ref().is_some_and(|answer| match self.ask {
-            RequestEvent::ToolCall => error::is_result(answer),
-            _ => answer.is_object(),
-        });
-        answer.filter(|_| fits).map(ComputerAnswer::Parsed).ok_or_else(|| self.rubbish())
+        let answer = answer.ok_or_else(|| self.rubbish())?;
+        if error::has_odd_code(&answer) {
+            return Err(self.foreign(&answer));
+        }
+        let answer = match self.ask {
+            RequestEvent::ToolCall if error::is_result(&answer) => Some(answer),
+            RequestEvent::ToolCall => error::completed(&answer),
+            _ => Some(answer).filter(Value::is_object),
+        };
+        answer.map(ComputerAnswer::Parsed).ok_or_else(|| self.rubbish())
+    }
+
+    /// The fault for an error that the protocol cannot carry. The computer answered, so the call has ended.
+    fn foreign(&self, answer: &Value) -> Fault {
+        let reason = error::foreign_text(answer);
+        let fault = Fault::new(Kind::PeerFailed, Operation::RelayCall)
+            .with(Fact::Computer, self.routed.computer.clone())
+            .with(Fact::Reason, reason.clone());
+        fault.with_cause(reason)
     }
 
     /// Counts and logs the outcome and builds the arguments of the answer.
@@ -435,7 +470,7 @@ impl RelayedRequest {
             Ok(ComputerAnswer::Parsed(answer)) => vec![answer],
             Err(fault) => {
                 let fault = self.hub.finish(fault, &self.routed.req_id);
-                render(&fault, carrier(self.ask), self.hub.config.dialect)
+                render(&fault, carrier(self.ask), self.hub.rendering())
             }
         };
         let failed = args.first().is_some_and(error::says_failed);

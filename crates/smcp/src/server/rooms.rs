@@ -2,9 +2,9 @@
 
 mod snapshot;
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
-use budao_core::fault::{Fact, Fault, Kind, Operation};
+use budao_core::fault::{Fact, FactValue, Fault, Kind, Operation};
 use tokio_util::sync::CancellationToken;
 
 use crate::wire::{
@@ -39,6 +39,8 @@ pub struct Rooms {
 
 #[derive(Debug)]
 struct HubSession {
+    /// The id that the client and its room know; it opens nothing.
+    sid: String,
     version: Option<String>,
     /// Set by the first join; later joins must use the same role.
     role: Option<Role>,
@@ -90,6 +92,10 @@ pub enum JoinResult {
 pub struct Route {
     /// The room of both members.
     pub room: String,
+    /// The name that the agent joined with.
+    pub agent: String,
+    /// The name that the computer joined with.
+    pub computer: String,
     /// The computer's connection.
     pub to: Key,
     /// Cancelled when the agent leaves the room or the hub shuts down.
@@ -101,8 +107,8 @@ pub struct Route {
 /// A member as the agent of its room may see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VisibleMember {
-    /// The hub's number for its connection.
-    pub key: Key,
+    /// The id that its client got when it connected.
+    pub sid: String,
     /// The name it joined with.
     pub name: String,
     /// Agent or computer.
@@ -115,8 +121,18 @@ fn fault(kind: Kind, operation: Operation) -> Fault {
     Fault::new(kind, operation)
 }
 
-fn forbidden(operation: Operation, reason: &'static str) -> Fault {
-    fault(Kind::NotAllowed, operation).with(Fact::Reason, reason)
+fn forbidden(operation: Operation, reason: impl Into<Cow<'static, str>>) -> Fault {
+    fault(Kind::NotAllowed, operation).with(Fact::Reason, FactValue::Text(reason.into()))
+}
+
+/// Why something is not allowed in a room. The catalog translates these texts (`reason-…`).
+mod reason {
+    pub(super) const ROLE_FIXED: &str = "the role is fixed by the first join";
+    pub(super) const NAME_FIXED: &str = "the name is fixed while in the room";
+    pub(super) const SECOND_ROOM: &str = "the agent is already in a room and must leave it first";
+    pub(super) const NAME_TAKEN: &str = "a computer of this name already exists in the room";
+    pub(super) const AGENT_ONLY: &str = "only an agent may ask this";
+    pub(super) const NOT_ITS_NAME: &str = "`computer` is not the name the caller joined with";
 }
 
 impl Rooms {
@@ -126,9 +142,15 @@ impl Rooms {
         Self { elsewhere, closing, ..Self::default() }
     }
 
-    /// Registers a connection, which is in no room yet.
-    pub fn connect(&mut self, key: Key, version: Option<String>) {
-        self.sessions.insert(key, HubSession { version, role: None, place: None });
+    /// Registers a connection, which is in no room yet. `sid` is the id its client gets.
+    pub fn connect(&mut self, key: Key, sid: String, version: Option<String>) {
+        self.sessions.insert(key, HubSession { sid, version, role: None, place: None });
+    }
+
+    /// The id of a connection, as its client got it.
+    #[must_use]
+    pub fn sid(&self, key: Key) -> Option<&str> {
+        self.sessions.get(&key).map(|session| session.sid.as_str())
     }
 
     /// Removes a connection and returns the membership that ended.
@@ -154,17 +176,17 @@ impl Rooms {
         let JoinRequest { role, name, room } = join;
         let session = self.sessions.get(&key).ok_or_else(|| fault(Kind::ConnectionLost, op))?;
         if session.role.is_some_and(|fixed| fixed != role) {
-            return Err(forbidden(op, "the role is fixed by the first join"));
+            return Err(forbidden(op, reason::ROLE_FIXED));
         }
         if let Some(place) = &session.place {
             if place.room == room && place.name == name {
                 return Ok(JoinResult::AlreadyJoined);
             }
             if place.room == room {
-                return Err(forbidden(op, "the name is fixed while in the room"));
+                return Err(forbidden(op, reason::NAME_FIXED));
             }
             if role == Role::Agent {
-                return Err(forbidden(op, "an agent leaves its room before it joins another"));
+                return Err(forbidden(op, reason::SECOND_ROOM));
             }
         }
         if let Some(there) = self.rooms.get(&room) {
@@ -172,7 +194,7 @@ impl Rooms {
                 return Err(fault(Kind::RoomFull, op).with(Fact::Room, room));
             }
             if role == Role::Computer && there.computers.contains_key(&name) {
-                return Err(forbidden(op, "a computer of this name is in the room"));
+                return Err(forbidden(op, format!("{}: {name}", reason::NAME_TAKEN)));
             }
         }
         let left = self.remove(key);
@@ -223,6 +245,13 @@ impl Rooms {
         self.remove(key).ok_or_else(|| fault(Kind::NotInRoom, op))
     }
 
+    /// Whether two connections are in the same room.
+    #[must_use]
+    pub fn are_together(&self, one: Key, other: Key) -> bool {
+        let room = |key| self.place(key).map(|place| place.room.as_str());
+        room(one).is_some() && room(one) == room(other)
+    }
+
     fn place(&self, key: Key) -> Option<&RoomMembership> {
         self.sessions.get(&key)?.place.as_ref()
     }
@@ -239,32 +268,33 @@ impl Rooms {
         }
     }
 
-    /// The membership of the calling agent. Fails if `agent` is not the name the caller joined with.
-    fn asking(&self, key: Key, agent: &str, op: Operation) -> Result<&RoomMembership, Fault> {
+    /// The membership of the calling agent. The name it joined with is its identity, whatever a request says.
+    fn asking(&self, key: Key, op: Operation) -> Result<&RoomMembership, Fault> {
         let session = self.sessions.get(&key).ok_or_else(|| fault(Kind::ConnectionLost, op))?;
         let place = session.place.as_ref().ok_or_else(|| fault(Kind::NotInRoom, op))?;
         if session.role != Some(Role::Agent) {
-            return Err(forbidden(op, "only an agent may ask this"));
-        }
-        if place.name != agent {
-            return Err(forbidden(op, "`agent` is not the name the caller joined with"));
+            return Err(forbidden(op, reason::AGENT_ONLY));
         }
         Ok(place)
     }
 
-    /// The route from an agent to a computer in its room.
+    /// The route from an agent to a computer in its room, which is given by its name or its id.
     ///
     /// # Errors
-    /// If the room has no such computer, or the caller is not the agent it claims to be.
+    /// If the room has no such computer, or the caller is no agent.
     pub fn way(&self, key: Key, routed: &RoutedRequest) -> Result<Route, Fault> {
         let op = Operation::RelayCall;
-        let place = self.asking(key, &routed.agent, op)?;
+        let place = self.asking(key, op)?;
         let room = self.rooms.get(&place.room).ok_or_else(|| fault(Kind::NotInRoom, op))?;
-        let found = room.computers.get(&routed.computer);
+        let by_sid =
+            || room.computers.values().find(|key| self.sid(**key) == Some(&routed.computer));
+        let found = room.computers.get(&routed.computer).or_else(by_sid);
         let Some(to) = found else { return Err(self.no_way(&routed.computer, room)) };
         let computer = self.place(*to).ok_or_else(|| self.no_way(&routed.computer, room))?;
         Ok(Route {
             room: place.room.clone(),
+            agent: place.name.clone(),
+            computer: computer.name.clone(),
             to: *to,
             agent_present: place.present.clone(),
             computer_present: computer.present.clone(),
@@ -291,9 +321,9 @@ impl Rooms {
     ///
     /// # Errors
     /// If the caller is not the agent of this room.
-    pub fn list(&self, key: Key, agent: &str, room: &str) -> Result<Vec<VisibleMember>, Fault> {
+    pub fn list(&self, key: Key, room: &str) -> Result<Vec<VisibleMember>, Fault> {
         let op = Operation::RelayCall;
-        let place = self.asking(key, agent, op)?;
+        let place = self.asking(key, op)?;
         self.own(Some(&place.room), room, op)?;
         let there = self
             .rooms
@@ -305,18 +335,20 @@ impl Rooms {
     fn seen(&self, key: Key) -> Option<VisibleMember> {
         let session = self.sessions.get(&key)?;
         let name = session.place.as_ref()?.name.clone();
-        Some(VisibleMember { key, name, role: session.role?, version: session.version.clone() })
+        let (sid, version) = (session.sid.clone(), session.version.clone());
+        Some(VisibleMember { sid, name, role: session.role?, version })
     }
 
-    /// Checks that the caller may cancel calls of `agent`, and returns its room.
+    /// The name of a caller that may cancel its own calls.
     ///
     /// # Errors
-    /// If the caller is not that agent, or in no room.
-    pub fn may_cancel(&self, key: Key, agent: &str) -> Result<String, Fault> {
-        self.asking(key, agent, Operation::RelayCall).map(|place| place.room.clone())
+    /// If the caller is no agent, or in no room.
+    pub fn cancelling_agent(&self, key: Key) -> Result<String, Fault> {
+        self.asking(key, Operation::RelayCall).map(|place| place.name.clone())
     }
 
-    /// The connections to notify of a change on a computer: all other members of its room.
+    /// The connections to notify of a change on a computer: all other members of its room. The computer is given by
+    /// its name or its id.
     ///
     /// # Errors
     /// If the caller is not that computer, or in no room.
@@ -324,8 +356,9 @@ impl Rooms {
         let op = Operation::RelayCall;
         let session = self.sessions.get(&key).ok_or_else(|| fault(Kind::ConnectionLost, op))?;
         let place = session.place.as_ref().ok_or_else(|| fault(Kind::NotInRoom, op))?;
-        if session.role != Some(Role::Computer) || place.name != computer {
-            return Err(forbidden(op, "`computer` is not the name the caller joined with"));
+        let is_itself = place.name == computer || session.sid == computer;
+        if session.role != Some(Role::Computer) || !is_itself {
+            return Err(forbidden(op, reason::NOT_ITS_NAME));
         }
         let room = self.rooms.get(&place.room).ok_or_else(|| fault(Kind::NotInRoom, op))?;
         Ok(room.members().filter(|member| *member != key).collect())
@@ -340,6 +373,8 @@ impl Room {
 
 #[cfg(test)]
 mod tests {
+    use budao_core::{Lang, fault::text};
+
     use super::*;
 
     fn join(role: Role, name: &str, room: &str) -> JoinRequest {
@@ -353,7 +388,7 @@ mod tests {
     /// Agent 1 and computer 2 in room `a`; agent 3 and computer 4 in room `b`; 5 is nowhere.
     fn rooms(elsewhere: CrossRoomVisibility) -> Rooms {
         let mut rooms = Rooms::new(elsewhere, CancellationToken::new());
-        (1..=5).for_each(|key| rooms.connect(key, None));
+        (1..=5).for_each(|key| rooms.connect(key, format!("sid{key}"), None));
         for (key, role, name, room) in [
             (1, Role::Agent, "bot", "a"),
             (2, Role::Computer, "pc", "a"),
@@ -396,7 +431,7 @@ mod tests {
         assert_eq!(rooms.count(), before);
         assert!(rooms.way(3, &routed("bot", "mac")).is_ok(), "it is still where it was");
         assert_eq!(rooms.disconnect(5), None, "and 5 is nowhere");
-        rooms.connect(5, None);
+        rooms.connect(5, "sid5".into(), None);
         assert!(rooms.join(5, join(Role::Computer, "y", "a")).is_ok(), "and has no role yet");
     }
 
@@ -426,18 +461,39 @@ mod tests {
         assert_eq!(code(rooms_named.way(1, &routed("bot", "bot"))), 404, "an agent is no target");
         assert_eq!(code(rooms_named.way(5, &routed("bot", "pc"))), 4103);
         assert_eq!(code(rooms_named.way(2, &routed("pc", "pc"))), 403, "a computer asks nobody");
-        assert_eq!(code(rooms_named.way(1, &routed("other", "pc"))), 403, "nor under a false name");
-        assert_eq!(code(rooms_named.list(1, "bot", "b")), 4104);
-        assert_eq!(code(hidden.list(1, "bot", "b")), 4102);
-        assert_eq!(code(rooms_named.list(1, "bot", "z")), 4102);
-        assert_eq!(code(rooms_named.list(5, "bot", "a")), 4103);
-        assert_eq!(rooms_named.list(1, "bot", "a").unwrap().len(), 2);
+        let way = rooms_named.way(1, &routed("other", "sid2")).unwrap();
+        let names = (way.agent.as_str(), way.computer.as_str(), way.to);
+        assert_eq!(names, ("bot", "pc", 2), "names are those of the joins");
+        assert_eq!(code(rooms_named.way(1, &routed("bot", "sid4"))), 404, "an id of another room");
+        assert_eq!(code(rooms_named.way(1, &routed("bot", "sid1"))), 404, "an id of an agent");
+        assert_eq!(code(rooms_named.list(1, "b")), 4104);
+        assert_eq!(code(hidden.list(1, "b")), 4102);
+        assert_eq!(code(rooms_named.list(1, "z")), 4102);
+        assert_eq!(code(rooms_named.list(5, "a")), 4103);
+        assert_eq!(rooms_named.list(1, "a").unwrap().len(), 2);
         assert_eq!(code(rooms_named.listeners(2, "mac")), 403);
         assert_eq!(code(rooms_named.listeners(1, "bot")), 403);
         assert_eq!(code(rooms_named.listeners(5, "pc")), 4103);
+        assert_eq!(code(rooms_named.listeners(2, "sid4")), 403);
         assert_eq!(rooms_named.listeners(2, "pc").unwrap(), [1]);
-        assert_eq!(code(rooms_named.may_cancel(2, "pc")), 403);
-        assert_eq!(code(rooms_named.may_cancel(5, "bot")), 4103);
+        assert_eq!(rooms_named.listeners(2, "sid2").unwrap(), [1]);
+        assert_eq!(code(rooms_named.cancelling_agent(2)), 403);
+        assert_eq!(code(rooms_named.cancelling_agent(5)), 4103);
+    }
+
+    #[test]
+    fn every_reason_is_told_in_both_languages() {
+        let taken = format!("{}: pc", reason::NAME_TAKEN);
+        for said in [
+            reason::ROLE_FIXED,
+            reason::NAME_FIXED,
+            reason::SECOND_ROOM,
+            &taken,
+            reason::AGENT_ONLY,
+            reason::NOT_ITS_NAME,
+        ] {
+            assert_ne!(text::reason(said, Lang::Zh), said);
+        }
     }
 
     #[test]

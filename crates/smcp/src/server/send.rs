@@ -188,7 +188,7 @@ pub(super) fn cut(
         limit_name = over.name(),
         "closing connection: client reads too slowly"
     );
-    let why = error::flat(&hub.finish(over.too_slow(), ""), hub.config.dialect);
+    let why = error::flat(&hub.finish(over.too_slow(), ""), hub.rendering());
     let line = Arc::clone(line);
     // Spawned, because closing notifies the room, which may close further connections.
     hub.world.spawn.spawn(Box::pin(async move { line.cut(&why) }));

@@ -31,9 +31,9 @@ use super::{
     Inner,
     budget::{Budget, Charge, Share},
     client_connection::{AnswerError, ClientConnection, DeliveryError, Pending, PendingText},
-    handle::{ConnectionHandler, enter},
+    handle::{ConnectRefusal, ConnectionHandler, enter},
     handshake,
-    listen::cut_of,
+    listen::{address_of, cut_of},
     rooms::Key,
 };
 use crate::wire::{NAMESPACE, event, passthrough, version::QUERY};
@@ -54,6 +54,8 @@ pub(super) struct Slot {
     parser: ParserState,
     /// Ends the TCP connection under a WebSocket, even if the peer does not read.
     cut: Mutex<Option<CancellationToken>>,
+    /// Whether the answer to a wrong token is still to be sent. Until then further tokens are not looked at.
+    is_refusing: AtomicBool,
 }
 
 /// A client that has joined the namespace.
@@ -149,7 +151,7 @@ impl Handler {
         };
         if &*packet.ns != NAMESPACE {
             if matches!(packet.inner, PacketData::Connect(_)) {
-                refuse(engine, &packet.ns, "Invalid namespace");
+                refuse(engine, &packet.ns, "Invalid namespace", &Value::Null);
             }
             return;
         }
@@ -178,8 +180,28 @@ impl Handler {
         }
     }
 
+    /// Refuses a client. The answer to a wrong token takes its time.
+    fn refuse_later(&self, engine: &Arc<Engine>, refusal: ConnectRefusal) {
+        let address = address_of(&engine.req_parts.extensions);
+        let delay = refusal.is_wrong_token.then(|| self.0.guess_delay(address));
+        let Some(delay) = delay.filter(|delay| !delay.is_zero()) else {
+            return refuse(engine, NAMESPACE, &refusal.message, &refusal.error);
+        };
+        engine.data.is_refusing.store(true, Ordering::Relaxed);
+        let (engine, pause) = (Arc::downgrade(engine), self.0.world.clock.sleep(delay));
+        self.0.world.spawn.spawn(Box::pin(async move {
+            pause.await;
+            let Some(engine) = engine.upgrade() else { return };
+            refuse(&engine, NAMESPACE, &refusal.message, &refusal.error);
+            engine.data.is_refusing.store(false, Ordering::Relaxed);
+        }));
+    }
+
     /// Admits a client to the namespace, or refuses it with a reason.
     fn greet(&self, engine: &Arc<Engine>, auth: Option<&Data>) {
+        if engine.data.is_refusing.load(Ordering::Relaxed) {
+            return;
+        }
         let auth = match auth {
             Some(Data::Str(text, _)) => serde_json::from_str::<Value>(text).ok(),
             _ => None,
@@ -189,17 +211,21 @@ impl Handler {
         let entered = enter(&self.0, line.key, Arc::clone(&line) as _, auth.as_ref(), version);
         match entered {
             Ok(desk) => {
+                let sid = json!({ "sid": desk.sid });
                 *lock(&engine.data.session) = Some(Arc::new(HubSession { desk, line }));
-                let sid = json!({ "sid": engine.id.to_string() });
                 let _ = engine.emit(format!("0{NAMESPACE},{sid}"));
             }
-            Err(why) => refuse(engine, NAMESPACE, &why),
+            Err(refusal) => self.refuse_later(engine, refusal),
         }
     }
 }
 
-fn refuse(engine: &Engine, namespace: &str, why: &str) {
-    let why = json!({ "message": why });
+fn refuse(engine: &Engine, namespace: &str, message: &str, error: &Value) {
+    let why = if error.is_null() {
+        json!({ "message": message })
+    } else {
+        json!({ "message": message, "data": error })
+    };
     let text = if namespace == "/" { format!("4{why}") } else { format!("4{namespace},{why}") };
     // A client that cannot receive the reason is refused all the same.
     let _ = engine.emit(text);

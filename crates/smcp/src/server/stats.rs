@@ -92,9 +92,9 @@ pub struct CancelCounts {
 /// A latency histogram of answered requests.
 #[derive(Clone, Debug, Serialize)]
 pub struct Latency {
-    /// Exclusive upper bounds of the buckets, in milliseconds.
+    /// Inclusive upper bounds of the buckets, in milliseconds.
     pub edges_ms: [u64; EDGES_MS.len()],
-    /// Requests below each upper bound and not in an earlier bucket; the last bucket has no bound.
+    /// Requests up to each upper bound and not in an earlier bucket; the last bucket has no bound.
     pub counts: [u64; EDGES_MS.len() + 1],
     /// Sum of all durations, in microseconds.
     pub sum_us: u64,
@@ -108,10 +108,9 @@ impl Default for Latency {
 
 impl Latency {
     fn note(&mut self, took: Duration) {
-        let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        let bucket = EDGES_MS.iter().position(|edge| ms < *edge).unwrap_or(EDGES_MS.len());
-        self.counts[bucket] += 1;
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let bucket = EDGES_MS.iter().position(|edge| us <= *edge * 1000).unwrap_or(EDGES_MS.len());
+        self.counts[bucket] += 1;
         self.sum_us = self.sum_us.saturating_add(us);
     }
 }
@@ -307,6 +306,16 @@ mod tests {
         let snapshot = stats.snapshot();
         assert_eq!(snapshot.by_tool.len(), LABELS_MAX + 1);
         assert_eq!(snapshot.by_tool["other"].requests, LABELS_MAX as u64);
+    }
+
+    #[test]
+    fn a_duration_on_an_edge_is_below_it_as_prometheus_counts() {
+        let mut latency = Latency::default();
+        for micros in [1_000, 1_001, 2_000, 300_000_000, 300_000_001] {
+            latency.note(Duration::from_micros(micros));
+        }
+        assert_eq!((latency.counts[0], latency.counts[1]), (1, 2));
+        assert_eq!((latency.counts[11], latency.counts[12]), (1, 1));
     }
 
     #[test]

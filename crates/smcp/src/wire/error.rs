@@ -5,20 +5,41 @@
 
 use budao_core::{
     Lang,
-    fault::{Fact, Fault, Kind, render},
+    fault::{Fact, Fault, Kind, render, text},
+    tool::Failure,
     trace::Trace,
 };
 use serde_json::{Map, Value, json};
 
 use super::Dialect;
 
+/// Longest text of a foreign error that is passed on, in characters.
+const FOREIGN_CHARS: usize = 400;
+
+/// How an error is rendered for the other side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rendering {
+    /// The protocol version of the receiver.
+    pub dialect: Dialect,
+    /// The language of the texts.
+    pub lang: Lang,
+}
+
+impl From<Dialect> for Rendering {
+    /// English texts in this dialect.
+    fn from(dialect: Dialect) -> Self {
+        Self { dialect, lang: Lang::En }
+    }
+}
+
 /// The fault as the answer to a request other than a tool call.
 #[must_use]
-pub fn flat(fault: &Fault, dialect: Dialect) -> Value {
-    let told = render::render_for_peer(fault, Lang::En);
+pub fn flat(fault: &Fault, rendering: impl Into<Rendering>) -> Value {
+    let Rendering { dialect, lang } = rendering.into();
+    let told = render::render_for_peer(fault, lang);
     let mut error = Map::new();
     error.insert("code".into(), told.smcp.into());
-    error.insert("message".into(), told.message.into());
+    error.insert("message".into(), sentence(fault, lang).into());
     // The protocol requires these two facts beside the code.
     if matches!(fault.kind(), Kind::McpServerNotFound | Kind::CapabilityUnsupported) {
         for fact in [Fact::McpServer, Fact::Capability] {
@@ -34,7 +55,24 @@ pub fn flat(fault: &Fault, dialect: Dialect) -> Value {
     }
 }
 
-/// The `details` object: the facts, the catalog key and the hops.
+/// One sentence for the other side. Where the catalog's sentence is general, it names the reason or the field.
+#[must_use]
+pub fn sentence(fault: &Fault, lang: Lang) -> String {
+    let (kind, reason) = (fault.kind(), fault.detail().text(Fact::Reason));
+    match reason {
+        Some(reason) if matches!(kind, Kind::NotAllowed | Kind::NotAuthenticated) => {
+            let (title, reason) = (text::of_kind(kind, "title", lang), text::reason(reason, lang));
+            let colon = if lang == Lang::Zh { "：" } else { ": " };
+            format!("{title}{colon}{reason}")
+        }
+        _ if kind == Kind::BadRequest && fault.detail().text(Fact::Field).is_some() => {
+            text::model_text(fault, lang)
+        }
+        _ => text::user_text(fault, lang),
+    }
+}
+
+/// The `details` object: the facts, the mismatches, the catalog key and the hops.
 fn details(fault: &Fault, hops: &[budao_core::fault::Hop]) -> Value {
     let mut details = match serde_json::to_value(fault.detail()) {
         Ok(Value::Object(facts)) => facts,
@@ -46,6 +84,9 @@ fn details(fault: &Fault, hops: &[budao_core::fault::Hop]) -> Value {
     }
     if let Some(skill) = fault.detail().text(Fact::Skill) {
         details.insert("name".into(), skill.into());
+    }
+    if !fault.mismatches().is_empty() {
+        details.insert("mismatches".into(), json!(fault.mismatches()));
     }
     let row = fault.row();
     details.insert("error_code".into(), row.code.into());
@@ -64,10 +105,11 @@ fn details(fault: &Fault, hops: &[budao_core::fault::Hop]) -> Value {
     Value::Object(details)
 }
 
-/// The fault as the result of a tool call, in both shapes.
+/// The fault as the result of a tool call, in both shapes. Its `content` is written for the model that called.
 #[must_use]
-pub fn result(fault: &Fault, dialect: Dialect) -> Value {
-    let mut error = flat(fault, dialect);
+pub fn result(fault: &Fault, rendering: impl Into<Rendering>) -> Value {
+    let rendering @ Rendering { dialect, lang } = rendering.into();
+    let mut error = flat(fault, rendering);
     let is_timeout = matches!(fault.kind(), Kind::RequestTimedOut | Kind::DeadlinePassed);
     let mut meta = Map::new();
     meta.insert("error_code".into(), fault.row().smcp.into());
@@ -75,7 +117,7 @@ pub fn result(fault: &Fault, dialect: Dialect) -> Value {
         meta.insert("a2c_trace_id".into(), fault.trace().to_string().into());
     }
     // The draft prescribes a text for a timeout. It comes first, and the catalog's text follows.
-    let mut texts = vec![words(fault)];
+    let mut texts = vec![model_text(fault, lang)];
     if dialect == Dialect::V02 && is_timeout {
         texts.insert(0, "Tool call timeout".to_owned());
         texts.truncate(if fault.is_outcome_unknown() { 2 } else { 1 });
@@ -87,7 +129,7 @@ pub fn result(fault: &Fault, dialect: Dialect) -> Value {
         meta.insert("a2c_cancelled".into(), true.into());
         meta.insert("a2c_cancel_reason".into(), "agent_requested".into());
     }
-    upstream(fault, &mut meta);
+    upstream(fault, &mut meta, lang);
     if let Value::Object(error) = &mut error {
         let text = |text: String| json!({ "type": "text", "text": text });
         error.insert("content".into(), texts.into_iter().map(text).collect());
@@ -97,14 +139,14 @@ pub fn result(fault: &Fault, dialect: Dialect) -> Value {
     error
 }
 
-/// The tool's own reason if the tool refused the call, else the catalog's message.
-fn words(fault: &Fault) -> String {
-    let said = fault.detail().text(Fact::Reason).filter(|_| fault.kind() == Kind::ToolSaidNo);
-    said.map_or_else(|| render::render_for_peer(fault, Lang::En).message, str::to_owned)
+/// What a model reads of this fault: the same JSON that our own engines put into a tool result.
+fn model_text(fault: &Fault, lang: Lang) -> String {
+    let failure = Failure { fault: fault.clone(), data: None, note: None };
+    render::render_for_model(&failure, lang).to_json()
 }
 
 /// Adds the marks of a missing or refused sign-in.
-fn upstream(fault: &Fault, meta: &mut Map<String, Value>) {
+fn upstream(fault: &Fault, meta: &mut Map<String, Value>, lang: Lang) {
     if !matches!(fault.kind(), Kind::UpstreamSignInNeeded | Kind::UpstreamSignInRefused) {
         return;
     }
@@ -112,7 +154,7 @@ fn upstream(fault: &Fault, meta: &mut Map<String, Value>) {
         meta.insert("mcp_server".into(), server.into());
     }
     let action = fault.detail().text(Fact::AuthAction).unwrap_or("user_authorization_required");
-    let message = render::render_for_peer(fault, Lang::En).message;
+    let message = render::render_for_peer(fault, lang).message;
     meta.insert("auth_hint".into(), json!({ "action": action, "message": message }));
 }
 
@@ -160,14 +202,60 @@ pub fn code_of(answer: &Value) -> Option<u16> {
 pub fn trace(answer: &mut Value, trace: Trace) {
     let Some(object) = answer.as_object_mut() else { return };
     if object.contains_key("content") {
-        let meta = object.entry("meta").or_insert(Value::Null);
-        if meta.is_null() {
-            *meta = json!({});
-        }
-        if let Some(meta) = meta.as_object_mut() {
-            meta.entry("a2c_trace_id").or_insert_with(|| trace.to_string().into());
-        }
+        add_trace(object, "meta", "a2c_trace_id", trace);
     }
+    let error = if object.get("error").is_some_and(Value::is_object) {
+        object.get_mut("error").and_then(Value::as_object_mut)
+    } else {
+        Some(object)
+    };
+    if let Some(error) = error.filter(|error| error.contains_key("code")) {
+        add_trace(error, "details", "trace_id", trace);
+    }
+}
+
+/// Sets `field` of the object at `place`, unless it is set. A place that holds something else stays as it is.
+fn add_trace(object: &mut Map<String, Value>, place: &str, field: &str, trace: Trace) {
+    let inner = object.entry(place).or_insert(Value::Null);
+    if inner.is_null() {
+        *inner = json!({});
+    }
+    if let Some(inner) = inner.as_object_mut() {
+        inner.entry(field).or_insert_with(|| trace.to_string().into());
+    }
+}
+
+/// Whether the answer claims to be an error and has no usable code: text, a fraction, a number out of range.
+#[must_use]
+pub fn has_odd_code(answer: &Value) -> bool {
+    let nested = answer.get("error").filter(|error| error.is_object());
+    let error = nested.unwrap_or(answer);
+    let is_usable = |code: &Value| code.as_u64().is_some_and(|code| u16::try_from(code).is_ok());
+    let is_said = error.get("message").is_some() || answer.get("isError").is_some();
+    error.get("code").is_some_and(|code| !is_usable(code)) && (is_said || nested.is_some())
+}
+
+/// The text of a foreign error, for the reason of ours; empty if there is none.
+#[must_use]
+pub fn foreign_text(answer: &Value) -> String {
+    let places = ["/message", "/error/message", "/content/0/text", "/error", "/detail"];
+    let found = places.iter().find_map(|place| answer.pointer(place)?.as_str());
+    found.unwrap_or_default().chars().take(FOREIGN_CHARS).collect()
+}
+
+/// Completes an object that is no result and claims no failure: it becomes the text of one. `None` if it claims one.
+#[must_use]
+pub fn completed(answer: &Value) -> Option<Value> {
+    const CLAIMS: [&str; 8] =
+        ["error", "errors", "code", "message", "detail", "details", "exception", "isError"];
+    let object = answer.as_object().filter(|object| !object.is_empty())?;
+    if CLAIMS.iter().any(|claim| object.contains_key(*claim)) || object.contains_key("content") {
+        return None;
+    }
+    let mut result = object.clone();
+    result.insert("content".into(), json!([{ "type": "text", "text": answer.to_string() }]));
+    result.insert("isError".into(), false.into());
+    Some(Value::Object(result))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use budao_core::fault::{Fact, Fault, Kind, Operation};
 use serde_json::{Map, Value};
+use unicode_normalization::is_nfc;
 
 use super::Role;
 
@@ -48,6 +49,20 @@ pub fn is_name(text: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
+/// Whether a name or room can be told from every other by looking at it: a valid name in Unicode form NFC, without
+/// spaces at its ends, and without characters that are invisible or change the direction of writing. Joiners stay,
+/// because scripts and emoji need them.
+#[must_use]
+pub fn is_distinct_name(text: &str) -> bool {
+    let is_hidden = |letter| {
+        matches!(letter,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{180e}' | '\u{200b}' | '\u{200e}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+    };
+    is_name(text) && text.trim() == text && !text.contains(is_hidden) && is_nfc(text)
+}
+
 /// The fields of a request, with its event and operation for error messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'a> {
@@ -59,7 +74,7 @@ pub struct Fields<'a> {
 /// The routing fields of a request to a computer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoutedRequest {
-    /// The name of the calling agent.
+    /// The name that the caller gives itself; empty without one. The hub puts the name it joined with in its place.
     pub agent: String,
     /// The request id, unique among the agent's running calls.
     pub req_id: String,
@@ -188,7 +203,7 @@ impl<'a> Fields<'a> {
     /// If one of them is missing or invalid.
     pub fn routed(&self) -> Result<RoutedRequest, Fault> {
         Ok(RoutedRequest {
-            agent: self.name("agent")?,
+            agent: self.map.get("agent").and_then(Value::as_str).unwrap_or_default().to_owned(),
             req_id: self.name("req_id")?,
             computer: self.name("computer")?,
         })
@@ -240,7 +255,18 @@ impl<'a> Fields<'a> {
             Some("computer") => Role::Computer,
             _ => return Err(self.bad("role", "`agent` or `computer`")),
         };
-        Ok(JoinRequest { role, name: self.name("name")?, room: self.name("office_id")? })
+        Ok(JoinRequest {
+            role,
+            name: self.distinct_name("name")?,
+            room: self.distinct_name("office_id")?,
+        })
+    }
+
+    fn distinct_name(&self, field: &'static str) -> Result<String, Fault> {
+        let name = self.name(field)?;
+        let expected =
+            "text in Unicode form NFC, without spaces at its ends and invisible characters";
+        if is_distinct_name(&name) { Ok(name) } else { Err(self.bad(field, expected)) }
     }
 }
 
@@ -291,7 +317,7 @@ mod tests {
             Fields::new("client:get_tools", Operation::RelayCall, value).and_then(|f| f.routed())
         };
         assert!(read(&whole).is_ok());
-        for field in ["agent", "req_id", "computer"] {
+        for field in ["req_id", "computer"] {
             for wrong in [None, Some(json!(1)), Some(json!("")), Some(json!("a\u{0}"))] {
                 let mut request = whole.clone();
                 match &wrong {
@@ -303,8 +329,8 @@ mod tests {
                 assert_eq!(fault.detail().text(Fact::Field), Some(field), "{wrong:?}");
             }
         }
-        let long = json!({ "agent": "x".repeat(10_000), "req_id": "r", "computer": "c" });
-        assert_eq!(read(&long).unwrap_err().detail().text(Fact::Field), Some("agent"));
+        let long = json!({ "agent": "a", "req_id": "x".repeat(10_000), "computer": "c" });
+        assert_eq!(read(&long).unwrap_err().detail().text(Fact::Field), Some("req_id"));
         assert_eq!(read(&json!([])).unwrap_err().row().smcp, 400);
     }
 }

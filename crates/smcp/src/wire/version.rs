@@ -2,7 +2,10 @@
 
 use std::{fmt, str::FromStr};
 
-use budao_core::fault::{Fact, Fault, Kind, Operation};
+use budao_core::{
+    Lang,
+    fault::{Fact, Fault, Kind, Operation},
+};
 use serde_json::{Value, json};
 
 /// A protocol version, `major.minor.patch`.
@@ -21,6 +24,13 @@ pub const PROTOCOL: Version = Version { major: 0, minor: 4, patch: 0 };
 
 /// The query parameter of a handshake that carries the client's version.
 pub const QUERY: &str = "a2c_version";
+
+/// What a version looks like, and what stands for none in a fault.
+const SHAPE: &str = "MAJOR.MINOR.PATCH";
+const NOTHING: &str = "nothing";
+
+/// The response header that carries the trace of a refused request.
+pub const TRACE_HEADER: &str = "x-a2c-trace-id";
 
 /// The response header that carries the code of a refused handshake.
 pub const HEADER: &str = "x-a2c-error-code";
@@ -65,10 +75,10 @@ pub fn judge(brought: Option<&str>) -> Result<Version, Fault> {
     let bad = |received: &str| {
         Fault::new(Kind::BadRequest, Operation::Connect)
             .with(Fact::Field, QUERY)
-            .with(Fact::Expected, "MAJOR.MINOR.PATCH")
+            .with(Fact::Expected, SHAPE)
             .with(Fact::Received, received.chars().take(40).collect::<String>())
     };
-    let brought = brought.ok_or_else(|| bad("nothing"))?;
+    let brought = brought.ok_or_else(|| bad(NOTHING))?;
     let client: Version = brought.parse().map_err(|()| bad(brought))?;
     if PROTOCOL.admits(client) {
         return Ok(client);
@@ -80,11 +90,18 @@ pub fn judge(brought: Option<&str>) -> Result<Version, Fault> {
 
 /// The body of the response to a refused handshake.
 #[must_use]
-pub fn refusal(fault: &Fault) -> Value {
-    let told = budao_core::fault::render::render_for_peer(fault, budao_core::Lang::En);
+pub fn refusal(fault: &Fault, lang: Lang) -> Value {
     if fault.kind() != Kind::VersionMismatch {
-        return json!({ "code": 400, "message": told.message });
+        // Exactly the fields and words of other hubs, because clients compare them.
+        let message = match fault.detail().text(Fact::Received) {
+            Some(received) if received != NOTHING => {
+                format!("Invalid {QUERY}: {received}; expected {SHAPE}")
+            }
+            _ => format!("Missing {QUERY} query parameter"),
+        };
+        return json!({ "code": 400, "message": message });
     }
+    let told = budao_core::fault::render::render_for_peer(fault, lang);
     let Version { major, minor, .. } = PROTOCOL;
     json!({
         "code": told.smcp,
@@ -122,8 +139,8 @@ mod tests {
     #[test]
     fn a_refused_handshake_says_what_would_be_taken() {
         let fault = judge(Some("0.3.0")).unwrap_err();
-        insta::assert_json_snapshot!(refusal(&fault));
-        assert_eq!(refusal(&judge(None).unwrap_err())["code"], 400);
-        assert_eq!(refusal(&judge(Some("four")).unwrap_err())["code"], 400);
+        insta::assert_json_snapshot!(refusal(&fault, Lang::En));
+        assert_eq!(refusal(&judge(None).unwrap_err(), Lang::En)["code"], 400);
+        assert_eq!(refusal(&judge(Some("four")).unwrap_err(), Lang::En)["code"], 400);
     }
 }

@@ -4,8 +4,8 @@ use std::{path::PathBuf, time::Duration};
 
 use budao_core::{retry::RetryPolicy, world::World};
 use budao_smcp::{
-    server::{Access, Config, CrossRoomVisibility, Hub, Limits, VersionRejection},
-    wire::{Dialect, NAMESPACE, PROTOCOL},
+    server::{Access, Config, Hub, Limits},
+    wire::{NAMESPACE, PROTOCOL},
 };
 use budao_socketio::{Client, Config as Dial, Event, Events, Payload};
 use budao_testkit::world;
@@ -34,8 +34,7 @@ pub(crate) struct RunningHub {
 
 pub(crate) fn config() -> Config {
     let limits = Limits { grace: Duration::from_millis(200), ..Limits::default() };
-    let (elsewhere, refusal) = (CrossRoomVisibility::Named, VersionRejection::Body);
-    Config { dialect: Dialect::V04, access: Access::Any, elsewhere, refusal, limits }
+    Config { limits, ..Config::new(Access::Any) }
 }
 
 pub(crate) async fn start(config: Config) -> RunningHub {
@@ -48,7 +47,7 @@ pub(crate) async fn start_on(config: Config, port: u16) -> RunningHub {
     let port = listener.local_addr().unwrap().port();
     let stop = CancellationToken::new();
     let serving = hub.clone().serve(listener, stop.clone().cancelled_owned());
-    let task = tokio::spawn(async move { serving.await.unwrap() });
+    let task = tokio::spawn(serving);
     RunningHub { hub, port, stop, task }
 }
 
@@ -126,6 +125,9 @@ fn failed(text: &str, meta: &Value) -> Value {
 
 /// What the tools answer; nothing means not yet.
 fn answer(event: &str, request: &Value) -> Option<Value> {
+    if request["odd"] == true {
+        return Some(json!({ "code": "E_DISK", "message": "disk full" }));
+    }
     if event != "client:tool_call" {
         let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
         let tool = |name: &str| json!({ "name": name, "bundle_id": "b", "description": name, "params_schema": schema, "return_schema": null });
@@ -138,6 +140,13 @@ fn answer(event: &str, request: &Value) -> Option<Value> {
         "null" => Value::Null,
         "garbage" => json!("no result"),
         "object" => json!({ "neither": "nor" }),
+        "odd code" => json!({ "code": "E_DISK", "message": "disk full, password=hunter2" }),
+        "odd nested" => json!({ "error": { "code": 1.5, "message": "disk full" } }),
+        "odd result" => {
+            json!({ "code": -7, "content": [{ "type": "text", "text": "disk full" }], "isError": true })
+        }
+        "claims error" => json!({ "error": "it went wrong" }),
+        "claims message" => json!({ "message": "it went wrong", "x": 1 }),
         "flat" => json!({ "code": 4001, "message": "no such tool", "trace_id": "kept" }),
         "leak" => failed("postgres://admin:hunter2@10.0.0.7:5432/db refused", &Value::Null),
         "big" => text(&"x".repeat(2_000_000)),

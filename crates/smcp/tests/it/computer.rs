@@ -158,6 +158,30 @@ async fn tools_are_listed_under_their_names_and_called_by_them() {
     computer.shutdown().await;
 }
 
+/// Arguments that do not fit: the caller learns the place, what fits, what it sent, and a call that would fit.
+pub(crate) async fn assert_mismatches_arrive(agent: &Agent) {
+    let wrong = call(agent, "my_tools__echo", json!({ "text": 5 }), 20).await.unwrap_err();
+    assert_eq!(wrong.kind(), Kind::InvalidArguments, "{wrong}");
+    let [mismatch] = wrong.mismatches() else { panic!("{wrong:?}") };
+    assert_eq!((mismatch.pointer.as_str(), &*mismatch.rule), ("/text", "type"));
+    assert!(mismatch.expected.contains("string"), "{mismatch:?}");
+    assert_eq!(mismatch.received.as_deref(), Some("5"));
+    let example = wrong.detail().get(Fact::Example).expect("an example");
+    assert!(example.to_string().contains("text"), "{example}");
+    let none = call(agent, "my_tools__echo", json!({}), 20).await.unwrap_err();
+    assert_eq!(none.mismatches()[0].rule, "required", "{none:?}");
+}
+
+#[tokio::test]
+async fn mismatches_of_the_arguments_reach_the_caller_through_our_hub() {
+    let hub = start(config()).await;
+    let computer = computer(&hub, person(0), settings(|_| {})).await;
+    let agent = agent(&hub).await;
+    tools(&agent).await;
+    assert_mismatches_arrive(&agent).await;
+    computer.shutdown().await;
+}
+
 #[tokio::test]
 async fn every_failure_has_its_code() {
     let hub = start(config()).await;

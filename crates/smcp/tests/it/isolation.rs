@@ -12,6 +12,7 @@ fn attempts() -> Vec<(&'static str, Value)> {
     let whole = json!({
         "agent": "bot", "req_id": "r", "computer": "pc", "tool_name": "echo", "params": {},
         "timeout": 5, "office_id": "a", "mcp_server": "m", "name": "pc", "blob_handle": "h",
+        "error_details": true,
     });
     let asks = RequestEvent::VARIANTS.iter().map(|ask| <&str>::from(*ask));
     let tells = NotificationEvent::VARIANTS

@@ -9,7 +9,7 @@ use budao_smcp::{
 use budao_socketio::{Client, Error, Payload};
 use serde_json::{Value, json};
 
-use crate::common::{config, pair, peer, start, the_world, tool_call, within};
+use crate::common::{Peer, config, pair, peer, start, the_world, tool_call, within};
 
 #[tokio::test]
 async fn no_or_a_wrong_token_is_401() {
@@ -47,21 +47,26 @@ fn join_code(args: &[Value]) -> u64 {
 }
 
 #[tokio::test]
-async fn a_refused_join_has_its_code_in_the_third_argument() {
+async fn a_refused_join_has_its_code_in_the_third_argument_for_who_asks_for_it() {
     let hub = start(config()).await;
     let (agent, _computer) = pair(&hub).await;
     let third = peer(&hub).await;
-    assert_eq!(join_code(&agent.join("agent", "bot", "b").await), 403, "a second room");
-    assert_eq!(join_code(&third.join("agent", "other", "a").await), 4101, "a full room");
-    assert_eq!(join_code(&agent.join("computer", "bot", "a").await), 403, "another role");
-    assert_eq!(join_code(&third.join("computer", "pc", "a").await), 403, "a taken name");
-    assert_eq!(join_code(&third.join("robot", "x", "a").await), 400, "no role");
-    for bad in
-        [json!(null), json!([]), json!({}), json!({ "role": "agent", "name": 5, "office_id": "a" })]
-    {
-        assert_eq!(join_code(&third.ask_all("server:join_office", bad).await), 400);
+    let join = async |peer: &Peer, role: &str, name: &str, room: &str| {
+        let wish = json!({ "role": role, "name": name, "office_id": room, "error_details": true });
+        join_code(&peer.ask_all("server:join_office", wish).await)
+    };
+    assert_eq!(join(&agent, "agent", "bot", "b").await, 403, "a second room");
+    assert_eq!(join(&third, "agent", "other", "a").await, 4101, "a full room");
+    assert_eq!(join(&agent, "computer", "bot", "a").await, 403, "another role");
+    assert_eq!(join(&third, "computer", "pc", "a").await, 403, "a taken name");
+    assert_eq!(join(&third, "robot", "x", "a").await, 400, "no role");
+    let ill_typed = json!({ "role": "agent", "name": 5, "office_id": "a", "error_details": true });
+    assert_eq!(join_code(&third.ask_all("server:join_office", ill_typed).await), 400);
+    for bad in [json!(null), json!([]), json!({})] {
+        let args = third.ask_all("server:join_office", bad).await;
+        assert_eq!((args.len(), &args[0]), (2, &json!(false)), "{args:?}");
     }
-    let leave = |room: &str| json!({ "office_id": room });
+    let leave = |room: &str| json!({ "office_id": room, "error_details": true });
     assert_eq!(join_code(&third.ask_all("server:leave_office", leave("a")).await), 4103);
     assert_eq!(join_code(&agent.ask_all("server:leave_office", leave("nowhere")).await), 4102);
     assert_eq!(third.join("computer", "fine", "a").await, [json!(true), Value::Null]);
@@ -71,7 +76,9 @@ async fn a_refused_join_has_its_code_in_the_third_argument() {
 fn code(answer: &Value) -> u64 {
     assert_eq!(answer["isError"], true, "{answer}");
     assert_eq!(answer["code"], answer["meta"]["error_code"], "{answer}");
-    assert_eq!(answer["message"], answer["content"][0]["text"], "{answer}");
+    let told = answer["content"][0]["text"].as_str().unwrap();
+    let told: Value = serde_json::from_str(told).expect("what a model reads");
+    assert_eq!((&told["ok"], &told["code"]), (&json!(false), &answer["details"]["error_code"]));
     answer["code"].as_u64().unwrap()
 }
 
@@ -95,9 +102,6 @@ async fn who_may_not_ask_is_told_why() {
     assert_eq!(code(&agent.call("bot", "echo", "r5", 5).await), 404, "an agent is no target");
     assert_eq!(code(&computer.call("pc", "echo", "r6", 5).await), 403, "a computer does not ask");
     assert_eq!(computer.ask("client:get_config", tools("pc")).await["code"], 403);
-    let mut false_name = tool_call("pc", "echo", "r7", 5);
-    false_name["agent"] = "somebody".into();
-    assert_eq!(code(&agent.ask("client:tool_call", false_name).await), 403);
     let list = |room: &str| json!({ "agent": "bot", "req_id": "r", "office_id": room });
     assert_eq!(agent.ask("server:list_room", list("b")).await["code"], 4104);
     assert_eq!(agent.ask("server:list_room", list("z")).await["code"], 4102);
@@ -126,7 +130,7 @@ async fn a_hub_may_hide_what_is_elsewhere() {
 async fn a_missing_or_ill_typed_field_is_400_and_named() {
     let hub = start(config()).await;
     let (agent, _computer) = pair(&hub).await;
-    for field in ["agent", "req_id", "computer", "tool_name", "params", "timeout"] {
+    for field in ["req_id", "computer", "tool_name", "params", "timeout"] {
         let mut request = tool_call("pc", "echo", "r", 5);
         request.as_object_mut().unwrap().remove(field);
         let answer = agent.ask("client:tool_call", request).await;
@@ -190,7 +194,10 @@ async fn a_result_passes_as_it_is() {
         2_000_000
     );
     let flat = agent.call("pc", "flat", "r", 5).await;
-    assert_eq!(flat, json!({ "code": 4001, "message": "no such tool", "trace_id": "kept" }));
+    let details = json!({ "trace_id": trace_of("r").to_string() });
+    let told =
+        json!({ "code": 4001, "message": "no such tool", "trace_id": "kept", "details": details });
+    assert_eq!(flat, told, "as it is, and its trace");
     let tools = json!({ "agent": "bot", "req_id": "r9", "computer": "pc", "extra": 1 });
     let answer = agent.ask("client:get_tools", tools.clone()).await;
     assert_eq!((&answer["seen"], &answer["req_id"]), (&tools, &json!("r9")));
@@ -211,7 +218,7 @@ async fn an_answer_that_is_too_large_is_refused_with_its_size_and_nobody_is_disc
 async fn rubbish_from_a_computer_is_500() {
     let hub = start(config()).await;
     let (agent, _computer) = pair(&hub).await;
-    for tool in ["null", "garbage", "object"] {
+    for tool in ["null", "garbage"] {
         assert_eq!(code(&agent.call("pc", tool, "r", 5).await), 500, "{tool}");
     }
 }
@@ -235,21 +242,25 @@ async fn a_call_past_its_deadline_is_408_with_its_mark_and_a_late_answer_is_coun
     let answer = agent.call("pc", "slow", "r", 1).await;
     assert!(began.elapsed() >= Duration::from_millis(1200));
     assert_eq!((code(&answer), &answer["meta"]["a2c_timeout"]), (408, &json!(true)));
-    // The computer answers only now, because it hears a cancel that the hub would not pass on any more.
     computer.hears("client:tool_call").await;
     let stats = hub.hub.stats();
     assert_eq!((stats.answers_lost, stats.calls_under_way), (1, 0));
     let cancel = json!({ "agent": "bot", "req_id": "r" });
     assert_eq!(agent.ask("server:tool_call_cancel", cancel).await, Value::Null);
-    assert_eq!(hub.hub.stats().cancels.unknown, 1);
-
+    // The computer still runs it: it hears the cancel, and its answer comes too late for the agent.
+    assert_eq!(hub.hub.stats().cancels.passed_on, 1);
+    assert_eq!(computer.hears("notify:tool_call_cancel").await["req_id"], "r");
+    let are_late = async |count: u64| {
+        within(async {
+            while hub.hub.stats().answers_late < count {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+    };
+    are_late(1).await;
     assert_eq!(code(&agent.call("pc", "late", "r", 1).await), 408);
-    within(async {
-        while hub.hub.stats().answers_late == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    are_late(2).await;
     assert_eq!(agent.client.stats().late_answers, 0, "the agent never hears of it");
 }
 
@@ -272,7 +283,6 @@ async fn a_cancel_reaches_exactly_its_call() {
     computer.hears("client:tool_call").await;
     computer.hears("client:tool_call").await;
     let cancel = |agent: &str, id: &str| json!({ "agent": agent, "req_id": id });
-    assert_eq!(agent.ask("server:tool_call_cancel", cancel("other", "r1")).await["code"], 403);
     assert_eq!(bystander.ask("server:tool_call_cancel", cancel("bot", "r1")).await["code"], 403);
     assert_eq!(agent.ask("server:tool_call_cancel", cancel("bot", "unknown")).await, Value::Null);
     assert_eq!(agent.ask("server:tool_call_cancel", cancel("bot", "r2")).await, Value::Null);
@@ -286,7 +296,7 @@ async fn a_cancel_reaches_exactly_its_call() {
     let heard = bystander.heard_so_far().await;
     assert!(!heard.iter().any(|(name, _)| name.contains("cancel")), "{heard:?}");
     let cancels = hub.hub.stats().cancels;
-    assert_eq!((cancels.passed_on, cancels.unknown, cancels.refused), (1, 1, 2));
+    assert_eq!((cancels.passed_on, cancels.unknown, cancels.refused), (1, 1, 1));
 }
 
 #[tokio::test]
@@ -359,7 +369,8 @@ async fn the_first_draft_nests_its_errors_and_marks_timeouts_plainly() {
     assert_eq!(late["error"]["code"], 408);
     assert_eq!(late["error"]["details"]["outcome_unknown"], true);
     assert_eq!(late["error"]["details"]["retryable"], false);
-    let refused = agent.join("agent", "bot", "b").await;
+    let wish = json!({ "role": "agent", "name": "bot", "office_id": "b", "error_details": true });
+    let refused = agent.ask_all("server:join_office", wish).await;
     assert_eq!(refused[2]["error"]["code"], 403);
     let finder = json!({ "agent": "bot", "req_id": "r", "computer": "pc" });
     assert_eq!(agent.ask("client:get_finder", finder.clone()).await["seen"], finder);

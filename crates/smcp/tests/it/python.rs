@@ -175,6 +175,13 @@ async fn the_reference_agent_calls_our_computer() {
         let meta = failed.get("_meta").filter(|meta| !meta.is_null()).unwrap_or(&failed["meta"]);
         assert_eq!(meta["error_code"], code, "{failed}");
     }
+    // The model behind their agent reads the result's text, and finds the whole correction in it.
+    let wrong = agent.call("my_tools__echo", json!({ "text": 5 }), 20).await;
+    let told: serde_json::Value =
+        serde_json::from_str(wrong["content"][0]["text"].as_str().unwrap()).unwrap();
+    assert_eq!(told["mismatches"][0]["pointer"], "/text", "{told}");
+    assert_eq!(told["mismatches"][0]["received"], "5", "{told}");
+    assert!(told["example"]["text"].is_string(), "{told}");
     computer.shutdown().await;
 }
 
@@ -222,5 +229,6 @@ async fn our_agent_and_computer_meet_in_the_reference_hub() {
     assert_eq!(unknown.row().smcp, 4001, "{unknown}");
     let late = crate::computer::call(&agent, "my_tools__slow", json!({}), 1).await.unwrap_err();
     assert_eq!(late.row().smcp, 4004, "{late}");
+    crate::computer::assert_mismatches_arrive(&agent).await;
     computer.shutdown().await;
 }

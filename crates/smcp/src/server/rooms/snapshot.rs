@@ -113,7 +113,7 @@ mod tests {
     };
 
     fn join(rooms: &mut Rooms, key: Key, role: Role, name: &str, room: &str) {
-        rooms.connect(key, Some("0.4.0".into()));
+        rooms.connect(key, format!("sid{key}"), Some("0.4.0".into()));
         let join = JoinRequest { role, name: name.into(), room: room.into() };
         rooms.join(key, join).unwrap();
     }

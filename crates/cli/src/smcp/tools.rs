@@ -1,0 +1,123 @@
+//! `budao smcp tools`: lists the tools of a room's computers, once their MCP servers have started.
+
+use std::time::{Duration, Instant};
+
+use budao_core::Fault;
+use budao_smcp::{
+    agent::{Agent, RemoteTool, RoomEvent, ToolListing},
+    wire::Dialect,
+};
+use tokio::sync::broadcast::{Receiver, error::RecvError};
+
+use super::{ConnectArgs, show::Printer};
+use crate::{exit::Exit, texts::localize};
+
+/// Time between two questions without news of the computer, which may get lost.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Time for a computer that has no tools and does not say whether it is starting.
+const UNKNOWN_LIMIT: Duration = Duration::from_secs(5);
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ToolsArgs {
+    #[command(flatten)]
+    way: ConnectArgs,
+    /// How long connecting and waiting for servers that start may take together
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+    /// One JSON object per tool
+    #[arg(long)]
+    pub(super) json: bool,
+    /// The room
+    room: String,
+}
+
+pub(super) async fn run(args: &ToolsArgs, show: Printer<'_>) -> Result<Exit, Fault> {
+    let limit = Duration::from_secs(args.timeout);
+    let until = Instant::now() + limit;
+    let agent = args.way.join_by(&args.room, Dialect::V04, limit).await?;
+    let mut news = agent.news();
+    let computers = agent.computers().await?;
+    if computers.is_empty() && !args.json {
+        show.terminal.say(localize(show.lang, "no computer is in the room", "房间里没有计算机"));
+    }
+    let mut exit = Exit::Success;
+    for computer in computers {
+        let listing = settled(&agent, &computer, &mut news, until, show).await?;
+        for tool in &listing.tools {
+            print(tool, &computer, args.json, show);
+        }
+        let late = starting(&listing);
+        if !late.is_empty() {
+            let words = localize(show.lang, "still starting:", "仍在启动：");
+            show.terminal.say(&format!("{computer}: {words} {late}"));
+            exit = Exit::Failed;
+        }
+    }
+    Ok(exit)
+}
+
+/// The tools of a computer when none of its servers is starting, or at `until`. A computer without tools that does not
+/// tell the state of its servers gets [`UNKNOWN_LIMIT`].
+async fn settled(
+    agent: &Agent,
+    computer: &str,
+    news: &mut Receiver<RoomEvent>,
+    until: Instant,
+    show: Printer<'_>,
+) -> Result<ToolListing, Fault> {
+    let mut told = String::new();
+    let unknown_until = until.min(Instant::now() + UNKNOWN_LIMIT);
+    loop {
+        let listing = agent.tool_listing(computer).await?;
+        let is_unknown = listing.tools.is_empty() && listing.servers.is_none();
+        let servers = localize(show.lang, "its servers", "其服务器").to_owned();
+        let late = if is_unknown { servers } else { starting(&listing) };
+        let until = if is_unknown { unknown_until } else { until };
+        let left = until.saturating_duration_since(Instant::now());
+        if late.is_empty() || left.is_zero() {
+            return Ok(listing);
+        }
+        if late != told && !show.as_json {
+            let words = localize(show.lang, "waiting for", "正在等待");
+            show.terminal.say(&format!("{computer}: {words} {late} …"));
+            told = late;
+        }
+        tokio::select! {
+            biased;
+            () = changed(news, computer) => {}
+            () = tokio::time::sleep(left.min(ASK_AGAIN)) => {}
+        }
+    }
+}
+
+/// Waits until the computer's tools may have changed.
+async fn changed(news: &mut Receiver<RoomEvent>, computer: &str) {
+    loop {
+        match news.recv().await {
+            Ok(RoomEvent::ToolsChanged(name)) if name == computer => return,
+            Ok(_) => {}
+            Err(RecvError::Lagged(_)) => return,
+            Err(RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}
+
+/// The servers of a computer that are starting, as a list.
+fn starting(listing: &ToolListing) -> String {
+    let servers = listing.servers.iter().flatten();
+    let starting = servers.filter(|(_, state)| *state == "starting");
+    starting.map(|(server, _)| server.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+fn print(tool: &RemoteTool, computer: &str, as_json: bool, show: Printer<'_>) {
+    if as_json {
+        let mut tool = serde_json::to_value(tool).unwrap_or_default();
+        tool["computer"] = computer.into();
+        return show.line(tool);
+    }
+    let about = tool.description.as_deref().unwrap_or_default();
+    let about = about.lines().next().unwrap_or_default();
+    let name = show.terminal.name(&tool.name);
+    show.line(format!("{computer}  {name}  {about}"));
+}
