@@ -389,6 +389,19 @@ mod tests {
     }
 
     #[test]
+    fn the_numbers_of_the_gates_are_read_and_a_wrong_one_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config.toml");
+        std::fs::write(&path, "[models.gate]\nwaiting = 7\npatience_watched = 1000\n").unwrap();
+        let gate = load(Some(&path)).unwrap().limits.gate;
+        assert_eq!((gate.waiting, gate.patience_watched), (7, Duration::from_secs(1)));
+        std::fs::write(&path, "[models.gate]\nin_flight_start = 0\n").unwrap();
+        let fault = load(Some(&path)).unwrap_err();
+        let key = fault.detail().text(Fact::ConfigKey);
+        assert_eq!(key, Some("models.gate.in_flight_start"), "{fault}");
+    }
+
+    #[test]
     fn limits_and_servers_are_read() {
         let text = "[limits]\nsteps = 5\n[[mcp]]\nname = \"files\"\n\
                     transport = { type = \"stdio\", command = \"files-server\" }\n";

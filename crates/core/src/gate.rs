@@ -299,7 +299,7 @@ impl Gate {
             (None, Some(outage)) if outage.probe.is_some() => None,
             (None, Some(outage)) => Some(outage.next_probe),
             (None, None) if self.is_full() => self.limit.ramp_at(),
-            (None, None) => self.rate.next_at(now, &self.config),
+            (None, None) => Some(self.rate.next_at(now, &self.config).unwrap_or(now)),
         };
         report.into_iter().chain(next).min()
     }

