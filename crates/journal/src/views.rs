@@ -83,7 +83,9 @@ pub(crate) fn apply(summary: &mut SessionSummary, record: &StoredRecord) -> Resu
             marks.has_new_labels = summary.labels != settings.labels;
             summary.labels = settings.labels;
         }
-        Event::SessionResumed { .. } | Event::MessageAccepted { .. }
+        Event::SessionResumed { .. }
+        | Event::MessageAccepted { .. }
+        | Event::RetryAccepted { .. }
             if summary.open_turn.is_none() =>
         {
             summary.state = SessionState::Idle;
