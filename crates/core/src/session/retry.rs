@@ -48,6 +48,14 @@ impl Session {
         }
     }
 
+    /// The message of the last turn, if the history has no answer to it: no call of the turn ran.
+    #[must_use]
+    pub fn unanswered_prompt(&self) -> Option<&[Block]> {
+        let prompt = self.history.get(self.last.as_ref()?.first_message)?;
+        let is_last = self.history.len() == self.last.as_ref()?.first_message.saturating_add(1);
+        (is_last && prompt.role == Role::User).then_some(prompt.content.as_slice())
+    }
+
     /// Prepares the history for a turn that continues `of_turn`, and returns the index of the turn's first message.
     /// A refused answer leaves the history, so that the request that was refused is made again.
     pub(super) fn reopen_history(&mut self, of_turn: TurnNumber) -> usize {
