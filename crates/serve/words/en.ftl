@@ -26,6 +26,7 @@ snapshot = The session as it stands; older events are left out.
 tasks-given = Tasks to solve ({ $count }): { $question }
 cancelling = Stopping…
 message-withdrawn = The message was taken back; it will not be answered.
+turn-retried = The failed run goes on from where it stood.
 interrupted = The run was stopped.
 answer-ready = The answer is ready.
 
