@@ -199,6 +199,10 @@ impl Projector {
             Event::PipelineAccepted { command, question, .. } => {
                 self.waiting.insert(command.clone(), vec![Block::Text(question.clone())]);
             }
+            Event::RetryAccepted { .. } => {
+                let title = localize(self.lang, "The failed turn goes on", "失败的回合继续进行");
+                self.remark(NoticeSeverity::Info, title.to_owned(), record.seq, &mut shows);
+            }
             Event::TurnStarted { message } => self.turn_started(message, record, &mut shows),
             Event::TurnEnded { fault, .. } => {
                 self.turn_ended(&mut shows);
