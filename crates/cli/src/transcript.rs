@@ -31,6 +31,7 @@ pub(crate) fn channel(event: &Event) -> Channel {
         | Event::QuestionExpired { .. }
         | Event::CancelRequested { .. }
         | Event::MessageWithdrawn { .. }
+        | Event::RetryAccepted { .. }
         | Event::CloseRequested { .. } => Channel::Control,
         Event::MessageAccepted { .. }
         | Event::TurnStarted { .. }
@@ -155,6 +156,9 @@ impl TranscriptPrinter<'_> {
                     "■ {} {by}",
                     self.w("a waiting message was taken back by", "撤回等待消息者：")
                 )
+            }
+            Event::RetryAccepted { of_turn, .. } => {
+                format!("↺ {} {of_turn}", self.w("retrying the failed turn", "重试失败的回合"))
             }
             Event::CloseRequested { by } => {
                 format!("■ {} {by}", self.w("closed by", "关闭者："))
