@@ -35,9 +35,10 @@ const AT_ONCE: usize = 32;
 const PAGE: usize = 200;
 
 #[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("which").required(true).args(["sessions", "failed"])))]
 pub(super) struct RetryArgs {
     /// The sessions
-    #[arg(required_unless_present = "failed", conflicts_with = "failed", value_name = "ID")]
+    #[arg(value_name = "ID")]
     sessions: Vec<SessionId>,
     /// Every session whose last turn failed
     #[arg(long)]
