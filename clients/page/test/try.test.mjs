@@ -84,6 +84,30 @@ test("a retry counts down, and what recovered is said to have recovered", async 
   });
 });
 
+test("a failed turn is retried with the keyboard, and its call is not made again", async () => {
+  const script = CALL("fs_glob", '{ pattern = "*.toml" }') + "[[step]]\nstatus = 401\n" + SAY("Done after all.");
+  await onPage({ script }, async (page, { seen }) => {
+    await say(page, "go");
+    const retry = page.locator(".entry.end button.retry:visible");
+    await retry.waitFor();
+    await page.reload();
+    await retry.waitFor();
+    await picture(page, "retry");
+    await page.focus("#words");
+    await until(async () => {
+      await page.keyboard.press("Shift+Tab");
+      return page.evaluate(() => document.activeElement?.matches("button.retry") ?? false);
+    });
+    await page.keyboard.press("Enter");
+    await page.getByText("Done after all.").waitFor();
+    await until(async () => (await page.locator(".entry.end.done").count()) === 1);
+    assert.equal(await page.locator(".entry.call").count(), 1);
+    assert.equal(await retry.count(), 0, "what was retried is not offered again");
+    assert.equal(await page.locator("#fact-state").textContent(), "Idle");
+    assert.deepEqual(seen.errors, []);
+  });
+});
+
 test("a permission is asked for, and the answer with its note reaches the model", async () => {
   const write = CALL("fs_write", '{ path = "note.txt", content = "hi" }');
   await onPage({ script: write + SAY("Written.") + write + SAY("Not written.") }, async (page, { api }) => {

@@ -96,6 +96,11 @@ export class Session {
     return this.ask("user.withdraw", { content: { message: commandId } });
   }
 
+  /** Continues the last turn, which failed, from where it stood; calls that ended are not made again. */
+  retry(): Promise<Frame> {
+    return this.ask("user.retry", {});
+  }
+
   /** Sends any `user.*` event under an id until it is answered, so it happens once. */
   ask(event: string, fields: Partial<Frame>, id = newId()): Promise<Frame> {
     const frame: Frame = { ...fields, event, command_id: id };

@@ -199,6 +199,10 @@ impl Projector {
             Event::PipelineAccepted { command, question, .. } => {
                 self.waiting.insert(command.clone(), vec![Block::Text(question.clone())]);
             }
+            Event::RetryAccepted { .. } => {
+                let title = localize(self.lang, "The failed turn continues", "失败的回合继续运行");
+                self.notify(NoticeSeverity::Info, title.to_owned(), record.seq, &mut actions);
+            }
             Event::TurnStarted { message } => self.turn_started(message, record, &mut actions),
             Event::TurnEnded { fault, .. } => {
                 self.turn_ended(&mut actions);

@@ -482,7 +482,11 @@ impl Stepper<'_> {
             return;
         }
         let Some(next) = self.m.session.queue.front() else { return self.shut_if_ended() };
-        let (message, content) = (next.command.clone(), next.content.clone());
+        let message = next.command.clone();
+        let content = match next.retry_of {
+            Some(_) => self.m.session.unanswered_prompt().unwrap_or_default().to_vec(),
+            None => next.content.clone(),
+        };
         self.emit(Event::TurnStarted { message });
         self.go_live(content);
     }

@@ -1,4 +1,6 @@
-//! `budao sessions`: lists, shows and deletes sessions of the journal, and finds anomalies.
+//! `budao sessions`: lists, shows, retries and deletes sessions of the journal, and finds anomalies.
+
+mod retry;
 
 use budao_core::{
     Fault, Lang, Timestamp,
@@ -17,7 +19,7 @@ use crate::{
     texts::localize,
 };
 
-/// List, show and delete sessions.
+/// List, show, retry and delete sessions.
 #[derive(Debug, clap::Args)]
 #[command(subcommand_negates_reqs = true)]
 pub(crate) struct Args {
@@ -53,6 +55,8 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
+    /// Continue failed turns from where they stood; lists them first
+    Retry(Box<retry::RetryArgs>),
     /// Delete sessions with their records, commands and stored outputs
     Delete {
         /// The sessions
@@ -115,15 +119,20 @@ impl ListArgs {
     }
 }
 
-/// Runs `budao sessions`. Only `delete` needs write access to the journal.
+/// Runs `budao sessions`. Only `delete` and `retry` need write access to the journal.
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
+    if let Some(Action::Retry(retry)) = &args.action {
+        return retry::run(retry, &args.journal, lang, terminal).await;
+    }
     let journal = match &args.action {
         Some(Action::Delete { .. }) => args.journal.existing(),
         _ => args.journal.to_read(),
     };
     let journal = journal.open(&world::system()).await?;
     let done = match &args.action {
-        None => anomalies::run(&*journal, args.since, args.json, lang, terminal).await,
+        None | Some(Action::Retry(_)) => {
+            anomalies::run(&*journal, args.since, args.json, lang, terminal).await
+        }
         Some(Action::List(list)) => {
             let found = journal.sessions(list.filter()).await?;
             for summary in &found {

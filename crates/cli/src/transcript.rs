@@ -31,6 +31,7 @@ pub(crate) fn channel(event: &Event) -> Channel {
         | Event::QuestionExpired { .. }
         | Event::CancelRequested { .. }
         | Event::MessageWithdrawn { .. }
+        | Event::RetryAccepted { .. }
         | Event::CloseRequested { .. } => Channel::Control,
         Event::MessageAccepted { .. }
         | Event::TurnStarted { .. }
@@ -153,6 +154,9 @@ impl TranscriptPrinter<'_> {
             }
             Event::MessageWithdrawn { by, .. } => {
                 format!("■ {} {by}", self.w("queued message withdrawn by", "排队消息的撤回者："))
+            }
+            Event::RetryAccepted { of_turn, .. } => {
+                format!("↺ {} {of_turn}", self.w("retrying the failed turn", "重试失败的回合"))
             }
             Event::CloseRequested { by } => {
                 format!("■ {} {by}", self.w("closed by", "关闭者："))

@@ -132,6 +132,14 @@ impl Session {
         self.ask("user.withdraw", json!({ "content": { "message": command_id } })).await
     }
 
+    /// Continues the last turn, which failed, from where it stood. Calls that ended are not made again.
+    ///
+    /// # Errors
+    /// If the last turn did not fail, or no answer arrives in time.
+    pub async fn retry(&self) -> Result<Event, Error> {
+        self.ask("user.retry", json!({})).await
+    }
+
     /// Sends any `user.*` event with these fields and waits for its answer. The command gets a new id and is resent
     /// under that id until it is answered, so the server executes it once.
     ///

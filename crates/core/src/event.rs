@@ -124,6 +124,14 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tasks: Option<Vec<Task>>,
     },
+    /// A retry of the last turn, which had failed, was accepted. The turn that starts for it continues from the history
+    /// that the failed turn left: its answers and call results stay, and no message is added.
+    RetryAccepted {
+        /// The command that requested the retry.
+        command: CommandId,
+        /// The turn that failed.
+        of_turn: TurnNumber,
+    },
     /// A queued message was withdrawn; no turn will answer it.
     MessageWithdrawn {
         /// The command that carried the withdrawn message.
@@ -131,9 +139,9 @@ pub enum Event {
         /// The sender of the withdrawal.
         by: String,
     },
-    /// A turn started for an accepted message or pipeline.
+    /// A turn started for an accepted message, pipeline or retry.
     TurnStarted {
-        /// The command that carried the message.
+        /// The command that carried the message or requested the retry.
         message: CommandId,
     },
     /// A sender asked to cancel the running turn.

@@ -6,6 +6,7 @@
 mod call;
 mod files;
 mod pairs;
+mod retry;
 mod turn;
 
 use std::{collections::VecDeque, sync::Arc};
@@ -78,6 +79,9 @@ pub struct QueuedMessage {
     /// Set when a pipeline, not the model, answers the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipeline: Option<pipeline::PipelineOptions>,
+    /// The failed turn that the queued turn continues; it brings no message then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_of: Option<TurnNumber>,
 }
 
 /// The end of the previous turn.
@@ -89,6 +93,12 @@ pub struct LastTurn {
     pub stop: StopReason,
     /// The fault that ended the turn; absent unless it failed.
     pub fault: Option<Fault>,
+    /// The index in `history` of the turn's first message.
+    #[serde(default)]
+    pub first_message: usize,
+    /// Whether the turn was a pipeline.
+    #[serde(default)]
+    pub was_pipeline: bool,
 }
 
 /// A session's activity, for lists and filters.
@@ -154,15 +164,17 @@ impl Session {
             Event::CloseRequested { .. } => self.closing = Some(self.queue.len()),
             Event::MessageAccepted { command, content } => {
                 self.ended = None;
-                let (command, content) = (command.clone(), content.clone());
-                self.queue.push_back(QueuedMessage { command, content, trace, pipeline: None });
+                self.enqueue(command, content.clone(), trace, None, None);
             }
             Event::PipelineAccepted { command, question, confirm, tasks } => {
                 self.ended = None;
                 let asked = pipeline::PipelineOptions { confirm: *confirm, tasks: tasks.clone() };
                 let content = vec![Block::Text(question.clone())];
-                let (command, pipeline) = (command.clone(), Some(asked));
-                self.queue.push_back(QueuedMessage { command, content, trace, pipeline });
+                self.enqueue(command, content, trace, Some(asked), None);
+            }
+            Event::RetryAccepted { command, of_turn } => {
+                self.ended = None;
+                self.enqueue(command, Vec::new(), trace, None, Some(*of_turn));
             }
             Event::MessageWithdrawn { command, .. } => self.withdraw(command),
             Event::TurnStarted { message } => self.begin_turn(message, at, trace),
@@ -198,6 +210,18 @@ impl Session {
             .with(Fact::ProvidedValue, FactValue::Json(message.to_string().into())))
     }
 
+    fn enqueue(
+        &mut self,
+        command: &CommandId,
+        content: Vec<Block>,
+        trace: Trace,
+        pipeline: Option<pipeline::PipelineOptions>,
+        retry_of: Option<TurnNumber>,
+    ) {
+        let command = command.clone();
+        self.queue.push_back(QueuedMessage { command, content, trace, pipeline, retry_of });
+    }
+
     fn withdraw(&mut self, message: &CommandId) {
         let Some(at) = self.queue.iter().position(|queued| queued.command == *message) else {
             return;
@@ -210,8 +234,12 @@ impl Session {
     fn begin_turn(&mut self, message: &CommandId, at: Timestamp, trace: Trace) {
         let index = self.queue.iter().position(|queued| queued.command == *message);
         let queued = index.and_then(|index| self.queue.remove(index));
-        let (content, asked) =
-            queued.map_or((None, None), |queued| (Some(queued.content), queued.pipeline));
+        let retry_of = queued.as_ref().and_then(|queued| queued.retry_of);
+        let (content, asked) = queued
+            .filter(|_| retry_of.is_none())
+            .map_or((None, None), |queued| (Some(queued.content), queued.pipeline));
+        let first_message =
+            retry_of.map_or(self.history.len(), |of_turn| self.reopen_history(of_turn));
         let phase = if asked.is_some() { Phase::Pipeline } else { Phase::Calling };
         if let (Some(asked), Some(content)) = (asked, &content) {
             self.pipeline = Some(Pipeline::new(text_of(content), asked));
@@ -225,7 +253,7 @@ impl Session {
             message: message.clone(),
             started_at: at,
             began: self.head,
-            first_message: self.history.len(),
+            first_message,
             step: 0,
             phase,
             partial: false,
@@ -248,7 +276,13 @@ impl Session {
             self.seal_open_calls();
         }
         if let Some(turn) = self.turn.take() {
-            self.last = Some(LastTurn { number: turn.number, stop, fault: fault.clone() });
+            self.last = Some(LastTurn {
+                number: turn.number,
+                stop,
+                fault: fault.clone(),
+                first_message: turn.first_message,
+                was_pipeline: matches!(turn.phase, Phase::Pipeline | Phase::Confirming),
+            });
         }
         self.usage += usage;
     }

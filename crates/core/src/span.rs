@@ -181,7 +181,9 @@ impl SpanBuilder {
         event: &Event,
     ) -> Vec<Span> {
         match event {
-            Event::MessageAccepted { command, .. } | Event::PipelineAccepted { command, .. } => {
+            Event::MessageAccepted { command, .. }
+            | Event::PipelineAccepted { command, .. }
+            | Event::RetryAccepted { command, .. } => {
                 if !trace.is_some() && self.untraced.len() < UNTRACED {
                     self.untraced.push(command.clone());
                 }

@@ -137,6 +137,20 @@ impl Runtime {
         }
     }
 
+    /// Continues the last turn, which failed, and waits until the turn ends or waits for a person. Calls that ended are
+    /// not made again.
+    ///
+    /// # Errors
+    /// The last turn did not fail, or the journal fails. A turn that fails again is an `Ok` with its fault.
+    pub async fn retry(&self, session: SessionId) -> Result<TurnResult, Fault> {
+        let command = self.command("user", CommandBody::Retry { turn: None });
+        let id = command.id.clone();
+        match self.submit(session, command).await? {
+            Answer::Rejected { fault } => Err(fault),
+            Answer::Accepted { at } => self.wait_for(session, &id, at).await,
+        }
+    }
+
     /// Waits for the turn that answers an accepted message; the turn may have ended already.
     ///
     /// # Errors

@@ -44,6 +44,15 @@ impl Session {
         self.runtime.run(self.id, text).await
     }
 
+    /// Continues the last turn, which failed, from where it stood, and waits until it ends or waits for a person. Calls
+    /// that ended are not made again; tries, patience and limits start anew.
+    ///
+    /// # Errors
+    /// The last turn did not fail, or the journal fails. A turn that fails again is an `Ok` with its fault.
+    pub async fn retry(&self) -> Result<TurnResult, Fault> {
+        self.runtime.retry(self.id).await
+    }
+
     /// Plans a question, solves its tasks in parallel and aggregates the results. The plan is not put to a person.
     ///
     /// # Errors

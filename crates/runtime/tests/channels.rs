@@ -282,3 +282,12 @@ async fn a_pipeline_is_told_stage_by_stage() {
     });
     assert!(placed, "an error says in which stage it happened");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_program_retries_a_failed_turn_on_its_session() {
+    let script = Script::new().fail(Kind::ModelAuthentication).say("Done after all.");
+    let session = session(script, Mode::Auto).await;
+    assert!(session.run("go").await.unwrap().fault.is_some());
+    assert_eq!(session.retry().await.unwrap().text, "Done after all.");
+    assert_eq!(session.retry().await.unwrap_err().kind(), Kind::ConstraintViolated);
+}

@@ -162,8 +162,16 @@ function notice(entry) {
   return { element, update: () => {} };
 }
 
-function end(entry) {
+function end(entry, { retry }) {
   const text = entry.how === "done" ? t("turn-done", { time: span(entry.took), n: number(entry.tokens) }) : t(`turn-${entry.how}`);
-  const element = h("p", { class: `entry end ${entry.how}` }, h("span", { title: clock(entry.at) }, text));
-  return { element, update: () => {} };
+  const press = async () => {
+    again.disabled = true;
+    again.disabled = await retry(entry);
+  };
+  const again = h("button", { type: "button", class: "quiet retry", hidden: true, title: t("retry-about"), on: { click: press } }, t("retry"));
+  const element = h("p", { class: `entry end ${entry.how}` }, h("span", { title: clock(entry.at) }, text), " ", again);
+  const update = () => {
+    again.hidden = !entry.canRetry;
+  };
+  return { element, update };
 }

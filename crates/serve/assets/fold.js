@@ -21,6 +21,9 @@ export class Conversation {
   /** Messages that wait for their turn, and calls of this turn that failed and were not corrected yet. */
   #waiting = [];
   #fallen = [];
+  /** The end of the last turn, while that can be retried; and whether the turn under way is a plan, which cannot. */
+  #retryable = undefined;
+  #isPlan = false;
 
   take(frame) {
     const meta = frame.metadata ?? {};
@@ -107,6 +110,12 @@ export class Conversation {
     this.#steps.clear();
     this.#open.clear();
     this.#fallen = [];
+    this.#isPlan = false;
+    if (this.#retryable !== undefined) {
+      this.#retryable.canRetry = false;
+      this.#touch(this.#retryable);
+      this.#retryable = undefined;
+    }
     const waiting = this.#waiting.shift();
     if (waiting !== undefined) {
       waiting.queued = false;
@@ -234,6 +243,10 @@ export class Conversation {
       case "cancelling":
         this.busy = "stopping";
         break;
+      case "turn_retried":
+        this.#push({ is: "notice", text: frame.show_content ?? frame.content, at: frame.timestamp });
+        this.#begin();
+        break;
       case "session_resumed":
       case "history_compacted":
       case "replanning":
@@ -301,7 +314,9 @@ export class Conversation {
     this.#calls.clear();
     this.#wanted.clear();
     this.facts.tokens += meta.total_tokens ?? 0;
-    this.#push({ is: "end", how, took: meta.generation_time_ms, tokens: meta.total_tokens, at: frame.timestamp });
+    const canRetry = how === "failed" && !this.#isPlan;
+    const end = this.#push({ is: "end", how, turn: meta.turn, canRetry, took: meta.generation_time_ms, tokens: meta.total_tokens, at: frame.timestamp });
+    if (canRetry) this.#retryable = end;
     this.facts.state = "idle";
     this.busy = undefined;
     if (this.#waiting.length > 0) this.#begin();
@@ -309,6 +324,7 @@ export class Conversation {
 
   #pipeline(frame, meta) {
     this.planChanged = true;
+    this.#isPlan = true;
     const [family, what] = frame.event.split(".");
     if (what === "start" && family === "plan") {
       this.plan = { question: frame.content.question, summary: "", stage: "planning", tasks: new Map(), result: undefined };
@@ -367,7 +383,7 @@ export function channelOf(frame) {
   const { event } = frame;
   if (event === "agent.user_confirm" || event === "agent.timeout") return "control";
   if (event === "system.notice") {
-    return ["confirmation_answered", "cancelling", "task_stopping", "replanning"].includes(frame.metadata?.action) ? "control" : "monitor";
+    return ["confirmation_answered", "cancelling", "task_stopping", "replanning", "turn_retried"].includes(frame.metadata?.action) ? "control" : "monitor";
   }
   if (event === "agent.thinking" && frame.metadata?.streaming === false) return "monitor";
   if (event.startsWith("error.") || event.startsWith("system.") || event.startsWith("agent.session_") || event === "plan.validation_error") return "monitor";

@@ -22,6 +22,7 @@ const transcript = new Transcript(at("transcript"), conversation, {
   session: () => sessionId,
   isLive: () => caughtUp,
   decide,
+  retry,
 });
 
 const draw = beforePaint(() => {
@@ -176,6 +177,16 @@ function decide(entry, confirmed, note) {
   const content = { confirmed, digest: entry.digest };
   if (note !== "") content.note = note;
   return ask("user.response", { step_id: entry.id, content });
+}
+
+/** Continues a turn that failed. A line that was cut is opened again first. */
+async function retry(entry) {
+  if (session === undefined) {
+    clearInterval(watching);
+    await attach();
+  }
+  transcript.follow();
+  return ask("user.retry", { content: { turn: entry.turn } });
 }
 
 async function send(text) {

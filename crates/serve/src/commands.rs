@@ -23,6 +23,7 @@ pub(crate) fn command_body(request: Request, meta: &SessionMeta) -> Option<Comma
         }
         Request::Cancel { reason } => CommandBody::Cancel { reason },
         Request::Withdraw { message } => CommandBody::Withdraw { message },
+        Request::Retry { turn } => CommandBody::Retry { turn },
         Request::CancelTask { task } => CommandBody::CancelTask { task },
         Request::RestartTask { task } => CommandBody::RestartTask { task },
         Request::CancelPlan => CommandBody::CancelPlan,

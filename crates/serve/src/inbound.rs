@@ -9,7 +9,7 @@ mod read;
 
 use budao_core::{
     Fault, Kind, Lang,
-    event::{CommandId, Decision, Epoch, QuestionId, Seq, SessionId, TaskId},
+    event::{CommandId, Decision, Epoch, QuestionId, Seq, SessionId, TaskId, TurnNumber},
     fault::{Fact, Operation},
     message::Block,
     tool::Mode,
@@ -103,6 +103,11 @@ pub enum Request {
     Withdraw {
         /// The command id of the queued message to withdraw.
         message: CommandId,
+    },
+    /// `user.retry`: continues the last turn, which failed.
+    Retry {
+        /// The number of the turn to continue; `None` means the last one.
+        turn: Option<TurnNumber>,
     },
     /// `user.cancel_task`: cancels one task of the plan.
     CancelTask {
@@ -208,6 +213,7 @@ impl Request {
             Self::Response { .. } => "response",
             Self::Cancel { .. } => "cancel",
             Self::Withdraw { .. } => "withdraw",
+            Self::Retry { .. } => "retry",
             Self::CancelTask { .. } => "cancel_task",
             Self::RestartTask { .. } => "restart_task",
             Self::CancelPlan => "cancel_plan",
@@ -243,13 +249,14 @@ impl From<Fault> for Refusal {
 }
 
 /// All events that a client may send.
-pub const EVENTS: [&str; 16] = [
+pub const EVENTS: [&str; 17] = [
     "user.create_session",
     "user.message",
     "user.solve_tasks",
     "user.response",
     "user.cancel",
     "user.withdraw",
+    "user.retry",
     "user.cancel_task",
     "user.restart_task",
     "user.retry_task",

@@ -26,6 +26,7 @@ snapshot = The current state of the session; older events are omitted.
 tasks-given = Tasks to solve ({ $count }): { $question }
 cancelling = Stopping…
 message-withdrawn = The message was withdrawn; it will not be answered.
+turn-retried = The failed run continues from where it stood.
 interrupted = The run was stopped.
 answer-ready = The answer is ready.
 

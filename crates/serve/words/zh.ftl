@@ -25,6 +25,7 @@ snapshot = 会话的当前状态，更早的事件已省略。
 tasks-given = 待解决的任务（{ $count } 个）：{ $question }
 cancelling = 正在停止……
 message-withdrawn = 消息已撤回，不会再作答。
+turn-retried = 失败的运行从中断处继续。
 interrupted = 运行已停止。
 answer-ready = 回答已生成。
 

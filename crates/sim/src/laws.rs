@@ -59,6 +59,8 @@ struct Reader<'a> {
     accepted: BTreeSet<CommandId>,
     turn: Option<OpenTurn>,
     turns: u64,
+    /// The last turn and its mark, if it ended with a fault.
+    failed: Option<(u64, Option<String>)>,
     /// The session was closed, so waiting messages are not started.
     closed: bool,
 }
@@ -113,6 +115,7 @@ impl<'a> Reader<'a> {
             accepted: BTreeSet::new(),
             turn: None,
             turns: 0,
+            failed: None,
             closed: false,
         }
     }
@@ -182,6 +185,19 @@ impl<'a> Reader<'a> {
                 let waiting = QueuedMessage { mark: mark(question), pipeline: true };
                 self.waiting.insert(command.clone(), waiting);
             }
+            Event::RetryAccepted { command, of_turn } => {
+                let fresh = self.accepted.insert(command.clone());
+                self.law(fresh, "a retry is accepted once");
+                let failed = self.failed.as_ref().filter(|(turn, _)| turn == of_turn);
+                let is_last = *of_turn == self.turns && self.waiting.is_empty();
+                self.law(
+                    failed.is_some() && is_last,
+                    "only the last turn is retried, if it failed",
+                );
+                self.closed = false;
+                let mark = failed.and_then(|(_, mark)| mark.clone());
+                self.waiting.insert(command.clone(), QueuedMessage { mark, pipeline: false });
+            }
             Event::TurnStarted { message } => {
                 self.law(self.turn.is_none(), "one turn at a time");
                 let waiting = self.waiting.remove(message);
@@ -195,7 +211,11 @@ impl<'a> Reader<'a> {
                 let waited = self.waiting.remove(command).is_some();
                 self.law(waited, "only a message that waits is taken back");
             }
-            Event::TurnEnded { .. } => self.law(self.turn.is_some(), "a turn ends once"),
+            Event::TurnEnded { fault, .. } => {
+                self.law(self.turn.is_some(), "a turn ends once");
+                let ended = self.turn.as_ref().filter(|_| fault.is_some());
+                self.failed = ended.map(|turn| (turn.number, turn.mark.clone()));
+            }
             Event::SessionEnded { .. } => {
                 self.closed = true;
                 self.law(self.turn.is_none(), "a session ends between turns");

@@ -3,6 +3,7 @@
 use budao_core::{
     event::{
         Answer, Command, CommandBody, CommandId, Decision, Event, QuestionId, SessionEnd, Settings,
+        TurnNumber,
     },
     fault::{Advice, Fact, FactValue, Fault, Kind, Operation},
     message::Block,
@@ -31,6 +32,7 @@ impl Stepper<'_> {
             CommandBody::Withdraw { message } => self.m.session.waits(&message).map(|()| {
                 self.emit(Event::MessageWithdrawn { command: message, by });
             }),
+            CommandBody::Retry { turn } => self.retry_turn(id.clone(), turn, trace),
             CommandBody::Settings { settings } => self.change_settings(*settings),
             CommandBody::Close => {
                 self.cancel(&by, None);
@@ -85,6 +87,27 @@ impl Stepper<'_> {
         }
         let turn = self.m.session.turn.as_ref().map_or(0, |turn| turn.number);
         self.record(turn, trace, Event::MessageAccepted { command, content });
+        self.start_next();
+        Ok(())
+    }
+
+    /// Sends the prompt of the failed turn again. Only the CLI could continue an answer that it had begun, and it cannot.
+    fn retry_turn(
+        &mut self,
+        command: CommandId,
+        turn: Option<TurnNumber>,
+        trace: Trace,
+    ) -> Result<(), Fault> {
+        let of_turn = self.m.session.retryable_turn(turn)?;
+        if self.m.session.unanswered_prompt().is_none() {
+            let rule =
+                format!("the CLI had begun to answer turn {of_turn}; send a message instead");
+            return Err(Fault::new(Kind::ConstraintViolated, Operation::SubmitCommand)
+                .with(Fact::Field, "turn")
+                .with(Fact::Constraint, rule)
+                .with(Fact::ProvidedValue, FactValue::Json(of_turn.into())));
+        }
+        self.record(0, trace, Event::RetryAccepted { command, of_turn });
         self.start_next();
         Ok(())
     }

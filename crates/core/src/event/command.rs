@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{CommandId, QuestionId, Seq, Settings, TaskId};
+use super::{CommandId, QuestionId, Seq, Settings, TaskId, TurnNumber};
 use crate::{fault::Fault, message::Block, nesting, trace::Trace};
 
 /// A request to a session. It waits durably in the session's inbox until the writer that holds the lease handles it.
@@ -56,6 +56,12 @@ pub enum CommandBody {
     Withdraw {
         /// The command that carried the message.
         message: CommandId,
+    },
+    /// Continue the last turn, which failed, from the history it left. Calls that ended are not made again.
+    Retry {
+        /// The turn to continue, which must be the last one; the last one if absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        turn: Option<TurnNumber>,
     },
     /// Replace the settings.
     Settings {
@@ -132,6 +138,7 @@ impl Command {
             CommandBody::Message { .. }
             | CommandBody::Cancel { .. }
             | CommandBody::Withdraw { .. }
+            | CommandBody::Retry { .. }
             | CommandBody::Close
             | CommandBody::Plan { .. }
             | CommandBody::CancelTask { .. }

@@ -2,7 +2,7 @@
 
 use super::{
     Answer, CallState, Command, CommandBody, CommandId, Event, Fact, Fault, Kind, Operation,
-    QuestionId, SessionEnd, Stepper, StopReason, calls,
+    QuestionId, SessionEnd, Stepper, StopReason, TurnNumber, calls,
 };
 use crate::{
     event::{Decision, Settings},
@@ -29,6 +29,7 @@ impl Stepper<'_> {
                 Ok(())
             }
             CommandBody::Withdraw { message } => self.withdraw(message, by),
+            CommandBody::Retry { turn } => self.retry(id.clone(), turn, trace),
             CommandBody::Settings { settings } => {
                 self.change_settings(*settings);
                 Ok(())
@@ -85,6 +86,19 @@ impl Stepper<'_> {
     fn withdraw(&mut self, message: CommandId, by: String) -> Result<(), Fault> {
         self.session.waits(&message)?;
         self.emit(Event::MessageWithdrawn { command: message, by });
+        Ok(())
+    }
+
+    /// Starts a turn that continues the failed one: with its history, but new tries, patience, budgets and brake.
+    fn retry(
+        &mut self,
+        command: CommandId,
+        turn: Option<TurnNumber>,
+        trace: crate::trace::Trace,
+    ) -> Result<(), Fault> {
+        let of_turn = self.session.retryable_turn(turn)?;
+        self.record(0, trace, Event::RetryAccepted { command, of_turn });
+        self.start_next();
         Ok(())
     }
 

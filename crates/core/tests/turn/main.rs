@@ -12,5 +12,6 @@ mod ends;
 mod fold;
 mod play;
 mod promises;
+mod retries;
 mod waits;
 mod walk;

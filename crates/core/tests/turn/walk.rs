@@ -20,6 +20,7 @@ enum Move {
     Cancel,
     Close,
     Withdraw(u8),
+    Retry,
     Decide(bool),
     Crash,
     Wait(u16),
@@ -33,6 +34,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         1 => Just(Move::Cancel),
         1 => Just(Move::Close),
         1 => any::<u8>().prop_map(Move::Withdraw),
+        2 => Just(Move::Retry),
         2 => any::<bool>().prop_map(Move::Decide),
         1 => Just(Move::Crash),
         2 => any::<u16>().prop_map(Move::Wait),
@@ -137,6 +139,7 @@ fn make(play: &mut Play, step: &Move) {
         Move::Say => drop(play.say("hello")),
         Move::Cancel => drop(play.cancel()),
         Move::Close => drop(play.command(CommandBody::Close)),
+        Move::Retry => drop(play.command(CommandBody::Retry { turn: None })),
         Move::Withdraw(which) => {
             let queue = &play.session.queue;
             let waits = queue.get(usize::from(*which) % queue.len().max(1));
@@ -239,7 +242,8 @@ fn check(play: &Play) {
         assert!(outcomes.contains_key(call), "{call} started and never ended");
     }
     let answered = play.count("turn_started") + play.count("message_withdrawn");
-    assert_eq!(play.count("message_accepted"), answered, "all are answered, or were taken back");
+    let accepted = play.count("message_accepted") + play.count("retry_accepted");
+    assert_eq!(accepted, answered, "all are answered, or were taken back");
     assert_eq!(unpaired(&play.session.history, 0), None);
     play.replayed();
 }

@@ -84,7 +84,9 @@ pub fn apply(summary: &mut SessionSummary, record: &StoredRecord) -> Result<Reco
             changes.has_new_labels = summary.labels != settings.labels;
             summary.labels = settings.labels;
         }
-        Event::SessionResumed { .. } | Event::MessageAccepted { .. }
+        Event::SessionResumed { .. }
+        | Event::MessageAccepted { .. }
+        | Event::RetryAccepted { .. }
             if summary.open_turn.is_none() =>
         {
             summary.state = SessionState::Idle;

@@ -218,3 +218,24 @@ async fn a_summary_that_fails_is_told_counted_and_done_by_rule() {
     let summary = stage.model.requests()[2].clone();
     assert_eq!(summary.trace, result.trace, "the request for a summary is part of the turn");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_turn_is_continued_by_a_retry_without_repeating_its_call() {
+    let script = Script::new()
+        .call("touch", json!({}))
+        .fail(Kind::ModelAuthentication)
+        .fail(Kind::ModelAuthentication)
+        .say("Done after all.");
+    let stage = Setup::new(script).open().await;
+    let failed = stage.run("go").await;
+    assert_eq!(fault_of(&failed).kind(), Kind::ModelAuthentication);
+    let again = stage.runtime.retry(stage.session).await.unwrap();
+    assert_eq!(fault_of(&again).kind(), Kind::ModelAuthentication, "a retry may fail too");
+    let answered = stage.runtime.retry(stage.session).await.unwrap();
+    assert_eq!((answered.text.as_str(), answered.turn), ("Done after all.", 3));
+    assert_eq!(stage.touched.load(Ordering::SeqCst), 1, "the call was made once");
+    let requests = stage.model.requests();
+    assert_eq!(requests[1].messages, requests[3].messages, "the request is the one that failed");
+    let refused = stage.runtime.retry(stage.session).await.unwrap_err();
+    assert_eq!(refused.kind(), Kind::ConstraintViolated);
+}

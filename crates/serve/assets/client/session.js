@@ -73,6 +73,10 @@ export class Session {
     withdraw(commandId) {
         return this.ask("user.withdraw", { content: { message: commandId } });
     }
+    /** Continues the last turn, which failed, from where it stood; calls that ended are not made again. */
+    retry() {
+        return this.ask("user.retry", {});
+    }
     /** Sends any `user.*` event under an id until it is answered, so it happens once. */
     ask(event, fields, id = newId()) {
         const frame = { ...fields, event, command_id: id };

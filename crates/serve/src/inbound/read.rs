@@ -4,7 +4,7 @@ use std::str::FromStr as _;
 
 use budao_core::{
     Fault, Lang,
-    event::{CommandId, Decision, Epoch, QuestionId, SessionId, TaskId},
+    event::{CommandId, Decision, Epoch, QuestionId, SessionId, TaskId, TurnNumber},
     fault::Fact,
     message::Block,
     tool::Mode,
@@ -62,6 +62,7 @@ fn read_request(
         "user.response" => response(frame),
         "user.cancel" => Ok(Request::Cancel { reason: reason(frame)? }),
         "user.withdraw" => Ok(Request::Withdraw { message: message_id(frame)? }),
+        "user.retry" => Ok(Request::Retry { turn: turn(frame)? }),
         "user.cancel_task" => Ok(Request::CancelTask { task: task(frame)? }),
         "user.restart_task" | "user.retry_task" => Ok(Request::RestartTask { task: task(frame)? }),
         "user.cancel_plan" => Ok(Request::CancelPlan),
@@ -298,6 +299,15 @@ fn message_id(frame: &Fields<'_>) -> Result<CommandId, Fault> {
     };
     let id = id.filter(|id| !id.is_empty());
     id.map(CommandId::from).ok_or_else(|| fields::missing("content.message", expected))
+}
+
+/// The number of a turn, as the content or in it.
+fn turn(frame: &Fields<'_>) -> Result<Option<TurnNumber>, Fault> {
+    match frame.get("content") {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Object(map)) => Fields::under(map, "content").whole("turn"),
+        Some(other) => fields::whole("content", other).map(Some),
+    }
 }
 
 /// A task's id, as text or number. Numbers are converted to text.

@@ -31,6 +31,10 @@ impl Projector {
                 .with_text(self.notice(record, "message_withdrawn"), "message-withdrawn")
                 .with("message", command.to_string())
                 .with("by", by.as_str()),
+            Event::RetryAccepted { command, of_turn } => {
+                let frame = self.notice(record, "turn_retried").with("retry_of", *of_turn);
+                self.with_text(self.accepted(frame, command), "turn-retried")
+            }
             Event::CancelRequested { by, reason } => self
                 .with_text(self.notice(record, "cancelling"), "cancelling")
                 .with("by", by.as_str())

@@ -94,6 +94,11 @@ pub fn commands() -> Vec<CommandSchema> {
             "Withdraws a queued message: `message` is its `command_id`.",
             either(object(&["message!:str"]), text()),
         ),
+        command(
+            "user.retry",
+            "Continues the last turn, which failed, from where it stood. Calls that ended are not made again.",
+            either(object(&["turn:int"]), json!({ "type": ["integer", "null"] })),
+        ),
         command("user.cancel_task", "Stops one task; the others continue.", task()),
         command("user.restart_task", "Restarts one task from the beginning.", task()),
         command("user.retry_task", "The same as `user.restart_task`.", task()),

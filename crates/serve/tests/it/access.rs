@@ -71,8 +71,14 @@ async fn a_session_is_its_owners_alone() {
     let stage = stage().await;
     let session = as_who(&stage, "token-of-ann").await.create(json!({})).await;
     let mut bob = as_who(&stage, "token-of-bob").await;
-    for event in ["user.message", "user.cancel", "user.reconnect", "user.request_state", "user.ack"]
-    {
+    for event in [
+        "user.message",
+        "user.cancel",
+        "user.retry",
+        "user.reconnect",
+        "user.request_state",
+        "user.ack",
+    ] {
         let frame = json!({"event": event, "session_id": session, "content": {"text": "hi", "last_seq": 0}});
         bob.send(frame).await;
         let answer = bob.next().await;

@@ -493,7 +493,21 @@ fn ending(writer: &mut RecordWriter) {
     writer.put(Event::MessageAccepted { command: "m-14".into(), content });
     writer.put(Event::MessageWithdrawn { command: "m-14".into(), by: "ann".to_owned() });
     writer.end(StopReason::Cancelled, None);
+    retried(writer);
     writer.put(Event::SessionEnded { end: SessionEnd::Closed, fault: None });
+}
+
+/// A turn fails and is continued.
+fn retried(writer: &mut RecordWriter) {
+    writer.message("m-15", "Once more.");
+    let failed = writer.turn;
+    writer.end(StopReason::Failed, Some(Fault::new(Kind::EmptyAnswer, Operation::ModelRequest)));
+    writer.put(Event::RetryAccepted { command: "m-16".into(), of_turn: failed });
+    writer.put(Event::TurnStarted { message: "m-16".into() });
+    writer.ask(1, 1);
+    writer.say(1, "Here it is.");
+    writer.answer(1, "Here it is.");
+    writer.end(StopReason::EndTurn, None);
 }
 
 /// The beginning of a session that solves a task of another's plan.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use budao_core::Kind;
 use budao_models::Script;
 use budao_serve::Auth;
 use futures::StreamExt as _;
@@ -120,6 +121,22 @@ async fn a_turn_is_cancelled_over_http() {
     events(&stage, &session, None, "agent.tool_call").await;
     assert_eq!(post(&stage, &format!("/v1/sessions/{session}/cancel"), json!({})).await.0, 202);
     events(&stage, &session, None, "agent.interrupted").await;
+}
+
+#[tokio::test]
+async fn a_failed_turn_is_retried_over_http() {
+    let stage = Setup::new(Script::new().fail(Kind::ModelAuthentication).say("fine")).open().await;
+    let session = create(&stage).await;
+    post(&stage, &format!("/v1/sessions/{session}/messages"), json!({"content": "go"})).await;
+    events(&stage, &session, None, "agent.session_end").await;
+    let path = format!("/v1/sessions/{session}/commands");
+    let retry = json!({"event": "user.retry", "command_id": "again"});
+    assert_eq!(post(&stage, &path, retry.clone()).await.0, 202);
+    events(&stage, &session, None, "agent.final_answer").await;
+    assert_eq!(post(&stage, &path, retry).await.0, 202, "the same command has the same answer");
+    let (status, problem) = post(&stage, &path, json!({"event": "user.retry"})).await;
+    assert_eq!((status, &problem["code"]), (422, &json!("ERR_VAL_001")), "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("turn 2 ended as end_turn"), "{problem}");
 }
 
 #[tokio::test]

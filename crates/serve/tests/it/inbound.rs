@@ -270,6 +270,8 @@ fn mistakes_are_refused_by_field_and_rule() {
             "no steps",
             json!({ "event": "user.create_session", "content": { "config": { "max_steps": 0 } } }),
         ),
+        ("turn is a text", json!({ "event": "user.retry", "content": { "turn": "last" } })),
+        ("turn is negative", json!({ "event": "user.retry", "content": -1 })),
         ("question is a list", json!({ "event": "user.replan", "content": { "question": [] } })),
     ];
     let homeless = ["no session", "nothing to restore"];

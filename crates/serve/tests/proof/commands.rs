@@ -3,7 +3,7 @@
 use std::{sync::atomic::Ordering, time::Duration};
 
 use budao_client::{Decision, Error, SessionRequest};
-use budao_core::tool::Mode;
+use budao_core::{Kind, tool::Mode};
 use budao_models::script::Script;
 use budao_testkit::proxy::{Ending, Proxy};
 use serde_json::json;
@@ -130,6 +130,58 @@ async fn a_message_that_waits_can_be_taken_back_once_and_is_never_answered() {
     let news: Vec<_> = news.map(|event| event.meta("message").clone()).collect();
     assert_eq!(news, [two.as_str()]);
     assert_eq!(heard.last().unwrap().meta("command_id"), &three);
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_turn_is_retried_without_its_calls_and_only_once_by_one_command() {
+    let script = Script::new()
+        .call("echo", json!({"text": "one"}))
+        .fail(Kind::ModelAuthentication)
+        .say("Done after all.");
+    let stage = Setup::new(script).start().await;
+    let (session, mut events) = stage.session().await;
+    session.send("go").await.unwrap();
+    let failed = until(&mut events, "agent.error").await;
+    assert_eq!(failed.last().unwrap().meta("turn"), 1);
+    until(&mut events, "agent.session_end").await;
+    let retry = json!({"content": {"turn": 1}});
+    for _ in 0..2 {
+        session.ask_as("again", "user.retry", retry.clone()).await.unwrap();
+    }
+    let heard = until(&mut events, "agent.final_answer").await;
+    let notices: Vec<_> =
+        heard.iter().filter(|event| event.meta("action") == "turn_retried").collect();
+    assert_eq!(notices.len(), 1);
+    assert_eq!(
+        (notices[0].meta("retry_of"), notices[0].meta("command_id")),
+        (&1.into(), &"again".into())
+    );
+    let answer = heard.last().unwrap();
+    assert_eq!((answer.text(), answer.meta("turn")), ("Done after all.", &2.into()));
+    assert_eq!(answer.meta("command_id"), "again");
+    assert!(!heard.iter().any(|event| event.event == "agent.tool_call"), "{heard:?}");
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retry_that_cannot_be_names_the_rule_and_the_turn() {
+    let stage = Setup::new(Script::new().say("Here.").call("wait", json!({}))).start().await;
+    let (session, mut events) = stage.session().await;
+    let constraint = async || match session.retry().await {
+        Err(Error::Rejected(event)) => event.meta("constraint").as_str().unwrap().to_owned(),
+        other => panic!("{other:?}"),
+    };
+    assert!(constraint().await.contains("the session has no turn"));
+    session.send("go").await.unwrap();
+    until(&mut events, "agent.final_answer").await;
+    assert!(constraint().await.contains("turn 1 ended as end_turn"));
+    session.send("wait").await.unwrap();
+    until(&mut events, "agent.tool_call").await;
+    assert!(constraint().await.contains("turn 2 is running"));
+    session.cancel().await.unwrap();
+    until(&mut events, "agent.interrupted").await;
+    assert!(constraint().await.contains("turn 2 ended as cancelled"));
     stage.stop().await;
 }
 

@@ -34,9 +34,9 @@ fn traces(history: &[Record], id: &CommandId) -> Option<usize> {
         return None;
     }
     let of = |record: &&Record| match &record.event {
-        Event::MessageAccepted { command, .. } | Event::PipelineAccepted { command, .. } => {
-            command == id
-        }
+        Event::MessageAccepted { command, .. }
+        | Event::PipelineAccepted { command, .. }
+        | Event::RetryAccepted { command, .. } => command == id,
         Event::MessageWithdrawn { by, .. } => withdrawn && **by == *id.0,
         _ => false,
     };

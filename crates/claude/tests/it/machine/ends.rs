@@ -310,3 +310,60 @@ fn a_session_that_cannot_go_on_ends_its_turn_and_its_process() {
     assert_eq!(end(&events).0, StopReason::Failed);
     assert_eq!(talk.actions[0], Action::Kill { life: 1 });
 }
+
+#[test]
+fn a_failed_turn_that_the_cli_had_not_begun_to_answer_is_retried_with_its_prompt() {
+    let (mut talk, first) = Talk::begun();
+    talk.input(Input::Broken { life: 1, fault: gone() });
+    let events = talk.ask(CommandBody::Retry { turn: Some(1) });
+    assert_eq!(names(&events), ["retry_accepted", "turn_started"]);
+    assert_eq!(talk.life, 2);
+    let sent = talk.sent();
+    let prompt = sent.iter().find(|line| line["type"] == "user").unwrap();
+    assert_eq!(prompt["message"]["content"][0]["text"], "hello");
+    let second = prompt["uuid"].as_str().unwrap().to_owned();
+    assert_ne!(first, second);
+    talk.line(init(&[&second]));
+    assert_eq!(end(&talk.line(result(&second))), (StopReason::EndTurn, None));
+}
+
+#[test]
+fn a_retried_turn_of_a_process_that_died_sends_its_prompt_again() {
+    let (mut talk, _) = Talk::begun();
+    talk.input(Input::Broken { life: 1, fault: gone() });
+    talk.ask(CommandBody::Retry { turn: None });
+    let mut other = talk.taken_up();
+    other.input(Input::Resumed);
+    let sent = other.sent();
+    let prompt = sent.iter().find(|line| line["type"] == "user").unwrap();
+    assert_eq!(prompt["message"]["content"][0]["text"], "hello");
+}
+
+#[test]
+fn a_failed_turn_that_the_cli_had_begun_to_answer_is_not_retried() {
+    let (mut talk, _) = Talk::begun();
+    talk.line(whole("m1", json!([call("t1", "Bash", json!({"command": "date"}))])));
+    talk.line(gave("t1", json!("Monday")));
+    talk.input(Input::Broken { life: 1, fault: gone() });
+    assert_eq!(talk.ask(CommandBody::Retry { turn: None }), []);
+    let Some(Answer::Rejected { fault }) = &talk.answer else { panic!("{:?}", talk.answer) };
+    assert_eq!(fault.kind(), Kind::ConstraintViolated);
+    let told = budao_core::fault::text::user_text(fault, budao_core::Lang::En);
+    assert!(told.contains("the CLI had begun to answer turn 1"), "{told}");
+}
+
+#[test]
+fn a_retry_of_a_turn_that_answered_or_runs_is_refused_by_its_number() {
+    let (mut talk, first) = Talk::begun();
+    let constraint = |talk: &Talk| match &talk.answer {
+        Some(Answer::Rejected { fault }) => {
+            budao_core::fault::text::user_text(fault, budao_core::Lang::En)
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(talk.ask(CommandBody::Retry { turn: None }), []);
+    assert!(constraint(&talk).contains("turn 1 is running"));
+    talk.line(result(&first));
+    assert_eq!(talk.ask(CommandBody::Retry { turn: None }), []);
+    assert!(constraint(&talk).contains("turn 1 ended as end_turn"));
+}
