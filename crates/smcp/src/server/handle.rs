@@ -20,7 +20,7 @@ use super::{
     send::{AnswerTarget, notify},
 };
 use crate::wire::{
-    Dialect, Role,
+    Dialect, NAMESPACE, Role,
     error::{self, Rendering},
     event::{self, NotificationEvent, RequestEvent},
     passthrough::{self, PlainCall},
@@ -345,6 +345,17 @@ impl Inner {
         let pause = self.config.limits.wrong_token_pause;
         let mut guesses = self.guesses.lock().unwrap_or_else(PoisonError::into_inner);
         guesses.delay(address, self.world.clock.now(), pause)
+    }
+
+    /// The error for a client that asks for another namespace.
+    pub(super) fn other_namespace(&self) -> Value {
+        let fault = Fault::new(Kind::BadRequest, Operation::Connect)
+            .with(Fact::Field, "namespace")
+            .with(Fact::Expected, NAMESPACE);
+        let fault = self.finish(fault, "");
+        self.stats.refused(fault.row().smcp);
+        tracing::warn!(error_message = %fault, trace_id = %fault.trace(), "a namespace was refused");
+        error::flat(&fault, self.rendering())
     }
 
     /// How errors are rendered for clients.

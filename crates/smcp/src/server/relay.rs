@@ -162,7 +162,9 @@ pub(super) fn pass_on(desk: &ConnectionHandler, asked: ParsedRequest<'_>, answer
     if !answer.is_wanted() {
         // Without an acknowledgement id the agent could not get the outcome.
         desk.hub.stats.refused(400);
-        tracing::warn!(event = <&str>::from(asked.ask), "request dropped: no ack id");
+        let trace = trace_of(&asked.routed.req_id);
+        let event = <&str>::from(asked.ask);
+        tracing::warn!(event, trace_id = %trace, "request dropped: no ack id");
         return;
     }
     let (way, to, fence) = match enter(desk, &asked) {

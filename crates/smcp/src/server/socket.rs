@@ -151,7 +151,7 @@ impl Handler {
         };
         if &*packet.ns != NAMESPACE {
             if matches!(packet.inner, PacketData::Connect(_)) {
-                refuse(engine, &packet.ns, "Invalid namespace", &Value::Null);
+                refuse(engine, &packet.ns, "Invalid namespace", &self.0.other_namespace());
             }
             return;
         }
@@ -221,11 +221,7 @@ impl Handler {
 }
 
 fn refuse(engine: &Engine, namespace: &str, message: &str, error: &Value) {
-    let why = if error.is_null() {
-        json!({ "message": message })
-    } else {
-        json!({ "message": message, "data": error })
-    };
+    let why = json!({ "message": message, "data": error });
     let text = if namespace == "/" { format!("4{why}") } else { format!("4{namespace},{why}") };
     // A client that cannot receive the reason is refused all the same.
     let _ = engine.emit(text);

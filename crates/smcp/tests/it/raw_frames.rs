@@ -45,6 +45,19 @@ fn join(padding: usize) -> String {
 }
 
 #[tokio::test]
+async fn another_namespace_is_refused_with_a_trace() {
+    let hub = start(config()).await;
+    let mut socket = connected(&hub).await;
+    say(&mut socket, "40/other,{}").await;
+    let refused = text(&mut socket).await;
+    let body = refused.strip_prefix("44/other,").expect("a refusal");
+    let body: serde_json::Value = serde_json::from_str(body).unwrap();
+    assert_eq!(body["message"], "Invalid namespace");
+    assert_eq!(body["data"]["details"]["field"], "namespace", "{body}");
+    assert_eq!(body["data"]["details"]["trace_id"].as_str().map(str::len), Some(32), "{body}");
+}
+
+#[tokio::test]
 async fn above_the_soft_bound_it_is_answered_and_above_the_hard_one_closed_with_a_reason() {
     let hub = start(config()).await;
     let (agent, _computer) = pair(&hub).await;
