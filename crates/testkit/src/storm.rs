@@ -1,6 +1,6 @@
 //! Storms: services in scripted weather, against which the same turns of different programs are compared.
 //!
-//! A turn is one question with the text `turn-17`. Its answer is a word, or a tool call and then a word. [`Service`]
+//! A turn is one question with the text `turn-17`. Its answer is a word, or a tool call and then a word. [`StormService`]
 //! plays the model, [`Weather`] decides which requests fail, [`ServiceLog`] counts what a client needed.
 
 mod service;
@@ -8,7 +8,7 @@ mod weather;
 
 use std::{ops::Range, time::Duration};
 
-pub use service::{Service, ServiceLog, tool_effect};
+pub use service::{ServiceLog, StormService, tool_effect};
 pub use weather::{
     ANSWER_TIME, DealtFailures, Failure, NEWS_DELAY, RESPONSE_DELAY, ServiceState, Verdict, Weather,
 };

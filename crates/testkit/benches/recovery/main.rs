@@ -22,7 +22,7 @@ mod waiting;
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use budao_testkit::storm::{Pace, Service, ServiceLog, Storm, Weather};
+use budao_testkit::storm::{Pace, ServiceLog, Storm, StormService, Weather};
 use clap::Parser;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
@@ -70,22 +70,22 @@ struct Outcome {
 /// The services of one storm for one system.
 #[derive(Debug)]
 struct Endpoints {
-    first: Service,
-    second: Option<Service>,
+    first: StormService,
+    second: Option<StormService>,
 }
 
 impl Endpoints {
     async fn start(storm: &Storm) -> Self {
-        let first = Service::start(storm.weather.clone(), storm.steps).await;
+        let first = StormService::start(storm.weather.clone(), storm.steps).await;
         let second = match storm.has_second {
-            true => Some(Service::start(Weather::default(), storm.steps).await),
+            true => Some(StormService::start(Weather::default(), storm.steps).await),
             false => None,
         };
         Self { first, second }
     }
 
     fn urls(&self) -> Vec<String> {
-        std::iter::once(&self.first).chain(&self.second).map(Service::url).collect()
+        std::iter::once(&self.first).chain(&self.second).map(StormService::url).collect()
     }
 
     /// The requests at both endpoints.

@@ -6,7 +6,7 @@ use std::{collections::HashMap, ffi::OsString, fs, path::Path, time::Duration};
 use anyhow::{Context as _, Result, ensure};
 use budao_testkit::{
     bench::{Better, Measurement, emit},
-    storm::{Failure, Service, Weather},
+    storm::{Failure, StormService, Weather},
 };
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Value, json};
@@ -77,7 +77,7 @@ fn line(figure: &str, (value, unit): (f64, &str), bar: Option<f64>, note: String
 }
 
 async fn measure(program: &Path, sessions: usize, weather: Weather) -> Result<RestingCost> {
-    let service = Service::start(weather, 1).await;
+    let service = StormService::start(weather, 1).await;
     let folder = tempfile::tempdir().context("make a folder")?;
     let setup = ServerSetup::new(program, &[service.url()], folder.path())?;
     let server = setup.start("127.0.0.1:0").await?;

@@ -19,7 +19,7 @@ use crate::{
 
 /// A running service.
 #[derive(Debug)]
-pub struct Service {
+pub struct StormService {
     provider: Provider,
     log: Arc<Mutex<Recorder>>,
 }
@@ -96,7 +96,7 @@ impl ServiceLog {
     }
 }
 
-impl Service {
+impl StormService {
     /// Starts a service in this weather, on a free loopback port. Its time begins with its first request.
     ///
     /// # Panics
