@@ -310,7 +310,7 @@ impl Gate {
         let is_shut = self.is_shut(now);
         let since = self.outage.as_ref().map(|outage| outage.since);
         GateStatus {
-            held: is_shut.then(|| self.reason()),
+            held: self.held(now),
             since: since.or(self.hold.map(|hold| hold.since)).filter(|_| is_shut),
             until: self.opens_at(now).filter(|_| is_shut),
             waiting: self.queue.len(),
@@ -320,6 +320,12 @@ impl Gate {
             rate: self.rate.get(now, &self.config),
             last_error: self.last_error.clone(),
         }
+    }
+
+    /// Why the gate is shut; absent while it is open.
+    #[must_use]
+    pub fn held(&self, now: Timestamp) -> Option<HoldReason> {
+        self.is_shut(now).then(|| self.reason())
     }
 
     /// Whether the gate keeps nothing worth remembering: nothing waits or runs, and no trouble is known.

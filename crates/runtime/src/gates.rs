@@ -14,8 +14,8 @@ use std::{
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     gate::{
-        Action, Gate, GateConfig, GateKey, GateStatus, HoldReport, Refusal, RequestEnd, Requester,
-        Ticket,
+        Action, Gate, GateConfig, GateKey, GateStatus, HoldReason, HoldReport, Refusal, RequestEnd,
+        Requester, Ticket,
     },
     time::Timestamp,
     world::World,
@@ -120,8 +120,10 @@ impl Gates {
         let now = self.world.clock.now();
         let mut state = self.lock();
         let slot = state.gates.get_mut(key)?;
+        let was_held = slot.gate.held(now);
         let result = change(&mut slot.gate, now);
         slot.advance(now);
+        log_change(key, was_held, &slot.gate, now);
         self.drive(&mut state, now);
         Some(result)
     }
@@ -283,6 +285,19 @@ impl Drop for Permit {
             gate.withdraw(ticket);
             gate.finish(ticket, RequestEnd::Abandoned, now)
         });
+    }
+}
+
+/// Logs that a gate shut or opened.
+fn log_change(key: &GateKey, was_held: Option<HoldReason>, gate: &Gate, now: Timestamp) {
+    match (was_held, gate.held(now)) {
+        (None, Some(reason)) => {
+            let GateStatus { until, waiting, .. } = gate.status(now);
+            let until = until.map(|until| until.to_string());
+            tracing::warn!(gate = %key, %reason, ?until, waiting, "gate shut");
+        }
+        (Some(reason), None) => tracing::info!(gate = %key, %reason, "gate open"),
+        _ => {}
     }
 }
 
