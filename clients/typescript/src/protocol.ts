@@ -1651,6 +1651,7 @@ export type UserCreateSessionCommand = {
       system?: string;
       tools?: (string)[];
       max_steps?: number;
+      patience_ms?: number;
       confirm?: boolean;
       permission_mode?: "auto" | "approval" | "readonly";
       on_disconnect?: "continue" | "cancel";

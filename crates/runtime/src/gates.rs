@@ -14,8 +14,8 @@ use std::{
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     gate::{
-        Action, Gate, GateConfig, GateKey, GateStatus, HoldReason, HoldReport, Refusal, RequestEnd,
-        Requester, Ticket,
+        Gate, GateAction, GateConfig, GateKey, GateStatus, HoldReason, HoldReport, Refusal,
+        RequestEnd, Requester, Ticket,
     },
     time::Timestamp,
     world::World,
@@ -198,11 +198,11 @@ impl GateSlot {
     fn advance(&mut self, now: Timestamp) {
         for action in self.gate.advance(now) {
             match action {
-                Action::Grant(ticket) => self.end_wait(ticket, News::Granted),
-                Action::Refuse(ticket, hold) => {
-                    self.end_wait(ticket, News::Refused(Box::new(hold)))
+                GateAction::Grant(ticket) => self.end_wait(ticket, News::Granted),
+                GateAction::Refuse(ticket, hold) => {
+                    self.end_wait(ticket, News::Refused(Box::new(hold)));
                 }
-                Action::Report(ticket, hold) => {
+                GateAction::Report(ticket, hold) => {
                     if let Some(waiter) = self.waiters.get(&ticket) {
                         waiter.tell(News::Report(Box::new(hold)));
                     }
