@@ -117,7 +117,7 @@ pub enum RequestEnd<'a> {
 
 /// What the caller does after a change of the gate.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Action {
+pub enum GateAction {
     /// The request may be made now; [`Gate::finish`] must follow.
     Grant(Ticket),
     /// The request is refused, because the gate shut and it does not wait for that.
@@ -146,7 +146,7 @@ pub struct Gate {
     /// Refusals in a row, each after the hold of the one before, without an answer between.
     refusals: u32,
     last_error: Option<(Fault, Timestamp)>,
-    actions: Vec<Action>,
+    actions: Vec<GateAction>,
 }
 
 #[derive(Debug)]
@@ -264,7 +264,7 @@ impl Gate {
     }
 
     /// Applies the time: returns everything that is due now.
-    pub fn advance(&mut self, now: Timestamp) -> Vec<Action> {
+    pub fn advance(&mut self, now: Timestamp) -> Vec<GateAction> {
         self.bound_holds(now);
         self.hold = self.hold.filter(|hold| hold.until > now);
         while let Some(is_probe) = self.may_send(now) {
@@ -310,7 +310,7 @@ impl Gate {
         let is_shut = self.is_shut(now);
         let since = self.outage.as_ref().map(|outage| outage.since);
         GateStatus {
-            held: is_shut.then(|| self.reason()),
+            held: self.held(now),
             since: since.or(self.hold.map(|hold| hold.since)).filter(|_| is_shut),
             until: self.opens_at(now).filter(|_| is_shut),
             waiting: self.queue.len(),
@@ -320,6 +320,12 @@ impl Gate {
             rate: self.rate.get(now, &self.config),
             last_error: self.last_error.clone(),
         }
+    }
+
+    /// Why the gate is shut; absent while it is open.
+    #[must_use]
+    pub fn held(&self, now: Timestamp) -> Option<HoldReason> {
+        self.is_shut(now).then(|| self.reason())
     }
 
     /// Whether the gate keeps nothing worth remembering: nothing waits or runs, and no trouble is known.
@@ -376,7 +382,7 @@ impl Gate {
         let was_idle = self.in_flight.is_empty() && self.queue.len() == 0;
         let cycle = self.rate.sent(now, was_idle, &self.config);
         self.in_flight.insert(ticket, RequestInFlight { sent: now, cycle, has_started: false });
-        self.actions.push(Action::Grant(ticket));
+        self.actions.push(GateAction::Grant(ticket));
     }
 
     fn forget(&mut self, ticket: Ticket) -> Option<WaitingRequest> {
@@ -534,7 +540,7 @@ impl Gate {
             if let Some(waiting) = self.forget(ticket) {
                 self.queue.remove(&waiting.entry);
                 let report = self.hold_report(0, now);
-                self.actions.push(Action::Refuse(ticket, report));
+                self.actions.push(GateAction::Refuse(ticket, report));
             }
         }
     }
@@ -553,7 +559,7 @@ impl Gate {
         for (ticket, before) in self.queue.positions(&due) {
             self.plan_report(ticket, now);
             let report = self.hold_report(before, now);
-            self.actions.push(Action::Report(ticket, report));
+            self.actions.push(GateAction::Report(ticket, report));
         }
     }
 

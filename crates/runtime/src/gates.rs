@@ -14,8 +14,8 @@ use std::{
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     gate::{
-        Action, Gate, GateConfig, GateKey, GateStatus, HoldReport, Refusal, RequestEnd, Requester,
-        Ticket,
+        Gate, GateAction, GateConfig, GateKey, GateStatus, HoldReason, HoldReport, Refusal,
+        RequestEnd, Requester, Ticket,
     },
     time::Timestamp,
     world::World,
@@ -120,8 +120,10 @@ impl Gates {
         let now = self.world.clock.now();
         let mut state = self.lock();
         let slot = state.gates.get_mut(key)?;
+        let was_held = slot.gate.held(now);
         let result = change(&mut slot.gate, now);
         slot.advance(now);
+        log_change(key, was_held, &slot.gate, now);
         self.drive(&mut state, now);
         Some(result)
     }
@@ -196,11 +198,11 @@ impl GateSlot {
     fn advance(&mut self, now: Timestamp) {
         for action in self.gate.advance(now) {
             match action {
-                Action::Grant(ticket) => self.end_wait(ticket, News::Granted),
-                Action::Refuse(ticket, hold) => {
-                    self.end_wait(ticket, News::Refused(Box::new(hold)))
+                GateAction::Grant(ticket) => self.end_wait(ticket, News::Granted),
+                GateAction::Refuse(ticket, hold) => {
+                    self.end_wait(ticket, News::Refused(Box::new(hold)));
                 }
-                Action::Report(ticket, hold) => {
+                GateAction::Report(ticket, hold) => {
                     if let Some(waiter) = self.waiters.get(&ticket) {
                         waiter.tell(News::Report(Box::new(hold)));
                     }
@@ -283,6 +285,19 @@ impl Drop for Permit {
             gate.withdraw(ticket);
             gate.finish(ticket, RequestEnd::Abandoned, now)
         });
+    }
+}
+
+/// Logs that a gate shut or opened.
+fn log_change(key: &GateKey, was_held: Option<HoldReason>, gate: &Gate, now: Timestamp) {
+    match (was_held, gate.held(now)) {
+        (None, Some(reason)) => {
+            let GateStatus { until, waiting, .. } = gate.status(now);
+            let until = until.map(|until| until.to_string());
+            tracing::warn!(gate = %key, %reason, ?until, waiting, "gate shut");
+        }
+        (Some(reason), None) => tracing::info!(gate = %key, %reason, "gate open"),
+        _ => {}
     }
 }
 

@@ -109,19 +109,11 @@ pub(crate) async fn ask(work_context: WorkContext, mut asked: ModelAttempt) -> I
             Err(fault) => return asked.failed(fault),
         };
         // Boxed: a request that waits keeps only what it needs for that.
-        match Box::pin(ask_once(&work_context, &asked, &*model, permit)).await {
-            AttemptEnd::Input(input) => return input,
-            AttemptEnd::FailedProbe => asked.requester.returns = true,
+        if let Some(input) = Box::pin(ask_once(&work_context, &asked, &*model, permit)).await {
+            return input;
         }
+        asked.requester.returns = true;
     }
-}
-
-/// How one request ended.
-enum AttemptEnd {
-    /// The answer or the fault, for the turn.
-    Input(Input),
-    /// The request was a probe of a service that is still down.
-    FailedProbe,
 }
 
 /// Waits for the gate. A long wait and its end are recorded.
@@ -151,16 +143,17 @@ async fn admit(
     Ok(permit)
 }
 
+/// Makes one request. `None` if it was a probe of a service that is still down.
 async fn ask_once(
     work_context: &WorkContext,
     asked: &ModelAttempt,
     model: &dyn Model,
     permit: Permit,
-) -> AttemptEnd {
+) -> Option<Input> {
     // A fault of tools or hooks is none of the service: the permit is dropped.
     let toolbox = match check::toolbox(work_context, &asked.settings, &asked.toolbox).await {
         Ok(toolbox) => toolbox,
-        Err(fault) => return AttemptEnd::Input(asked.failed(fault)),
+        Err(fault) => return Some(asked.failed(fault)),
     };
     let mut request = request(work_context.session, asked, model, &toolbox);
     if !work_context.shared.model_hooks.is_empty() {
@@ -169,10 +162,10 @@ async fn ask_once(
     match stream(work_context, asked, model, request, &permit).await {
         Ok(answered) => {
             permit.answered();
-            AttemptEnd::Input(answered)
+            Some(answered)
         }
-        Err(fault) if permit.failed(&fault) => AttemptEnd::FailedProbe,
-        Err(fault) => AttemptEnd::Input(asked.failed(fault)),
+        Err(fault) if permit.failed(&fault) => None,
+        Err(fault) => Some(asked.failed(fault)),
     }
 }
 

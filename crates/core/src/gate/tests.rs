@@ -40,9 +40,9 @@ fn ask(gate: &mut Gate, session: u128, now: Timestamp) -> (Ticket, bool) {
     (ticket, granted.contains(&ticket))
 }
 
-fn granted(actions: &[Action]) -> Vec<Ticket> {
+fn granted(actions: &[GateAction]) -> Vec<Ticket> {
     let grants = actions.iter().filter_map(|action| match action {
-        Action::Grant(ticket) => Some(*ticket),
+        GateAction::Grant(ticket) => Some(*ticket),
         _ => None,
     });
     grants.collect()
@@ -348,7 +348,7 @@ fn a_request_that_waits_only_while_the_gate_is_open_is_refused_when_it_shuts() {
     fail(&mut gate, running[0], &fault(Kind::ModelRateLimited).retry_after(secs(9)), at(10));
     let actions = gate.advance(at(10));
     assert!(
-        matches!(actions[..], [Action::Refuse(refused, _)] if refused == ticket),
+        matches!(actions[..], [GateAction::Refuse(refused, _)] if refused == ticket),
         "{actions:?}"
     );
     assert_eq!(gate.status(at(10)).waiting, 0);
@@ -367,16 +367,16 @@ fn a_wait_is_reported_once_it_is_long_and_then_less_and_less_often() {
     while now < at(900_000) {
         for action in gate.advance(now) {
             match action {
-                Action::Report(ticket, report) => {
+                GateAction::Report(ticket, report) => {
                     of_hidden += usize::from(ticket == hidden);
                     reports.push((now, ticket, report.before));
                 }
-                Action::Grant(probe) => {
+                GateAction::Grant(probe) => {
                     fail(&mut gate, probe, &fault(Kind::ConnectionRefused), now);
                     let returning = Requester { returns: true, ..requester(10) };
                     gate.request(returning, now).unwrap();
                 }
-                Action::Refuse(..) => panic!("all of them wait"),
+                GateAction::Refuse(..) => panic!("all of them wait"),
             }
         }
         now = gate.next_wake(now).unwrap();

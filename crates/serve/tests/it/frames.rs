@@ -1,10 +1,19 @@
 //! Every frame, in both languages, from one history; and what holds for all of them.
 
-use budao_core::{Lang, Record, event::Event, session::Session};
+use std::time::Duration;
+
+use budao_core::{
+    Fault, Kind, Lang, Record, Timestamp,
+    event::Event,
+    fault::{Fact, Operation},
+    gate::HoldReason,
+    session::Session,
+    trace::Trace,
+};
 use budao_serve::{frame::Frame, project::Projector};
 use serde_json::Value;
 
-use crate::frames_history::{child, history};
+use crate::frames_history::{EPOCH, SESSION, START, child, history};
 
 pub(crate) fn project(records: &[Record]) -> Vec<Frame> {
     let mut projector = Projector::new(&Session::default(), 0);
@@ -216,4 +225,42 @@ fn open_questions_can_be_told_again_and_only_while_they_are_open() {
         told += 1;
     }
     assert_eq!(told, 2);
+}
+
+#[test]
+fn a_wait_is_reported_with_the_services_fault_and_then_as_progress() {
+    let at = |seconds: i64| Timestamp::from_micros(START + seconds * 1_000_000);
+    let held = |seq: u64, fault: Option<Fault>, before| Record {
+        session: SESSION,
+        epoch: EPOCH,
+        seq,
+        at: at(0),
+        trace: Trace::NONE,
+        turn: 1,
+        event: Event::RequestHeld {
+            step: 1,
+            reason: HoldReason::RateLimit,
+            fault,
+            until: Some(at(12)),
+            before,
+            patience_ms: 900_000,
+        },
+    };
+    let limited = Fault::new(Kind::ModelRateLimited, Operation::ModelRequest)
+        .with(Fact::Service, "demo")
+        .retry_after(Duration::from_secs(12));
+    let frames = project(&[held(1, Some(limited), 7), held(2, None, 1), held(3, None, 0)]);
+    let [first, second, third] = [0, 1, 2].map(|index| read(&frames[index]));
+    assert_eq!(first["event"], "error.rate_limited");
+    assert_eq!(first["metadata"]["auto_retry"], true);
+    assert_eq!(first["metadata"]["retry_after_ms"], 12_000);
+    assert_eq!(first["metadata"]["waiting_before"], 7);
+    let text = "The model service is receiving too many requests. \
+                The service is busy; next try in 12 s. 7 requests are waiting before yours.";
+    assert_eq!(first["content"], text);
+    assert_eq!(second["event"], "system.notice");
+    assert_eq!(second["metadata"]["action"], "request_held");
+    let text = "The service is busy; next try in 12 s. 1 request is waiting before yours.";
+    assert_eq!(second["content"], text);
+    assert_eq!(third["content"], "The service is busy; next try in 12 s.");
 }

@@ -90,7 +90,7 @@ impl Run<'_> {
             Event::Wake => self.storm.wakes += 1,
         }
         for action in self.gate.advance(at(now)) {
-            if let Action::Grant(ticket) = action {
+            if let GateAction::Grant(ticket) = action {
                 let (session, tries) = self.waiting.remove(&ticket).unwrap();
                 self.storm.requests += 1;
                 let (after, fault) = match self.service.reply(now) {
