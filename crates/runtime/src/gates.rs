@@ -50,6 +50,8 @@ struct GatesState {
 struct GateSlot {
     gate: Gate,
     waiters: BTreeMap<Ticket, Arc<Waiter>>,
+    /// Why the gate was shut when that was last logged.
+    logged: Option<HoldReason>,
 }
 
 /// The answer to a request for admission.
@@ -102,7 +104,7 @@ impl Gates {
         })?;
         let waiter = Arc::new(Waiter::default());
         slot.waiters.insert(ticket, Arc::clone(&waiter));
-        slot.advance(now);
+        slot.advance(key, now);
         let permit = Permit { gates: Arc::clone(self), key: key.clone(), ticket, is_over: false };
         if waiter.is_granted() {
             return Ok(Admission::Granted(permit));
@@ -120,10 +122,8 @@ impl Gates {
         let now = self.world.clock.now();
         let mut state = self.lock();
         let slot = state.gates.get_mut(key)?;
-        let was_held = slot.gate.held(now);
         let result = change(&mut slot.gate, now);
-        slot.advance(now);
-        log_change(key, was_held, &slot.gate, now);
+        slot.advance(key, now);
         self.drive(&mut state, now);
         Some(result)
     }
@@ -159,8 +159,7 @@ impl Gates {
             }
             let now = self.world.clock.now();
             let mut state = self.lock();
-            let due = |slot: &GateSlot| slot.gate.next_wake(now).is_some_and(|at| at <= now);
-            state.gates.values_mut().filter(|slot| due(slot)).for_each(|slot| slot.advance(now));
+            state.gates.iter_mut().for_each(|(key, slot)| slot.advance(key, now));
             state.driven_until = state.next_wake(now);
         }
     }
@@ -185,6 +184,7 @@ impl GatesState {
         self.gates.entry(key.clone()).or_insert_with(|| GateSlot {
             gate: Gate::new(config.clone()),
             waiters: BTreeMap::new(),
+            logged: None,
         })
     }
 
@@ -195,7 +195,7 @@ impl GatesState {
 
 impl GateSlot {
     /// Performs what is due now.
-    fn advance(&mut self, now: Timestamp) {
+    fn advance(&mut self, key: &GateKey, now: Timestamp) {
         for action in self.gate.advance(now) {
             match action {
                 GateAction::Grant(ticket) => self.end_wait(ticket, News::Granted),
@@ -208,6 +208,21 @@ impl GateSlot {
                     }
                 }
             }
+        }
+        self.log_change(key, now);
+    }
+
+    /// Logs that the gate shut or opened.
+    fn log_change(&mut self, key: &GateKey, now: Timestamp) {
+        let held = self.gate.held(now);
+        match (std::mem::replace(&mut self.logged, held), held) {
+            (None, Some(reason)) => {
+                let GateStatus { until, waiting, .. } = self.gate.status(now);
+                let until = until.map(|until| until.to_string());
+                tracing::warn!(gate = %key, %reason, ?until, waiting, "gate shut");
+            }
+            (Some(reason), None) => tracing::info!(gate = %key, %reason, "gate open"),
+            _ => {}
         }
     }
 
@@ -285,19 +300,6 @@ impl Drop for Permit {
             gate.withdraw(ticket);
             gate.finish(ticket, RequestEnd::Abandoned, now)
         });
-    }
-}
-
-/// Logs that a gate shut or opened.
-fn log_change(key: &GateKey, was_held: Option<HoldReason>, gate: &Gate, now: Timestamp) {
-    match (was_held, gate.held(now)) {
-        (None, Some(reason)) => {
-            let GateStatus { until, waiting, .. } = gate.status(now);
-            let until = until.map(|until| until.to_string());
-            tracing::warn!(gate = %key, %reason, ?until, waiting, "gate shut");
-        }
-        (Some(reason), None) => tracing::info!(gate = %key, %reason, "gate open"),
-        _ => {}
     }
 }
 
