@@ -1,0 +1,78 @@
+//! Encoding of events, and what many readers ask of them.
+
+use super::{Event, TaskEnd};
+use crate::{
+    fault::Fault,
+    scrub::Scrubber,
+    tool::{Failure, Outcome},
+};
+
+impl Event {
+    /// Encodes the event as the JSON bytes that the journal stores.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(128);
+        self.encode_into(&mut bytes);
+        bytes
+    }
+
+    /// Appends the encoded event to `bytes`.
+    pub fn encode_into(&self, bytes: &mut Vec<u8>) {
+        serde_json::to_writer(bytes, self).expect("events have string keys and finite numbers");
+    }
+
+    /// Decodes bytes that [`Event::encode`] wrote.
+    ///
+    /// # Errors
+    /// When the bytes are not an event of this version.
+    pub fn decode(bytes: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(bytes)
+    }
+
+    /// Scrubs the texts of the event's fault, as required before an append. Payloads stay verbatim.
+    #[must_use]
+    pub fn scrub(mut self, scrubber: &Scrubber) -> Self {
+        let fault = match &mut self {
+            Self::FaultRaised { fault, .. }
+            | Self::RequestHeld { fault: Some(fault), .. }
+            | Self::RecoveryFailed { fault, .. }
+            | Self::PlanRefused { fault }
+            | Self::SessionEnded { fault: Some(fault), .. }
+            | Self::TurnEnded { fault: Some(fault), .. }
+            | Self::ToolCallEnded { outcome: Outcome::Failed(Failure { fault, .. }), .. }
+            | Self::TaskEnded { end: TaskEnd::Failed { fault }, .. }
+            | Self::AggregateEnded { end: TaskEnd::Failed { fault } } => fault,
+            _ => return self,
+        };
+        let whole = Fault::new(fault.kind(), fault.operation());
+        *fault = std::mem::replace(fault, whole).scrub(scrubber);
+        self
+    }
+
+    /// The fault that the event carries, if any.
+    #[must_use]
+    pub fn fault(&self) -> Option<&Fault> {
+        match self {
+            Self::FaultRaised { fault, .. }
+            | Self::RecoveryFailed { fault, .. }
+            | Self::PlanRefused { fault } => Some(fault),
+            Self::SessionEnded { fault, .. } | Self::TurnEnded { fault, .. } => fault.as_ref(),
+            Self::ToolCallEnded { outcome, .. } => outcome.fault(),
+            Self::TaskEnded { end: TaskEnd::Failed { fault }, .. }
+            | Self::AggregateEnded { end: TaskEnd::Failed { fault } } => Some(fault),
+            _ => None,
+        }
+    }
+
+    /// The name of the tool that the event concerns, if any.
+    #[must_use]
+    pub fn tool(&self) -> Option<&str> {
+        match self {
+            Self::ToolCallStarted { tool, .. }
+            | Self::ToolCallEnded { tool, .. }
+            | Self::ToolCallAnnotated { tool, .. }
+            | Self::QuestionAsked { tool, .. } => Some(tool),
+            _ => None,
+        }
+    }
+}

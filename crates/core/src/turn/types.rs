@@ -1,0 +1,275 @@
+//! What goes into a decision of a turn and what comes out: inputs, environment, work, transition.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::{
+    event::{Answer, Command, CommandId, Entry, Event, SessionId, TaskEnd, TurnNumber},
+    fault::Fault,
+    gate::HoldReport,
+    limits::Limits,
+    message::{Block, CallId, ModelStop, Usage},
+    pipeline::StageJob,
+    time::Timestamp,
+    tool::{Outcome, Repair},
+    trace::Trace,
+};
+
+/// Everything that can wake a session. The list is closed: no other path changes a session.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// A sender gave a command.
+    Command(Command),
+    /// A new writer loaded the session.
+    Resumed,
+    /// Parts of an answer arrived, already joined.
+    Delta {
+        /// The turn that made the request.
+        turn: TurnNumber,
+        /// The step that made the request.
+        step: u32,
+        /// The attempt that made the request; a stale one is dropped.
+        attempt: u32,
+        /// Answer text since the last delta.
+        text: String,
+        /// Thinking text since the last delta.
+        thought: String,
+    },
+    /// The model's answer is complete.
+    ModelAnswered {
+        /// The turn that made the request.
+        turn: TurnNumber,
+        /// The step that made the request.
+        step: u32,
+        /// The attempt that made the request; a stale one is dropped.
+        attempt: u32,
+        /// The complete answer, tool calls included.
+        content: Vec<Block>,
+        /// Why the model stopped generating.
+        stop: ModelStop,
+        /// Tokens of this request.
+        usage: Usage,
+    },
+    /// A model request failed.
+    ModelFailed {
+        /// The turn that made the request.
+        turn: TurnNumber,
+        /// The step that made the request.
+        step: u32,
+        /// The attempt that made the request; a stale one is dropped.
+        attempt: u32,
+        /// Decides whether the request is repeated.
+        fault: Fault,
+    },
+    /// The gate of the model's service holds a request.
+    RequestHeld {
+        /// The turn that makes the request.
+        turn: TurnNumber,
+        /// The step that makes the request.
+        step: u32,
+        /// The attempt that waits; a stale one is dropped.
+        attempt: u32,
+        /// Why the request waits, and for how long.
+        hold: Box<HoldReport>,
+    },
+    /// The gate let a request through that was held.
+    RequestReleased {
+        /// The turn that makes the request.
+        turn: TurnNumber,
+        /// The step that makes the request.
+        step: u32,
+        /// The attempt that is made now; a stale one is dropped.
+        attempt: u32,
+    },
+    /// A model summarised old history or, when that failed, a rule cut it.
+    HistoryCompacted {
+        /// The turn that asked for the compaction.
+        turn: TurnNumber,
+        /// How many of the oldest messages the summary replaces.
+        messages: u64,
+        /// The text that replaces those messages.
+        summary: String,
+        /// False if the history was cut by rule.
+        by_model: bool,
+        /// Estimated tokens of the shortened history.
+        tokens_after: u64,
+        /// Tokens the summary itself cost.
+        usage: Usage,
+    },
+    /// The calls of a step were checked.
+    CallsChecked {
+        /// The turn that asked for the check.
+        turn: TurnNumber,
+        /// The verdict on each checked call.
+        verdicts: Vec<(CallId, CallVerdict)>,
+    },
+    /// An event that is only recorded and does not advance the turn.
+    RecordOnly {
+        /// The turn the event belongs to; 0 for none.
+        turn: TurnNumber,
+        /// Recorded as it is.
+        event: Event,
+    },
+    /// An attempt at a call ended.
+    ToolCallEnded {
+        /// The turn that made the call.
+        turn: TurnNumber,
+        /// The call that ended.
+        call: CallId,
+        /// The attempt that ended; a stale one is dropped.
+        attempt: u32,
+        /// A failure may lead to another attempt.
+        outcome: Outcome,
+    },
+    /// A child session was opened for a pipeline job.
+    StageOpened {
+        /// The turn that runs the pipeline.
+        turn: TurnNumber,
+        /// The job that the child works on.
+        job: StageJob,
+        /// The child session.
+        child: SessionId,
+    },
+    /// The child of a pipeline job stopped: it answered, failed or was cancelled.
+    StageEnded {
+        /// The turn that runs the pipeline.
+        turn: TurnNumber,
+        /// The job that the child worked on.
+        job: StageJob,
+        /// Completed, failed or cancelled.
+        end: TaskEnd,
+        /// Tokens the child used.
+        usage: Usage,
+    },
+    /// The host cannot continue the session although its state is valid. The turn ends here.
+    Aborted {
+        /// Recorded as the reason of the turn's end.
+        fault: Fault,
+    },
+    /// A time from [`Work::Wake`] was reached.
+    TimerFired {
+        /// The turn that set the timer.
+        turn: TurnNumber,
+    },
+}
+
+/// The decision on a checked call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CallVerdict {
+    /// The call may run.
+    Run {
+        /// The arguments to run with, after repairs.
+        arguments: Value,
+        /// Repairs that turned the model's arguments into these.
+        repairs: Vec<Repair>,
+        /// Whether the call may run again after a crash.
+        idempotent: bool,
+    },
+    /// A person must decide first.
+    Ask {
+        /// The arguments the call would run with.
+        arguments: Value,
+        /// Repairs that turned the model's arguments into these.
+        repairs: Vec<Repair>,
+        /// Whether the call may run again after a crash.
+        idempotent: bool,
+        /// Hash over tool and arguments; the decision is bound to it.
+        digest: String,
+        /// Why the call needs a decision.
+        reason: String,
+    },
+    /// The call has its outcome without running: refused, denied, or supplied by a hook.
+    Settled(Outcome),
+}
+
+/// Work that a state requires. Two equal values are the same work, so the host starts it once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Work {
+    /// Shorten the history.
+    Compact {
+        /// The turn that needs it.
+        turn: TurnNumber,
+        /// The step that waits for it.
+        step: u32,
+    },
+    /// Send a request to the model.
+    Model {
+        /// The turn that makes the request.
+        turn: TurnNumber,
+        /// The step, from 1.
+        step: u32,
+        /// The attempt, from 1.
+        attempt: u32,
+    },
+    /// Check calls: arguments, permissions, hooks.
+    Check {
+        /// The turn that made the calls.
+        turn: TurnNumber,
+        /// The calls not checked yet, in the model's order.
+        calls: Vec<CallId>,
+    },
+    /// Run a call.
+    Call {
+        /// The turn that made the call.
+        turn: TurnNumber,
+        /// The call to run.
+        call: CallId,
+        /// The attempt, from 1.
+        attempt: u32,
+    },
+    /// Run a child session for a pipeline job and report its end.
+    Stage {
+        /// The turn that runs the pipeline.
+        turn: TurnNumber,
+        /// The job to run.
+        job: StageJob,
+    },
+    /// Stop the child of a pipeline job, if there is one, and report that it stopped.
+    Stop {
+        /// The turn that runs the pipeline.
+        turn: TurnNumber,
+        /// The job to stop.
+        job: StageJob,
+    },
+    /// Send [`Input::TimerFired`] at a time.
+    Wake {
+        /// The turn that waits.
+        turn: TurnNumber,
+        /// UTC time of the wake-up.
+        at: Timestamp,
+    },
+}
+
+/// Inputs of a decision besides the session. The caller supplies all of them, so decisions are reproducible.
+#[derive(Clone, Copy)]
+pub struct Env<'a> {
+    /// The current time, UTC.
+    pub now: Timestamp,
+    /// Random spread of retry delays, in −1..=1.
+    pub jitter: f64,
+    /// Whether anybody observes the session; decides the patience of its turns.
+    pub is_watched: bool,
+    /// The trace of a turn whose message carries none.
+    pub trace: Trace,
+    /// The bounds in force.
+    pub limits: &'a Limits,
+}
+
+impl fmt::Debug for Env<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Env")
+            .field("now", &self.now)
+            .field("jitter", &self.jitter)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The result of one input.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Transition {
+    /// Events to append before anything else. Already applied to the session.
+    pub entries: Vec<Entry>,
+    /// The answer to the command, if the input was one; durable in the same append.
+    pub answer: Option<(CommandId, Answer)>,
+}
