@@ -764,27 +764,6 @@ tls-failed =
 
 ## RETRY: trying again
 
-breaker-open =
-    .title = Service paused after failures
-    .model = { $wait_seconds ->
-        [none] { $service } failed several times in a row and is not asked at the moment.
-       *[other] { $service } failed several times in a row and is not asked for another { $wait_seconds } s.
-    }
-    .user = { $service } has failed several times in a row. It is given a short rest and then tried again.
-    .about = After several failures in a row a service is left alone for a while, so that many sessions do not storm it while it is down. Then one request tries whether it works again. Requests in between fail at once with this fault.
-    .check = Find out why the service failed before: those faults stand in the log just ahead of this one.
-    .rec-1 = Try again after the pause
-    .rec-2 = Use another service if there is one
-
-retry-budget-spent =
-    .title = Retry budget is spent
-    .model = { $service } fails so often at the moment that nothing more is repeated.
-    .user = { $service } is failing often at the moment, so it is not retried. Please try later.
-    .about = Only a small part of all requests to a service may be repeats; more would add to its load just when it is weak. That part is used up for this minute, so the failure is passed on instead of repeated.
-    .check = Look at the rate of failures of this service over all sessions.
-    .rec-1 = Send the message again in a few minutes
-    .rec-2 = Use another service if there is one
-
 retry-after-too-long =
     .title = Asked to wait too long
     .model = { $service } asks for a pause of { $wait_seconds } s, which is longer than we wait.

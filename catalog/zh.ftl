@@ -753,27 +753,6 @@ tls-failed =
 
 ## RETRY：重试
 
-breaker-open =
-    .title = 服务连续失败，暂停请求
-    .model = { $wait_seconds ->
-        [none] { $service } 连续失败多次，暂时不再请求。
-       *[other] { $service } 连续失败多次，{ $wait_seconds } 秒内不再请求。
-    }
-    .user = { $service } 连续失败了多次。先让它歇一会儿，再试。
-    .about = 一项服务连续失败几次之后，会先放一放，免得在它出问题时许多会话一拥而上。过一会儿用一个请求试探它是否恢复。在此期间的请求会立即以这个故障结束。
-    .check = 查明服务先前为什么失败：那些故障就在日志里这一条的前面。
-    .rec-1 = 过一会儿再试
-    .rec-2 = 有别的服务就换一个
-
-retry-budget-spent =
-    .title = 重试额度已用完
-    .model = { $service } 眼下失败太多，不再重试。
-    .user = { $service } 眼下经常失败，不再重试。请晚些时候再试。
-    .about = 对一项服务的全部请求里，重试只能占一小部分；再多就会在它虚弱时火上浇油。这一分钟的额度已用完，所以直接报告失败，不再重试。
-    .check = 看看所有会话中这项服务的失败率。
-    .rec-1 = 过几分钟再发消息
-    .rec-2 = 有别的服务就换一个
-
 retry-after-too-long =
     .title = 要求等待的时间太长
     .model = { $service } 要求等 { $wait_seconds } 秒，超过了我们愿意等的时间。
