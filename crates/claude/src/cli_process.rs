@@ -185,7 +185,7 @@ async fn read(life: u32, output: impl AsyncRead + Unpin, around: &ProcessContext
                 tracing::warn!(process = life, reason, "claude: skipping unreadable line");
             }
             wire::CliLine::Other { kind } => {
-                tracing::trace!(process = life, kind, "claude: skipping line")
+                tracing::trace!(process = life, kind, "claude: skipping line");
             }
             _ => {}
         }

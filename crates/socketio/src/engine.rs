@@ -148,7 +148,7 @@ pub(crate) async fn connect(config: &Config, world: &World) -> Result<Transport,
                 });
             }
             Err(error) => {
-                tracing::debug!(%error, "upgrade to WebSocket failed, staying on polling")
+                tracing::debug!(%error, "upgrade to WebSocket failed, staying on polling");
             }
         }
     }

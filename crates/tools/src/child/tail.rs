@@ -90,7 +90,7 @@ pub async fn drain(
         match pace.may_log(clock.now()) {
             LogDecision::Line { held: 0 } => tracing::info!(%program, line, "stderr"),
             LogDecision::Line { held } => {
-                tracing::info!(%program, line, suppressed = held, "stderr")
+                tracing::info!(%program, line, suppressed = held, "stderr");
             }
             LogDecision::Nothing => {}
         }
