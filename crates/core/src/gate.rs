@@ -91,8 +91,6 @@ pub struct Requester {
     pub priority: Priority,
     /// How far the request is willing to wait.
     pub willingness: Willingness,
-    /// Set for a request that failed as a probe: it keeps its place.
-    pub returns: bool,
 }
 
 /// Why a gate refuses a request.
@@ -197,7 +195,8 @@ impl Gate {
     /// # Errors
     /// When too many requests wait, or the gate is shut and the request does not wait for that.
     pub fn request(&mut self, requester: Requester, now: Timestamp) -> Result<Ticket, Refusal> {
-        let is_shut = self.is_shut(now);
+        let may_probe = self.may_probe(now);
+        let is_shut = self.is_shut(now) && !may_probe;
         let never_waits = requester.willingness == Willingness::Never;
         if is_shut && requester.willingness != Willingness::Wait {
             return Err(Refusal::Shut(self.hold_report(0, now)));
@@ -209,15 +208,20 @@ impl Gate {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         match never_waits {
-            true => self.send(ticket, now),
+            true => {
+                self.send(ticket, now);
+                if let (true, Some(outage)) = (may_probe, &mut self.outage) {
+                    outage.probe = Some(ticket);
+                }
+            }
             false => self.enqueue(ticket, requester, now),
         }
         Ok(ticket)
     }
 
     fn enqueue(&mut self, ticket: Ticket, requester: Requester, now: Timestamp) {
-        let Requester { session, tenant, priority, willingness, returns } = requester;
-        let entry = self.queue.push(ticket, tenant, session, priority, returns);
+        let Requester { session, tenant, priority, willingness } = requester;
+        let entry = self.queue.push(ticket, tenant, session, priority);
         if willingness == Willingness::WhileOpen {
             self.while_open.insert(ticket);
         }
@@ -339,6 +343,13 @@ impl Gate {
 
     fn is_shut(&self, now: Timestamp) -> bool {
         self.outage.is_some() || self.hold.is_some_and(|hold| hold.until > now)
+    }
+
+    /// Whether the service is down and the next request may probe it.
+    fn may_probe(&self, now: Timestamp) -> bool {
+        let is_held = self.hold.is_some_and(|hold| hold.until > now);
+        let is_due = |outage: &Outage| outage.probe.is_none() && outage.next_probe <= now;
+        !is_held && self.outage.as_ref().is_some_and(is_due)
     }
 
     fn is_full(&self) -> bool {
@@ -577,11 +588,11 @@ impl Gate {
         let is_troubled = self.is_shut(now) || rate.is_some();
         let fault =
             self.last_error.as_ref().filter(|_| is_troubled).map(|(fault, _)| fault.clone());
-        let hint_until = self
-            .last_error
-            .as_ref()
-            .filter(|_| self.is_shut(now))
-            .and_then(|(fault, at)| Some(at.after(fault.retry_hint()?)));
+        let hint_until =
+            self.last_error.as_ref().filter(|_| self.is_shut(now)).and_then(|(fault, at)| {
+                // A hint ends in time even if the clock was set back.
+                fault.retry_hint().map(|hint| at.after(hint).min(now.after(hint)))
+            });
         let (reason, until) = (self.reason(), self.opens_at(now));
         HoldReport { reason, until, hint_until, before, fault }
     }

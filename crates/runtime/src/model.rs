@@ -83,7 +83,6 @@ pub(crate) fn requester(
         tenant: session.settings.tenant().into(),
         priority: if is_watched { Priority::Interactive } else { Priority::Background },
         willingness,
-        returns: false,
     }
 }
 
@@ -112,7 +111,6 @@ pub(crate) async fn ask(work_context: WorkContext, mut asked: ModelAttempt) -> I
         if let Some(input) = Box::pin(ask_once(&work_context, &asked, &*model, permit)).await {
             return input;
         }
-        asked.requester.returns = true;
     }
 }
 

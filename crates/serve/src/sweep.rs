@@ -34,6 +34,12 @@ impl Server {
         self.engine.set_watched(session, true);
     }
 
+    /// Forgets a session that was deleted.
+    pub(crate) fn session_deleted(&self, session: SessionId) {
+        self.unobserved().remove(&session);
+        self.engine.set_watched(session, false);
+    }
+
     /// Records a command to a session. If the session has no observer, its time limit starts.
     pub(crate) fn command_submitted(&self, session: SessionId) {
         if self.hubs.observers(session) == 0 {

@@ -114,6 +114,9 @@ impl InFlightLimit {
     }
 }
 
+/// Accepted requests from which a first rate is estimated.
+const RATE_EVIDENCE: u32 = 3;
+
 /// The limit on requests per second.
 #[derive(Debug)]
 pub(super) struct RateLimit {
@@ -139,8 +142,12 @@ struct Cycle {
 }
 
 impl Cycle {
+    fn accepted(self) -> u32 {
+        self.sent.saturating_sub(self.failed)
+    }
+
     fn rate(self, duration: Duration) -> Option<f64> {
-        let accepted = self.sent.saturating_sub(self.failed);
+        let accepted = self.accepted();
         (accepted > 0).then(|| f64::from(accepted) / duration.as_secs_f64().max(0.001))
     }
 }
@@ -225,6 +232,8 @@ impl RateLimit {
                 Some(counted.clamp(rate * 0.5, rate * config.rate_decrease))
             }
             (Some(rate), None) => Some(rate * 0.5),
+            // One or two accepted requests say nothing about the rate that a service can take.
+            (None, _) if self.current.accepted() < RATE_EVIDENCE => None,
             (None, counted) => {
                 self.measured = Some((self.current, duration));
                 counted

@@ -13,7 +13,7 @@ use super::{Priority, Ticket};
 use crate::event::SessionId;
 
 /// The order of a request within its tenant: the round of its session, then its arrival.
-type Place = (u64, i64);
+type Place = (u64, u64);
 
 /// All requests that wait at one gate.
 #[derive(Debug)]
@@ -23,8 +23,7 @@ pub(super) struct FairQueue {
     background_share: u32,
     /// Grants to interactive requests since the last one to background work.
     interactive_in_a_row: u32,
-    arrivals: i64,
-    returns: i64,
+    arrivals: u64,
 }
 
 #[derive(Debug, Default)]
@@ -33,6 +32,8 @@ struct PriorityQueue {
     /// Tenants with waiting requests, by virtual time.
     order: BTreeSet<(u64, Arc<str>)>,
     virtual_time: u64,
+    /// Virtual times of tenants that were served and do not wait, as long as they are ahead of the queue's.
+    served: BTreeMap<Arc<str>, u64>,
     waiting: usize,
 }
 
@@ -68,30 +69,20 @@ impl FairQueue {
             background_share,
             interactive_in_a_row: 0,
             arrivals: 0,
-            returns: 0,
         }
     }
 
-    /// Adds a request. A request that `returns` after a failed probe comes before the others of its session's round.
+    /// Adds a request. One that failed as a probe goes to the end, so that another request probes the service next.
     pub(super) fn push(
         &mut self,
         ticket: Ticket,
         tenant: Arc<str>,
         session: SessionId,
         priority: Priority,
-        returns: bool,
     ) -> QueueEntry {
-        let arrival = match returns {
-            true => {
-                self.returns -= 1;
-                self.returns
-            }
-            false => {
-                self.arrivals += 1;
-                self.arrivals
-            }
-        };
-        let place = self.of(priority).push(ticket, &tenant, session, arrival, returns);
+        self.arrivals += 1;
+        let arrival = self.arrivals;
+        let place = self.of(priority).push(ticket, &tenant, session, arrival);
         QueueEntry { tenant, session, priority, place }
     }
 
@@ -144,12 +135,12 @@ impl PriorityQueue {
         ticket: Ticket,
         tenant: &Arc<str>,
         session: SessionId,
-        arrival: i64,
-        returns: bool,
+        arrival: u64,
     ) -> Place {
+        let served = self.served.remove(tenant).unwrap_or_default();
         let queue = self.tenants.entry(Arc::clone(tenant)).or_default();
         if queue.requests.is_empty() {
-            queue.virtual_time = queue.virtual_time.max(self.virtual_time);
+            queue.virtual_time = queue.virtual_time.max(self.virtual_time).max(served);
             self.order.insert((queue.virtual_time, Arc::clone(tenant)));
         }
         let share = queue
@@ -157,13 +148,8 @@ impl PriorityQueue {
             .entry(session)
             .or_insert(SessionShare { last_round: queue.round, waiting: 0 });
         share.waiting += 1;
-        let round = match returns {
-            true => queue.round,
-            false => {
-                share.last_round = share.last_round.max(queue.round) + 1;
-                share.last_round
-            }
-        };
+        share.last_round = share.last_round.max(queue.round) + 1;
+        let round = share.last_round;
         queue.requests.insert((round, arrival), ticket);
         self.waiting += 1;
         (round, arrival)
@@ -191,8 +177,12 @@ impl PriorityQueue {
         queue.round = queue.round.max(round);
         queue.virtual_time = time + 1;
         self.waiting -= 1;
+        self.served.retain(|_, served| *served > time);
         match queue.requests.is_empty() {
-            true => drop(self.tenants.remove(&tenant)),
+            true => {
+                self.tenants.remove(&tenant);
+                self.served.insert(tenant, time + 1);
+            }
             false => drop(self.order.insert((queue.virtual_time, tenant))),
         }
         Some(ticket)

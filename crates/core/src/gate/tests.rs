@@ -25,7 +25,6 @@ fn requester(session: u128) -> Requester {
         tenant: "t".into(),
         priority: Priority::Interactive,
         willingness: Willingness::Wait,
-        returns: false,
     }
 }
 
@@ -150,12 +149,76 @@ fn an_outage_is_probed_by_one_request_at_a_time_with_growing_waits() {
         probed_at = now;
         let is_free = fail(&mut gate, *probe, &fault(Kind::ConnectionRefused), now);
         assert!(is_free, "a failed probe costs its session no try");
-        gate.request(Requester { returns: true, ..requester(99) }, now).unwrap();
+        gate.request(requester(99), now).unwrap();
         gate.advance(now);
     }
     assert_eq!(waits[0], 2_000);
     assert!(waits.windows(2).all(|pair| pair[0] <= pair[1]), "{waits:?}");
     assert_eq!(waits.last(), Some(&30_000), "{waits:?}");
+}
+
+#[test]
+fn a_request_that_never_waits_probes_an_outage_when_a_probe_is_due() {
+    let mut gate = gate();
+    bring_down(&mut gate, at(0));
+    let impatient = || Requester { willingness: Willingness::Never, ..requester(10) };
+    assert!(gate.request(impatient(), at(1)).is_err(), "no probe is due yet");
+    let probe = gate.request(impatient(), at(10_000)).unwrap();
+    assert_eq!(granted(&gate.advance(at(10_000))), [probe]);
+    assert!(gate.request(impatient(), at(10_001)).is_err(), "one probe at a time");
+    gate.finish(probe, RequestEnd::Answered, at(10_100));
+    assert!(gate.request(impatient(), at(10_101)).is_ok(), "the gate is open again");
+}
+
+#[test]
+fn each_request_of_an_outage_is_a_probe_in_its_turn() {
+    let mut gate = gate();
+    bring_down(&mut gate, at(0));
+    for session in 10..13 {
+        ask(&mut gate, session, at(1));
+    }
+    let (mut now, mut probes) = (at(1), Vec::new());
+    while probes.len() < 6 {
+        now = gate.next_wake(now).unwrap();
+        let Some(probe) = granted(&gate.advance(now)).first().copied() else { continue };
+        probes.push(probe);
+        fail(&mut gate, probe, &fault(Kind::ConnectionRefused), now);
+        gate.request(requester(99), now).unwrap();
+        gate.advance(now);
+    }
+    let distinct: BTreeSet<_> = probes.iter().collect();
+    assert_eq!(distinct.len(), probes.len(), "no request can keep the gate shut for the others");
+}
+
+#[test]
+fn a_tenant_that_asks_again_at_once_does_not_starve_the_others() {
+    let mut queue = FairQueue::new(10);
+    let push = |queue: &mut FairQueue, ticket: u64, tenant: &str| {
+        let session = SessionId(uuid::Uuid::from_u128(u128::from(ticket)));
+        queue.push(Ticket(ticket), tenant.into(), session, Priority::Interactive)
+    };
+    push(&mut queue, 1, "a");
+    push(&mut queue, 2, "b");
+    let mut served = Vec::new();
+    for next in 10..14 {
+        let ticket = queue.pop().unwrap();
+        served.push(ticket.0);
+        push(&mut queue, next, "a");
+    }
+    assert!(served.contains(&2), "{served:?}");
+}
+
+#[test]
+fn a_hint_ends_in_time_though_the_clock_was_set_back() {
+    let mut gate = gate();
+    let hour = 3_600_000;
+    let (ticket, _) = ask(&mut gate, 1, at(hour));
+    let hint = Duration::from_secs(100);
+    fail(&mut gate, ticket, &fault(Kind::ModelRateLimited).retry_after(hint), at(hour));
+    gate.request(requester(2), at(0)).unwrap();
+    let reports: Vec<_> = gate.advance(at(0));
+    let Some(GateAction::Report(_, report)) = reports.first() else { panic!("{reports:?}") };
+    assert_eq!(report.hint_until, Some(at(100_000)));
 }
 
 #[test]
@@ -358,11 +421,11 @@ fn a_request_that_waits_only_while_the_gate_is_open_is_refused_when_it_shuts() {
 fn a_wait_is_reported_once_it_is_long_and_then_less_and_less_often() {
     let mut gate = gate();
     bring_down(&mut gate, at(0));
-    for session in 10..13 {
+    for session in 10..70 {
         gate.request(requester(session), at(1)).unwrap();
     }
     let priority = Priority::Background;
-    let hidden = gate.request(Requester { priority, ..requester(13) }, at(1)).unwrap();
+    let hidden = gate.request(Requester { priority, ..requester(70) }, at(1)).unwrap();
     let (mut now, mut reports, mut of_hidden) = (at(1), Vec::new(), 0);
     while now < at(900_000) {
         for action in gate.advance(now) {
@@ -373,8 +436,7 @@ fn a_wait_is_reported_once_it_is_long_and_then_less_and_less_often() {
                 }
                 GateAction::Grant(probe) => {
                     fail(&mut gate, probe, &fault(Kind::ConnectionRefused), now);
-                    let returning = Requester { returns: true, ..requester(10) };
-                    gate.request(returning, now).unwrap();
+                    gate.request(requester(10), now).unwrap();
                 }
                 GateAction::Refuse(..) => panic!("all of them wait"),
             }
@@ -384,7 +446,7 @@ fn a_wait_is_reported_once_it_is_long_and_then_less_and_less_often() {
     let first: Vec<_> = reports.iter().take(4).map(|(at, _, before)| (*at, *before)).collect();
     assert_eq!(first, [(at(1), 0), (at(1), 1), (at(1), 2), (at(1), 3)]);
     assert_eq!(of_hidden, 1, "nobody reads further reports about background work");
-    let of_one = reports.iter().filter(|(_, ticket, _)| *ticket == reports[2].1).count();
+    let of_one = reports.iter().filter(|(_, ticket, _)| *ticket == reports[55].1).count();
     assert!((6..=12).contains(&of_one), "{of_one} reports in 15 minutes");
 }
 

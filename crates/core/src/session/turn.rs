@@ -97,6 +97,9 @@ pub struct TurnWait {
     /// When the wait for the current request began; absent while there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
+    /// When the current request was made; a request that is answered waited until then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked_at: Option<Timestamp>,
     /// Milliseconds of waits that ended with an answer.
     pub ended_ms: u64,
     /// How long the turn waits in all, as last recorded, in milliseconds.
@@ -123,9 +126,11 @@ impl TurnWait {
         self.since.map(|since| since.after(left))
     }
 
+    /// Ends the wait with an answer. The time that the answer took is work, not waiting.
     pub(super) fn end(&mut self, at: Timestamp) {
-        *self =
-            Self { ended_ms: self.waited_ms(at), patience_ms: self.patience_ms, ..Self::default() };
+        let until = self.asked_at.map_or(at, |asked| asked.min(at));
+        let ended_ms = self.waited_ms(until);
+        *self = Self { ended_ms, patience_ms: self.patience_ms, ..Self::default() };
     }
 
     fn begin(&mut self, at: Timestamp, is_held: bool) {
@@ -156,6 +161,7 @@ impl Turn {
                 self.phase = Phase::AwaitingModel { attempt: *attempt };
                 self.calls.clear();
                 self.wait.is_held = false;
+                self.wait.asked_at = Some(at);
             }
             Event::RequestHeld { fault, patience_ms, .. } => {
                 self.wait.begin(at, true);
@@ -164,7 +170,10 @@ impl Turn {
                     self.note_failure(fault, at);
                 }
             }
-            Event::RequestReleased { .. } => self.wait.is_held = false,
+            Event::RequestReleased { .. } => {
+                self.wait.is_held = false;
+                self.wait.asked_at = Some(at);
+            }
             Event::PatienceChanged { patience_ms } => self.wait.patience_ms = *patience_ms,
             Event::TextDelta { .. } | Event::ThinkingDelta { .. } => self.partial = true,
             Event::AnswerAbandoned { .. } => self.partial = false,

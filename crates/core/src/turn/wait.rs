@@ -35,7 +35,9 @@ impl Stepper<'_> {
             false => self.wait_between_rounds(),
         };
         let left = patience.saturating_sub(self.waited());
-        if hint.max(wait) > left {
+        // The tries of a round are the request's own; patience bounds hints, and the waits between rounds.
+        let bounded = if attempt < policy.tries { hint } else { hint.max(wait) };
+        if bounded > left {
             return RetryDecision::GiveUp(fault.attempt(attempt, policy.tries));
         }
         RetryDecision::Retry(wait.max(hint.min(env.limits.gate.hint_ceiling)))
@@ -106,7 +108,7 @@ impl Stepper<'_> {
     fn give_up_waiting(&mut self, held_by: Option<Fault>) {
         let known = self.turn().wait.fault.clone();
         let waited = self.waited().as_secs();
-        let fault = known.or(held_by).unwrap_or_else(|| self.no_capacity());
+        let fault = held_by.or(known).unwrap_or_else(|| self.no_capacity());
         self.give_up(fault.with_cause(format!("the turn waited {waited} s for the service")));
     }
 

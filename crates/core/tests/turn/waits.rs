@@ -292,3 +292,42 @@ fn a_late_report_of_the_gate_changes_nothing() {
     assert_eq!(play.input(late), [""; 0]);
     assert_eq!(play.released(), [""; 0], "it was not held");
 }
+
+#[test]
+fn the_time_that_an_answer_takes_is_no_wait() {
+    let mut play = Play::new();
+    play.say("go");
+    let report = hold(&play, SECOND * 2);
+    play.held(report);
+    play.wait(SECOND * 2);
+    play.released();
+    play.wait(MINUTE * 10);
+    play.answer_calls(&[("read", "{}")]);
+    let waited = play.session.turn.as_ref().unwrap().wait.waited_ms(play.now);
+    assert_eq!(waited, 2000, "the answer took ten minutes, the wait two seconds");
+    play.replayed();
+}
+
+#[test]
+fn a_small_patience_leaves_a_request_its_three_tries() {
+    let mut play = Play::new();
+    let settings = Settings { patience_ms: Some(500), ..play.session.settings.clone() };
+    play.command(CommandBody::Settings { settings: Box::new(settings) });
+    play.say("go");
+    let waits: Vec<_> = (0..2).map(|_| play.fails_and_waits(Kind::ModelStreamCut)).collect();
+    assert_eq!(waits.iter().map(Duration::as_secs).collect::<Vec<_>>(), [1, 2]);
+    let names = play.model_fails(Kind::ModelStreamCut);
+    assert_eq!(names.last(), Some(&"turn_ended"), "no patience is left for another round");
+    play.replayed();
+}
+
+#[test]
+fn a_hint_beyond_the_patience_ends_the_turn_with_the_fault_that_has_it() {
+    let mut play = Play::new();
+    play.say("go");
+    play.fails_and_waits(Kind::ModelStreamCut);
+    let report = hold(&play, MINUTE * 60);
+    play.held(report);
+    assert_eq!(play.last_fault().kind(), Kind::ModelRateLimited);
+    play.replayed();
+}

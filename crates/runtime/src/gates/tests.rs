@@ -21,7 +21,6 @@ fn requester(session: u128) -> Requester {
         tenant: "".into(),
         priority: Priority::Interactive,
         willingness: Willingness::Wait,
-        returns: false,
     }
 }
 

@@ -337,7 +337,7 @@ pub(super) async fn delete(
             return Err(session_meta::unknown(session));
         }
         server.session_meta.forget(session);
-        server.observer_joined(session);
+        server.session_deleted(session);
         if let Some(tenant) = meta.tenant() {
             server.uncount_session(tenant);
         }

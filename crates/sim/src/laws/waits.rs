@@ -10,6 +10,7 @@ use super::{OpenTurn, Reader};
 #[derive(Default)]
 pub(super) struct WaitTime {
     since: Option<Timestamp>,
+    asked: Option<Timestamp>,
     ended: Duration,
     is_held: bool,
 }
@@ -28,19 +29,22 @@ impl Reader<'_> {
                 wait.since.get_or_insert(record.at);
                 wait.is_held = true;
             }
+            Event::StepStarted { .. } => wait.asked = Some(record.at),
             Event::RetryScheduled { scope, .. } if scope.call.is_none() => {
                 wait.since.get_or_insert(record.at);
             }
             Event::RequestReleased { .. } => {
                 let was_held = std::mem::take(&mut wait.is_held);
                 self.law(was_held, "only a held request is released");
+                wait.asked = Some(record.at);
             }
             Event::ModelAnswered { .. } => {
                 self.law(!wait.is_held, "a held request is released before it is answered");
-                *wait = WaitTime { ended: wait.so_far(record.at), ..WaitTime::default() };
+                let asked = wait.asked.map_or(record.at, |asked| asked.min(record.at));
+                *wait = WaitTime { ended: wait.so_far(asked), ..WaitTime::default() };
             }
             Event::RecoveryFailed { fault, scope }
-                if scope.call.is_none() && is_transient(fault) =>
+                if scope.step.is_some() && scope.call.is_none() && is_transient(fault) =>
             {
                 let waited = wait.so_far(record.at);
                 self.law(self.may_fail(fault, waited), "a turn with patience does not fail");

@@ -34,7 +34,7 @@ struct Storm {
 }
 
 enum Event {
-    Ask { session: u128, tries: u32, returns: bool },
+    Ask { session: u128, tries: u32 },
     End { session: u128, tries: u32, ticket: Ticket, fault: Option<Fault> },
     Wake,
 }
@@ -56,7 +56,7 @@ fn run(sessions: u128, seed: u64, service: &mut dyn Service) -> Storm {
     let storm = Storm::default();
     let mut run = Run { gate, service, events, serial: 0, waiting, storm, random: seed };
     for session in 0..sessions {
-        run.plan(0, Event::Ask { session, tries: 0, returns: false });
+        run.plan(0, Event::Ask { session, tries: 0 });
     }
     while let Some(((now, _), event)) = run.events.pop_first() {
         if now > 36_000_000 {
@@ -79,9 +79,8 @@ impl Run<'_> {
 
     fn happen(&mut self, now: i64, event: Event) {
         match event {
-            Event::Ask { session, tries, returns } => {
-                let ticket =
-                    self.gate.request(Requester { returns, ..requester(session) }, at(now));
+            Event::Ask { session, tries } => {
+                let ticket = self.gate.request(requester(session), at(now));
                 self.waiting.insert(ticket.unwrap(), (session, tries));
             }
             Event::End { session, tries, ticket, fault } => {
@@ -114,7 +113,7 @@ impl Run<'_> {
             return;
         };
         if self.gate.finish(ticket, RequestEnd::Failed(&fault), at(now)) {
-            return self.plan(now, Event::Ask { session, tries, returns: true });
+            return self.plan(now, Event::Ask { session, tries });
         }
         let tries = tries + 1;
         self.storm.tries = self.storm.tries.max(tries);
@@ -122,7 +121,7 @@ impl Run<'_> {
         let jitter = f64::from((self.random >> 33) as u32) / f64::from(1_u32 << 30) - 1.0;
         let delay = RetryPolicy::default().delay(tries.min(4), jitter);
         let delay = delay.max(fault.retry_hint().unwrap_or_default());
-        self.plan(now + delay.as_millis() as i64, Event::Ask { session, tries, returns: false });
+        self.plan(now + delay.as_millis() as i64, Event::Ask { session, tries });
     }
 }
 
