@@ -116,6 +116,8 @@ impl InFlightLimit {
 
 /// Accepted requests from which a first rate is estimated.
 const RATE_EVIDENCE: u32 = 3;
+/// Refusals in one cycle that show a limit: a service at its limit refuses all that is in flight.
+const REFUSALS_OF_A_LIMIT: u32 = 2;
 
 /// The limit on requests per second.
 #[derive(Debug)]
@@ -207,6 +209,9 @@ impl RateLimit {
             && measured.number == cycle
         {
             measured.failed = measured.failed.saturating_add(1);
+            if measured.failed < REFUSALS_OF_A_LIMIT || measured.accepted() < RATE_EVIDENCE {
+                return measured.accepted() == 0;
+            }
             self.base = measured.rate(*duration).map(|rate| rate.max(RATE_MIN));
             return self.base.is_none();
         }
@@ -228,15 +233,19 @@ impl RateLimit {
         self.measured = None;
         self.base = match (before, counted) {
             (Some(rate), _) if is_steady => Some(self.confirmed(rate, config)),
+            // A single refusal among accepted requests is chance, not a limit.
+            (Some(rate), Some(_)) if self.current.failed < REFUSALS_OF_A_LIMIT => Some(rate),
             (Some(rate), Some(counted)) => {
                 Some(counted.clamp(rate * 0.5, rate * config.rate_decrease))
             }
             (Some(rate), None) => Some(rate * 0.5),
-            // One or two accepted requests say nothing about the rate that a service can take.
-            (None, _) if self.current.accepted() < RATE_EVIDENCE => None,
+            // A lone refusal, or one or two accepted requests, say nothing about the rate of a service.
             (None, counted) => {
                 self.measured = Some((self.current, duration));
-                counted
+                counted.filter(|_| {
+                    self.current.failed >= REFUSALS_OF_A_LIMIT
+                        && self.current.accepted() >= RATE_EVIDENCE
+                })
             }
         }
         .map(|rate| rate.max(RATE_MIN));

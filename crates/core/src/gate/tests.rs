@@ -209,6 +209,19 @@ fn a_tenant_that_asks_again_at_once_does_not_starve_the_others() {
 }
 
 #[test]
+fn a_lone_refusal_among_accepted_requests_is_no_limit() {
+    let mut gate = gate();
+    let tickets: Vec<_> = (0..4).map(|session| ask(&mut gate, session, at(0)).0).collect();
+    for accepted in &tickets[1..] {
+        gate.finish(*accepted, RequestEnd::Answered, at(10));
+    }
+    let hint = fault(Kind::ModelRateLimited).retry_after(secs(1));
+    fail(&mut gate, tickets[0], &hint, at(10));
+    gate.advance(at(2_000));
+    assert_eq!(gate.status(at(2_000)).rate, None);
+}
+
+#[test]
 fn a_hint_ends_in_time_though_the_clock_was_set_back() {
     let mut gate = gate();
     let hour = 3_600_000;
