@@ -8,7 +8,7 @@ use budao_core::{
     event::{Answer, CommandBody, CommandId, SessionId, Settings},
     fault::{Fact, Kind, Operation},
     message::Block,
-    session::Status,
+    session::SessionState,
     tool::{Mode, Permissions},
     trace::Trace,
 };
@@ -241,6 +241,20 @@ async fn follow(
     exit
 }
 
+/// Says that no turn is open, and how to continue a failed one.
+fn nothing_to_resume(session: SessionId, state: SessionState, lang: Lang) -> String {
+    let nothing = localize(lang, "Nothing to resume.", "没有需要恢复的工作。");
+    if state != SessionState::Failed {
+        return nothing.to_owned();
+    }
+    let failed = localize(
+        lang,
+        " The last turn failed; continue it with: budao sessions retry",
+        "上一回合失败；继续该回合：budao sessions retry",
+    );
+    format!("{nothing}{failed} {session}")
+}
+
 /// Runs `budao resume`: continues an interrupted turn, or sends a further message.
 pub(crate) async fn resume(
     args: &ResumeArgs,
@@ -252,8 +266,8 @@ pub(crate) async fn resume(
     let state = wired.runtime.state(session).await?;
     let after = match &args.message {
         Some(text) => message(&wired, session, text).await?,
-        None if matches!(state.status(), Status::Idle | Status::Ended) => {
-            terminal.say(localize(lang, "Nothing to resume.", "没有需要恢复的工作。"));
+        None if !matches!(state.state(), SessionState::Running | SessionState::Asking) => {
+            terminal.say(&nothing_to_resume(session, state.state(), lang));
             return Ok(Exit::Success);
         }
         None => {

@@ -106,6 +106,7 @@ impl ListArgs {
             None => (label.clone(), None),
         });
         Filter {
+            ids: None,
             state: self.state,
             since: self.since,
             until: self.until,

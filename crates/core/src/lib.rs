@@ -19,6 +19,7 @@ pub mod retry;
 pub mod scrub;
 pub mod session;
 pub mod span;
+pub mod tally;
 pub mod time;
 pub mod tool;
 pub mod trace;

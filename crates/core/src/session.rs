@@ -7,6 +7,7 @@ mod call;
 mod files;
 mod pairs;
 mod retry;
+mod state;
 mod turn;
 
 use std::{collections::VecDeque, sync::Arc};
@@ -19,6 +20,7 @@ use crate::{
     fault::{Fact, FactValue, Fault, Kind, Operation},
     message::{Block, CallId, Message, Role, ToolUse, Usage, text_of},
     pipeline::{self, Pipeline},
+    tally::FaultTally,
     time::Timestamp,
     tool::{Outcome, Todo},
     trace::Trace,
@@ -28,6 +30,7 @@ pub(crate) use call::is_invalid;
 pub use call::{ApprovedCall, Call, CallState};
 pub use files::SeenFiles;
 pub use pairs::{estimate_tokens, question, unpaired};
+pub use state::SessionState;
 pub use turn::{OngoingFailure, Phase, Turn, TurnWait};
 
 /// The state of a session at one position of its history.
@@ -62,6 +65,8 @@ pub struct Session {
     pub usage: Usage,
     /// The plan → solve → aggregate pipeline that runs or ran last.
     pub pipeline: Option<Pipeline>,
+    /// The faults so far and their resolutions.
+    pub faults: FaultTally,
     /// Set while the session closes: how many of the queued messages were accepted before the close.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub closing: Option<usize>,
@@ -101,33 +106,6 @@ pub struct LastTurn {
     pub was_pipeline: bool,
 }
 
-/// A session's activity, for lists and filters.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
-    strum::Display,
-    strum::EnumString,
-)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum Status {
-    /// No turn runs and no message waits.
-    Idle,
-    /// A turn runs, or a message waits for its turn.
-    Running,
-    /// A turn waits for a person's decision.
-    Paused,
-    /// The session ended; a message re-opens it.
-    Ended,
-}
-
 impl Session {
     /// Applies records in order.
     pub fn apply_all<'a>(&mut self, records: impl IntoIterator<Item = &'a Record>) {
@@ -144,6 +122,7 @@ impl Session {
     /// Applies one event and advances `head`. The fold is total: no event can make it fail.
     pub fn apply(&mut self, event: &Event, at: Timestamp, trace: Trace) {
         self.head = self.head.saturating_add(1);
+        self.faults.apply(event, at, &mut ());
         if let Some(pipeline) = &mut self.pipeline {
             pipeline.apply(event);
         } else if let Event::PlanStarted { .. } | Event::PlanMade { .. } = event {
@@ -361,18 +340,6 @@ impl Session {
     fn push(&mut self, message: Message) {
         self.tokens = self.tokens.saturating_add(estimate_tokens(&message));
         Arc::make_mut(&mut self.history).push(message);
-    }
-
-    /// The session's activity, derived from its turn, queue and end.
-    #[must_use]
-    pub fn status(&self) -> Status {
-        match &self.turn {
-            Some(turn) if turn.is_waiting_for_person() => Status::Paused,
-            Some(_) => Status::Running,
-            None if !self.queue.is_empty() => Status::Running,
-            None if self.ended.is_some() => Status::Ended,
-            None => Status::Idle,
-        }
     }
 
     /// The trace of the running turn; none if no turn runs.

@@ -19,7 +19,7 @@ pub use self::{
     },
     inbox::{ChangeWatch, Inbox, SubmitOutcome},
     reader::{Load, Reader},
-    search::{Filter, Rate, RateQuery, SessionState, SessionSummary, UnfinishedSession},
+    search::{Filter, Rate, RateQuery, SessionSummary, UnfinishedSession},
     stored::{
         CachedEvent, Digest, Gap, GapReason, HistoryInfo, LeaseInfo, Page, PageLimits, Snapshot,
         StoredRecord,
@@ -29,6 +29,7 @@ pub use self::{
 pub use budao_core::{
     event::Entry,
     retention::{Retention, RetentionReport},
+    session::SessionState,
 };
 
 /// Durable, ordered records per session.

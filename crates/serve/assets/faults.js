@@ -32,14 +32,14 @@ function draw() {
   at("charts").hidden = faults === 0;
   if (faults === 0) return;
   const recovered = stats.kinds.reduce((sum, kind) => sum + kind.recovered, 0);
-  const givenUp = stats.kinds.reduce((sum, kind) => sum + kind.given_up, 0);
+  const notRecovered = stats.kinds.reduce((sum, kind) => sum + kind.not_recovered, 0);
   const { succeeded, failed = 0 } = stats.retries;
   const tried = succeeded + failed;
   refill(
     at("figures"),
     figure("figure-faults", number(faults)),
     figure("figure-recovered", number(recovered)),
-    figure("figure-given-up", number(givenUp)),
+    figure("figure-given-up", number(notRecovered)),
     figure("figure-retries", tried === 0 ? "–" : `${Math.round((succeeded / tried) * 100)} %`),
     figure("figure-median", span(stats.recovery_ms.p50 ?? NaN)),
   );
@@ -72,7 +72,7 @@ function kinds() {
           {},
           h("td", {}, h("a", { href: explain(kind.code) }, title(kind.kind)), " ", h("a", { class: "code", href: explain(kind.code) }, kind.code)),
           h("td", { class: "faint" }, kind.category),
-          [kind.count, kind.recovered, kind.given_up].map((n) => h("td", { class: "number" }, number(n))),
+          [kind.count, kind.recovered, kind.not_recovered].map((n) => h("td", { class: "number" }, number(n))),
           h("td", {}, h("a", { href: `/sessions?q=${encodeURIComponent(kind.code)}` }, t("nav-sessions"))),
         ),
       ),

@@ -10,7 +10,7 @@ export class Conversation {
   planChanged = false;
   /** What is being done right now, if something is: `thinking`, `stopping`. */
   busy = undefined;
-  facts = { events: 0, faults: 0, recoveries: 0, tokens: 0, head: 0, state: "idle", model: undefined, title: undefined };
+  facts = { events: 0, faults: 0, recovered: 0, tokens: 0, head: 0, state: "idle", model: undefined, title: undefined };
 
   #calls = new Map();
   /** What the model wanted to call with, by call: calls that never run tell it nowhere else. */
@@ -30,6 +30,10 @@ export class Conversation {
     if (frame.seq !== undefined) {
       this.facts.events += 1;
       this.facts.head = frame.seq;
+    }
+    if (meta.fault_counts !== undefined) {
+      const { faults, recovered } = meta.fault_counts;
+      Object.assign(this.facts, { faults, recovered });
     }
     const [family] = frame.event.split(".");
     if (family === "error") this.#error(frame, meta);
@@ -200,7 +204,6 @@ export class Conversation {
     if (meta.status === "failed") {
       call.fault = faultOf(frame, meta);
       this.#fallen.push(call);
-      this.facts.faults += 1;
     } else {
       this.#mended(call);
     }
@@ -212,7 +215,6 @@ export class Conversation {
     this.#fallen = this.#fallen.filter((entry) => {
       if (entry.tool !== call.tool) return true;
       entry.mended = true;
-      this.facts.recoveries += 1;
       this.#touch(entry);
       return false;
     });
@@ -264,7 +266,6 @@ export class Conversation {
         if (open !== undefined) Object.assign(open, { state: "waiting", due: meta.due_at, next: meta.next_attempt, max: meta.max_attempts });
         break;
       case "error.recovery_success":
-        this.facts.recoveries += 1;
         if (open !== undefined) Object.assign(open, { state: "recovered", attempts: meta.attempts, took: meta.recovery_time_ms });
         this.#open.delete(key);
         break;
@@ -285,7 +286,6 @@ export class Conversation {
 
   #fell(frame, meta, key, open) {
     const givenUp = frame.event === "error.recovery_failed";
-    if (!givenUp) this.facts.faults += 1;
     const fault = faultOf(frame, meta);
     const state = givenUp ? "given_up" : "open";
     if (open !== undefined) {
@@ -317,7 +317,7 @@ export class Conversation {
     const canRetry = how === "failed" && !this.#isPlan;
     const end = this.#push({ is: "end", how, turn: meta.turn, canRetry, took: meta.generation_time_ms, tokens: meta.total_tokens, at: frame.timestamp });
     if (canRetry) this.#retryable = end;
-    this.facts.state = "idle";
+    this.facts.state = how === "failed" ? "failed" : "idle";
     this.busy = undefined;
     if (this.#waiting.length > 0) this.#begin();
   }

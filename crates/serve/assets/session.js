@@ -12,7 +12,7 @@ import "./shell.js";
 
 const id = decodeURIComponent(location.pathname.split("/")[2] ?? "");
 const frames = [];
-/** For each frame, how many faults and recoveries there were up to it, and its turn. */
+/** For each frame, the fault counts up to it as the server counts them, and its turn. */
 const counts = [];
 let shown = [];
 let channel = "";
@@ -32,12 +32,11 @@ function take(frame) {
   }
   if (frame.seq === undefined || frame.fault !== undefined) return;
   const meta = frame.metadata ?? {};
-  const before = counts.at(-1) ?? { faults: 0, recoveries: 0, turn: 0, isOver: true };
-  const isFault = (frame.event.startsWith("error.") && !["error.retry_attempt", "error.recovery_started", "error.recovery_success", "error.recovery_failed"].includes(frame.event)) || (frame.event === "agent.tool_result" && meta.status === "failed");
+  const before = counts.at(-1) ?? { faults: 0, recovered: 0, turn: 0, isOver: true };
   const begins = before.isOver && ["agent.thinking", "plan.start", "solver.start"].includes(frame.event);
   counts.push({
-    faults: before.faults + (isFault ? 1 : 0),
-    recoveries: before.recoveries + (frame.event === "error.recovery_success" ? 1 : 0),
+    faults: meta.fault_counts?.faults ?? before.faults,
+    recovered: meta.fault_counts?.recovered ?? before.recovered,
     turn: before.turn + (begins ? 1 : 0),
     isOver: begins ? false : before.isOver || ["agent.final_answer", "agent.interrupted", "agent.error"].includes(frame.event),
   });
@@ -74,7 +73,7 @@ const draw = beforePaint(() => {
   list.show(shown);
   at("at").max = String(Math.max(0, frames.length - 1));
   const last = counts.at(-1);
-  at("summary").textContent = last === undefined ? "" : t("so-far", { n: number(last.faults), of: number(last.recoveries) });
+  at("summary").textContent = last === undefined ? "" : t("so-far", { n: number(last.faults), of: number(last.recovered) });
   at("count").textContent = t("events-shown", { n: number(shown.length), of: number(frames.length) });
   drawPicture();
 });
@@ -99,9 +98,9 @@ function pick(index) {
   at("at").value = String(index);
   movePlayhead(index);
   list.mark(shown.indexOf(frame));
-  const { faults, recoveries, turn } = counts[index];
+  const { faults, recovered, turn } = counts[index];
   at("where").textContent = t("at", { n: number(index + 1), of: number(frames.length), time: clock(frame.timestamp), more: turn });
-  at("summary").textContent = t("so-far", { n: number(faults), of: number(recoveries) });
+  at("summary").textContent = t("so-far", { n: number(faults), of: number(recovered) });
   const hasFault = frame.metadata?.error_code !== undefined && !["error.retry_attempt", "error.recovery_success", "error.recovery_started"].includes(frame.event);
   refill(
     at("detail"),

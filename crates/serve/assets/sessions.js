@@ -38,7 +38,7 @@ async function search() {
 
 async function page() {
   const turn = ++asked;
-  const query = new URLSearchParams({ limit: "50", faults: "true", ...meaning(at("q").value.trim()) });
+  const query = new URLSearchParams({ limit: "50", ...meaning(at("q").value.trim()) });
   if (at("state").value !== "") query.set("state", at("state").value);
   if (next !== undefined) query.set("after", next);
   const found = await api(`/v1/sessions?${query}`).catch((problem) => ({ sessions: [], next: null, problem }));

@@ -32,7 +32,7 @@ const draw = beforePaint(() => {
   at("fact-id").title = sessionId ?? "";
   say(at("fact-state"), sessionId === undefined ? "–" : t(`state-${facts.state}`));
   say(at("fact-events"), number(facts.events));
-  say(at("fact-faults"), facts.faults === 0 ? "0" : t("faults-and-rises", { n: number(facts.faults), of: number(facts.recoveries) }));
+  say(at("fact-faults"), facts.faults === 0 ? "0" : t("faults-and-rises", { n: number(facts.faults), of: number(facts.recovered) }));
   say(at("fact-model"), facts.model ?? "–");
   say(at("fact-tokens"), number(facts.tokens));
   at("cancel").hidden = !["running", "asking"].includes(facts.state);

@@ -20,7 +20,7 @@ use budao_core::{
     session::Session,
 };
 use budao_journal::StoredRecord;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use self::delta::FrameTemplate;
 use crate::{
@@ -72,8 +72,14 @@ impl Projector {
     pub fn project(&mut self, record: &Record) -> Option<Frame> {
         let frame = self.frame(record).map(|frame| self.placed(frame));
         self.questions_changed |= is_about_questions(&record.event);
+        let before = self.session.faults.counts();
         self.session.apply_record(record);
         forget(&mut self.session);
+        let counts = self.session.faults.counts();
+        let frame = frame.map(|frame| match counts == before {
+            true => frame,
+            false => frame.with("fault_counts", json!(counts)),
+        });
         if frame.is_some() {
             self.prev = record.seq;
         }

@@ -23,7 +23,7 @@ use crate::{alerts::Alarm, metrics::Metrics};
 
 use self::{
     fold::SessionCounters,
-    ledger::{FaultResolution, KEPT, StatsLedger, before},
+    ledger::{KEPT, StatsLedger, before},
     metrics_recorder::MetricsRecorder,
 };
 
@@ -37,15 +37,6 @@ const LISTED: usize = 256;
 const PAGE: PageLimits = PageLimits { records: 1024, bytes: 1 << 20 };
 /// A record may become visible this long after its timestamp, because processes have different clocks.
 const OVERLAP: Duration = Duration::from_mins(5);
-
-/// A session's fault counts within the stored period.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FaultCounts {
-    /// All faults, recovered or not.
-    pub(crate) faults: u64,
-    /// The faults that a later attempt recovered from.
-    pub(crate) recovered: u64,
-}
 
 /// The statistics so far. Owned by the server and updated by queries.
 #[derive(Debug, Default)]
@@ -88,31 +79,6 @@ impl Stats {
         let is_complete = self.catch_up(journal, now).await?;
         let open = self.session_counters.values().flat_map(SessionCounters::open_faults);
         Ok(Report::new(&self.ledger, open, window, now, is_complete))
-    }
-
-    /// The fault counts of these sessions within the stored period.
-    ///
-    /// # Errors
-    /// If the journal fails.
-    pub(crate) async fn faults_of(
-        &mut self,
-        journal: &dyn Reader,
-        sessions: &[SessionId],
-        now: Timestamp,
-    ) -> Result<HashMap<SessionId, FaultCounts>, Fault> {
-        self.catch_up(journal, now).await?;
-        let mut counts: HashMap<SessionId, FaultCounts> =
-            sessions.iter().map(|session| (*session, FaultCounts::default())).collect();
-        let closed = self.ledger.since(before(now, KEPT)).flat_map(|minute| &minute.faults);
-        for seen in
-            closed.chain(self.session_counters.values().flat_map(SessionCounters::open_faults))
-        {
-            if let Some(counts) = counts.get_mut(&seen.session) {
-                counts.faults += 1;
-                counts.recovered += u64::from(seen.resolution == FaultResolution::Recovered);
-            }
-        }
-        Ok(counts)
     }
 
     /// Counts new records, up to `RECORDS`. Returns true if all were counted.

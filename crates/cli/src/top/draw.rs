@@ -261,7 +261,7 @@ fn faults(frame: &mut Frame<'_>, area: Rect, seen: &Snapshot, look: Theme, lang:
         frame.render_widget(Sparkline::default().data(&sums[from..]).style(look.bad()), chart);
     }
     let rows = seen.numbers.kinds.iter().map(|row| {
-        let style = if row.given_up > 0 { look.bad() } else { Style::new() };
+        let style = if row.not_recovered > 0 { look.bad() } else { Style::new() };
         Line::styled(cut(&kind(row, lang), list.width.into()), style)
     });
     show(frame, list, rows.collect(), look, lang);
@@ -272,11 +272,11 @@ fn kind(row: &KindCount, lang: Lang) -> String {
     if row.recovered > 0 {
         text.push_str(&format!(" · {} {}", localize(lang, "recovered", "已恢复"), row.recovered));
     }
-    if row.given_up > 0 {
+    if row.not_recovered > 0 {
         text.push_str(&format!(
             " · {} {}",
             localize(lang, "not recovered", "未恢复"),
-            row.given_up
+            row.not_recovered
         ));
     }
     text

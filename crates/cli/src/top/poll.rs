@@ -103,7 +103,7 @@ pub(crate) struct KindCount {
     pub(crate) code: String,
     pub(crate) count: u64,
     pub(crate) recovered: u64,
-    pub(crate) given_up: u64,
+    pub(crate) not_recovered: u64,
 }
 
 #[derive(Clone, Debug, Deserialize)]

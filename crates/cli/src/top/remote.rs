@@ -6,6 +6,7 @@ use budao_core::{
     Fault, Kind, Timestamp,
     event::{Seq, SessionId},
     fault::{Fact, Operation},
+    tally::FaultTally,
 };
 use budao_journal::{SessionState, SessionSummary};
 use budao_serve::Window;
@@ -43,6 +44,8 @@ struct SessionItem {
     turns: u64,
     last_code: Option<String>,
     head: Seq,
+    #[serde(flatten)]
+    faults: FaultTally,
 }
 
 impl Remote {
@@ -112,6 +115,7 @@ impl Remote {
             open_turn: None,
             last_code: item.last_code,
             head: item.head,
+            faults: item.faults,
         };
         // A running server resumes interrupted sessions, so none of them counts as interrupted.
         Some(SessionRow { summary, writer: Some(self.host()) })

@@ -6,7 +6,7 @@ use budao_core::{
     Kind,
     event::{Answer, CommandBody, Decision, Event, Origin, SessionId, Stage, StopReason, TaskEnd},
     fault::Fact,
-    session::Status,
+    session::SessionState,
     turn::Work,
 };
 use serde_json::json;
@@ -20,7 +20,7 @@ const PLAN: &str =
 fn a_question_is_planned_solved_and_aggregated() {
     let mut play = Play::new();
     assert_eq!(play.plan(false), ["pipeline_accepted", "turn_started", "plan_started"]);
-    assert_eq!(play.session.status(), Status::Running);
+    assert_eq!(play.session.state(), SessionState::Running);
     assert_eq!(play.answer(PLAN), ["plan_made", "task_started", "task_started"]);
     assert_eq!(play.tasks_at_work(), ["a", "b"]);
     assert_eq!(play.solve("b", completed("2")), ["task_ended"]);
@@ -29,7 +29,7 @@ fn a_question_is_planned_solved_and_aggregated() {
     assert_eq!(play.answer("1 and 2"), ended);
     assert_eq!(play.session.last_text().as_deref(), Some("1 and 2"));
     assert_eq!(play.session.last.as_ref().unwrap().stop, StopReason::EndTurn);
-    assert_eq!(play.session.status(), Status::Idle);
+    assert_eq!(play.session.state(), SessionState::Idle);
     play.check_starts();
     play.replayed();
 }
@@ -232,14 +232,14 @@ fn a_plan_that_must_be_confirmed_waits_for_a_person() {
     let mut play = Play::new();
     play.plan(true);
     assert_eq!(play.answer(PLAN), ["question_asked"]);
-    assert_eq!(play.session.status(), Status::Paused);
+    assert_eq!(play.session.state(), SessionState::Asking);
     assert_eq!(play.count("plan_made"), 0, "until then it is no plan");
     assert!(matches!(play.due().as_slice(), [Work::Wake { .. }]));
     assert_eq!(play.crash(), ["session_resumed"], "the question survives");
     let answer = play.decide(Decision::Allow, None);
     assert!(matches!(answer, Answer::Accepted { .. }), "{answer:?}");
     assert_eq!(play.tasks_at_work(), ["a", "b"]);
-    assert_eq!(play.session.status(), Status::Running);
+    assert_eq!(play.session.state(), SessionState::Running);
     play.replayed();
 }
 
@@ -266,7 +266,7 @@ fn edited_tasks_that_are_no_plan_are_refused_and_the_question_stays_open() {
         };
         assert_eq!(fault.kind(), Kind::PlanCoercionFailed);
     }
-    assert_eq!(play.session.status(), Status::Paused);
+    assert_eq!(play.session.state(), SessionState::Asking);
     play.decide(Decision::Allow, None);
     assert_eq!(play.tasks_at_work(), ["a", "b"]);
 }

@@ -6,7 +6,7 @@ use budao_core::{
     Kind,
     event::{Command, CommandBody, Decision, Event},
     message::{Block, CallId, Message, Role, ToolUse, Usage},
-    session::{CallState, Session, Status, estimate_tokens, question, unpaired},
+    session::{CallState, Session, SessionState, estimate_tokens, question, unpaired},
     trace::Trace,
     turn::{self, Input, Work},
 };
@@ -120,7 +120,7 @@ fn a_message_that_waits_makes_a_session_busy() {
     let content = vec![Block::Text("go".into())];
     let accepted = Event::MessageAccepted { command: "c1".into(), content };
     session.apply(&accepted, budao_core::Timestamp::from_micros(1), Trace::NONE);
-    assert_eq!(session.status(), Status::Running);
+    assert_eq!(session.state(), SessionState::Running);
 }
 
 /// A cancel is on record and its process died before the end of the turn was.

@@ -6,7 +6,7 @@ use budao_core::{
     fault::Operation,
     limits::Limits,
     message::{Block, CallId, Message, Role, ToolUse},
-    session::{Phase, Session, Status},
+    session::{Phase, Session, SessionState},
     trace::Trace,
     turn::{self, Env, Input},
 };
@@ -81,7 +81,7 @@ fn a_run_that_waited_when_the_session_was_closed_ends_without_having_begun() {
     assert_eq!(play.count("turn_ended"), 2);
     assert_eq!(last(&play), (StopReason::Cancelled, None));
     assert_eq!(play.session.ended, Some(SessionEnd::Closed));
-    assert_eq!(play.session.status(), Status::Ended);
+    assert_eq!(play.session.state(), SessionState::Closed);
     play.replayed();
 }
 

@@ -7,7 +7,7 @@ use budao_core::{
     event::{Answer, CommandBody, Decision, Event, Scope, StopReason},
     fault::Operation,
     message::{Block, Message, ModelStop, Role, Usage},
-    session::{CallState, Status},
+    session::{CallState, SessionState},
     turn::{CallVerdict, Input, Work},
 };
 use serde_json::json;
@@ -23,7 +23,7 @@ fn a_message_is_answered() {
     assert_eq!(play.delta("hi"), ["text_delta"]);
     assert_eq!(play.answer_text("hi"), ["model_answered", "turn_ended"]);
     assert_eq!(play.session.last.as_ref().unwrap().stop, StopReason::EndTurn);
-    assert_eq!(play.session.status(), Status::Idle);
+    assert_eq!(play.session.state(), SessionState::Idle);
     play.replayed();
 }
 
@@ -215,9 +215,9 @@ fn a_wrong_key_ends_the_session_in_order_and_a_message_reopens_it() {
     play.say("go");
     let names = play.model_fails(Kind::ModelAuthentication);
     assert_eq!(names, ["fault_raised", "recovery_failed", "turn_ended", "session_ended"]);
-    assert_eq!(play.session.status(), Status::Ended);
+    assert_eq!(play.session.state(), SessionState::Failed);
     play.say("again");
-    assert_eq!(play.session.status(), Status::Running);
+    assert_eq!(play.session.state(), SessionState::Running);
     play.replayed();
 }
 
@@ -360,7 +360,7 @@ fn a_question_is_answered_once_and_its_note_reaches_the_model() {
     play.say("go");
     let calls = play.answer_calls(&[("w", "{}")]);
     assert_eq!(play.check_calls(vec![(calls[0].clone(), ask())]), ["question_asked"]);
-    assert_eq!(play.session.status(), Status::Paused);
+    assert_eq!(play.session.state(), SessionState::Asking);
     let question = format!("ask_{}", calls[0]);
     assert!(matches!(play.decide(&question, Decision::Deny, None), Answer::Accepted { .. }));
     assert!(matches!(play.decide(&question, Decision::Allow, None), Answer::Rejected { .. }));
@@ -572,7 +572,7 @@ fn of_three_messages_that_wait_the_middle_one_is_taken_back() {
     for text in ["to runs", "to one", "to three"] {
         play.answer_text(text);
     }
-    assert_eq!((play.session.turns, play.session.status()), (3, Status::Idle));
+    assert_eq!((play.session.turns, play.session.state()), (3, SessionState::Idle));
     play.replayed();
 }
 
@@ -590,7 +590,7 @@ fn a_message_taken_back_while_the_session_is_closed_leaves_the_later_ones_alone(
     let names = play.end_call(&calls[0], 1, done());
     assert_eq!(names[2..], ["session_ended", "turn_started", "step_started"]);
     play.answer_text("welcome back");
-    assert_eq!((play.session.turns, play.session.status()), (2, Status::Idle));
+    assert_eq!((play.session.turns, play.session.state()), (2, SessionState::Idle));
     play.replayed();
 }
 
@@ -603,11 +603,11 @@ fn closing_a_session_stops_its_turn_first_and_ends_after_it() {
     let names = play.command(CommandBody::Close).0;
     assert_eq!(names, ["close_requested", "cancel_requested", "tool_call_ended"]);
     assert_eq!(play.command(CommandBody::Close).0, [""; 0], "once is enough");
-    assert_eq!(play.session.status(), Status::Running, "a call is still running");
+    assert_eq!(play.session.state(), SessionState::Running, "a call is still running");
     play.session = play.replayed();
     let ended = play.end_call(&calls[0], 1, failed(Kind::Cancelled));
     assert_eq!(ended, ["tool_call_ended", "turn_ended", "session_ended"]);
-    assert_eq!(play.session.status(), Status::Ended);
+    assert_eq!(play.session.state(), SessionState::Closed);
     assert_eq!(play.command(CommandBody::Close).0, [""; 0], "it is closed");
     play.replayed();
 }
@@ -626,7 +626,7 @@ fn closing_begins_nothing_more_and_a_later_message_reopens_the_session() {
     assert_eq!(names[..2], ["tool_call_ended", "turn_ended"]);
     assert_eq!(names[2..], rest);
     play.answer_text("welcome back");
-    assert_eq!((play.session.turns, play.session.status()), (3, Status::Idle));
+    assert_eq!((play.session.turns, play.session.state()), (3, SessionState::Idle));
     play.replayed();
 }
 

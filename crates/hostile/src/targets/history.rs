@@ -67,5 +67,5 @@ fn step(session: &mut Session, input: Input) {
     let decided = turn::step(session, input, &env);
     assert_eq!(decided.answer.is_some(), is_command, "every command has an answer");
     let _ = turn::due(session, &limits);
-    let _ = session.status();
+    let _ = session.state();
 }

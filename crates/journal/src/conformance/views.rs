@@ -6,6 +6,7 @@ use budao_core::{
     event::{Decision, Event, Scope, SessionEnd, Settings, StopReason},
     fault::Kind,
     message::Usage,
+    tally::FaultCounts,
     time::Timestamp,
     tool::{Failure, Outcome},
     trace::Trace,
@@ -68,7 +69,7 @@ async fn found(fixture: &Fixture, filter: Filter) -> Vec<String> {
     sessions.into_iter().filter_map(|session| session.title).collect()
 }
 
-/// By state, time, label, trace, fault code and tool.
+/// By id, state, time, label, trace, fault code and tool.
 pub async fn sessions_are_found_by_what_happened_in_them(fixture: &Fixture) {
     let (a, b) = (fixture.open().await, fixture.open().await);
     let before = fixture.world.clock.now();
@@ -87,6 +88,11 @@ pub async fn sessions_are_found_by_what_happened_in_them(fixture: &Fixture) {
     let label = |key: &str, value: Option<&str>| Some((key.to_owned(), value.map(Into::into)));
     for (filter, expected) in [
         (all(), vec!["b", "a"]),
+        (Filter { ids: Some((b.session, b.session)), ..all() }, vec!["b"]),
+        (
+            Filter { ids: Some((a.session.min(b.session), a.session.max(b.session))), ..all() },
+            vec!["b", "a"],
+        ),
         (Filter { state: Some(SessionState::Running), ..all() }, vec!["b"]),
         (Filter { state: Some(SessionState::Idle), ..all() }, vec!["a"]),
         (Filter { state: Some(SessionState::Closed), ..all() }, vec![]),
@@ -151,7 +157,7 @@ pub async fn a_session_shows_what_it_is_doing(fixture: &Fixture) {
         (Event::TurnStarted { message: "m".into() }, SessionState::Running, Some(1), None),
         (asked, SessionState::Asking, Some(1), None),
         (answered, SessionState::Running, Some(1), None),
-        (turn_ended(Some(Kind::Bug)), SessionState::Idle, None, Some(Kind::Bug)),
+        (turn_ended(Some(Kind::Bug)), SessionState::Failed, None, Some(Kind::Bug)),
         (
             Event::SessionEnded { end: SessionEnd::Closed, fault: None },
             SessionState::Closed,
@@ -167,6 +173,9 @@ pub async fn a_session_shows_what_it_is_doing(fixture: &Fixture) {
         assert_eq!((summary.state, summary.open_turn, summary.head), (state, turn, head), "{what}");
         assert_eq!(summary.last_code.as_deref(), code.map(|kind| kind.row().code), "{what}");
         assert_eq!(summary.updated_at, fixture.world.clock.now());
+        let not_recovered = u64::from(code.is_some());
+        let counts = FaultCounts { faults: not_recovered, recovered: 0, not_recovered };
+        assert_eq!(summary.fault_counts(), counts, "{what}");
     }
 }
 

@@ -1,75 +1,23 @@
 //! Types for searching sessions and counting fault codes.
 
-use std::{collections::BTreeMap, str::FromStr, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use budao_core::{
-    event::{Seq, SessionEnd, SessionId, TurnNumber},
-    fault::{Fact, Fault, Kind, Operation},
+    event::{Seq, SessionId, TurnNumber},
+    session::SessionState,
+    tally::{FaultCounts, FaultTally},
     time::Timestamp,
     trace::Trace,
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::LeaseInfo;
-
-/// The activity of a session, derived from its records.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum SessionState {
-    /// The session waits for a message.
-    #[default]
-    Idle,
-    /// A turn is open. Its writer may have ended without closing it.
-    Running,
-    /// A turn waits for a person's decision.
-    Asking,
-    /// The session was closed on request.
-    Closed,
-    /// The session ended because of a fault.
-    Failed,
-}
-
-impl SessionState {
-    /// The name on disk and on the wire.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Running => "running",
-            Self::Asking => "asking",
-            Self::Closed => "closed",
-            Self::Failed => "failed",
-        }
-    }
-}
-
-impl From<SessionEnd> for SessionState {
-    fn from(end: SessionEnd) -> Self {
-        match end {
-            SessionEnd::Closed => Self::Closed,
-            SessionEnd::Error => Self::Failed,
-        }
-    }
-}
-
-impl FromStr for SessionState {
-    type Err = Fault;
-
-    fn from_str(text: &str) -> Result<Self, Fault> {
-        let all = [Self::Idle, Self::Running, Self::Asking, Self::Closed, Self::Failed];
-        all.into_iter().find(|state| state.as_str() == text).ok_or_else(|| {
-            Fault::new(Kind::BadRequest, Operation::ReadRecords)
-                .with(Fact::Received, text.chars().take(80).collect::<String>())
-                .with(Fact::Expected, "idle, running, asking, closed or failed")
-        })
-    }
-}
 
 /// Selects sessions for a list. A session must match every field that is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
+    /// Sessions whose id lies in this range, both ends included.
+    pub ids: Option<(SessionId, SessionId)>,
     /// Sessions in this state.
     pub state: Option<SessionState>,
     /// Sessions whose last record is at or after this time.
@@ -93,6 +41,7 @@ pub struct Filter {
 impl Default for Filter {
     fn default() -> Self {
         Self {
+            ids: None,
             state: None,
             since: None,
             until: None,
@@ -129,6 +78,21 @@ pub struct SessionSummary {
     pub last_code: Option<String>,
     /// The position of the last record.
     pub head: Seq,
+    /// The faults of all turns, and their resolutions so far.
+    #[serde(flatten, serialize_with = "serialize_counts")]
+    pub faults: FaultTally,
+}
+
+fn serialize_counts<S: Serializer>(tally: &FaultTally, serializer: S) -> Result<S::Ok, S::Error> {
+    tally.counts().serialize(serializer)
+}
+
+impl SessionSummary {
+    /// The fault counts of all turns.
+    #[must_use]
+    pub fn fault_counts(&self) -> FaultCounts {
+        self.faults.counts()
+    }
 }
 
 /// A session with work left to do: an open turn or pending commands.

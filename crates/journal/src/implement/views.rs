@@ -7,10 +7,12 @@ use std::collections::BTreeMap;
 use budao_core::{
     event::{Event, SessionId},
     fault::Fault,
+    session::SessionState,
+    tally::FaultTally,
     time::Timestamp,
 };
 
-use crate::contract::{SessionState, SessionSummary, StoredRecord};
+use crate::contract::{SessionSummary, StoredRecord};
 
 /// The resolution of counts: one minute, in microseconds.
 pub const BUCKET_MICROS: i64 = 60_000_000;
@@ -57,6 +59,7 @@ pub fn empty_summary(session: SessionId) -> SessionSummary {
         open_turn: None,
         last_code: None,
         head: 0,
+        faults: FaultTally::default(),
     }
 }
 
@@ -71,6 +74,7 @@ pub fn apply(summary: &mut SessionSummary, record: &StoredRecord) -> Result<Reco
         return Ok(RecordChanges::default());
     }
     let event = record.event()?;
+    summary.faults.apply(&event, record.at, &mut ());
     let mut changes = RecordChanges {
         tool: matches!(event, Event::ToolCallStarted { .. } | Event::ToolCallEnded { .. })
             .then(|| event.tool().map(ToOwned::to_owned))
@@ -84,11 +88,15 @@ pub fn apply(summary: &mut SessionSummary, record: &StoredRecord) -> Result<Reco
             changes.has_new_labels = summary.labels != settings.labels;
             summary.labels = settings.labels;
         }
-        Event::SessionResumed { .. }
-        | Event::MessageAccepted { .. }
+        // The turn follows in the same batch, or the message waits for its turn.
+        Event::MessageAccepted { .. }
+        | Event::PipelineAccepted { .. }
         | Event::RetryAccepted { .. }
             if summary.open_turn.is_none() =>
         {
+            summary.state = SessionState::Running;
+        }
+        Event::MessageWithdrawn { .. } if summary.open_turn.is_none() => {
             summary.state = SessionState::Idle;
         }
         Event::SessionEnded { end, .. } => {
@@ -107,8 +115,8 @@ pub fn apply(summary: &mut SessionSummary, record: &StoredRecord) -> Result<Reco
         {
             summary.state = SessionState::Running;
         }
-        Event::TurnEnded { .. } => {
-            summary.state = SessionState::Idle;
+        Event::TurnEnded { stop, .. } => {
+            summary.state = SessionState::after_turn(stop);
             summary.open_turn = None;
             summary.last_code = changes.code.as_ref().map(|mark| mark.code.to_owned());
         }

@@ -480,7 +480,8 @@ fn is_expired(
 }
 
 fn fits(filter: &Filter, summary: &SessionSummary, changes: &[TimedChanges]) -> bool {
-    filter.state.is_none_or(|state| state == summary.state)
+    filter.ids.is_none_or(|(first, last)| (first..=last).contains(&summary.session))
+        && filter.state.is_none_or(|state| state == summary.state)
         && filter.since.is_none_or(|since| summary.updated_at >= since)
         && filter.until.is_none_or(|until| summary.updated_at < until)
         && filter.after.is_none_or(|after| (summary.updated_at, summary.session) < after)

@@ -155,21 +155,22 @@ fn summary(
 ) -> Result<SessionSummary, SqliteError> {
     let found = connection
         .prepare_cached(
-            "SELECT state, opened, updated, title, labels, turns, open_turn, last_code, head \
-             FROM view_session WHERE session = ?1",
+            "SELECT state, opened, updated, title, labels, turns, open_turn, last_code, head, \
+             faults FROM view_session WHERE session = ?1",
         )?
         .query_row([key], |row| summary_from_row(row, session))
         .optional()?;
     Ok(found.unwrap_or_else(|| views::empty_summary(session)))
 }
 
-/// Columns 0 to 8: state, opened, updated, title, labels, turns, open turn, last code, head.
+/// Columns 0 to 9: state, opened, updated, title, labels, turns, open turn, last code, head, faults.
 pub(super) fn summary_from_row(
     row: &rusqlite::Row<'_>,
     session: SessionId,
 ) -> Result<SessionSummary, rusqlite::Error> {
     let state: String = row.get(0)?;
     let labels: String = row.get(4)?;
+    let faults: String = row.get(9)?;
     let bad = |column, error: Box<dyn std::error::Error + Send + Sync>| {
         rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, error)
     };
@@ -184,6 +185,7 @@ pub(super) fn summary_from_row(
         open_turn: row.get::<_, Option<i64>>(6)?.map(i64::cast_unsigned),
         last_code: row.get(7)?,
         head: position(row, 8)?,
+        faults: serde_json::from_str(&faults).map_err(|error| bad(9, Box::new(error)))?,
     })
 }
 
@@ -235,13 +237,16 @@ fn store_summary(
     key: i64,
     summary: &SessionSummary,
 ) -> Result<(), SqliteError> {
-    let labels = serde_json::to_string(&summary.labels).map_err(|error| {
+    let bug = |error: serde_json::Error| {
         budao_core::Fault::new(budao_core::Kind::Bug, Operation::AppendRecords).caused_by(&error)
-    })?;
+    };
+    let labels = serde_json::to_string(&summary.labels).map_err(bug)?;
+    let faults = serde_json::to_string(&summary.faults).map_err(bug)?;
     connection
         .prepare_cached(
             "INSERT OR REPLACE INTO view_session(session, state, opened, updated, title, labels, \
-             turns, open_turn, last_code, head) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+             turns, open_turn, last_code, head, faults) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
         )?
         .execute((
             key,
@@ -254,6 +259,7 @@ fn store_summary(
             summary.open_turn.map(u64::cast_signed),
             &summary.last_code,
             summary.head.cast_signed(),
+            faults,
         ))?;
     Ok(())
 }

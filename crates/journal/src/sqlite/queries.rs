@@ -36,7 +36,8 @@ pub(super) fn sessions(
 ) -> Result<Vec<SessionSummary>, SqliteError> {
     let mut query = Query {
         sql: "SELECT v.state, v.opened, v.updated, v.title, v.labels, v.turns, v.open_turn, \
-              v.last_code, v.head, s.uuid FROM view_session v JOIN session s ON s.id = v.session \
+              v.last_code, v.head, v.faults, s.uuid \
+              FROM view_session v JOIN session s ON s.id = v.session \
               WHERE v.head > 0"
             .into(),
         values: Vec::new(),
@@ -46,13 +47,17 @@ pub(super) fn sessions(
     query.values.push(Box::new(sql_limit(filter.limit)));
     let mut statement = connection.prepare_cached(&query.sql)?;
     let found = statement.query_map(rusqlite::params_from_iter(query.values), |row| {
-        let session = SessionId(Uuid::from_bytes(row.get(9)?));
+        let session = SessionId(Uuid::from_bytes(row.get(10)?));
         summary_from_row(row, session)
     })?;
     Ok(found.collect::<Result<_, _>>()?)
 }
 
 fn narrow(query: &mut Query, filter: &Filter) {
+    if let Some((first, last)) = filter.ids {
+        let bound = |id: SessionId| Box::new(id.0.as_bytes().to_vec());
+        query.and("s.uuid BETWEEN ? AND ?", [bound(first), bound(last)]);
+    }
     if let Some(state) = filter.state {
         query.and("v.state = ?", [Box::new(state.as_str())]);
     }

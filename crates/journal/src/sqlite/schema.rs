@@ -90,7 +90,8 @@ CREATE TABLE view_session(
     turns INTEGER NOT NULL,
     open_turn INTEGER,
     last_code TEXT,
-    head INTEGER NOT NULL
+    head INTEGER NOT NULL,
+    faults TEXT NOT NULL
 );
 CREATE INDEX view_session_updated ON view_session(updated);
 CREATE INDEX view_session_open ON view_session(session) WHERE open_turn IS NOT NULL;
@@ -125,7 +126,7 @@ CREATE TABLE view_rate(
 "];
 
 /// Versions up to this one were never released. A file of such a version is refused and left as it is.
-const UNRELEASED: usize = 1;
+const UNRELEASED: usize = 2;
 
 /// The version this program writes.
 pub(super) const VERSION: usize = UNRELEASED + MIGRATIONS.len();

@@ -7,7 +7,7 @@ use budao_core::{
     event::{Decision, Event, Scope, Stage, StopReason, TaskEnd, TaskId},
     fault::{Fault, text},
     message::{Block, CallId, Usage},
-    session::{Session, Status},
+    session::{Session, SessionState},
     tool::{Failure, Outcome, Todo},
 };
 use serde_json::Value;
@@ -74,10 +74,10 @@ impl Projector {
     /// turn: project the turn's records from its beginning, too.
     #[must_use]
     pub fn at(lang: Lang, session: &Session) -> Self {
-        let state = match session.status() {
-            Status::Running => "WORKING",
-            Status::Paused => "PAUSED",
-            Status::Idle | Status::Ended => "READY",
+        let state = match session.state() {
+            SessionState::Running => "WORKING",
+            SessionState::Asking => "PAUSED",
+            SessionState::Idle | SessionState::Closed | SessionState::Failed => "READY",
         };
         let mut projector = Self { state, todos: session.todos.clone(), ..Self::new(lang) };
         if let Some(turn) = &session.turn {

@@ -9,7 +9,7 @@ use budao_core::{
         Answer, CommandBody, Decision, Event, Origin, Stage as Part, StopReason, TaskEnd, TaskId,
     },
     message::{Block, text_of},
-    session::Status,
+    session::SessionState,
     tool::Mode,
 };
 use budao_models::script::{Script, ScriptStep};
@@ -31,7 +31,7 @@ async fn a_question_is_planned_solved_and_answered() {
     let result = stage.runtime.plan(stage.session, "How much fruit?", false).await.unwrap();
     assert!(result.is_ok(), "{result:?}");
     assert_eq!(result.text, "12 in all");
-    assert_eq!(stage.state().await.status(), Status::Idle);
+    assert_eq!(stage.state().await.state(), SessionState::Idle);
     let told = stage.cast.told(AGGREGATOR);
     assert!(told.contains("How much fruit?"), "{told}");
     assert!(told.contains("Task 1: count apples\n7"), "{told}");
@@ -229,7 +229,7 @@ async fn a_plan_waits_for_a_person_who_may_edit_it() {
     let stage = setup.says(AGGREGATOR, "done").open().await;
     let paused = stage.runtime.plan(stage.session, "q", true).await.unwrap();
     assert_eq!((paused.stop, paused.pending.len()), (None, 1));
-    assert_eq!(stage.state().await.status(), Status::Paused);
+    assert_eq!(stage.state().await.state(), SessionState::Asking);
     let question = paused.pending[0].id.clone();
     let (note, digest) = (None, None);
     let decision = Decision::Allow;

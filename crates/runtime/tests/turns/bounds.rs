@@ -16,7 +16,7 @@ use budao_core::{
     event::{CommandBody, SessionId, Settings},
     limits::Limits,
     message::ModelRequest,
-    session::Status,
+    session::SessionState,
     tool::Permission,
     world::World,
 };
@@ -62,7 +62,7 @@ async fn closing_a_session_stops_its_call_first_and_ends_after_it() {
     let order =
         ["close_requested", "cancel_requested", "tool_call_ended", "turn_ended", "session_ended"];
     assert_eq!(names[names.len() - 5..], order);
-    assert_eq!(stage.state().await.status(), Status::Ended);
+    assert_eq!(stage.state().await.state(), SessionState::Closed);
 }
 
 /// Tools that never come, and a count of the sessions that ended.

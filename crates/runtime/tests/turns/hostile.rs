@@ -14,7 +14,7 @@ use budao_core::{
     event::{Answer, Command, CommandBody, CommandId, Event, SessionId, StopReason},
     limits::Limits,
     message::Block,
-    session::{Status, unpaired},
+    session::{SessionState, unpaired},
     trace::Trace,
 };
 use budao_journal::{IfMissing, Journal, LeaseRequest, Memory};
@@ -57,7 +57,7 @@ async fn ten_megabytes_of_answer_end_the_turn_and_not_the_session() {
     assert_eq!(stage.model.asked(), 1, "what is too long is not asked for again");
     assert_eq!(stage.count("answer_abandoned").await, 1, "what was shown is marked");
     assert_eq!(unpaired(&stage.state().await.history, 0), None);
-    assert_eq!(stage.state().await.status(), Status::Idle);
+    assert_eq!(stage.state().await.state(), SessionState::Idle);
 }
 
 #[tokio::test(start_paused = true)]

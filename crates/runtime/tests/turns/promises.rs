@@ -10,7 +10,7 @@ use budao_core::{
     },
     fault::Operation,
     message::Block,
-    session::{Status, unpaired},
+    session::{SessionState, unpaired},
     tool::{Failure, Mode, Permissions},
     trace::Trace,
 };
@@ -27,7 +27,7 @@ async fn a_message_is_answered() {
     let result = stage.run("hi").await;
     assert!(result.is_ok(), "{result:?}");
     assert_eq!(result.text, "hello");
-    assert_eq!(stage.state().await.status(), Status::Idle);
+    assert_eq!(stage.state().await.state(), SessionState::Idle);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! Sessions over HTTP: create, send, answer, cancel, list, get, delete, export.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     Extension, Json,
@@ -359,8 +359,6 @@ pub(super) struct SessionListQuery {
     trace: Option<String>,
     /// Only sessions that called this tool, by its full name.
     tool: Option<String>,
-    /// True adds `faults` and `recovered` to each session.
-    faults: bool,
     /// Sessions per page, 1 to 100; 100 if absent.
     limit: Option<usize>,
     /// The `next` of the previous page; absent for the first page.
@@ -399,17 +397,8 @@ pub(super) async fn list(
         let found = server.journal.sessions(filter).await?;
         let last = found.last().filter(|_| found.len() == limit);
         let next = last.map(|last| format!("{}.{}", last.updated_at.as_micros(), last.session));
-        let ids: Vec<SessionId> = found.iter().map(|summary| summary.session).collect();
-        let counts = match listing.faults {
-            true => {
-                server.stats.lock().await.faults_of(&*server.journal, &ids, server.now()).await?
-            }
-            false => HashMap::new(),
-        };
-        let sessions = found.into_iter().zip(ids).map(|(summary, session)| {
-            SessionItem::from(summary).with(counts.get(&session).copied())
-        });
-        Ok(SessionList { sessions: sessions.collect(), next })
+        let sessions = found.into_iter().map(SessionItem::from).collect();
+        Ok(SessionList { sessions, next })
     };
     answered(&server, &caller, listed.await, |list| Json(list).into_response())
 }

@@ -4,12 +4,11 @@ use budao_core::{
     Timestamp,
     event::{Epoch, SessionId},
     session::{CallState, Session},
+    tally::FaultCounts,
 };
 use budao_journal::SessionSummary;
 use serde::Serialize;
 use serde_json::Value;
-
-use crate::stats::FaultCounts;
 
 /// A session in the list.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
@@ -31,28 +30,32 @@ pub(crate) struct SessionItem {
     last_code: Option<String>,
     /// Position of the session's last record.
     head: u64,
-    /// Number of faults in the last seven days; only with `faults=true`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    faults: Option<u64>,
-    /// Number of those faults that a later attempt recovered from; only with `faults=true`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    recovered: Option<u64>,
+    #[serde(flatten)]
+    faults: FaultCountsView,
 }
 
-impl SessionItem {
-    /// Adds the fault counts, if requested.
-    pub(crate) fn with(self, counts: Option<FaultCounts>) -> Self {
-        Self {
-            faults: counts.map(|counts| counts.faults),
-            recovered: counts.map(|counts| counts.recovered),
-            ..self
-        }
+/// The fault counts of a session. A fault that is neither recovered nor not recovered did not stop its turn.
+#[derive(Clone, Copy, Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct FaultCountsView {
+    /// Number of all faults of the session: failed attempts and failed calls.
+    faults: u64,
+    /// Number of those faults whose operation succeeded later.
+    recovered: u64,
+    /// Number of those faults that ended their turn, their task or their retries.
+    not_recovered: u64,
+}
+
+impl From<FaultCounts> for FaultCountsView {
+    fn from(counts: FaultCounts) -> Self {
+        let FaultCounts { faults, recovered, not_recovered } = counts;
+        Self { faults, recovered, not_recovered }
     }
 }
 
 impl From<SessionSummary> for SessionItem {
     fn from(summary: SessionSummary) -> Self {
         Self {
+            faults: summary.fault_counts().into(),
             session_id: summary.session,
             state: summary.state.as_str(),
             title: summary.title,
@@ -61,8 +64,6 @@ impl From<SessionSummary> for SessionItem {
             turns: summary.turns,
             last_code: summary.last_code,
             head: summary.head,
-            faults: None,
-            recovered: None,
         }
     }
 }
@@ -98,7 +99,8 @@ pub(crate) struct SessionView {
     epoch: String,
     /// Position of the session's last record.
     head: u64,
-    /// `idle`, `running`, `paused` (a question is open) or `ended`. A message re-opens an ended session.
+    /// `idle`, `running`, `asking` (a question is open), `closed` or `failed`; a message re-opens a closed or failed
+    /// session.
     status: &'static str,
     /// The name from `session_name`; null if the client set none.
     title: Option<String>,
@@ -118,6 +120,8 @@ pub(crate) struct SessionView {
     input_tokens: u64,
     /// Output tokens of all model requests of the session.
     output_tokens: u64,
+    #[serde(flatten)]
+    faults: FaultCountsView,
 }
 
 /// An open question that waits for a person's answer.
@@ -141,7 +145,7 @@ impl SessionView {
             session_id: session,
             epoch: epoch.to_string(),
             head: state.head,
-            status: state.status().into(),
+            status: state.state().as_str(),
             title: state.settings.title.clone(),
             language: state.settings.language.to_string(),
             model: state.settings.model.clone(),
@@ -151,6 +155,7 @@ impl SessionView {
             questions: questions(state),
             input_tokens: state.usage.input_tokens,
             output_tokens: state.usage.output_tokens,
+            faults: state.faults.counts().into(),
         }
     }
 }

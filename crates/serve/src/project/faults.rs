@@ -135,7 +135,7 @@ impl Projector {
     ) -> Frame {
         let state = match self.stage() {
             Some(stage) => format!("{stage}_stage"),
-            None => self.session.status().to_string(),
+            None => self.session.state().as_str().to_owned(),
         };
         let mut fault = Fault::new(Kind::ConnectionLost, Operation::SendFrame)
             .with(Fact::CloseCode, close_code)

@@ -38,7 +38,8 @@ pub fn snapshot(
         })
     });
     let content = json!({
-        "status": session.status(),
+        "status": session.state(),
+        "fault_counts": session.faults.counts(),
         "messages": &messages[left_out..],
         "messages_left_out": left_out,
         "todos": session.todos,

@@ -9,6 +9,7 @@ use std::{
 use budao_core::{
     Fault, Kind, Timestamp,
     event::{SessionId, Stage, StopReason},
+    tally::FaultResolution,
 };
 
 use super::metrics_recorder::MetricsRecorder;
@@ -42,19 +43,8 @@ pub(super) struct FaultEntry {
     pub(super) model: Option<Name>,
     pub(super) stage: Option<Stage>,
     pub(super) computer: Option<Name>,
-    pub(super) resolution: FaultResolution,
-}
-
-/// How a fault was resolved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum FaultResolution {
-    /// The turn continued, or still runs, without a recovery.
-    #[default]
-    Ignored,
-    /// A later attempt succeeded: a retry by the runtime, or a changed call by the model.
-    Recovered,
-    /// The fault ended its turn.
-    NotRecovered,
+    /// `None` if the turn goes on, or went on, without the operation.
+    pub(super) resolution: Option<FaultResolution>,
 }
 
 /// The kinds of a turn's faults in order, and the turn's end.
@@ -286,7 +276,7 @@ mod tests {
             model: None,
             stage: None,
             computer: None,
-            resolution: FaultResolution::Ignored,
+            resolution: None,
         }
     }
 

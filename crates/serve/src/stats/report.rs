@@ -10,11 +10,12 @@ use budao_core::{
     Fault, Kind, Timestamp,
     event::SessionId,
     fault::{Fact, Operation},
+    tally::FaultResolution,
 };
 use serde::Serialize;
 use serde_json::Value;
 
-use super::ledger::{FaultEntry, FaultResolution, StatsLedger, before};
+use super::ledger::{FaultEntry, StatsLedger, before};
 
 /// Upper bound of rows per table.
 const ROWS: usize = 50;
@@ -138,15 +139,15 @@ pub(crate) struct Bucket {
     by_kind: BTreeMap<&'static str, u64>,
 }
 
-/// Faults by resolution. A fault that is neither recovered nor given up did not stop its turn.
+/// Faults by resolution. A fault that is neither recovered nor not recovered did not stop its turn.
 #[derive(Clone, Copy, Debug, Default, Serialize, utoipa::ToSchema)]
 pub(crate) struct Counts {
     /// Number of all faults.
     count: u64,
     /// Faults after which a later attempt succeeded: a retry by the runtime, or a changed call by the model.
     recovered: u64,
-    /// Faults that ended their turn.
-    given_up: u64,
+    /// Faults that ended their turn, their task or their retries.
+    not_recovered: u64,
 }
 
 /// The faults of one kind.
@@ -265,10 +266,10 @@ pub(crate) struct SessionCount {
 }
 
 impl Counts {
-    fn add(&mut self, resolution: FaultResolution) {
+    fn add(&mut self, resolution: Option<FaultResolution>) {
         self.count += 1;
-        self.recovered += u64::from(resolution == FaultResolution::Recovered);
-        self.given_up += u64::from(resolution == FaultResolution::NotRecovered);
+        self.recovered += u64::from(resolution == Some(FaultResolution::Recovered));
+        self.not_recovered += u64::from(resolution == Some(FaultResolution::NotRecovered));
     }
 }
 
@@ -421,7 +422,7 @@ fn paths<'a>(paths: impl Iterator<Item = &'a super::ledger::FaultPath>) -> Vec<P
 fn unrecoverable(seen: &[&FaultEntry]) -> Vec<SessionCount> {
     let mut counted: HashMap<SessionId, (u64, &FaultEntry)> = HashMap::new();
     for seen in seen {
-        if seen.resolution == FaultResolution::NotRecovered || !seen.kind.row().recoverable {
+        if seen.resolution == Some(FaultResolution::NotRecovered) || !seen.kind.row().recoverable {
             let row = counted.entry(seen.session).or_insert((0, seen));
             row.0 += 1;
             if seen.at >= row.1.at {
