@@ -4,6 +4,8 @@ pub(crate) mod answers;
 #[cfg(feature = "gateways")]
 pub(crate) mod cli;
 mod progress;
+#[cfg(feature = "gateways")]
+pub(crate) mod views;
 mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};

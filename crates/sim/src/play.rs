@@ -371,6 +371,8 @@ impl Simulation {
             laws::of_session(history, &self.machine.limits, violations);
             laws::of_snapshot(self.machine.disk.kept(), *session, history, violations).await;
         }
+        #[cfg(feature = "gateways")]
+        laws::views::of_views(script.seed, self.machine.disk.kept(), &histories, violations).await;
         laws::answers::of_answers(&self.answers.all(), &histories, violations);
         laws::answers::of_effects(&self.machine.ledger.entries(), &histories, violations);
         SimResult { violations: violations.all(), ..played }
