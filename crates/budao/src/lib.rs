@@ -35,7 +35,7 @@
 
 pub use budao_core::{
     Event, Fault, Kind, Lang, Record, Timestamp, engine, event, fault, limits, message, retry,
-    scrub, session, trace,
+    session, trace,
 };
 pub use budao_derive::tool;
 pub use budao_journal as journal;
@@ -45,6 +45,7 @@ pub use budao_runtime::{
     Agent, AgentBuilder, Builder, ListenerHandle, ModelHook, ModelSource, OneModel, Question,
     QuestionReply, RequestChange, Runtime, Session, ToolSource, TurnResult, channel,
 };
+pub use budao_scrub as scrub;
 pub use budao_tools as tools;
 
 /// Clock, randomness and task spawning. Components receive them as a parameter; none reads a global.

@@ -9,11 +9,11 @@ use budao_core::{
     fault::Fault,
     limits::Limits,
     retention::{Retention, RetentionReport},
-    scrub::Scrubber,
     world::World,
 };
 use budao_engine::{HolderLiveness, Host, HostConfig, UnknownLiveness};
 use budao_journal::Journal;
+use budao_scrub::Scrubber;
 use dashmap::DashMap;
 use futures::stream::BoxStream;
 use serde_json::Value;

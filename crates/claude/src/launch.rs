@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use budao_core::{
     event::{SessionId, Settings},
     fault::{Fact, Fault, Kind, Operation},
-    scrub::Scrubber,
     world::World,
 };
+use budao_scrub::Scrubber;
 use budao_tools::{
     child::{Tail, drain},
     launch::{self, Child, CommandExit, Graces, Input},

@@ -31,11 +31,11 @@ use budao_core::{
     fault::{Fault, Operation},
     limits::Limits,
     message::{Block, CallId},
-    scrub::Scrubber,
     session::{Session, Turn},
     time::Timestamp,
     trace::Trace,
 };
+use budao_scrub::Scrubber;
 use serde_json::Value;
 use uuid::Uuid;
 

@@ -6,11 +6,11 @@ use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
     message::Block,
-    scrub::Scrubber,
     session::Session,
     time::Timestamp,
     trace::Trace,
 };
+use budao_scrub::Scrubber;
 use budao_tools::child::{BoundedLine, BoundedLines};
 use futures::executor::block_on;
 use uuid::Uuid;

@@ -1,7 +1,8 @@
 //! Sanitizes events before they are recorded: scrubs faults, removes known secrets from payloads by exact
 //! match, and limits the nesting of payloads to the depth that a reader of the journal accepts.
 
-use budao_core::{event::Event, nesting, scrub::Scrubber, tool::Outcome};
+use budao_core::{event::Event, message::clean_blocks, nesting, tool::Outcome};
+use budao_scrub::Scrubber;
 use serde_json::Value;
 
 /// Scrubs an event and limits the nesting of its payloads to `levels`.
@@ -16,7 +17,7 @@ pub(crate) fn event(event: Event, scrubber: &Scrubber, levels: usize) -> Event {
             scrubber.clean_text(text);
         }
         Event::MessageAccepted { content, .. } | Event::ModelAnswered { content, .. } => {
-            scrubber.clean_blocks(content);
+            clean_blocks(content, scrubber);
         }
         Event::ToolCallStarted { arguments, .. } | Event::QuestionAsked { arguments, .. } => {
             clean(arguments);

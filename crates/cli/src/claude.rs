@@ -6,8 +6,9 @@ use budao_claude::{
     Claude, ClaudeConfig, CliProgram,
     find::{Search, find},
 };
-use budao_core::{Fault, limits::Limits, scrub::Scrubber, world::World};
+use budao_core::{Fault, limits::Limits, world::World};
 use budao_journal::Journal;
+use budao_scrub::Scrubber;
 
 use crate::{lease_holder, setup};
 

@@ -14,9 +14,9 @@ use budao_core::{
     Fault, Lang,
     event::Settings,
     fault::{Advice, Fact, Kind, Operation, text},
-    scrub::Scrubber,
     tool::{Mode, Permissions},
 };
+use budao_scrub::Scrubber;
 use budao_serve::{Auth, Config, Keyring, OnDisconnect};
 use tokio::{net::TcpListener, signal::unix::SignalKind};
 use tokio_util::sync::CancellationToken;

@@ -12,13 +12,13 @@ use budao_core::{
     engine::Engine as _,
     event::{SessionId, Settings},
     fault::{Fact, Fault, Kind, Operation},
-    scrub::Scrubber,
     world::World,
 };
 use budao_journal::{Access, Admin, Backends, Inspection, Journal, Retention};
 use budao_mcp::ServerSet;
 use budao_models::{Keys, Model, Models};
 use budao_runtime::{Builder, CleanUp, ModelSource, Runtime, ToolSource};
+use budao_scrub::Scrubber;
 use budao_tools::{
     Toolbox,
     builtin::{self, Environment, Workspace},

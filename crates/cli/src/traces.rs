@@ -13,11 +13,11 @@ use std::{
 use budao_core::{
     Fault, Kind,
     fault::{Fact, Operation},
-    scrub::Scrubber,
     span::Span,
     world::{SpanExporter as BudaoSpanExporter, World},
 };
 use budao_runtime::world;
+use budao_scrub::Scrubber;
 use metrics::counter;
 use opentelemetry_otlp::{
     Protocol, RetryPolicy, SpanExporter, WithExportConfig as _, WithHttpConfig as _,

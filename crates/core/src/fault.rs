@@ -17,6 +17,7 @@ pub mod text;
 
 use std::{borrow::Cow, fmt, time::Duration};
 
+use budao_scrub::Scrubber;
 use serde::{Deserialize, Serialize};
 
 pub use detail::{Detail, FactValue, Mismatch, Shape};
@@ -26,7 +27,7 @@ pub use row::{
     Announcement, CatalogRow, Category, EditorOutcome, ErrorType, Next, Remedy, Severity, Strategy,
 };
 
-use crate::{nesting, scrub::Scrubber, trace::Trace};
+use crate::{nesting, trace::Trace};
 
 /// One failure: a kind, the operation that failed, and typed details.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]

@@ -16,7 +16,6 @@ pub mod nesting;
 pub mod pipeline;
 pub mod retention;
 pub mod retry;
-pub mod scrub;
 pub mod session;
 pub mod span;
 pub mod tally;

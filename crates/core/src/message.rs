@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use budao_scrub::Scrubber;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -46,6 +47,19 @@ pub enum Block {
     },
     /// A block of a type unknown here: the provider's own JSON text, stored and sent back verbatim.
     Opaque(String),
+}
+
+/// Removes configured secrets only, except from blocks that a provider signed: the provider refuses a changed block.
+pub fn clean_blocks(content: &mut [Block], scrubber: &Scrubber) {
+    for block in content {
+        match block {
+            Block::Text(text) | Block::ToolResult { content: text, .. } => {
+                scrubber.clean_text(text);
+            }
+            Block::ToolUse(call) => scrubber.clean_text(&mut call.arguments),
+            Block::Thinking { .. } | Block::Opaque(_) | Block::Image { .. } => {}
+        }
+    }
 }
 
 /// A tool call as the model wrote it. The arguments may be invalid JSON.

@@ -7,10 +7,10 @@ use std::{error::Error, fmt, time::Duration};
 use budao_core::{
     Fault, Kind, Lang,
     fault::{Advice, Detail, Fact, FactValue, Mismatch, Operation, Shape, render, text},
-    scrub::Scrubber,
     tool::Failure,
     trace::Trace,
 };
+use budao_scrub::Scrubber;
 use budao_testkit::faults;
 use serde_json::json;
 use strum::VariantArray as _;

@@ -9,8 +9,8 @@ use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     limits::millis,
     retry::RetryPolicy,
-    scrub::Scrubber,
 };
+use budao_scrub::Scrubber;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};

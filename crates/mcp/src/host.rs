@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use budao_core::scrub::Scrubber;
+use budao_scrub::Scrubber;
 use budao_tools::NoteSender;
 use reqwest::Url;
 use rmcp::{

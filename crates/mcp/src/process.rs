@@ -5,7 +5,8 @@
 
 use std::{ffi::OsString, io, sync::Arc, time::Duration};
 
-use budao_core::{limits::Limits, scrub::Scrubber, world::World};
+use budao_core::{limits::Limits, world::World};
+use budao_scrub::Scrubber;
 use budao_tools::{
     child::{Tail, drain},
     launch::{self, Child, CommandExit, Graces, Input, Start},

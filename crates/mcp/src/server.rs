@@ -11,10 +11,10 @@ use std::{
 use budao_core::{
     fault::{Fault, Operation},
     limits::Limits,
-    scrub::Scrubber,
     tool::ToolSpec,
     world::World,
 };
+use budao_scrub::Scrubber;
 use budao_tools::{Tool, Toolbox};
 use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::CancellationToken;

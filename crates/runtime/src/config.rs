@@ -7,12 +7,12 @@ use budao_core::{
     event::{SessionId, Settings},
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
-    scrub::Scrubber,
     world::World,
 };
 use budao_engine::{HolderLiveness, HostConfig, UnknownLiveness};
 use budao_journal::Journal;
 use budao_models::Model;
+use budao_scrub::Scrubber;
 use budao_tools::{Toolbox, hooks::Hooks, policy::Policy, pool::Pool};
 
 use crate::{

@@ -14,13 +14,13 @@ use budao_core::{
     limits::Limits,
     message::{Block, text_of},
     retention::{Retention, RetentionReport},
-    scrub::Scrubber,
     session::Session,
     trace::Trace,
     world::World,
 };
 use budao_engine::{Host, HostConfig};
 use budao_journal::{Journal, PageLimits, StoredRecord, fold};
+use budao_scrub::Scrubber;
 use budao_tools::{hooks::Hooks, policy::Policy, pool::Pool};
 use futures::{
     StreamExt,

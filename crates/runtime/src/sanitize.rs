@@ -5,11 +5,12 @@
 
 use budao_core::{
     event::{Answer, CommandBody, Event},
+    message::clean_blocks,
     nesting,
-    scrub::Scrubber,
     tool::{Failure, Outcome},
     turn::{CallVerdict, Input},
 };
+use budao_scrub::Scrubber;
 
 /// Scrubs an input and limits its nesting to `levels`, the depth that can be read back.
 pub(crate) fn input(input: Input, scrubber: &Scrubber, levels: usize) -> Input {
@@ -46,12 +47,12 @@ pub(crate) fn input(input: Input, scrubber: &Scrubber, levels: usize) -> Input {
             Input::Delta { turn, step, attempt, text, thought }
         }
         Input::ModelAnswered { turn, step, attempt, mut content, stop, usage } => {
-            scrubber.clean_blocks(&mut content);
+            clean_blocks(&mut content, scrubber);
             Input::ModelAnswered { turn, step, attempt, content, stop, usage }
         }
         Input::Command(mut command) => {
             if let CommandBody::Message { content } = &mut command.ask {
-                scrubber.clean_blocks(content);
+                clean_blocks(content, scrubber);
             }
             Input::Command(command)
         }

@@ -7,8 +7,8 @@ use budao_core::{
     event::Settings,
     fault::{Fact, Fault, Kind, Operation},
     limits::{Limits as CoreLimits, millis},
-    scrub::Scrubber,
 };
+use budao_scrub::Scrubber;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

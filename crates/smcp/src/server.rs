@@ -30,9 +30,9 @@ use axum::Router;
 use budao_core::{
     Lang,
     fault::{Fault, Kind, Operation},
-    scrub::Scrubber,
     world::World,
 };
+use budao_scrub::Scrubber;
 use engineioxide::{config::EngineIoConfig, service::EngineIoService};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;

@@ -10,11 +10,11 @@ use budao_core::{
     limits::Limits,
     message::CallId,
     nesting,
-    scrub::Scrubber,
     tool::{Failure, Todo, ToolSpec},
     trace::{SpanId, Trace},
     world::World,
 };
+use budao_scrub::Scrubber;
 use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::mpsc;

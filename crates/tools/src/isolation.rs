@@ -11,9 +11,9 @@ use budao_core::{
     event::{SessionId, TurnNumber},
     limits::Limits,
     message::CallId,
-    scrub::Scrubber,
     world::{Clock, Entropy, NoopSpanExporter, Spawn, World},
 };
+use budao_scrub::Scrubber;
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 

@@ -9,9 +9,9 @@ use std::{
 
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
-    scrub::Scrubber,
     tool::{ToolOrigin, ToolSpec},
 };
+use budao_scrub::Scrubber;
 
 use crate::{
     advice::AdviceRule,

@@ -14,12 +14,12 @@ use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
     message::Block,
-    scrub::Scrubber,
     session::Session,
     time::Timestamp,
     tool::{Mode, Permissions},
     trace::Trace,
 };
+use budao_scrub::Scrubber;
 use serde_json::{Value, json};
 use uuid::Uuid;
 

@@ -10,7 +10,8 @@ use std::{
     sync::Arc,
 };
 
-use budao_core::{Fault, scrub::Scrubber};
+use budao_core::Fault;
+use budao_scrub::Scrubber;
 use tracing_subscriber::{
     EnvFilter, Layer as _, fmt::MakeWriter, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };

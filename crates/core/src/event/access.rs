@@ -1,9 +1,10 @@
 //! Encoding of events, and what many readers ask of them.
 
+use budao_scrub::Scrubber;
+
 use super::{Event, TaskEnd};
 use crate::{
     fault::Fault,
-    scrub::Scrubber,
     tool::{Failure, Outcome},
 };
 

@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, fmt};
 
+use budao_scrub::Scrubber;
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{MapAccess, Visitor},
@@ -10,7 +11,7 @@ use serde::{
 use serde_json::Value;
 
 use super::Fact;
-use crate::{nesting, scrub::Scrubber};
+use crate::nesting;
 
 /// The type of a fact's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

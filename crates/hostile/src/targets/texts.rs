@@ -1,7 +1,7 @@
 //! Targets for texts: scripts, skills and settings, and scrubbing of any text.
 
-use budao_core::scrub::Scrubber;
 use budao_models::Script;
+use budao_scrub::Scrubber;
 
 /// A secret of this process; scrubbing must always remove it.
 const OWN: &str = "correct-horse-battery-staple";

@@ -8,7 +8,8 @@ use std::{
     time::Duration,
 };
 
-use budao_core::{scrub::Scrubber, time::Timestamp};
+use budao_core::time::Timestamp;
+use budao_scrub::Scrubber;
 use serde_json::Value;
 
 /// Bytes of a call's arguments that are kept.

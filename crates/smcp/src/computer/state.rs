@@ -10,9 +10,9 @@ use std::{
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
-    scrub::Scrubber,
     world::World,
 };
+use budao_scrub::Scrubber;
 use secrecy::ExposeSecret as _;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;

@@ -61,7 +61,7 @@ fn fields(name: &str, payload: &Value) -> Result<(), Fault> {
 
 /// Checks that a refusal is short in both dialects and that the other end can parse it.
 fn refused(fault: Fault) {
-    let fault = fault.with_trace(trace_of("r")).scrub(&budao_core::scrub::Scrubber::new());
+    let fault = fault.with_trace(trace_of("r")).scrub(&budao_scrub::Scrubber::new());
     assert!(!render::render_for_peer(&fault, budao_core::Lang::En).message.is_empty());
     for dialect in [Dialect::V04, Dialect::V02] {
         let told = error::result(&fault, dialect);
@@ -79,7 +79,7 @@ fn answer(mut answer: Value) {
     let read = answer_reader::fault_of(&answer, Operation::ToolCall, &AnswerContext::default());
     assert_eq!(read.is_some(), failed);
     if let Some(fault) = read {
-        refused(fault.scrub(&budao_core::scrub::Scrubber::new()));
+        refused(fault.scrub(&budao_scrub::Scrubber::new()));
     }
 }
 

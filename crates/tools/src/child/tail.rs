@@ -10,9 +10,9 @@ use std::{
 use budao_core::{
     Timestamp,
     fault::{Fact, Fault},
-    scrub::Scrubber,
     world::Clock,
 };
+use budao_scrub::Scrubber;
 use tokio::io::AsyncRead;
 use tokio_util::sync::CancellationToken;
 

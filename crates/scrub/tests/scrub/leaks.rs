@@ -1,6 +1,6 @@
 //! No secret survives, in any setting.
 
-use budao_core::scrub::Scrubber;
+use budao_scrub::Scrubber;
 
 use super::corpus::secrets;
 

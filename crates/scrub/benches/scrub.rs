@@ -1,6 +1,6 @@
 //! What the scrubber costs per byte: clean text, text with secrets, hostile text, text in pieces.
 
-use budao_core::scrub::Scrubber;
+use budao_scrub::Scrubber;
 use budao_testkit::bench::{Suite, Unit};
 
 /// Log lines, code in several languages, hashes, English and Chinese; about one line in five holds a word

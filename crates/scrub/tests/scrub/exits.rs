@@ -4,9 +4,9 @@ use budao_core::{
     Fault, Kind, Lang,
     event::{Event, Scope},
     fault::{Advice, Detail, Fact, Mismatch, Operation, render, text},
-    scrub::Scrubber,
     tool::{Failure, Outcome},
 };
+use budao_scrub::Scrubber;
 use serde_json::json;
 
 use super::corpus::secrets;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use budao_core::scrub::Scrubber;
+use budao_scrub::Scrubber;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Texts made to be slow, each about `size` bytes.

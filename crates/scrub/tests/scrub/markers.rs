@@ -1,6 +1,6 @@
 //! What a reader sees where a secret stood.
 
-use budao_core::scrub::Scrubber;
+use budao_scrub::Scrubber;
 
 /// Parts are joined here so that this file holds nothing that looks like a secret.
 fn joined(parts: &[&str]) -> String {

@@ -1,6 +1,6 @@
 //! What holds for any text.
 
-use budao_core::scrub::Scrubber;
+use budao_scrub::Scrubber;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 

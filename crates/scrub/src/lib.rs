@@ -10,7 +10,7 @@
 //! A marker such as `[redacted api key]` or `~` replaces only the secret. A second scrub changes nothing.
 //!
 //! ```
-//! use budao_core::scrub::Scrubber;
+//! use budao_scrub::Scrubber;
 //!
 //! let scrubber = Scrubber::with_secrets(["correct-horse-battery"]);
 //! let line = "GET /v1 as correct-horse-battery from 10.0.0.7:9000 failed in /home/alice/app";
@@ -46,7 +46,6 @@ use serde_json::Value;
 use self::known_secrets::KnownSecrets;
 use self::rules::ScanScope;
 use self::value::{Binding, ValueContext};
-use crate::message::Block;
 
 pub use self::stream::ScrubStream;
 
@@ -153,20 +152,6 @@ impl Scrubber {
                     left.extend(fields.values_mut());
                 }
                 Value::Null | Value::Bool(_) | Value::Number(_) => {}
-            }
-        }
-    }
-
-    /// Removes configured secrets only, except from blocks that a provider signed: the provider refuses a changed
-    /// block.
-    pub fn clean_blocks(&self, content: &mut [Block]) {
-        for block in content {
-            match block {
-                Block::Text(text) | Block::ToolResult { content: text, .. } => {
-                    self.clean_text(text);
-                }
-                Block::ToolUse(call) => self.clean_text(&mut call.arguments),
-                Block::Thinking { .. } | Block::Opaque(_) | Block::Image { .. } => {}
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Text in pieces: the same as text in one.
 
-use budao_core::scrub::{ScrubStream, Scrubber};
+use budao_scrub::{ScrubStream, Scrubber};
 
 use super::corpus::secrets;
 

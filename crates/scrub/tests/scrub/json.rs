@@ -1,6 +1,6 @@
 //! JSON: every string, and what stands under a secret's name.
 
-use budao_core::scrub::Scrubber;
+use budao_scrub::Scrubber;
 use serde_json::{Value, json};
 
 use super::corpus::{secrets, strings};

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use budao_core::scrub::Scrubber;
+use budao_scrub::Scrubber;
 
 const LINES: &str = include_str!("../corpus/innocent.txt");
 
