@@ -26,6 +26,7 @@ pub(super) const WORDS: &[SecretKeyword] = &[
     word("_pass", NameEvidence::Password, Marker::Password),
     word("-pass", NameEvidence::Password, Marker::Password),
     word("pwd", NameEvidence::Password, Marker::Password),
+    word("pw", NameEvidence::Password, Marker::Password),
     word("密码", NameEvidence::Password, Marker::Password),
     word("口令", NameEvidence::Password, Marker::Password),
     word("api_key", NameEvidence::Key, Marker::ApiKey),
@@ -39,6 +40,13 @@ pub(super) const WORDS: &[SecretKeyword] = &[
     word("account_key", NameEvidence::Key, Marker::ApiKey),
     word("authkey", NameEvidence::Key, Marker::ApiKey),
     word("auth_key", NameEvidence::Key, Marker::ApiKey),
+    word("auth-key", NameEvidence::Key, Marker::ApiKey),
+    word("functions-key", NameEvidence::Key, Marker::ApiKey),
+    word("key_secret", NameEvidence::Key, Marker::Secret),
+    word("keysecret", NameEvidence::Key, Marker::Secret),
+    word("sdk_sk", NameEvidence::Key, Marker::Secret),
+    word("private-token", NameEvidence::Key, Marker::Token),
+    word("private_token", NameEvidence::Key, Marker::Token),
     word("subscription-key", NameEvidence::Key, Marker::ApiKey),
     word("app_key", NameEvidence::Key, Marker::ApiKey),
     word("appkey", NameEvidence::Key, Marker::ApiKey),
@@ -62,6 +70,7 @@ pub(super) const WORDS: &[SecretKeyword] = &[
     word("clientsecret", NameEvidence::Key, Marker::Secret),
     word("client-secret", NameEvidence::Key, Marker::Secret),
     word("app_secret", NameEvidence::Key, Marker::Secret),
+    word("corpsecret", NameEvidence::Key, Marker::Secret),
     word("appsecret", NameEvidence::Key, Marker::Secret),
     word("secret", NameEvidence::Weak, Marker::Secret),
     word("token", NameEvidence::Weak, Marker::Token),
@@ -122,7 +131,7 @@ pub(super) fn find(
         says: word.says,
         tie,
         quoted: value.quoted,
-        next: text.at(value.end),
+        next: if text.starts(value.end, b"</") { b' ' } else { text.at(value.end) },
         alone: text.line_starts(name.left) && line_ends(text, value.end),
     };
     if !value::is_secret(text.slice(value.start, value.end), case) {
@@ -201,8 +210,9 @@ impl NameSpan {
     fn is_secret(&self, text: &ScanText<'_>, word: &SecretKeyword) -> bool {
         let suffix = text.slice(self.word_end, self.right);
         let prefix = text.slice(self.left, self.word);
-        let bare_pass = matches!(word.literal, "_pass" | "-pass");
-        let joined = bare_pass && !suffix.is_empty();
+        let bare_pass = matches!(word.literal, "_pass" | "-pass" | "pw");
+        let inside = word.literal == "pw" && !matches!(prefix.last(), None | Some(b'_' | b'-'));
+        let joined = inside || bare_pass && !suffix.is_empty();
         !joined
             && suffix_keeps(suffix, word.literal)
             && !(word.says == NameEvidence::Weak && is_harmless(text, self.left, prefix))
@@ -260,7 +270,8 @@ impl NameSpan {
             says == NameEvidence::Password && memchr::memmem::find(line, b"login ").is_some();
         // `invalid api key 4f3a…`: only its appearance shows that the value is a key.
         let long = text.run_within(Class::Padded, at, BLANK_TIED_MIN) == at + BLANK_TIED_MIN;
-        (netrc || (says != NameEvidence::Password && long)).then_some(at)
+        let told = says == NameEvidence::Password && value::is_told(text, at);
+        (netrc || told || (says != NameEvidence::Password && long)).then_some(at)
     }
 
     /// Whether the name is an element: `<password>…</password>`.

@@ -6,7 +6,7 @@
 
 use super::replacement::{Marker, Replacement};
 use super::text::{Class, ScanText};
-use super::token::looks_random;
+use super::token::{irregular_runs, is_mixed, looks_random};
 
 /// The shortest run that is examined. A shorter one is a word and cannot hold a wrapped secret.
 const RUN_MIN: usize = 24;
@@ -53,6 +53,13 @@ pub(super) fn run_start(bytes: &[u8], at: usize, floor: usize) -> usize {
 
 /// Finds tokens that are recognisable by shape alone, inside one run.
 pub(super) fn shaped(text: &ScanText<'_>, run: &Base64Run, found: &mut Vec<Replacement>) {
+    // The sign of a line in a diff is no part of a key.
+    let sign = matches!(text.at(run.start), b'+' | b'-') && text.line_starts(run.start);
+    let start = run.start + usize::from(sign);
+    if is_aws_secret(text, start, run.end) {
+        found.push(Replacement::new(start, run.end, Marker::Secret));
+        return;
+    }
     let mut start = run.start;
     while start < run.end {
         let end = text.run_within(Class::Word, start, run.end - start);
@@ -69,6 +76,7 @@ fn shape(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
         .or_else(|| twilio(word).then(|| Replacement::new(start, end, Marker::ApiKey)))
         .or_else(|| mailchimp(word).then(|| Replacement::new(start, end, Marker::ApiKey)))
         .or_else(|| airtable(text, start, end))
+        .or_else(|| asana(text, start, end))
         .or_else(|| dotted(text, start, end))
 }
 
@@ -81,6 +89,54 @@ fn airtable(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement
     let named = start - 1 - head == 17 && text.starts(head, b"pat");
     let hex = text.slice(start, end).iter().all(|&byte| Class::Hex.has(byte));
     (named && hex && end - start >= 32).then(|| Replacement::new(head, end, Marker::Token))
+}
+
+/// The length of a secret access key of AWS.
+const AWS_SECRET: usize = 40;
+/// The least number of irregular runs in such a key: single small letters, and capitals in a row. Words joined by camel
+/// case have hardly any; 40 random characters have about ten.
+const IRREGULAR_MIN: usize = 3;
+/// How far before a key its id (`AKIA…`) may stand, in bytes.
+const ID_BEFORE_MAX: usize = 96;
+
+/// Whether a run is a secret access key of AWS: exactly 40 random characters of base64 that do not encode text. Hashes
+/// in hex have one case and are none.
+fn is_aws_secret(text: &ScanText<'_>, start: usize, end: usize) -> bool {
+    let key = text.slice(start, end);
+    let plain = |byte: &u8| !matches!(byte, b'_' | b'-');
+    if key.len() != AWS_SECRET || !key.iter().all(plain) || !stands_alone(text, start, end) {
+        return false;
+    }
+    // Zeros in base64: a public key, a header, a picture.
+    if holds(key, b"AAAA") {
+        return false;
+    }
+    let head = text.slice(start.saturating_sub(ID_BEFORE_MAX), start);
+    let id = || [&b"AKIA"[..], b"ASIA", b"[redacted api key]"].iter().any(|id| holds(head, id));
+    let cases = key.iter().any(u8::is_ascii_lowercase) && key.iter().any(u8::is_ascii_uppercase);
+    let random = || is_mixed(key) && irregular_runs(key) >= IRREGULAR_MIN;
+    cases && (random() || id()) && !ascii_lanes(key)[0]
+}
+
+fn holds(head: &[u8], id: &[u8]) -> bool {
+    memchr::memmem::find(head, id).is_some()
+}
+
+/// Whether a run is no part of a host's path, of a longer name or of padded base64.
+fn stands_alone(text: &ScanText<'_>, start: usize, end: usize) -> bool {
+    let sentence = text.at(end) == b'.' && !Class::Alnum.has(text.at(end + 1));
+    text.before(start) != b'.' && (sentence || !matches!(text.at(end), b'=' | b'.'))
+}
+
+/// A digit, `/`, the number of a user, a colon and 32 hex digits.
+fn asana(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
+    let hex = text.slice(start, end).iter().all(|&byte| Class::Hex.has(byte));
+    if text.before(start) != b':' || end - start != 32 || !hex {
+        return None;
+    }
+    let user = text.run_back(Class::Digit, start - 1, 20);
+    let digit = user >= 2 && text.before(user) == b'/' && text.before(user - 1).is_ascii_digit();
+    (start - 1 - user >= 12 && digit).then(|| Replacement::new(user - 2, end, Marker::Token))
 }
 
 /// `SK` or `AC` and 32 hex digits.
@@ -124,7 +180,7 @@ fn dotted(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> 
     }
     let hex = word.len() == 32 && word.iter().all(|&byte| Class::Hex.has(byte));
     let secret = text.slice(end + 1, second);
-    (hex && secret.len() == 16 && super::value::is_opaque(secret))
+    (hex && secret.len() == 16 && looks_random(secret))
         .then(|| Replacement::new(start, second, Marker::ApiKey))
 }
 

@@ -8,7 +8,7 @@ use super::text::{Class, ScanText};
 use super::value::{self, Binding, NameEvidence, ValueContext, is_opaque, is_placeholder};
 
 /// Schemes of `Authorization` that a single secret word follows.
-const SCHEMES: [&[u8]; 14] = [
+const SCHEMES: [&[u8]; 16] = [
     b"bearer",
     b"basic",
     b"token",
@@ -23,6 +23,8 @@ const SCHEMES: [&[u8]; 14] = [
     b"sso-key",
     b"jwt",
     b"flyv1",
+    b"geniekey",
+    b"ssws",
 ];
 
 /// `Authorization: Bearer …`, quoted or not, with or without a scheme.

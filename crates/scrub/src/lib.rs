@@ -22,9 +22,11 @@
 
 mod address;
 mod assignment;
+mod connection;
 mod encoded_run;
 mod header;
 mod home_dir;
+mod host_name;
 mod known_secrets;
 mod pem;
 mod replacement;

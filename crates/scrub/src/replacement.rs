@@ -18,13 +18,14 @@ pub(super) enum Marker {
     Webhook,
     Base64,
     Address,
+    Connection,
     Home,
     /// A stack trace with this number of lines.
     Trace(usize),
 }
 
 /// Every marker with a fixed text.
-const FIXED: [(Marker, &str); 12] = [
+const FIXED: [(Marker, &str); 13] = [
     (Marker::ApiKey, "[redacted api key]"),
     (Marker::Token, "[redacted token]"),
     (Marker::Password, "[redacted password]"),
@@ -36,6 +37,7 @@ const FIXED: [(Marker, &str); 12] = [
     (Marker::Webhook, "[redacted webhook]"),
     (Marker::Base64, "[redacted base64]"),
     (Marker::Address, "[private address]"),
+    (Marker::Connection, "[redacted connection]"),
     (Marker::Home, "~"),
 ];
 

@@ -10,12 +10,12 @@ use super::replacement::Replacement;
 use super::text::ScanText;
 use super::token::{self, TokenFormat};
 use super::trigger::{self, Hit, Triggers};
-use super::{address, encoded_run, header, home_dir, pem, stack_trace, url};
+use super::{address, connection, encoded_run, header, home_dir, host_name, pem, stack_trace, url};
 
 /// The longest trigger, in bytes.
 pub(super) const TRIGGER_MAX: usize = 48;
 /// The most bytes before its trigger that a rule replaces.
-pub(super) const TAKEN_BEFORE_MAX: usize = 32;
+pub(super) const TAKEN_BEFORE_MAX: usize = 96;
 /// The most bytes before its trigger that a rule reads.
 pub(super) const READ_BEFORE_MAX: usize = 256;
 
@@ -33,6 +33,9 @@ const FINDERS: &[(&str, FindFn)] = &[
     ("eyJ", token::jwt),
     (".atlasv1.", token::terraform),
     ("Q~", token::azure_client),
+    ("00D", token::salesforce),
+    ("access_token$", token::braintree),
+    ("_mmk", token::maxmind),
     ("hooks.slack.com/services/", token::webhook),
     ("hooks.slack.com/workflows/", token::webhook),
     ("hooks.slack.com/triggers/", token::webhook),
@@ -54,9 +57,18 @@ const FINDERS: &[(&str, FindFn)] = &[
     ("signature=", header::signature),
     ("?key=", header::query_key),
     ("&key=", header::query_key),
-    ("://", url::userinfo),
-    ("%3A%2F%2F", url::encoded_userinfo),
-    ("jdbc:oracle:thin:", url::oracle),
+    ("://", |text, start, end| {
+        connection::url(text, start, end).or_else(|| url::userinfo(text, start, end))
+    }),
+    ("%3A%2F%2F", |text, start, end| {
+        connection::encoded_url(text, start, end)
+            .or_else(|| url::encoded_userinfo(text, start, end))
+    }),
+    ("jdbc:oracle:thin:", |text, start, end| {
+        connection::oracle(text, start, end).or_else(|| url::oracle(text, start, end))
+    }),
+    ("@tcp(", connection::go_mysql),
+    ("@unix(", connection::go_mysql),
     (" -u ", url::user_flag),
     ("--user ", url::user_flag),
     ("--user=", url::user_flag),
@@ -108,6 +120,18 @@ static TABLE: LazyLock<RuleTable> = LazyLock::new(|| {
     }
     for &(literal, find) in FINDERS {
         add(literal.to_owned(), ScrubRule::Find(find));
+    }
+    for trigger in connection::TRIGGERS {
+        add(trigger.to_owned(), ScrubRule::Find(connection::pairs));
+    }
+    for phrase in host_name::PHRASES {
+        add(phrase.to_owned(), ScrubRule::Find(host_name::after_phrase));
+    }
+    for domain in host_name::DOMAINS {
+        add(domain.to_owned(), ScrubRule::Find(host_name::domain));
+    }
+    for port in host_name::PORTS {
+        add(port.to_owned(), ScrubRule::Find(host_name::before_port));
     }
     for (client, _) in url::CLIENTS {
         add(client.to_owned(), ScrubRule::Find(url::client_flag));

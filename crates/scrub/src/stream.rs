@@ -235,6 +235,7 @@ fn grown(marker: Marker, more: &[u8]) -> Marker {
 fn secret_end(marker: Marker, bytes: &[u8]) -> Option<usize> {
     let ends = |byte: u8| match marker {
         Marker::Cookie => !byte.is_ascii_graphic() && byte != b' ' || matches!(byte, b'"' | b'\''),
+        Marker::Connection => !Class::Url.has(byte),
         Marker::Credentials => matches!(byte, b'\n' | b'"' | b'\''),
         Marker::Base64 => !Class::Padded.has(byte) && !matches!(byte, b'\n' | b'\r' | b'\\'),
         _ => !Class::Value.has(byte),

@@ -32,9 +32,11 @@ pub(super) enum Class {
     Value,
     /// The bytes of a login name.
     Login,
+    /// The bytes of a URL, from the authority to its end.
+    Url,
 }
 
-const CLASSES: usize = 12;
+const CLASSES: usize = 13;
 
 static TABLE: [u16; 256] = table();
 
@@ -64,6 +66,7 @@ const fn table() -> [u16; 256] {
         let value = graphic && !quote && !matches!(byte, b'|' | b'&' | b';');
         bits |= (value as u16) << Class::Value as u8;
         bits |= ((word || byte == b'.' || !byte.is_ascii()) as u16) << Class::Login as u8;
+        bits |= ((graphic && !quote && byte != b'|') as u16) << Class::Url as u8;
         table[index] = bits;
         index += 1;
     }

@@ -18,6 +18,10 @@ pub(super) struct TokenFormat {
 enum BodyShape {
     /// Contains a digit, or both upper and lower case.
     Random,
+    /// Contains a digit and both cases: for prefixes that are also the start of ordinary names.
+    Mixed,
+    /// Starts with a UUID.
+    Uuid,
     /// Any bytes of the class; the prefix is proof enough.
     Any,
 }
@@ -28,6 +32,15 @@ const fn key(prefix: &'static str, class: Class, least: usize) -> TokenFormat {
 
 const fn token(prefix: &'static str, class: Class, least: usize) -> TokenFormat {
     TokenFormat { prefix, class, least, marker: Marker::Token, looks: BodyShape::Random }
+}
+
+const fn mixed(prefix: &'static str, class: Class, least: usize) -> TokenFormat {
+    TokenFormat { prefix, class, least, marker: Marker::ApiKey, looks: BodyShape::Mixed }
+}
+
+const fn uuid(prefix: &'static str) -> TokenFormat {
+    let looks = BodyShape::Uuid;
+    TokenFormat { prefix, class: Class::Word, least: 36, marker: Marker::ApiKey, looks }
 }
 
 const fn sure(prefix: &'static str, class: Class, least: usize) -> TokenFormat {
@@ -59,6 +72,10 @@ pub(super) const TOKENS: &[TokenFormat] = &[
     key("rk_live_", Class::Word, 16),
     key("rk_test_", Class::Word, 16),
     key("whsec_", Class::Padded, 16),
+    key("esecret_", Class::Alnum, 20),
+    mixed("pa-", Class::Word, 40),
+    key("e2b_", Class::Hex, 32),
+    key("fc-", Class::Hex, 32),
     // Cloud providers.
     sure("AKIA", Class::Upper, 16),
     sure("ASIA", Class::Upper, 16),
@@ -73,6 +90,16 @@ pub(super) const TOKENS: &[TokenFormat] = &[
     key("LTAI", Class::Alnum, 12),
     key("AKID", Class::Alnum, 28),
     key("AKLT", Class::Padded, 20),
+    key("bce-v3/ALTAK-", Class::Padded, 40),
+    mixed("AQVN", Class::Word, 30),
+    mixed("t1.9", Class::Dotted, 80),
+    token("sha256~", Class::Word, 40),
+    key("v1.0-", Class::Word, 100),
+    mixed("K00", Class::Base64, 27),
+    mixed("4b1d", Class::Alnum, 38),
+    token("ddp_", Class::Alnum, 30),
+    key("napi_", Class::Alnum, 40),
+    token("vcp_", Class::Alnum, 24),
     token("dop_v1_", Class::Alnum, 32),
     token("doo_v1_", Class::Alnum, 32),
     token("dor_v1_", Class::Alnum, 32),
@@ -96,6 +123,13 @@ pub(super) const TOKENS: &[TokenFormat] = &[
     token("glrt-", Class::Dotted, 16),
     token("glptt-", Class::Word, 16),
     token("glcbt-", Class::Word, 16),
+    token("GR1348941", Class::Word, 18),
+    token("glft-", Class::Word, 16),
+    token("glimt-", Class::Word, 16),
+    token("glagent-", Class::Word, 16),
+    token("gloas-", Class::Word, 16),
+    token("glsoat-", Class::Word, 16),
+    token("glffct-", Class::Word, 16),
     token("ATATT3", Class::Padded, 40),
     token("ATCTT3", Class::Padded, 40),
     token("ATBB", Class::Padded, 24),
@@ -112,6 +146,18 @@ pub(super) const TOKENS: &[TokenFormat] = &[
     token("squ_", Class::Alnum, 32),
     token("sqa_", Class::Alnum, 32),
     key("AKCp", Class::Alnum, 60),
+    token("cmVmdGtu", Class::Alnum, 48),
+    token("sgp_", Class::Word, 40),
+    sure("API-", Class::Upper, 26),
+    mixed("pat.", Class::Dotted, 60),
+    mixed("sat.", Class::Dotted, 60),
+    key("ico-", Class::Alnum, 32),
+    token("rdme_", Class::Alnum, 60),
+    token("pnu_", Class::Alnum, 30),
+    token("tk-us-", Class::Word, 40),
+    uuid("api-"),
+    uuid("sdk-"),
+    uuid("mob-"),
     token("CLOJARS_", Class::Alnum, 40),
     // Databases and platforms.
     token("dapi", Class::Hex, 32),
@@ -134,6 +180,7 @@ pub(super) const TOKENS: &[TokenFormat] = &[
     token("glc_", Class::Padded, 24),
     key("NRAK-", Class::Alnum, 20),
     key("NRII-", Class::Word, 20),
+    key("NRJS-", Class::Hex, 16),
     token("sntrys_", Class::Padded, 32),
     token("sntryu_", Class::Alnum, 32),
     key("PMAK-", Class::Word, 32),
@@ -162,7 +209,31 @@ pub(super) const TOKENS: &[TokenFormat] = &[
     token("shppa_", Class::Hex, 24),
     token("sq0atp-", Class::Word, 20),
     token("sq0csp-", Class::Word, 20),
-    token("EAAAE", Class::Word, 50),
+    mixed("EAA", Class::Word, 50),
+    mixed("re_", Class::Word, 30),
+    token("rzp_live_", Class::Alnum, 14),
+    token("rzp_test_", Class::Alnum, 14),
+    token("pdl_live_apikey_", Class::Word, 30),
+    token("pdl_sdbx_apikey_", Class::Word, 30),
+    token("access-sandbox-", Class::Word, 32),
+    token("access-development-", Class::Word, 32),
+    token("duffel_test_", Class::Word, 32),
+    token("FLWSECK_", Class::Word, 16),
+    key("EZAK", Class::Alnum, 50),
+    key("EZTK", Class::Alnum, 50),
+    mixed("AQE", Class::Padded, 100),
+    token("AAAAAAAAAAAAAAAAAAAAA", Class::Bearer, 60),
+    mixed("sl.", Class::Dotted, 100),
+    uuid("pat-na1-"),
+    uuid("pat-eu1-"),
+    token("fio-u-", Class::Word, 50),
+    token("dnkey-", Class::Word, 50),
+    key("p8e-", Class::Alnum, 30),
+    token("sm_aat_", Class::Alnum, 16),
+    token("sm_pat_", Class::Alnum, 16),
+    token("sm_sat_", Class::Alnum, 16),
+    token("s-s4t2ud-", Class::Hex, 60),
+    token("s-s4t2af-", Class::Hex, 60),
     token("EAACEdEose0cBA", Class::Alnum, 10),
     token("CFPAT-", Class::Word, 32),
     token("duffel_live_", Class::Word, 32),
@@ -172,6 +243,9 @@ pub(super) const TOKENS: &[TokenFormat] = &[
     token("access-production-", Class::Word, 32),
     sure("AGE-SECRET-KEY-1", Class::Upper, 50),
 ];
+
+/// The most bytes of a body that are examined.
+const BODY_MAX: usize = 64;
 
 /// The token whose prefix is at `start..end`.
 pub(super) fn find(
@@ -191,9 +265,49 @@ pub(super) fn find(
     if !long_enough || Class::Alnum.has(text.at(stop)) {
         return None;
     }
-    let body = text.slice(end, stop.min(end + 40));
-    (token.looks == BodyShape::Any || looks_random(body))
-        .then(|| Replacement::new(start, stop, token.marker))
+    let body = text.slice(end, stop.min(end + BODY_MAX));
+    let fits = match token.looks {
+        BodyShape::Random => looks_random(body),
+        BodyShape::Mixed => is_mixed(body) || is_jumpy(body),
+        BodyShape::Uuid => is_uuid(body),
+        BodyShape::Any => true,
+    };
+    fits.then(|| Replacement::new(start, stop, token.marker))
+}
+
+/// Whether a body contains a digit and both cases.
+pub(super) fn is_mixed(body: &[u8]) -> bool {
+    let has = |test: fn(&u8) -> bool| body.iter().any(test);
+    has(u8::is_ascii_digit) && has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase)
+}
+
+/// The least number of irregular runs in long random letters.
+const JUMPY_MIN: usize = 5;
+
+/// Whether long letters change their case too irregularly for words joined by camel case.
+pub(super) fn is_jumpy(body: &[u8]) -> bool {
+    body.len() >= 24 && irregular_runs(body) >= JUMPY_MIN
+}
+
+/// The number of small letters between other characters, and of runs of two capitals or more.
+pub(super) fn irregular_runs(key: &[u8]) -> usize {
+    let sort = |byte: &u8| (byte.is_ascii_lowercase(), byte.is_ascii_uppercase());
+    key.chunk_by(|one, next| sort(one) == sort(next))
+        .filter(|run| match run[0] {
+            b'a'..=b'z' => run.len() == 1,
+            b'A'..=b'Z' => run.len() >= 2,
+            _ => false,
+        })
+        .count()
+}
+
+/// Whether a body starts with a UUID.
+fn is_uuid(body: &[u8]) -> bool {
+    body.len() >= 36
+        && body[..36].iter().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => *byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
 }
 
 /// Whether a body is more than a word: it contains a digit, or both cases.
@@ -263,4 +377,34 @@ pub(super) fn azure_client(text: &ScanText<'_>, start: usize, end: usize) -> Opt
     }
     let stop = text.run(Class::Bearer, end);
     (stop >= end + 31).then(|| Replacement::new(head, stop, Marker::Secret))
+}
+
+/// Salesforce: the id of an organisation, `!`, then the body. Found by the id's start.
+pub(super) fn salesforce(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
+    if !text.word_starts(start) || !text.starts(start, b"00D") {
+        return None;
+    }
+    let bang = text.run_within(Class::Alnum, end, 16);
+    if text.at(bang) != b'!' || bang < end + 12 {
+        return None;
+    }
+    let stop = text.run(Class::Bearer, bang + 1);
+    (stop >= bang + 60).then(|| Replacement::new(start, stop, Marker::Token))
+}
+
+/// Braintree: `access_token$production$`, a name and 32 hex digits. Found by its start.
+pub(super) fn braintree(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
+    let part = |at: usize| text.run_within(Class::Alnum, at, 64);
+    let place = part(end);
+    let name = part(place + 1);
+    let stop = part(name + 1);
+    let dollars = text.at(place) == b'$' && text.at(name) == b'$';
+    (dollars && stop >= name + 20).then(|| Replacement::new(start, stop, Marker::Token))
+}
+
+/// MaxMind: six characters, 29 characters, `_mmk`. Found by its end.
+pub(super) fn maxmind(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
+    let head = text.run_back(Class::Word, start, 40);
+    let exact = start == head + 36 && text.at(head + 6) == b'_' && !Class::Word.has(text.at(end));
+    exact.then(|| Replacement::new(head, end, Marker::ApiKey))
 }

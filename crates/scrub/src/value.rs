@@ -2,7 +2,7 @@
 
 use super::replacement::holds_marker;
 use super::text::{Class, ScanText};
-use super::token::looks_random;
+use super::token::{is_jumpy, is_mixed, looks_random};
 
 /// The most bytes of a value that are examined. A longer value without a break is a secret.
 pub(super) const JUDGED_MAX: usize = 128;
@@ -197,6 +197,26 @@ fn is_password(value: &[u8], case: ValueContext, firm: bool) -> bool {
     value.len() >= 3 && !variable && (firm || settled)
 }
 
+/// The shortest password that a blank alone ties to its name, and the most bytes of it that are examined.
+const TOLD_MIN: usize = 6;
+const TOLD_MAX: usize = 64;
+
+/// Whether the word at `start` is a password by its looks: letters and digits, and a sign, a digit before a letter, or a
+/// digit at its end. `passwd utf8`, `password RFC2898` and names of files are none.
+pub(super) fn is_told(text: &ScanText<'_>, start: usize) -> bool {
+    let value = bare(text, start, TOLD_MAX);
+    let word = text.slice(value.start, value.end);
+    if word.len() < TOLD_MIN || word.len() >= TOLD_MAX || is_placeholder(word) || is_place(word) {
+        return false;
+    }
+    let plain = |byte: &u8| Class::Dotted.has(*byte) || matches!(byte, b'/' | b':' | b'(' | b'=');
+    let sign = word.iter().any(|byte| !plain(byte));
+    let name = word.iter().any(|byte| b"/:(=".contains(byte)) && !sign;
+    let letters = word.iter().any(u8::is_ascii_alphabetic);
+    let digits = word.iter().any(u8::is_ascii_digit);
+    letters && digits && !name && (sign || is_jumbled(word))
+}
+
 fn is_key(value: &[u8]) -> bool {
     let number = value.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
     let random = value.len() >= 6 && looks_random(value);
@@ -216,7 +236,9 @@ pub(super) fn is_opaque(value: &[u8]) -> bool {
         let digits = part[letters..].iter().take_while(|byte| byte.is_ascii_digit()).count();
         let rest = part[letters + digits..].iter().all(u8::is_ascii_alphabetic);
         let few = digits <= 3 || (letters == 0 && digits <= 4);
-        let long = part.len() >= 32 && digits > 0;
+        let long = is_jumpy(part)
+            || (part.len() >= 32 && digits > 0)
+            || (part.len() >= 16 && is_jumbled(part));
         part.len() <= 4 || (rest && few && !long && is_camel(part))
     };
     !parts.all(wordy)
@@ -367,10 +389,19 @@ fn is_place(value: &[u8]) -> bool {
 
 /// Whether a bare value is an expression: a call, a path, a variable, a type.
 fn is_code(value: &[u8], next: u8) -> bool {
+    let scoped = memchr::memmem::find(value, b"::").is_some();
     let name = |part: &[u8]| {
         let digits = part.iter().filter(|byte| byte.is_ascii_digit()).count();
+        let groups =
+            part.split(|byte| !byte.is_ascii_digit()).filter(|group| !group.is_empty()).count();
+        let jumbled = groups > 1 && !scoped && !is_known(part);
+        let digits = if jumbled { usize::MAX } else { digits };
         let plain = part.iter().all(|&byte| byte == b'_' || byte.is_ascii_alphanumeric());
-        plain && digits <= 2 && !part.first().is_none_or(u8::is_ascii_digit)
+        plain && digits <= 2 && !part.first().is_none_or(u8::is_ascii_digit) && !is_jumbled(part)
+    };
+    // `pkqlZD1.a4hemrn2`: no path has a digit in every part.
+    let numbered = |path: &[u8]| {
+        path.split(|byte| b".:".contains(byte)).all(|part| part.iter().any(u8::is_ascii_digit))
     };
     let head = value.iter().take_while(|&&byte| Class::Alnum.has(byte) || b"_.:".contains(&byte));
     let head = &value[..head.count()];
@@ -378,7 +409,8 @@ fn is_code(value: &[u8], next: u8) -> bool {
     let called = tail.first().is_some_and(|byte| matches!(byte, b'(' | b'[' | b'{'));
     let path = head.len() == value.len()
         && head.iter().any(|byte| b".:".contains(byte))
-        && head.split(|byte| b".:".contains(byte)).all(|part| part.is_empty() || name(part));
+        && head.split(|byte| b".:".contains(byte)).all(|part| part.is_empty() || name(part))
+        && !(is_jumbled(value) && numbered(head));
     let typed = matches!(value[0], b'&' | b'*' | b'!' | b'?' | b'~')
         && value.get(1).is_some_and(u8::is_ascii_alphabetic)
         && !value.iter().any(u8::is_ascii_digit);
@@ -388,6 +420,28 @@ fn is_code(value: &[u8], next: u8) -> bool {
         || typed
         || variable
         || (name(value) && matches!(next, b'(' | b'[' | b'<'))
+}
+
+/// Names in which a digit stands before a letter, at the start of a part or after another name.
+const DIGIT_NAMES: [&[u8]; 11] = [
+    b"utf8", b"base64", b"sha1", b"sha2", b"sha5", b"i18n", b"k8s", b"oauth2", b"md5", b"x86",
+    b"ipv",
+];
+
+/// Whether a part of a path is a password: both cases, and a digit before a letter that no known name explains.
+fn is_jumbled(part: &[u8]) -> bool {
+    let inner =
+        part.windows(2).any(|pair| pair[0].is_ascii_digit() && pair[1].is_ascii_alphabetic());
+    if !inner || !is_mixed(part) {
+        return false;
+    }
+    !is_known(part) && !part.starts_with(b"s3") && !part.starts_with(b"v1")
+}
+
+/// Whether a part contains one of [`DIGIT_NAMES`].
+fn is_known(part: &[u8]) -> bool {
+    let lower = part.to_ascii_lowercase();
+    DIGIT_NAMES.iter().any(|name| memchr::memmem::find(&lower, name).is_some())
 }
 
 /// Whether a value is the name of a secret and not the secret itself.

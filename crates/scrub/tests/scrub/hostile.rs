@@ -63,6 +63,23 @@ fn hostile(size: usize) -> Vec<(&'static str, String)> {
         ("users", " -u a:b"),
         ("terraform", ".atlasv1."),
         ("escapes", "\\u003dpassword\\u003d"),
+        ("database URLs", "postgres://"),
+        ("database URLs, nested", "mysql://a@"),
+        ("Go connection strings", "a@tcp("),
+        ("Go connection strings, filled", "a:b@tcp(c)/"),
+        ("keys of connections", "host="),
+        ("pairs of connections", "user=a "),
+        ("pairs with semicolons", "server=a;"),
+        ("quoted pairs", "user='a b c', "),
+        ("phrases", "connect to "),
+        ("phrases with hosts", "dial tcp a.b:"),
+        ("domains", ".internal"),
+        ("labels", "a.local."),
+        ("ports", "a:6379"),
+        ("ports and colons", "db:5432:"),
+        ("secret keys", "aB3/dE6gH9kL2mN5pQ8rSt+V1wX4yZ7aC0eF3gJ6 "),
+        ("told passwords", "passwd a1"),
+        ("encoded URLs", "redis%3A%2F%2F"),
     ];
     units.into_iter().map(|(name, unit)| (name, unit.repeat(size / unit.len()))).collect()
 }

@@ -8,6 +8,8 @@
 
 mod corpus;
 mod exits;
+mod formats;
+mod generated;
 mod hostile;
 mod innocent;
 mod json;

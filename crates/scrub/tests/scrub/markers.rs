@@ -52,7 +52,7 @@ fn the_message_stays_useful() {
     insta::assert_snapshot!(scrubbed(&texts), @r#"
     401 from the model: invalid x-api-key: [redacted api key] (request req_011CSHo)
     Incorrect API key provided: [redacted api key]. Check your settings.
-    could not connect to postgres://app:[redacted password]@[private address]/main: timeout after 3s
+    could not connect to postgres://[redacted connection]: timeout after 3s
     redis: dial tcp [private address]: refused; [private address] refused too
     open ~/app/config.toml: permission denied
     cannot write ~\app\log.txt

@@ -12,7 +12,7 @@ fn soup() -> impl Strategy<Value = String> {
 }
 
 #[rustfmt::skip]
-const PIECES: [&str; 116] = [
+const PIECES: [&str; 140] = [
     "sk-", "ghp_", "AKIA", "eyJ", "password", "token", "secret", "api_key", "authorization",
     "cookie", "bearer ", "Basic ", "密码", "：", "是", "=", ":", ": ", " = ", "=>", "\"", "\\\"",
     "\\\\\\\"", "'", "`", ",", ";", "&", "?", "%3D", "%22", "://", "@", "/", "//", "user",
@@ -26,7 +26,10 @@ const PIECES: [&str; 116] = [
     "is", " ", "  ", "\t", "你", "🦀", "\u{0}", "-", "_", "+", "1", "a", "Z", "realm=",
     "Digest username", "hooks.slack.com/services/", ".atlasv1.", "8Q~",
     "SK0123456789abcdef0123456789abcdef", "123456789:", "correct horse", "\\", "\\u003d", "#", "|",
-    "!",
+    "!", "postgres", "mongodb+srv", "@tcp(", "host=", "port=", "user=", "dbname=", "Server=",
+    "User ID=", "dial tcp ", "connect to ", "连接到", "db-1.internal", ".local", ".example.com",
+    ":6379", "AKIA0123456789ABCDEF", "aB3/dE6gH9kL2mN5pQ8rSt+V1wX4yZ7aC0eF3gJ6", "passwd ", "pw: ",
+    "%3A%2F%2F", "jdbc:oracle:thin:", "scott", "00D",
 ];
 
 fn scrubber() -> Scrubber {

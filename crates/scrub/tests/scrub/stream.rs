@@ -91,7 +91,7 @@ fn clean_text_flows() {
     for line in include_str!("../corpus/innocent.txt").split_inclusive('\n') {
         given += line.len();
         taken += stream.push(line).len();
-        assert!(given - taken < 600, "{} held back after {line:?}", given - taken);
+        assert!(given - taken < 800, "{} held back after {line:?}", given - taken);
     }
     assert_eq!(given, taken + stream.finish().len());
 }
