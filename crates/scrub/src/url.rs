@@ -24,7 +24,8 @@ pub(super) fn userinfo(text: &ScanText<'_>, _start: usize, end: usize) -> Option
         Some(colon) => {
             let password = text.slice(colon + 1, at);
             let known = is_placeholder(password) || holds_marker(password);
-            (!known).then(|| Replacement::new(colon + 1, at, Marker::Password))
+            let example = is_example(text.slice(end, colon), password, text.slice(at + 1, stop));
+            (!known && !example).then(|| Replacement::new(colon + 1, at, Marker::Password))
         }
         None => {
             let user = text.slice(end, at);
@@ -33,6 +34,15 @@ pub(super) fn userinfo(text: &ScanText<'_>, _start: usize, end: usize) -> Option
             (secret && bare).then(|| Replacement::new(end, at, Marker::Token))
         }
     }
+}
+
+/// Whether the parts of a URL are named and not filled: `user:password@host`.
+fn is_example(user: &[u8], password: &[u8], host: &[u8]) -> bool {
+    let names =
+        |part: &[u8], names: [&[u8]; 2]| names.iter().any(|name| part.eq_ignore_ascii_case(name));
+    names(user, [b"user", b"username"])
+        && names(password, [b"pass", b"password"])
+        && host.get(..4).is_some_and(|host| host.eq_ignore_ascii_case(b"host"))
 }
 
 /// Finds the `@` after a password that contains a `/`. A numeric port is not a password.

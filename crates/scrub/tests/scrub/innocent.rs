@@ -7,7 +7,8 @@ use budao_scrub::Scrubber;
 const LINES: &str = include_str!("../corpus/innocent.txt");
 
 /// Goal: fewer than one innocent line in a thousand is touched.
-/// Method: 2,600 lines of code, logs, hashes, addresses, English and Chinese, one by one.
+/// Method: 5,000 lines of code, logs, hashes, addresses, English and Chinese, and lines that are almost secrets, one by
+/// one.
 #[test]
 fn touches_fewer_than_one_innocent_line_in_a_thousand() {
     let scrubber = Scrubber::new();
@@ -17,7 +18,7 @@ fn touches_fewer_than_one_innocent_line_in_a_thousand() {
         .map(|line| (line, scrubber.scrub(line)))
         .filter(|(line, out)| out != *line)
         .collect();
-    assert!(lines.len() >= 2_000, "{} lines", lines.len());
+    assert!(lines.len() >= 5_000, "{} lines", lines.len());
     assert!(touched.len() * 1000 < lines.len(), "touched {}: {touched:#?}", touched.len());
 }
 
