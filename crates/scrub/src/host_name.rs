@@ -139,7 +139,8 @@ pub(super) fn before_port(text: &ScanText<'_>, start: usize, end: usize) -> Opti
     }
     let head = name_start(text, start)?;
     let name = text.slice(head, start);
-    let dotted = memchr::memchr(b'.', name).is_some_and(|dot| dot > 0);
+    // In the URL of a web service, a public name stays on any port.
+    let dotted = memchr::memchr(b'.', name).is_some() && !text.ends(head, b"//");
     let lower = name.to_ascii_lowercase();
     let known = || HOST_WORDS.iter().any(|word| memchr::memmem::find(&lower, word).is_some());
     let host = is_name(name) && !is_file(name) && (dotted || known());

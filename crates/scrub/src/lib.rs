@@ -7,7 +7,8 @@
 //!
 //! One automaton finds the literals that mark secrets; a rule then reads a bounded number of bytes at each. A second
 //! pass decodes long runs of base64. Nothing backtracks, so hostile text costs a small multiple of ordinary text.
-//! A marker such as `[redacted api key]` or `~` replaces only the secret. A second scrub changes nothing.
+//! A marker such as `[redacted api key]` or `~` replaces only the secret; one marker replaces a connection string with its
+//! user, host and database. A public host of a web service stays. A second scrub changes nothing.
 //!
 //! ```
 //! use budao_scrub::Scrubber;
