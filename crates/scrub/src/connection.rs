@@ -89,19 +89,18 @@ fn trimmed(text: &ScanText<'_>, start: usize, end: usize) -> usize {
     at
 }
 
-/// Whether an address has fields to fill (`${HOST}`, `{host}`, `%s`) or names its parts (`user:password@host`).
+/// Whether the host of an address is a field to fill (`${HOST}`, `{host}`, `%s`) or the word itself (`user@host`).
 fn is_template(address: &[u8]) -> bool {
-    let filled = address.iter().any(|byte| matches!(byte, b'{' | b'$'))
-        && !memchr::memchr(b'@', address).is_some_and(|at| !has_field(&address[at..]));
-    let printed = address.starts_with(b"%s") || address.ends_with(b"%s");
-    let host = memchr::memchr(b'@', address).map_or(address, |at| &address[at + 1..]);
+    let host = memchr::memrchr(b'@', address).map_or(address, |at| &address[at + 1..]);
     let name = host.iter().take_while(|&&byte| Class::Word.has(byte)).count();
     let named: [&[u8]; 4] = [b"host", b"hostname", b"your-host", b"server"];
-    filled || printed || named.iter().any(|known| host[..name].eq_ignore_ascii_case(known))
+    is_field(host) || named.iter().any(|known| host[..name].eq_ignore_ascii_case(known))
 }
 
-fn has_field(host: &[u8]) -> bool {
-    host.iter().any(|byte| matches!(byte, b'{' | b'$'))
+/// Whether a template's field is at the start of `host`, or a braced one anywhere in it.
+fn is_field(host: &[u8]) -> bool {
+    let first = host.first().is_some_and(|byte| matches!(byte, b'$' | b'%'));
+    first || memchr::memchr2(b'{', b'<', host).is_some()
 }
 
 /// A completely percent-encoded URL; the trigger is `%3A%2F%2F`.
@@ -120,7 +119,7 @@ pub(super) fn encoded_url(text: &ScanText<'_>, start: usize, end: usize) -> Opti
     (stop > end).then(|| Replacement::new(end, stop, Marker::Connection))
 }
 
-/// `jdbc:oracle:thin:scott/tiger@host:1521:orcl`, `jdbc:oracle:thin:@//host/service`.
+/// An Oracle address after `jdbc:oracle:thin:`, with a login (`scott/tiger@host:1521:orcl`) or without (`@//host/service`).
 pub(super) fn oracle(text: &ScanText<'_>, _start: usize, end: usize) -> Option<Replacement> {
     if marker_at(text, end) {
         return None;
@@ -145,10 +144,8 @@ pub(super) fn go_mysql(text: &ScanText<'_>, start: usize, end: usize) -> Option<
     let head = head + lead.map_or(0, |at| at + 1);
     let stop = if text.at(close + 1) == b'/' { text.run(Class::Url, close + 1) } else { close + 1 };
     let stop = trimmed(text, close + 1, stop).max(close + 1);
-    let fields = text.slice(head, start).iter().chain(text.slice(end, close));
-    let template = fields.filter(|&&byte| byte == b'%' || byte == b'{').count() > 0
-        && !super::token::looks_random(text.slice(head, start));
-    (head < start && !template).then(|| Replacement::new(head, stop, Marker::Connection))
+    (head < start && !is_field(text.slice(end, close)))
+        .then(|| Replacement::new(head, stop, Marker::Connection))
 }
 
 /// What a key of a connection string describes.
@@ -163,7 +160,7 @@ enum Field {
     Option,
 }
 
-/// The keys of connection strings, in lower case; those before [`TRIGGERS`] may start one.
+/// The keys of connection strings, in lower case.
 #[rustfmt::skip]
 const KEYS: &[(&str, Field)] = &[
     ("host", Field::Host), ("hostaddr", Field::Host), ("server", Field::Host),
@@ -214,7 +211,7 @@ struct Pair {
 
 /// The fields found so far.
 #[derive(Default)]
-struct Found {
+struct FieldSet {
     host: bool,
     port: bool,
     user: bool,
@@ -222,7 +219,7 @@ struct Found {
     database: bool,
 }
 
-impl Found {
+impl FieldSet {
     fn add(&mut self, field: Field) {
         match field {
             Field::Host => self.host = true,
@@ -249,7 +246,7 @@ pub(super) fn pairs(text: &ScanText<'_>, start: usize, _end: usize) -> Option<Re
     }
     let first = pair(text, start, None)?;
     let (from, mut stop) = (first.start, first.end);
-    let (mut found, mut separator) = (Found::default(), None);
+    let (mut found, mut separator) = (FieldSet::default(), None);
     let mut next = Some(first);
     for _ in 0..PAIRS_MAX {
         let Some(pair) = next.take() else { break };
