@@ -110,7 +110,7 @@ pub(super) fn find(
     if !name.is_secret(text, word) {
         return None;
     }
-    let (tie, at) = name.tie(text, word.says)?;
+    let (tie, at) = name.tie(text, word)?;
     let (tie, at) = annotated(text, tie, at);
     // `map[X-Api-Key:[…]]`: headers as Go prints them.
     let at =
@@ -219,7 +219,8 @@ impl NameSpan {
     }
 
     /// The binding between the name and a value, and where the value may start.
-    fn tie(&self, text: &ScanText<'_>, says: NameEvidence) -> Option<(Binding, usize)> {
+    fn tie(&self, text: &ScanText<'_>, word: &SecretKeyword) -> Option<(Binding, usize)> {
+        let says = word.says;
         let (closed, quoted) = self.close(text);
         let at = text.skip_blanks(closed, 4);
         let spaced = at > closed;
@@ -250,7 +251,7 @@ impl NameSpan {
                 (Binding::Phrase, at + 3)
             }
             _ if spaced && self.is_flag(text) && text.at(at) != b'-' => (Binding::Tight, at),
-            _ if spaced && !quoted => (Binding::Phrase, self.after_words(text, at, says)?),
+            _ if spaced && !quoted => (Binding::Phrase, self.after_words(text, at, word)?),
             _ => return None,
         };
         let next = text.skip_blanks(next, 8);
@@ -258,7 +259,8 @@ impl NameSpan {
     }
 
     /// The start of a value that only a blank or a verb ties to the name.
-    fn after_words(&self, text: &ScanText<'_>, at: usize, says: NameEvidence) -> Option<usize> {
+    fn after_words(&self, text: &ScanText<'_>, at: usize, word: &SecretKeyword) -> Option<usize> {
+        let says = word.says;
         let verbs: [&[u8]; 6] =
             [b"is: ", b"is ", b"was ", b"provided: ", b"provided is ", b"used: "];
         if let Some(verb) = verbs.iter().find(|verb| text.starts_folded(at, verb)) {
@@ -270,7 +272,7 @@ impl NameSpan {
             says == NameEvidence::Password && memchr::memmem::find(line, b"login ").is_some();
         // `invalid api key 4f3a…`: only its appearance shows that the value is a key.
         let long = text.run_within(Class::Padded, at, BLANK_TIED_MIN) == at + BLANK_TIED_MIN;
-        let told = says == NameEvidence::Password && value::is_told(text, at);
+        let told = says == NameEvidence::Password && value::is_told(text, at, is_terse(word));
         (netrc || told || (says != NameEvidence::Password && long)).then_some(at)
     }
 
@@ -302,6 +304,11 @@ impl NameSpan {
             !name.iter().any(u8::is_ascii_lowercase) && name.iter().any(u8::is_ascii_uppercase);
         shouted || matches!(text.before(self.left), b'?' | b'&' | b';')
     }
+}
+
+/// Whether a name is rare in sentences, so that even a plain word with a digit after it is a password.
+fn is_terse(word: &SecretKeyword) -> bool {
+    matches!(word.literal, "passwd" | "pw" | "密码" | "口令")
 }
 
 fn suffix_keeps(suffix: &[u8], literal: &str) -> bool {

@@ -137,7 +137,7 @@ pub(super) fn go_mysql(text: &ScanText<'_>, start: usize, end: usize) -> Option<
     if text.at(close) != b')' || close == end {
         return None;
     }
-    let head = text.run_back(Class::Value, start, TAKEN_BEFORE_MAX);
+    let head = login_start(text, start);
     let login = text.slice(head, start);
     let colon = memchr::memchr(b':', login).unwrap_or(login.len());
     let lead = login[..colon].iter().rposition(|byte| b"=([{,>".contains(byte));
@@ -146,6 +146,16 @@ pub(super) fn go_mysql(text: &ScanText<'_>, start: usize, end: usize) -> Option<
     let stop = trimmed(text, close + 1, stop).max(close + 1);
     (head < start && !is_field(text.slice(end, close)))
         .then(|| Replacement::new(head, stop, Marker::Connection))
+}
+
+/// The start of the login that ends at `end`, across the marker of a password that has been removed already.
+fn login_start(text: &ScanText<'_>, end: usize) -> usize {
+    let floor = end.saturating_sub(MARKER_MAX);
+    let open = memchr::memrchr(b'[', text.slice(floor, end)).map(|at| floor + at);
+    match open.filter(|&open| text.before(end) == b']' && marker_at(text, open)) {
+        Some(open) => text.run_back(Class::Value, open, TAKEN_BEFORE_MAX - MARKER_MAX),
+        None => text.run_back(Class::Value, end, TAKEN_BEFORE_MAX),
+    }
 }
 
 /// What a key of a connection string describes.

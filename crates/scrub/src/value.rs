@@ -202,8 +202,8 @@ const TOLD_MIN: usize = 6;
 const TOLD_MAX: usize = 64;
 
 /// Whether the word at `start` is a password by its looks: letters and digits, and a sign, a digit before a letter, or a
-/// digit at its end. `passwd utf8`, `password RFC2898` and names of files are none.
-pub(super) fn is_told(text: &ScanText<'_>, start: usize) -> bool {
+/// digit at the end of a `terse` name's word. `passwd utf8`, `password RFC2898` and names of files are none.
+pub(super) fn is_told(text: &ScanText<'_>, start: usize, terse: bool) -> bool {
     let value = bare(text, start, TOLD_MAX);
     let word = text.slice(value.start, value.end);
     if word.len() < TOLD_MIN || word.len() >= TOLD_MAX || is_placeholder(word) || is_place(word) {
@@ -214,7 +214,8 @@ pub(super) fn is_told(text: &ScanText<'_>, start: usize) -> bool {
     let name = word.iter().any(|byte| b"/:(=".contains(byte)) && !sign;
     let letters = word.iter().any(u8::is_ascii_alphabetic);
     let digits = word.iter().any(u8::is_ascii_digit);
-    letters && digits && !name && (sign || is_jumbled(word))
+    let ended = terse && word.iter().all(u8::is_ascii_alphanumeric) && !is_known(word);
+    letters && digits && !name && (sign || is_jumbled(word) || ended)
 }
 
 fn is_key(value: &[u8]) -> bool {

@@ -6,6 +6,7 @@
     reason = "a test fails by panicking, and says what it tried"
 )]
 
+mod connections;
 mod corpus;
 mod exits;
 mod formats;
