@@ -111,14 +111,14 @@ pub fn due(session: &Session, limits: &Limits) -> Vec<Work> {
     let number = turn.number;
     match turn.phase {
         Phase::AwaitingModel { .. } | Phase::Waiting { .. } if turn.cancelling => Vec::new(),
-        Phase::AwaitingModel { .. } if needs_compaction(session, turn, limits) => {
-            vec![Work::Compact { turn: number, step: turn.step }]
-        }
         Phase::AwaitingModel { attempt } => {
             let patience = turn.wait.ends_at().filter(|_| turn.wait.is_held);
             let wake = patience.map(|at| Work::Wake { turn: number, at });
-            let model = Work::Model { turn: number, step: turn.step, attempt };
-            std::iter::once(model).chain(wake).collect()
+            let request = match needs_compaction(session, turn, limits) {
+                true => Work::Compact { turn: number, step: turn.step },
+                false => Work::Model { turn: number, step: turn.step, attempt },
+            };
+            std::iter::once(request).chain(wake).collect()
         }
         Phase::Waiting { until, .. } => vec![Work::Wake { turn: number, at: until }],
         Phase::Calling => calls::due(turn),

@@ -148,7 +148,69 @@ fn the_fault_is_told_once_and_progress_after_it() {
         .entries
         .iter()
         .filter(|entry| matches!(&*entry.event, Event::RequestHeld { fault: Some(_), .. }));
-    assert_eq!(told.count(), 0, "the failed try was told");
+    assert_eq!(told.count(), 1, "the failed try was told, and then the new kind");
+    play.replayed();
+}
+
+#[test]
+fn a_turn_whose_patience_ends_fails_with_the_last_fault_of_its_service() {
+    let mut play = Play::new();
+    play.say("go");
+    let fault = None;
+    let capacity = HoldReport { reason: HoldReason::Capacity, fault, ..hold(&play, SECOND) };
+    play.held(capacity);
+    let broken = Some(Fault::new(Kind::ModelServerError, Operation::ModelRequest));
+    for fault in [broken.clone(), Some(limited()), broken] {
+        let report = HoldReport { fault, hint_until: None, ..hold(&play, SECOND) };
+        play.held(report);
+    }
+    assert_eq!(play.wait(MINUTE * 15), ["recovery_failed", "turn_ended"]);
+    assert_eq!(play.last_fault().kind(), Kind::ModelServerError, "and not with an invented one");
+    play.replayed();
+}
+
+#[test]
+fn a_patience_in_front_of_observers_may_be_the_longer_one() {
+    let mut play = Play::new();
+    play.limits.gate.patience_watched = MINUTE * 60;
+    play.limits.gate.patience_background = MINUTE * 30;
+    play.say("go");
+    for _ in 0..2 {
+        let report = hold(&play, SECOND);
+        play.held(report);
+        assert_eq!(play.patience_ends(), Timestamp::from_micros(1_000_000).after(MINUTE * 60));
+    }
+    play.is_watched = false;
+    assert_eq!(play.wait(MINUTE), ["patience_changed"]);
+    play.is_watched = true;
+    assert_eq!(play.wait(MINUTE * 29), ["recovery_failed", "turn_ended"]);
+}
+
+#[test]
+fn a_wait_says_until_when_for_the_gate_of_a_later_process() {
+    let mut play = Play::new();
+    play.say("go");
+    let report = hold(&play, MINUTE);
+    play.held(report);
+    let until = Some(play.now.after(MINUTE));
+    assert_eq!(play.replayed().turn.unwrap().wait.until, until);
+    play.now = play.now.after(MINUTE);
+    play.released();
+    play.answer_calls(&[("read", "{}")]);
+    assert_eq!(play.replayed().turn.unwrap().wait.until, None);
+}
+
+#[test]
+fn a_clock_that_is_set_back_lengthens_a_wait_by_no_more_than_the_patience() {
+    let mut play = Play::new();
+    play.now = play.now.after(MINUTE * 60 * 24);
+    play.say("go");
+    let report = hold(&play, SECOND);
+    play.held(report);
+    play.now = Timestamp::from_micros(1_000_000);
+    let report = hold(&play, SECOND);
+    play.held(report);
+    assert_eq!(play.patience_ends(), play.now.after(MINUTE * 15));
     play.replayed();
 }
 
