@@ -72,6 +72,14 @@ pub enum Priority {
     Background,
 }
 
+impl Priority {
+    /// The priority of a session's requests.
+    #[must_use]
+    pub fn of(is_watched: bool) -> Self {
+        if is_watched { Self::Interactive } else { Self::Background }
+    }
+}
+
 /// How far a request is willing to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Willingness {
@@ -391,14 +399,31 @@ impl Gate {
         self.is_shut(self.clock.peek(now)).then(|| self.reason())
     }
 
-    /// Whether the gate can be forgotten: nothing waits or runs, and no trouble is known, or nobody asked for so long
-    /// that every hold is over.
+    /// Whether the gate keeps nothing worth remembering: nothing waits or runs, and no trouble is known.
     #[must_use]
     pub fn is_quiet(&self, now: Timestamp) -> bool {
-        let now = self.clock.peek(now);
-        let is_unused = self.queue.len() == 0 && self.in_flight.is_empty();
-        let is_carefree = !self.is_shut(now) && self.rate.get(now, &self.config).is_none();
-        is_unused && (is_carefree || now.since(self.last_used) > self.config.hint_ceiling)
+        let inside = self.clock.peek(now);
+        let is_carefree = !self.is_shut(inside) && self.rate.get(inside, &self.config).is_none();
+        self.is_forgettable(now) || (self.is_unused() && is_carefree)
+    }
+
+    /// Whether nothing waits or runs, and nobody asked for so long that every hold is over.
+    #[must_use]
+    pub fn is_forgettable(&self, now: Timestamp) -> bool {
+        let idle = self.clock.peek(now).since(self.last_used);
+        self.is_unused() && idle > self.config.hint_ceiling
+    }
+
+    /// Whether nothing waits or runs.
+    #[must_use]
+    pub fn is_unused(&self) -> bool {
+        self.queue.len() == 0 && self.in_flight.is_empty()
+    }
+
+    /// When a request last asked or ended, by the gate's own clock.
+    #[must_use]
+    pub fn last_used(&self) -> Timestamp {
+        self.last_used
     }
 
     fn is_shut(&self, now: Timestamp) -> bool {

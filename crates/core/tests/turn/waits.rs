@@ -393,3 +393,23 @@ fn a_hint_beyond_the_patience_ends_the_turn_with_the_fault_that_has_it() {
     assert_eq!(play.last_fault().kind(), Kind::ModelRateLimited);
     play.replayed();
 }
+
+#[test]
+fn a_compaction_that_waits_ends_with_the_patience_of_its_turn() {
+    let mut play = Play::new();
+    for text in ["one", "two"] {
+        play.say(text);
+        play.answer_text("ok");
+    }
+    play.say("go");
+    play.model_fails(Kind::ContextTooLong);
+    let report = HoldReport { reason: HoldReason::Capacity, fault: None, ..hold(&play, SECOND) };
+    assert_eq!(play.held(report), ["request_held"]);
+    assert!(
+        matches!(play.due()[..], [Work::Compact { .. }, Work::Wake { .. }]),
+        "{:?}",
+        play.due()
+    );
+    assert_eq!(play.wait(MINUTE * 15), ["recovery_failed", "turn_ended"]);
+    play.replayed();
+}
