@@ -376,7 +376,10 @@ impl Stepper<'_> {
             return self.end_turn(StopReason::Cancelled, None);
         }
         match turn.brake.trip(self.env.limits) {
-            Some(tripped) => self.give_up(stuck(tripped)),
+            Some(tripped) => {
+                let tool = turn.calls.last().map_or_else(String::new, |call| call.tool.to_string());
+                self.give_up(stuck(tripped, tool));
+            }
             None => self.next_step(),
         }
     }
@@ -396,10 +399,12 @@ fn placed(mut event: Event, origin: Option<&Origin>) -> Event {
     event
 }
 
-fn stuck(tripped: BrakeTrip) -> Fault {
+/// `tool`: the tool that was called last.
+fn stuck(tripped: BrakeTrip, tool: String) -> Fault {
     match tripped {
         BrakeTrip::SameInvalidCall(times) => {
             Fault::new(Kind::RepeatedCallStopped, Operation::RunTurn)
+                .with(Fact::ToolName, tool)
                 .with(Fact::Times, times)
                 .with(Fact::LimitName, "identical_invalid_calls")
         }

@@ -135,6 +135,7 @@ async fn summarise(
     };
     match written.0.trim().is_empty() {
         true => Err(Fault::new(Kind::EmptyAnswer, Operation::CompactHistory)
+            .with(Fact::Service, model.provider().to_owned())
             .with(Fact::Model, model.name().to_owned())),
         false => Ok(written),
     }
@@ -150,7 +151,9 @@ async fn read(model: &dyn Model, request: ModelRequest) -> Result<(String, Usage
             _ => {}
         }
     }
-    Err(Fault::new(Kind::ModelStreamCut, Operation::CompactHistory))
+    Err(Fault::new(Kind::ModelStreamCut, Operation::CompactHistory)
+        .with(Fact::Service, model.provider().to_owned())
+        .with(Fact::Model, model.name().to_owned()))
 }
 
 fn transcript(old: &[Message]) -> String {

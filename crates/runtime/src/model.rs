@@ -305,7 +305,9 @@ async fn stream(
                 return Err(fault);
             }
             None => {
-                return Err(Fault::new(Kind::ModelStreamCut, Operation::ModelRequest));
+                return Err(Fault::new(Kind::ModelStreamCut, Operation::ModelRequest)
+                    .with(Fact::Service, model.provider().to_owned())
+                    .with(Fact::Model, model.name().to_owned()));
             }
         }
     }

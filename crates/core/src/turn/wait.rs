@@ -116,11 +116,15 @@ impl Stepper<'_> {
 
     /// The fault of a service that failed nothing and has no room for the request.
     fn no_capacity(&self) -> Fault {
-        let model = self.session.settings.model.clone();
-        let service = model.split(':').next().unwrap_or_default().to_owned();
         Fault::new(Kind::ModelOverloaded, Operation::ModelRequest)
-            .with(Fact::Service, service)
-            .with(Fact::Model, model)
+            .with(Fact::Service, self.service())
+            .with(Fact::Model, self.session.settings.model.clone())
+    }
+
+    /// The name of the service that answers the session's requests, as its model's specification begins.
+    pub(super) fn service(&self) -> String {
+        let model = &self.session.settings.model;
+        model.split(':').next().unwrap_or_default().to_owned()
     }
 
     fn waited(&self) -> Duration {

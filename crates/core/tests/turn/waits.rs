@@ -266,6 +266,11 @@ fn a_hint_beyond_the_patience_fails_the_turn_at_once() {
     play.say("go");
     let names = play.fails_with(limited().retry_after(MINUTE * 16));
     assert_eq!(names, ["fault_raised", "recovery_failed", "turn_ended"]);
+    let told = play.entries.iter().rev().find_map(|entry| match &*entry.event {
+        Event::FaultRaised { fault, .. } => Some(fault.clone()),
+        _ => None,
+    });
+    assert!(!told.unwrap().may_auto_retry(), "no text promises a retry that will not come");
     assert_eq!(play.last_fault().kind(), Kind::ModelRateLimited);
     assert_eq!(play.last_fault().retry_hint(), Some(MINUTE * 16), "the service's own figure");
     play.say("again");
@@ -404,7 +409,8 @@ fn a_compaction_that_waits_ends_with_the_patience_of_its_turn() {
     play.say("go");
     play.model_fails(Kind::ContextTooLong);
     let report = HoldReport { reason: HoldReason::Capacity, fault: None, ..hold(&play, SECOND) };
-    assert_eq!(play.held(report), ["request_held"]);
+    let held = Input::RequestHeld { turn: 3, step: 1, attempt: 1, hold: Box::new(report) };
+    assert_eq!(play.input(held), ["request_held"]);
     assert!(
         matches!(play.due()[..], [Work::Compact { .. }, Work::Wake { .. }]),
         "{:?}",
