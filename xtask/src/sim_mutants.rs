@@ -27,6 +27,8 @@ struct Mutant {
     patch: PathBuf,
     /// The first crate the patch touches; it determines the world that should find the bug.
     krate: String,
+    /// The world that the patch names in a line `World: …`, before its crate.
+    world: Option<String>,
 }
 
 /// The result of one bug.
@@ -121,7 +123,9 @@ fn all(root: &Path) -> Result<Vec<Mutant>> {
             bail!("{} touches no crate", patch.display());
         };
         let (name, krate) = (name.to_owned(), krate.to_owned());
-        mutants.push(Mutant { name, krate, patch });
+        let world = text.lines().find_map(|line| line.strip_prefix("World: "));
+        let world = world.map(str::to_owned);
+        mutants.push(Mutant { name, krate, world, patch });
     }
     mutants.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(mutants)
@@ -170,7 +174,7 @@ impl TreeCopy {
         let mut cargo = process::cargo(&self.tree);
         cargo.args(["build", "--quiet", "--package", "budao-sim"]);
         // Bugs outside the gateways are found without building them.
-        if world(mutant) == "engine" {
+        if ["engine", "services"].contains(&world(mutant)) {
             cargo.arg("--no-default-features");
         }
         cargo.env("CARGO_TARGET_DIR", &self.target);
@@ -199,8 +203,11 @@ impl TreeCopy {
     }
 }
 
-/// The world that exercises the crate of this bug.
-fn world(mutant: &Mutant) -> &'static str {
+/// The world that the patch names, or that exercises the crate of this bug.
+fn world(mutant: &Mutant) -> &str {
+    if let Some(world) = &mutant.world {
+        return world;
+    }
     match mutant.krate.as_str() {
         "serve" => "served",
         "acp" | "claude" => "editor",

@@ -24,6 +24,7 @@ mod play;
 mod played;
 mod process;
 mod script;
+mod services_world;
 mod shrink;
 #[cfg(feature = "gateways")]
 mod smcp_world;

@@ -62,6 +62,7 @@ pub fn run(script: &Script) -> SimResult {
         .expect("a runtime without I/O can be made");
     runtime.block_on(async {
         match script.world {
+            World::Services => crate::services_world::play(script).await,
             World::Engine | World::Served => Simulation::begin(script).play(script).await,
             #[cfg(feature = "gateways")]
             World::Editor => crate::editor::play(script).await,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use budao_core::{engine::Engine as _, limits::Limits, world::Spawn as _};
-use budao_runtime::{Builder, HolderLiveness, OneModel, Runtime};
+use budao_runtime::{Builder, HolderLiveness, ModelSource, OneModel, Runtime};
 use budao_tools::pool::Pool;
 use tokio::sync::oneshot;
 
@@ -16,6 +16,7 @@ use crate::{
     disk::Disk,
     model::FaultyModel,
     script::Script,
+    services_world::Services,
     tools::{EffectLedger, toolbox},
     world::{SimClock, Tasks, world},
 };
@@ -28,7 +29,9 @@ pub(crate) struct Machine {
     pub(crate) disk: Disk,
     pub(crate) ledger: EffectLedger,
     pub(crate) violations: Violations,
-    model: Arc<FaultyModel>,
+    models: Arc<dyn ModelSource>,
+    /// The services of [`World::Services`](crate::World::Services).
+    pub(crate) services: Option<Arc<Services>>,
     pub(crate) limits: Limits,
     #[cfg(feature = "gateways")]
     served: bool,
@@ -70,15 +73,22 @@ impl Machine {
         disk: Disk,
         violations: Violations,
     ) -> Self {
+        let services = (script.world == crate::script::World::Services)
+            .then(|| Services::new(script.seed, &clock));
+        let models: Arc<dyn ModelSource> = match &services {
+            Some(services) => Arc::clone(services) as _,
+            None => Arc::new(OneModel(FaultyModel::new(script, violations.clone()) as _)),
+        };
         let slots = (0..script.processes).map(|_| Slot::default()).collect();
         Self {
             seed: script.seed,
             clock,
             disk,
             ledger: EffectLedger::default(),
-            model: FaultyModel::new(script, violations.clone()),
+            models,
+            limits: limits(script.tight && services.is_none()),
+            services,
             violations,
-            limits: limits(script.tight),
             #[cfg(feature = "gateways")]
             served: script.world == crate::script::World::Served,
             liveness: script.liveness.then(Arc::default),
@@ -100,7 +110,7 @@ impl Machine {
         let world = world(&self.clock, self.seed, &holder, Arc::clone(&tasks));
         let mut builder = Builder::new(
             self.disk.journal(),
-            Arc::new(OneModel(Arc::clone(&self.model) as _)),
+            Arc::clone(&self.models),
             Arc::new(toolbox(self.seed, &self.ledger)),
         )
         .world(world)

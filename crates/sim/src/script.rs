@@ -18,6 +18,8 @@ pub enum World {
     Editor,
     /// Rooms of agents and computers on the SMCP hub.
     Smcp,
+    /// Many sessions and model services that are limited, overloaded or down.
+    Services,
 }
 
 /// A whole simulation. The same script always gives the same result.
