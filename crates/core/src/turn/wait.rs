@@ -10,13 +10,15 @@ use crate::{
     fault::Fact,
     gate::{HoldReason, HoldReport},
     retry::RetryDecision,
+    time::Timestamp,
 };
 
 impl Stepper<'_> {
     /// The number of an attempt of the step within its round, and that of the next attempt.
     pub(super) fn attempts_in_round(&self, attempt: u32) -> (u32, u32) {
         let tries = self.env.limits.retry.tries.max(1);
-        let in_round = attempt.saturating_sub(1) % tries + 1;
+        let before = self.session.turn.as_ref().map_or(0, |turn| turn.models.attempts_before);
+        let in_round = attempt.saturating_sub(before).saturating_sub(1) % tries + 1;
         (in_round, in_round % tries + 1)
     }
 
@@ -34,7 +36,7 @@ impl Stepper<'_> {
             true => policy.delay(attempt, env.jitter),
             false => self.wait_between_rounds(),
         };
-        let left = patience.saturating_sub(self.waited());
+        let left = self.patience_left();
         // The tries of a round are the request's own; patience bounds hints, and the waits between rounds.
         let bounded = if attempt < policy.tries { hint } else { hint.max(wait) };
         if bounded > left {
@@ -56,11 +58,17 @@ impl Stepper<'_> {
     }
 
     /// Records that the gate holds the request, or ends the turn if the wait would be longer than its patience.
-    pub(super) fn request_held(&mut self, step: u32, hold: HoldReport) {
+    pub(super) fn request_held(&mut self, step: u32, attempt: u32, hold: HoldReport) {
         let now = self.env.now;
-        let patience = self.patience();
-        let left = patience.saturating_sub(self.waited());
+        let (patience, left) = (self.patience(), self.patience_left());
         let asked = hold.hint_until.map_or(Duration::ZERO, |until| until.since(now));
+        let change = match asked > left {
+            true => self.model_beyond_patience(),
+            false => self.model_while_held(expected_wait(&hold, now).max(asked)),
+        };
+        if let (Some(change), false) = (change, left.is_zero()) {
+            return self.ask_other_model(step, attempt, change, hold.fault);
+        }
         if left.is_zero() || asked > left {
             return self.give_up_waiting(hold.fault);
         }
@@ -109,16 +117,21 @@ impl Stepper<'_> {
         let known = self.turn().wait.fault.clone();
         let waited = self.waited().as_secs();
         let fault = held_by.or(known).unwrap_or_else(|| self.no_capacity());
+        let fault = self.fault_of_first_model(fault);
         self.give_up(fault.with_cause(format!("the turn waited {waited} s for the service")));
     }
 
     /// The fault of a service that failed nothing and has no room for the request.
     fn no_capacity(&self) -> Fault {
-        let model = self.session.settings.model.clone();
+        let model = self.session.model().to_owned();
         let service = model.split(':').next().unwrap_or_default().to_owned();
         Fault::new(Kind::ModelOverloaded, Operation::ModelRequest)
             .with(Fact::Service, service)
             .with(Fact::Model, model)
+    }
+
+    pub(super) fn patience_left(&self) -> Duration {
+        self.patience().saturating_sub(self.waited())
     }
 
     fn waited(&self) -> Duration {
@@ -138,6 +151,12 @@ impl Stepper<'_> {
             false => gate.patience_background,
         }
     }
+}
+
+/// How long a gate that is shut stays so, as far as it knows. A gate without room for the request is not shut.
+fn expected_wait(hold: &HoldReport, now: Timestamp) -> Duration {
+    let until = hold.until.filter(|_| hold.reason != HoldReason::Capacity);
+    until.map_or(Duration::ZERO, |until| until.since(now))
 }
 
 /// The service's fault as a waiting session records it: with the time until the next request, and with the time that
