@@ -4,7 +4,7 @@
 use std::{fmt::Write, sync::Arc};
 
 use budao_core::{
-    event::{Event, Scope, Settings, TurnNumber},
+    event::{Event, Scope, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
     gate::Requester,
     message::{Block, Message, ModelRequest, Piece, Role, Usage},
@@ -34,7 +34,8 @@ pub(crate) struct LongHistory {
     pub(crate) history: Arc<Vec<Message>>,
     /// Index of the running turn's first message, its question.
     pub(crate) first_message: usize,
-    pub(crate) settings: Settings,
+    /// The model that summarises.
+    pub(crate) model: String,
     pub(crate) trace: Trace,
     /// Waits for capacity, and not for a service in trouble: a summary by rule is available at once.
     pub(crate) requester: Requester,
@@ -98,7 +99,7 @@ async fn summarise(
     long: &LongHistory,
     old: &[Message],
 ) -> Result<(String, Usage), Fault> {
-    let model = work_context.shared.models.model(&long.settings.model)?;
+    let model = work_context.shared.models.model(&long.model)?;
     let prompt = format!(
         "Summarise this conversation for whoever continues it. Keep what was asked, what was decided, \
          which files and values matter, what failed and why, and what is still to be done. Write plain \

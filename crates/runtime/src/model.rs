@@ -1,13 +1,15 @@
 //! Makes one model request as a stream. Small deltas are joined before they are recorded.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use budao_core::{
     event::{SessionId, Settings, Thinking, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
-    gate::{Priority, Requester, Willingness},
+    gate::{HoldReport, Priority, Requester, Willingness},
+    limits::Limits,
     message::{Block, Message, ModelRequest, Piece},
     session::Session,
+    time::Timestamp,
     trace::{SpanId, Trace},
     turn::Input,
 };
@@ -17,12 +19,16 @@ use futures::StreamExt;
 
 use crate::{
     check,
-    gates::{Admission, Permit},
+    gates::{Admission, HeldRequest, Permit},
     work::{SessionTools, WorkContext},
 };
 
 /// Upper bound of an answer in tokens, unless the session's settings give one.
 const ANSWER_TOKENS: u32 = 8_192;
+/// The shortest time until a held request is reviewed.
+const REVIEW_MIN: Duration = Duration::from_secs(1);
+/// The time until a review doubles at most this often.
+const REVIEW_DOUBLINGS: u32 = 6;
 /// Buffered text is recorded at the latest at this size, in bytes.
 const DELTA_BYTES: usize = 16 * 1024;
 
@@ -32,12 +38,16 @@ pub(crate) struct ModelAttempt {
     step: u32,
     attempt: u32,
     settings: Arc<Settings>,
+    model: String,
     history: Arc<Vec<Message>>,
     trace: Trace,
     toolbox: Arc<tokio::sync::Mutex<Option<(u64, Toolbox)>>>,
     requester: Requester,
     /// Whether the records say that the gate holds this request.
     is_held: bool,
+    /// When a held request is reviewed because another model may be asked, and the time until the next review; absent
+    /// without another model.
+    review: Option<(Timestamp, Duration)>,
 }
 
 impl ModelAttempt {
@@ -53,11 +63,13 @@ impl ModelAttempt {
             step,
             attempt,
             settings: tools.settings(session),
+            model: session.model().to_owned(),
             history: Arc::clone(&session.history),
             trace: session.trace(),
             toolbox: Arc::clone(&tools.toolbox),
             requester: requester(work_context, session, willingness(work_context, session)),
             is_held: session.turn.as_ref().is_some_and(|turn| turn.wait.is_held),
+            review: review(&work_context.shared.limits, session),
         }
     }
 
@@ -69,6 +81,17 @@ impl ModelAttempt {
         let Self { turn, step, attempt, .. } = *self;
         Input::ModelFailed { turn, step, attempt, fault }
     }
+}
+
+/// The first review of a held request, counted from the first attempt of its model. The time until it doubles with
+/// each time around the list of models.
+fn review(limits: &Limits, session: &Session) -> Option<(Timestamp, Duration)> {
+    let count = u32::try_from(session.settings.models().count()).unwrap_or(u32::MAX);
+    let models = &session.turn.as_ref()?.models;
+    let doublings = (models.changes / count).min(REVIEW_DOUBLINGS);
+    let first = limits.fallback.after.max(limits.gate.visible_after).max(REVIEW_MIN);
+    let after = first.saturating_mul(1 << doublings);
+    models.since.filter(|_| count > 1).map(|since| (since.after(after), after))
 }
 
 /// The party that makes a session's requests.
@@ -98,7 +121,7 @@ fn willingness(work_context: &WorkContext, session: &Session) -> Willingness {
 /// Waits for the gate, makes one request and reports its deltas. The last input is the complete answer or the
 /// fault. A request that fails as a probe of the gate waits again; that is no try.
 pub(crate) async fn ask(work_context: WorkContext, mut asked: ModelAttempt) -> Input {
-    let model = match work_context.shared.models.model(&asked.settings.model) {
+    let model = match work_context.shared.models.model(&asked.model) {
         Ok(model) => model,
         Err(fault) => return asked.failed(fault),
     };
@@ -128,7 +151,7 @@ async fn admit(
             Admission::Granted(permit) => break permit,
             Admission::Held(held) => held,
         };
-        let (next, report) = held.progress().await?;
+        let (next, report) = progress(work_context, asked, held).await?;
         admission = next;
         if let Some(hold) = report.map(Box::new) {
             asked.is_held = true;
@@ -139,6 +162,28 @@ async fn admit(
         work_context.report(Input::RequestReleased { turn, step, attempt }).await;
     }
     Ok(permit)
+}
+
+/// Waits for a grant or a report. The turn reviews a long wait, because it may ask another model.
+async fn progress(
+    work_context: &WorkContext,
+    asked: &mut ModelAttempt,
+    held: HeldRequest,
+) -> Result<(Admission, Option<HoldReport>), Fault> {
+    let mut progress = std::pin::pin!(held.progress());
+    loop {
+        let Some((at, after)) = asked.review else { return progress.await };
+        let wait = at.since(work_context.now());
+        tokio::select! {
+            biased;
+            progress = &mut progress => return progress,
+            () = work_context.shared.world.clock.sleep(wait) => {}
+        }
+        let after = after.saturating_mul(2);
+        asked.review = Some((work_context.now().after(after), after));
+        let ModelAttempt { turn, step, attempt, .. } = *asked;
+        work_context.report(Input::HoldReviewed { turn, step, attempt }).await;
+    }
 }
 
 /// Makes one request. `None` if it was a probe of a service that is still down.

@@ -17,6 +17,12 @@ pub struct TurnModels {
     pub changes: u32,
     /// Attempts of the step that were made before the current model was asked.
     pub attempts_before: u32,
+    /// When the current model was asked first in this step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// The last failure of the current model's service in this turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
     /// Positions of the models that another attempt in this turn would not help.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ruled_out: Vec<u32>,
@@ -65,6 +71,18 @@ impl Session {
     }
 }
 
+impl TurnModels {
+    /// Counts an attempt of a step.
+    pub(super) fn begin_attempt(&mut self, attempt: u32, at: Timestamp) {
+        if attempt == 1 {
+            (self.changes, self.attempts_before) = (0, 0);
+        }
+        if attempt == self.attempts_before.saturating_add(1) {
+            self.since = Some(at);
+        }
+    }
+}
+
 impl Turn {
     fn leave_model(
         &mut self,
@@ -76,8 +94,8 @@ impl Turn {
         if let Some(fault) = fault {
             self.note_failure(fault, at);
         }
-        if left == 0 {
-            self.models.first_fault.clone_from(&self.wait.fault);
+        if let (0, Some(fault)) = (left, self.models.fault.take()) {
+            self.models.first_fault = Some(fault);
         }
         if reason.rules_out() && !self.models.ruled_out.contains(&left) {
             self.models.ruled_out.push(left);

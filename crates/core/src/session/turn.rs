@@ -166,10 +166,7 @@ impl Turn {
                 self.step = *step;
                 self.phase = Phase::AwaitingModel { attempt: *attempt };
                 self.calls.clear();
-                if *attempt == 1 {
-                    self.models.changes = 0;
-                    self.models.attempts_before = 0;
-                }
+                self.models.begin_attempt(*attempt, at);
                 self.wait.is_held = false;
                 self.wait.asked_at = Some(at);
             }
@@ -234,6 +231,7 @@ impl Turn {
 
     pub(super) fn note_failure(&mut self, fault: &Fault, at: Timestamp) {
         self.wait.fault = Some(fault.clone());
+        self.models.fault = Some(fault.clone());
         self.failing.get_or_insert(OngoingFailure { kind: fault.kind(), since: at });
     }
 

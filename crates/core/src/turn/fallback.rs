@@ -143,12 +143,17 @@ impl Stepper<'_> {
     }
 
     /// The fault with which a turn fails: that of the first model's service, whichever model was asked last.
-    pub(super) fn fault_of_first_model(&self, own: Fault) -> Fault {
-        if self.session.model_position == 0 || own.operation() != Operation::ModelRequest {
+    pub(super) fn fault_of_first_model(&self, own: Option<Fault>) -> Option<Fault> {
+        let is_first = self.session.model_position == 0;
+        let is_of_service = |fault: &Fault| fault.operation() == Operation::ModelRequest;
+        let is_known = own.as_ref().is_some_and(|own| is_first || !is_of_service(own));
+        if is_known || !self.has_fallbacks() {
             return own;
         }
-        let recorded = self.turn().models.first_fault.clone();
-        recorded.or_else(|| self.outlook_fault(0)).map_or(own, |fault| fault.attempt(1, 1))
+        let models = &self.turn().models;
+        let recorded = models.fault.as_ref().filter(|_| is_first).or(models.first_fault.as_ref());
+        let known = recorded.cloned().or_else(|| self.outlook_fault(0));
+        known.map(|fault| fault.attempt(1, 1)).or(own)
     }
 
     /// Whether the session has another model to ask.

@@ -113,7 +113,10 @@ impl Stepper<'_> {
             return; // A shorter history is due now; the same try is made with it.
         }
         match verdict {
-            retry::RetryDecision::GiveUp(fault) => self.give_up(self.fault_of_first_model(fault)),
+            retry::RetryDecision::GiveUp(fault) => {
+                let first = self.fault_of_first_model(Some(fault.clone()));
+                self.give_up(first.unwrap_or(fault));
+            }
             retry::RetryDecision::Retry(wait) => self.emit(Event::RetryScheduled {
                 operation: Operation::ModelRequest,
                 kind,

@@ -116,14 +116,14 @@ impl Stepper<'_> {
     fn give_up_waiting(&mut self, held_by: Option<Fault>) {
         let known = self.turn().wait.fault.clone();
         let waited = self.waited().as_secs();
-        let fault = held_by.or(known).unwrap_or_else(|| self.no_capacity());
-        let fault = self.fault_of_first_model(fault);
+        let first = self.fault_of_first_model(held_by);
+        let fault = first.or(known).unwrap_or_else(|| self.no_capacity());
         self.give_up(fault.with_cause(format!("the turn waited {waited} s for the service")));
     }
 
     /// The fault of a service that failed nothing and has no room for the request.
     fn no_capacity(&self) -> Fault {
-        let model = self.session.model().to_owned();
+        let model = self.session.settings.model.clone();
         let service = model.split(':').next().unwrap_or_default().to_owned();
         Fault::new(Kind::ModelOverloaded, Operation::ModelRequest)
             .with(Fact::Service, service)
