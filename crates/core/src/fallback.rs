@@ -130,22 +130,41 @@ pub fn check_models(key: &str, names: &[String]) -> Result<(), Fault> {
             .with(Fact::Received, received))
     };
     if names.len() > MODELS_MAX {
-        return wrong(format!("at most {MODELS_MAX} models"), format!("{} models", names.len()));
+        let expected = format!("a list of at most {MODELS_MAX} models");
+        return wrong(expected, format!("{} models", names.len()));
     }
     // One empty name alone is the default model of some engines.
     if names.len() > 1 && names.iter().any(String::is_empty) {
-        return wrong("a model before and after each comma".to_owned(), names.join(","));
+        return wrong(
+            "a list with a model before and after each comma".to_owned(),
+            names.join(","),
+        );
     }
     let mut seen = BTreeSet::new();
     match names.iter().find(|name| !seen.insert(name.as_str())) {
-        Some(twice) => wrong("each model once".to_owned(), format!("{twice} twice")),
+        Some(twice) => wrong(
+            format!("a list that names each model once, and `{twice}` is in it twice"),
+            format!("{twice} twice"),
+        ),
         None => Ok(()),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use strum::VariantArray as _;
+
     use super::*;
+    use crate::{fault::text, lang::Lang};
+
+    #[test]
+    fn every_change_is_reported_in_both_languages() {
+        let lines = |lang| -> String {
+            let reasons = ModelChangeReason::VARIANTS.iter();
+            reasons.map(|reason| text::model_changed(*reason, "a", "b", lang) + "\n").collect()
+        };
+        insta::assert_snapshot!("model_changes", lines(Lang::En) + &lines(Lang::Zh));
+    }
 
     fn refused(text: &str) -> String {
         let fault = split_models("--model", text).unwrap_err();
@@ -167,10 +186,13 @@ mod tests {
 
     #[test]
     fn a_wrong_list_is_refused_and_says_what_is_wrong() {
-        assert_eq!(refused("a,a"), "each model once; got a twice");
-        assert_eq!(refused("a,"), "a model before and after each comma; got a,");
-        assert_eq!(refused(",a"), "a model before and after each comma; got ,a");
-        assert_eq!(refused("a,b,c,d,e,f,g,h,i"), "at most 8 models; got 9 models");
+        assert_eq!(
+            refused("a,a"),
+            "a list that names each model once, and `a` is in it twice; got a twice"
+        );
+        assert_eq!(refused("a,"), "a list with a model before and after each comma; got a,");
+        assert_eq!(refused(",a"), "a list with a model before and after each comma; got ,a");
+        assert_eq!(refused("a,b,c,d,e,f,g,h,i"), "a list of at most 8 models; got 9 models");
     }
 
     #[test]

@@ -61,10 +61,9 @@ fn placeholder(media_type: &str, encoded: usize) -> String {
 #[cfg(test)]
 mod tests {
     use budao_core::message::{Message, Role};
-    use futures::executor::block_on;
 
     use super::*;
-    use crate::{Script, ask, testing};
+    use crate::{Script, testing};
 
     #[test]
     fn a_model_without_images_reads_where_one_was() {
@@ -76,8 +75,8 @@ mod tests {
         let script = Arc::new(Script::new().say("ok").forever().into_model(clock).recording());
         let request =
             || ModelRequest { messages: Arc::clone(&messages), ..testing::request("look") };
-        block_on(ask(&TextOnly(Arc::clone(&script) as _), request())).unwrap();
-        block_on(ask(&*script, request())).unwrap();
+        testing::ask_all(&TextOnly(Arc::clone(&script) as _), request()).unwrap();
+        testing::ask_all(&*script, request()).unwrap();
         let requests = script.requests();
         let told = "[An image (image/png, 3 KiB) is here. This model takes no images.]";
         assert_eq!(

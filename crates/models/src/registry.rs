@@ -82,7 +82,7 @@ impl Models {
             Spec::Demo { pace } => Arc::new(Demo::new(*pace, world.clock.clone())),
             Spec::Script { path } => {
                 let script = Script::load(path)?.into_model(world.clock.clone());
-                Arc::new(script.limits((*limits).clone()))
+                Arc::new(script.from_place(spec.to_string()).limits((*limits).clone()))
             }
         };
         Ok(if self.text_only.contains(spec) { Arc::new(TextOnly(model)) } else { model })

@@ -217,7 +217,7 @@ async fn the_next_model_receives_the_whole_history() {
 async fn a_wrong_list_is_refused_when_the_session_opens() {
     let pair = Pair::new(Script::new().say("x").forever(), Script::new().say("y").forever()).await;
     let twice = pair.runtime.open(list_of(&["a", "a"])).await.unwrap_err();
-    assert_eq!(twice.detail().text(Fact::Expected), Some("each model once"));
+    assert_eq!(twice.detail().text(Fact::Received), Some("a twice"));
     let unknown = pair.runtime.open(list_of(&["a", "c"])).await.unwrap_err();
     assert_eq!(unknown.kind(), Kind::UnknownModel);
     assert_eq!(unknown.detail().text(Fact::Model), Some("c"));
