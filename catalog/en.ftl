@@ -1825,6 +1825,17 @@ retry-scheduled = { $seconds ->
     [one] Trying again in { $seconds } second (attempt { $attempt } of { $max_attempts } failed)
    *[other] Trying again in { $seconds } seconds (attempt { $attempt } of { $max_attempts } failed)
 }
+model-changed = { $reason ->
+    [returned] { $to } can be asked again, and answers from now on instead of { $from }.
+    [gate_shut] { $from } is busy or down. { $to } is asked instead.
+    [tries_used] All tries with { $from } failed. { $to } is asked instead.
+    [patience_exceeded] { $from } asks for a longer wait than this run may take. { $to } is asked instead.
+    [context_too_long] The conversation is too long for { $from }. { $to } is asked instead.
+    [unknown_model] Its service does not know the model { $from }. { $to } is asked instead.
+    [quota_spent] The quota for { $from } is spent. { $to } is asked instead.
+    [content_filtered] The content filter of { $from } refused the request. { $to } is asked instead.
+   *[other] { $from } cannot answer. { $to } is asked instead.
+}
 recovered = It worked on attempt { $attempt }
 gave-up = { $attempt ->
     [one] Not recovered after { $attempt } attempt

@@ -1791,6 +1791,17 @@ retry-scheduled = { $seconds ->
     [0] 现在重试（第 { $attempt } 次失败，共 { $max_attempts } 次）
    *[other] { $seconds } 秒后重试（第 { $attempt } 次失败，共 { $max_attempts } 次）
 }
+model-changed = { $reason ->
+    [returned] { $to } 已可使用，从现在起由它代替 { $from } 回答。
+    [gate_shut] { $from } 繁忙或不可用，改用 { $to }。
+    [tries_used] 对 { $from } 的各次尝试均失败，改用 { $to }。
+    [patience_exceeded] { $from } 要求的等待时间超过本次运行的上限，改用 { $to }。
+    [context_too_long] 对话超出 { $from } 的长度限制，改用 { $to }。
+    [unknown_model] 服务中没有模型 { $from }，改用 { $to }。
+    [quota_spent] { $from } 的配额已用完，改用 { $to }。
+    [content_filtered] { $from } 的内容过滤拒绝了请求，改用 { $to }。
+   *[other] { $from } 无法回答，改用 { $to }。
+}
 recovered = 第 { $attempt } 次成功
 gave-up = 试了 { $attempt } 次，未恢复
 

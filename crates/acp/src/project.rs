@@ -227,6 +227,10 @@ impl Projector {
                 let title = hold_text(self.lang, fault.as_ref(), wait, *before);
                 self.notify(NoticeSeverity::Warning, title, record.seq, &mut actions);
             }
+            Event::ModelChanged { from, to, reason, .. } => {
+                let title = text::model_changed(*reason, from, to, self.lang);
+                self.notify(NoticeSeverity::Warning, title, record.seq, &mut actions);
+            }
             event => self.work(event, record, &mut actions),
         }
         actions

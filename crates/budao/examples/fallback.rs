@@ -1,18 +1,17 @@
-//! Retry and a fallback: a model that is overloaded is tried again; one that stays so is replaced.
+//! Retry and a fallback: a model that is overloaded is tried again; while it cannot be asked, another one is.
 //!
 //!     cargo run -p budao --example fallback
 
 #![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use budao::{
     Agent, Fault, Kind,
     channel::{Channel, ChannelEvent},
     limits::Limits,
-    models::{Fallback, Script},
+    models::Script,
 };
-use std::time::Duration;
 
 #[tokio::main]
 async fn main() -> Result<(), Fault> {
@@ -20,13 +19,12 @@ async fn main() -> Result<(), Fault> {
     // The first model is overloaded once, then fails for good; the second one answers.
     let first = Script::new().fail(Kind::ModelOverloaded).fail(Kind::ModelQuota).forever();
     let second = Script::new().say("Here I am.");
-    let model = Fallback::new(vec![
-        Arc::new(first.into_model(Arc::clone(&clock)).named("first")),
-        Arc::new(second.into_model(clock).named("second")),
-    ]);
     let mut limits = Limits::default();
     limits.retry.base = Duration::from_millis(20);
-    let agent = Agent::builder(model).limits(limits).build()?;
+    let agent = Agent::builder(first.into_model(Arc::clone(&clock)).named("first"))
+        .fallback(second.into_model(clock).named("second"))
+        .limits(limits)
+        .build()?;
     let session = agent.session().await?;
     let heard = session
         .listen(&[Channel::Monitor], 0, |envelope| async move {

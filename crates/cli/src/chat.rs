@@ -110,7 +110,10 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
         }
     };
     let is_claude = engine == EngineName::Claude;
-    let settings = Settings { model: model(&args.session.model, is_claude), ..settings };
+    let settings = match is_claude {
+        true => settings.with_models(vec![claude_model(&args.session.model)?]),
+        false => settings,
+    };
     let claude = is_claude.then_some(args.claude.as_deref());
     let running = RunningEngine::start(claude, &args.journal, config).await?;
     let (told, heard) = mpsc::channel(COMMANDS);
@@ -146,10 +149,10 @@ fn quiet(mut config: Config) -> Config {
     config
 }
 
-/// The model of a new session. The Claude CLI does not know our model names, so those become its default model.
-fn model(named: &str, is_claude: bool) -> String {
-    let is_ours = Models::parse_spec(named).is_ok();
-    if is_claude && is_ours { DEFAULT_MODEL.to_owned() } else { named.to_owned() }
+/// The model of a new session of the Claude CLI. It does not know our model names, so those become its default model.
+fn claude_model(named: &str) -> Result<String, Fault> {
+    let is_ours = named.split(',').all(|name| Models::parse_spec(name).is_ok());
+    if is_ours { Ok(DEFAULT_MODEL.to_owned()) } else { crate::claude::one_model(named) }
 }
 
 /// The session to talk to, from `--resume` or the list.

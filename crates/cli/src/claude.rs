@@ -6,7 +6,12 @@ use budao_claude::{
     Claude, ClaudeConfig, CliProgram,
     find::{Search, find},
 };
-use budao_core::{Fault, limits::Limits, world::World};
+use budao_core::{
+    Fault, Kind,
+    fault::{Fact, Operation},
+    limits::Limits,
+    world::World,
+};
 use budao_journal::Journal;
 use budao_scrub::Scrubber;
 
@@ -19,6 +24,17 @@ pub(crate) fn program(given: Option<PathBuf>) -> Result<PathBuf, Fault> {
         executable: std::env::var_os("CLAUDE_CODE_EXECUTABLE"),
         path: std::env::var_os("PATH"),
     })
+}
+
+/// The one model of a session of the CLI, which has no list of models.
+pub(crate) fn one_model(named: &str) -> Result<String, Fault> {
+    if named.contains(',') {
+        return Err(Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
+            .with(Fact::ConfigKey, "--model")
+            .with(Fact::Expected, "one model, because the Claude CLI takes no list")
+            .with(Fact::Received, named.chars().take(80).collect::<String>()));
+    }
+    Ok(named.to_owned())
 }
 
 /// The CLI's configuration folder with its sign-in, conversations and plans; none if there is no home directory.

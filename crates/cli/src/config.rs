@@ -13,6 +13,7 @@ use std::{
 
 use budao_core::{
     Fault, Kind,
+    fallback::FallbackConfig,
     fault::{Fact, Operation},
     gate::GateConfig,
     limits::Limits,
@@ -49,7 +50,7 @@ pub(crate) struct Config {
     #[serde(rename = "lang")]
     _lang: Option<String>,
     #[serde(rename = "model")]
-    _model: Option<String>,
+    _model: Option<OneOrMany>,
     #[serde(rename = "journal")]
     _journal: Option<String>,
     #[serde(rename = "workspace")]
@@ -76,12 +77,26 @@ pub(crate) struct Config {
     _traces: TracesConfig,
 }
 
+/// A text, or a list of texts.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "a text or a list of texts")]
+#[expect(dead_code, reason = "the flag reads the value; here it is only accepted")]
+enum OneOrMany {
+    One(String),
+    Many(Vec<String>),
+}
+
 /// The `[models]` table.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ModelsConfig {
     /// The gates to model services, and how long turns wait at them.
     pub(crate) gate: GateConfig,
+    /// When a session asks the next model of its list.
+    pub(crate) fallback: FallbackConfig,
+    /// Models that take no images; a text takes the place of each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) text_only: Vec<String>,
 }
 
 /// The `[traces]` table.
@@ -219,12 +234,17 @@ fn default_of(mut command: clap::Command, name: &str, table: &Table) -> clap::Co
         let has_flag = command.get_arguments().any(|known| known.get_id() == flag);
         let Some(value) = find(table, key).filter(|_| is_here && has_flag) else { continue };
         let texts = match value {
-            Value::String(text) => vec![text.as_str()],
-            Value::Array(items) => items.iter().filter_map(Value::as_str).collect(),
+            Value::String(text) => vec![text.clone()],
+            Value::Array(items) => {
+                let texts = items.iter().filter_map(Value::as_str).map(str::to_owned);
+                let texts: Vec<String> = texts.collect();
+                // A list of models is one value, as on the command line.
+                if key == "model" { vec![texts.join(",")] } else { texts }
+            }
             _ => continue,
         };
         // clap needs `'static` texts. They are few, and this runs once per process.
-        let texts = texts.into_iter().map(|text| &*Box::leak(Box::<str>::from(text)));
+        let texts = texts.into_iter().map(|text| &*Box::leak(text.into_boxed_str()));
         command = command.mut_arg(flag, |known| known.default_values(texts));
     }
     command
@@ -276,6 +296,7 @@ fn load(path: Option<&Path>) -> Result<Config, Fault> {
     })?;
     config.models.gate.check()?;
     config.limits.gate = config.models.gate.clone();
+    config.limits.fallback = config.models.fallback.clone();
     Ok(config)
 }
 

@@ -38,11 +38,12 @@ mod watch;
 
 use budao_core::{
     Fault, Kind, Lang,
-    fault::{Advice, text},
+    fault::{Advice, Fact, text},
 };
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use exit::Exit;
 use terminal::Terminal;
+use texts::localize;
 
 /// Time limit for killed programs to end before this process exits.
 const CHILDREN_END_MAX: std::time::Duration = std::time::Duration::from_millis(500);
@@ -179,6 +180,13 @@ fn failed(fault: &Fault, lang: Lang, terminal: &Terminal) -> Exit {
         if let Advice::Custom(advice) = advice {
             terminal.say(&format!("  {advice}"));
         }
+    }
+    if let (Kind::ConfigurationWrong, Some(nearest)) =
+        (fault.kind(), fault.detail().get(Fact::Nearest))
+    {
+        let question = localize(lang, "Did you mean", "您是否要写");
+        let mark = localize(lang, "?", "？");
+        terminal.say(&format!("  {question} `{}`{mark}", terminal.name(&nearest.to_string())));
     }
     for cause in fault.causes() {
         terminal.say(&terminal.faint(format!("  {cause}")));

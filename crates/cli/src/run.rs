@@ -6,6 +6,7 @@ use budao_core::{
     Fault, Lang,
     engine::{Engine, SessionOptions},
     event::{Answer, CommandBody, CommandId, SessionId, Settings},
+    fallback::split_models,
     fault::{Fact, Kind, Operation},
     message::Block,
     session::SessionState,
@@ -27,7 +28,8 @@ use crate::{
 /// Options of a new session.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SessionArgs {
-    /// Model: anthropic:NAME, openai:NAME@URL, demo, demo:fast, script:FILE
+    /// Model: anthropic:NAME, openai:NAME@URL, demo, demo:fast, script:FILE. Several, separated by commas, are asked in
+    /// this order: the next one while the ones before it cannot answer
     #[arg(long, default_value = "demo", value_name = "SPEC", env = "BUDAO_MODEL")]
     pub(crate) model: String,
 
@@ -184,7 +186,6 @@ impl SessionArgs {
         let workspace = std::path::absolute(&self.workspace).unwrap_or(self.workspace.clone());
         Ok(Settings {
             language: lang,
-            model: self.model.clone(),
             system: self.system.as_deref().map(Into::into),
             workspace: Some(workspace.display().to_string()),
             permissions: Permissions { mode, ..Permissions::default() },
@@ -192,7 +193,8 @@ impl SessionArgs {
             thinking,
             tools: self.tools.clone(),
             ..Settings::default()
-        })
+        }
+        .with_models(split_models("--model", &self.model)?))
     }
 }
 

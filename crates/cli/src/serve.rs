@@ -13,9 +13,11 @@ use budao_claude::DEFAULT_MODEL;
 use budao_core::{
     Fault, Lang,
     event::Settings,
+    fallback::split_models,
     fault::{Advice, Fact, Kind, Operation, text},
     tool::{Mode, Permissions},
 };
+use budao_models::Models;
 use budao_scrub::Scrubber;
 use budao_serve::{Auth, Config, Keyring, OnDisconnect};
 use tokio::{net::TcpListener, signal::unix::SignalKind};
@@ -93,7 +95,8 @@ pub(crate) struct Args {
     claude: Option<PathBuf>,
 
     /// Model of new sessions: anthropic:NAME, openai:NAME@URL, demo, demo:fast, script:FILE, or a model name of the
-    /// Claude CLI [default: demo, or the default of the Claude CLI]
+    /// Claude CLI [default: demo, or the default of the Claude CLI]. Several, separated by commas, are asked in this
+    /// order: the next one while the ones before it cannot answer
     #[arg(long, value_name = "SPEC", env = "BUDAO_MODEL")]
     model: Option<String>,
 
@@ -200,9 +203,19 @@ impl Args {
         }
     }
 
-    fn model(&self) -> Result<String, Fault> {
-        let otherwise = if self.is_claude()? { DEFAULT_MODEL } else { "demo" };
-        Ok(self.model.clone().unwrap_or_else(|| otherwise.to_owned()))
+    /// The models of new sessions, checked before the server starts.
+    fn models(&self) -> Result<Vec<String>, Fault> {
+        let is_claude = self.is_claude()?;
+        let otherwise = if is_claude { DEFAULT_MODEL } else { "demo" };
+        let named = self.model.as_deref().unwrap_or(otherwise);
+        match is_claude {
+            true => crate::claude::one_model(named).map(|model| vec![model]),
+            false => {
+                let models = split_models("--model", named)?;
+                models.iter().try_for_each(|model| Models::parse_spec(model).map(drop))?;
+                Ok(models)
+            }
+        }
     }
 }
 
@@ -342,11 +355,11 @@ fn settings(args: &Args, lang: Lang) -> Result<Settings, Fault> {
     let workspace = std::path::absolute(&args.workspace).unwrap_or(args.workspace.clone());
     Ok(Settings {
         language: lang,
-        model: args.model()?,
         workspace: Some(workspace.display().to_string()),
         permissions: Permissions { mode, ..Permissions::default() },
         ..Settings::default()
-    })
+    }
+    .with_models(args.models()?))
 }
 
 fn on_disconnect(text: &str) -> Result<OnDisconnect, Fault> {

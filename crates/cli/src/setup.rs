@@ -26,7 +26,13 @@ use budao_tools::{
     pool::Pool,
 };
 
-use crate::{acp::EditorServers, config::Config, lease_holder, smcp::JoinedRooms, traces};
+use crate::{
+    acp::EditorServers,
+    config::{Config, ModelsConfig},
+    lease_holder,
+    smcp::JoinedRooms,
+    traces,
+};
 
 /// Time a start waits for MCP servers; slower ones join later.
 const SERVERS_READY: Duration = Duration::from_secs(15);
@@ -166,7 +172,9 @@ pub(crate) async fn wire_within(
     ready: Duration,
 ) -> Result<Application, Fault> {
     let world = traces::world();
-    let Config { limits, mcp, smcp, log, .. } = config;
+    let Config { limits, models: ModelsConfig { text_only, .. }, mcp, smcp, log, .. } = config;
+    let text_only = text_only.iter().map(|name| Models::parse_spec(name));
+    let text_only = text_only.collect::<Result<_, Fault>>()?;
     log.start("off")?;
     let mcp_secrets: Vec<String> =
         mcp.iter().flat_map(|server| server.secrets().map(str::to_owned)).collect();
@@ -181,7 +189,7 @@ pub(crate) async fn wire_within(
     missing.extend(absent);
     let rooms = Arc::new(rooms);
     let scrubber = Scrubber::with_secrets(secrets);
-    let models = Models::new(world.clone(), Arc::new(limits.clone()), keys);
+    let models = Models::new(world.clone(), Arc::new(limits.clone()), keys).text_only(text_only);
     let options = builtin::BuiltinOptions {
         launcher: launch::installed(),
         environment: Environment::filtered(std::env::vars_os(), &[]),

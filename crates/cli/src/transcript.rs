@@ -101,6 +101,9 @@ impl TranscriptPrinter<'_> {
                 let busy = self.w("the service is busy,", "服务繁忙，");
                 format!("⏸ {busy} {next}{waiting} {before}")
             }
+            Event::ModelChanged { from, to, reason, .. } => {
+                format!("⇄ {}", text::model_changed(*reason, from, to, self.lang))
+            }
             Event::RetryScheduled { next_attempt, max_attempts, wait_ms, .. } => format!(
                 "↻ {} {next_attempt}/{max_attempts} {} {}",
                 self.w("try", "重试"),

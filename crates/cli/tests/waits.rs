@@ -41,6 +41,7 @@ impl Server {
             .env("BUDAO__MODELS__GATE__PROBE_MIN", "50")
             .env("BUDAO__MODELS__GATE__PROBE_MAX", "400")
             .env("BUDAO__MODELS__GATE__VISIBLE_AFTER", "20")
+            .env("BUDAO__MODELS__FALLBACK__AFTER", "1000")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -125,7 +126,43 @@ fn client() -> reqwest::Client {
 }
 
 fn answer() -> Reply {
-    Reply::events(sse::openai(&[ModelOutput::text("done")]))
+    say("done")
+}
+
+fn say(text: &str) -> Reply {
+    Reply::events(sse::openai(&[ModelOutput::text(text)]))
+}
+
+/// Two services, each with its present rule, as one list of models.
+struct Pair {
+    providers: [Provider; 2],
+    rules: [Arc<Mutex<Reply>>; 2],
+    requests: [Arc<AtomicUsize>; 2],
+}
+
+impl Pair {
+    async fn start(first: Reply, second: Reply) -> Self {
+        let rules = [first, second].map(|reply| Arc::new(Mutex::new(reply)));
+        let requests = [0, 0].map(|none| Arc::new(AtomicUsize::new(none)));
+        let answering = |index: usize| {
+            let (rule, count) = (Arc::clone(&rules[index]), Arc::clone(&requests[index]));
+            Provider::answering(move |_| {
+                count.fetch_add(1, Ordering::SeqCst);
+                rule.lock().unwrap().clone()
+            })
+        };
+        let providers = [answering(0).await, answering(1).await];
+        Self { providers, rules, requests }
+    }
+
+    fn models(&self) -> String {
+        let [first, second] = [0, 1].map(|index| self.providers[index].url());
+        format!("openai:one@{first}/v1,openai:two@{second}/v1")
+    }
+
+    fn set(&self, index: usize, reply: Reply) {
+        *self.rules[index].lock().unwrap() = reply;
+    }
 }
 
 /// Runs one turn in each of `count` sessions; all must be answered.
@@ -225,4 +262,62 @@ async fn a_rate_limit_is_kept_to_and_all_are_answered() {
     .await;
     assert!(requests <= 28, "{requests} requests for 20 answers");
     assert!(elapsed < Duration::from_secs(12), "{elapsed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rate_limit_of_ten_minutes_is_answered_by_the_next_model_at_once() {
+    let limited = Reply::status(429).header("retry-after", "600");
+    let pair = Pair::start(limited, say("second")).await;
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path(), &pair.models());
+    let began = Instant::now();
+    for number in 0..5 {
+        let session = server.ask().await;
+        let run = server.answer(&session).await;
+        assert_eq!(run.answer.as_deref(), Some("second"), "{:?}", run.names);
+        let has = |wanted: &str| run.names.iter().any(|name| name == wanted);
+        assert_eq!(has("error.rate_limited"), number == 0, "{:?}", run.names);
+        assert!(has("error.recovery_started") && has("error.recovery_success"), "{:?}", run.names);
+    }
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert_eq!(pair.requests[0].load(Ordering::SeqCst), 1, "a gate that is shut gets no request");
+    let metrics = server.get("/metrics").await;
+    let counted = metrics.lines().find(|line| line.starts_with("budao_model_fallbacks_total{"));
+    let counted = counted.unwrap_or_default();
+    assert!(counted.contains("reason=\"gate_shut\"") && counted.ends_with(" 5"), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_model_is_asked_again_when_it_works() {
+    let pair = Pair::start(Reply::status(503), say("second")).await;
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path(), &pair.models());
+    let session = server.ask().await;
+    assert_eq!(server.answer(&session).await.answer.as_deref(), Some("second"));
+    pair.set(0, say("first"));
+    let mut answers = Vec::new();
+    while answers.last().map(String::as_str) != Some("first") && answers.len() < 1_000 {
+        let session = server.ask().await;
+        answers.extend(server.answer(&session).await.answer);
+    }
+    assert_eq!(answers.last().map(String::as_str), Some("first"), "{} turns", answers.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kill_in_the_middle_goes_on_with_the_model_that_was_asked() {
+    let quota = json!({ "error": { "type": "insufficient_quota", "message": "spent" } });
+    let pair = Pair::start(Reply::refuse(429, &quota), Reply::silence()).await;
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path(), &pair.models());
+    let session = server.ask().await;
+    pair.providers[1].reached(1).await;
+    drop(server);
+    pair.set(0, say("first"));
+    pair.set(1, say("second"));
+    let server = Server::start(directory.path(), &pair.models());
+    let run = server.answer(&session).await;
+    assert_eq!(run.answer.as_deref(), Some("second"), "{:?}", run.names);
+    assert_eq!(pair.requests[0].load(Ordering::SeqCst), 1, "the choice was recorded");
+    let session = server.ask().await;
+    assert_eq!(server.answer(&session).await.answer.as_deref(), Some("first"));
 }

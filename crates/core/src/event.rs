@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
+    fallback::ModelChangeReason,
     fault::{Fault, Kind, Operation},
     gate::HoldReason,
     message::{Block, CallId, ModelStop, Usage},
@@ -180,6 +181,22 @@ pub enum Event {
         attempt: u32,
         /// The model's name, as the engine's configuration spells it.
         model: String,
+    },
+    /// The session asks another model of its list from now on. `StepStarted` follows.
+    ModelChanged {
+        /// The step for which the other model is asked first.
+        step: u32,
+        /// The model that was asked until now.
+        from: String,
+        /// The model that is asked now.
+        to: String,
+        /// The position of `to` in the session's list, from 0.
+        position: u32,
+        /// Why the model changed.
+        reason: ModelChangeReason,
+        /// The last failure of the service that is left; absent if the turn has recorded one, or if none failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fault: Option<Fault>,
     },
     /// A model request waits until the gate of its service lets it through, or still waits. It is not a try.
     RequestHeld {

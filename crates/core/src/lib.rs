@@ -7,6 +7,7 @@
 pub mod brake;
 pub mod engine;
 pub mod event;
+pub mod fallback;
 pub mod fault;
 pub mod gate;
 pub mod lang;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{gate::GateConfig, retry::RetryPolicy};
+use crate::{fallback::FallbackConfig, gate::GateConfig, retry::RetryPolicy};
 
 /// The bounds of a running system. Durations are configured in milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,6 +42,9 @@ pub struct Limits {
     /// Admission to model services, and how long a turn waits for it. Configured in a table of its own.
     #[serde(skip)]
     pub gate: GateConfig,
+    /// When a session asks the next model of its list. Configured in a table of its own.
+    #[serde(skip)]
+    pub fallback: FallbackConfig,
     /// The most model requests in one turn.
     pub steps: u32,
     /// The most failed steps in a row in one turn.
@@ -104,6 +107,7 @@ impl Default for Limits {
             model_answer_bytes: 4 * MIB,
             retry: RetryPolicy::default(),
             gate: GateConfig::default(),
+            fallback: FallbackConfig::default(),
             steps: 64,
             failures_in_a_row: 8,
             identical_invalid_calls: 3,

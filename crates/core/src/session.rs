@@ -5,6 +5,7 @@
 
 mod call;
 mod files;
+mod models;
 mod pairs;
 mod retry;
 mod state;
@@ -29,6 +30,7 @@ use crate::{
 pub(crate) use call::is_invalid;
 pub use call::{ApprovedCall, Call, CallState};
 pub use files::SeenFiles;
+pub use models::TurnModels;
 pub use pairs::{estimate_tokens, question, unpaired};
 pub use state::SessionState;
 pub use turn::{OngoingFailure, Phase, Turn, TurnWait};
@@ -41,6 +43,8 @@ pub struct Session {
     pub head: Seq,
     /// The settings in force.
     pub settings: Settings,
+    /// The position in the settings' list of the model that is asked now or was asked last, from 0.
+    pub model_position: u32,
     /// The parent session; absent for a session that a person opened.
     pub origin: Option<Origin>,
     /// Accepted messages that no turn has started to answer.
@@ -135,7 +139,7 @@ impl Session {
                 self.settings = settings.clone();
                 self.origin.clone_from(origin);
             }
-            Event::SettingsChanged { settings } => self.settings = settings.clone(),
+            Event::SettingsChanged { settings } => self.change_settings(settings),
             Event::SessionEnded { end, .. } => {
                 self.ended = Some(*end);
                 self.closing = None;
@@ -167,6 +171,9 @@ impl Session {
                 self.compacted(*messages, summary, *tokens_after, *usage);
             }
             Event::ToolCallEnded { call, outcome, .. } => self.call_ended(call, outcome),
+            Event::ModelChanged { position, reason, fault, .. } => {
+                self.change_model(*position, *reason, fault.as_ref(), at);
+            }
             other => {
                 if let Some(turn) = &mut self.turn {
                     turn.apply(other, at);
@@ -243,6 +250,7 @@ impl Session {
             too_long: false,
             compacted_in_step: 0,
             wait: TurnWait::default(),
+            models: TurnModels::default(),
             usage: Usage::default(),
         });
         if let Some(content) = content {
@@ -335,6 +343,7 @@ impl Session {
             turn.compacted_in_step = turn.step;
             turn.usage += usage;
             turn.too_long = false;
+            turn.models.ruled_out.clear(); // A model that was too small may fit now.
         }
     }
 

@@ -10,6 +10,7 @@
 
 mod calls;
 mod command;
+mod fallback;
 mod model;
 mod pipeline;
 mod staging;
@@ -64,7 +65,12 @@ pub fn step(session: &mut Session, input: Input, env: &Env<'_>) -> Transition {
         }
         Input::RequestHeld { turn, step, attempt, hold } => {
             if stepper.awaits_model(turn, step, attempt) {
-                stepper.request_held(step, *hold);
+                stepper.request_held(step, attempt, *hold);
+            }
+        }
+        Input::HoldReviewed { turn, step, attempt } => {
+            if stepper.awaits_model(turn, step, attempt) {
+                stepper.review_hold(step, attempt);
             }
         }
         Input::RequestReleased { turn, step, attempt } => {
@@ -234,8 +240,9 @@ impl Stepper<'_> {
                 .with_cause(format!("history is not well paired at message {index}"));
             return self.give_up(fault);
         }
-        let (step, model) = (turn.step.saturating_add(1), settings.model.clone());
-        self.emit(Event::StepStarted { step, attempt: 1, model });
+        let step = turn.step.saturating_add(1);
+        self.choose_model(step);
+        self.start_attempt(step, 1);
         self.record_compaction();
     }
 
@@ -356,8 +363,11 @@ impl Stepper<'_> {
         if let Phase::Waiting { attempt, until } = self.turn().phase
             && until <= self.env.now
         {
-            let (step, model) = (self.turn().step, self.session.settings.model.clone());
-            self.emit(Event::StepStarted { step, attempt, model });
+            let step = self.turn().step;
+            if self.attempts_in_round(attempt).0 == 1 {
+                self.choose_model(step);
+            }
+            self.start_attempt(step, attempt);
         }
         if self.turn().wait.is_held && !self.review_patience() {
             return;

@@ -79,6 +79,10 @@ impl Model for Demo {
         }
     }
 
+    fn takes_images(&self) -> bool {
+        false
+    }
+
     async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {
         let beats = self.perform(&request, decide(&request));
         Ok(stream_guard::whole("demo", self.name(), play(beats, self.clock.clone())))

@@ -9,7 +9,7 @@ mod anthropic;
 mod demo;
 mod endpoint;
 mod failure;
-mod fallback;
+mod images;
 mod openai;
 #[doc(hidden)]
 pub mod probe;
@@ -35,7 +35,7 @@ use futures::stream::BoxStream;
 
 pub use anthropic::Anthropic;
 pub use demo::{Demo, Pace};
-pub use fallback::Fallback;
+pub use images::TextOnly;
 pub use openai::OpenAi;
 pub use registry::{Keys, Models};
 pub use script::{Script, ScriptedModel};
@@ -61,6 +61,11 @@ pub trait Model: Send + Sync + fmt::Debug {
             model: self.name().into(),
             credential: "".into(),
         }
+    }
+
+    /// Whether the model takes images. If not, [`ask`] replaces each by a text that names it.
+    fn takes_images(&self) -> bool {
+        true
     }
 
     /// Sends the request and returns its answer. Dropping the stream cancels the request.

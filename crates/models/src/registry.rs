@@ -9,7 +9,7 @@ use budao_core::{
 };
 use secrecy::SecretString;
 
-use crate::{Anthropic, Demo, Model, OpenAi, Script, Spec, anthropic, openai};
+use crate::{Anthropic, Demo, Model, OpenAi, Script, Spec, TextOnly, anthropic, openai};
 
 /// The API keys of this process. They are never shown or written.
 #[derive(Clone, Default)]
@@ -36,13 +36,21 @@ pub struct Models {
     world: World,
     limits: Arc<Limits>,
     keys: Keys,
+    text_only: Vec<Spec>,
 }
 
 impl Models {
     /// Creates a registry with these keys. Its models use `world` for time and obey `limits`.
     #[must_use]
     pub fn new(world: World, limits: Arc<Limits>, keys: Keys) -> Self {
-        Self { world, limits, keys }
+        Self { world, limits, keys, text_only: Vec::new() }
+    }
+
+    /// Names models that take no images; their requests have a text in place of each.
+    #[must_use]
+    pub fn text_only(mut self, specs: Vec<Spec>) -> Self {
+        self.text_only = specs;
+        self
     }
 
     /// Parses a specification: `anthropic:NAME`, `openai:NAME@URL`, `demo`, `demo:fast`, `script:FILE`.
@@ -60,7 +68,7 @@ impl Models {
     /// or a script is not usable.
     pub fn open(&self, spec: &Spec) -> Result<Arc<dyn Model>, Fault> {
         let (world, limits) = (&self.world, self.limits.clone());
-        Ok(match spec {
+        let model: Arc<dyn Model> = match spec {
             Spec::Anthropic { name, url } => {
                 let url = url.as_deref();
                 let key = key(&self.keys.anthropic, url, "anthropic", anthropic::KEY)?;
@@ -74,9 +82,10 @@ impl Models {
             Spec::Demo { pace } => Arc::new(Demo::new(*pace, world.clock.clone())),
             Spec::Script { path } => {
                 let script = Script::load(path)?.into_model(world.clock.clone());
-                Arc::new(script.limits((*limits).clone()))
+                Arc::new(script.from_place(spec.to_string()).limits((*limits).clone()))
             }
-        })
+        };
+        Ok(if self.text_only.contains(spec) { Arc::new(TextOnly(model)) } else { model })
     }
 }
 

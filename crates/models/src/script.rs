@@ -17,6 +17,7 @@ use std::{
 use async_trait::async_trait;
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
+    gate::GateKey,
     limits::Limits,
     message::{ModelRequest, Role},
     world::Clock,
@@ -140,6 +141,7 @@ impl Script {
     pub fn into_model(self, clock: Arc<dyn Clock>) -> ScriptedModel {
         ScriptedModel {
             name: "script".into(),
+            place: "script".into(),
             script: self,
             clock,
             limits: Limits::default(),
@@ -186,6 +188,8 @@ impl Script {
 #[derive(Debug)]
 pub struct ScriptedModel {
     name: String,
+    /// Where the script comes from; scripts from different places have gates of their own.
+    place: String,
     script: Script,
     clock: Arc<dyn Clock>,
     limits: Limits,
@@ -206,6 +210,13 @@ impl ScriptedModel {
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
+        self
+    }
+
+    /// Sets where the script comes from; the default is `script`. Each place has a gate of its own.
+    #[must_use]
+    pub fn from_place(mut self, place: impl Into<String>) -> Self {
+        self.place = place.into();
         self
     }
 
@@ -279,6 +290,14 @@ impl Model for ScriptedModel {
 
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn gate_key(&self) -> GateKey {
+        GateKey {
+            endpoint: self.place.as_str().into(),
+            model: self.name.as_str().into(),
+            credential: "".into(),
+        }
     }
 
     async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {

@@ -92,10 +92,11 @@ fn name_and_url(text: &str) -> Option<(String, Option<String>)> {
 }
 
 fn unknown(text: &str) -> Fault {
+    let received = without_password(text);
     let fault = Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
         .with(Fact::ConfigKey, "model")
-        .with(Fact::Expected, FORMS)
-        .with(Fact::Received, without_password(text));
+        .with(Fact::Expected, format!("{FORMS}, and `{received}` is none of them"))
+        .with(Fact::Received, received);
     match nearest(text) {
         Some(nearest) => fault.with(Fact::Nearest, vec![nearest]),
         None => fault,

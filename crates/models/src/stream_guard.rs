@@ -6,7 +6,7 @@ use budao_core::{
 };
 use futures::{StreamExt, stream};
 
-use crate::{Model, PieceStream};
+use crate::{Model, PieceStream, images::without_images};
 
 /// Sends a request to a model. The returned stream ends with [`Piece::End`] or with an error.
 ///
@@ -14,6 +14,7 @@ use crate::{Model, PieceStream};
 /// The fault that kept the answer from starting, with the request's trace.
 pub async fn ask(model: &dyn Model, request: ModelRequest) -> Result<PieceStream, Fault> {
     let trace = request.trace;
+    let request = if model.takes_images() { request } else { without_images(request) };
     let pieces = model.stream(request).await.map_err(|fault| fault.with_trace(trace))?;
     let pieces = whole(model.provider(), model.name(), pieces);
     Ok(pieces.map(move |piece| piece.map_err(|fault| fault.with_trace(trace))).boxed())

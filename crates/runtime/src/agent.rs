@@ -6,6 +6,7 @@ use budao_core::{
     Fault,
     engine::{Engine, SessionOptions},
     event::{SessionId, Settings},
+    fallback::check_models,
     limits::Limits,
     tool::Permissions,
     world::World,
@@ -14,7 +15,7 @@ use budao_journal::{Journal, Memory};
 use budao_models::Model;
 use budao_tools::{Tool, Toolbox, hooks::Hooks, policy::Policy, pool::Pool};
 
-use crate::{Builder, ModelHook, OneModel, Runtime, Session, world};
+use crate::{Builder, ModelHook, ModelList, ModelSource, OneModel, Runtime, Session, world};
 
 /// Opens sessions that share one model, set of tools and permissions. Clones share one engine.
 #[derive(Clone, Debug)]
@@ -26,7 +27,7 @@ pub struct Agent {
 /// Builds an [`Agent`]. Only the model is required; every other part has a default.
 #[derive(Debug)]
 pub struct AgentBuilder {
-    model: Arc<dyn Model>,
+    models: Vec<Arc<dyn Model>>,
     tools: Vec<Arc<dyn Tool>>,
     journal: Option<Arc<dyn Journal>>,
     hooks: Hooks,
@@ -44,7 +45,7 @@ impl Agent {
     pub fn builder(model: impl Model + 'static) -> AgentBuilder {
         AgentBuilder {
             settings: Settings { model: model.name().to_owned(), ..Settings::default() },
-            model: Arc::new(model),
+            models: vec![Arc::new(model)],
             tools: Vec::new(),
             journal: None,
             hooks: Hooks::default(),
@@ -85,6 +86,14 @@ impl Agent {
 }
 
 impl AgentBuilder {
+    /// Adds a model to ask while the ones before it cannot be asked. Models of one agent have different names.
+    #[must_use]
+    pub fn fallback(mut self, model: impl Model + 'static) -> Self {
+        self.settings.fallbacks.push(model.name().to_owned());
+        self.models.push(Arc::new(model));
+        self
+    }
+
     /// Adds one tool; [`Self::build`] checks its name and schema.
     #[must_use]
     pub fn tool(mut self, tool: impl Tool) -> Self {
@@ -172,7 +181,7 @@ impl AgentBuilder {
     /// Builds the agent and its engine.
     ///
     /// # Errors
-    /// A tool's name or schema is invalid, or a limit is 0 where at least 1 is required.
+    /// A tool's name or schema is invalid, two models have one name, or a limit is 0 where at least 1 is required.
     pub fn build(self) -> Result<Agent, Fault> {
         let mut toolbox = Toolbox::builder();
         if let Some(pool) = &self.pool {
@@ -184,7 +193,12 @@ impl AgentBuilder {
         let (world, limits) = (self.world, self.limits);
         let journal =
             self.journal.unwrap_or_else(|| Arc::new(Memory::new(world.clone(), limits.clone())));
-        let models = Arc::new(OneModel(self.model));
+        let names: Vec<String> = self.models.iter().map(|model| model.name().to_owned()).collect();
+        check_models("model", &names)?;
+        let models: Arc<dyn ModelSource> = match &self.models[..] {
+            [model] => Arc::new(OneModel(Arc::clone(model))),
+            _ => Arc::new(ModelList(self.models)),
+        };
         let mut runtime = Builder::new(journal, models, Arc::new(toolbox.build()))
             .world(world)
             .limits(limits)

@@ -81,6 +81,8 @@ pub(crate) fn settings(parent: &Settings, wanted: ChildOverrides) -> Settings {
         (a, b) => a.or(b),
     };
     Settings {
+        // Another model has no fallbacks: the parent's list belongs to the parent's model.
+        fallbacks: if wanted.model.is_some() { Vec::new() } else { parent.fallbacks.clone() },
         model: wanted.model.unwrap_or_else(|| parent.model.clone()),
         system: wanted.system.or_else(|| parent.system.clone()),
         permissions: parent

@@ -4,7 +4,7 @@
 use std::{fmt::Write, sync::Arc};
 
 use budao_core::{
-    event::{Event, Scope, Settings, TurnNumber},
+    event::{Event, Scope, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
     gate::Requester,
     message::{Block, Message, ModelRequest, Piece, Role, Usage},
@@ -16,7 +16,7 @@ use budao_models::Model;
 use futures::StreamExt;
 
 use crate::{
-    model::{self, AttemptId},
+    model::{self, AttemptId, GateWait},
     work::WorkContext,
 };
 
@@ -40,7 +40,8 @@ pub(crate) struct LongHistory {
     pub(crate) history: Arc<Vec<Message>>,
     /// Index of the running turn's first message, its question.
     pub(crate) first_message: usize,
-    pub(crate) settings: Settings,
+    /// The model that summarises.
+    pub(crate) model: String,
     pub(crate) trace: Trace,
     /// Waits for capacity, and not for a service in trouble: a summary by rule is available at once.
     pub(crate) requester: Requester,
@@ -104,7 +105,7 @@ async fn summarise(
     long: &LongHistory,
     old: &[Message],
 ) -> Result<(String, Usage), Fault> {
-    let model = work_context.shared.models.model(&long.settings.model)?;
+    let model = work_context.shared.models.model(&long.model)?;
     let prompt = format!(
         "Summarise this conversation for whoever continues it. Keep what was asked, what was decided, \
          which files and values matter, what failed and why, and what is still to be done. Write plain \
@@ -121,8 +122,9 @@ async fn summarise(
         trace: long.trace,
         span: SpanId::of_turn(work_context.session, long.attempt.turn),
     };
-    let (key, requester, mut is_held) = (model.gate_key(), long.requester.clone(), long.is_held);
-    let permit = model::admit(work_context, long.attempt, &key, requester, &mut is_held).await?;
+    let (key, requester) = (model.gate_key(), long.requester.clone());
+    let mut wait = GateWait { is_held: long.is_held, review: None };
+    let permit = model::admit(work_context, long.attempt, &key, requester, &mut wait).await?;
     let written = match read(&*model, request).await {
         Ok(written) => {
             permit.answered();

@@ -39,6 +39,24 @@ impl ModelSource for OneModel {
     }
 }
 
+/// Serves each model of a list under its own name.
+#[derive(Debug)]
+pub struct ModelList(pub Vec<Arc<dyn Model>>);
+
+impl ModelSource for ModelList {
+    fn model(&self, name: &str) -> Result<Arc<dyn Model>, Fault> {
+        let found = self.0.iter().find(|model| model.name() == name);
+        found.cloned().ok_or_else(|| {
+            Fault::new(Kind::UnknownModel, Operation::OpenSession)
+                .with(Fact::Model, name.to_owned())
+                .with(
+                    Fact::Allowed,
+                    self.0.iter().map(|model| model.name().to_owned()).collect::<Vec<_>>(),
+                )
+        })
+    }
+}
+
 /// Provides the tools of a session.
 #[async_trait]
 pub trait ToolSource: Send + Sync + fmt::Debug {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use budao_core::{
     event::{Answer, CommandId, Entry, Event, SessionId, Settings},
+    fallback::{ModelChangeReason, ModelOutlook, check_models},
     fault::{Fact, Fault, Kind, Operation},
     session::Session,
     turn::{self, Env, Input, Work},
@@ -58,7 +59,10 @@ impl DeciderFactory for NativeFactory {
                 .with(Fact::Expected, "no such label, which is for sessions of other engines")
                 .with(Fact::Received, "a label"));
         }
-        self.0.models.model(&settings.model).map(drop)
+        let models: Vec<String> =
+            std::iter::once(&settings.model).chain(&settings.fallbacks).cloned().collect();
+        check_models("model", &models)?;
+        models.iter().try_for_each(|name| self.0.models.model(name).map(drop))
     }
 
     fn load(&self, context: SessionContext<Self>, state: Session) -> NativeDecider {
@@ -151,15 +155,33 @@ impl NativeDecider {
         }
     }
 
+    /// What the gates report of the session's models. Empty if there is no choice to make.
+    fn outlooks(&self, input: &Input) -> Vec<ModelOutlook> {
+        let settings = &self.session.settings;
+        if settings.fallbacks.is_empty() || matches!(input, Input::Delta { .. }) {
+            return Vec::new();
+        }
+        let of = |name: &str| {
+            let model = self.shared.models.model(name).ok()?;
+            let ModelOutlook { expected_wait, fault } =
+                self.shared.gates.outlook(&model.gate_key());
+            let fault = fault.map(|fault| fault.scrub(&self.shared.scrubber));
+            Some(ModelOutlook { expected_wait, fault })
+        };
+        settings.models().map(|name| of(name).unwrap_or_default()).collect()
+    }
+
     /// Lets the turn decide. Its events are applied to the state and added to the batch.
     fn step(&mut self, input: Input, batch: &mut Batch) -> Option<(CommandId, Answer)> {
         let world = &self.shared.world;
         let now = world.clock.now();
+        let outlooks = self.outlooks(&input);
         let env = Env {
             now,
             jitter: world.jitter(),
             is_watched: self.shared.observers.watches(self.id),
             trace: world.trace(),
+            outlooks: &outlooks,
             limits: &self.shared.limits,
         };
         // Scrubbed before the decision, so that the state in memory is the fold of the records.
@@ -218,6 +240,9 @@ impl Decider for NativeDecider {
             self.shared.release_tools(self.id);
         }
         self.report_waiting();
+        for entry in entries {
+            log_model_change(self.id, entry);
+        }
         let mut hook_notifier = std::mem::take(&mut self.hook_notifier);
         hook_notifier.notify(|| self.work_context(), entries, &self.session.history);
         self.hook_notifier = hook_notifier;
@@ -238,6 +263,19 @@ impl Decider for NativeDecider {
 
     fn is_winding_down(&self) -> bool {
         self.running.iter().any(|(_, running)| running.is_call)
+    }
+}
+
+/// Logs that a session asks another model of its list.
+fn log_model_change(session: SessionId, entry: &Entry) {
+    if let Event::ModelChanged { step, from, to, reason, .. } = &*entry.event {
+        let turn = entry.turn;
+        match reason {
+            ModelChangeReason::Returned => {
+                tracing::info!(%session, turn, step, from, to, %reason, "model changed");
+            }
+            _ => tracing::warn!(%session, turn, step, from, to, %reason, "model changed"),
+        }
     }
 }
 

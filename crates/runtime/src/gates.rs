@@ -13,6 +13,7 @@ use std::{
 
 use budao_core::{
     event::SessionId,
+    fallback::ModelOutlook,
     fault::{Fact, Fault, Kind, Operation},
     gate::{
         Gate, GateAction, GateConfig, GateKey, GateStatus, HoldReason, HoldReport, Priority,
@@ -136,6 +137,17 @@ impl Gates {
         let mut state = self.lock();
         state.gates.retain(|_, slot| !slot.gate.is_forgettable(now));
         state.gates.iter().map(|(key, slot)| (key.clone(), slot.gate.status(now))).collect()
+    }
+
+    /// What a gate reports to the decision for a model. A gate that was never asked is open.
+    pub(crate) fn outlook(&self, key: &GateKey) -> ModelOutlook {
+        let now = self.world.clock.now();
+        let state = self.lock();
+        let Some(slot) = state.gates.get(key) else { return ModelOutlook::default() };
+        let status = slot.gate.status(now);
+        let expected_wait = status.expected_wait(now);
+        let last_error = status.last_error.filter(|_| !expected_wait.is_zero());
+        ModelOutlook { expected_wait, fault: last_error.map(|(fault, _)| fault) }
     }
 
     /// Makes sure that the driver wakes in time.

@@ -28,7 +28,7 @@ pub mod world;
 
 pub use agent::{Agent, AgentBuilder};
 pub use budao_engine::HolderLiveness;
-pub use config::{Builder, CleanUp, ModelSource, OneModel, ToolSource};
+pub use config::{Builder, CleanUp, ModelList, ModelSource, OneModel, ToolSource};
 pub use listen::ListenerHandle;
 pub use model_hooks::{ModelHook, RequestChange};
 pub use pipeline::{StageSettings, Stages};

@@ -1,13 +1,15 @@
 //! Makes one model request as a stream. Small deltas are joined before they are recorded.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use budao_core::{
     event::{SessionId, Settings, Thinking, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
-    gate::{GateKey, Priority, Requester, Willingness},
+    gate::{GateKey, HoldReport, Priority, Requester, Willingness},
+    limits::Limits,
     message::{Block, Message, ModelRequest, Piece},
     session::{Phase, Session},
+    time::Timestamp,
     tool::ToolSpec,
     trace::{SpanId, Trace},
     turn::Input,
@@ -18,12 +20,16 @@ use futures::StreamExt;
 
 use crate::{
     check,
-    gates::{Admission, Permit},
+    gates::{Admission, HeldRequest, Permit},
     work::{SessionTools, WorkContext},
 };
 
 /// Upper bound of an answer in tokens, unless the session's settings give one.
 const ANSWER_TOKENS: u32 = 8_192;
+/// The shortest time until a held request is reviewed.
+const REVIEW_MIN: Duration = Duration::from_secs(1);
+/// The time until a review doubles at most this often.
+const REVIEW_DOUBLINGS: u32 = 6;
 /// Buffered text is recorded at the latest at this size, in bytes.
 const DELTA_BYTES: usize = 16 * 1024;
 
@@ -54,12 +60,21 @@ pub(crate) struct ModelAttempt {
     step: u32,
     attempt: u32,
     settings: Arc<Settings>,
+    model: String,
     history: Arc<Vec<Message>>,
     trace: Trace,
     toolbox: Arc<tokio::sync::Mutex<Option<(u64, Toolbox)>>>,
     requester: Requester,
+    gate_wait: GateWait,
+}
+
+/// The state of a request that may wait at the gate.
+pub(crate) struct GateWait {
     /// Whether the records say that the gate holds this request.
-    is_held: bool,
+    pub(crate) is_held: bool,
+    /// When a held request is reviewed because another model may be asked, and the time until the next review; absent
+    /// without another model.
+    pub(crate) review: Option<(Timestamp, Duration)>,
 }
 
 impl ModelAttempt {
@@ -75,11 +90,15 @@ impl ModelAttempt {
             step,
             attempt,
             settings: tools.settings(session),
+            model: session.model().to_owned(),
             history: Arc::clone(&session.history),
             trace: session.trace(),
             toolbox: Arc::clone(&tools.toolbox),
             requester: requester(work_context, session, Willingness::Wait),
-            is_held: session.turn.as_ref().is_some_and(|turn| turn.wait.is_held),
+            gate_wait: GateWait {
+                is_held: session.turn.as_ref().is_some_and(|turn| turn.wait.is_held),
+                review: review(&work_context.shared.limits, session),
+            },
         }
     }
 
@@ -96,6 +115,17 @@ impl ModelAttempt {
         let Self { turn, step, attempt, .. } = *self;
         Input::ModelFailed { turn, step, attempt, fault }
     }
+}
+
+/// The first review of a held request, counted from the first attempt of its model. The time until it doubles with
+/// each time around the list of models.
+fn review(limits: &Limits, session: &Session) -> Option<(Timestamp, Duration)> {
+    let count = u32::try_from(session.settings.models().count()).unwrap_or(u32::MAX);
+    let models = &session.turn.as_ref()?.models;
+    let doublings = (models.changes / count).min(REVIEW_DOUBLINGS);
+    let first = limits.fallback.after.max(limits.gate.visible_after).max(REVIEW_MIN);
+    let after = first.saturating_mul(1 << doublings);
+    models.since.filter(|_| count > 1).map(|since| (since.after(after), after))
 }
 
 /// The party that makes a session's requests. A turn without patience does not wait, whatever the willingness.
@@ -120,7 +150,7 @@ pub(crate) fn requester(
 /// answer or the fault. A request that fails as a probe of the gate waits again; that is no try. Tools and hooks come
 /// before the gate: a slow one takes no room from other sessions, and its fault is none of the service.
 pub(crate) async fn ask(work_context: WorkContext, mut asked: ModelAttempt) -> Input {
-    let model = match work_context.shared.models.model(&asked.settings.model) {
+    let model = match work_context.shared.models.model(&asked.model) {
         Ok(model) => model,
         Err(fault) => return asked.failed(fault),
     };
@@ -131,7 +161,7 @@ pub(crate) async fn ask(work_context: WorkContext, mut asked: ModelAttempt) -> I
             Err(fault) => return asked.failed(fault),
         };
         let (id, key, requester) = (asked.id(), model.gate_key(), asked.requester.clone());
-        let permit = match admit(&work_context, id, &key, requester, &mut asked.is_held).await {
+        let permit = match admit(&work_context, id, &key, requester, &mut asked.gate_wait).await {
             Ok(permit) => permit,
             Err(fault) => return asked.failed(fault),
         };
@@ -185,7 +215,7 @@ pub(crate) async fn admit(
     id: AttemptId,
     key: &GateKey,
     requester: Requester,
-    is_held: &mut bool,
+    wait: &mut GateWait,
 ) -> Result<Permit, Fault> {
     let AttemptId { turn, step, attempt } = id;
     let mut admission = work_context.shared.gates.request(key, requester)?;
@@ -194,17 +224,40 @@ pub(crate) async fn admit(
             Admission::Granted(permit) => break permit,
             Admission::Held(held) => held,
         };
-        let (next, report) = held.progress().await?;
+        let (next, report) = progress(work_context, id, &mut wait.review, held).await?;
         admission = next;
         if let Some(hold) = report.map(Box::new) {
-            *is_held = true;
+            wait.is_held = true;
             work_context.report(Input::RequestHeld { turn, step, attempt, hold }).await;
         }
     };
-    if std::mem::take(is_held) {
+    if std::mem::take(&mut wait.is_held) {
         work_context.report(Input::RequestReleased { turn, step, attempt }).await;
     }
     Ok(permit)
+}
+
+/// Waits for a grant or a report. The turn reviews a long wait, because it may ask another model.
+async fn progress(
+    work_context: &WorkContext,
+    id: AttemptId,
+    review: &mut Option<(Timestamp, Duration)>,
+    held: HeldRequest,
+) -> Result<(Admission, Option<HoldReport>), Fault> {
+    let mut progress = std::pin::pin!(held.progress());
+    loop {
+        let Some((at, after)) = *review else { return progress.await };
+        let wait = at.since(work_context.now());
+        tokio::select! {
+            biased;
+            progress = &mut progress => return progress,
+            () = work_context.shared.world.clock.sleep(wait) => {}
+        }
+        let after = after.saturating_mul(2);
+        *review = Some((work_context.now().after(after), after));
+        let AttemptId { turn, step, attempt } = id;
+        work_context.report(Input::HoldReviewed { turn, step, attempt }).await;
+    }
 }
 
 /// Makes one request. `None` if it was a probe of a service that is still down.

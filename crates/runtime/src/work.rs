@@ -54,6 +54,10 @@ pub(crate) struct WorkContext {
 }
 
 impl WorkContext {
+    pub(crate) fn now(&self) -> budao_core::Timestamp {
+        self.shared.world.clock.now()
+    }
+
     /// Reports an input and waits while the session's mailbox is full. The report is lost only if the
     /// session is unloaded.
     pub(crate) async fn report(&self, input: Input) {
@@ -228,7 +232,7 @@ pub(crate) fn task(
         }
         Work::Stop { turn, job } => Box::pin(pipeline::stop(work_context, turn, job)),
         Work::Compact { turn, .. } => {
-            let (history, settings) = (Arc::clone(&session.history), session.settings.clone());
+            let (history, model) = (Arc::clone(&session.history), session.model().to_owned());
             let first_message = session.turn.as_ref().map_or(0, |turn| turn.first_message);
             let trace = session.trace();
             let requester = model::requester(&work_context, session, Willingness::WhileOpen);
@@ -237,7 +241,7 @@ pub(crate) fn task(
                 is_held: session.turn.as_ref().is_some_and(|turn| turn.wait.is_held),
                 history,
                 first_message,
-                settings,
+                model,
                 trace,
                 requester,
             };

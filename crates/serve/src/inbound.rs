@@ -182,8 +182,8 @@ pub struct SessionRequest {
     pub language: Option<Lang>,
     /// `session_name`, or `project_name`.
     pub title: Option<String>,
-    /// `config.model`; must be one of the server's models.
-    pub model: Option<String>,
+    /// `config.model`: one model, `a,b` or a list. Each must be one of the server's models.
+    pub models: Option<Vec<String>>,
     /// `config.system`: replaces the server's system prompt.
     pub system: Option<String>,
     /// `config.permission_mode`; applies only if it is stricter than the server's.

@@ -85,6 +85,10 @@ fn describe() {
         ("budao_retried_total", "Operations that were retried, by final result."),
         ("budao_turns_total", "Ended turns, by stop reason."),
         ("budao_steps_total", "Model requests, by model."),
+        (
+            "budao_model_fallbacks_total",
+            "Changes of the model within a list, by models and reason.",
+        ),
         ("budao_calls_total", "Ended tool calls, by tool and result."),
         (
             "budao_calls_abandoned_total",

@@ -167,14 +167,15 @@ impl Server {
         let on_disconnect = creation.on_disconnect.unwrap_or(self.config.on_disconnect);
         settings.language = creation.language.unwrap_or(settings.language);
         settings.title = creation.title;
-        if let Some(model) = creation.model.filter(|model| *model != settings.model) {
-            if !self.config.models.contains(&model) {
+        if let Some(models) = creation.models {
+            let allowed = self.models();
+            if let Some(model) = models.iter().find(|model| !allowed.contains(model)) {
                 return Err(Fault::new(Kind::UnknownModel, Operation::OpenSession)
-                    .with(Fact::Model, model)
-                    .with(Fact::Allowed, self.models())
+                    .with(Fact::Model, model.clone())
+                    .with(Fact::Allowed, allowed)
                     .with(Fact::Field, "content.config.model"));
             }
-            settings.model = model;
+            settings = settings.with_models(models);
         }
         if let Some(system) = creation.system {
             settings.system = Some(system.into());
@@ -203,7 +204,8 @@ impl Server {
     }
 
     fn models(&self) -> Vec<String> {
-        std::iter::once(&self.config.settings.model).chain(&self.config.models).cloned().collect()
+        let own = self.config.settings.models().map(str::to_owned);
+        own.chain(self.config.models.iter().cloned()).collect()
     }
 
     /// Counts one more session of a tenant; `too_many_sessions` at the limit.

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use budao_core::{
     event::{CommandId, Decision, Event, QuestionId, Record, SessionId, StopReason, TaskId},
+    fallback::ModelChangeReason,
     fault::{Fault, Kind, Operation},
     limits::Limits,
     message::{Block, CallId, ToolUse, text_of},
@@ -316,6 +317,10 @@ impl<'a> Reader<'a> {
             }
             // A request that waits because of the service's fault recovers when it is answered.
             Event::RequestHeld { fault: Some(_), .. } => {
+                turn.retrying.insert((Operation::ModelRequest, None));
+            }
+            // A failed request that another model answers recovers, too.
+            Event::ModelChanged { reason, .. } if *reason != ModelChangeReason::Returned => {
                 turn.retrying.insert((Operation::ModelRequest, None));
             }
             Event::Recovered { operation, scope, .. } => {

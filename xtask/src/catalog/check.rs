@@ -91,6 +91,7 @@ const LABELS: &[&str] = &[
 /// Other lines, each with its arguments.
 const LINES: &[(&str, &[&str])] = &[
     ("retry-scheduled", &["attempt", "max_attempts", "seconds"]),
+    ("model-changed", &["reason", "from", "to"]),
     ("recovered", &["attempt"]),
     ("gave-up", &["attempt"]),
     ("reason-ask-list", &[]),

@@ -36,6 +36,7 @@ impl Event {
         let fault = match &mut self {
             Self::FaultRaised { fault, .. }
             | Self::RequestHeld { fault: Some(fault), .. }
+            | Self::ModelChanged { fault: Some(fault), .. }
             | Self::RecoveryFailed { fault, .. }
             | Self::PlanRefused { fault }
             | Self::SessionEnded { fault: Some(fault), .. }

@@ -16,6 +16,9 @@ pub struct Settings {
     pub language: Lang,
     /// The model, as the engine's configuration names it.
     pub model: String,
+    /// The models to ask, in this order, while the first one cannot be asked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fallbacks: Vec<String>,
     /// Standing instructions for the model, sent with every request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<Arc<str>>,
@@ -99,6 +102,22 @@ impl Settings {
 
     /// The name of the native engine, whose sessions carry no label.
     pub const NATIVE: &'static str = "native";
+
+    /// The models of the session in the order in which they are asked; the first is `model`.
+    pub fn models(&self) -> impl Iterator<Item = &str> {
+        let others = self.fallbacks.iter().filter(|other| **other != self.model);
+        std::iter::once(&self.model).chain(others).map(String::as_str)
+    }
+
+    /// Sets the list of models. An empty list changes nothing.
+    #[must_use]
+    pub fn with_models(mut self, models: Vec<String>) -> Self {
+        let mut models = models.into_iter();
+        if let Some(first) = models.next() {
+            (self.model, self.fallbacks) = (first, models.collect());
+        }
+        self
+    }
 
     /// The name of the engine that runs the session.
     #[must_use]

@@ -19,7 +19,7 @@ use fluent_bundle::{
 use strum::VariantArray as _;
 
 use super::{Advice, Detail, Fact, FactValue, Fault, Kind, Operation};
-use crate::lang::Lang;
+use crate::{fallback::ModelChangeReason, lang::Lang};
 
 type Bundle = FluentBundle<FluentResource>;
 
@@ -300,6 +300,16 @@ pub fn line(id: &str, with: &Detail, lang: Lang) -> String {
         set_fact(&mut args, fact, fluent(value));
     }
     line_with(id, &args, lang)
+}
+
+/// That a session asks the model `to` in place of `from`, and why.
+#[must_use]
+pub fn model_changed(reason: ModelChangeReason, from: &str, to: &str, lang: Lang) -> String {
+    let mut args = FluentArgs::new();
+    args.set("reason", <&str>::from(reason));
+    args.set("from", from);
+    args.set("to", to);
+    line_with("model-changed", &args, lang)
 }
 
 /// Any other message of the catalog, with arguments that are not facts.

@@ -1,5 +1,7 @@
 //! The state of a gate, for operators and for the sessions that wait.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{fault::Fault, time::Timestamp};
@@ -64,4 +66,54 @@ pub struct GateStatus {
     pub rate: Option<f64>,
     /// The last failure of the service, and when it was.
     pub last_error: Option<(Fault, Timestamp)>,
+}
+
+impl GateStatus {
+    /// How long the gate is expected to stay shut: until the time that it or the service knows, and an outage as long
+    /// again as it has lasted. Zero if a request can be made now, be it as a probe.
+    #[must_use]
+    pub fn expected_wait(&self, now: Timestamp) -> Duration {
+        let Some(reason) = self.held else { return Duration::ZERO };
+        if self.until.is_some_and(|until| until <= now) {
+            return Duration::ZERO;
+        }
+        let hint_until =
+            self.last_error.as_ref().and_then(|(fault, at)| Some(at.after(fault.retry_hint()?)));
+        let known = self.until.max(hint_until).map_or(Duration::ZERO, |until| until.since(now));
+        let lasted = self.since.map_or(Duration::ZERO, |since| now.since(since));
+        if reason == HoldReason::Outage { known.max(lasted) } else { known }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(held: Option<HoldReason>, since: u64, until: Option<u64>) -> GateStatus {
+        let at = |second: u64| Timestamp::default().after(Duration::from_secs(second));
+        GateStatus {
+            held,
+            since: Some(at(since)),
+            until: until.map(at),
+            waiting: 0,
+            waiting_background: 0,
+            in_flight: 0,
+            limit: 1,
+            rate: None,
+            last_error: None,
+        }
+    }
+
+    #[test]
+    fn a_gate_is_expected_to_open_at_its_time_and_an_outage_to_last_as_long_again() {
+        let now = Timestamp::default().after(Duration::from_secs(100));
+        let expected = |status: GateStatus| status.expected_wait(now).as_secs();
+        let (limit, outage) = (Some(HoldReason::RateLimit), Some(HoldReason::Outage));
+        assert_eq!(expected(status(None, 0, None)), 0);
+        assert_eq!(expected(status(limit, 0, Some(130))), 30);
+        assert_eq!(expected(status(outage, 99, Some(102))), 2, "it has just begun");
+        assert_eq!(expected(status(outage, 60, Some(102))), 40);
+        assert_eq!(expected(status(outage, 60, None)), 40, "a probe is under way");
+        assert_eq!(expected(status(outage, 60, Some(99))), 0, "the next request is the probe");
+    }
 }

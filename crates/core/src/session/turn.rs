@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::call::{Call, CallState};
+use super::{
+    call::{Call, CallState},
+    models::TurnModels,
+};
 use crate::{
     brake::{Brake, call_key},
     event::{CommandId, Decision, Event, Scope, Seq, TurnNumber},
@@ -53,6 +56,9 @@ pub struct Turn {
     /// How long the turn waited for its service, and whether it waits now.
     #[serde(default)]
     pub wait: TurnWait,
+    /// What the turn knows about the models of its session.
+    #[serde(default)]
+    pub models: TurnModels,
     /// Tokens used so far, those of children included.
     pub usage: Usage,
 }
@@ -165,6 +171,7 @@ impl Turn {
                 self.step = *step;
                 self.phase = Phase::AwaitingModel { attempt: *attempt };
                 self.calls.clear();
+                self.models.begin_attempt(*attempt, at);
                 self.wait.is_held = false;
                 self.wait.asked_at = Some(at);
             }
@@ -227,8 +234,9 @@ impl Turn {
         }
     }
 
-    fn note_failure(&mut self, fault: &Fault, at: Timestamp) {
+    pub(super) fn note_failure(&mut self, fault: &Fault, at: Timestamp) {
         self.wait.fault = Some(fault.clone());
+        self.models.fault = Some(fault.clone());
         self.failing.get_or_insert(OngoingFailure { kind: fault.kind(), since: at });
     }
 
@@ -238,6 +246,9 @@ impl Turn {
             Phase::AwaitingModel { attempt } => attempt.saturating_add(1),
             _ => next_attempt,
         };
+        if next_attempt == 1 {
+            self.models.changes = 0; // A new round may ask every model again.
+        }
         self.wait.begin(at, false, Some(until));
         self.phase = Phase::Waiting { attempt, until };
     }

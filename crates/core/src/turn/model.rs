@@ -32,7 +32,7 @@ impl Stepper<'_> {
         if content.is_empty() && !self.may_be_silent(stop) {
             let fault = Fault::new(Kind::EmptyAnswer, Operation::ModelRequest)
                 .with(Fact::Service, self.service())
-                .with(Fact::Model, self.session.settings.model.clone());
+                .with(Fact::Model, self.session.model().to_owned());
             return self.model_failed(step, attempt, fault);
         }
         self.name_calls(step, &mut content);
@@ -49,7 +49,7 @@ impl Stepper<'_> {
             ModelStop::Refusal => {
                 let fault = Fault::new(Kind::ModelRefused, Operation::ModelRequest)
                     .with(Fact::Service, self.service())
-                    .with(Fact::Model, self.session.settings.model.clone());
+                    .with(Fact::Model, self.session.model().to_owned());
                 self.end_turn(StopReason::Refusal, Some(fault));
             }
         }
@@ -91,30 +91,38 @@ impl Stepper<'_> {
     }
 
     /// Records a failed request, then schedules a retry or ends the turn.
-    pub(super) fn model_failed(&mut self, step: u32, attempt: u32, fault: Fault) {
+    pub(super) fn model_failed(&mut self, step: u32, of_step: u32, fault: Fault) {
         let env = self.env;
         let fault = fault.with_trace(self.session.trace());
         let scope = Scope { step: Some(step), ..Scope::default() };
         self.abandon_partial();
         let policy = &env.limits.retry;
         let kind = fault.kind();
-        let (attempt, next_attempt) = self.attempts_in_round(attempt);
+        let (attempt, next_attempt) = self.attempts_in_round(of_step);
         let told = fault.clone().attempt(attempt, policy.tries);
         let verdict = self.after_failure(fault, attempt);
-        let told = match &verdict {
-            retry::RetryDecision::Retry(wait) => told.retry_after(*wait).continues(),
+        let change = self.model_after_failure(&told, &verdict, next_attempt == 1);
+        let told = match (&verdict, change) {
+            (_, Some(_)) => told.continues(),
+            (retry::RetryDecision::Retry(wait), None) => told.retry_after(*wait).continues(),
             // No attempt follows, whatever the number of attempts says: the hint goes beyond the patience.
-            retry::RetryDecision::GiveUp(_) if told.may_auto_retry() => {
+            (retry::RetryDecision::GiveUp(_), None) if told.may_auto_retry() => {
                 told.attempt(attempt, attempt)
             }
-            retry::RetryDecision::GiveUp(_) => told,
+            (retry::RetryDecision::GiveUp(_), None) => told,
         };
         self.emit(Event::FaultRaised { fault: told, scope: scope.clone() });
+        if let Some(change) = change {
+            return self.ask_other_model(step, of_step, change, None);
+        }
         if self.record_compaction() {
             return; // A shorter history is due now; the same try is made with it.
         }
         match verdict {
-            retry::RetryDecision::GiveUp(fault) => self.give_up(fault),
+            retry::RetryDecision::GiveUp(fault) => {
+                let first = self.fault_of_first_model(Some(fault.clone()));
+                self.give_up(first.unwrap_or(fault));
+            }
             retry::RetryDecision::Retry(wait) => self.emit(Event::RetryScheduled {
                 operation: Operation::ModelRequest,
                 kind,
@@ -150,7 +158,7 @@ impl Stepper<'_> {
         tokens_after: u64,
         usage: Usage,
     ) {
-        if matches!(self.turn().phase, Phase::AwaitingModel { .. }) {
+        if let Phase::AwaitingModel { attempt } = self.turn().phase {
             let tokens_before = self.session.tokens;
             self.emit(Event::HistoryCompacted {
                 messages,
@@ -160,6 +168,7 @@ impl Stepper<'_> {
                 tokens_after,
                 usage,
             });
+            self.ask_first_fitting_model(attempt);
         }
     }
 }

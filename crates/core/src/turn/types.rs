@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::{
     event::{Answer, Command, CommandId, Entry, Event, SessionId, TaskEnd, TurnNumber},
+    fallback::ModelOutlook,
     fault::Fault,
     gate::HoldReport,
     limits::Limits,
@@ -72,6 +73,15 @@ pub enum Input {
         attempt: u32,
         /// Why the request waits, and for how long.
         hold: Box<HoldReport>,
+    },
+    /// The gate has held a request for so long that another model of the session's list may be asked.
+    HoldReviewed {
+        /// The turn that makes the request.
+        turn: TurnNumber,
+        /// The step that makes the request.
+        step: u32,
+        /// The attempt that waits; a stale one is dropped.
+        attempt: u32,
     },
     /// The gate let a request through that was held.
     RequestReleased {
@@ -252,6 +262,8 @@ pub struct Env<'a> {
     pub is_watched: bool,
     /// The trace of a turn whose message carries none.
     pub trace: Trace,
+    /// What the gates report of the session's models, in the order of its list. Models without an entry can be asked.
+    pub outlooks: &'a [ModelOutlook],
     /// The bounds in force.
     pub limits: &'a Limits,
 }

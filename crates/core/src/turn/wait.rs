@@ -10,13 +10,15 @@ use crate::{
     fault::Fact,
     gate::{HoldReason, HoldReport},
     retry::RetryDecision,
+    time::Timestamp,
 };
 
 impl Stepper<'_> {
     /// The number of an attempt of the step within its round, and that of the next attempt.
     pub(super) fn attempts_in_round(&self, attempt: u32) -> (u32, u32) {
         let tries = self.env.limits.retry.tries.max(1);
-        let in_round = attempt.saturating_sub(1) % tries + 1;
+        let before = self.session.turn.as_ref().map_or(0, |turn| turn.models.attempts_before);
+        let in_round = attempt.saturating_sub(before).saturating_sub(1) % tries + 1;
         (in_round, in_round % tries + 1)
     }
 
@@ -34,7 +36,7 @@ impl Stepper<'_> {
             true => policy.delay(attempt, env.jitter),
             false => self.wait_between_rounds(),
         };
-        let left = patience.saturating_sub(self.waited());
+        let left = self.patience_left();
         // The tries of a round are the request's own; patience bounds hints, and the waits between rounds.
         let bounded = if attempt < policy.tries { hint } else { hint.max(wait) };
         if bounded > left {
@@ -56,11 +58,17 @@ impl Stepper<'_> {
     }
 
     /// Records that the gate holds the request, or ends the turn if the wait would be longer than its patience.
-    pub(super) fn request_held(&mut self, step: u32, hold: HoldReport) {
+    pub(super) fn request_held(&mut self, step: u32, attempt: u32, hold: HoldReport) {
         let now = self.env.now;
-        let patience = self.patience();
-        let left = patience.saturating_sub(self.waited());
+        let (patience, left) = (self.patience(), self.patience_left());
         let asked = hold.hint_until.map_or(Duration::ZERO, |until| until.since(now));
+        let change = match asked > left {
+            true => self.model_beyond_patience(),
+            false => self.model_while_held(expected_wait(&hold, now).max(asked)),
+        };
+        if let (Some(change), false) = (change, left.is_zero()) {
+            return self.ask_other_model(step, attempt, change, hold.fault);
+        }
         if left.is_zero() || asked > left {
             return self.give_up_waiting(hold.fault);
         }
@@ -110,7 +118,8 @@ impl Stepper<'_> {
     fn give_up_waiting(&mut self, held_by: Option<Fault>) {
         let known = self.turn().wait.fault.clone();
         let waited = self.waited().as_secs();
-        let fault = held_by.or(known).unwrap_or_else(|| self.no_capacity());
+        let first = self.fault_of_first_model(held_by);
+        let fault = first.or(known).unwrap_or_else(|| self.no_capacity());
         self.give_up(fault.with_cause(format!("the turn waited {waited} s for the service")));
     }
 
@@ -118,13 +127,17 @@ impl Stepper<'_> {
     fn no_capacity(&self) -> Fault {
         Fault::new(Kind::ModelOverloaded, Operation::ModelRequest)
             .with(Fact::Service, self.service())
-            .with(Fact::Model, self.session.settings.model.clone())
+            .with(Fact::Model, self.session.model().to_owned())
     }
 
     /// The name of the service that answers the session's requests, as its model's specification begins.
     pub(super) fn service(&self) -> String {
-        let model = &self.session.settings.model;
+        let model = self.session.model();
         model.split(':').next().unwrap_or_default().to_owned()
+    }
+
+    pub(super) fn patience_left(&self) -> Duration {
+        self.patience().saturating_sub(self.waited())
     }
 
     fn waited(&self) -> Duration {
@@ -146,6 +159,12 @@ impl Stepper<'_> {
             false => gate.patience_background,
         }
     }
+}
+
+/// How long a gate that is shut stays so, as far as it knows. A gate without room for the request is not shut.
+fn expected_wait(hold: &HoldReport, now: Timestamp) -> Duration {
+    let until = hold.until.filter(|_| hold.reason != HoldReason::Capacity);
+    until.map_or(Duration::ZERO, |until| until.since(now))
 }
 
 /// The service's fault as a waiting session records it: with the time until the next request, and with the time that

@@ -63,6 +63,7 @@ impl Play {
             jitter: 0.0,
             is_watched: true,
             trace: Trace::from_random(7),
+            outlooks: &[],
             limits: &self.limits,
         };
         let decided = turn::step(&mut self.session, input, &env);

@@ -301,6 +301,7 @@ fn an_environment_shows_its_time_to_whoever_debugs_it() {
         jitter: 0.25,
         is_watched: true,
         trace: Trace::NONE,
+        outlooks: &[],
         limits: &limits,
     };
     assert!(format!("{env:?}").contains("jitter: 0.25"));

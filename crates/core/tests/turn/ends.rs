@@ -130,6 +130,7 @@ fn what_a_decision_used_can_be_shown() {
         jitter: 0.5,
         is_watched: true,
         trace: Trace::NONE,
+        outlooks: &[],
         limits: &limits,
     };
     assert!(format!("{env:?}").contains("jitter: 0.5"));

@@ -9,6 +9,7 @@
 mod deputy;
 mod edges;
 mod ends;
+mod fallback;
 mod fold;
 mod play;
 mod promises;

@@ -5,6 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use budao_core::{
     Fault, Kind, Timestamp,
     event::{Answer, Command, CommandBody, Decision, Entry, Event, QuestionId, Settings},
+    fallback::ModelOutlook,
     fault::Operation,
     limits::Limits,
     message::{Block, CallId, ModelStop, ToolUse, Usage},
@@ -21,20 +22,29 @@ pub(crate) struct Play {
     pub(crate) limits: Limits,
     pub(crate) now: Timestamp,
     pub(crate) is_watched: bool,
+    /// What the gates report of the models `m`, `n` and `o`.
+    pub(crate) outlooks: Vec<ModelOutlook>,
     commands: u32,
 }
 
 impl Play {
     pub(crate) fn new() -> Self {
+        Self::with_models("m")
+    }
+
+    /// Plays a session with a list of models.
+    pub(crate) fn with_models(models: &str) -> Self {
+        let models = models.split(',');
         let mut play = Self {
             session: Session::default(),
             entries: Vec::new(),
             limits: Limits::default(),
             now: Timestamp::from_micros(1_000_000),
             is_watched: true,
+            outlooks: Vec::new(),
             commands: 0,
         };
-        let settings = Settings { model: "m".into(), ..Settings::default() };
+        let settings = Settings::default().with_models(models.map(str::to_owned).collect());
         play.input(Input::RecordOnly {
             turn: 0,
             event: Event::SessionOpened { settings, origin: None },
@@ -61,6 +71,7 @@ impl Play {
             jitter: 0.0,
             is_watched: self.is_watched,
             trace: Trace::from_random(7),
+            outlooks: &self.outlooks,
             limits: &self.limits,
         };
         let decided = turn::step(&mut self.session, input, &env);

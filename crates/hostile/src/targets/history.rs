@@ -61,6 +61,7 @@ fn step(session: &mut Session, input: Input) {
         jitter: 0.5,
         is_watched: true,
         trace: Trace::from_random(7),
+        outlooks: &[],
         limits: &limits,
     };
     let is_command = matches!(input, Input::Command(_));

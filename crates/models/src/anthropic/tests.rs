@@ -2,10 +2,12 @@
 
 use std::io;
 
-use budao_core::message::{Block, CallId, ModelStop, Piece, ToolUse, Usage};
+use budao_core::message::{
+    Block, CallId, Message, ModelRequest, ModelStop, Piece, Role, ToolUse, Usage,
+};
 use serde_json::{Value, json};
 
-use super::stream::Decoder;
+use super::{stream::Decoder, wire};
 use crate::testing::{self, DecodedStream, event};
 
 fn decode(bytes: &[u8]) -> DecodedStream {
@@ -136,4 +138,31 @@ fn a_line_that_breaks_is_a_cut_whatever_came_before() {
     let chunks = [Ok(text.into_bytes()), Err(io::ErrorKind::ConnectionReset.into())];
     let ended = testing::decode(chunks, Decoder::default());
     assert_eq!(ended.fault, Some(budao_core::Kind::ModelStreamCut));
+}
+
+#[test]
+fn thinking_is_not_asked_for_in_the_middle_of_calls_that_began_without_it() {
+    let call = |number: u32| {
+        let id = CallId::from(format!("c{number}").as_str());
+        let call = ToolUse { id: id.clone(), name: "t".into(), arguments: "{}".into() };
+        let result = Block::ToolResult { call: id, is_error: false, content: "{}".into() };
+        (Block::ToolUse(call), Message { role: Role::User, content: vec![result] })
+    };
+    let thinking = Block::Thinking { text: "hm".into(), signature: Some("s".into()) };
+    let asks = |messages: Vec<Message>| {
+        let request = ModelRequest { thinking_tokens: Some(2_048), ..testing::user(messages) };
+        let body: Value = serde_json::from_slice(&wire::body("m", &request)).unwrap();
+        body.get("thinking").is_some()
+    };
+    let (first, first_result) = call(1);
+    let (second, second_result) = call(2);
+    let of = |content: Vec<Block>| Message { role: Role::Assistant, content };
+    let go = || Message::user("go");
+    assert!(asks(vec![go()]));
+    assert!(asks(vec![go(), Message::assistant("done"), Message::user("more")]));
+    let foreign = vec![go(), of(vec![first.clone()]), first_result.clone()];
+    assert!(!asks(foreign.clone()), "another model made the call");
+    assert!(asks([foreign, vec![Message::user("more")]].concat()), "a new question");
+    let own = vec![go(), of(vec![thinking, first]), first_result, of(vec![second]), second_result];
+    assert!(asks(own), "it thought before the first call");
 }

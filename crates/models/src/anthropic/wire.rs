@@ -104,6 +104,7 @@ struct ImageSource<'a> {
 pub(super) fn body(model: &str, request: &ModelRequest) -> Vec<u8> {
     let thinking = request
         .thinking_tokens
+        .filter(|_| may_think(&request.messages))
         .map(|tokens| Thinking { budget_tokens: tokens.max(THINKING_TOKENS_MIN) });
     // Thinking counts towards `max_tokens`, so the limit must exceed the thinking budget.
     let asked = request.max_tokens.max(1);
@@ -126,6 +127,22 @@ pub(super) fn body(model: &str, request: &ModelRequest) -> Vec<u8> {
         messages: messages(&request.messages),
     };
     serde_json::to_vec(&body).expect("strings, numbers and JSON always serialise")
+}
+
+/// Whether the request may ask for thinking. The service refuses that in the middle of calls that began without
+/// thinking, for example those of another model.
+fn may_think(history: &[Message]) -> bool {
+    let is_result = |block: &Block| matches!(block, Block::ToolResult { .. });
+    let asked =
+        |message: &Message| message.role == Role::User && !message.content.iter().any(is_result);
+    let since_asked = history.iter().rev().take_while(|message| !asked(message));
+    let mut blocks = since_asked.flat_map(|message| &message.content).peekable();
+    blocks.peek().is_none()
+        || blocks.any(|block| match block {
+            Block::Thinking { signature, .. } => signature.is_some(),
+            Block::Opaque(_) => true,
+            _ => false,
+        })
 }
 
 fn tools<'a>(specs: &'a [std::sync::Arc<ToolSpec>]) -> Vec<WireTool<'a>> {

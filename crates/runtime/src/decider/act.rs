@@ -122,7 +122,7 @@ impl RuntimeShared {
         if !wait.is_held && fault.detail().get(Fact::WaitMs).is_none() {
             return;
         }
-        if let Ok(model) = self.models.model(&session.settings.model) {
+        if let Ok(model) = self.models.model(session.model()) {
             let until = wait.until.unwrap_or_else(|| self.world.clock.now());
             self.gates.restore(&model.gate_key(), fault, until);
         }

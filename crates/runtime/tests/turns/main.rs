@@ -4,6 +4,7 @@
 
 mod bounds;
 mod failing;
+mod fallback;
 mod fixture;
 mod heals;
 mod hooks;

@@ -5,6 +5,7 @@ use std::str::FromStr as _;
 use budao_core::{
     Fault, Lang,
     event::{CommandId, Decision, Epoch, QuestionId, SessionId, TaskId, TurnNumber},
+    fallback,
     fault::Fact,
     message::Block,
     tool::Mode,
@@ -111,7 +112,7 @@ fn label(text: &str) -> String {
 }
 
 fn configure(creation: &mut SessionRequest, config: &Fields<'_>) -> Result<(), Fault> {
-    creation.model = config.text("model")?.map(str::to_owned);
+    creation.models = models(config)?;
     creation.system = config.text("system")?.map(str::to_owned);
     creation.mode = one_of(config, "permission_mode", &["auto", "approval", "readonly"], |name| {
         Mode::from_str(name).ok()
@@ -133,6 +134,28 @@ fn configure(creation: &mut SessionRequest, config: &Fields<'_>) -> Result<(), F
     };
     creation.plan = plan_preference(Some(config))?;
     Ok(())
+}
+
+/// One model, `a,b`, or a list.
+fn models(config: &Fields<'_>) -> Result<Option<Vec<String>>, Fault> {
+    let path = config.path("model");
+    let (models, said) = match config.get("model") {
+        Some(list @ Value::Array(_)) => {
+            let models = names(&path, list)?;
+            (models.clone(), models.join(","))
+        }
+        _ => match config.text("model")? {
+            Some(text) => {
+                (text.split(',').map(|name| name.trim().to_owned()).collect(), text.to_owned())
+            }
+            None => return Ok(None),
+        },
+    };
+    fallback::check_models(&path, &models).map_err(|fault| {
+        let rule = fault.detail().text(Fact::Expected).unwrap_or_default().to_owned();
+        fields::violated(&path, &rule, &said)
+    })?;
+    Ok(Some(models).filter(|models| !models.is_empty()))
 }
 
 fn names(path: &str, value: &Value) -> Result<Vec<String>, Fault> {

@@ -112,6 +112,7 @@ impl Projector {
 
     fn recovered(&self, record: &Record, fault: &Fault, scope: &Scope) -> Frame {
         let action = match fault.kind() {
+            _ if self.session.model_position > 0 => "change_model",
             Kind::ContextTooLong => "compact_history",
             _ => "retry",
         };
@@ -158,7 +159,7 @@ impl Projector {
 
     /// The context of a retry: the tool, or the model without one.
     pub(super) fn situation(&self, scope: &Scope) -> Value {
-        let model = self.session.settings.model.as_str();
+        let model = self.session.model();
         match &scope.tool {
             Some(tool) => json!({ "tool_name": tool }),
             None if model.is_empty() => json!({}),

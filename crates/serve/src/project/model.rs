@@ -1,9 +1,10 @@
 //! Frames for model requests, deltas and answers.
 
 use budao_core::{
-    Fault, Record,
+    Fault, Lang, Record,
     event::{Event, Scope},
-    fault::Operation,
+    fallback::ModelChangeReason,
+    fault::{Operation, text},
     message::{Block, ModelStop, ToolUse, Usage, text_of},
 };
 use serde_json::{Value, json};
@@ -31,6 +32,10 @@ impl Projector {
             Event::AnswerAbandoned { step, attempt } => self.abandoned(record, *step, *attempt),
             Event::ModelAnswered { step, content, stop, usage } => {
                 return self.answered(record, *step, content, *stop, *usage);
+            }
+            Event::ModelChanged { step, from, to, reason, fault, .. } => {
+                let change = RecordedChange { step: *step, from, to, reason: *reason };
+                self.model_changed(record, &change, fault.as_ref())
             }
             Event::HistoryCompacted { messages, by_model, tokens_before, tokens_after, .. } => self
                 .compacted(record)
@@ -108,6 +113,36 @@ impl Projector {
         Some(frame.object(json!({ "messages": [message], "total_messages": 1 })))
     }
 
+    /// A change because of a failure is its recovery; a return to an earlier model is a notice.
+    fn model_changed(
+        &self,
+        record: &Record,
+        change: &RecordedChange<'_>,
+        fault: Option<&Fault>,
+    ) -> Frame {
+        let RecordedChange { step, from, to, reason } = *change;
+        let failing = self.session.turn.as_ref().and_then(|turn| turn.failing.as_ref());
+        let kind = fault.map(Fault::kind).or(failing.map(|failing| failing.kind));
+        let frame = match kind.filter(|_| reason != ModelChangeReason::Returned) {
+            Some(kind) => {
+                let fault = Fault::new(kind, Operation::ModelRequest);
+                let scope = Scope { step: Some(step), ..Scope::default() };
+                self.begin(record, "error.recovery_started")
+                    .extended(common_fields(&fault, &self.fault_context(record, &scope)))
+                    .with("context", json!({ "model": from }))
+                    .with("recovery_action", "change_model")
+                    .with("original_error", fault.row().type_name)
+            }
+            None => self.notice(record, "model_changed").with("step", step),
+        };
+        frame
+            .text(text::model_changed(reason, from, to, Lang::En))
+            .show(text::model_changed(reason, from, to, self.language()))
+            .with("from_model", from)
+            .with("to_model", to)
+            .with("change_reason", <&str>::from(reason))
+    }
+
     /// A compaction during a failure is its recovery; otherwise it is a notice.
     fn compacted(&self, record: &Record) -> Frame {
         let turn = self.session.turn.as_ref();
@@ -126,6 +161,15 @@ impl Projector {
             .with("original_error", row.type_name);
         self.with_text(frame, "recovery-started")
     }
+}
+
+/// A change of the model, as its record has it.
+#[derive(Clone, Copy)]
+struct RecordedChange<'a> {
+    step: u32,
+    from: &'a str,
+    to: &'a str,
+    reason: ModelChangeReason,
 }
 
 fn call_of(block: &Block) -> Option<Value> {

@@ -160,8 +160,9 @@ fn creation() -> Value {
     let mut content = with_preferences(object(&[
         "session_name:str project_name:str client_id:str client_version:str app_version:str",
     ]));
-    let mut config =
-        object(&["model:str system:str tools:strs max_steps:int patience_ms:int confirm:bool"]);
+    let mut config = object(&["system:str tools:strs max_steps:int patience_ms:int confirm:bool"]);
+    let names = json!({ "type": "array", "items": { "type": "string" } });
+    config["properties"]["model"] = either(json!({ "type": "string" }), names);
     config["properties"]["permission_mode"] = json!({ "enum": ["auto", "approval", "readonly"] });
     config["properties"]["on_disconnect"] = json!({ "enum": ["continue", "cancel"] });
     config["properties"]["mode"] = json!({ "enum": ["chat", "plan"] });

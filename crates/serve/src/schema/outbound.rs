@@ -335,6 +335,7 @@ const ERRORS: &[FrameSchema] = &[
         &[
             COMMON,
             "recovery_action!:str original_error!:str messages:int by_model:bool tokens_before:int tokens_after:int",
+            "from_model:str to_model:str change_reason:str",
         ],
         "A recovery action starts, so that the next attempt can succeed.",
     ),

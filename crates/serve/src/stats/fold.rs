@@ -19,7 +19,7 @@ const OPEN_FAULTS: usize = 256;
 const PATH_KINDS: usize = 6;
 
 /// The events that are counted, by their stored names. Other records are not decoded.
-const COUNTED: [&str; 14] = [
+const COUNTED: [&str; 15] = [
     "session_opened",
     "turn_started",
     "turn_ended",
@@ -34,6 +34,7 @@ const COUNTED: [&str; 14] = [
     "session_ended",
     "late_arrival_dropped",
     "observer_lost",
+    "model_changed",
 ];
 
 /// True if a stored event is counted.
@@ -176,6 +177,10 @@ impl OpenTurn {
             Event::TurnEnded { stop, .. } => self.ended(at, *stop, ledger),
             Event::SessionEnded { .. } => self.close(ledger),
             Event::LateArrivalDropped { .. } => ledger.late(at),
+            Event::ModelChanged { from, to, reason, .. } => {
+                let (from, to) = (ledger.model(from), ledger.model(to));
+                ledger.model_changed(at, &from, &to, *reason);
+            }
             Event::ObserverLost { .. } => ledger.lost(at),
             _ => {}
         }

@@ -9,6 +9,7 @@ use std::{
 use budao_core::{
     Fault, Kind, Timestamp,
     event::{SessionId, Stage, StopReason},
+    fallback::ModelChangeReason,
     tally::FaultResolution,
 };
 
@@ -189,6 +190,16 @@ impl StatsLedger {
     pub(super) fn call(&mut self, at: Timestamp, tool: &Name, worked: bool, took: Duration) {
         *self.at(at).calls.entry(Arc::clone(tool)).or_default() += 1;
         self.with_recorder(|recorder| recorder.call(at, tool, worked, took));
+    }
+
+    pub(super) fn model_changed(
+        &self,
+        at: Timestamp,
+        from: &Name,
+        to: &Name,
+        reason: ModelChangeReason,
+    ) {
+        self.with_recorder(|recorder| recorder.model_changed(at, from, to, reason));
     }
 
     pub(super) fn late(&self, at: Timestamp) {

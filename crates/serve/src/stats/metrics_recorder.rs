@@ -5,6 +5,7 @@ use std::{collections::HashSet, time::Duration};
 use budao_core::{
     Kind, Timestamp,
     event::{Stage, StopReason},
+    fallback::ModelChangeReason,
 };
 use metrics::{counter, histogram};
 
@@ -99,6 +100,18 @@ impl MetricsRecorder {
             counter!("budao_calls_total", "tool" => tool.clone(), "result" => result).increment(1);
             histogram!("budao_call_seconds", "tool" => tool).record(took);
         });
+    }
+
+    pub(super) fn model_changed(
+        &self,
+        at: Timestamp,
+        from: &Name,
+        to: &Name,
+        reason: ModelChangeReason,
+    ) {
+        let labels =
+            [("from", from.to_string()), ("to", to.to_string()), ("reason", reason.to_string())];
+        self.at(at, || counter!("budao_model_fallbacks_total", &labels[..]).increment(1));
     }
 
     pub(super) fn late(&self, at: Timestamp) {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use budao_core::{
     Fault, Kind, Lang, Record, Timestamp,
-    event::Event,
+    event::{Event, Scope},
+    fallback::ModelChangeReason,
     fault::{Fact, Operation},
     gate::HoldReason,
     session::Session,
@@ -263,4 +264,66 @@ fn a_wait_is_reported_with_the_services_fault_and_then_as_progress() {
     let text = "The service is busy; next try in 12 s. 1 request is waiting before yours.";
     assert_eq!(second["content"], text);
     assert_eq!(third["content"], "The service is busy; next try in 12 s.");
+}
+
+fn model_change(seq: u64, reason: ModelChangeReason, fault: Option<Fault>) -> Record {
+    let (from, to) = ("openai:one".to_owned(), "openai:two".to_owned());
+    Record {
+        session: SESSION,
+        epoch: EPOCH,
+        seq,
+        at: Timestamp::from_micros(START),
+        trace: Trace::NONE,
+        turn: 1,
+        event: Event::ModelChanged { step: 1, from, to, position: 1, reason, fault },
+    }
+}
+
+#[test]
+fn another_model_is_a_recovery_after_a_failure_and_a_notice_without_one() {
+    let overloaded = Fault::new(Kind::ModelOverloaded, Operation::ModelRequest);
+    let frames = project(&[
+        model_change(1, ModelChangeReason::GateShut, Some(overloaded)),
+        model_change(2, ModelChangeReason::Returned, None),
+        model_change(3, ModelChangeReason::GateShut, None),
+    ]);
+    let frames: Vec<Value> = frames.iter().map(read).collect();
+    let [first, second, third] = &frames[..] else { panic!("{frames:?}") };
+    assert_eq!(first["event"], "error.recovery_started");
+    assert_eq!(first["metadata"]["recovery_action"], "change_model");
+    assert_eq!(first["metadata"]["kind"], "model_overloaded");
+    assert_eq!(first["metadata"]["from_model"], "openai:one");
+    assert_eq!(first["metadata"]["to_model"], "openai:two");
+    assert_eq!(first["metadata"]["change_reason"], "gate_shut");
+    assert_eq!(first["content"], "openai:one is busy or down. openai:two is asked instead.");
+    assert_eq!(second["event"], "system.notice");
+    assert_eq!(second["metadata"]["action"], "model_changed");
+    assert_eq!(second["metadata"]["change_reason"], "returned");
+    assert_eq!(third["event"], "system.notice", "nothing failed: the gate was only full");
+}
+
+#[test]
+fn an_answer_of_another_model_is_a_recovery_by_that_model() {
+    let mut records = history(Lang::En);
+    let started = records
+        .iter()
+        .position(|record| matches!(record.event, Event::StepStarted { step: 1, attempt: 1, .. }));
+    records.truncate(started.unwrap() + 1);
+    let seq = records.len() as u64;
+    let refused = Fault::new(Kind::ModelQuota, Operation::ModelRequest);
+    let record =
+        |seq, event| Record { event, ..model_change(seq, ModelChangeReason::Returned, None) };
+    let scope = Scope { step: Some(1), ..Scope::default() };
+    let fault = refused.clone();
+    records.push(record(seq + 1, Event::FaultRaised { fault, scope: scope.clone() }));
+    records.push(model_change(seq + 2, ModelChangeReason::QuotaSpent, None));
+    let (operation, kind) = (refused.operation(), refused.kind());
+    let (attempts, elapsed_ms) = (2, 5);
+    records
+        .push(record(seq + 3, Event::Recovered { operation, kind, attempts, elapsed_ms, scope }));
+    let frames = project(&records);
+    let names: Vec<_> = frames[frames.len() - 3..].iter().map(Frame::name).collect();
+    assert_eq!(names, ["error.execution", "error.recovery_started", "error.recovery_success"]);
+    let last = read(frames.last().unwrap());
+    assert_eq!(last["metadata"]["recovery_action"], "change_model");
 }

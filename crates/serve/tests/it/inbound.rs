@@ -148,7 +148,7 @@ fn a_session_is_created_as_wished() {
     let expected = SessionRequest {
         language: Some(Lang::Zh),
         title: Some("Desk".to_owned()),
-        model: Some("demo".to_owned()),
+        models: Some(vec!["demo".to_owned()]),
         system: None,
         mode: Some(Mode::Readonly),
         tools: Some(vec!["fs_*".to_owned()]),
@@ -159,6 +159,17 @@ fn a_session_is_created_as_wished() {
         labels: vec![("client_id", "web".to_owned())],
     };
     assert_eq!(inbound.request, Request::CreateSession(Box::new(expected)));
+}
+
+#[rstest]
+#[case(json!("a"), &["a"])]
+#[case(json!("a, b"), &["a", "b"])]
+#[case(json!(["a", "b,c"]), &["a", "b,c"])]
+fn models_come_as_one_name_with_commas_or_as_a_list(#[case] model: Value, #[case] names: &[&str]) {
+    let config = json!({ "model": model });
+    let frame = json!({ "event": "user.create_session", "content": { "config": config } });
+    let Request::CreateSession(creation) = read(&frame).unwrap().request else { panic!() };
+    assert_eq!(creation.models.unwrap(), names);
 }
 
 #[rstest]
@@ -269,6 +280,14 @@ fn mistakes_are_refused_by_field_and_rule() {
         (
             "no steps",
             json!({ "event": "user.create_session", "content": { "config": { "max_steps": 0 } } }),
+        ),
+        (
+            "a model twice",
+            json!({ "event": "user.create_session", "content": { "config": { "model": "a,a" } } }),
+        ),
+        (
+            "a model that is a number",
+            json!({ "event": "user.create_session", "content": { "config": { "model": [1] } } }),
         ),
         ("turn is a text", json!({ "event": "user.retry", "content": { "turn": "last" } })),
         ("turn is negative", json!({ "event": "user.retry", "content": -1 })),

@@ -30,6 +30,8 @@ impl Reader<'_> {
                 wait.is_held = true;
             }
             Event::StepStarted { .. } => wait.asked = Some(record.at),
+            // The held request is withdrawn; another model is asked.
+            Event::ModelChanged { .. } => wait.is_held = false,
             Event::RetryScheduled { scope, .. } if scope.call.is_none() => {
                 wait.since.get_or_insert(record.at);
             }
