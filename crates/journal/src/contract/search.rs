@@ -24,7 +24,7 @@ pub enum SessionState {
     /// A turn is open. Its writer may have ended without closing it.
     Running,
     /// A turn waits for a person's decision.
-    Asking,
+    WaitingForDecision,
     /// The session was closed on request.
     Closed,
     /// The session ended because of a fault.
@@ -38,7 +38,7 @@ impl SessionState {
         match self {
             Self::Idle => "idle",
             Self::Running => "running",
-            Self::Asking => "asking",
+            Self::WaitingForDecision => "waiting_for_decision",
             Self::Closed => "closed",
             Self::Failed => "failed",
         }
@@ -58,11 +58,11 @@ impl FromStr for SessionState {
     type Err = Fault;
 
     fn from_str(text: &str) -> Result<Self, Fault> {
-        let all = [Self::Idle, Self::Running, Self::Asking, Self::Closed, Self::Failed];
+        let all = [Self::Idle, Self::Running, Self::WaitingForDecision, Self::Closed, Self::Failed];
         all.into_iter().find(|state| state.as_str() == text).ok_or_else(|| {
             Fault::new(Kind::BadRequest, Operation::ReadRecords)
                 .with(Fact::Received, text.chars().take(80).collect::<String>())
-                .with(Fact::Expected, "idle, running, asking, closed or failed")
+                .with(Fact::Expected, "idle, running, waiting_for_decision, closed or failed")
         })
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct SessionItem {
     /// The session's id, a UUID.
     #[schema(value_type = String)]
     session_id: SessionId,
-    /// `idle`, `running`, `asking`, `closed` or `failed`.
+    /// `idle`, `running`, `waiting_for_decision`, `closed` or `failed`.
     state: &'static str,
     /// The name from `session_name`; null if the client set none.
     title: Option<String>,

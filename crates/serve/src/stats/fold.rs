@@ -242,17 +242,17 @@ impl SessionCounters {
         &mut self,
         at: Timestamp,
         about: &FaultSubject,
-        worked: bool,
+        succeeded: bool,
         ledger: &mut StatsLedger,
     ) {
         let turn = self.turn_mut();
-        if worked {
+        if succeeded {
             turn.end_all(|open| open.about == *about, FaultResolution::Recovered);
         }
         let before = turn.retrying.len();
         turn.retrying.retain(|retried| retried != about);
         if turn.retrying.len() < before {
-            ledger.retried(at, worked);
+            ledger.retried(at, succeeded);
         }
     }
 
