@@ -34,7 +34,7 @@ export async function api(origin, route, body) {
 }
 
 /** A session that has answered its messages, one after the other. */
-export async function told(origin, messages, more = {}) {
+export async function runSession(origin, messages, more = {}) {
   const { session_id: id } = await api(origin, "/v1/sessions", more);
   for (const content of messages) {
     const { turns } = await api(origin, `/v1/sessions/${id}`);

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { onPage, picture, told, until } from "../stage.mjs";
+import { onPage, picture, runSession, until } from "../stage.mjs";
 
 /** Two rate limits that recover, one call that is corrected, one turn that is not recovered. */
 const KNOWN = `
@@ -28,8 +28,8 @@ repeat = "forever"
 
 test("charts show exactly what happened", async () => {
   await onPage({ script: KNOWN, where: "/faults/ERR_RATE_001" }, async (page, { origin, api, seen }) => {
-    await told(origin, ["go"]);
-    const failed = await told(origin, ["go"]);
+    await runSession(origin, ["go"]);
+    const failed = await runSession(origin, ["go"]);
     await page.goto(`${origin}/faults?window=1h`);
     await page.locator("#charts:not([hidden])").waitFor();
     const stats = await api("/api/stats?window=1h");

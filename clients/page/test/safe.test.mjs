@@ -7,7 +7,7 @@ import os from "node:os";
 import path from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { onPage, say, told, until } from "../stage.mjs";
+import { onPage, say, runSession, until } from "../stage.mjs";
 
 const corpus = fs.readFileSync(fileURLToPath(new URL("../payloads.txt", import.meta.url)), "utf8");
 const payloads = corpus.split("\n").filter((line) => line !== "" && !line.startsWith("# "));
@@ -59,7 +59,7 @@ test("what a model says, calls and gives as arguments, and what tools answer, st
       await until(async () => (await page.locator(".entry.end").count()) > turn, 60_000);
     }
     await page.evaluate(() => document.querySelectorAll("details").forEach((box) => (box.open = true)));
-    await until(async () => (await page.locator(".tellings .telling").count()) >= 3 * (await page.locator(".tellings").count()));
+    await until(async () => (await page.locator(".renderings .rendering").count()) >= 3 * (await page.locator(".renderings").count()));
     const said = await page.locator(".entry.answer .text").first().textContent();
     assert.equal(said, text, "every payload is shown as it is");
     await check("the conversation");
@@ -95,7 +95,7 @@ test("names of sessions, codes, ids, labels and searches stay text", async () =>
     }
     assert.equal(await page.locator("#rows tr").count(), payloads.length);
     await check("the list");
-    const id = await told(origin, [{ text: "x" }], { session_name: payloads[0] });
+    const id = await runSession(origin, [{ text: "x" }], { session_name: payloads[0] });
     // Every other payload is opened one way, in turn; what the server makes of each is then read for all ways.
     for (let index = 0; index < payloads.length; index += 2) {
       const where = ways[(index / 2) % ways.length](encodeURIComponent(payloads[index]));

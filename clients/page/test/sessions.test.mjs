@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import fs from "node:fs";
 import { test } from "node:test";
-import { onPage, overflow, picture, told, until } from "../stage.mjs";
+import { onPage, overflow, picture, runSession, until } from "../stage.mjs";
 
 const STEPS = `
 [[step]]
@@ -29,8 +29,8 @@ repeat = "forever"
 /** One session that met a fault and recovered, one that did not fall. */
 async function stage(options, use) {
   await onPage({ script: STEPS, where: "/faults/ERR_RATE_001", args: ["--permission", "auto"], ...options }, async (page, context) => {
-    const rough = await told(context.origin, ["go"], { session_name: "A rough way" });
-    const smooth = await told(context.origin, ["go"], { session_name: "A smooth way" });
+    const rough = await runSession(context.origin, ["go"], { session_name: "A rough way" });
+    const smooth = await runSession(context.origin, ["go"], { session_name: "A smooth way" });
     await use(page, { ...context, rough, smooth });
   });
 }
@@ -83,7 +83,7 @@ test("a session is a timeline to go through, with lanes, faults and recoveries",
     assert.ok((await playhead()) > early);
     assert.match(await page.locator("#summary").textContent(), /Faults: 2 · recovered: 1/);
     await page.locator(".row", { hasText: "error.rate_limited" }).click();
-    await page.locator(".telling").nth(2).waitFor();
+    await page.locator(".rendering").nth(2).waitFor();
     await picture(page, "timeline");
     await page.locator("#list").focus();
     await page.keyboard.press("ArrowDown");

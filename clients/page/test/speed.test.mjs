@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import os from "node:os";
 import { test } from "node:test";
-import { onPage, say, told, until } from "../stage.mjs";
+import { onPage, say, runSession, until } from "../stage.mjs";
 
 const EVENTS = 10_000;
 
@@ -39,7 +39,7 @@ async function opened(page, own, address, ready) {
 
 test("a session with 10 000 events opens in under a second", async () => {
   await onPage({ script: `order = "requests"\n${turn.repeat(11)}`, where: "/faults/ERR_RATE_001" }, async (page, { origin, api }) => {
-    const id = await told(origin, Array.from({ length: 11 }, () => "go"));
+    const id = await runSession(origin, Array.from({ length: 11 }, () => "go"));
     const { head } = await api(`/v1/sessions/${id}`);
     assert.ok(head >= EVENTS, `${head} events`);
     await page.goto(`${origin}/sessions`);

@@ -52,16 +52,16 @@ test("a failed call shows what the model, the user and the operator were told", 
     await page.getByText("It is there.").waitFor();
     const failed = page.locator('.entry.call[data-status="failed"]');
     assert.equal(await failed.locator(".code").textContent(), "ERR_VAL_002");
-    const told = failed.locator(".telling");
-    await until(async () => (await told.count()) === 3);
-    const [model, user, operator] = await told.allTextContents();
+    const rendered = failed.locator(".rendering");
+    await until(async () => (await rendered.count()) === 3);
+    const [model, user, operator] = await rendered.allTextContents();
     assert.match(model, /Invalid parameters: path: required/);
     assert.match(model, /errorType: validation/);
     assert.match(user, /agent\.tool_result/);
     assert.match(operator, /ERR_VAL_002 .*tool_call/);
     const worked = page.locator('.entry.call[data-status="success"]');
     assert.match(await worked.textContent(), /fs_glob.*\*\.toml/s);
-    await picture(page, "tellings");
+    await picture(page, "fault-renderings");
   });
 });
 
@@ -221,9 +221,9 @@ test("a narrow screen shows everything without scrolling sideways", async () => 
     await picture(page, "narrow-welcome");
     await say(page, "look");
     await page.getByText("It is there.").waitFor();
-    await until(async () => (await page.locator(".telling").count()) === 3);
+    await until(async () => (await page.locator(".rendering").count()) === 3);
     assert.equal(await overflow(page), 0);
     for (const id of ["#send", "#cut", "#language"]) assert.ok(await page.locator(id).isVisible(), id);
-    await picture(page, "narrow-tellings");
+    await picture(page, "narrow-fault-renderings");
   });
 });

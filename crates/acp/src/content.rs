@@ -65,15 +65,15 @@ fn picture(media_type: String, data: String) -> Result<Block, Error> {
 
 /// Renders a link that the model can follow with its tools; a file becomes its path.
 fn linked(link: &ResourceLink) -> String {
-    let place = link.uri.strip_prefix("file://").unwrap_or(&link.uri);
-    format!("[@{}]({place})", link.name)
+    let path = link.uri.strip_prefix("file://").unwrap_or(&link.uri);
+    format!("[@{}]({path})", link.name)
 }
 
 /// Renders embedded text, marked with its source.
 fn embedded(uri: &str, text: &str) -> String {
-    let place = uri.strip_prefix("file://").unwrap_or(uri);
+    let path = uri.strip_prefix("file://").unwrap_or(uri);
     let end = if text.ends_with('\n') { "" } else { "\n" };
-    format!("<context ref=\"{}\">\n{text}{end}</context>", place.replace('"', "%22"))
+    format!("<context ref=\"{}\">\n{text}{end}</context>", path.replace('"', "%22"))
 }
 
 /// Makes a session title from the first line of text in its first prompt.

@@ -25,7 +25,7 @@ pub(crate) enum Job {
     /// Submit the active prompt.
     Message {
         command: CommandId,
-        ask: CommandBody,
+        body: CommandBody,
     },
     /// Withdraw a message whose prompt has already been answered.
     Withdraw {
@@ -33,7 +33,7 @@ pub(crate) enum Job {
     },
     Cancel,
     Decide {
-        ask: CommandBody,
+        body: CommandBody,
     },
     Settings {
         change: SettingsChange,

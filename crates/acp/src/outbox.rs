@@ -27,7 +27,7 @@ pub(crate) struct Outbox {
     connection: ConnectionTo<Client>,
     session: SessionId,
     backlog: Arc<OutputBacklog>,
-    held: Option<SessionUpdate>,
+    joined_update: Option<SessionUpdate>,
     /// True during a replay: latency does not matter, so all pieces of a message are joined.
     is_replaying: bool,
     /// Number of updates sent so far.
@@ -41,7 +41,7 @@ impl Outbox {
         backlog: Arc<OutputBacklog>,
     ) -> Self {
         let session = SessionId::new(session.to_string());
-        Self { connection, session, backlog, held: None, is_replaying: false, updates: 0 }
+        Self { connection, session, backlog, joined_update: None, is_replaying: false, updates: 0 }
     }
 
     pub(crate) fn connection(&self) -> &ConnectionTo<Client> {
@@ -50,13 +50,13 @@ impl Outbox {
 
     /// Sends an update, or holds it back to join it with the next.
     pub(crate) fn send(&mut self, update: SessionUpdate) {
-        if let Some(held) = &mut self.held {
-            if let Err(update) = join(held, update) {
+        if let Some(joined_update) = &mut self.joined_update {
+            if let Err(update) = join(joined_update, update) {
                 self.flush();
-                self.held = Some(*update);
+                self.joined_update = Some(*update);
             }
         } else {
-            self.held = Some(update);
+            self.joined_update = Some(update);
         }
         if self.backlog.has_room() && !self.is_replaying {
             self.flush();
@@ -82,7 +82,7 @@ impl Outbox {
 
     /// Sends the update that is held back.
     pub(crate) fn flush(&mut self) {
-        let Some(update) = self.held.take() else { return };
+        let Some(update) = self.joined_update.take() else { return };
         let weight = weigh(&update);
         self.updates += 1;
         self.backlog.queued(weight);
@@ -94,15 +94,17 @@ impl Outbox {
 
     /// Does the outbox wait for room, to send its held update or to accept more?
     pub(crate) fn needs_room(&self) -> bool {
-        let holds = self.held.is_some() && !self.is_replaying;
+        let holds = self.joined_update.is_some() && !self.is_replaying;
         holds || !self.can_accept()
     }
 
     /// May more records be taken from the session?
     pub(crate) fn can_accept(&self) -> bool {
-        match &self.held {
+        match &self.joined_update {
             None => true,
-            Some(held) => can_grow(held) || (self.is_replaying && self.backlog.has_room()),
+            Some(joined_update) => {
+                can_grow(joined_update) || (self.is_replaying && self.backlog.has_room())
+            }
         }
     }
 
@@ -113,42 +115,47 @@ impl Outbox {
 }
 
 /// Joins an update to the held one; returns it if that is impossible.
-fn join(held: &mut SessionUpdate, next: SessionUpdate) -> Result<(), Box<SessionUpdate>> {
+fn join(joined_update: &mut SessionUpdate, next: SessionUpdate) -> Result<(), Box<SessionUpdate>> {
     use SessionUpdate as Update;
-    match (held, next) {
-        (Update::AgentMessageChunk(held), Update::AgentMessageChunk(next)) => {
-            join_text(held, next).map_err(|next| Box::new(Update::AgentMessageChunk(*next)))
+    match (joined_update, next) {
+        (Update::AgentMessageChunk(joined_update), Update::AgentMessageChunk(next)) => {
+            join_text(joined_update, next)
+                .map_err(|next| Box::new(Update::AgentMessageChunk(*next)))
         }
-        (Update::AgentThoughtChunk(held), Update::AgentThoughtChunk(next)) => {
-            join_text(held, next).map_err(|next| Box::new(Update::AgentThoughtChunk(*next)))
+        (Update::AgentThoughtChunk(joined_update), Update::AgentThoughtChunk(next)) => {
+            join_text(joined_update, next)
+                .map_err(|next| Box::new(Update::AgentThoughtChunk(*next)))
         }
-        (Update::ToolCallUpdate(held), Update::ToolCallUpdate(next))
-            if held.tool_call_id == next.tool_call_id =>
+        (Update::ToolCallUpdate(joined_update), Update::ToolCallUpdate(next))
+            if joined_update.tool_call_id == next.tool_call_id =>
         {
-            join_fields(&mut held.fields, next.fields);
+            join_fields(&mut joined_update.fields, next.fields);
             Ok(())
         }
-        (Update::UsageUpdate(held), Update::UsageUpdate(next)) => {
-            *held = next;
+        (Update::UsageUpdate(joined_update), Update::UsageUpdate(next)) => {
+            *joined_update = next;
             Ok(())
         }
-        (Update::Plan(held), Update::Plan(next)) => {
-            *held = next;
+        (Update::Plan(joined_update), Update::Plan(next)) => {
+            *joined_update = next;
             Ok(())
         }
         (_, next) => Err(Box::new(next)),
     }
 }
 
-fn join_text(held: &mut ContentChunk, next: ContentChunk) -> Result<(), Box<ContentChunk>> {
-    if held.message_id != next.message_id {
+fn join_text(
+    joined_update: &mut ContentChunk,
+    next: ContentChunk,
+) -> Result<(), Box<ContentChunk>> {
+    if joined_update.message_id != next.message_id {
         return Err(Box::new(next));
     }
-    match (&mut held.content, &next.content) {
-        (ContentBlock::Text(held), ContentBlock::Text(more))
-            if held.text.len() + more.text.len() <= JOIN_BYTES =>
+    match (&mut joined_update.content, &next.content) {
+        (ContentBlock::Text(joined_update), ContentBlock::Text(more))
+            if joined_update.text.len() + more.text.len() <= JOIN_BYTES =>
         {
-            held.text.push_str(&more.text);
+            joined_update.text.push_str(&more.text);
             Ok(())
         }
         _ => Err(Box::new(next)),
@@ -156,7 +163,7 @@ fn join_text(held: &mut ContentChunk, next: ContentChunk) -> Result<(), Box<Cont
 }
 
 /// Merges fields: later values win, absent ones keep the earlier value.
-fn join_fields(held: &mut ToolCallUpdateFields, next: ToolCallUpdateFields) {
+fn join_fields(joined_update: &mut ToolCallUpdateFields, next: ToolCallUpdateFields) {
     let ToolCallUpdateFields {
         kind,
         status,
@@ -168,14 +175,14 @@ fn join_fields(held: &mut ToolCallUpdateFields, next: ToolCallUpdateFields) {
         raw_output,
         ..
     } = next;
-    held.kind = kind.or(held.kind);
-    held.status = status.or(held.status);
-    held.title = title.or(held.title.take());
-    held.name = name.or(held.name.take());
-    held.content = content.or(held.content.take());
-    held.locations = locations.or(held.locations.take());
-    held.raw_input = raw_input.or(held.raw_input.take());
-    held.raw_output = raw_output.or(held.raw_output.take());
+    joined_update.kind = kind.or(joined_update.kind);
+    joined_update.status = status.or(joined_update.status);
+    joined_update.title = title.or(joined_update.title.take());
+    joined_update.name = name.or(joined_update.name.take());
+    joined_update.content = content.or(joined_update.content.take());
+    joined_update.locations = locations.or(joined_update.locations.take());
+    joined_update.raw_input = raw_input.or(joined_update.raw_input.take());
+    joined_update.raw_output = raw_output.or(joined_update.raw_output.take());
 }
 
 /// Can another update be joined to this one?
@@ -216,26 +223,26 @@ mod tests {
 
     #[test]
     fn text_of_one_message_is_joined_and_nothing_else() {
-        let mut held = chunk("a", "one ");
-        assert!(join(&mut held, chunk("a", "two")).is_ok());
-        assert_eq!(held, chunk("a", "one two"));
-        assert!(join(&mut held, chunk("b", "three")).is_err());
-        assert!(join(&mut held, chunk("a", &"x".repeat(JOIN_BYTES))).is_err());
+        let mut joined_update = chunk("a", "one ");
+        assert!(join(&mut joined_update, chunk("a", "two")).is_ok());
+        assert_eq!(joined_update, chunk("a", "one two"));
+        assert!(join(&mut joined_update, chunk("b", "three")).is_err());
+        assert!(join(&mut joined_update, chunk("a", &"x".repeat(JOIN_BYTES))).is_err());
     }
 
     #[test]
     fn later_news_of_a_call_replaces_earlier_ones() {
         let update = |fields| SessionUpdate::ToolCallUpdate(ToolCallUpdate::new("call", fields));
-        let mut held =
+        let mut joined_update =
             update(ToolCallUpdateFields::new().content(vec!["one".into()]).title("t".to_owned()));
         let next = ToolCallUpdateFields::new()
             .content(vec!["two".into()])
             .status(ToolCallStatus::Completed);
-        assert!(join(&mut held, update(next)).is_ok());
+        assert!(join(&mut joined_update, update(next)).is_ok());
         let both = ToolCallUpdateFields::new()
             .content(vec!["two".into()])
             .title("t".to_owned())
             .status(ToolCallStatus::Completed);
-        assert_eq!(held, update(both));
+        assert_eq!(joined_update, update(both));
     }
 }

@@ -22,7 +22,7 @@ const REJECT_ALWAYS: &str = "reject_always";
 /// Builds the protocol's request for a question.
 pub(crate) fn request(
     session: SessionId,
-    ask: &PermissionRequest,
+    question: &PermissionRequest,
     lang: Lang,
 ) -> RequestPermissionRequest {
     let mut options = vec![
@@ -37,8 +37,8 @@ pub(crate) fn request(
             PermissionOptionKind::RejectOnce,
         ),
     ];
-    if ask.rules {
-        let tool = &ask.tool;
+    if question.rules {
+        let tool = &question.tool;
         let (always, never) = match lang {
             Lang::En => (
                 format!("Always allow `{tool}` in this session"),
@@ -56,7 +56,7 @@ pub(crate) fn request(
             PermissionOptionKind::RejectAlways,
         ));
     }
-    RequestPermissionRequest::new(session.to_string(), ask.call.clone(), options)
+    RequestPermissionRequest::new(session.to_string(), question.call.clone(), options)
 }
 
 /// The user's answer: the decision, a rule for later calls, and a note for the model.

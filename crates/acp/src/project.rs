@@ -287,7 +287,7 @@ impl Projector {
         }
     }
 
-    /// Projects an engine's annotation by the last part of its topic: `commands`, or `aside` for text outside a turn.
+    /// Projects an engine's annotation by the last part of its topic: `commands`, or `background_text` for text outside a turn.
     fn annotation(&mut self, topic: &str, data: &Value, seq: Seq, actions: &mut Vec<EditorAction>) {
         match topic.rsplit('.').next() {
             Some("commands") => {
@@ -296,7 +296,7 @@ impl Projector {
                 let update = AvailableCommandsUpdate::new(commands);
                 actions.push(EditorAction::Update(SessionUpdate::AvailableCommandsUpdate(update)));
             }
-            Some("aside") => {
+            Some("background_text") => {
                 if let Some(text) = data["text"].as_str() {
                     actions.push(self.side_note(text, seq));
                 }
@@ -568,7 +568,7 @@ impl Projector {
 
     /// A line of thinking that is not part of the answer.
     fn side_note(&self, text: &str, seq: Seq) -> EditorAction {
-        let id = MessageId::new(format!("{seq}.aside"));
+        let id = MessageId::new(format!("{seq}.note"));
         let chunk = ContentChunk::new(format!("{text}\n").into()).message_id(id);
         EditorAction::Update(SessionUpdate::AgentThoughtChunk(chunk))
     }

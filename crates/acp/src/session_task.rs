@@ -75,7 +75,7 @@ type PermissionReply = (QuestionId, Result<RequestPermissionResponse, Error>);
 
 /// An open question. It is sent to the editor once the session is live.
 struct Question {
-    ask: PermissionRequest,
+    request: PermissionRequest,
     handle: Option<RequestCancellationHandle>,
 }
 
@@ -275,8 +275,8 @@ impl SessionTask {
             self.change(editor_options::SettingsChange::Title(title), SettingsResponder::None);
         }
         self.projector.expect(prompt.command.clone());
-        let (command, ask) = (prompt.command.clone(), self.message_command(content));
-        self.jobs.push(Job::Message { command, ask });
+        let (command, body) = (prompt.command.clone(), self.message_command(content));
+        self.jobs.push(Job::Message { command, body });
         self.prompts.active = Some(prompt);
     }
 
@@ -325,19 +325,19 @@ impl SessionTask {
         let Some(mut job) = self.jobs.ready() else { return };
         let active = self.prompts.active.as_ref();
         let own = || (CommandId::own(self.bridge.world.uuid()), Trace::NONE);
-        let (ask, (id, trace)) = match &mut job {
-            Job::Message { command, ask } => {
+        let (body, (id, trace)) = match &mut job {
+            Job::Message { command, body } => {
                 // A prompt that has been answered meanwhile is not submitted.
                 let Some(prompt) = active.filter(|prompt| prompt.command == *command) else {
                     return;
                 };
-                (ask.clone(), (prompt.command.clone(), prompt.trace))
+                (body.clone(), (prompt.command.clone(), prompt.trace))
             }
             Job::Withdraw { message } => {
                 (EngineCommand::Withdraw { message: message.clone() }, own())
             }
             Job::Cancel => (EngineCommand::Cancel { reason: None }, own()),
-            Job::Decide { ask } => (ask.clone(), own()),
+            Job::Decide { body } => (body.clone(), own()),
             Job::Settings { change, new_settings, .. } => {
                 let settings = Box::new(change.apply_to(self.settings()));
                 *new_settings = Some(settings.clone());
@@ -350,10 +350,10 @@ impl SessionTask {
             }
         };
         let (engine, session) = (Arc::clone(&self.bridge.engine), self.session);
-        let (world, what) = (self.bridge.world.clone(), ask.name());
+        let (world, what) = (self.bridge.world.clone(), body.name());
         let asking = Box::pin(async move {
             let (began, span) = (world.clock.now(), SpanId::of_request(session, &id));
-            let command = Command { id, by: "editor".to_owned(), trace, ask };
+            let command = Command { id, by: "editor".to_owned(), trace, body };
             let answer = engine.submit(session, command).await;
             if trace.is_some() {
                 world.export_span(|| Span {
@@ -466,9 +466,10 @@ impl SessionTask {
         match action {
             EditorAction::Update(update) if !is_hidden && !is_quiet => self.outbox.send(update),
             EditorAction::Update(_) => {}
-            EditorAction::AskPermission(ask) => {
-                let question = ask.question.clone();
-                self.questions.insert(question.clone(), Question { ask: *ask, handle: None });
+            EditorAction::AskPermission(request) => {
+                let question = request.question.clone();
+                self.questions
+                    .insert(question.clone(), Question { request: *request, handle: None });
                 if is_hidden {
                     self.decide(
                         &question,
@@ -494,7 +495,7 @@ impl SessionTask {
     fn ask(&mut self, question: &QuestionId) {
         let Some(open) = self.questions.get_mut(question) else { return };
         self.outbox.flush();
-        let request = permission::request(self.session, &open.ask, self.bridge.lang);
+        let request = permission::request(self.session, &open.request, self.bridge.lang);
         // The channel slot is reserved now, so that the answer cannot be lost.
         let Ok(room) = self.answer_sender.clone().try_reserve_owned() else {
             return self.decide(question, Decision::Deny, Some("too many questions are open"));
@@ -518,7 +519,7 @@ impl SessionTask {
     ) {
         let Some(open) = self.questions.get_mut(question) else { return };
         open.handle = None;
-        let read = permission::read(answer, &open.ask.tool);
+        let read = permission::read(answer, &open.request.tool);
         if let Some(rule) = read.rule {
             self.change(rule, SettingsResponder::None);
         }
@@ -527,14 +528,14 @@ impl SessionTask {
 
     fn decide(&mut self, question: &QuestionId, decision: Decision, note: Option<&str>) {
         let Some(open) = self.questions.get(question) else { return };
-        let ask = EngineCommand::Decide {
+        let body = EngineCommand::Decide {
             question: question.clone(),
             decision,
             note: note.map(str::to_owned),
             arguments: None,
-            digest: Some(open.ask.digest.clone()),
+            digest: Some(open.request.digest.clone()),
         };
-        self.jobs.push(Job::Decide { ask });
+        self.jobs.push(Job::Decide { body });
     }
 
     /// Answers all prompts with the fault, because the session can no longer be followed.

@@ -41,8 +41,8 @@ fn text(content: &[Block]) -> String {
 
 /// Submits one line. The id makes it safe to send again: a repeated id has no second effect.
 async fn say(engine: &dyn Engine, to: SessionId, id: &str, line: &str) -> Result<Answer, Fault> {
-    let ask = CommandBody::Message { content: vec![Block::Text(line.into())] };
-    let command = Command { id: CommandId::from(id), by: "lines".into(), trace: Trace::NONE, ask };
+    let body = CommandBody::Message { content: vec![Block::Text(line.into())] };
+    let command = Command { id: CommandId::from(id), by: "lines".into(), trace: Trace::NONE, body };
     engine.submit(to, command).await
 }
 

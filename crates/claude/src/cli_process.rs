@@ -29,7 +29,7 @@ const OUTBOX: usize = 1_024;
 /// Upper bound of queued outgoing data, in KiB.
 const OUTBOX_KIB: usize = 64 * 1_024;
 /// How long a process may run after its output has ended.
-const OUTLIVE: Duration = Duration::from_secs(2);
+const EXIT_GRACE: Duration = Duration::from_secs(2);
 
 /// A queued outgoing line with its share of the queue's size limit.
 #[derive(Debug)]
@@ -38,16 +38,16 @@ struct Waiting {
     _room: OwnedSemaphorePermit,
 }
 
-/// One CLI process; `life` is its number within the session. Dropping it ends the process.
+/// One CLI process; `generation` is its number within the session. Dropping it ends the process.
 #[derive(Debug)]
 pub(crate) struct CliProcess {
-    pub(crate) life: u32,
+    pub(crate) generation: u32,
     outbox: Option<mpsc::Sender<Waiting>>,
     /// One permit for each KiB that may be queued.
-    room: Arc<Semaphore>,
+    outbox_room: Arc<Semaphore>,
     stop: CancellationToken,
     /// Cancelled once the process and everything it started have ended.
-    gone: CancellationToken,
+    exited: CancellationToken,
 }
 
 impl Drop for CliProcess {
@@ -68,30 +68,30 @@ pub(crate) struct ProcessContext {
 impl CliProcess {
     /// Starts a process once the previous one has ended (`before`).
     pub(crate) fn start(
-        life: u32,
+        generation: u32,
         start: LaunchSpec,
-        around: &ProcessContext,
+        context: &ProcessContext,
         before: Option<CancellationToken>,
     ) -> Self {
         let (outbox, lines) = mpsc::channel(OUTBOX);
-        let link = Self {
-            life,
+        let process = Self {
+            generation,
             outbox: Some(outbox),
-            room: Arc::new(Semaphore::new(OUTBOX_KIB)),
+            outbox_room: Arc::new(Semaphore::new(OUTBOX_KIB)),
             stop: CancellationToken::new(),
-            gone: CancellationToken::new(),
+            exited: CancellationToken::new(),
         };
-        let (stop, gone) = (link.stop.clone(), link.gone.clone());
-        let task = around.clone();
-        around.world.spawn.spawn(Box::pin(async move {
-            let _gone = gone.drop_guard();
+        let (stop, exited) = (process.stop.clone(), process.exited.clone());
+        let task = context.clone();
+        context.world.spawn.spawn(Box::pin(async move {
+            let _gone = exited.drop_guard();
             if let Some(before) = before {
                 before.cancelled().await;
             }
-            let fault = live(life, start, &task, lines, stop).await;
-            task.signals.send(Signal::Exited { life, fault }).await;
+            let fault = run_process(generation, start, &task, lines, stop).await;
+            task.signals.send(Signal::Exited { generation, fault }).await;
         }));
-        link
+        process
     }
 
     /// Queues a line for the writer. Fails with `cli_silent` if the queue is full because the process does not read.
@@ -107,10 +107,11 @@ impl CliProcess {
         let mut bytes = line.to_string().into_bytes();
         bytes.push(b'\n');
         let kib = (bytes.len() / 1_024 + 1).min(OUTBOX_KIB);
-        let room = Arc::clone(&self.room);
-        let room = room.try_acquire_many_owned(u32::try_from(kib).unwrap_or(u32::MAX));
-        let room = room.map_err(|_| full("kib_to_write", OUTBOX_KIB))?;
-        match outbox.try_send(Waiting { bytes, _room: room }) {
+        let outbox_room = Arc::clone(&self.outbox_room);
+        let outbox_room =
+            outbox_room.try_acquire_many_owned(u32::try_from(kib).unwrap_or(u32::MAX));
+        let outbox_room = outbox_room.map_err(|_| full("kib_to_write", OUTBOX_KIB))?;
+        match outbox.try_send(Waiting { bytes, _room: outbox_room }) {
             // A closed queue means that the process has ended; its `Exited` signal reports that.
             Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => Ok(()),
             Err(mpsc::error::TrySendError::Full(_)) => Err(full("lines_to_write", OUTBOX)),
@@ -121,31 +122,31 @@ impl CliProcess {
     pub(crate) fn end(mut self) -> CancellationToken {
         self.outbox = None;
         self.stop.cancel();
-        self.gone.clone()
+        self.exited.clone()
     }
 }
 
 /// Runs a process to its end and returns the fault that describes the end.
-async fn live(
-    life: u32,
+async fn run_process(
+    generation: u32,
     start: LaunchSpec,
-    around: &ProcessContext,
+    context: &ProcessContext,
     lines: mpsc::Receiver<Waiting>,
     stop: CancellationToken,
 ) -> Fault {
     let RunningCli { pid, input, output, stop: kill, mut ended } = tokio::select! {
         biased;
-        running = around.launcher.launch(start) => match running {
+        running = context.launcher.launch(start) => match running {
             Ok(running) => running,
             Err(fault) => return fault,
         },
         () = stop.cancelled() => return stopped(),
     };
-    tracing::info!(process = life, pid, "claude started");
+    tracing::info!(process = generation, pid, "claude started");
     let _kill = kill.clone().drop_guard();
     {
         let mut writer = std::pin::pin!(write(input, lines));
-        let mut reader = std::pin::pin!(read(life, output, around));
+        let mut reader = std::pin::pin!(read(generation, output, context));
         tokio::select! {
             biased;
             () = stop.cancelled() => {}
@@ -154,12 +155,12 @@ async fn live(
         }
         // The input closes here, which tells the CLI that nothing more will come.
     }
-    // Unless it was stopped, the process gets `OUTLIVE` to exit by itself before it is killed.
+    // Unless it was stopped, the process gets `EXIT_GRACE` to exit by itself before it is killed.
     if !stop.is_cancelled() {
         tokio::select! {
             biased;
             fault = &mut ended => return fault,
-            () = around.world.clock.sleep(OUTLIVE) => {}
+            () = context.world.clock.sleep(EXIT_GRACE) => {}
         }
     }
     kill.cancel();
@@ -171,8 +172,8 @@ fn stopped() -> Fault {
 }
 
 /// Reads lines until the output ends.
-async fn read(life: u32, output: impl AsyncRead + Unpin, around: &ProcessContext) {
-    let mut lines = BoundedLines::new(output, around.line_bytes_max);
+async fn read(generation: u32, output: impl AsyncRead + Unpin, context: &ProcessContext) {
+    let mut lines = BoundedLines::new(output, context.line_bytes_max);
     while let Some(read) = lines.next().await {
         let line = match read {
             BoundedLine::Whole(line) => wire::read(&line),
@@ -182,14 +183,14 @@ async fn read(life: u32, output: impl AsyncRead + Unpin, around: &ProcessContext
         };
         match &line {
             wire::CliLine::Unreadable { reason } => {
-                tracing::warn!(process = life, reason, "claude: skipping unreadable line");
+                tracing::warn!(process = generation, reason, "claude: skipping unreadable line");
             }
             wire::CliLine::Other { kind } => {
-                tracing::trace!(process = life, kind, "claude: skipping line");
+                tracing::trace!(process = generation, kind, "claude: skipping line");
             }
             _ => {}
         }
-        if !around.signals.send(Signal::Line { life, line: Box::new(line) }).await {
+        if !context.signals.send(Signal::Line { generation, line: Box::new(line) }).await {
             return;
         }
     }
@@ -216,17 +217,17 @@ mod tests {
     #[test]
     fn what_waits_for_a_process_that_reads_nothing_is_bounded_in_bytes() {
         let (outbox, lines) = mpsc::channel(OUTBOX);
-        let link = CliProcess {
-            life: 1,
+        let process = CliProcess {
+            generation: 1,
             outbox: Some(outbox),
-            room: Arc::new(Semaphore::new(OUTBOX_KIB)),
+            outbox_room: Arc::new(Semaphore::new(OUTBOX_KIB)),
             stop: CancellationToken::new(),
-            gone: CancellationToken::new(),
+            exited: CancellationToken::new(),
         };
         let line = Value::from("x".repeat(8 << 20));
-        let sent = (0..20).take_while(|_| link.send(&line).is_ok()).count();
+        let sent = (0..20).take_while(|_| process.send(&line).is_ok()).count();
         assert_eq!(sent, 7, "seven lines of 8 MiB and a little more");
-        let fault = link.send(&line).unwrap_err();
+        let fault = process.send(&line).unwrap_err();
         assert_eq!(fault.detail().text(Fact::LimitName), Some("kib_to_write"));
         drop(lines);
     }

@@ -31,11 +31,11 @@ pub(crate) enum Signal {
     /// Start the CLI although no prompt is waiting.
     Warm,
     Line {
-        life: u32,
+        generation: u32,
         line: Box<CliLine>,
     },
     Exited {
-        life: u32,
+        generation: u32,
         fault: Fault,
     },
 }
@@ -59,7 +59,7 @@ impl DeciderFactory for ClaudeFactory {
 
     fn load(&self, context: SessionContext<Self>, state: Session) -> ClaudeDecider {
         let shared = Arc::clone(&self.0);
-        let around = ProcessContext {
+        let process_context = ProcessContext {
             launcher: Arc::clone(&shared.launcher),
             world: shared.world.clone(),
             signals: context.signals,
@@ -68,8 +68,8 @@ impl DeciderFactory for ClaudeFactory {
         ClaudeDecider {
             session: context.session,
             machine: Machine::new(context.session, state).plan_folder(shared.plan_folder.clone()),
-            around,
-            link: None,
+            process_context,
+            process: None,
             ending: None,
             flush_at: None,
             actions: Vec::new(),
@@ -87,8 +87,8 @@ pub(crate) struct ClaudeDecider {
     shared: Arc<ClaudeShared>,
     session: SessionId,
     machine: Machine,
-    around: ProcessContext,
-    link: Option<CliProcess>,
+    process_context: ProcessContext,
+    process: Option<CliProcess>,
     /// Cancelled when the process before the current one has ended.
     ending: Option<CancellationToken>,
     /// When text that arrived is recorded.
@@ -131,22 +131,23 @@ impl ClaudeDecider {
     }
 
     /// Starts a process, once the one before it has ended.
-    fn start_process(&mut self, life: u32, launch: machine::Launch, settings: Settings) {
+    fn start_process(&mut self, generation: u32, launch: machine::Launch, settings: Settings) {
         let mcp_servers = self.shared.tool_servers.get(&self.session);
         let mcp_servers = mcp_servers.map(|servers| servers.value().clone());
         let start = LaunchSpec { session: self.session, launch, settings, mcp_servers };
-        self.drop_link();
-        self.link = Some(CliProcess::start(life, start, &self.around, self.ending.take()));
+        self.drop_process();
+        self.process =
+            Some(CliProcess::start(generation, start, &self.process_context, self.ending.take()));
     }
 
-    fn drop_link(&mut self) {
-        if let Some(link) = self.link.take() {
-            self.ending = Some(link.end());
+    fn drop_process(&mut self) {
+        if let Some(process) = self.process.take() {
+            self.ending = Some(process.end());
         }
     }
 
-    fn link(&self, life: u32) -> Option<&CliProcess> {
-        self.link.as_ref().filter(|link| link.life == life)
+    fn process(&self, generation: u32) -> Option<&CliProcess> {
+        self.process.as_ref().filter(|process| process.generation == generation)
     }
 }
 
@@ -168,8 +169,12 @@ impl Decider for ClaudeDecider {
             HostInput::Aborted(fault) => Input::Aborted { fault },
             HostInput::Command(command) => Input::Command(command),
             HostInput::Signal(Signal::Warm) => Input::Warm,
-            HostInput::Signal(Signal::Line { life, line }) => Input::Line { life, line },
-            HostInput::Signal(Signal::Exited { life, fault }) => Input::Exited { life, fault },
+            HostInput::Signal(Signal::Line { generation, line }) => {
+                Input::Line { generation, line }
+            }
+            HostInput::Signal(Signal::Exited { generation, fault }) => {
+                Input::Exited { generation, fault }
+            }
             HostInput::Parked(fault) => Input::Parked { fault },
             HostInput::TimerFired => {
                 self.fire_timers(batch);
@@ -183,23 +188,25 @@ impl Decider for ClaudeDecider {
         let mut broken = None;
         for action in std::mem::take(&mut self.actions) {
             match action {
-                Action::Start { life, launch, settings } => {
-                    self.start_process(life, launch, *settings);
+                Action::Start { generation, launch, settings } => {
+                    self.start_process(generation, launch, *settings);
                 }
-                Action::Send { life, line } => {
-                    if let Some(Err(fault)) = self.link(life).map(|link| link.send(&line)) {
-                        broken = Some((life, fault));
+                Action::Send { generation, line } => {
+                    if let Some(Err(fault)) =
+                        self.process(generation).map(|process| process.send(&line))
+                    {
+                        broken = Some((generation, fault));
                     }
                 }
-                Action::Kill { life } => {
-                    if self.link(life).is_some() {
-                        self.drop_link();
+                Action::Kill { generation } => {
+                    if self.process(generation).is_some() {
+                        self.drop_process();
                     }
                 }
             }
         }
-        if let Some((life, fault)) = broken {
-            self.step(Input::Broken { life, fault }, failed);
+        if let Some((generation, fault)) = broken {
+            self.step(Input::Broken { generation, fault }, failed);
         }
     }
 
@@ -214,7 +221,7 @@ impl Decider for ClaudeDecider {
 
     /// Ends the CLI: the next writer may start one on the same conversation.
     fn close(&mut self) -> Option<BoxFuture<'static, ()>> {
-        self.drop_link();
+        self.drop_process();
         let ending = self.ending.take()?;
         Some(Box::pin(async move { ending.cancelled().await }))
     }

@@ -51,7 +51,7 @@ pub struct ClaudeConfig {
     /// How long an idle session keeps its CLI; 15 min by default.
     pub idle_keep: Duration,
     /// True to start the CLI when a session is opened, before its first message.
-    pub ahead: bool,
+    pub start_early: bool,
     /// Absolute path of the folder in which the CLI stores plans. `None` denies every write in plan mode.
     pub plan_folder: Option<PathBuf>,
 }
@@ -71,7 +71,7 @@ impl ClaudeConfig {
             holder,
             liveness: Arc::new(UnknownLiveness),
             idle_keep: Duration::from_secs(15 * 60),
-            ahead: false,
+            start_early: false,
             plan_folder: None,
         }
     }
@@ -86,7 +86,7 @@ pub(crate) struct ClaudeShared {
     pub(crate) timeouts: CliTimeouts,
     pub(crate) scrubber: Scrubber,
     pub(crate) tool_servers: DashMap<SessionId, Value>,
-    ahead: bool,
+    start_early: bool,
     pub(crate) plan_folder: Option<PathBuf>,
 }
 
@@ -102,7 +102,7 @@ impl Claude {
     #[must_use]
     pub fn new(config: ClaudeConfig) -> Self {
         let ClaudeConfig { journal, world, launcher, limits, timeouts, scrubber, .. } = config;
-        let ClaudeConfig { holder, liveness, idle_keep, ahead, plan_folder, .. } = config;
+        let ClaudeConfig { holder, liveness, idle_keep, start_early, plan_folder, .. } = config;
         let limits = Arc::new(limits);
         let host = HostConfig {
             journal,
@@ -120,7 +120,7 @@ impl Claude {
             timeouts,
             scrubber,
             tool_servers,
-            ahead,
+            start_early,
             plan_folder,
         });
         Self { host: Host::new(host, ClaudeFactory(Arc::clone(&shared))), shared }
@@ -154,7 +154,7 @@ impl Claude {
 impl Engine for Claude {
     async fn open(&self, opening: SessionOptions) -> Result<SessionId, Fault> {
         let session = self.host.open(opening).await?;
-        if self.shared.ahead {
+        if self.shared.start_early {
             self.host.signal(session, Signal::Warm).await?;
         }
         Ok(session)

@@ -25,12 +25,12 @@ pub struct Search {
 /// # Errors
 /// `cli_not_installed`, with the path or name that was looked for.
 pub fn find(search: &Search) -> Result<PathBuf, Fault> {
-    let told = search.given.clone().or_else(|| {
+    let configured = search.given.clone().or_else(|| {
         let executable = search.executable.clone().filter(|value| !value.is_empty());
         executable.map(PathBuf::from)
     });
     let path = search.path.as_ref();
-    let name = told.as_deref().unwrap_or_else(|| Path::new(PROGRAM));
+    let name = configured.as_deref().unwrap_or_else(|| Path::new(PROGRAM));
     // `which_in` searches `PATH` for a bare name and takes anything else as a path.
     which::which_in(name, path, "/").map_err(|error| {
         Fault::new(Kind::CliNotInstalled, Operation::StartCli)

@@ -11,7 +11,7 @@ use budao_core::{
 use budao_scrub::Scrubber;
 use budao_tools::{
     child::{Tail, drain},
-    launch::{self, Child, CommandExit, Graces, Input},
+    launch::{self, Child, CommandExit, GracePeriods, Input},
 };
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -124,7 +124,7 @@ impl CliProgram {
         program.input = Input::Piped;
         // No grace for orphans: without a reader, or after the CLI's end, nothing that changes files may go on.
         let zero = Duration::ZERO;
-        program.graces = Graces { stop: self.grace, orphan: zero, left: zero };
+        program.grace_periods = GracePeriods { stop: self.grace, orphan: zero, left: zero };
         program
     }
 }

@@ -47,7 +47,7 @@ use crate::{
 };
 
 /// Ended prompts that are remembered, so that a late result can be attributed to its turn.
-const PAST: usize = 64;
+const REMEMBERED_PROMPTS: usize = 64;
 
 /// Time limits of the CLI. A `cli_silent` fault names the limit that was exceeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,21 +98,21 @@ pub enum Input {
     /// The CLI wrote a line.
     Line {
         /// Number of the process.
-        life: u32,
+        generation: u32,
         /// The line, already parsed.
         line: Box<CliLine>,
     },
     /// The CLI's process or its output ended.
     Exited {
         /// Number of the process.
-        life: u32,
+        generation: u32,
         /// Describes the end: exit code or signal, and the end of standard error.
         fault: Fault,
     },
     /// The CLI could not be started or written to.
     Broken {
         /// Number of the process.
-        life: u32,
+        generation: u32,
         /// The fault of the start or the write.
         fault: Fault,
     },
@@ -138,7 +138,7 @@ pub enum Action {
     /// Start a process.
     Start {
         /// Number of the process, counted per loaded session.
-        life: u32,
+        generation: u32,
         /// The conversation to start on.
         launch: Launch,
         /// The session's settings at the start.
@@ -147,14 +147,14 @@ pub enum Action {
     /// Write a line to the process.
     Send {
         /// Number of the process.
-        life: u32,
+        generation: u32,
         /// The line as JSON, without its newline.
         line: Value,
     },
     /// End the process and everything it started.
     Kill {
         /// Number of the process.
-        life: u32,
+        generation: u32,
     },
 }
 
@@ -202,16 +202,16 @@ pub struct Transition {
 pub struct Machine {
     id: SessionId,
     session: Session,
-    up: Option<ProcessState>,
-    lives: u32,
+    process: Option<ProcessState>,
+    last_generation: u32,
     /// The CLI has the conversation on disk, because it has answered in it.
-    is_kept: bool,
-    live: Option<LiveTurn>,
+    is_persisted: bool,
+    current_turn: Option<RunningTurn>,
     /// Text of a turn that the CLI started by itself while the session's turn waits to begin there.
-    aside: Option<String>,
+    background_text: Option<String>,
     buffer: Option<TextBuffer>,
     questions: BTreeMap<QuestionId, OpenQuestion>,
-    past: VecDeque<(String, TurnNumber)>,
+    ended_prompts: VecDeque<(String, TurnNumber)>,
     requests: u64,
     /// The engine shuts down; no further turn starts.
     is_parked: bool,
@@ -222,14 +222,14 @@ pub struct Machine {
 /// The state of the CLI's process.
 #[derive(Clone, Debug)]
 struct ProcessState {
-    life: u32,
+    generation: u32,
     launch: Launch,
     started_at: Timestamp,
     /// The process has sent a protocol line, so its start succeeded.
     has_begun: bool,
-    heard_at: Timestamp,
-    /// Time of the last line that was progress, not only a sign of life.
-    moved_at: Timestamp,
+    last_line_at: Timestamp,
+    /// Time of the last line that was progress, not only a sign of generation.
+    last_progress_at: Timestamp,
     probed_at: Option<Timestamp>,
     /// The CLI stamps its lines with prompt ids.
     stamps: bool,
@@ -244,7 +244,7 @@ struct ProcessState {
 
 /// The state of the running turn beyond the session's own state.
 #[derive(Clone, Debug)]
-struct LiveTurn {
+struct RunningTurn {
     prompt: String,
     content: Vec<Block>,
     number: TurnNumber,
@@ -256,14 +256,14 @@ struct LiveTurn {
     draft: Option<AnswerDraft>,
     attempt: u32,
     /// Set if the next answer is another attempt of the same step: the attempt's number.
-    redo: Option<u32>,
-    held: Vec<DeferredLine>,
+    next_attempt_number: Option<u32>,
+    deferred: Vec<DeferredLine>,
     /// Call ids by the CLI's own tool-use id.
     calls: BTreeMap<String, CallId>,
     /// Tool-use ids of calls that the CLI denied by its own rules.
     denied: BTreeSet<String>,
     /// Text was shown that is still valid.
-    has_spoken: bool,
+    has_shown_text: bool,
     reported: Option<ReportedError>,
     /// When the turn was asked to stop; `None` if it was not.
     stopping: Option<Timestamp>,
@@ -305,15 +305,15 @@ impl Machine {
     pub fn new(id: SessionId, session: Session) -> Self {
         Self {
             id,
-            is_kept: session.turns > 0,
+            is_persisted: session.turns > 0,
             session,
-            up: None,
-            lives: 0,
-            live: None,
-            aside: None,
+            process: None,
+            last_generation: 0,
+            current_turn: None,
+            background_text: None,
             buffer: None,
             questions: BTreeMap::new(),
-            past: VecDeque::new(),
+            ended_prompts: VecDeque::new(),
             requests: 0,
             is_parked: false,
             plan_folder: None,
@@ -335,7 +335,7 @@ impl Machine {
     /// Is there no turn and no open question?
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.live.is_none() && self.session.turn.is_none() && self.questions.is_empty()
+        self.current_turn.is_none() && self.session.turn.is_none() && self.questions.is_empty()
     }
 
     /// Is there buffered text that is not recorded yet?
@@ -348,28 +348,28 @@ impl Machine {
     #[must_use]
     pub fn wake(&self, timeouts: &CliTimeouts) -> Option<Timestamp> {
         let mut times: Vec<Timestamp> =
-            self.questions.values().map(|asked| asked.expires_at).collect();
-        if let Some(live) = &self.live {
-            times.extend(live.stopping.map(|since| since.after(timeouts.stop)));
-            times.extend(live.called_at.map(|since| since.after(timeouts.call)));
+            self.questions.values().map(|open_question| open_question.expires_at).collect();
+        if let Some(current) = &self.current_turn {
+            times.extend(current.stopping.map(|since| since.after(timeouts.stop)));
+            times.extend(current.called_at.map(|since| since.after(timeouts.call)));
         }
-        times.extend(self.up.as_ref().and_then(|up| self.silent_at(up, timeouts)));
+        times.extend(self.process.as_ref().and_then(|process| self.silent_at(process, timeouts)));
         times.into_iter().min()
     }
 
     /// When the CLI's current silence exceeds its limit.
-    fn silent_at(&self, up: &ProcessState, timeouts: &CliTimeouts) -> Option<Timestamp> {
-        if !up.has_begun {
-            return Some(up.started_at.after(timeouts.start));
+    fn silent_at(&self, process: &ProcessState, timeouts: &CliTimeouts) -> Option<Timestamp> {
+        if !process.has_begun {
+            return Some(process.started_at.after(timeouts.start));
         }
-        if self.live.is_none() || !self.questions.is_empty() {
+        if self.current_turn.is_none() || !self.questions.is_empty() {
             return None;
         }
-        let silent = match up.probed_at {
+        let silent = match process.probed_at {
             Some(since) => since.after(timeouts.probe),
-            None => up.heard_at.after(timeouts.silence),
+            None => process.last_line_at.after(timeouts.silence),
         };
-        Some(silent.min(up.moved_at.after(timeouts.quiet)))
+        Some(silent.min(process.last_progress_at.after(timeouts.quiet)))
     }
 }
 
@@ -384,12 +384,12 @@ pub fn step(machine: &mut Machine, input: Input, env: &Env<'_>) -> Transition {
         }
         Input::Warm => {
             if step.m.session.ended.is_none() {
-                step.ensure_up();
+                step.ensure_process();
             }
         }
-        Input::Line { life, line } => step.line(life, *line),
-        Input::Exited { life, fault } => step.exited(life, fault),
-        Input::Broken { life, fault } => step.broken(life, fault),
+        Input::Line { generation, line } => step.line(generation, *line),
+        Input::Exited { generation, fault } => step.exited(generation, fault),
+        Input::Broken { generation, fault } => step.broken(generation, fault),
         Input::Aborted { fault } => step.halted(fault),
         Input::Parked { fault } => step.park(fault),
         Input::TimerFired => step.woke(),
@@ -468,8 +468,8 @@ impl Stepper<'_> {
         self.m.session.turn.as_ref().expect("only called while a turn runs")
     }
 
-    fn live(&mut self) -> &mut LiveTurn {
-        self.m.live.as_mut().expect("only called while a turn runs")
+    fn current_turn(&mut self) -> &mut RunningTurn {
+        self.m.current_turn.as_mut().expect("only called while a turn runs")
     }
 
     fn is_cancelling(&self) -> bool {
@@ -488,41 +488,41 @@ impl Stepper<'_> {
             None => next.content.clone(),
         };
         self.emit(Event::TurnStarted { message });
-        self.go_live(content);
+        self.begin_turn(content);
     }
 
     /// Sends this content to the CLI as the prompt of the turn that has started.
-    fn go_live(&mut self, content: Vec<Block>) {
-        self.m.live = Some(LiveTurn::new(self.env.uuid.to_string(), content, self));
+    fn begin_turn(&mut self, content: Vec<Block>) {
+        self.m.current_turn = Some(RunningTurn::new(self.env.uuid.to_string(), content, self));
         self.send_prompt();
     }
 
     fn send_prompt(&mut self) {
-        self.ensure_up();
+        self.ensure_process();
         let session = self.m.id.to_string();
-        let live = self.live();
-        let line = outgoing::prompt(&live.prompt, &session, &live.content);
+        let current = self.current_turn();
+        let line = outgoing::prompt(&current.prompt, &session, &current.content);
         self.send(line);
     }
 
     fn send(&mut self, line: Value) {
-        if let Some(up) = &self.m.up {
-            self.out.actions.push(Action::Send { life: up.life, line });
+        if let Some(process) = &self.m.process {
+            self.out.actions.push(Action::Send { generation: process.generation, line });
         }
     }
 
-    /// Sends a control request to the CLI. `about` names the request when its answer arrives.
-    fn request(&mut self, about: &'static str, request: &Value) {
+    /// Sends a control request to the CLI. `topic` names the request when its answer arrives.
+    fn request(&mut self, topic: &'static str, request: &Value) {
         self.m.requests += 1;
         let id = format!("budao-{}", self.m.requests);
-        if let Some(up) = &mut self.m.up {
-            up.requests.insert(id.clone(), about);
+        if let Some(process) = &mut self.m.process {
+            process.requests.insert(id.clone(), topic);
             self.send(outgoing::request(&id, request));
         }
     }
 }
 
-impl LiveTurn {
+impl RunningTurn {
     fn new(prompt: String, content: Vec<Block>, step: &Stepper<'_>) -> Self {
         Self {
             prompt,
@@ -533,11 +533,11 @@ impl LiveTurn {
             has_begun: false,
             draft: None,
             attempt: 1,
-            redo: None,
-            held: Vec::new(),
+            next_attempt_number: None,
+            deferred: Vec::new(),
             calls: BTreeMap::new(),
             denied: BTreeSet::new(),
-            has_spoken: false,
+            has_shown_text: false,
             reported: None,
             stopping: None,
             interrupts: 0,

@@ -324,11 +324,12 @@ mod tests {
             else {
                 panic!("{tool} is asked about or denied");
             };
-            let told = budao_core::fault::text::reason(reason, budao_core::Lang::Zh);
-            assert_ne!(told, reason);
-            let about = format!("{reason}: /etc/passwd");
-            let told_about = budao_core::fault::text::reason(&about, budao_core::Lang::Zh);
-            assert_eq!(told_about, format!("{told}：/etc/passwd"));
+            let translated = budao_core::fault::text::reason(reason, budao_core::Lang::Zh);
+            assert_ne!(translated, reason);
+            let with_path = format!("{reason}: /etc/passwd");
+            let translated_with_path =
+                budao_core::fault::text::reason(&with_path, budao_core::Lang::Zh);
+            assert_eq!(translated_with_path, format!("{translated}：/etc/passwd"));
         }
     }
 

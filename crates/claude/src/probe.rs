@@ -36,14 +36,14 @@ pub fn life(bytes: &[u8]) {
     play.say("first");
     play.say("second");
     for line in lines(bytes) {
-        play.input(Input::Line { life: 1, line: Box::new(wire::read(&line)) });
+        play.input(Input::Line { generation: 1, line: Box::new(wire::read(&line)) });
         // A line that is a number advances the clock by that many seconds.
         if let Some(seconds) = std::str::from_utf8(&line).ok().and_then(|it| it.trim().parse().ok())
         {
             play.wait(seconds);
         }
     }
-    play.input(Input::Exited { life: 1, fault: gone(Kind::CliExited) });
+    play.input(Input::Exited { generation: 1, fault: gone(Kind::CliExited) });
     play.input(Input::Parked { fault: gone(Kind::CliExited) });
     play.judge();
 }
@@ -93,8 +93,8 @@ impl ProbeSession {
 
     fn say(&mut self, text: &str) {
         let content = vec![Block::Text(text.to_owned())];
-        let (id, trace, ask) = (text.into(), Trace::NONE, CommandBody::Message { content });
-        self.input(Input::Command(Command { id, by: "ada".into(), trace, ask }));
+        let (id, trace, body) = (text.into(), Trace::NONE, CommandBody::Message { content });
+        self.input(Input::Command(Command { id, by: "ada".into(), trace, body }));
     }
 
     fn wait(&mut self, seconds: u16) {

@@ -33,7 +33,7 @@ fn main() {
     }
     // Some agents ask the program for its version before they do anything.
     if args.iter().any(|arg| arg == "--version") {
-        return tell_version();
+        return print_version();
     }
     // Or whether it is signed in.
     if !args.iter().any(|arg| arg == "--bench") {
@@ -72,7 +72,7 @@ fn be_the_cli(session: &str) {
 }
 
 #[expect(clippy::print_stdout, reason = "whoever started this as the CLI wants to read it")]
-fn tell_version() {
+fn print_version() {
     println!("2.1.325 (Claude Code)");
 }
 
@@ -240,14 +240,14 @@ fn starts() {
     let times = |all: &[(f64, f64)]| -> Vec<f64> { all.iter().map(|(time, _)| *time).collect() };
     let sizes = |all: &[(f64, f64)]| -> Vec<f64> { all.iter().map(|(_, size)| *size).collect() };
     let note = "spawn to the answer to initialize";
-    tell("acp/initialize", times(&us), "ms", None, Better::Lower, note);
-    tell("acp/resident", sizes(&us), "MiB", Some(15.0), Better::Lower, "after initialize");
+    report("acp/initialize", times(&us), "ms", None, Better::Lower, note);
+    report("acp/resident", sizes(&us), "MiB", Some(15.0), Better::Lower, "after initialize");
     for (name, all) in [("typescript", &ts), ("rust", &rs)] {
         if !all.is_empty() {
             let bench = format!("peer/{name}/initialize");
-            tell(&bench, times(all), "ms", None, Better::Lower, "the same");
+            report(&bench, times(all), "ms", None, Better::Lower, "the same");
             let bench = format!("peer/{name}/resident");
-            tell(&bench, sizes(all), "MiB", None, Better::Lower, "the same");
+            report(&bench, sizes(all), "MiB", None, Better::Lower, "the same");
         }
     }
     let ratio = |over: &[(f64, f64)], under: &[(f64, f64)]| -> Vec<f64> {
@@ -256,12 +256,12 @@ fn starts() {
     if !ts.is_empty() {
         let note = "how many times faster than claude-agent-acp 0.99.0, start by start";
         let rounds = ratio(&ts, &us);
-        tell("acp/initialize_vs_typescript", rounds, "x", Some(15.0), Better::Higher, note);
+        report("acp/initialize_vs_typescript", rounds, "x", Some(15.0), Better::Higher, note);
     }
     if !rs.is_empty() {
         let note = "of claude-code-acp-rs 0.1.22, start by start";
         let rounds = ratio(&us, &rs);
-        tell("acp/initialize_vs_rust", rounds, "x", Some(1.0), Better::Lower, note);
+        report("acp/initialize_vs_rust", rounds, "x", Some(1.0), Better::Lower, note);
     }
 }
 
@@ -280,9 +280,9 @@ fn notifications() {
     }
     let updates = (agent.updates - before) / ANSWERS;
     let note = format!("20 000 pieces of an answer, journalled, shown in {updates} updates");
-    tell("acp/notification", rounds, "µs CPU", Some(15.0), Better::Lower, &note);
+    report("acp/notification", rounds, "µs CPU", Some(15.0), Better::Lower, &note);
     let size = vec![agent.memory("VmRSS")];
-    tell("acp/resident_after", size, "MiB", None, Better::Lower, "after six such answers");
+    report("acp/resident_after", size, "MiB", None, Better::Lower, "after six such answers");
 }
 
 fn small_turns() {
@@ -303,10 +303,17 @@ fn small_turns() {
         syncs.push(sync);
         rounds.push((through - direct) / sync);
     }
-    tell("acp/turn_added", added, "ms", None, Better::Lower, "a small turn, beyond the CLI alone");
-    tell("acp/turn_sync", syncs, "ms", None, Better::Lower, "two pages written and synced");
+    report(
+        "acp/turn_added",
+        added,
+        "ms",
+        None,
+        Better::Lower,
+        "a small turn, beyond the CLI alone",
+    );
+    report("acp/turn_sync", syncs, "ms", None, Better::Lower, "two pages written and synced");
     let note = "what a small turn takes beyond the CLI alone, in syncs of this disk";
-    tell("acp/turn_delay", rounds, "syncs", Some(2.0), Better::Lower, note);
+    report("acp/turn_delay", rounds, "syncs", Some(2.0), Better::Lower, note);
 }
 
 fn timed(work: impl FnOnce()) -> f64 {
@@ -384,19 +391,19 @@ fn stopped_reader() {
     let (reading, stopped) = (peak(true), peak(false));
     let note = format!("peak of {stopped:.1} MiB, {reading:.1} at an editor that reads");
     let more = vec![stopped - reading];
-    tell("acp/stopped_reader", more, "MiB more", Some(4.0), Better::Lower, &note);
+    report("acp/stopped_reader", more, "MiB more", Some(4.0), Better::Lower, &note);
 }
 
 /// Waits until the journal says that the turn is over.
 fn wait_for_end(directory: &Path, session: &str) {
     let until = Instant::now() + Duration::from_secs(120);
     loop {
-        let told = Command::new(env!("CARGO_BIN_EXE_budao"))
+        let version = Command::new(env!("CARGO_BIN_EXE_budao"))
             .args(["replay", session, "--json"])
             .env("BUDAO_JOURNAL", directory.join("journal.db"))
             .output()
             .expect("it runs");
-        if String::from_utf8_lossy(&told.stdout).contains("turn_ended") {
+        if String::from_utf8_lossy(&version.stdout).contains("turn_ended") {
             return;
         }
         assert!(Instant::now() < until, "the turn does not end");
@@ -405,7 +412,7 @@ fn wait_for_end(directory: &Path, session: &str) {
 }
 
 /// The median of rounds, with the middle half beside it.
-fn tell(
+fn report(
     bench: &str,
     mut rounds: Vec<f64>,
     unit: &str,

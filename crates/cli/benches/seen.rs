@@ -130,7 +130,7 @@ fn round(server: &Server, is_seen: bool) -> f64 {
     (server.cpu() - before).as_secs_f64()
 }
 
-fn tell(bench: &str, mut rounds: Vec<f64>, unit: &str, bar: f64, note: &str) {
+fn report(bench: &str, mut rounds: Vec<f64>, unit: &str, bar: f64, note: &str) {
     rounds.sort_by(f64::total_cmp);
     let at = |quarter: usize| rounds[(rounds.len() - 1) * quarter / 4];
     emit(&Measurement {
@@ -165,7 +165,7 @@ async fn main() {
     let (resident, more) = measured.await.expect("it does not panic");
     assert!(collector.spans().len() > TURNS as usize * ROUNDS, "the collector was told");
     let note = "an idle `budao serve`, resident, two seconds after its start";
-    tell("seen/idle_server", vec![resident], "MiB", 20.0, note);
+    report("seen/idle_server", vec![resident], "MiB", 20.0, note);
     let note = "CPU of durable turns with trace collection and a /metrics request every second, over the same without";
-    tell("seen/traces_and_metrics", more, "% more", 5.0, note);
+    report("seen/traces_and_metrics", more, "% more", 5.0, note);
 }

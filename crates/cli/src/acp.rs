@@ -15,15 +15,18 @@ use std::{
 };
 
 use budao_acp::{
-    Bridge, EditorOptions, ExecutionError, InitializeContext, ModelChoice, SignIn, SlashCommand,
+    Bridge, EditorOptions, EditorServices, ExecutionError, InitializeContext, ModelChoice, SignIn,
+    SlashCommand,
 };
 use budao_core::{
     Fault, Lang,
-    engine::Engine as _,
+    engine::Engine,
     event::Settings,
     fault::{Fact, Kind, Operation},
     tool::{Mode, Permissions},
+    world::World,
 };
+use budao_journal::Reader;
 use budao_models::{Models, Spec};
 
 use crate::{
@@ -226,43 +229,27 @@ async fn serve(args: &ServeArgs, lang: Lang) -> Result<Exit, Fault> {
 
 async fn serve_claude(args: &ServeArgs, program: PathBuf, lang: Lang) -> Result<Exit, Fault> {
     let limits = args.config.load()?.limits;
-    let world = crate::traces::world();
     let editor_options = claude::editor_options(args.models.clone(), lang);
     let model = editor_options.models[0].id.clone();
     let settings = Settings { model, ..args.settings(lang)? };
-    let execution_error = args.execution_error()?;
     tracing::info!(engine = editor_options.engine, program = %program.display(), "serving an editor");
-    let initialize_context = InitializeContext { editor_options, world, limits, lang };
-    let (context, journal) = (initialize_context.clone(), args.journal.clone());
+    let world = crate::traces::world();
+    let context = InitializeContext { editor_options, world: world.clone(), limits, lang };
+    let (limits, journal) = (context.limits.clone(), args.journal.clone());
     let running = Arc::new(OnceLock::new());
     let keep = Arc::clone(&running);
-    // The bridge answers `initialize` while the journal opens.
     let opening = async move {
-        let InitializeContext { editor_options, world, limits, lang } = context;
         let journal = journal.open(&world).await?;
-        // `ahead` is true: the CLI starts when the editor opens the session, while the user is still typing.
+        // `start_early` is true: the CLI starts when the editor opens the session, while the user is still typing.
         let writes = Arc::clone(&journal) as _;
-        let engine = crate::claude::engine(program, writes, &world, limits.clone(), true);
+        let engine = crate::claude::engine(program, writes, &world, limits, true);
         let engine = keep.get_or_init(|| engine).clone();
         let services = Arc::new(claude::ClaudeHost(engine.clone()));
-        let engine = Arc::new(engine);
-        Ok(Bridge {
-            engine,
-            journal,
-            world,
-            limits,
-            editor_options,
-            settings,
-            lang,
-            execution_error,
-            services,
-        })
+        Ok(OpenedEngine { engine: Arc::new(engine), journal, world, services })
     };
-    let served =
-        until_told(initialize_context.serve(opening, tokio::io::stdin(), tokio::io::stdout()))
-            .await;
+    let served = serve_bridge(args, context, settings, opening).await;
     if let Some(engine) = running.get() {
-        within_farewell(engine.shutdown(Duration::ZERO)).await;
+        within_grace(engine.shutdown(Duration::ZERO)).await;
     }
     served.map(|()| Exit::Success)
 }
@@ -272,21 +259,46 @@ async fn serve_native(args: &ServeArgs, lang: Lang) -> Result<Exit, Fault> {
     let limits = config.limits.clone();
     let (settings, editor_options) =
         (args.settings(lang)?, args.editor_options(lang, limits.context_tokens)?);
-    let execution_error = args.execution_error()?;
     tracing::info!(engine = editor_options.engine, models = ?args.models(), "serving an editor");
-    let initialize_context =
-        InitializeContext { editor_options, world: crate::traces::world(), limits, lang };
-    let (context, journal) = (initialize_context.clone(), args.journal.clone());
+    let context = InitializeContext { editor_options, world: crate::traces::world(), limits, lang };
+    let journal = args.journal.clone();
     let running = Arc::new(OnceLock::new());
     let keep = Arc::clone(&running);
     let opening = async move {
-        let InitializeContext { editor_options, limits, lang, .. } = context;
         // Slow MCP servers join later; the editor does not wait for them.
-        let wired = setup::wire_within(&journal, config, Duration::ZERO).await?;
-        let (runtime, services) = (wired.runtime.clone(), Arc::clone(&wired.handed) as _);
-        keep.get_or_init(|| wired);
+        let application = setup::assemble_within(&journal, config, Duration::ZERO).await?;
+        let application = keep.get_or_init(|| application);
+        let (runtime, services) =
+            (application.runtime.clone(), Arc::clone(&application.editor_servers) as _);
         let (journal, world) = (Arc::clone(runtime.journal()), runtime.world().clone());
-        let engine = Arc::new(runtime);
+        Ok(OpenedEngine { engine: Arc::new(runtime), journal, world, services })
+    };
+    let served = serve_bridge(args, context, settings, opening).await;
+    if let Some(application) = running.get() {
+        within_grace(application.close()).await;
+    }
+    served.map(|()| Exit::Success)
+}
+
+/// The parts of a bridge that exist once the journal is open.
+struct OpenedEngine {
+    engine: Arc<dyn Engine>,
+    journal: Arc<dyn Reader>,
+    world: World,
+    services: Arc<dyn EditorServices>,
+}
+
+/// Serves the editor on stdin and stdout. The bridge answers `initialize` while `opening` opens the journal.
+async fn serve_bridge(
+    args: &ServeArgs,
+    context: InitializeContext,
+    settings: Settings,
+    opening: impl Future<Output = Result<OpenedEngine, Fault>> + Send + 'static,
+) -> Result<(), Fault> {
+    let execution_error = args.execution_error()?;
+    let InitializeContext { editor_options, limits, lang, .. } = context.clone();
+    let bridge = async move {
+        let OpenedEngine { engine, journal, world, services } = opening.await?;
         Ok(Bridge {
             engine,
             journal,
@@ -299,22 +311,16 @@ async fn serve_native(args: &ServeArgs, lang: Lang) -> Result<Exit, Fault> {
             services,
         })
     };
-    let served =
-        until_told(initialize_context.serve(opening, tokio::io::stdin(), tokio::io::stdout()))
-            .await;
-    if let Some(wired) = running.get() {
-        within_farewell(wired.close()).await;
-    }
-    served.map(|()| Exit::Success)
+    until_terminated(context.serve(bridge, tokio::io::stdin(), tokio::io::stdout())).await
 }
 
 /// Serves until the editor closes stdin or the process receives TERM, INT or HUP.
-async fn until_told(serve: impl Future<Output = Result<(), Fault>>) -> Result<(), Fault> {
-    let told = crate::screen::termination_signal();
+async fn until_terminated(serve: impl Future<Output = Result<(), Fault>>) -> Result<(), Fault> {
+    let termination = crate::screen::termination_signal();
     tokio::select! {
         biased;
         served = serve => served,
-        () = told => {
+        () = termination => {
             tracing::info!("termination signal received");
             Ok(())
         }
@@ -322,7 +328,7 @@ async fn until_told(serve: impl Future<Output = Result<(), Fault>>) -> Result<()
 }
 
 /// Awaits `close` for at most [`SHUTDOWN_GRACE`]; the editor is gone and nothing waits for a result.
-async fn within_farewell(close: impl Future<Output = ()>) {
+async fn within_grace(close: impl Future<Output = ()>) {
     if tokio::time::timeout(SHUTDOWN_GRACE, close).await.is_err() {
         tracing::warn!("shutdown timed out, killing child processes");
     }

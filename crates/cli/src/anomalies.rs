@@ -175,7 +175,7 @@ pub(crate) async fn run(
         let Some(last) = page.last() else { break };
         after = Some((last.updated_at, last.session));
         for summary in &page {
-            for anomaly in look(journal, summary.session).await? {
+            for anomaly in find_in_session(journal, summary.session).await? {
                 total += 1;
                 report_anomaly(&anomaly, json, lang, terminal);
             }
@@ -192,25 +192,25 @@ fn report_anomaly(anomaly: &Anomaly, json: bool, lang: Lang, terminal: &Terminal
         serde_json::to_string(anomaly).unwrap_or_default()
     } else {
         let Anomaly { session, at, turn, elapsed_ms, what, .. } = anomaly;
-        let (name, told) = (terminal.name(session), what.describe(lang));
+        let (name, description) = (terminal.name(session), what.describe(lang));
         let turn = match lang {
             Lang::En => format!("turn {turn}"),
             Lang::Zh => format!("第 {turn} 轮"),
         };
         let took = terminal.faint(format!("{elapsed_ms} ms"));
-        format!("{name}  {at}  {turn}  {told} {took}")
+        format!("{name}  {at}  {turn}  {description} {took}")
     };
     terminal.data(&format!("{line}\n"));
 }
 
-async fn look(journal: &dyn Reader, session: SessionId) -> Result<Vec<Anomaly>, Fault> {
-    let (mut eye, mut found, mut seen) = (AnomalyDetector::default(), Vec::new(), 0);
+async fn find_in_session(journal: &dyn Reader, session: SessionId) -> Result<Vec<Anomaly>, Fault> {
+    let (mut detector, mut found, mut seen) = (AnomalyDetector::default(), Vec::new(), 0);
     loop {
         let page = journal.read(session, seen, PageLimits::default()).await?;
         let Some(last) = page.records.last() else { return Ok(found) };
         seen = last.seq;
         for stored in &page.records {
-            found.extend(eye.see(&stored.record()?));
+            found.extend(detector.see(&stored.record()?));
         }
     }
 }
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     fn seen(events: &[(i64, Event)]) -> Vec<(AnomalyKind, u64)> {
-        let mut eye = AnomalyDetector::default();
+        let mut detector = AnomalyDetector::default();
         let mut found = Vec::new();
         for (seq, (millis, event)) in events.iter().enumerate() {
             let record = Record {
@@ -239,7 +239,7 @@ mod tests {
                 turn: 1,
                 event: event.clone(),
             };
-            let all = eye.see(&record).into_iter();
+            let all = detector.see(&record).into_iter();
             found.extend(all.map(|anomaly| (anomaly.what, anomaly.elapsed_ms)));
         }
         found
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn waiting_for_a_person_and_being_stopped_are_no_anomalies() {
         let question = QuestionId("q".into());
-        let asked = Event::QuestionAsked {
+        let question_asked = Event::QuestionAsked {
             question: question.clone(),
             call: "c".into(),
             tool: "t".into(),
@@ -310,7 +310,7 @@ mod tests {
         let answered = Event::QuestionExpired { question, call: "c".into() };
         let found = seen(&[
             (0, start()),
-            (10, asked),
+            (10, question_asked),
             (900_000, answered),
             (900_010, end(StopReason::Cancelled)),
         ]);

@@ -100,8 +100,8 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     let mut engine: EngineName = one_of("--engine", &args.engine, "native or claude")?;
     let config = quiet(args.config.load()?);
     let settings = args.session.settings(lang)?;
-    let look = Theme { colours: terminal.has_colours() };
-    let session = match chosen(args, look, lang, terminal).await? {
+    let theme = Theme { colours: terminal.has_colours() };
+    let session = match chosen(args, theme, lang, terminal).await? {
         SessionChoice::New => None,
         SessionChoice::Exit(exit) => return Ok(exit),
         SessionChoice::Existing { session, is_foreign } => {
@@ -116,7 +116,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     };
     let claude = is_claude.then_some(args.claude.as_deref());
     let running = RunningEngine::start(claude, &args.journal, config).await?;
-    let (told, heard) = mpsc::channel(COMMANDS);
+    let (fault_sender, faults) = mpsc::channel(COMMANDS);
     let chat = Chat {
         engine: Arc::clone(&running.engine),
         journal: Arc::clone(&running.journal) as _,
@@ -124,11 +124,11 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
         settings,
         session,
         records: None,
-        commands: submitter(Arc::clone(&running.engine), told),
-        heard,
+        commands: submitter(Arc::clone(&running.engine), fault_sender),
+        faults,
         view: View::new(lang),
-        hands: InputState::new(),
-        look,
+        input_state: InputState::new(),
+        theme,
         lang,
         page: 1,
     };
@@ -164,7 +164,7 @@ enum SessionChoice {
 
 async fn chosen(
     args: &Args,
-    look: Theme,
+    theme: Theme,
     lang: Lang,
     terminal: &Terminal,
 ) -> Result<SessionChoice, Fault> {
@@ -172,7 +172,7 @@ async fn chosen(
     let world = world::system();
     let journal = args.journal.existing().open(&world).await?;
     let session = if named.is_empty() {
-        match pick::run(&*journal, world.clock.now(), look, lang).await? {
+        match pick::run(&*journal, world.clock.now(), theme, lang).await? {
             pick::PickResult::Session(session) => Some(session),
             pick::PickResult::None => None,
             pick::PickResult::Empty => {
@@ -197,10 +197,10 @@ async fn chosen(
 }
 
 /// Starts a task that submits commands to the engine one at a time, and sends the fault of each refused one to
-/// `told`.
+/// `fault_sender`.
 fn submitter(
     engine: Arc<dyn Engine>,
-    told: mpsc::Sender<Fault>,
+    fault_sender: mpsc::Sender<Fault>,
 ) -> mpsc::Sender<(SessionId, Command)> {
     let (commands, mut waiting) = mpsc::channel::<(SessionId, Command)>(COMMANDS);
     tokio::spawn(async move {
@@ -209,7 +209,7 @@ fn submitter(
                 Ok(Answer::Accepted { .. }) => continue,
                 Ok(Answer::Rejected { fault }) | Err(fault) => fault,
             };
-            if told.send(fault).await.is_err() {
+            if fault_sender.send(fault).await.is_err() {
                 return;
             }
         }
@@ -219,7 +219,7 @@ fn submitter(
 
 pub(crate) use pick::{ago, state};
 #[cfg(test)]
-pub(crate) use tests::shown;
+pub(crate) use tests::buffer_text;
 
 type Records = BoxStream<'static, Result<Record, Fault>>;
 
@@ -233,10 +233,10 @@ struct Chat {
     session: Option<SessionId>,
     records: Option<Records>,
     commands: mpsc::Sender<(SessionId, Command)>,
-    heard: mpsc::Receiver<Fault>,
+    faults: mpsc::Receiver<Fault>,
     view: View,
-    hands: InputState,
-    look: Theme,
+    input_state: InputState,
+    theme: Theme,
     lang: Lang,
     /// Conversation lines that fit on the screen; set by each redraw.
     page: usize,
@@ -271,7 +271,7 @@ impl Chat {
             if let Some(first) = first {
                 self.send(first.to_owned()).await?;
             }
-            self.talk().await
+            self.run_loop().await
         };
         let ended = ended.await;
         (ended, self.session)
@@ -291,7 +291,7 @@ impl Chat {
         Ok(())
     }
 
-    async fn talk(&mut self) -> Result<(), Fault> {
+    async fn run_loop(&mut self) -> Result<(), Fault> {
         let end = screen::termination_signal();
         let mut screen = Screen::enter().map_err(|error| unusable(&error))?;
         let mut tick = tokio::time::interval(FRAME);
@@ -307,7 +307,7 @@ impl Chat {
                 biased;
                 () = &mut end => LoopEvent::End,
                 event = screen.next() => LoopEvent::Key(event),
-                Some(fault) = self.heard.recv() => LoopEvent::Refused(fault),
+                Some(fault) = self.faults.recv() => LoopEvent::Refused(fault),
                 record = next(&mut self.records) => LoopEvent::Record(record.map(Box::new)),
                 _ = tick.tick(), if is_moving => LoopEvent::Tick,
             };
@@ -315,13 +315,13 @@ impl Chat {
             match wake {
                 LoopEvent::End | LoopEvent::Key(None) => return Ok(()),
                 LoopEvent::Key(Some(event)) => {
-                    let want = self.hands.take(event, &self.view, self.page);
+                    let want = self.input_state.take(event, &self.view, self.page);
                     if !self.wanted(want).await? {
                         return Ok(());
                     }
                 }
                 LoopEvent::Refused(fault) => {
-                    self.hands.notice = Some(text::user_text(&fault, self.lang));
+                    self.input_state.notice = Some(text::user_text(&fault, self.lang));
                 }
                 LoopEvent::Record(Some(record)) => {
                     // While a turn runs, the next tick redraws; text arrives faster than the screen should change.
@@ -338,14 +338,14 @@ impl Chat {
     }
 
     fn draw(&mut self, screen: &mut Screen) -> Result<(), Fault> {
-        let Self { view, hands, page, .. } = self;
-        let sight = DrawContext {
+        let Self { view, input_state, page, .. } = self;
+        let context = DrawContext {
             session: self.session,
             now: self.world.clock.now(),
-            look: self.look,
+            theme: self.theme,
             lang: self.lang,
         };
-        let drawn = screen.draw(|frame| *page = draw::draw(frame, view, hands, &sight));
+        let drawn = screen.draw(|frame| *page = draw::draw(frame, view, input_state, &context));
         drawn.map_err(|error| unusable(&error))
     }
 
@@ -395,7 +395,7 @@ impl Chat {
                     self.records = Some(self.engine.follow(session, 0).await?);
                 }
                 Err(fault) => {
-                    self.hands.notice = Some(text::user_text(&fault, self.lang));
+                    self.input_state.notice = Some(text::user_text(&fault, self.lang));
                     return Ok(());
                 }
             }
@@ -404,17 +404,17 @@ impl Chat {
         Ok(())
     }
 
-    fn submit(&mut self, ask: CommandBody) {
+    fn submit(&mut self, body: CommandBody) {
         let Some(session) = self.session else { return };
         let id = CommandId::own(self.world.uuid());
-        let command = Command { id, by: "terminal".into(), trace: Trace::NONE, ask };
+        let command = Command { id, by: "terminal".into(), trace: Trace::NONE, body };
         if self.commands.try_send((session, command)).is_err() {
             let words = localize(
                 self.lang,
                 "Too many commands at once; try again.",
                 "操作过多，请稍后再试。",
             );
-            self.hands.notice = Some(words.to_owned());
+            self.input_state.notice = Some(words.to_owned());
         }
     }
 }

@@ -46,13 +46,13 @@ pub(crate) fn config_folder() -> Option<PathBuf> {
     std::path::absolute(folder).ok()
 }
 
-/// An engine that runs the CLI at `program`. With `ahead`, the CLI starts as soon as a session is opened.
+/// An engine that runs the CLI at `program`. With `start_early`, the CLI starts as soon as a session is opened.
 pub(crate) fn engine(
     program: PathBuf,
     journal: Arc<dyn Journal>,
     world: &World,
     limits: Limits,
-    ahead: bool,
+    start_early: bool,
 ) -> Claude {
     let scrubber = Scrubber::with_secrets(setup::keys().1);
     let mut launcher = CliProgram::new(program, world.clone());
@@ -62,7 +62,7 @@ pub(crate) fn engine(
     config.scrubber = scrubber;
     config.holder = lease_holder::name();
     config.liveness = Arc::new(lease_holder::LocalProcesses);
-    config.ahead = ahead;
+    config.start_early = start_early;
     config.plan_folder = config_folder().map(|folder| folder.join("plans"));
     Claude::new(config)
 }

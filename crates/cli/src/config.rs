@@ -139,7 +139,7 @@ impl std::fmt::Debug for SecretText {
 impl AlertsConfig {
     /// The alert rules for the server; none without a webhook. The cursor file lies beside the journal; a
     /// journal without a file has none.
-    pub(crate) fn wired(&self, journal: Option<&Path>) -> Option<budao_serve::alerts::Alerts> {
+    pub(crate) fn to_alerts(&self, journal: Option<&Path>) -> Option<budao_serve::alerts::Alerts> {
         let mut rules = Rules { threshold: self.threshold.clone(), ..Rules::default() };
         rules.round = self.round.map_or(rules.round, Duration::from_millis);
         rules.pause = self.pause.map_or(rules.pause, Duration::from_millis);
@@ -292,7 +292,7 @@ fn load(path: Option<&Path>) -> Result<Config, Fault> {
     let mut value = Value::Table(table);
     layers::resolve(&mut value, "")?;
     let mut config: Config = value.try_into().map_err(|error: toml::de::Error| {
-        layers::about("the environment", error.message(), "BUDAO__…")
+        layers::invalid_at("the environment", error.message(), "BUDAO__…")
     })?;
     config.models.gate.check()?;
     config.limits.gate = config.models.gate.clone();
@@ -365,31 +365,31 @@ mod tests {
 
     #[test]
     fn an_unknown_key_is_refused_with_its_line_and_the_nearest_name() {
-        let (place, told) = refused("[limits]\nsteps = 5\nstpes = 6\n");
+        let (place, message) = refused("[limits]\nsteps = 5\nstpes = 6\n");
         assert_eq!(place, "budao.toml:3 `stpes`");
-        assert!(told.contains("is wrong: it must be one of `"), "{told}");
-        assert!(told.contains("Did you mean `steps`?"), "{told}");
-        let (place, told) =
+        assert!(message.contains("is wrong: it must be one of `"), "{message}");
+        assert!(message.contains("Did you mean `steps`?"), "{message}");
+        let (place, message) =
             refused("[serve]\nlisten = \"127.0.0.1:1\"\n\n[serve.limits]\nobservrs = 1\n");
         assert_eq!(place, "budao.toml:5 `observrs`");
-        assert!(told.contains("Did you mean `observers`?"), "{told}");
+        assert!(message.contains("Did you mean `observers`?"), "{message}");
     }
 
     #[test]
     fn a_value_of_the_wrong_sort_is_refused_with_its_line() {
-        let (place, told) = refused("[limits]\nsteps = \"many\"\n");
+        let (place, message) = refused("[limits]\nsteps = \"many\"\n");
         assert_eq!(place, "budao.toml:2 `steps`");
-        assert!(told.contains("`steps` is wrong: it must be a whole number"), "{told}");
+        assert!(message.contains("`steps` is wrong: it must be a whole number"), "{message}");
     }
 
     #[test]
     fn a_secret_in_the_file_is_refused_and_not_repeated() {
         let file =
             "[[smcp]]\nurl = \"http://127.0.0.1:1\"\nroom = \"a\"\ntoken = \"hunter2hunter2\"\n";
-        let (place, told) = refused(file);
+        let (place, message) = refused(file);
         assert_eq!(place, "budao.toml:4");
-        assert!(told.contains("${env:NAME}"), "{told}");
-        assert!(!told.contains("hunter2"), "{told}");
+        assert!(message.contains("${env:NAME}"), "{message}");
+        assert!(!message.contains("hunter2"), "{message}");
         assert!(parse(&file.replace("hunter2hunter2", "${env:ROOM}"), Path::new("x")).is_ok());
     }
 
@@ -478,7 +478,7 @@ mod tests {
             |_| {},
         );
         let tried = played.unwrap_or_else(|broken| {
-            panic!("seed {seed}: {}\n{}", broken.said, broken.input.escape_ascii())
+            panic!("seed {seed}: {}\n{}", broken.message, broken.input.escape_ascii())
         });
         eprintln!("config: {tried} inputs, seed {seed}");
     }

@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn the_guide_says_this_in_both_languages() {
-        let told = |lang: Lang| {
+        let render_guide = |lang: Lang| {
             let act = |act: Act| {
                 let claims =
                     act.claims().iter().map(|claim| format!("  ✓ {}\n", claim.words(lang)));
@@ -193,8 +193,8 @@ mod tests {
             };
             Act::ALL.into_iter().map(act).collect::<String>()
         };
-        insta::assert_snapshot!("guide_en", told(Lang::En));
-        insta::assert_snapshot!("guide_zh", told(Lang::Zh));
+        insta::assert_snapshot!("guide_en", render_guide(Lang::En));
+        insta::assert_snapshot!("guide_zh", render_guide(Lang::Zh));
     }
 
     #[test]

@@ -28,10 +28,10 @@ impl RunningEngine {
         file: Config,
     ) -> Result<Self, Fault> {
         let Some(path) = claude else {
-            let wired = Box::new(setup::wire(journal, file).await?);
-            let journal = Arc::clone(wired.runtime.journal());
-            let engine = Arc::new(wired.runtime.clone());
-            return Ok(Self { engine, journal, native: Some(wired) });
+            let application = Box::new(setup::assemble(journal, file).await?);
+            let journal = Arc::clone(application.runtime.journal());
+            let engine = Arc::new(application.runtime.clone());
+            return Ok(Self { engine, journal, native: Some(application) });
         };
         let (world, limits) = (traces::world(), file.limits);
         let program = claude::program(path.map(Path::to_owned))?;
@@ -42,13 +42,13 @@ impl RunningEngine {
 
     /// MCP servers and rooms that have not started yet, with the reason.
     pub(crate) fn missing(&self) -> &[(String, Fault)] {
-        self.native.as_ref().map_or(&[], |wired| &wired.missing)
+        self.native.as_ref().map_or(&[], |application| &application.missing)
     }
 
     /// Stops the engine and everything it started.
     pub(crate) async fn close(&self) {
         match &self.native {
-            Some(wired) => wired.close().await,
+            Some(application) => application.close().await,
             None => self.engine.shutdown(Duration::ZERO).await,
         }
     }

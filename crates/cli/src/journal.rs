@@ -150,8 +150,8 @@ pub(crate) async fn backup(
     copied?;
     let copy = args.target.display().to_string();
     if args.json {
-        let told = json!({ "copy": copy, "bytes": size(&args.target) });
-        terminal.data(&format!("{told}\n"));
+        let result = json!({ "copy": copy, "bytes": size(&args.target) });
+        terminal.data(&format!("{result}\n"));
     } else {
         terminal.say(&format!("{} {copy}", localize(lang, "Copied to", "已复制到")));
     }
@@ -164,10 +164,10 @@ async fn open_to_read(url: &str) -> Result<Arc<dyn Journal>, Fault> {
 
 async fn check(url: &str, json: bool, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     let bar = progress::parts(localize(lang, "checking", "正在检查"));
-    let shown = bar.clone();
+    let reported = bar.clone();
     let progress = Box::new(move |done, all| {
-        shown.set_length(all);
-        shown.set_position(done);
+        reported.set_length(all);
+        reported.set_position(done);
     });
     let found = Backends::embedded().of(url)?.check(url, progress).await;
     bar.finish_and_clear();

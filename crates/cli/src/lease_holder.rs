@@ -5,7 +5,7 @@ use budao_runtime::HolderLiveness;
 /// The holder name of this process: `pid:NUMBER:START:BOOT-NAMESPACE`.
 pub(crate) fn name() -> String {
     let pid = std::process::id();
-    format!("pid:{pid}:{}:{}", birth(pid).unwrap_or(0), place().unwrap_or_default())
+    format!("pid:{pid}:{}:{}", birth(pid).unwrap_or(0), boot_and_namespace().unwrap_or_default())
 }
 
 /// Detects processes of this machine that have ended.
@@ -23,9 +23,9 @@ fn is_gone(holder: &str) -> Option<bool> {
     let mut parts = holder.strip_prefix("pid:")?.split(':');
     let pid: u32 = parts.next()?.parse().ok()?;
     let born: u64 = parts.next()?.parse().ok()?;
-    let its_place = parts.next().filter(|place| !place.is_empty())?;
+    let its_namespace = parts.next().filter(|place| !place.is_empty())?;
     // Another boot, machine or container: its processes are not visible here. Its lease expires by itself.
-    if place()? != its_place {
+    if boot_and_namespace()? != its_namespace {
         return None;
     }
     Some(birth(pid) != Some(born))
@@ -44,7 +44,7 @@ fn birth(pid: u32) -> Option<u64> {
 }
 
 /// The scope in which a pid is unique: boot id and pid namespace. None outside Linux.
-fn place() -> Option<String> {
+fn boot_and_namespace() -> Option<String> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let namespace = std::fs::read_link("/proc/self/ns/pid").ok()?;
     let number: String = namespace.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
@@ -60,14 +60,14 @@ mod tests {
         assert_eq!(is_gone(&name()), Some(false));
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let born = birth(child.id()).unwrap_or(1);
-        let holder = format!("pid:{}:{born}:{}", child.id(), place().unwrap());
+        let holder = format!("pid:{}:{born}:{}", child.id(), boot_and_namespace().unwrap());
         child.wait().unwrap();
         assert_eq!(is_gone(&holder), Some(true));
     }
 
     #[test]
     fn a_number_that_was_given_again_is_another_process() {
-        let holder = format!("pid:{}:1:{}", std::process::id(), place().unwrap());
+        let holder = format!("pid:{}:1:{}", std::process::id(), boot_and_namespace().unwrap());
         assert_eq!(is_gone(&holder), Some(true));
     }
 

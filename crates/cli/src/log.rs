@@ -108,8 +108,8 @@ impl Log {
 
     /// Opens the rotated log files. Fails if the file cannot be created.
     pub(crate) fn appender(&self, path: &Path) -> Result<Appender, Fault> {
-        let place = path.display().to_string();
-        let unusable = || wrong("log.file", "a file that can be created", &place);
+        let location = path.display().to_string();
+        let unusable = || wrong("log.file", "a file that can be created", &location);
         let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(unusable)?;
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let rotation = match self.rotation {

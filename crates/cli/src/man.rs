@@ -41,12 +41,12 @@ pub(crate) fn run(
         });
     }
     let Some(command) = find(&program, &args.command) else {
-        let asked: String = args.command.join(" ").chars().take(80).collect();
+        let requested: String = args.command.join(" ").chars().take(80).collect();
         let (no, list) = (
             localize(lang, "Unknown command", "未知命令："),
             localize(lang, "See `budao --help`.", "请看 `budao --help`。"),
         );
-        terminal.say(&format!("{no} `{asked}`. {list}"));
+        terminal.say(&format!("{no} `{requested}`. {list}"));
         return Ok(Exit::Usage);
     };
     let page = page(command)

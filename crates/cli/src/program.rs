@@ -12,7 +12,7 @@ use tokio::{
 };
 
 /// Maximum bytes of output that are read.
-const SAID_MAX: usize = 16 * 1024;
+const OUTPUT_MAX: usize = 16 * 1024;
 
 /// Time to read the remaining output after the program has exited.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -22,7 +22,7 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 pub(crate) struct CommandExit {
     /// Exit status; none if a signal ended it.
     pub(crate) code: Option<i32>,
-    pub(crate) said: String,
+    pub(crate) output: String,
 }
 
 /// The program did not run to its end.
@@ -42,33 +42,33 @@ pub(crate) async fn run(
     input: &[u8],
     limit: Duration,
 ) -> Result<CommandExit, ProgramError> {
-    match tokio::time::timeout(limit, attend(program.as_ref(), args, input)).await {
+    match tokio::time::timeout(limit, run_to_end(program.as_ref(), args, input)).await {
         Ok(Ok(ended)) => Ok(ended),
         Ok(Err(error)) => Err(ProgramError::NotStarted(error.kind().to_string())),
         Err(_) => Err(ProgramError::TimedOut),
     }
 }
 
-async fn attend(program: &OsStr, args: &[String], input: &[u8]) -> io::Result<CommandExit> {
+async fn run_to_end(program: &OsStr, args: &[String], input: &[u8]) -> io::Result<CommandExit> {
     let mut start = Start::new(program, crate::traces::world().uuid().as_u128());
     start.args = args.iter().map(Into::into).collect();
     (start.input, start.errors) = (Input::Piped, Errors::Inherited);
     let mut child = start.spawn(launch::installed().as_ref()).await?;
     let (stdin, mut stdout) = (child.stdin.take(), child.stdout.take());
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     let ended = {
-        let talk = async {
-            tokio::join!(give(stdin, input), hear(&mut stdout, &mut said));
+        let exchange = async {
+            tokio::join!(give(stdin, input), read_output(&mut stdout, &mut output));
             std::future::pending::<()>().await;
         };
         tokio::select! {
             biased;
             ended = child.wait() => ended,
-            () = talk => unreachable!("it waits for ever"),
+            () = exchange => unreachable!("it waits for ever"),
         }
     };
-    let _ = tokio::time::timeout(LAST_WORDS, hear(&mut stdout, &mut said)).await;
-    Ok(CommandExit { code: ended.code, said: String::from_utf8_lossy(&said).into_owned() })
+    let _ = tokio::time::timeout(LAST_WORDS, read_output(&mut stdout, &mut output)).await;
+    Ok(CommandExit { code: ended.code, output: String::from_utf8_lossy(&output).into_owned() })
 }
 
 /// Writes the input; a program that closes its stdin early is not an error.
@@ -78,12 +78,12 @@ async fn give(stdin: Option<Sender>, input: &[u8]) {
     }
 }
 
-/// Reads until the end or [`SAID_MAX`]. Cancel-safe: a later call continues where this one stopped.
-async fn hear(stdout: &mut Option<Receiver>, said: &mut Vec<u8>) {
+/// Reads until the end or [`OUTPUT_MAX`]. Cancel-safe: a later call continues where this one stopped.
+async fn read_output(stdout: &mut Option<Receiver>, output: &mut Vec<u8>) {
     let Some(open) = stdout else { return };
-    while said.len() < SAID_MAX {
-        let room = SAID_MAX - said.len();
-        match open.take(room as u64).read_buf(said).await {
+    while output.len() < OUTPUT_MAX {
+        let room = OUTPUT_MAX - output.len();
+        match open.take(room as u64).read_buf(output).await {
             Ok(1..) => {}
             Ok(0) | Err(_) => break,
         }
@@ -148,16 +148,16 @@ mod tests {
         let ended = run("sh", &args, b"", LONG).await.unwrap();
         assert!(began.elapsed() < LONG, "the sleeper holds the output, and is not waited for");
         assert_eq!(ended.code, Some(0));
-        assert!(gone(ended.said.trim()).await);
+        assert!(gone(ended.output.trim()).await);
     }
 
     #[tokio::test]
     async fn a_program_is_given_its_input_and_only_so_much_is_heard() {
         let ended = run("cat", &[], b"hello", LONG).await.unwrap();
-        assert_eq!((ended.code, ended.said.as_str()), (Some(0), "hello"));
+        assert_eq!((ended.code, ended.output.as_str()), (Some(0), "hello"));
         let ended =
             run("sh", &shell("head -c 1000000 /dev/zero; exit 3"), b"", LONG).await.unwrap();
-        assert_eq!(ended.said.len(), SAID_MAX);
+        assert_eq!(ended.output.len(), OUTPUT_MAX);
         let missing = run("/nowhere/at-all", &[], b"", LONG).await;
         assert!(matches!(missing, Err(ProgramError::NotStarted(_))), "{missing:?}");
     }

@@ -206,40 +206,40 @@ pub(crate) fn title(text: &str) -> String {
 /// Runs `budao run`: opens a session, sends the task and follows the turn to its end.
 pub(crate) async fn run(args: &RunArgs, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     let settings = Settings { title: Some(title(&args.task)), ..args.session.settings(lang)? };
-    let wired = setup::wire(&args.journal, args.config.load()?).await?;
-    for (name, fault) in &wired.missing {
+    let application = setup::assemble(&args.journal, args.config.load()?).await?;
+    for (name, fault) in &application.missing {
         let text = budao_core::fault::text::user_text(fault, lang);
         terminal.say(&format!("✗ {}: {text}", terminal.name(name)));
     }
     let opening = SessionOptions { settings, ..SessionOptions::default() };
-    let session = wired.runtime.open(opening).await?;
+    let session = application.runtime.open(opening).await?;
     terminal.say(&format!("{} {session}", localize(lang, "session", "会话")));
-    let message = message(&wired, session, &args.task).await?;
-    follow(wired, session, message, show(args.json), lang, terminal).await
+    let message = message(&application, session, &args.task).await?;
+    follow(application, session, message, show(args.json), lang, terminal).await
 }
 
 /// Sends a message; returns the position to follow from.
-async fn message(wired: &Application, session: SessionId, text: &str) -> Result<u64, Fault> {
+async fn message(application: &Application, session: SessionId, text: &str) -> Result<u64, Fault> {
     let content = vec![Block::Text(text.to_owned())];
-    let command = wired.runtime.command("terminal", CommandBody::Message { content });
-    match wired.runtime.submit(session, command).await? {
+    let command = application.runtime.command("terminal", CommandBody::Message { content });
+    match application.runtime.submit(session, command).await? {
         Answer::Accepted { at } => Ok(at),
         Answer::Rejected { fault } => Err(fault),
     }
 }
 
 async fn follow(
-    wired: Application,
+    application: Application,
     session: SessionId,
     after: u64,
     show: TurnFormat,
     lang: Lang,
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
-    let runtime = &wired.runtime;
+    let runtime = &application.runtime;
     let mut watcher = Watcher { runtime, session, terminal, lang, show, mid_line: false };
     let exit = watcher.until_idle(after).await;
-    wired.close().await;
+    application.close().await;
     exit
 }
 
@@ -264,26 +264,31 @@ pub(crate) async fn resume(
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
     let session = session_id(&args.session)?;
-    let wired = setup::wire(&args.journal.existing(), args.config.load()?).await?;
-    let state = wired.runtime.state(session).await?;
+    let application = setup::assemble(&args.journal.existing(), args.config.load()?).await?;
+    let state = application.runtime.state(session).await?;
     let after = match &args.message {
-        Some(text) => message(&wired, session, text).await?,
-        None if !matches!(state.state(), SessionState::Running | SessionState::Asking) => {
+        Some(text) => message(&application, session, text).await?,
+        None if !matches!(
+            state.state(),
+            SessionState::Running | SessionState::WaitingForDecision
+        ) =>
+        {
             terminal.say(&nothing_to_resume(session, state.state(), lang));
             return Ok(Exit::Success);
         }
         None => {
-            wired.runtime.touch(session);
+            application.runtime.touch(session);
             state.head
         }
     };
     let (show, mid_line) = (show(args.json), false);
-    let mut watcher = Watcher { runtime: &wired.runtime, session, terminal, lang, show, mid_line };
+    let mut watcher =
+        Watcher { runtime: &application.runtime, session, terminal, lang, show, mid_line };
     if let Err(fault) = watcher.ask_pending(&state).await {
-        wired.close().await;
+        application.close().await;
         return Err(fault);
     }
-    follow(wired, session, after, show, lang, terminal).await
+    follow(application, session, after, show, lang, terminal).await
 }
 
 /// Runs `budao cancel`: stops the running turn, or withdraws a waiting message.
@@ -293,32 +298,33 @@ pub(crate) async fn cancel(
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
     let session = session_id(&args.session)?;
-    let wired = setup::wire(&args.journal.existing(), Config::default()).await?;
-    let running = wired.runtime.state(session).await?.turn.is_some();
-    let told = |is_cancelled: bool, words: &str| {
+    let application = setup::assemble(&args.journal.existing(), Config::default()).await?;
+    let running = application.runtime.state(session).await?.turn.is_some();
+    let report = |is_cancelled: bool, words: &str| {
         if args.json {
-            let told = serde_json::json!({ "session": session, "cancelled": is_cancelled });
-            terminal.data(&format!("{told}\n"));
+            let result = serde_json::json!({ "session": session, "cancelled": is_cancelled });
+            terminal.data(&format!("{result}\n"));
         } else {
             terminal.say(words);
         }
     };
     if !running && args.message.is_none() {
-        told(false, localize(lang, "No turn is running.", "没有正在运行的回合。"));
+        report(false, localize(lang, "No turn is running.", "没有正在运行的回合。"));
         return Ok(Exit::Success);
     }
     let id = CommandId::from(format!("cancel-{}", uuid::Uuid::new_v4()));
     let reason = Some("cancelled from a terminal".to_owned());
-    let ask = match &args.message {
+    let body = match &args.message {
         Some(message) => CommandBody::Withdraw { message: CommandId::from(message.clone()) },
         None => CommandBody::Cancel { reason },
     };
-    let command = budao_core::event::Command { id, by: "terminal".into(), trace: Trace::NONE, ask };
-    let answer = wired.runtime.submit(session, command).await?;
-    wired.runtime.shutdown(std::time::Duration::from_secs(5)).await;
+    let command =
+        budao_core::event::Command { id, by: "terminal".into(), trace: Trace::NONE, body };
+    let answer = application.runtime.submit(session, command).await?;
+    application.runtime.shutdown(std::time::Duration::from_secs(5)).await;
     match answer {
         Answer::Accepted { .. } => {
-            told(true, localize(lang, "Cancelled.", "已取消。"));
+            report(true, localize(lang, "Cancelled.", "已取消。"));
             Ok(Exit::Success)
         }
         Answer::Rejected { fault } => Err(fault),
@@ -332,14 +338,14 @@ pub(crate) async fn replay(
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
     let session = session_id(&args.session)?;
-    let wired = setup::wire(&args.journal.to_read(), Config::default()).await?;
-    let head = wired.runtime.state(session).await?.head;
+    let application = setup::assemble(&args.journal.to_read(), Config::default()).await?;
+    let head = application.runtime.state(session).await?.head;
     let wanted = |record: &budao_core::Record| {
         args.channel.is_none_or(|wanted| wanted == channel(&record.event))
             && args.turn.is_none_or(|turn| turn == record.turn)
             && args.trace.as_ref().is_none_or(|trace| *trace == record.trace.to_string())
     };
-    let runtime = &wired.runtime;
+    let runtime = &application.runtime;
     let show = show(args.json);
     let mut watcher = Watcher { runtime, session, terminal, lang, show, mid_line: false };
     let mut records = runtime.follow(session, 0).await?;

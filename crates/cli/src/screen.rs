@@ -39,7 +39,7 @@ const MISHAPS: usize = 16;
 
 static BORROWED: AtomicBool = AtomicBool::new(false);
 static OWNER: OnceLock<ThreadId> = OnceLock::new();
-static TOLD_LATER: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static DEFERRED_MESSAGES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Checks that stdin and stdout are a usable terminal. If not, suggests `instead` and returns the exit code.
 pub(crate) fn is_there(instead: &str, lang: Lang, talk: &Talk) -> Result<(), Exit> {
@@ -125,7 +125,10 @@ fn give_back() {
     let _ = terminal::disable_raw_mode();
     let left = (input::DisableBracketedPaste, LeaveAlternateScreen, cursor::Show);
     let _ = execute!(io::stdout(), left.0, left.1, left.2);
-    let waited = TOLD_LATER.lock().map(|mut told| std::mem::take(&mut *told)).unwrap_or_default();
+    let waited = DEFERRED_MESSAGES
+        .lock()
+        .map(|mut messages| std::mem::take(&mut *messages))
+        .unwrap_or_default();
     for line in waited {
         let _ = writeln!(io::stderr(), "{line}");
     }
@@ -140,10 +143,10 @@ fn mind_panics() {
     std::panic::set_hook(Box::new(move |info| {
         let is_ours = OWNER.get() == Some(&thread::current().id());
         if BORROWED.load(Ordering::SeqCst) && !is_ours {
-            if let Ok(mut told) = TOLD_LATER.lock()
-                && told.len() < MISHAPS
+            if let Ok(mut messages) = DEFERRED_MESSAGES.lock()
+                && messages.len() < MISHAPS
             {
-                told.push(info.to_string());
+                messages.push(info.to_string());
             }
             return;
         }

@@ -143,11 +143,11 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     config.on_disconnect = on_disconnect(&args.on_disconnect)?;
     config.limits = file.serve.limits.clone();
     config.core = file.limits.clone();
-    config.alerts = file.alerts.wired(file_of_journal.as_deref());
+    config.alerts = file.alerts.to_alerts(file_of_journal.as_deref());
     let secrets = args.token.iter().chain(&made).map(String::as_str).chain(args.hub.secrets());
     config.scrubber = Scrubber::with_secrets(secrets);
     config.check_address(args.listen.ip())?;
-    let hub = args.hub.hub(door(args, made.as_deref()), lang, &traces::world())?;
+    let hub = args.hub.hub(hub_access(args, made.as_deref()), lang, &traces::world())?;
     if let Some(mounted) = &hub {
         config.extra_routes = mounted.hub.router();
         config.hub = Some(mounted.counters());
@@ -166,7 +166,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
         terminal.say(&format!("{words}: {resumed}"));
     }
     let stop = CancellationToken::new();
-    let told = shutdown_signal();
+    let shutdown = shutdown_signal();
     announce(&listener, made.as_deref(), lang, terminal);
     let own_rooms = match (&hub, listener.local_addr()) {
         (Some(mounted), Ok(here)) => {
@@ -174,15 +174,15 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
         }
         _ => own_rooms,
     };
-    if let Some(wired) = &running.native {
-        tokio::spawn(enter(Arc::clone(&wired.rooms), own_rooms));
+    if let Some(application) = &running.native {
+        tokio::spawn(enter(Arc::clone(&application.rooms), own_rooms));
     }
     let (engine, journal) = (Arc::clone(&running.engine), Arc::clone(&running.journal));
     let stopped = stop.clone().cancelled_owned();
     let serving = budao_serve::serve(listener, config, engine, journal, traces::world(), stopped);
     // Sessions and the hub shut down at the same time, so that neither delays the other's clients.
     let ending = async {
-        told.await;
+        shutdown.await;
         stop.cancel();
         if let Some(mounted) = &hub {
             mounted.hub.close().await;
@@ -220,7 +220,7 @@ impl Args {
 }
 
 /// The server's authentication, as far as it applies to its hub.
-fn door<'a>(args: &'a Args, made: Option<&'a str>) -> HubAccess<'a> {
+fn hub_access<'a>(args: &'a Args, made: Option<&'a str>) -> HubAccess<'a> {
     match made.or(args.token.as_deref()) {
         _ if args.no_auth => HubAccess::Open,
         Some(token) => HubAccess::Token(token.trim()),

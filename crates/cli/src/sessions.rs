@@ -152,8 +152,8 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
             for session in sessions {
                 let is_deleted = journal.delete(*session).await?;
                 if *json {
-                    let told = serde_json::json!({ "session": session, "deleted": is_deleted });
-                    terminal.data(&format!("{told}\n"));
+                    let result = serde_json::json!({ "session": session, "deleted": is_deleted });
+                    terminal.data(&format!("{result}\n"));
                     exit = if is_deleted { exit } else { Exit::Failed };
                 } else if is_deleted {
                     terminal.say(&format!("{} {session}", localize(lang, "Deleted", "已删除")));
@@ -205,7 +205,7 @@ async fn show(
     let one = PageLimits { records: 1, bytes: 0 };
     let first = journal.read(session, info.first_available - 1, one).await?;
     let snapshot = journal.snapshot(session).await?.map(|snapshot| snapshot.seq);
-    let shown = serde_json::json!({
+    let details = serde_json::json!({
         "session": session,
         "epoch": info.epoch.to_string(),
         "head": info.head,
@@ -217,11 +217,11 @@ async fn show(
         "lease_expires": info.lease.as_ref().map(|lease| lease.expires.to_string()),
     });
     if is_json {
-        terminal.data(&format!("{shown}\n"));
+        terminal.data(&format!("{details}\n"));
         return Ok(Exit::Success);
     }
     let none = localize(lang, "none", "无");
-    for (name, value) in shown.as_object().into_iter().flatten() {
+    for (name, value) in details.as_object().into_iter().flatten() {
         let value = match value {
             serde_json::Value::Null => none.to_owned(),
             serde_json::Value::String(text) => text.clone(),

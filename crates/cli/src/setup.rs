@@ -143,7 +143,7 @@ pub(crate) struct Application {
     shells: builtin::Shells,
     servers: Arc<ServerSet>,
     /// MCP servers that an editor configured.
-    pub(crate) handed: Arc<EditorServers>,
+    pub(crate) editor_servers: Arc<EditorServers>,
     /// SMCP rooms whose computers' tools are offered.
     pub(crate) rooms: Arc<JoinedRooms>,
     /// MCP servers and rooms that have not started yet, with the reason.
@@ -156,17 +156,17 @@ impl Application {
         self.runtime.shutdown(Duration::ZERO).await;
         self.shells.end_all().await;
         self.servers.shutdown().await;
-        self.handed.shutdown().await;
+        self.editor_servers.shutdown().await;
     }
 }
 
 /// Builds the runtime and waits up to [`SERVERS_READY`] for MCP servers.
-pub(crate) async fn wire(journal: &JournalArgs, config: Config) -> Result<Application, Fault> {
-    wire_within(journal, config, SERVERS_READY).await
+pub(crate) async fn assemble(journal: &JournalArgs, config: Config) -> Result<Application, Fault> {
+    assemble_within(journal, config, SERVERS_READY).await
 }
 
 /// Builds the runtime and waits up to `ready` for MCP servers.
-pub(crate) async fn wire_within(
+pub(crate) async fn assemble_within(
     journal: &JournalArgs,
     config: Config,
     ready: Duration,
@@ -181,7 +181,7 @@ pub(crate) async fn wire_within(
     let journal = journal.open(&world).await?;
     let servers = Arc::new(ServerSet::open(mcp, &world, &Arc::new(limits.clone()))?);
     let mut missing = servers.ready(&world, ready).await;
-    let handed = Arc::new(EditorServers::new(world.clone(), Arc::new(limits.clone())));
+    let editor_servers = Arc::new(EditorServers::new(world.clone(), Arc::new(limits.clone())));
     let (keys, mut secrets) = keys();
     secrets.extend(mcp_secrets);
     secrets.extend(JoinedRooms::secrets(&smcp));
@@ -201,7 +201,7 @@ pub(crate) async fn wire_within(
         pool: Arc::new(Pool::threads()),
         scrubber: scrubber.clone(),
         servers: Arc::clone(&servers),
-        handed: Arc::clone(&handed),
+        editor_servers: Arc::clone(&editor_servers),
         rooms: Arc::clone(&rooms),
     };
     let retains = SessionReclaimer { journal: Arc::clone(&journal) as _, age: SESSIONS_KEPT };
@@ -217,7 +217,7 @@ pub(crate) async fn wire_within(
     .holder(lease_holder::name())
     .liveness(Arc::new(lease_holder::LocalProcesses))
     .build()?;
-    Ok(Application { runtime, shells, servers, handed, rooms, missing })
+    Ok(Application { runtime, shells, servers, editor_servers, rooms, missing })
 }
 
 /// Frees disk space: removes sessions that ended long ago, with their kept outputs.
@@ -277,7 +277,7 @@ struct SessionTools {
     pool: Arc<Pool>,
     scrubber: Scrubber,
     servers: Arc<ServerSet>,
-    handed: Arc<EditorServers>,
+    editor_servers: Arc<EditorServers>,
     rooms: Arc<JoinedRooms>,
 }
 
@@ -292,7 +292,7 @@ impl ToolSource for SessionTools {
                 toolbox = toolbox.add_shared(tool)?;
             }
         }
-        let toolbox = self.handed.offer(session, &self.servers.offer(&toolbox.build())?)?;
+        let toolbox = self.editor_servers.offer(session, &self.servers.offer(&toolbox.build())?)?;
         Ok(self.rooms.offer(toolbox))
     }
 
@@ -301,7 +301,7 @@ impl ToolSource for SessionTools {
     }
 
     fn generation(&self) -> u64 {
-        let moved = self.servers.generation() + self.handed.generation();
+        let moved = self.servers.generation() + self.editor_servers.generation();
         moved.wrapping_add(self.rooms.generation())
     }
 }

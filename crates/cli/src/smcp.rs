@@ -116,7 +116,7 @@ struct ConnectArgs {
 #[derive(Debug, clap::Args)]
 struct CallArgs {
     #[command(flatten)]
-    way: ConnectArgs,
+    connection: ConnectArgs,
     /// Time limit of connecting and the call together
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
@@ -137,7 +137,7 @@ struct CallArgs {
 #[derive(Debug, clap::Args)]
 struct WatchArgs {
     #[command(flatten)]
-    way: ConnectArgs,
+    connection: ConnectArgs,
     /// Print one JSON object per event
     #[arg(long)]
     json: bool,
@@ -178,7 +178,7 @@ impl ConnectArgs {
 
     /// Joins the room as an agent, within `limit`. `usual` is the dialect without `--dialect`.
     async fn join_by(&self, room: &str, usual: Dialect, limit: Duration) -> Result<Agent, Fault> {
-        let config = AgentConfig::new(self.place(room, usual));
+        let config = AgentConfig::new(self.member(room, usual));
         tokio::select! {
             biased;
             joined = Agent::connect(config, traces::world()) => joined,
@@ -190,11 +190,11 @@ impl ConnectArgs {
         }
     }
 
-    fn place(&self, room: &str, usual: Dialect) -> MemberConfig {
-        let mut place = MemberConfig::new(&self.url, room, &self.name);
-        place.token = self.token.clone().map(Into::into);
-        place.dialect = self.dialect.unwrap_or(usual);
-        place
+    fn member(&self, room: &str, usual: Dialect) -> MemberConfig {
+        let mut member = MemberConfig::new(&self.url, room, &self.name);
+        member.token = self.token.clone().map(Into::into);
+        member.dialect = self.dialect.unwrap_or(usual);
+        member
     }
 }
 
@@ -225,7 +225,7 @@ async fn serve(args: &ServerArgs, show: Printer<'_>) -> Result<Exit, Fault> {
     } else {
         Access::Tokens(args.token.iter().map(|token| read_token(token)).collect::<Result<_, _>>()?)
     };
-    let elsewhere = if args.hide_other_rooms {
+    let cross_room = if args.hide_other_rooms {
         CrossRoomVisibility::Hidden
     } else {
         CrossRoomVisibility::Named
@@ -234,7 +234,7 @@ async fn serve(args: &ServerArgs, show: Printer<'_>) -> Result<Exit, Fault> {
         if args.refuse_by_close { VersionRejection::Close } else { VersionRejection::Body };
     let config = HubConfig {
         dialect: args.dialect,
-        elsewhere,
+        cross_room,
         refusal,
         lang: show.lang,
         limits: args.limits.to_limits(),
@@ -280,7 +280,7 @@ async fn call(args: &CallArgs, show: Printer<'_>) -> Result<Exit, Fault> {
     let params: Value = serde_json::from_str(&args.arguments)
         .map_err(|error| Fault::new(Kind::MalformedJson, Operation::ToolCall).caused_by(&error))?;
     let (began, limit) = (Instant::now(), Duration::from_secs(args.timeout));
-    let agent = args.way.join_by(&args.room, Dialect::V04, limit).await?;
+    let agent = args.connection.join_by(&args.room, Dialect::V04, limit).await?;
     // Whole seconds, as the protocol has them.
     let left = limit.saturating_sub(began.elapsed()).as_secs_f64().ceil().max(1.0);
     let call = Call {
@@ -306,19 +306,19 @@ async fn call(args: &CallArgs, show: Printer<'_>) -> Result<Exit, Fault> {
 }
 
 async fn watch(args: &WatchArgs, show: Printer<'_>) -> Result<Exit, Fault> {
-    let agent = args.way.join(&args.room).await?;
-    let mut news = agent.news();
+    let agent = args.connection.join(&args.room).await?;
+    let mut events = agent.events();
     for member in agent.members().await? {
         show.here(member.role, &member.name);
     }
     loop {
-        let heard = tokio::select! {
+        let received = tokio::select! {
             biased;
             () = interrupted() => return Ok(Exit::Success),
-            heard = news.recv() => heard,
+            received = events.recv() => received,
         };
-        match heard {
-            Ok(news) => show.news(&news),
+        match received {
+            Ok(event) => show.room_event(&event),
             Err(RecvError::Lagged(count)) => show.missed(count),
             Err(RecvError::Closed) => return Ok(Exit::Failed),
         }

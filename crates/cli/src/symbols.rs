@@ -20,27 +20,27 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
 
 /// Like [`clean`], for line-by-line output: tabs stay, and so do the escape sequences in `ours`.
 pub(crate) fn harmless<'a>(text: &'a str, ours: &[&str]) -> Cow<'a, str> {
-    if !text.chars().any(|c| c == '\r' || acts(c)) {
+    if !text.chars().any(|c| c == '\r' || controls_terminal(c)) {
         return Cow::Borrowed(text);
     }
-    let mut shown = String::with_capacity(text.len());
+    let mut cleaned = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
         let style = ours.iter().find(|style| c == '\u{1b}' && rest.starts_with(**style));
         let taken = style.map_or(c.len_utf8(), |style| style.len());
         match style {
-            Some(style) => shown.push_str(style),
+            Some(style) => cleaned.push_str(style),
             None if c == '\r' => {}
-            None if acts(c) => shown.push(HARMLESS),
-            None => shown.push(c),
+            None if controls_terminal(c) => cleaned.push(HARMLESS),
+            None => cleaned.push(c),
         }
         rest = &rest[taken..];
     }
-    Cow::Owned(shown)
+    Cow::Owned(cleaned)
 }
 
 /// True for control characters and characters that change the text direction.
-fn acts(c: char) -> bool {
+fn controls_terminal(c: char) -> bool {
     let turns = matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
         | '\u{2066}'..='\u{2069}');
     turns || (c.is_control() && c != '\n' && c != '\t' && c != '\r')

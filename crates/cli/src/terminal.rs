@@ -73,8 +73,8 @@ impl Terminal {
 
     fn out(&self, text: &str, styles: &[&str]) {
         let [is_screen, _] = self.is_screen;
-        let shown = if is_screen { symbols::harmless(text, styles) } else { text.into() };
-        self.bytes(shown.as_bytes());
+        let cleaned = if is_screen { symbols::harmless(text, styles) } else { text.into() };
+        self.bytes(cleaned.as_bytes());
     }
 
     /// Writes bytes to stdout unchanged.

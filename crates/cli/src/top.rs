@@ -69,10 +69,10 @@ enum TopSource {
 }
 
 impl TopSource {
-    async fn look(&mut self, window: Window, now: Timestamp) -> Result<Snapshot, Fault> {
+    async fn poll(&mut self, window: Window, now: Timestamp) -> Result<Snapshot, Fault> {
         match self {
-            Self::Journal(observer) => observer.look(window, now).await,
-            Self::Server(remote) => remote.look(window, now).await,
+            Self::Journal(observer) => observer.poll(window, now).await,
+            Self::Server(remote) => remote.poll(window, now).await,
         }
     }
 }
@@ -85,7 +85,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
         return Ok(exit);
     }
     let world = world::system();
-    let (mut eye, journal) = match &args.url {
+    let (mut source, journal) = match &args.url {
         Some(url) => (TopSource::Server(Remote::new(url, args.token.as_deref())?), None),
         None => {
             let journal = args.journal.to_read().open(&world).await?;
@@ -93,10 +93,10 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
         }
     };
     let done = if is_live {
-        let look = Theme { colours: terminal.has_colours() };
-        live(eye, window, look, lang).await
+        let theme = Theme { colours: terminal.has_colours() };
+        run_live(source, window, theme, lang).await
     } else {
-        let seen = eye.look(window, world.clock.now()).await?;
+        let seen = source.poll(window, world.clock.now()).await?;
         let text = if args.json { seen.json()? } else { draw::render_text(&seen, lang, terminal) };
         terminal.data(&text);
         Ok(())
@@ -108,16 +108,21 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
 }
 
 /// Polls and draws until the user quits.
-async fn live(eye: TopSource, window: Window, look: Theme, lang: Lang) -> Result<(), Fault> {
+async fn run_live(
+    source: TopSource,
+    window: Window,
+    theme: Theme,
+    lang: Lang,
+) -> Result<(), Fault> {
     let (wanted, wants) = watch::channel(window);
     let (sender, mut seen) = mpsc::channel(1);
-    let looking = tokio::spawn(keep_looking(eye, wants, sender));
+    let polling = tokio::spawn(keep_polling(source, wants, sender));
     let end = screen::termination_signal();
     let mut screen = Screen::enter().map_err(|error| chat::unusable(&error))?;
     tokio::pin!(end);
-    let (mut last, mut place) = (None::<Snapshot>, ScrollPosition::default());
+    let (mut last, mut scroll) = (None::<Snapshot>, ScrollPosition::default());
     let done = loop {
-        let drawn = screen.draw(|frame| draw::draw(frame, last.as_ref(), &mut place, look, lang));
+        let drawn = screen.draw(|frame| draw::draw(frame, last.as_ref(), &mut scroll, theme, lang));
         if let Err(error) = drawn {
             break Err(chat::unusable(&error));
         }
@@ -127,12 +132,12 @@ async fn live(eye: TopSource, window: Window, look: Theme, lang: Lang) -> Result
             event = screen.next() => event,
             found = seen.recv() => match found {
                 Some(Ok(found)) => {
-                    (last, place.is_away) = (Some(found), false);
+                    (last, scroll.is_away) = (Some(found), false);
                     continue;
                 }
                 // A server may come back, so its last snapshot stays. A journal that fails ends the command.
                 Some(Err(_)) if last.as_ref().is_some_and(|last| last.from.is_some()) => {
-                    place.is_away = true;
+                    scroll.is_away = true;
                     continue;
                 }
                 Some(Err(fault)) => break Err(fault),
@@ -142,28 +147,28 @@ async fn live(eye: TopSource, window: Window, look: Theme, lang: Lang) -> Result
         match event {
             None => break Ok(()),
             Some(Event::Key(key)) if key.kind != KeyEventKind::Release => {
-                if !pressed(key, &mut place, &wanted) {
+                if !pressed(key, &mut scroll, &wanted) {
                     break Ok(());
                 }
             }
             Some(_) => {}
         }
     };
-    looking.abort();
+    polling.abort();
     done
 }
 
 /// Applies a key; returns false if the user quits.
-fn pressed(key: KeyEvent, place: &mut ScrollPosition, window: &watch::Sender<Window>) -> bool {
+fn pressed(key: KeyEvent, scroll: &mut ScrollPosition, window: &watch::Sender<Window>) -> bool {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     match key.code {
         KeyCode::Char('q') | KeyCode::Esc => return false,
         KeyCode::Char('c' | 'd') if control => return false,
         KeyCode::Char('w') => window.send_modify(|window| *window = after(*window)),
-        KeyCode::Down => place.from = place.from.saturating_add(1),
-        KeyCode::Up => place.from = place.from.saturating_sub(1),
-        KeyCode::PageDown => place.from = place.from.saturating_add(10),
-        KeyCode::PageUp => place.from = place.from.saturating_sub(10),
+        KeyCode::Down => scroll.from = scroll.from.saturating_add(1),
+        KeyCode::Up => scroll.from = scroll.from.saturating_sub(1),
+        KeyCode::PageDown => scroll.from = scroll.from.saturating_add(10),
+        KeyCode::PageUp => scroll.from = scroll.from.saturating_sub(10),
         _ => {}
     }
     true
@@ -179,15 +184,15 @@ fn after(window: Window) -> Window {
 }
 
 /// Polls every second, and at once when the window changes.
-async fn keep_looking(
-    mut eye: TopSource,
+async fn keep_polling(
+    mut source: TopSource,
     mut window: watch::Receiver<Window>,
     seen: mpsc::Sender<Result<Snapshot, Fault>>,
 ) {
     let clock = world::system().clock;
     loop {
         let wanted = *window.borrow_and_update();
-        let found = eye.look(wanted, clock.now()).await;
+        let found = source.poll(wanted, clock.now()).await;
         if seen.send(found).await.is_err() {
             return;
         }

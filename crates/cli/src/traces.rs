@@ -171,13 +171,13 @@ async fn send(exporter: SpanExporter, mut inbox: mpsc::Receiver<ExportItem>) {
     while let Some(first) = inbox.recv().await {
         let mut batch = SpanBatch::default();
         batch.add(first);
-        let company = sleep(GATHER);
-        tokio::pin!(company);
+        let gathering = sleep(GATHER);
+        tokio::pin!(gathering);
         while batch.has_room() {
             tokio::select! {
                 biased;
                 Some(item) = inbox.recv() => batch.add(item),
-                () = &mut company => break,
+                () = &mut gathering => break,
             }
         }
         let spans = batch.spans.len();

@@ -132,11 +132,11 @@ impl TranscriptPrinter<'_> {
             ),
             Event::QuestionAnswered { decision, by, note, .. } => {
                 let note = note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
-                let said = match decision {
+                let answer = match decision {
                     Decision::Allow => self.w("allowed by", "已允许："),
                     Decision::Deny => self.w("denied by", "已拒绝："),
                 };
-                format!("! {said} {by}{note}")
+                format!("! {answer} {by}{note}")
             }
             Event::QuestionExpired { question, .. } => {
                 format!("! {question} {}", self.w("expired", "已过期"))
@@ -216,12 +216,12 @@ impl TranscriptPrinter<'_> {
             }
             Outcome::Failed(failure) => {
                 let fault = &failure.fault;
-                let told = text::model_text(fault, self.lang);
+                let model_text = text::model_text(fault, self.lang);
                 let mut lines = format!(
                     "✗ {} {} {}",
                     terminal.name(tool),
                     terminal.strong(fault.row().code),
-                    preview(&told.replace('\n', "; "))
+                    preview(&model_text.replace('\n', "; "))
                 );
                 if let Some(first) = text::recommendations(fault, self.lang).first() {
                     lines.push_str(&format!("\n  → {}", preview(first)));
@@ -232,9 +232,9 @@ impl TranscriptPrinter<'_> {
     }
 
     fn fault(&self, fault: &Fault, scope: &Scope) -> String {
-        let about = scope.tool.as_ref().map(|tool| format!("{tool}: ")).unwrap_or_default();
+        let tool_prefix = scope.tool.as_ref().map(|tool| format!("{tool}: ")).unwrap_or_default();
         format!(
-            "✗ {} {about}{}",
+            "✗ {} {tool_prefix}{}",
             self.terminal.strong(fault.row().code),
             text::user_text(fault, self.lang)
         )

@@ -97,8 +97,8 @@ impl Watcher<'_> {
             self.mid_line = !text.ends_with('\n');
             return;
         }
-        let story = TranscriptPrinter { terminal: self.terminal, lang: self.lang };
-        let line = story.line(record);
+        let printer = TranscriptPrinter { terminal: self.terminal, lang: self.lang };
+        let line = printer.line(record);
         if self.mid_line && (line.is_some() || matches!(record.event, Event::ModelAnswered { .. }))
         {
             self.terminal.data("\n");
@@ -175,11 +175,11 @@ async fn read_answer(prompt: &'static str) -> Decision {
     let (answer, answered) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
         let mut stderr = io::stderr().lock();
-        let asked = stderr.write_all(prompt.as_bytes()).and_then(|()| stderr.flush());
+        let written = stderr.write_all(prompt.as_bytes()).and_then(|()| stderr.flush());
         let mut line = String::new();
         // Releases stderr before the read blocks, so that other threads can write to it.
         drop(stderr);
-        let decision = match asked.and_then(|()| io::stdin().lock().read_line(&mut line)) {
+        let decision = match written.and_then(|()| io::stdin().lock().read_line(&mut line)) {
             Ok(_) if line.trim().eq_ignore_ascii_case("y") => Decision::Allow,
             _ => Decision::Deny,
         };

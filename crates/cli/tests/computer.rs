@@ -32,7 +32,7 @@ struct ChildProcess {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
-    said: String,
+    printed: String,
 }
 
 impl ChildProcess {
@@ -52,31 +52,31 @@ impl ChildProcess {
             });
         }
         let input = child.stdin.take();
-        Self { child, input, lines, said: String::new() }
+        Self { child, input, lines, printed: String::new() }
     }
 
     /// Waits for a line with these words.
     fn says(&mut self, words: &str) -> String {
         loop {
             let line = self.lines.recv_timeout(TEST_TIMEOUT);
-            let line = line.unwrap_or_else(|_| panic!("no `{words}` in:\n{}", self.said));
-            self.said.push_str(&line);
-            self.said.push('\n');
+            let line = line.unwrap_or_else(|_| panic!("no `{words}` in:\n{}", self.printed));
+            self.printed.push_str(&line);
+            self.printed.push('\n');
             if line.contains(words) {
                 return line;
             }
         }
     }
 
-    fn tell(&mut self, line: &str) {
+    fn send_line(&mut self, line: &str) {
         writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
     }
 
     /// Says `status` until it shows these words.
     fn until(&mut self, words: &str) {
         for _ in 0..600 {
-            self.tell("status");
-            self.tell("history");
+            self.send_line("status");
+            self.send_line("history");
             self.says("room ");
             while let Ok(line) = self.lines.recv_timeout(Duration::from_millis(100)) {
                 if line.contains(words) {
@@ -136,32 +136,32 @@ fn a_computer_does_what_it_is_told_through_a_pipe() {
     let args = ["smcp", "computer", "--url", &url, "--name", "pc", "room"];
     let mut computer = ChildProcess::start(budao(&args));
     computer.says("joined room");
-    computer.tell(&format!("add {}", server(&program, "tools")));
+    computer.send_line(&format!("add {}", server(&program, "tools")));
     computer.says("added tools");
     computer.until("ready (");
-    computer.tell("tools");
+    computer.send_line("tools");
     computer.says("tools__echo");
-    computer.tell(r#"call tools__echo {"text":"right-and-long"}"#);
+    computer.send_line(r#"call tools__echo {"text":"right-and-long"}"#);
     computer.says("right-and-long");
-    computer.tell("call tools__env {\"name\":\"NOTHING\"}");
+    computer.send_line("call tools__env {\"name\":\"NOTHING\"}");
     computer.says("(not set)");
-    computer.tell("history");
+    computer.send_line("history");
     let kept = computer.says("tools echo");
     assert!(kept.contains("ok") && !kept.contains("right-and-long"), "{kept}");
 
     assert_eq!(call(&url, "room", "tools__echo", r#"{"text":"hi"}"#), "hi\n");
-    computer.tell("stop tools");
+    computer.send_line("stop tools");
     computer.says("done");
     assert!(call(&url, "room", "tools__echo", "{}").starts_with("4003 "));
-    computer.tell("start tools");
+    computer.send_line("start tools");
     computer.until("ready (");
-    computer.tell("leave");
+    computer.send_line("leave");
     computer.says("done");
     assert!(call(&url, "room", "tools__echo", "{}").starts_with("404 "));
-    computer.tell("join elsewhere");
+    computer.send_line("join elsewhere");
     computer.says("done");
     assert_eq!(call(&url, "elsewhere", "tools__echo", r#"{"text":"hi"}"#), "hi\n");
-    computer.tell("remove tools");
+    computer.send_line("remove tools");
     computer.says("done");
     assert!(call(&url, "elsewhere", "tools__echo", "{}").starts_with("4001 "));
 
@@ -174,12 +174,12 @@ fn a_computer_does_what_it_is_told_through_a_pipe() {
         ("add {\"name\":1}", "ERR_"),
         ("join", "missing name"),
     ] {
-        computer.tell(wrong);
+        computer.send_line(wrong);
         computer.says(words);
     }
-    computer.tell("help");
+    computer.send_line("help");
     computer.says("history  ");
-    computer.tell("quit");
+    computer.send_line("quit");
     assert_eq!(computer.child.wait().unwrap().code(), Some(0));
 }
 
@@ -189,7 +189,7 @@ fn the_end_of_a_pipe_is_only_the_end_of_the_commands() {
     let (_hub, url) = hub();
     let args = ["smcp", "computer", "--url", &url, "--name", "pc", "room"];
     let mut computer = ChildProcess::start(budao(&args));
-    computer.tell(&format!("add {}", server(&program, "tools")));
+    computer.send_line(&format!("add {}", server(&program, "tools")));
     computer.says("added tools");
     computer.input = None;
     while !call(&url, "room", "tools__echo", r#"{"text":"hi"}"#).starts_with("hi") {}
@@ -223,14 +223,14 @@ fn a_question_gets_the_next_line_and_a_secret_input_is_asked_for() {
     command.env("A2C_SMCP_set_tools", "by-the-environment");
     let mut computer = ChildProcess::start(command);
     computer.says("`vrl` is kept but results are not transformed");
-    computer.tell("key-from-the-pipe");
-    computer.tell("2");
+    computer.send_line("key-from-the-pipe");
+    computer.send_line("2");
     computer.says("joined room");
     computer.until("ready (");
     for (name, value) in
         [("KEY", "key-from-the-pipe"), ("SAID", "by-a-program"), ("SET", "by-the-environment")]
     {
-        computer.tell(&format!("call tools__env {{\"name\":\"{name}\"}}"));
+        computer.send_line(&format!("call tools__env {{\"name\":\"{name}\"}}"));
         computer.says(value);
     }
     let asking = |answer: &str, computer: &mut ChildProcess| {
@@ -238,12 +238,12 @@ fn a_question_gets_the_next_line_and_a_secret_input_is_asked_for() {
         let waiting =
             std::thread::spawn(move || call(&url, "room", "tools__env", r#"{"name":"SIZE"}"#));
         computer.says("tools env ");
-        computer.tell(&answer);
+        computer.send_line(&answer);
         waiting.join().unwrap()
     };
     assert_eq!(asking("y", &mut computer), "large\n");
     assert!(asking("n", &mut computer).starts_with("4005 "));
-    computer.tell("quit");
+    computer.send_line("quit");
     assert_eq!(computer.child.wait().unwrap().code(), Some(0));
 }
 
@@ -271,7 +271,7 @@ fn a_program_or_a_service_decides_and_what_goes_wrong_is_a_no() {
         let answer = call(&url, "room", "tools__env", r#"{"name":"NOTHING"}"#);
         assert!(answer.contains(words), "{value}: {answer}");
         assert_eq!(answer.starts_with("4005 "), words != "(not set)", "{value}: {answer}");
-        computer.tell("quit");
+        computer.send_line("quit");
         assert_eq!(computer.child.wait().unwrap().code(), Some(0));
     }
     let both =
@@ -324,24 +324,24 @@ fn at_a_terminal_commands_are_asked_for_and_a_secret_is_not_shown() {
             }
         }
     });
-    let mut said = String::new();
-    let shows = |words: &str, said: &mut String| {
-        while !said.contains(words) {
-            said.push_str(
+    let mut printed = String::new();
+    let shows = |words: &str, printed: &mut String| {
+        while !printed.contains(words) {
+            printed.push_str(
                 &pieces
                     .recv_timeout(TEST_TIMEOUT)
-                    .unwrap_or_else(|_| panic!("no `{words}` in:\n{said}")),
+                    .unwrap_or_else(|_| panic!("no `{words}` in:\n{printed}")),
             );
         }
     };
-    shows("The key: ", &mut said);
+    shows("The key: ", &mut printed);
     writeln!(input, "typed-in-secret").unwrap();
-    shows("joined room", &mut said);
-    shows("> ", &mut said);
-    assert!(!said.contains("typed-in-secret"), "{said}");
+    shows("joined room", &mut printed);
+    shows("> ", &mut printed);
+    assert!(!printed.contains("typed-in-secret"), "{printed}");
     writeln!(input, "status").unwrap();
-    shows("room room", &mut said);
+    shows("room room", &mut printed);
     // The end of a terminal ends the computer.
     input.write_all(b"\x04").unwrap();
-    assert!(child.wait().unwrap().success(), "{said}");
+    assert!(child.wait().unwrap().success(), "{printed}");
 }

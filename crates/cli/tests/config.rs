@@ -26,7 +26,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// The exit code, stdout and stderr.
-fn told(command: &mut Command) -> (i32, String, String) {
+fn run_command(command: &mut Command) -> (i32, String, String) {
     let Output { status, stdout, stderr } = command.output().unwrap();
     (status.code().unwrap(), text(&stdout), text(&stderr))
 }
@@ -46,14 +46,16 @@ fn flags_are_stronger_than_the_environment_and_that_is_stronger_than_the_file() 
         ["file", "environment", "flag"].map(|name| word(directory, name));
     std::fs::write(directory.join("budao.toml"), format!("model = \"{file}\"\n")).unwrap();
     let run = || budao(directory, &["run", "--config", "budao.toml", "hello"]);
-    let said = |command: &mut Command| {
-        let (code, stdout, stderr) = told(command);
+    let answer_of = |command: &mut Command| {
+        let (code, stdout, stderr) = run_command(command);
         assert_eq!(code, 0, "{stderr}");
         stdout
     };
-    assert!(said(&mut run()).contains("the word of the file"));
-    assert!(said(run().env("BUDAO_MODEL", &environment)).contains("the word of the environment"));
-    let all = said(run().env("BUDAO_MODEL", &environment).args(["--model", &flag]));
+    assert!(answer_of(&mut run()).contains("the word of the file"));
+    assert!(
+        answer_of(run().env("BUDAO_MODEL", &environment)).contains("the word of the environment")
+    );
+    let all = answer_of(run().env("BUDAO_MODEL", &environment).args(["--model", &flag]));
     assert!(all.contains("the word of the flag"), "{all}");
 }
 
@@ -61,14 +63,14 @@ fn flags_are_stronger_than_the_environment_and_that_is_stronger_than_the_file() 
 fn the_file_in_the_users_configuration_directory_counts_without_being_named() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
-    let (code, stdout, _) = told(&mut budao(directory, &["config", "init"]));
+    let (code, stdout, _) = run_command(&mut budao(directory, &["config", "init"]));
     assert_eq!(code, 0);
     let path = directory.join(".config/budao/config.toml");
     assert_eq!(Path::new(stdout.trim()), path);
-    let (code, _, stderr) = told(&mut budao(directory, &["config", "init"]));
+    let (code, _, stderr) = run_command(&mut budao(directory, &["config", "init"]));
     assert_eq!((code, stderr.contains("--force")), (2, true), "{stderr}");
     std::fs::write(&path, format!("model = \"{}\"\n", word(directory, "home"))).unwrap();
-    let (_, stdout, _) = told(&mut budao(directory, &["run", "hello"]));
+    let (_, stdout, _) = run_command(&mut budao(directory, &["run", "hello"]));
     assert!(stdout.contains("the word of the home"), "{stdout}");
 }
 
@@ -83,14 +85,14 @@ fn a_broken_file_ends_with_code_2_and_names_line_key_and_nearest_name() {
         &["serve", "--config", "bad.toml"],
         &["run", "--config", "bad.toml", "hello"],
     ] {
-        let (code, _, stderr) = told(&mut budao(directory, args));
+        let (code, _, stderr) = run_command(&mut budao(directory, args));
         assert_eq!(code, 2, "{args:?}: {stderr}");
         for expected in ["bad.toml:2", "lisen", "Did you mean `listen`?", "ERR_CONF_001"] {
             assert!(stderr.contains(expected), "{args:?}: {stderr}");
         }
     }
     let (code, _, stderr) =
-        told(budao(directory, &["config", "show"]).env("BUDAO__LIMITS__STPES", "5"));
+        run_command(budao(directory, &["config", "show"]).env("BUDAO__LIMITS__STPES", "5"));
     assert_eq!(code, 2);
     assert!(stderr.contains("Did you mean `steps`?"), "{stderr}");
 }
@@ -103,14 +105,14 @@ fn what_is_shown_is_what_counts_and_secrets_stay_references() {
                 token = \"${env:ROOM}\"\n";
     std::fs::write(directory.join("budao.toml"), file).unwrap();
     let show = || budao(directory, &["config", "show", "--json", "--config", "budao.toml"]);
-    let (code, _, stderr) = told(&mut show());
+    let (code, _, stderr) = run_command(&mut show());
     assert_eq!((code, stderr.contains("${env:ROOM}")), (2, true), "{stderr}");
-    let shown = show().env("ROOM", "hunter2hunter2").env("BUDAO__LIMITS__DEPTH", "1").output();
-    let shown: Value = serde_json::from_slice(&shown.unwrap().stdout).unwrap();
-    assert_eq!(shown["limits"]["steps"], 5, "the file");
-    assert_eq!(shown["limits"]["depth"], 1, "the environment");
-    assert_eq!(shown["limits"]["json_depth"], 64, "the default");
-    assert_eq!(shown["smcp"][0]["token"], "${env:ROOM}");
+    let printed = show().env("ROOM", "hunter2hunter2").env("BUDAO__LIMITS__DEPTH", "1").output();
+    let printed: Value = serde_json::from_slice(&printed.unwrap().stdout).unwrap();
+    assert_eq!(printed["limits"]["steps"], 5, "the file");
+    assert_eq!(printed["limits"]["depth"], 1, "the environment");
+    assert_eq!(printed["limits"]["json_depth"], 64, "the default");
+    assert_eq!(printed["smcp"][0]["token"], "${env:ROOM}");
 }
 
 #[test]
@@ -119,7 +121,7 @@ fn a_port_in_use_is_told_with_who_has_it_and_how_to_choose_another() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let args = ["serve", "--listen", &address];
-    let (code, _, stderr) = told(&mut budao(directory.path(), &args));
+    let (code, _, stderr) = run_command(&mut budao(directory.path(), &args));
     assert_eq!(code, 1, "{stderr}");
     let process = format!("process {}", std::process::id());
     for expected in [address.as_str(), process.as_str(), "--listen 127.0.0.1:0", "ERR_CONF_003"] {
@@ -141,7 +143,7 @@ fn every_fault_is_one_log_line_with_all_there_is_to_find_it_by() {
         std::fs::create_dir_all(directory.join("logs")).unwrap();
         std::fs::write(directory.join(format!("logs/budao.log.{old}")), "").unwrap();
     }
-    let (code, _, stderr) = told(&mut budao(
+    let (code, _, stderr) = run_command(&mut budao(
         directory,
         &["run", "--config", "budao.toml", "--permission", "auto", "go"],
     ));
@@ -180,7 +182,8 @@ fn a_failure_that_is_not_tried_again_is_one_log_line() {
     let config = "model = \"script:script.toml\"\n[log]\nlevel = \"off,budao::fault=info\"\nformat = \"json\"\n\
                   file = \"budao.log\"\nrotation = \"never\"\n";
     std::fs::write(directory.join("budao.toml"), config).unwrap();
-    let (code, _, stderr) = told(&mut budao(directory, &["run", "--config", "budao.toml", "go"]));
+    let (code, _, stderr) =
+        run_command(&mut budao(directory, &["run", "--config", "budao.toml", "go"]));
     assert_eq!(code, 1, "{stderr}");
     let lines = std::fs::read_to_string(directory.join("budao.log")).unwrap();
     assert_eq!(lines.lines().count(), 1, "{lines}");

@@ -45,8 +45,8 @@ fn every_act_comes_out_as_said_and_is_in_the_journal_it_names() {
     for act in acts.iter().filter(|act| !act["session"].is_null()) {
         let mut replay = Command::new(env!("CARGO_BIN_EXE_budao"));
         replay.args(["replay", "--json", "--journal", journal, act["session"].as_str().unwrap()]);
-        let told = replay.env_clear().output().unwrap();
-        assert!(String::from_utf8_lossy(&told.stdout).contains("turn_ended"), "{act}");
+        let printed = replay.env_clear().output().unwrap();
+        assert!(String::from_utf8_lossy(&printed.stdout).contains("turn_ended"), "{act}");
     }
 }
 
@@ -67,15 +67,15 @@ fn without_a_terminal_it_is_told_in_plain_text_in_the_language_asked_for() {
     let directory = tempfile::tempdir().unwrap();
     let Output { status, stdout, stderr } =
         demo(directory.path(), &["--lang", "zh"]).output().unwrap();
-    let told = String::from_utf8(stdout).unwrap();
-    assert!(status.success(), "{told}");
+    let printed = String::from_utf8(stdout).unwrap();
+    assert!(status.success(), "{printed}");
     assert!(stderr.is_empty(), "{}", String::from_utf8_lossy(&stderr));
-    assert!(!told.contains('\u{1b}'), "no colour: {told}");
+    assert!(!printed.contains('\u{1b}'), "no colour: {printed}");
     let lines = ["ERR_VAL_002", "ERR_RATE_001", "✂ SIGKILL", "ledger.txt: 1 行", "5/5 幕通过"];
     for line in lines {
-        assert!(told.contains(line), "{line} in {told}");
+        assert!(printed.contains(line), "{line} in {printed}");
     }
-    assert!(!told.lines().any(|line| line.starts_with('✗')), "every check is good: {told}");
+    assert!(!printed.lines().any(|line| line.starts_with('✗')), "every check is good: {printed}");
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_folder_that_cannot_be_made_is_named() {
     let gone = directory.path().join("gone");
     let Output { status, stderr, .. } =
         demo(directory.path(), &[]).env("TMPDIR", &gone).output().unwrap();
-    let told = String::from_utf8(stderr).unwrap();
-    assert_eq!(status.code(), Some(1), "{told}");
-    assert!(told.contains("gone/budao-demo-"), "{told}");
+    let printed = String::from_utf8(stderr).unwrap();
+    assert_eq!(status.code(), Some(1), "{printed}");
+    assert!(printed.contains("gone/budao-demo-"), "{printed}");
 }

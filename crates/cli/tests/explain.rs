@@ -49,17 +49,17 @@ fn data_goes_to_stdout_and_talk_to_stderr() {
 
 #[test]
 fn the_environment_chooses_the_language() {
-    let about = |env: &[(&str, &str)]| {
+    let explain = |env: &[(&str, &str)]| {
         let output = budao(&["explain", "bug"], env);
         assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
         text(&output.stdout).lines().next().expect("there is a head").to_owned()
     };
-    let (english, chinese) = (about(&[]), about(&[("LANG", "zh_CN.UTF-8")]));
+    let (english, chinese) = (explain(&[]), explain(&[("LANG", "zh_CN.UTF-8")]));
     assert_ne!(english, chinese);
-    assert_eq!(about(&[("LC_ALL", "C"), ("LANG", "zh_CN.UTF-8")]), english);
-    assert_eq!(about(&[("LANGUAGE", "fr:zh"), ("LANG", "fr_FR.UTF-8")]), chinese);
-    assert_eq!(about(&[("LANG", "fr_FR.UTF-8")]), english, "and nobody is lectured about it");
-    assert_eq!(about(&[("BUDAO_LANG", "zh"), ("LANG", "en_US")]), chinese);
+    assert_eq!(explain(&[("LC_ALL", "C"), ("LANG", "zh_CN.UTF-8")]), english);
+    assert_eq!(explain(&[("LANGUAGE", "fr:zh"), ("LANG", "fr_FR.UTF-8")]), chinese);
+    assert_eq!(explain(&[("LANG", "fr_FR.UTF-8")]), english, "and nobody is lectured about it");
+    assert_eq!(explain(&[("BUDAO_LANG", "zh"), ("LANG", "en_US")]), chinese);
 }
 
 #[test]

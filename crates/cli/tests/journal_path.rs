@@ -35,9 +35,9 @@ fn budao(home: &Path, args: &[&str]) -> (i32, String) {
         }
         std::thread::sleep(Duration::from_millis(5));
     };
-    let mut said = String::new();
-    child.stderr.unwrap().read_to_string(&mut said).unwrap();
-    (status.code().unwrap(), said)
+    let mut stderr = String::new();
+    child.stderr.unwrap().read_to_string(&mut stderr).unwrap();
+    (status.code().unwrap(), stderr)
 }
 
 /// Everything about a directory and what is in it that a program could alter by mistake.
@@ -102,9 +102,9 @@ fn refused(home: &Path, args: &[String], sentences: [&str; 2]) {
         let before = state(home);
         let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
         args.extend(["--lang", lang]);
-        let (code, said) = budao(home, &args);
-        assert_eq!(code, 2, "{args:?}: {said}");
-        assert!(said.contains(sentence), "{args:?}: {said}");
+        let (code, stderr) = budao(home, &args);
+        assert_eq!(code, 2, "{args:?}: {stderr}");
+        assert!(stderr.contains(sentence), "{args:?}: {stderr}");
         assert_eq!(state(home), before, "{args:?} changed something");
     }
 }
@@ -176,18 +176,18 @@ fn a_pipe_given_as_a_journal_is_named_and_not_waited_for() {
 #[test]
 fn a_copy_or_an_export_onto_a_file_says_that_it_exists_and_leaves_it() {
     let home = home();
-    let (code, said) =
+    let (code, stderr) =
         budao(home.path(), &["run", "--model", "demo", "--journal", "journal.db", "hello"]);
-    assert_eq!(code, 0, "{said}");
+    assert_eq!(code, 0, "{stderr}");
     std::fs::write(home.path().join("kept.txt"), "words of the user").unwrap();
     for args in [
         &["backup", "--journal", "journal.db", "kept.txt"][..],
         &["journal", "export", "journal.db", "-o", "kept.txt"],
     ] {
-        let (code, said) = budao(home.path(), args);
-        assert_eq!(code, 2, "{args:?}: {said}");
-        assert!(said.contains("kept.txt exists already."), "{args:?}: {said}");
-        assert!(!said.contains("disk had an error"), "{args:?}: {said}");
+        let (code, stderr) = budao(home.path(), args);
+        assert_eq!(code, 2, "{args:?}: {stderr}");
+        assert!(stderr.contains("kept.txt exists already."), "{args:?}: {stderr}");
+        assert!(!stderr.contains("disk had an error"), "{args:?}: {stderr}");
         let kept = std::fs::read(home.path().join("kept.txt")).unwrap();
         assert_eq!(kept, b"words of the user", "{args:?}");
     }

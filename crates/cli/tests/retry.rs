@@ -60,10 +60,10 @@ fn model_of(service: &Provider) -> String {
 async fn fail(directory: &Path, service: &Provider, task: &str) -> String {
     let model = model_of(service);
     let args = ["run", "--permission", "auto", "--model", &model, task];
-    let (code, _, told) = run(directory, &args).await;
-    assert_eq!(code, Some(1), "{told}");
-    assert!(told.contains("ERR_AUTH_001"), "{told}");
-    told.lines().next().unwrap().rsplit(' ').next().unwrap().to_owned()
+    let (code, _, errors) = run(directory, &args).await;
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(errors.contains("ERR_AUTH_001"), "{errors}");
+    errors.lines().next().unwrap().rsplit(' ').next().unwrap().to_owned()
 }
 
 #[tokio::test]
@@ -72,27 +72,27 @@ async fn a_turn_that_failed_for_good_is_retried_without_repeating_its_call() {
     let service = Provider::start(fails_after_a_call()).await;
     let id = fail(directory.path(), &service, "write it once").await;
 
-    let (code, listed, told) = run(directory.path(), &["sessions", "retry", &id]).await;
-    assert_eq!(code, Some(0), "{told}");
+    let (code, listed, errors) = run(directory.path(), &["sessions", "retry", &id]).await;
+    assert_eq!(code, Some(0), "{errors}");
     for part in [id.as_str(), "ERR_AUTH_001", "write it once"] {
         assert!(listed.contains(part), "{listed}");
     }
-    assert!(told.contains("--yes"), "{told}");
+    assert!(errors.contains("--yes"), "{errors}");
     assert_eq!(service.asked().len(), 2, "the list asks nobody");
 
     service.push(says("It is written."));
-    let (code, answer, told) = run(directory.path(), &["sessions", "retry", &id, "--yes"]).await;
-    assert_eq!(code, Some(0), "{told}");
-    assert!(answer.contains("It is written."), "{answer} {told}");
+    let (code, answer, errors) = run(directory.path(), &["sessions", "retry", &id, "--yes"]).await;
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(answer.contains("It is written."), "{answer} {errors}");
     let done = std::fs::read_to_string(directory.path().join("done.txt")).unwrap();
     assert_eq!(done, "once\n", "the call was not done again");
     let asked = service.asked();
     assert_eq!(asked.len(), 3);
     assert_eq!(asked[1].body["messages"], asked[2].body["messages"], "the same request");
 
-    let (code, _, told) = run(directory.path(), &["sessions", "retry", &id, "--yes"]).await;
-    assert_eq!(code, Some(1), "{told}");
-    assert!(told.contains("turn 2 ended as end_turn"), "{told}");
+    let (code, _, errors) = run(directory.path(), &["sessions", "retry", &id, "--yes"]).await;
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(errors.contains("turn 2 ended as end_turn"), "{errors}");
 }
 
 #[tokio::test]
@@ -106,24 +106,24 @@ async fn all_failed_turns_are_retried_at_once_by_code_and_age() {
     let two = fail(directory.path(), &service, "second").await;
 
     let others = ["sessions", "retry", "--failed", "--code", "ERR_NET_001", "--yes"];
-    let (code, listed, told) = run(directory.path(), &others).await;
-    assert_eq!((code, listed.as_str()), (Some(0), ""), "{told}");
-    assert!(told.contains("no failed turn"), "{told}");
+    let (code, listed, errors) = run(directory.path(), &others).await;
+    assert_eq!((code, listed.as_str()), (Some(0), ""), "{errors}");
+    assert!(errors.contains("no failed turn"), "{errors}");
 
     service.push(says("after all"));
     service.push(refused());
     let failed =
         ["sessions", "retry", "--failed", "--since", "1h", "--code", "ERR_AUTH_001", "--yes"];
-    let (code, listed, told) = run(directory.path(), &failed).await;
-    assert_eq!(code, Some(1), "one of them failed again: {told}");
+    let (code, listed, errors) = run(directory.path(), &failed).await;
+    assert_eq!(code, Some(1), "one of them failed again: {errors}");
     assert_eq!(listed.lines().count(), 2, "{listed}");
     assert!(listed.contains(&one) && listed.contains(&two), "{listed}");
-    assert!(told.contains('✓') && told.contains('✗') && told.contains("1/2"), "{told}");
+    assert!(errors.contains('✓') && errors.contains('✗') && errors.contains("1/2"), "{errors}");
 
     service.push(says("at last"));
-    let (code, listed, told) =
+    let (code, listed, errors) =
         run(directory.path(), &["sessions", "retry", "--failed", "--yes"]).await;
-    assert_eq!((code, listed.lines().count()), (Some(0), 1), "{told}");
+    assert_eq!((code, listed.lines().count()), (Some(0), 1), "{errors}");
     let (_, listed, _) = run(directory.path(), &["sessions", "retry", "--failed"]).await;
     assert_eq!(listed, "");
 }
@@ -155,8 +155,8 @@ async fn a_server_that_holds_the_session_continues_its_turn() {
 
     service.push(says("It is written."));
     let args = ["sessions", "retry", session.id(), "--yes"];
-    let (code, _, told) = run(directory.path(), &args).await;
-    assert_eq!(code, Some(0), "{told}");
+    let (code, _, errors) = run(directory.path(), &args).await;
+    assert_eq!(code, Some(0), "{errors}");
     assert_eq!(until(&mut events, "agent.final_answer").await, "It is written.");
     let done = std::fs::read_to_string(directory.path().join("done.txt")).unwrap();
     assert_eq!(done, "once\n");
@@ -178,8 +178,8 @@ async fn what_cannot_be_retried_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let service = Provider::start([says("fine")]).await;
     let model = model_of(&service);
-    let (_, _, told) = run(directory.path(), &["run", "--model", &model, "works"]).await;
-    let id = told.lines().next().unwrap().rsplit(' ').next().unwrap();
+    let (_, _, errors) = run(directory.path(), &["run", "--model", &model, "works"]).await;
+    let id = errors.lines().next().unwrap().rsplit(' ').next().unwrap();
     let unknown = "01900000-0000-7000-8000-000000000001";
     let cases: [(&[&str], i32, &str); 6] = [
         (&[id], 1, "turn 1 ended as end_turn"),
@@ -192,8 +192,8 @@ async fn what_cannot_be_retried_is_named() {
     for (args, expected, part) in cases {
         let args: Vec<&str> =
             ["sessions", "retry"].into_iter().chain(args.iter().copied()).collect();
-        let (code, _, told) = run(directory.path(), &args).await;
-        assert_eq!(code, Some(expected), "{args:?}: {told}");
-        assert!(told.contains(part), "{args:?}: {told}");
+        let (code, _, errors) = run(directory.path(), &args).await;
+        assert_eq!(code, Some(expected), "{args:?}: {errors}");
+        assert!(errors.contains(part), "{args:?}: {errors}");
     }
 }

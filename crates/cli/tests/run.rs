@@ -98,8 +98,8 @@ fn a_killed_process_is_resumed_where_it_was() {
 
     let again = run(directory.path(), &["resume", &id]);
     assert!(err(&again).contains("Nothing to resume"), "{}", err(&again));
-    let story = run(directory.path(), &["replay", &id]);
-    assert!(err(&story).contains("discarded"), "shown text is marked: {}", err(&story));
+    let replayed = run(directory.path(), &["replay", &id]);
+    assert!(err(&replayed).contains("discarded"), "shown text is marked: {}", err(&replayed));
 }
 
 #[test]
@@ -120,9 +120,9 @@ fn without_a_terminal_a_question_is_denied_and_it_is_said_how_to_allow() {
     let script = "[[step]]\n[[step.call]]\ntool = \"bash_run\"\narguments = { cmd = \"touch made\" }\n\
                   [[step]]\ntext = \"fine\"\n";
     std::fs::write(directory.path().join("bash.toml"), script).unwrap();
-    let asked = run(directory.path(), &["run", "--model", "script:bash.toml", "go"]);
-    assert_eq!(out(&asked).trim(), "fine", "{}", err(&asked));
-    assert!(err(&asked).contains("--permission auto"), "{}", err(&asked));
+    let denied = run(directory.path(), &["run", "--model", "script:bash.toml", "go"]);
+    assert_eq!(out(&denied).trim(), "fine", "{}", err(&denied));
+    assert!(err(&denied).contains("--permission auto"), "{}", err(&denied));
     assert!(!directory.path().join("made").exists());
 
     let args = ["run", "--permission", "auto", "--model", "script:bash.toml", "go"];
@@ -162,19 +162,19 @@ fn a_waiting_message_is_taken_back_and_what_runs_goes_on() {
     let command = waiting_message(directory.path(), &id);
     let back = run(directory.path(), &["cancel", &id, "--message", &command, "--json"]);
     assert_eq!(back.status.code(), Some(0), "{}", err(&back));
-    let told: serde_json::Value = serde_json::from_str(&out(&back)).unwrap();
-    assert_eq!(told["cancelled"], true, "{told}");
-    let story = out(&run(directory.path(), &["replay", &id, "--json"]));
-    assert!(!story.contains("turn_ended"), "the turn goes on: {story}");
+    let result: serde_json::Value = serde_json::from_str(&out(&back)).unwrap();
+    assert_eq!(result["cancelled"], true, "{result}");
+    let replayed = out(&run(directory.path(), &["replay", &id, "--json"]));
+    assert!(!replayed.contains("turn_ended"), "the turn goes on: {replayed}");
 
     assert_eq!(run(directory.path(), &["cancel", &id]).status.code(), Some(0));
     assert_eq!(child.wait().unwrap().code(), Some(3));
     waits.wait().unwrap();
-    let story = out(&run(directory.path(), &["replay", &id, "--json"]));
+    let replayed = out(&run(directory.path(), &["replay", &id, "--json"]));
     assert_eq!(
-        story.matches("turn_started").count(),
+        replayed.matches("turn_started").count(),
         1,
-        "what was taken back has no turn: {story}"
+        "what was taken back has no turn: {replayed}"
     );
     let again = run(directory.path(), &["cancel", &id, "--message", &command]);
     assert_ne!(again.status.code(), Some(0), "it does not wait any more: {}", err(&again));
@@ -185,9 +185,9 @@ fn waiting_message(directory: &Path, id: &str) -> String {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
     loop {
         assert!(std::time::Instant::now() < deadline, "the message is accepted");
-        let story = out(&run(directory, &["replay", id, "--json"]));
+        let replayed = out(&run(directory, &["replay", id, "--json"]));
         let records =
-            story.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+            replayed.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
         let mut accepted = records.filter_map(|record| {
             record["event"]["message_accepted"]["command"].as_str().map(str::to_owned)
         });
@@ -202,9 +202,9 @@ fn cancelling_what_does_not_run_says_so_to_machines_too() {
     let directory = workspace();
     let (mut child, id) = start(directory.path(), &["run", "--model", "demo:fast", "say hello"]);
     child.wait().unwrap();
-    let told = run(directory.path(), &["cancel", &id, "--json"]);
-    let told: serde_json::Value = serde_json::from_str(&out(&told)).unwrap();
-    assert_eq!((&told["session"], &told["cancelled"]), (&id.as_str().into(), &false.into()));
+    let result = run(directory.path(), &["cancel", &id, "--json"]);
+    let result: serde_json::Value = serde_json::from_str(&out(&result)).unwrap();
+    assert_eq!((&result["session"], &result["cancelled"]), (&id.as_str().into(), &false.into()));
 }
 
 #[test]
@@ -242,7 +242,12 @@ fn whatever_a_command_says_machines_can_have_as_json() {
         assert!(values.is_ok_and(|values| !values.is_empty()), "{command:?}: {text}");
     }
     let doctor = run(directory.path(), &["acp", "doctor", "--model", "demo", "--json"]);
-    assert!(out(&doctor).lines().all(|line| line.starts_with('{')), "{}", out(&doctor));
+    assert_eq!(out(&doctor).lines().count(), 6, "{}", out(&doctor));
+    for line in out(&doctor).lines() {
+        let finding: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(finding["check"].is_string() && finding["ok"].is_boolean(), "{line}");
+        assert!(finding["detail"].is_string(), "{line}");
+    }
 }
 
 #[test]

@@ -77,9 +77,9 @@ fn a_given_token_is_not_printed() {
 #[test]
 fn another_address_without_authentication_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let (code, said) = fails(directory.path(), &["--listen", "0.0.0.0:0", "--no-auth"]);
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("ERR_CONF_001"), "{said}");
+    let (code, errors) = fails(directory.path(), &["--listen", "0.0.0.0:0", "--no-auth"]);
+    assert_eq!(code, Some(2), "{errors}");
+    assert!(errors.contains("ERR_CONF_001"), "{errors}");
 }
 
 #[test]
@@ -87,17 +87,17 @@ fn a_port_that_is_taken_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let (code, said) = fails(directory.path(), &["--listen", &address]);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains(&address) && said.contains("ERR_CONF_003"), "{said}");
+    let (code, errors) = fails(directory.path(), &["--listen", &address]);
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(errors.contains(&address) && errors.contains("ERR_CONF_003"), "{errors}");
 }
 
 #[test]
 fn it_stops_when_it_is_told_to() {
     let directory = tempfile::tempdir().unwrap();
     let (mut child, _) = start(directory.path(), &["--listen", "127.0.0.1:0"]);
-    let told = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
-    assert!(told.success());
+    let signalled = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    assert!(signalled.success());
     assert!(child.wait().unwrap().success());
 }
 
@@ -122,29 +122,29 @@ fn top_shows_what_a_server_elsewhere_tells_operators() {
     assert!(ran.output().unwrap().status.code().is_some());
     let (mut child, url) = start(directory.path(), &["--listen", "127.0.0.1:0"]);
 
-    let (code, shown, said) = top(&["--url", &url, "--json"]);
-    assert_eq!(code, Some(0), "{said}");
-    let seen: serde_json::Value = serde_json::from_str(&shown).unwrap();
-    assert_eq!(seen["sessions"][0]["title"], "read README.md", "{shown}");
+    let (code, printed, errors) = top(&["--url", &url, "--json"]);
+    assert_eq!(code, Some(0), "{errors}");
+    let seen: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(seen["sessions"][0]["title"], "read README.md", "{printed}");
     assert_eq!(seen["sessions"][0]["turns"], 1);
     assert_eq!(seen["stats"]["turns"], 1, "the numbers are those of /api/stats");
     assert_eq!(seen["from"], url.trim_start_matches("http://").split('/').next().unwrap());
-    let (code, shown, said) = top(&["--url", &url, "--once", "--lang", "en"]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(shown.contains("read README.md") && shown.contains("turns 1"), "{shown}");
+    let (code, printed, errors) = top(&["--url", &url, "--once", "--lang", "en"]);
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(printed.contains("read README.md") && printed.contains("turns 1"), "{printed}");
 
     let bare = url.split('#').next().unwrap();
-    let (code, _, said) = top(&["--url", bare, "--token", "guessed", "--once"]);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("budao explain ERR_AUTH"), "{said}");
+    let (code, _, errors) = top(&["--url", bare, "--token", "guessed", "--once"]);
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(errors.contains("budao explain ERR_AUTH"), "{errors}");
     child.kill().unwrap();
     child.wait().unwrap();
-    let (code, _, said) = top(&["--url", bare, "--once"]);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("budao explain ERR_"), "{said}");
-    let (code, _, said) = top(&["--url", "no address", "--once"]);
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("--url"), "{said}");
+    let (code, _, errors) = top(&["--url", bare, "--once"]);
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(errors.contains("budao explain ERR_"), "{errors}");
+    let (code, _, errors) = top(&["--url", "no address", "--once"]);
+    assert_eq!(code, Some(2), "{errors}");
+    assert!(errors.contains("--url"), "{errors}");
 }
 
 #[test]

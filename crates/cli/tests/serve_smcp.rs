@@ -163,8 +163,9 @@ fn sessions_and_rooms_end_together() {
     let mut watch = budao(here, &["smcp", "watch", "--url", &url, "--token", TOKEN, "room"]);
     let mut watch = ChildProcess(watch.stderr(Stdio::null()).spawn().unwrap());
     assert_eq!(first_line(&mut watch.0), "present agent budao");
-    let told = Command::new("kill").args(["-TERM", &server.0.id().to_string()]).status().unwrap();
-    assert!(told.success());
+    let signalled =
+        Command::new("kill").args(["-TERM", &server.0.id().to_string()]).status().unwrap();
+    assert!(signalled.success());
     let began = Instant::now();
     assert!(server.0.wait().unwrap().success());
     assert!(began.elapsed() < Duration::from_secs(10), "a member of a room held it up");

@@ -45,8 +45,8 @@ fn every_shell_gets_every_command() {
     let commands = commands();
     assert!(commands.len() > 10, "{commands:?}");
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let (code, script, said) = budao(&["completions", shell]);
-        assert_eq!(code, Some(0), "{said}");
+        let (code, script, errors) = budao(&["completions", shell]);
+        assert_eq!(code, Some(0), "{errors}");
         for command in &commands {
             assert!(script.contains(command.as_str()), "{command} for {shell}");
         }
@@ -70,14 +70,14 @@ fn every_command_has_a_manual_page() {
 
 #[test]
 fn a_manual_page_reads_like_this() {
-    let (code, page, said) = budao(&["man", "completions"]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, page, errors) = budao(&["man", "completions"]);
+    assert_eq!(code, Some(0), "{errors}");
     insta::assert_snapshot!(page);
 }
 
 #[test]
 fn the_page_of_a_command_that_is_not_there_is_refused() {
-    let (code, _, said) = budao(&["man", "journal", "chekc"]);
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("journal chekc"), "{said}");
+    let (code, _, errors) = budao(&["man", "journal", "chekc"]);
+    assert_eq!(code, Some(2), "{errors}");
+    assert!(errors.contains("journal chekc"), "{errors}");
 }

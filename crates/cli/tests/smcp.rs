@@ -36,12 +36,12 @@ impl Drop for ChildProcess {
 
 /// Starts a process and waits until its stderr says `word`; gives that line.
 fn start(args: &[&str], word: &str) -> (ChildProcess, String) {
-    let (running, line, _) = heard(args, word);
+    let (running, line, _) = start_and_read(args, word);
     (running, line)
 }
 
 /// The same, and everything it says afterwards.
-fn heard(args: &[&str], word: &str) -> (ChildProcess, String, Arc<Mutex<String>>) {
+fn start_and_read(args: &[&str], word: &str) -> (ChildProcess, String, Arc<Mutex<String>>) {
     let mut child = budao(args).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let line = loop {
@@ -51,14 +51,14 @@ fn heard(args: &[&str], word: &str) -> (ChildProcess, String, Arc<Mutex<String>>
         }
     };
     // Whatever else it says is read, so that it never waits for us.
-    let said = Arc::new(Mutex::new(String::new()));
-    let saying = said.clone();
+    let printed = Arc::new(Mutex::new(String::new()));
+    let saying = printed.clone();
     std::thread::spawn(move || {
         for line in lines.map_while(Result::ok) {
             saying.lock().unwrap().push_str(&(line + "\n"));
         }
     });
-    (ChildProcess(child), line, said)
+    (ChildProcess(child), line, printed)
 }
 
 fn hub() -> (ChildProcess, String) {
@@ -79,10 +79,10 @@ fn text(bytes: &[u8]) -> String {
 fn a_call_that_cannot_be_is_told_with_its_code() {
     let (_hub, url) = hub();
     let nobody = run(&url, &["call", "room", "nobody", "echo"]);
-    let said = text(&nobody.stderr);
-    assert_eq!(nobody.status.code(), Some(1), "{said}");
-    assert!(said.starts_with("404 ") && said.contains("nobody"), "{said}");
-    assert!(said.contains("budao explain ERR_SMCP_005"), "{said}");
+    let printed = text(&nobody.stderr);
+    assert_eq!(nobody.status.code(), Some(1), "{printed}");
+    assert!(printed.starts_with("404 ") && printed.contains("nobody"), "{printed}");
+    assert!(printed.contains("budao explain ERR_SMCP_005"), "{printed}");
     let wrong = run(&url, &["call", "--token", "wrong", "room", "nobody", "echo"]);
     assert!(text(&wrong.stderr).contains("budao explain ERR_AUTH_002"), "{}", text(&wrong.stderr));
     assert_eq!(text(&run(&url, &["tools", "room"]).stdout), "");
@@ -131,8 +131,8 @@ fn a_tool_answers_then_takes_too_long_then_is_refused() {
     let tools = text(&run(&url, &["tools", "room"]).stdout);
     assert!(tools.lines().any(|line| line.starts_with("pc  tools__echo")), "{tools}");
 
-    let said = run(&url, &["call", "room", "pc", "tools__echo", r#"{"text":"你好"}"#]);
-    assert_eq!((text(&said.stdout).as_str(), said.status.code()), ("你好\n", Some(0)));
+    let printed = run(&url, &["call", "room", "pc", "tools__echo", r#"{"text":"你好"}"#]);
+    assert_eq!((text(&printed.stdout).as_str(), printed.status.code()), ("你好\n", Some(0)));
     let wrong = text(&run(&url, &["call", "room", "pc", "tools__echo", r#"{"text":5}"#]).stderr);
     assert!(wrong.contains("text: must be a string (you sent 5)"), "{wrong}");
     assert!(wrong.contains(r#"example: {"text":"#), "{wrong}");
@@ -141,9 +141,12 @@ fn a_tool_answers_then_takes_too_long_then_is_refused() {
     let refused = run(&url, &["call", "room", "pc", "tools__env", r#"{"name":"PATH"}"#]);
     assert!(text(&refused.stderr).starts_with("4005 "), "{}", text(&refused.stderr));
     let no = run(&url, &["call", "room", "pc", "tools__no"]);
-    let told = text(&no.stderr);
-    assert!(told.starts_with("4003 ") && told.contains("the city is not on the map"), "{told}");
-    assert!(told.contains("mcp_server tools → computer pc → agent budao"), "{told}");
+    let stderr = text(&no.stderr);
+    assert!(
+        stderr.starts_with("4003 ") && stderr.contains("the city is not on the map"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("mcp_server tools → computer pc → agent budao"), "{stderr}");
     a_session_errs_is_told_and_corrects_itself(&url, directory.path());
     let chinese = run(&url, &["--lang", "zh", "call", "room", "pc", "tools__nothing"]);
     assert!(text(&chinese.stderr).starts_with("4001 "), "{}", text(&chinese.stderr));
@@ -201,11 +204,11 @@ fn the_time_of_a_call_covers_the_connection() {
 fn a_chinese_hub_says_no_in_chinese() {
     let args = ["--lang", "zh", "smcp", "server", "--listen", "127.0.0.1:0", "--json"];
     let mut hub = budao(&args).spawn().unwrap();
-    let mut said = String::new();
-    BufReader::new(hub.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    let mut printed = String::new();
+    BufReader::new(hub.stdout.take().unwrap()).read_line(&mut printed).unwrap();
     let _hub = ChildProcess(hub);
-    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
-    let address = said["listening"].as_str().unwrap().strip_prefix("http://").unwrap();
+    let printed: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    let address = printed["listening"].as_str().unwrap().strip_prefix("http://").unwrap();
     let mut line = std::net::TcpStream::connect(address).unwrap();
     let head = "GET /socket.io/?EIO=4&transport=polling&a2c_version=0.3.0 HTTP/1.1\r\n\
                 Host: h\r\nConnection: close\r\n\r\n";
@@ -219,7 +222,7 @@ fn a_chinese_hub_says_no_in_chinese() {
 fn the_trace_of_a_failure_finds_a_line_on_each_machine() {
     let Some(program) = fake_mcp() else { return };
     let (_hub, line, hub_said) =
-        heard(&["smcp", "server", "--listen", "127.0.0.1:0"], "listening on");
+        start_and_read(&["smcp", "server", "--listen", "127.0.0.1:0"], "listening on");
     let url = line.split_whitespace().last().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("computer.json");
@@ -230,7 +233,7 @@ fn the_trace_of_a_failure_finds_a_line_on_each_machine() {
     std::fs::write(&file, config.to_string()).unwrap();
     let file = file.to_str().unwrap();
     let args = ["smcp", "computer", "--url", url, "--name", "pc", "--config", file, "room"];
-    let (_computer, _, computer_said) = heard(&args, "joined");
+    let (_computer, _, computer_said) = start_and_read(&args, "joined");
     let no = loop {
         let no = text(&run(url, &["call", "room", "pc", "tools__no"]).stderr);
         if no.contains("the city is not on the map") {
@@ -238,17 +241,17 @@ fn the_trace_of_a_failure_finds_a_line_on_each_machine() {
         }
     };
     let trace = no.lines().find_map(|line| line.trim().strip_prefix("trace ")).unwrap();
-    for (place, said) in [("hub", hub_said), ("computer", computer_said)] {
+    for (role, printed) in [("hub", hub_said), ("computer", computer_said)] {
         let until = Instant::now() + Duration::from_secs(30);
         loop {
-            let said = said.lock().unwrap().clone();
-            if let Some(line) = said.lines().find(|line| line.contains(trace)) {
+            let printed = printed.lock().unwrap().clone();
+            if let Some(line) = printed.lines().find(|line| line.contains(trace)) {
                 for word in ["req_id", "tools__no", "computer", "4003", "not on the map"] {
-                    assert!(line.contains(word), "{place}: no {word} in {line}");
+                    assert!(line.contains(word), "{role}: no {word} in {line}");
                 }
                 break;
             }
-            assert!(Instant::now() < until, "{place}: no {trace} in\n{said}");
+            assert!(Instant::now() < until, "{role}: no {trace} in\n{printed}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -287,8 +290,8 @@ fn skills_of_a_folder_are_listed_and_read_by_hand() {
         (["pdf-tools", ".skillenv"], "4017 "),
         (["pdf-tools", "nothing.md"], "4017 "),
     ] {
-        let (status, _, said) = read(&args);
-        assert!(said.starts_with(code) && status == Some(1), "{args:?}: {said}");
+        let (status, _, printed) = read(&args);
+        assert!(printed.starts_with(code) && status == Some(1), "{args:?}: {printed}");
     }
 }
 
@@ -320,8 +323,11 @@ fn documents_of_a_folder_are_listed_and_read_by_hand() {
         (format!("{uri}/chapters/1"), "4204 "),
     ] {
         let refused = read(&address);
-        let said = text(&refused.stderr);
-        assert!(said.starts_with(code) && refused.status.code() == Some(1), "{address}: {said}");
+        let printed = text(&refused.stderr);
+        assert!(
+            printed.starts_with(code) && refused.status.code() == Some(1),
+            "{address}: {printed}"
+        );
     }
 }
 
@@ -372,30 +378,30 @@ fn every_subcommand_says_json_to_those_who_ask_for_it() {
     let mut computer = ChildProcess(computer.stdin(Stdio::piped()).spawn().unwrap());
     let mut input = computer.0.stdin.take().unwrap();
     let lines = BufReader::new(computer.0.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let mut said = lines.map(|line| serde_json::from_str::<serde_json::Value>(&line).unwrap());
-    assert_eq!(said.next().unwrap(), serde_json::json!({ "joined": "room" }));
+    let mut printed = lines.map(|line| serde_json::from_str::<serde_json::Value>(&line).unwrap());
+    assert_eq!(printed.next().unwrap(), serde_json::json!({ "joined": "room" }));
     let add = serde_json::json!({
         "name": "tools", "type": "stdio", "default_tool_meta": { "auto_apply": true },
         "server_parameters": { "command": program },
     });
-    let mut asked = |line: &str| {
+    let mut run_command = |line: &str| {
         writeln!(input, "{line}").unwrap();
-        said.next().unwrap()
+        printed.next().unwrap()
     };
-    assert_eq!(asked(&format!("add {add}")), serde_json::json!({ "added": "tools" }));
+    assert_eq!(run_command(&format!("add {add}")), serde_json::json!({ "added": "tools" }));
     let ready = loop {
-        let status = asked("status");
+        let status = run_command("status");
         if status["servers"][0]["state"] == "ready" {
             break status;
         }
     };
     assert_eq!((&ready["room"], &ready["servers"][0]["id"]), (&"room".into(), &"tools".into()));
-    assert_eq!(asked(r#"call tools__echo {"text":"hi"}"#)["content"][0]["text"], "hi");
-    assert_eq!(asked("call tools__none")["error"]["code"], 4001);
-    let call = asked("history");
+    assert_eq!(run_command(r#"call tools__echo {"text":"hi"}"#)["content"][0]["text"], "hi");
+    assert_eq!(run_command("call tools__none")["error"]["code"], 4001);
+    let call = run_command("history");
     assert_eq!((&call["tool"], &call["error_code"]), (&"echo".into(), &serde_json::Value::Null));
-    assert_eq!(asked("join")["usage"], "missing name; see `help`");
-    assert!(asked("help")["help"].as_str().unwrap().starts_with("status "));
+    assert_eq!(run_command("join")["usage"], "missing name; see `help`");
+    assert!(run_command("help")["help"].as_str().unwrap().starts_with("status "));
 
     let tools = objects(&run(url, &["tools", "--json", "room"]).stdout);
     assert!(tools.iter().any(|tool| tool["name"] == "tools__echo" && tool["computer"] == "pc"));
@@ -409,10 +415,10 @@ fn every_subcommand_says_json_to_those_who_ask_for_it() {
         (&4003.into(), &"mcp_server".into())
     );
 
-    let (_watching, mut news) = watching(url);
-    assert!(news.next().unwrap().contains("\"here\""), "the computer is there, too");
-    assert_eq!(asked("leave"), serde_json::json!({ "done": true }));
-    let left: serde_json::Value = serde_json::from_str(&news.next().unwrap()).unwrap();
+    let (_watching, mut events) = watching(url);
+    assert!(events.next().unwrap().contains("\"here\""), "the computer is there, too");
+    assert_eq!(run_command("leave"), serde_json::json!({ "done": true }));
+    let left: serde_json::Value = serde_json::from_str(&events.next().unwrap()).unwrap();
     assert_eq!(left, serde_json::json!({ "event": "left", "role": "computer", "name": "pc" }));
     let full = run(url, &["tools", "--json", "room"]);
     assert_eq!(objects(&full.stdout)[0]["error"]["code"], 4101);

@@ -65,17 +65,17 @@ impl Terminal {
         let parser = vt100::Parser::new(size(rows), size(columns), 0);
         let seen = ScreenState { parser, raw: Vec::new(), is_over: false };
         let seen = Arc::new((Mutex::new(seen), Condvar::new()));
-        let told = Arc::clone(&seen);
+        let screen_seen = Arc::clone(&seen);
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             loop {
                 // The other end is closed: reading fails, and that is the end.
                 let count = output.read(&mut bytes).unwrap_or(0);
-                let mut seen = told.0.lock().unwrap();
+                let mut seen = screen_seen.0.lock().unwrap();
                 seen.parser.process(&bytes[..count]);
                 seen.raw.extend_from_slice(&bytes[..count]);
                 seen.is_over = count == 0;
-                told.1.notify_all();
+                screen_seen.1.notify_all();
                 if count == 0 {
                     return;
                 }
@@ -258,13 +258,13 @@ fn make_journal(directory: &Path) {
 
 #[test]
 fn a_program_that_is_told_to_end_gives_the_terminal_back() {
-    for (args, sight) in
+    for (args, expected_text) in
         [(["chat", "--lang", "en"], "ready"), (["top", "--lang", "en"], "Sessions")]
     {
         let directory = workspace();
         make_journal(directory.path());
         let mut terminal = Terminal::start(directory.path(), 24, 80, &args);
-        terminal.until_seen(sight);
+        terminal.until_seen(expected_text);
         terminal.process.signal(Signal::SIGTERM).unwrap();
         terminal.until_given_back();
     }
@@ -305,9 +305,9 @@ fn without_a_terminal_it_says_in_one_line_what_to_use_instead() {
             .env("BUDAO_JOURNAL", directory.path().join("journal.db"))
             .output()
             .unwrap();
-        let said = String::from_utf8(done.stderr).unwrap();
-        assert_eq!(done.status.code(), Some(2), "{said}");
-        assert!(said.contains(instead) && said.lines().count() == 1, "{said}");
+        let printed = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(2), "{printed}");
+        assert!(printed.contains(instead) && printed.lines().count() == 1, "{printed}");
         assert!(done.stdout.is_empty());
     }
 }
@@ -343,6 +343,9 @@ fn neither_a_model_nor_a_tool_steers_the_terminal_of_run_and_a_pipe_gets_what_wa
     let mut command = Command::new(env!("CARGO_BIN_EXE_budao"));
     command.args(args).current_dir(directory.path()).env_clear();
     let done = command.env("BUDAO_JOURNAL", directory.path().join("piped.db")).output().unwrap();
-    let said = String::from_utf8(done.stdout).unwrap();
-    assert!(said.starts_with("one \x1b[2J\x1b[Htwo \x1b]0;mine\x07three \u{202e}ruof"), "{said:?}");
+    let printed = String::from_utf8(done.stdout).unwrap();
+    assert!(
+        printed.starts_with("one \x1b[2J\x1b[Htwo \x1b]0;mine\x07three \u{202e}ruof"),
+        "{printed:?}"
+    );
 }

@@ -226,12 +226,12 @@ async fn one_trace_crosses_a_hub_and_a_computer() {
     let names =
         ["turn", "smcp call tools__echo", "smcp relay client:tool_call", "smcp serve tools__echo"];
     let spans = collector.until(|spans| names.iter().all(|name| ours(spans, name))).await;
-    let asked = find(&spans, "smcp call tools__echo");
-    let call = spans.iter().find(|span| span.id == asked.parent).unwrap();
+    let call_span = find(&spans, "smcp call tools__echo");
+    let call = spans.iter().find(|span| span.id == call_span.parent).unwrap();
     assert_eq!(call.name, "execute_tool pc__tools__echo");
     for hop in ["smcp relay client:tool_call", "smcp serve tools__echo"] {
         let hop = spans.iter().find(|span| span.name == hop && span.trace == TRACE).unwrap();
-        assert_eq!(hop.parent, asked.id, "{spans:#?}");
+        assert_eq!(hop.parent, call_span.id, "{spans:#?}");
         assert!(!hop.failed);
     }
 }

@@ -51,7 +51,7 @@ pub(crate) struct ConnectionTask {
     /// Items that did not fit into the reader's channel.
     overflow: VecDeque<StreamItem>,
     /// The cursor at the last missing frame. A second miss at the same cursor is reported as a gap.
-    torn_at: Option<u64>,
+    gap_at: Option<u64>,
     /// The wait requested by a server that shuts down.
     come_back: Duration,
 }
@@ -81,7 +81,7 @@ impl ConnectionTask {
             asks,
             out,
             overflow: VecDeque::new(),
-            torn_at: None,
+            gap_at: None,
             come_back: Duration::ZERO,
         }
     }
@@ -91,10 +91,10 @@ impl ConnectionTask {
         let mut waits = self.client.waits();
         let mut attempt = 0;
         loop {
-            let mut stage = HandshakeState::default();
+            let mut handshake = HandshakeState::default();
             let began = Instant::now();
             let over = match Socket::open(&self.client).await {
-                Ok(socket) => self.serve(socket, &mut stage).await,
+                Ok(socket) => self.serve(socket, &mut handshake).await,
                 Err(over) => Some(over),
             };
             let fault = match over {
@@ -102,7 +102,7 @@ impl ConnectionTask {
                 Some(ConnectionEnd::Refused(fault)) => return self.end(fault).await,
                 Some(ConnectionEnd::Lost(fault)) => fault,
             };
-            if stage.is_established {
+            if handshake.is_established {
                 waits = self.client.waits();
                 attempt = 0;
                 self.report_loss(&fault, began.elapsed()).await;
@@ -145,7 +145,7 @@ impl ConnectionTask {
                     }
                 }
                 () = self.out.closed(), if self.asks.is_closed() => return false,
-                () = room(&self.out), if !self.overflow.is_empty() => self.hand_over(),
+                () = wait_for_room(&self.out), if !self.overflow.is_empty() => self.hand_over(),
                 () = tokio::time::sleep_until(until) => return true,
             }
         }
@@ -155,9 +155,9 @@ impl ConnectionTask {
     async fn serve(
         &mut self,
         mut socket: Socket,
-        stage: &mut HandshakeState,
+        handshake: &mut HandshakeState,
     ) -> Option<ConnectionEnd> {
-        if let Err(over) = self.greet(&mut socket, stage).await {
+        if let Err(over) = self.greet(&mut socket, handshake).await {
             return Some(over);
         }
         let mut deadline = Instant::now() + self.client.silence;
@@ -171,7 +171,7 @@ impl ConnectionTask {
                 biased;
                 ask = self.asks.recv(), if self.may_take() => {
                     let Some(ask) = ask else { continue };
-                    let sent = match stage.resume {
+                    let sent = match handshake.resume {
                         None => socket.send(&ask.frame).await,
                         // Sent with the other pending commands once the resume is answered.
                         Some(_) => Ok(()),
@@ -185,11 +185,11 @@ impl ConnectionTask {
                     socket.close().await;
                     return None;
                 }
-                () = room(&self.out), if !may_read || !self.overflow.is_empty() => self.hand_over(),
-                heard = read_event(&mut socket, deadline), if may_read => {
+                () = wait_for_room(&self.out), if !may_read || !self.overflow.is_empty() => self.hand_over(),
+                received = read_event(&mut socket, deadline), if may_read => {
                     deadline = Instant::now() + self.client.silence;
-                    let taken = match heard {
-                        Ok(event) => self.take(event, &mut socket, stage).await,
+                    let taken = match received {
+                        Ok(event) => self.take(event, &mut socket, handshake).await,
                         Err(over) => Err(over),
                     };
                     if let Err(over) = taken {
@@ -204,7 +204,7 @@ impl ConnectionTask {
     async fn greet(
         &mut self,
         socket: &mut Socket,
-        stage: &mut HandshakeState,
+        handshake: &mut HandshakeState,
     ) -> Result<(), ConnectionEnd> {
         let Some(thread) = &self.thread else { return self.send_again(socket).await };
         let id = Uuid::now_v7().to_string();
@@ -216,7 +216,7 @@ impl ConnectionTask {
         let frame = json!({
             "event": "user.reconnect", "session_id": thread.session(), "command_id": id, "content": content,
         });
-        stage.resume = Some(id);
+        handshake.resume = Some(id);
         socket.send(&frame).await
     }
 
@@ -232,25 +232,26 @@ impl ConnectionTask {
         &mut self,
         event: Event,
         socket: &mut Socket,
-        stage: &mut HandshakeState,
+        handshake: &mut HandshakeState,
     ) -> Result<(), ConnectionEnd> {
-        if stage.resume.is_some() && event.answers() == stage.resume.as_deref() {
-            stage.resume = None;
-            return self.resumed(event, socket, stage).await;
+        if handshake.resume.is_some() && event.answers() == handshake.resume.as_deref() {
+            handshake.resume = None;
+            return self.resumed(event, socket, handshake).await;
         }
         if self.thread.is_none() && event.answers().is_some() {
             self.thread =
                 event.session_id.clone().map(|id| CursorTracker::new(id, Cursor::default()));
-            stage.is_established = self.thread.is_some();
+            handshake.is_established = self.thread.is_some();
         }
-        let heard = self.thread.as_mut().map_or(FrameStatus::New, |thread| thread.classify(&event));
+        let received =
+            self.thread.as_mut().map_or(FrameStatus::New, |thread| thread.classify(&event));
         // Completes the command even for a duplicate: the answer to a resent command is one.
         self.pending.settle(&event);
         if event.meta("action") == "shutdown" {
             let wait = event.meta("retry_after_ms").as_u64().unwrap_or(0);
             self.come_back = Duration::from_millis(wait);
         }
-        match heard {
+        match received {
             FrameStatus::New => self.deliver(Ok(event)),
             FrameStatus::Duplicate => {}
             FrameStatus::OtherEpoch(fault) => return Err(ConnectionEnd::Lost(fault)),
@@ -263,7 +264,7 @@ impl ConnectionTask {
     async fn torn(&mut self, event: Event, to: u64) -> Result<(), ConnectionEnd> {
         let Some(thread) = &mut self.thread else { return Ok(()) };
         let at = thread.cursor().seq;
-        if self.torn_at.replace(at) != Some(at) {
+        if self.gap_at.replace(at) != Some(at) {
             return Err(ConnectionEnd::Lost(
                 lost().with_cause(format!("frames after {at} up to {to} are missing")),
             ));
@@ -280,7 +281,7 @@ impl ConnectionTask {
         &mut self,
         event: Event,
         socket: &mut Socket,
-        stage: &mut HandshakeState,
+        handshake: &mut HandshakeState,
     ) -> Result<(), ConnectionEnd> {
         if event.is_refusal() {
             let fault =
@@ -292,7 +293,7 @@ impl ConnectionTask {
             }
             return Err(ConnectionEnd::Refused(fault));
         }
-        stage.is_established = true;
+        handshake.is_established = true;
         if let Some(fault) = self.thread.as_mut().and_then(|thread| thread.resumed(&event)) {
             self.deliver(Err(fault));
         }
@@ -314,9 +315,9 @@ impl ConnectionTask {
         self.deliver(Ok(event));
     }
 
-    fn deliver(&mut self, told: Result<Event, Fault>) {
+    fn deliver(&mut self, result: Result<Event, Fault>) {
         let cursor = self.thread.as_ref().map(|thread| thread.cursor().clone()).unwrap_or_default();
-        let item = (told, cursor);
+        let item = (result, cursor);
         if !self.overflow.is_empty() {
             return self.overflow.push_back(item);
         }
@@ -358,14 +359,14 @@ impl ConnectionTask {
 
 /// Waits until the reader's channel has room for one frame's items, or is closed. Only this task sends, so no permit
 /// is held.
-async fn room(out: &mpsc::Sender<StreamItem>) {
+async fn wait_for_room(out: &mpsc::Sender<StreamItem>) {
     let _ = out.reserve_many(ITEMS_PER_FRAME).await;
 }
 
 /// Returns the next event; after `deadline` the connection counts as lost.
 async fn read_event(socket: &mut Socket, deadline: Instant) -> Result<Event, ConnectionEnd> {
     match tokio::time::timeout_at(deadline, socket.next()).await {
-        Ok(heard) => heard,
+        Ok(received) => received,
         Err(_) => Err(ConnectionEnd::Lost(lost().with_cause("no data received for too long"))),
     }
 }

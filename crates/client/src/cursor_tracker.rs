@@ -45,7 +45,7 @@ impl CursorTracker {
 
     /// Classifies a frame. Only a new frame moves the cursor.
     pub(crate) fn classify(&mut self, event: &Event) -> FrameStatus {
-        let Some(seq) = event.seq else { return self.beat(event) };
+        let Some(seq) = event.seq else { return self.heartbeat(event) };
         if let Some(epoch) = event.epoch.as_deref().filter(|epoch| *epoch != self.cursor.epoch) {
             if !self.cursor.epoch.is_empty() {
                 return FrameStatus::OtherEpoch(self.replaced(epoch, None));
@@ -66,7 +66,7 @@ impl CursorTracker {
 
     /// Handles a heartbeat, which names the session's last frame. The heartbeat may arrive before that frame, so a gap
     /// is reported only by the next heartbeat.
-    fn beat(&mut self, event: &Event) -> FrameStatus {
+    fn heartbeat(&mut self, event: &Event) -> FrameStatus {
         if event.event != "system.heartbeat" {
             return FrameStatus::New;
         }
@@ -197,12 +197,12 @@ mod tests {
     fn an_idle_line_that_lost_its_last_frames_is_found_out_by_the_second_heartbeat() {
         let mut thread = thread(4);
         let heads = json!({"heads": [{"session_id": "s", "last_frame_seq": 6}]});
-        let beat = Event { event: "system.heartbeat".into(), ..answer(&heads) };
-        assert_eq!(thread.classify(&beat), FrameStatus::New);
+        let heartbeat = Event { event: "system.heartbeat".into(), ..answer(&heads) };
+        assert_eq!(thread.classify(&heartbeat), FrameStatus::New);
         assert_eq!(thread.classify(&frame(6, 4)), FrameStatus::New, "it was only overtaken");
-        assert_eq!(thread.classify(&beat), FrameStatus::New);
+        assert_eq!(thread.classify(&heartbeat), FrameStatus::New);
         thread.cursor.seq = 4;
-        assert_eq!(thread.classify(&beat), FrameStatus::Gap { to: 6 });
+        assert_eq!(thread.classify(&heartbeat), FrameStatus::Gap { to: 6 });
     }
 
     proptest! {
@@ -213,11 +213,11 @@ mod tests {
             // Goal: whatever range a server repeats, a client accepts 1..=50 once and in order.
             // Method: after each range, rewind to a random earlier frame and send from there again.
             let mut thread = CursorTracker::new("s".into(), Cursor::default());
-            let mut heard = Vec::new();
+            let mut received = Vec::new();
             let mut send = |range: std::ops::RangeInclusive<u64>| {
                 for seq in range {
                     if thread.classify(&frame(seq, seq - 1)) == FrameStatus::New {
-                        heard.push(seq);
+                        received.push(seq);
                     }
                 }
             };
@@ -229,7 +229,7 @@ mod tests {
                 send(from..=reached);
             }
             send(1..=50);
-            prop_assert_eq!(heard, (1..=50).collect::<Vec<u64>>());
+            prop_assert_eq!(received, (1..=50).collect::<Vec<u64>>());
         }
     }
 }

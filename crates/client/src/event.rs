@@ -87,24 +87,24 @@ impl Event {
 
     /// Renders a fault of this client as an event with `source: client`.
     pub(crate) fn local(fault: &Fault, session_id: Option<&str>) -> Self {
-        let told = render::render_for_user(fault, Lang::En);
+        let rendered = render::render_for_user(fault, Lang::En);
         let mut metadata = Map::new();
         let mut put = |name: &str, value: Value| metadata.insert(name.into(), value);
         put("source", "client".into());
-        put("error_code", told.row.code.into());
-        put("error_type", told.row.type_name.into());
-        put("recoverable", told.row.recoverable.into());
-        put("recovery_strategy", <&str>::from(told.row.strategy).into());
-        put("operation", told.operation.into());
-        put("context", serde_json::to_value(&told.context).unwrap_or_default());
-        if let Ok(Value::Object(facts)) = serde_json::to_value(&told.facts) {
+        put("error_code", rendered.row.code.into());
+        put("error_type", rendered.row.type_name.into());
+        put("recoverable", rendered.row.recoverable.into());
+        put("recovery_strategy", <&str>::from(rendered.row.strategy).into());
+        put("operation", rendered.operation.into());
+        put("context", serde_json::to_value(&rendered.context).unwrap_or_default());
+        if let Ok(Value::Object(facts)) = serde_json::to_value(&rendered.facts) {
             metadata.extend(facts);
         }
         Self {
-            event: told.event.into(),
+            event: rendered.event.into(),
             session_id: session_id.map(Into::into),
-            content: told.content.into(),
-            show_content: Some(told.shown),
+            content: rendered.content.into(),
+            show_content: Some(rendered.shown),
             metadata: Some(metadata),
             ..Self::default()
         }

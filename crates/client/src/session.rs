@@ -172,9 +172,9 @@ impl Events {
     /// Returns the next event. A fault that names a missing range of the history is followed by further events. `None`
     /// follows a fault that ends the connection.
     pub async fn next(&mut self) -> Option<Result<Event, Fault>> {
-        let (told, cursor) = self.inbox.recv().await?;
+        let (item, cursor) = self.inbox.recv().await?;
         self.cursor = cursor;
-        Some(told)
+        Some(item)
     }
 
     /// The position of the last event returned by [`Events::next`]. Store it to resume later.
@@ -194,9 +194,9 @@ fn start(
     thread: Option<CursorTracker>,
     opened: Option<oneshot::Sender<Reply>>,
 ) -> (mpsc::Sender<OutgoingCommand>, Events) {
-    let (asks, asked) = mpsc::channel(ASKS);
+    let (asks, requests) = mpsc::channel(ASKS);
     let (out, inbox) = mpsc::channel(client.inbox);
-    let line = ConnectionTask::new(client.clone(), thread, opened, asked, out);
+    let line = ConnectionTask::new(client.clone(), thread, opened, requests, out);
     tokio::spawn(line.run());
     (asks, Events { inbox, cursor: Cursor::default() })
 }

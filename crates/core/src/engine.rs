@@ -102,7 +102,8 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// When the journal fails.
     async fn retain(&self, retention: Retention) -> Result<RetentionReport, Fault>;
 
-    /// Waits up to `grace` for turns to finish, then stops the rest, which the next start resumes. When this returns,
-    /// no work of the engine runs, unless a logged bound was exceeded.
+    /// Waits up to `grace` for turns to finish, then stops the rest. The next start resumes their sessions: it continues
+    /// a stopped turn if the engine can, and starts with the next message if the engine ended the turn as failed. When
+    /// this returns, no work of the engine runs, unless a logged bound was exceeded.
     async fn shutdown(&self, grace: Duration);
 }

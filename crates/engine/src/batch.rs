@@ -78,7 +78,7 @@ impl Batch {
         reply: Reply<Answer>,
         remembered: &VecDeque<KnownAnswer>,
     ) -> Option<(Reply<Answer>, u64)> {
-        let body = hash(&command.ask);
+        let body = hash(&command.body);
         let mut known = self.known.iter().chain(remembered);
         match known.find(|known| known.id == command.id) {
             Some(known) if known.body == body => self.replies.push((reply, known.answer.clone())),

@@ -38,7 +38,8 @@ pub enum Input<S> {
     Signal(S),
     /// The time that [`Decider::wake_at`] asked for has come.
     TimerFired,
-    /// The grace period of a shutdown is over: leave unfinished work for the next writer.
+    /// The grace period of a shutdown is over. An engine that can resume a turn leaves it for the next writer; one
+    /// that cannot ends the turn with this fault.
     Parked(Fault),
 }
 

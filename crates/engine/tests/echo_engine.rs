@@ -20,8 +20,8 @@ use budao_engine::{
     Batch, Decider, DeciderFactory, Host, HostConfig, Input, NoReclaimer, SessionContext,
     SignalSender, SpaceReclaimer, UnknownLiveness,
 };
-use budao_journal::{Entry, Memory};
-use budao_testkit::journal::{FlakyJournal, Verdict};
+use budao_journal::{Entry, Journal, Memory, Reader as _};
+use budao_testkit::journal::{FlakyJournal, HeldCall, InterceptedJournal, Verdict};
 use tokio::{sync::Semaphore, time::Instant};
 
 /// Makes echo deciders. An echo waits for a permit, so that a test decides when a turn may end.
@@ -112,7 +112,7 @@ impl Decider for EchoDecider {
             Input::Open { settings, origin } => {
                 self.emit(Event::SessionOpened { settings: *settings, origin }, batch);
             }
-            Input::Command(Command { id, ask: CommandBody::Message { content }, .. }) => {
+            Input::Command(Command { id, body: CommandBody::Message { content }, .. }) => {
                 let at = self.state.head;
                 self.emit(Event::MessageAccepted { command: id.clone(), content }, batch);
                 self.begin(batch);
@@ -163,8 +163,19 @@ impl Fixture {
     }
 
     fn on(flaky: Arc<FlakyJournal>, world: World, holder: &str, permits: usize) -> Self {
+        Self::through(flaky.clone(), flaky, world, holder, permits)
+    }
+
+    /// A host that reaches the flaky journal through another one.
+    fn through(
+        journal: Arc<dyn Journal>,
+        flaky: Arc<FlakyJournal>,
+        world: World,
+        holder: &str,
+        permits: usize,
+    ) -> Self {
         let config = HostConfig {
-            journal: flaky.clone(),
+            journal,
             world: world.clone(),
             limits: Arc::new(Limits::default()),
             holder: holder.to_owned(),
@@ -181,8 +192,8 @@ impl Fixture {
     }
 
     async fn say(&self, session: SessionId, id: &str) -> Result<Answer, Fault> {
-        let ask = CommandBody::Message { content: vec![Block::Text("hello".into())] };
-        let command = Command { id: id.into(), by: "ada".into(), trace: Trace::NONE, ask };
+        let body = CommandBody::Message { content: vec![Block::Text("hello".into())] };
+        let command = Command { id: id.into(), by: "ada".into(), trace: Trace::NONE, body };
         self.host.submit(session, command).await
     }
 
@@ -271,12 +282,57 @@ async fn an_abandoned_session_is_finished_when_the_journal_works_again() {
     }
 }
 
+/// Method: a retry task is about to find the session finished. Before it ends, a turn starts and the session's task
+/// abandons the session; it starts no second retry task, because there is one.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_abandoned_while_its_retry_ends_is_finished() {
+    let world = budao_testkit::world::seeded(1);
+    let flaky = FlakyJournal::flaky(Arc::new(Memory::new(world.clone(), Limits::default())));
+    let held = HeldCall::new("inbox");
+    let journal = Arc::new(InterceptedJournal::new(flaky.clone(), Arc::clone(&held)));
+    let fixture = Fixture::through(journal, flaky, world, "first", 0);
+    let session = fixture.open().await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(fixture.host.loaded(), 0);
+
+    fixture.flaky.plan("take_lease", Verdict::Refuse(journal_fault()));
+    held.arm();
+    fixture.host.touch(session);
+    held.reached().await;
+    fixture.say(session, "a").await.unwrap();
+    (0..24).for_each(|_| fixture.flaky.plan("append", Verdict::Refuse(journal_fault())));
+    fixture.permits.add_permits(64);
+    while fixture.host.loaded() > 0 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    held.release();
+    tokio::time::timeout(Duration::from_secs(600), fixture.settle(session)).await.unwrap();
+}
+
+/// Method: no call of the first host to the journal returns any more, so the host neither renews nor releases its lease.
 #[tokio::test(start_paused = true)]
 async fn a_session_whose_process_died_is_finished_by_another() {
+    let world = budao_testkit::world::seeded(1);
+    let inner = Arc::new(Memory::new(world.clone(), Limits::default()));
+    let first = Fixture::on(FlakyJournal::flaky(inner.clone()), world.clone(), "first", 0);
+    let session = first.open().await;
+    first.say(session, "a").await.unwrap();
+    for call in ["renew", "release", "append", "take_lease"] {
+        (0..100).for_each(|_| first.flaky.plan(call, Verdict::Hang));
+    }
+    let second = Fixture::on(FlakyJournal::flaky(inner.clone()), world.clone(), "second", 1);
+    assert_eq!(second.host.recover().await.unwrap(), 1);
+    let lease = inner.info(session).await.unwrap().unwrap().lease.unwrap();
+    assert_eq!(lease.holder, "first", "it was not released");
+    tokio::time::timeout(Duration::from_secs(600), second.settle(session)).await.unwrap();
+    assert!(world.clock.now() >= lease.expires, "the lease had to run out first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_was_parked_is_finished_by_the_next_process() {
     let first = Fixture::new(0);
     let session = first.open().await;
     first.say(session, "a").await.unwrap();
-    // The first host never answers and renews no lease after this: its task is stuck in the world it lost.
     first.host.shutdown(Duration::ZERO).await;
     let second = Fixture::on(Arc::clone(&first.flaky), first.world.clone(), "second", 1);
     assert_eq!(second.host.recover().await.unwrap(), 1);

@@ -140,12 +140,12 @@ impl Fixture {
     /// A writer of an opened session.
     async fn opened(&self) -> (SessionWriter, Session) {
         let (mut writer, mut session) = self.begin("ada", &Gone("nobody")).await.unwrap();
-        let (reply, heard) = oneshot::channel();
+        let (reply, answer_receiver) = oneshot::channel();
         let mut batch = Batch::default();
         assert!(writer.admit_opening(&session, reply, &mut batch));
         self.tell(&mut batch, &mut session, opened());
         writer.commit(batch, &session, &NoReclaimer).await.unwrap();
-        heard.await.unwrap().unwrap();
+        answer_receiver.await.unwrap().unwrap();
         (writer, session)
     }
 
@@ -183,8 +183,8 @@ fn opened() -> Event {
 }
 
 fn command(id: impl Into<CommandId>, text: &str) -> Command {
-    let ask = CommandBody::Message { content: vec![Block::Text(text.into())] };
-    Command { id: id.into(), by: "ada".into(), trace: Trace::NONE, ask }
+    let body = CommandBody::Message { content: vec![Block::Text(text.into())] };
+    Command { id: id.into(), by: "ada".into(), trace: Trace::NONE, body }
 }
 
 /// Takes a command up as an engine does. The answer comes when the batch is committed.
@@ -195,13 +195,13 @@ async fn take(
     command: &Command,
     waits: bool,
 ) -> (bool, oneshot::Receiver<Result<Answer, Fault>>) {
-    let (reply, heard) = oneshot::channel();
+    let (reply, answer_receiver) = oneshot::channel();
     let admitted = writer.admit(session, command, waits, reply, batch).await;
     let is_new = admitted.is_some();
     if let Some(admitted) = admitted {
         batch.answer(admitted, command.id.clone(), Answer::Accepted { at: session.head });
     }
-    (is_new, heard)
+    (is_new, answer_receiver)
 }
 
 fn kind_of(exit: Result<CommitResult, WriterExit>) -> Kind {

@@ -108,7 +108,7 @@ fn once(target: &Target, file: &std::path::Path, args: &Args) -> bool {
 /// Prints a failure and keeps its input. Always returns false, the result of [`run`] for a failed target.
 fn report_failure(target: &Target, broken: &budao_hostile::FailingInput, args: &Args) -> bool {
     let file = save_input(&args.keep, target.name, "broken", &broken.input);
-    println!("{}: broke after {} inputs: {}", target.name, broken.tried, broken.said);
+    println!("{}: broke after {} inputs: {}", target.name, broken.tried, broken.message);
     println!("  kept in {0}; cargo xtask fuzz {1} --input {0}", file.display(), target.name);
     println!("  once mended, it belongs into fuzz/corpus/{}", target.name);
     false

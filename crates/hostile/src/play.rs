@@ -17,7 +17,7 @@ pub struct FailingInput {
     /// The input after shrinking.
     pub input: Vec<u8>,
     /// The panic message.
-    pub said: String,
+    pub message: String,
     /// Number of inputs tried before this one.
     pub tried: u64,
 }
@@ -62,9 +62,9 @@ pub fn play(
     let mut tried = 0;
     let mut feed = |input: &[u8]| {
         seen(input);
-        if let Err(said) = fed(target, input) {
-            let (input, said) = smaller(target, input.to_vec(), said);
-            return Err(Box::new(FailingInput { input, said, tried }));
+        if let Err(message) = fed(target, input) {
+            let (input, message) = smaller(target, input.to_vec(), message);
+            return Err(Box::new(FailingInput { input, message, tried }));
         }
         tried += 1;
         Ok(tried)
@@ -90,7 +90,7 @@ fn fed(target: &Target, input: &[u8]) -> Result<(), String> {
 }
 
 /// Removes parts of the input as long as the target still panics.
-fn smaller(target: &Target, mut input: Vec<u8>, mut said: String) -> (Vec<u8>, String) {
+fn smaller(target: &Target, mut input: Vec<u8>, mut message: String) -> (Vec<u8>, String) {
     let (mut size, mut left) = (input.len() / 2, SHRINKS);
     while size > 0 && left > 0 {
         let mut at = 0;
@@ -99,11 +99,11 @@ fn smaller(target: &Target, mut input: Vec<u8>, mut said: String) -> (Vec<u8>, S
             let mut less = input.clone();
             drop(less.drain(at..(at + size).min(less.len())));
             match fed(target, &less) {
-                Err(now) => (input, said) = (less, now),
+                Err(now) => (input, message) = (less, now),
                 Ok(()) => at += size,
             }
         }
         size /= 2;
     }
-    (input, said)
+    (input, message)
 }

@@ -19,7 +19,7 @@ fn feed(name: &str) {
         Err(broken) => panic!(
             "seed {seed}, after {} inputs: {}\n{}",
             broken.tried,
-            broken.said,
+            broken.message,
             broken.input.escape_ascii()
         ),
     }
@@ -56,6 +56,6 @@ fn a_planted_mistake_is_found_made_small_and_found_again() {
     let corpus = [br#"{"a":[[1],[2]]}"#[..12].to_vec()];
     let found = |seed| play(&target, &corpus, seed, 100_000, None, |_| {}).unwrap_err();
     let broken = found(1);
-    assert_eq!((broken.input, &*broken.said), (b"]]".to_vec(), "planted"));
+    assert_eq!((broken.input, &*broken.message), (b"]]".to_vec(), "planted"));
     assert_eq!(found(1).tried, found(1).tried, "the same seed finds the same");
 }

@@ -397,8 +397,8 @@ async fn follow_across_handles() {
             assert_eq!(stream.next().await.unwrap().unwrap().len(), 1);
             Instant::now()
         };
-        let (heard, written) = tokio::join!(following, writing);
-        waits.push(heard.saturating_duration_since(written).as_secs_f64() * 1e3);
+        let (followed, written) = tokio::join!(following, writing);
+        waits.push(followed.saturating_duration_since(written).as_secs_f64() * 1e3);
     }
     let worst = percentile(&mut waits.clone(), 1.0);
     let note = format!("median {:.1} ms; two handles that share only the file", median(&mut waits));

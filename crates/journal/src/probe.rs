@@ -24,11 +24,11 @@ const COUNTS: [u64; 4] = [1, 3, 64, u64::MAX];
 pub fn batch(bytes: &[u8]) {
     let body = Bytes::copy_from_slice(bytes);
     for count in COUNTS {
-        let place = BatchLocation { session: SESSION, epoch: Epoch(1), first: 1, count };
+        let location = BatchLocation { session: SESSION, epoch: Epoch(1), first: 1, count };
         let mut records = Vec::new();
-        let unpacked = frame::unpack(place, &body, |record| records.push(record));
-        let held: usize = records.iter().map(|record| record.body.len()).sum();
-        assert!(held <= bytes.len(), "more came out than went in");
+        let unpacked = frame::unpack(location, &body, |record| records.push(record));
+        let total_bytes: usize = records.iter().map(|record| record.body.len()).sum();
+        assert!(total_bytes <= bytes.len(), "more came out than went in");
         assert!(records.iter().zip(1..).all(|(record, seq)| record.seq == seq), "in order");
         match unpacked.damaged {
             Some(at) => assert_eq!(at, records.len() as u64 + 1, "told where it went wrong"),
@@ -48,8 +48,8 @@ fn repack(records: &[crate::StoredRecord]) {
         .collect();
     let (body, _) = frame::pack(SESSION, 1, 9, &entries);
     let count = entries.len() as u64;
-    let place = BatchLocation { session: SESSION, epoch: Epoch(1), first: 1, count };
-    let unpacked = frame::unpack(place, &body.into(), |record| {
+    let location = BatchLocation { session: SESSION, epoch: Epoch(1), first: 1, count };
+    let unpacked = frame::unpack(location, &body.into(), |record| {
         let _ = Event::decode(&record.body);
     });
     assert_eq!(unpacked.damaged, None, "what was packed is whole");

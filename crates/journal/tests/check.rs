@@ -172,15 +172,15 @@ async fn a_journal_whose_side_files_cannot_be_had_works() {
     std::fs::create_dir(directory.path().join("journal.db-reserve")).unwrap();
     let options = SqliteOptions { reserve_bytes: 4096, ..options() };
     let journal = Sqlite::open(&path, world(), options.clone()).await.unwrap();
-    let held = lease(&journal, session(1), "w").await;
+    let lease_held = lease(&journal, session(1), "w").await;
     for head in 0..70 {
-        append(&journal, &held, head, 1).await;
+        append(&journal, &lease_held, head, 1).await;
     }
     assert_eq!(read_all(&journal, session(1)).await.len(), 70);
     // Once nothing is in the way, the room is set aside after all.
     std::fs::remove_dir(directory.path().join("journal.db-reserve")).unwrap();
     for head in 70..200 {
-        append(&journal, &held, head, 1).await;
+        append(&journal, &lease_held, head, 1).await;
     }
     assert_eq!(std::fs::metadata(directory.path().join("journal.db-reserve")).unwrap().len(), 4096);
     journal.close().await;
@@ -194,8 +194,8 @@ async fn a_watermark_that_cannot_be_written_and_room_that_is_not_there_stop_noth
     let options = SqliteOptions { reserve_bytes: 1 << 60, ..options() };
     let journal = Sqlite::open(&path, world(), options).await.unwrap();
     assert!(!directory.path().join("journal.db-reserve").exists(), "half of it would be no use");
-    let held = lease(&journal, session(1), "w").await;
-    append(&journal, &held, 0, 3).await;
+    let lease_held = lease(&journal, session(1), "w").await;
+    append(&journal, &lease_held, 0, 3).await;
     journal.close().await;
     let journal = open(&path).await;
     assert_eq!(read_all(&journal, session(1)).await.len(), 3);

@@ -153,10 +153,10 @@ async fn a_deleted_session_leaves_no_byte_behind() {
     let marker = "a-marker-that-must-go-1f2e3d";
     let gone = lease(&journal, session(1), "w").await;
     let kept = lease(&journal, session(2), "w").await;
-    let mut told = entries(0, 3, 10);
+    let mut batch = entries(0, 3, 10);
     let text = marker.repeat(400);
-    told[1].event = budao_core::Event::TextDelta { step: 1, text }.into();
-    journal.append(Append::new(&gone, 0, told)).await.unwrap();
+    batch[1].event = budao_core::Event::TextDelta { step: 1, text }.into();
+    journal.append(Append::new(&gone, 0, batch)).await.unwrap();
     append(&journal, &kept, 0, 3).await;
     journal.submit(session(1), message("m", marker)).await.unwrap();
     journal.put_blob(session(1), marker.repeat(9000).into()).await.unwrap();
@@ -316,13 +316,13 @@ async fn a_check_tells_how_far_it_is_and_comes_to_its_end() {
     let journal = open(&path).await;
     furnish(&journal).await;
     journal.close().await;
-    let (told, heard) = std::sync::mpsc::channel();
+    let (report, reports) = std::sync::mpsc::channel();
     let found =
-        Sqlite::check_with_progress(&path, move |done, all| told.send((done, all)).unwrap());
+        Sqlite::check_with_progress(&path, move |done, all| report.send((done, all)).unwrap());
     assert_eq!(found.await.unwrap().damages, []);
-    let heard: Vec<(u64, u64)> = heard.into_iter().collect();
-    assert!(heard.is_sorted() && heard.iter().all(|(done, all)| done <= all), "{heard:?}");
-    let (done, all) = heard.last().unwrap();
+    let progress: Vec<(u64, u64)> = reports.into_iter().collect();
+    assert!(progress.is_sorted() && progress.iter().all(|(done, all)| done <= all), "{progress:?}");
+    let (done, all) = progress.last().unwrap();
     assert_eq!(done, all, "the last batch was looked at");
 }
 
@@ -332,11 +332,11 @@ async fn a_backup_is_made_while_writing_and_restored_as_another_incarnation() {
     let journal = open(&directory.path().join("journal.db")).await;
     furnish(&journal).await;
     let target = directory.path().join("copy.db");
-    let held = lease(&journal, session(9), "w").await;
+    let lease_held = lease(&journal, session(9), "w").await;
     let writing = async {
         let mut head = 0;
         for _ in 0..50 {
-            head = append(&journal, &held, head, 3).await;
+            head = append(&journal, &lease_held, head, 3).await;
         }
     };
     let (made, ()) = tokio::join!(journal.backup(&target), writing);
@@ -356,7 +356,8 @@ async fn a_backup_is_made_while_writing_and_restored_as_another_incarnation() {
             })
             .collect::<Vec<_>>()[..]
     );
-    let fenced = copy.append(Append::new(&held, records.len() as u64, entries(0, 1, 1))).await;
+    let fenced =
+        copy.append(Append::new(&lease_held, records.len() as u64, entries(0, 1, 1))).await;
     assert_eq!(fenced, Err(AppendError::Fenced), "leases are not restored");
     for number in [1, 2, 3] {
         let before = journal.info(session(number)).await.unwrap().unwrap();
@@ -371,13 +372,13 @@ async fn an_old_copy_put_in_place_is_noticed_and_gets_new_epochs() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal.db");
     let journal = open(&path).await;
-    let held = lease(&journal, session(1), "w").await;
-    append(&journal, &held, 0, 3).await;
+    let lease_held = lease(&journal, session(1), "w").await;
+    append(&journal, &lease_held, 0, 3).await;
     journal.close().await;
     let old = std::fs::read(&path).unwrap();
     let journal = open(&path).await;
-    let held = lease(&journal, session(1), "w").await;
-    append(&journal, &held, 3, 5).await;
+    let lease_held = lease(&journal, session(1), "w").await;
+    append(&journal, &lease_held, 3, 5).await;
     journal.close().await;
     std::fs::write(&path, old).unwrap();
     let found = Sqlite::check(&path).await.unwrap();
@@ -385,8 +386,8 @@ async fn an_old_copy_put_in_place_is_noticed_and_gets_new_epochs() {
     assert!(found.damages[0].what.contains("the end is missing"), "{found:?}");
     let journal = open(&path).await;
     let renewed = lease(&journal, session(1), "w").await;
-    assert_ne!(renewed.epoch, held.epoch, "positions 4 to 8 were given once");
-    assert!(renewed.token > held.token);
+    assert_ne!(renewed.epoch, lease_held.epoch, "positions 4 to 8 were given once");
+    assert!(renewed.token > lease_held.token);
     assert_eq!(renewed.head, 3);
     append(&journal, &renewed, 3, 1).await;
     assert!(journal.stats().await.unwrap().lost.is_some());
@@ -423,8 +424,8 @@ async fn opening_a_journal_twice_in_one_process_keeps_its_locks() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal.db");
     let first = open(&path).await;
-    let held = lease(&first, session(1), "w").await;
-    append(&first, &held, 0, 1).await;
+    let lease_held = lease(&first, session(1), "w").await;
+    append(&first, &lease_held, 0, 1).await;
     let inode = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&path).unwrap());
     let locked = || {
         let locks = std::fs::read_to_string("/proc/locks").unwrap();
@@ -436,7 +437,7 @@ async fn opening_a_journal_twice_in_one_process_keeps_its_locks() {
     second.backup(&directory.path().join("copy.db")).await.unwrap();
     second.close().await;
     assert!(locked());
-    append(&first, &held, 1, 1).await;
+    append(&first, &lease_held, 1, 1).await;
     assert!(directory.path().join("journal.db-wal").exists());
 }
 
@@ -474,9 +475,9 @@ async fn a_journal_in_memory_has_the_same_views_as_one_in_a_file() {
     for journal in [&memory as &dyn Journal, &file] {
         for number in 1..=30 {
             let lease = lease(journal, session(number), "w").await;
-            let told = (0..number % 7).fold(0, |head, _| head + 1);
+            let head = (0..number % 7).fold(0, |head, _| head + 1);
             let at = support::entry(0, 1).at;
-            let mut entries = entries(0, told, 3);
+            let mut entries = entries(0, head, 3);
             for entry in &mut entries {
                 entry.at = budao_core::Timestamp::from_micros(at.as_micros() / 100_000_000);
             }

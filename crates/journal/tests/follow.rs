@@ -45,7 +45,7 @@ async fn a_million_deliveries_are_exactly_the_sequence() {
     let options = || SqliteOptions { reserve_bytes: 0, ..SqliteOptions::default() };
     let writer = Arc::new(Sqlite::open(&path, world(), options()).await.unwrap());
     let other = Sqlite::open(&path, world(), options()).await.unwrap();
-    let held = lease(&*writer, session(1), "w").await;
+    let lease_held = lease(&*writer, session(1), "w").await;
     let mut followers = Vec::new();
     for seed in 0..20 {
         // Half of them share nothing with the writer but the file.
@@ -57,7 +57,8 @@ async fn a_million_deliveries_are_exactly_the_sequence() {
     let mut head = 0;
     while head < END {
         let count = (1 + random.below(40)).min(END - head);
-        head = writer.append(Append::new(&held, head, entries(head, count, 3))).await.unwrap();
+        head =
+            writer.append(Append::new(&lease_held, head, entries(head, count, 3))).await.unwrap();
     }
     let delivered: u64 = join_all(followers).await.into_iter().map(Result::unwrap).sum();
     assert!(delivered >= 1_000_000, "{delivered}");
@@ -70,12 +71,15 @@ async fn a_reconnect_at_every_index_goes_on_exactly() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal.db");
     let journal = support::open(&path).await;
-    let held = lease(&journal, session(1), "w").await;
+    let lease_held = lease(&journal, session(1), "w").await;
     let writing = async {
         let mut head = 0;
         while head < END {
             let count = (1 + head % 7).min(END - head);
-            head = journal.append(Append::new(&held, head, entries(head, count, 3))).await.unwrap();
+            head = journal
+                .append(Append::new(&lease_held, head, entries(head, count, 3)))
+                .await
+                .unwrap();
         }
     };
     let following = async {

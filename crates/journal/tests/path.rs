@@ -168,8 +168,8 @@ async fn a_link_of_ones_own_leads_to_the_journal_and_side_files_lie_beside_the_f
     symlink("real/journal.db", &link).unwrap();
     let journal = open(&link).await;
     assert_eq!(journal.path(), path);
-    let held = lease(&journal, session(1), "w").await;
-    append(&journal, &held, 0, 2).await;
+    let lease_held = lease(&journal, session(1), "w").await;
+    append(&journal, &lease_held, 0, 2).await;
     assert_eq!(read_all(&journal, session(1)).await.len(), 2);
     journal.close().await;
     let names: Vec<_> = std::fs::read_dir(directory.path())
@@ -201,8 +201,8 @@ async fn a_journal_of_another_user_is_read_and_never_written() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal.db");
     let journal = open(&path).await;
-    let held = lease(&journal, session(1), "w").await;
-    append(&journal, &held, 0, 2).await;
+    let lease_held = lease(&journal, session(1), "w").await;
+    append(&journal, &lease_held, 0, 2).await;
     journal.close().await;
     drop(journal);
     for name in ["journal.db", "journal.db-watermark"] {
@@ -269,9 +269,9 @@ async fn files_under_the_names_of_watermark_and_reserve_keep_their_content() {
     }
     let options = SqliteOptions { reserve_bytes: 8192, ..options() };
     let journal = Sqlite::open(&path, world(), options.clone()).await.unwrap();
-    let held = lease(&journal, session(1), "w").await;
+    let lease_held = lease(&journal, session(1), "w").await;
     for head in 0..70 {
-        append(&journal, &held, head, 1).await;
+        append(&journal, &lease_held, head, 1).await;
     }
     journal.close().await;
     for name in names {
@@ -309,8 +309,8 @@ async fn a_journal_with_a_damaged_header_is_told_as_damaged_and_left_as_it_is() 
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal.db");
     let journal = open(&path).await;
-    let held = lease(&journal, session(1), "w").await;
-    append(&journal, &held, 0, 1).await;
+    let lease_held = lease(&journal, session(1), "w").await;
+    append(&journal, &lease_held, 0, 1).await;
     journal.close().await;
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[..100].fill(7);

@@ -24,8 +24,8 @@ async fn a_session_that_is_alone_writes_on_its_own_thread_and_is_as_durable() {
     let mut follower = journal.follow(session(1), 0);
     for head in 0..MANY {
         append(&journal, &lease, head, 1).await;
-        let told = futures::StreamExt::next(&mut follower).await.unwrap().unwrap();
-        assert_eq!(told.last().unwrap().seq, head + 1, "told at once, in order");
+        let delivered = futures::StreamExt::next(&mut follower).await.unwrap().unwrap();
+        assert_eq!(delivered.last().unwrap().seq, head + 1, "told at once, in order");
     }
     let counters = journal.counters();
     assert!(counters.inline_writes > 0, "{counters:?}");

@@ -26,7 +26,7 @@ pub(crate) enum ResultForm {
 pub(crate) fn of_result(
     result: CallToolResult,
     form: ResultForm,
-    about: &FaultContext<'_>,
+    fault_context: &FaultContext<'_>,
     depth_max: usize,
 ) -> ToolResult {
     let is_error = result.is_error == Some(true);
@@ -37,16 +37,16 @@ pub(crate) fn of_result(
         None => data(result, &text),
     };
     if !is_within_depth(&data, depth_max) {
-        let fault = about.fault(Kind::JsonTooDeep).with(Fact::Limit, depth_max);
-        return Err(plain(fault.via("mcp_server", about.server)));
+        let fault = fault_context.fault(Kind::JsonTooDeep).with(Fact::Limit, depth_max);
+        return Err(plain(fault.via("mcp_server", fault_context.server)));
     }
     if !is_error {
         return Ok(if form == ResultForm::Whole { data } else { unambiguous(data) });
     }
     let reason = if text.trim().is_empty() { "it gave no reason" } else { &text };
-    let fault = about.fault(Kind::ToolSaidNo).with(Fact::Reason, bounded(reason));
+    let fault = fault_context.fault(Kind::ToolSaidNo).with(Fact::Reason, bounded(reason));
     let data = Some(data).filter(|data| !data.is_null());
-    Err(Failure { fault: fault.via("mcp_server", about.server), data, note: None })
+    Err(Failure { fault: fault.via("mcp_server", fault_context.server), data, note: None })
 }
 
 /// A failure without data or a note.
@@ -109,15 +109,15 @@ mod tests {
     use super::*;
 
     fn answer_as(form: ResultForm, result: Value) -> ToolResult {
-        let about = FaultContext {
+        let fault_context = FaultContext {
             operation: Operation::ToolCall,
             server: "s",
             tool: Some("mcp__s__t"),
-            called: "t",
+            server_tool_name: "t",
             idempotent: false,
             limit: 0,
         };
-        of_result(serde_json::from_value(result).unwrap(), form, &about, 8)
+        of_result(serde_json::from_value(result).unwrap(), form, &fault_context, 8)
     }
 
     fn answer(result: Value) -> ToolResult {

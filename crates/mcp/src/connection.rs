@@ -47,13 +47,13 @@ pub(crate) struct ServerConnection {
     service: Mutex<Option<RunningService<RoleClient, Host>>>,
     process: Option<Arc<ServerProcess>>,
     /// Cancelled when the transport has ended.
-    pub(crate) gone: CancellationToken,
+    pub(crate) closed: CancellationToken,
     /// Notified when the server reports that its tools have changed.
     pub(crate) changed: Arc<Notify>,
     /// Notified when a call failed in a way that casts doubt on the connection.
     pub(crate) doubt: Notify,
     progress: Arc<ProgressRouter>,
-    room: Arc<Semaphore>,
+    call_permits: Arc<Semaphore>,
     calls: usize,
     unwanted: mpsc::Sender<AbandonedCall>,
 }
@@ -69,15 +69,17 @@ impl ServerConnection {
     /// Connects and performs the handshake. The fault names the command or URL and the server's last output.
     pub(crate) async fn open(
         config: &McpServerConfig,
-        around: &ConnectionContext,
+        connection_context: &ConnectionContext,
     ) -> Result<Self, Fault> {
         let opened = match &config.transport {
-            Transport::Stdio(stdio) => return Self::of_program(config, stdio, around).await,
-            Transport::Http(address) => Self::of_address(config, address, around).await,
-            Transport::Sse(address) => Self::of_events(config, address, around).await,
+            Transport::Stdio(stdio) => {
+                return Self::of_program(config, stdio, connection_context).await;
+            }
+            Transport::Http(address) => Self::of_address(config, address, connection_context).await,
+            Transport::Sse(address) => Self::of_events(config, address, connection_context).await,
         };
-        opened.map_err(|trouble| {
-            let fault = trouble.fault(&starting(config, &around.limits));
+        opened.map_err(|server_error| {
+            let fault = server_error.fault(&starting(config, &connection_context.limits));
             match &config.transport {
                 Transport::Http(address) | Transport::Sse(address) => {
                     fault.with(Fact::Endpoint, shown_url(&address.url))
@@ -90,36 +92,37 @@ impl ServerConnection {
     async fn of_program(
         config: &McpServerConfig,
         stdio: &Stdio,
-        around: &ConnectionContext,
+        connection_context: &ConnectionContext,
     ) -> Result<Self, Fault> {
-        let about = starting(config, &around.limits);
-        let command = command_line(stdio, around);
-        let (process, pipes) = ServerProcess::start(stdio, around).await.map_err(|error| {
-            let fault = ServerError::Wire(Box::new(error)).fault(&about);
-            fault
-                .with(Fact::Reason, format!("its command `{command}` could not be started"))
-                .with(Fact::Command, command.clone())
-        })?;
+        let fault_context = starting(config, &connection_context.limits);
+        let command = command_line(stdio, connection_context);
+        let (process, pipes) =
+            ServerProcess::start(stdio, connection_context).await.map_err(|error| {
+                let fault = ServerError::Wire(Box::new(error)).fault(&fault_context);
+                fault
+                    .with(Fact::Reason, format!("its command `{command}` could not be started"))
+                    .with(Fact::Command, command.clone())
+            })?;
         let process = Arc::new(process);
-        let bytes_max = around.limits.frame_bytes_hard;
-        let clock = around.world.clock.clone();
+        let bytes_max = connection_context.limits.frame_bytes_hard;
+        let clock = connection_context.world.clock.clone();
         let wire = stdio::StdioTransport::new(
-            around.server.clone(),
+            connection_context.server.clone(),
             pipes,
             process.clone(),
             bytes_max,
             clock,
         );
-        match Self::shake_hands(config, around, wire, Some(process.clone())).await {
+        match Self::initialize(config, connection_context, wire, Some(process.clone())).await {
             Ok(link) => Ok(link),
-            Err(trouble) => {
-                let fault = match trouble {
+            Err(server_error) => {
+                let fault = match server_error {
                     ServerError::Lost | ServerError::Wire(_) => {
-                        process.silent_soon(&around.world).await;
+                        process.silent_soon(&connection_context.world).await;
                         let why = format!("its command `{command}` ended before it was ready");
-                        trouble.fault(&about).with(Fact::Reason, why)
+                        server_error.fault(&fault_context).with(Fact::Reason, why)
                     }
-                    other => other.fault(&about),
+                    other => other.fault(&fault_context),
                 };
                 let fault = last_words(fault.with(Fact::Command, command), &process);
                 process.end().await;
@@ -131,55 +134,59 @@ impl ServerConnection {
     async fn of_address(
         config: &McpServerConfig,
         address: &Address,
-        around: &ConnectionContext,
+        connection_context: &ConnectionContext,
     ) -> Result<Self, ServerError> {
-        let (web, url, headers) = reach(config, address, around)?;
+        let (web, url, headers) = reach(config, address, connection_context)?;
         let mut options = StreamableHttpClientTransportConfig::with_uri(url.as_str())
             .custom_headers(headers.into_iter().filter_map(|(k, v)| Some((k?, v))).collect())
-            .max_sse_event_size(around.limits.frame_bytes_hard);
+            .max_sse_event_size(connection_context.limits.frame_bytes_hard);
         // rmcp tries to resume a lost answer three times; then the call fails.
         let mut again = FixedInterval::default();
         (again.max_times, again.duration) = (Some(3), Duration::from_millis(250));
         options.retry_config = Arc::new(again);
         let wire = StreamableHttpClientTransport::with_client(web, options);
-        Self::shake_hands(config, around, wire, None).await
+        Self::initialize(config, connection_context, wire, None).await
     }
 
     async fn of_events(
         config: &McpServerConfig,
         address: &Address,
-        around: &ConnectionContext,
+        connection_context: &ConnectionContext,
     ) -> Result<Self, ServerError> {
-        let (web, url, headers) = reach(config, address, around)?;
+        let (web, url, headers) = reach(config, address, connection_context)?;
         let opening = sse::SseTransport::open(web.client, url, headers, web.bytes_max);
-        let wire = in_time(config, around, opening).await?;
+        let wire = in_time(config, connection_context, opening).await?;
         let wire = wire.map_err(|error| ServerError::Wire(Box::new(error)))?;
-        Self::shake_hands(config, around, wire, None).await
+        Self::initialize(config, connection_context, wire, None).await
     }
 
-    async fn shake_hands<T: Rmcp<RoleClient> + 'static>(
+    async fn initialize<T: Rmcp<RoleClient> + 'static>(
         config: &McpServerConfig,
-        around: &ConnectionContext,
+        connection_context: &ConnectionContext,
         wire: T,
         process: Option<Arc<ServerProcess>>,
     ) -> Result<Self, ServerError> {
-        let host = Host::new(config, around.scrubber.clone(), around.news.clone());
+        let host = Host::new(
+            config,
+            connection_context.scrubber.clone(),
+            connection_context.changes.clone(),
+        );
         let (changed, progress) = (host.changed.clone(), host.progress.clone());
-        let gone = CancellationToken::new();
-        let watched = WatchedTransport { wire, gone: gone.clone() };
-        let service = in_time(config, around, host.serve(watched)).await??;
+        let closed = CancellationToken::new();
+        let watched = WatchedTransport { wire, closed: closed.clone() };
+        let service = in_time(config, connection_context, host.serve(watched)).await??;
         let peer = service.peer().clone();
         let (unwanted, list) = mpsc::channel(config.calls);
-        around.world.spawn.spawn(Box::pin(forget(peer.clone(), list, gone.clone())));
+        connection_context.world.spawn.spawn(Box::pin(forget(peer.clone(), list, closed.clone())));
         Ok(Self {
             peer,
             service: Mutex::new(Some(service)),
             process,
-            gone,
+            closed,
             changed,
             doubt: Notify::new(),
             progress,
-            room: Arc::new(Semaphore::new(config.calls)),
+            call_permits: Arc::new(Semaphore::new(config.calls)),
             calls: config.calls,
             unwanted,
         })
@@ -198,7 +205,7 @@ impl ServerConnection {
             let page = tokio::select! {
                 biased;
                 page = self.peer.list_tools(Some(params)) => page?,
-                () = self.gone.cancelled() => return Err(ServerError::Lost),
+                () = self.closed.cancelled() => return Err(ServerError::Lost),
             };
             tools.extend(page.tools);
             let is_stuck = page.next_cursor.is_some() && page.next_cursor == cursor;
@@ -224,7 +231,7 @@ impl ServerConnection {
         tokio::select! {
             biased;
             answer = self.ask(tool, arguments, context) => answer.map(Some),
-            () = self.gone.cancelled() => Err(ServerError::Lost),
+            () = self.closed.cancelled() => Err(ServerError::Lost),
             () = context.cancel.cancelled() => Ok(None),
         }
     }
@@ -235,15 +242,15 @@ impl ServerConnection {
         arguments: Option<JsonObject>,
         context: &CallContext,
     ) -> Result<CallToolResult, ServerError> {
-        let room = self.room.clone().try_acquire_owned();
-        let room = room.map_err(|_| ServerError::Busy(self.calls))?;
+        let call_permits = self.call_permits.clone().try_acquire_owned();
+        let call_permits = call_permits.map_err(|_| ServerError::Busy(self.calls))?;
         let mut params = CallToolRequestParams::new(tool.to_owned());
         params.arguments = arguments;
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
         let options = PeerRequestOptions::no_options().with_meta(meta(context));
         let mut handle = self.peer.send_cancellable_request(request, options).await?;
         let waiting = PendingCall {
-            unwanted: Some((handle.id.clone(), room)),
+            unwanted: Some((handle.id.clone(), call_permits)),
             list: self.unwanted.clone(),
             _following: self.follow(handle.progress_token.clone(), context.notes.clone()),
         };
@@ -266,9 +273,9 @@ impl ServerConnection {
     }
 
     /// Closes the connection and ends the process, if there is one.
-    pub(crate) async fn close(&self, around: &ConnectionContext) {
+    pub(crate) async fn close(&self, connection_context: &ConnectionContext) {
         if let Some(mut service) = self.service.lock().await.take() {
-            let farewell = around.world.clock.sleep(FAREWELL);
+            let farewell = connection_context.world.clock.sleep(FAREWELL);
             // If the time runs out, the process is ended anyway.
             tokio::select! {
                 biased;
@@ -294,11 +301,11 @@ impl ServerConnection {
 
     /// Whether the connection stays open after this error of listing the tools. An idle connection that timed out is
     /// replaced.
-    pub(crate) fn outlives(&self, trouble: &ServerError) -> bool {
-        let is_idle = self.room.available_permits() == self.calls;
-        match trouble {
+    pub(crate) fn outlives(&self, server_error: &ServerError) -> bool {
+        let is_idle = self.call_permits.available_permits() == self.calls;
+        match server_error {
             ServerError::TimedOut(_) => !is_idle,
-            _ => !self.gone.is_cancelled() && !trouble.is_fatal(),
+            _ => !self.closed.is_cancelled() && !server_error.is_fatal(),
         }
     }
 
@@ -316,15 +323,15 @@ impl ServerConnection {
 /// Waits for a step of connecting, until the start timeout or the stop signal.
 async fn in_time<T>(
     config: &McpServerConfig,
-    around: &ConnectionContext,
+    connection_context: &ConnectionContext,
     step: impl Future<Output = T>,
 ) -> Result<T, ServerError> {
     let limit = config.timeouts.start;
     tokio::select! {
         biased;
-        () = around.stop.cancelled() => Err(ServerError::Lost),
+        () = connection_context.stop.cancelled() => Err(ServerError::Lost),
         done = step => Ok(done),
-        () = around.world.clock.sleep(limit) => Err(ServerError::TimedOut(limit)),
+        () = connection_context.world.clock.sleep(limit) => Err(ServerError::TimedOut(limit)),
     }
 }
 
@@ -332,7 +339,7 @@ async fn in_time<T>(
 async fn forget(
     peer: Peer<RoleClient>,
     mut list: mpsc::Receiver<AbandonedCall>,
-    gone: CancellationToken,
+    closed: CancellationToken,
 ) {
     while let Some(unwanted) = list.recv().await {
         let reason = Some("the call was stopped".to_owned());
@@ -344,7 +351,7 @@ async fn forget(
                     tracing::debug!(%error, "sending call cancellation failed");
                 }
             }
-            () = gone.cancelled() => return,
+            () = closed.cancelled() => return,
         }
     }
 }
@@ -364,17 +371,17 @@ impl PendingCall {
 
 impl Drop for PendingCall {
     fn drop(&mut self) {
-        if let Some((id, room)) = self.unwanted.take() {
+        if let Some((id, call_permits)) = self.unwanted.take() {
             // The channel holds as many entries as calls may run, so this fails only when the connection has ended.
-            drop(self.list.try_send(AbandonedCall { id, _room: room }));
+            drop(self.list.try_send(AbandonedCall { id, _room: call_permits }));
         }
     }
 }
 
-/// Cancels `gone` when the transport ends, before rmcp cleans up.
+/// Cancels `closed` when the transport ends, before rmcp cleans up.
 struct WatchedTransport<T> {
     wire: T,
-    gone: CancellationToken,
+    closed: CancellationToken,
 }
 
 impl<T: Rmcp<RoleClient> + 'static> Rmcp<RoleClient> for WatchedTransport<T> {
@@ -390,7 +397,7 @@ impl<T: Rmcp<RoleClient> + 'static> Rmcp<RoleClient> for WatchedTransport<T> {
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
         let message = self.wire.receive().await;
         if message.is_none() {
-            self.gone.cancel();
+            self.closed.cancel();
         }
         message
     }
@@ -402,13 +409,13 @@ impl<T: Rmcp<RoleClient> + 'static> Rmcp<RoleClient> for WatchedTransport<T> {
 
 impl<T> Drop for WatchedTransport<T> {
     fn drop(&mut self) {
-        self.gone.cancel();
+        self.closed.cancel();
     }
 }
 
 /// Adds the exit status and the last stderr output of a process to a fault.
 fn last_words(fault: Fault, process: &ServerProcess) -> Fault {
-    let said = process.tail.text();
+    let last_words = process.tail.text();
     let fault = match process.exit() {
         Some(ProcessExit::Code(code)) => {
             fault.with(Fact::ExitCode, code).with_cause(format!("exit status {code}"))
@@ -416,10 +423,10 @@ fn last_words(fault: Fault, process: &ServerProcess) -> Fault {
         Some(ProcessExit::Signal(signal)) => fault.with_cause(format!("killed by signal {signal}")),
         Some(ProcessExit::Unknown) | None => fault,
     };
-    if said.is_empty() {
+    if last_words.is_empty() {
         return fault;
     }
-    fault.with(Fact::StderrTail, said.clone()).with_cause(format!("stderr: {said}"))
+    fault.with(Fact::StderrTail, last_words.clone()).with_cause(format!("stderr: {last_words}"))
 }
 
 /// The metadata of a call: its trace.
@@ -436,14 +443,18 @@ type HttpTarget = (BoundedHttpClient, reqwest::Url, http::HeaderMap);
 fn reach(
     config: &McpServerConfig,
     address: &Address,
-    around: &ConnectionContext,
+    connection_context: &ConnectionContext,
 ) -> Result<HttpTarget, ServerError> {
     let wrong = |fault: Fault| ServerError::Wire(Box::new(fault));
     let url = address.parsed().map_err(wrong)?;
     let headers = address.header_map().map_err(wrong)?;
     let client = web::client(&url, config.timeouts.start);
     let client = client.map_err(|error| ServerError::Wire(Box::new(error)))?;
-    Ok((BoundedHttpClient { client, bytes_max: around.limits.frame_bytes_hard }, url, headers))
+    Ok((
+        BoundedHttpClient { client, bytes_max: connection_context.limits.frame_bytes_hard },
+        url,
+        headers,
+    ))
 }
 
 /// The context for faults that occur while a server starts.
@@ -452,14 +463,14 @@ pub(crate) fn starting<'a>(config: &'a McpServerConfig, limits: &Limits) -> Faul
         operation: Operation::StartMcpServer,
         server: &config.name,
         tool: None,
-        called: "",
+        server_tool_name: "",
         idempotent: true,
         limit: limits.frame_bytes_hard,
     }
 }
 
-fn command_line(stdio: &Stdio, around: &ConnectionContext) -> String {
+fn command_line(stdio: &Stdio, connection_context: &ConnectionContext) -> String {
     let words = std::iter::once(&stdio.command).chain(&stdio.args).map(String::as_str);
     let line = words.collect::<Vec<_>>().join(" ");
-    crate::error::bounded(&around.scrubber.scrub(&line))
+    crate::error::bounded(&connection_context.scrubber.scrub(&line))
 }

@@ -52,7 +52,7 @@ pub(crate) struct FaultContext<'a> {
     /// The tool's name for the model; `None` if the fault concerns no tool.
     pub(crate) tool: Option<&'a str>,
     /// The server's own name for the tool.
-    pub(crate) called: &'a str,
+    pub(crate) server_tool_name: &'a str,
     /// Whether the call may be repeated without harm.
     pub(crate) idempotent: bool,
     pub(crate) limit: usize,
@@ -61,7 +61,7 @@ pub(crate) struct FaultContext<'a> {
 impl<'a> FaultContext<'a> {
     /// A context for a fault that concerns a server but none of its tools.
     pub(crate) fn bare(server: &'a str, operation: Operation) -> Self {
-        Self { operation, server, tool: None, called: "", idempotent: true, limit: 0 }
+        Self { operation, server, tool: None, server_tool_name: "", idempotent: true, limit: 0 }
     }
 }
 
@@ -151,34 +151,36 @@ impl ServerError {
     /// | an answer above the size limit | `output_too_large` |
     /// | any other error, an unreadable answer, no connection | `mcp_server_failed` |
     /// | the server was lost during a call that must not be repeated | `outcome_unknown` |
-    pub(crate) fn fault(self, about: &FaultContext<'_>) -> Fault {
+    pub(crate) fn fault(self, fault_context: &FaultContext<'_>) -> Fault {
         let fault = match self {
-            Self::Down => about.failed("it is not connected at the moment"),
-            Self::Lost => about.unknown("it ended, or its connection was lost, during the call"),
-            Self::TimedOut(limit) => slow(about, limit),
-            Self::Busy(limit) => about
+            Self::Down => fault_context.failed("it is not connected at the moment"),
+            Self::Lost => {
+                fault_context.unknown("it ended, or its connection was lost, during the call")
+            }
+            Self::TimedOut(limit) => slow(fault_context, limit),
+            Self::Busy(limit) => fault_context
                 .fault(Kind::LimitReached)
                 .with(Fact::LimitName, "mcp.calls")
                 .with(Fact::Limit, limit)
                 .with(Fact::Actual, limit)
                 .with(Fact::Unit, "calls"),
-            Self::Refused(error) => refused(&error, about),
-            Self::Unclear(what) => {
-                about.unclear("it answered something that cannot be understood").with_cause(what)
-            }
+            Self::Refused(error) => refused(&error, fault_context),
+            Self::Unclear(what) => fault_context
+                .unclear("it answered something that cannot be understood")
+                .with_cause(what),
             Self::Unsupported(what) => {
-                about.fault(Kind::UnsupportedOperation).with(Fact::Reason, what)
+                fault_context.fault(Kind::UnsupportedOperation).with(Fact::Reason, what)
             }
-            Self::Wire(error) => wire(&*error, about),
+            Self::Wire(error) => wire(&*error, fault_context),
         };
-        fault.via("mcp_server", about.server)
+        fault.via("mcp_server", fault_context.server)
     }
 }
 
-fn slow(about: &FaultContext<'_>, limit: Duration) -> Fault {
-    match about.tool {
-        Some(_) => about.unconfirmed(Kind::DeadlinePassed).with(Fact::TimeoutMs, limit),
-        None => about
+fn slow(fault_context: &FaultContext<'_>, limit: Duration) -> Fault {
+    match fault_context.tool {
+        Some(_) => fault_context.unconfirmed(Kind::DeadlinePassed).with(Fact::TimeoutMs, limit),
+        None => fault_context
             .failed(format!("it did not answer within {} ms", limit.as_millis()))
             .with(Fact::TimeoutMs, limit),
     }
@@ -210,54 +212,57 @@ impl From<ClientInitializeError> for ServerError {
 }
 
 /// Converts a JSON-RPC error to a fault.
-fn refused(error: &ErrorData, about: &FaultContext<'_>) -> Fault {
-    let said = bounded(&error.message);
+fn refused(error: &ErrorData, fault_context: &FaultContext<'_>) -> Fault {
+    let server_message = bounded(&error.message);
     let code = i64::from(error.code.0);
     let fault = match error.code {
-        ErrorCode::METHOD_NOT_FOUND if about.tool.is_some() => about.fault(Kind::UnknownTool),
-        ErrorCode::INVALID_PARAMS if about.tool.is_some() => {
-            if names_no_tool(&error.message, about.called) {
-                about.fault(Kind::UnknownTool)
+        ErrorCode::METHOD_NOT_FOUND if fault_context.tool.is_some() => {
+            fault_context.fault(Kind::UnknownTool)
+        }
+        ErrorCode::INVALID_PARAMS if fault_context.tool.is_some() => {
+            if names_no_tool(&error.message, fault_context.server_tool_name) {
+                fault_context.fault(Kind::UnknownTool)
             } else {
                 let rule = Cow::Borrowed("server");
-                let mismatch = Mismatch { rule, expected: said.clone(), ..Mismatch::default() };
-                about.fault(Kind::InvalidArguments).mismatch(mismatch)
+                let mismatch =
+                    Mismatch { rule, expected: server_message.clone(), ..Mismatch::default() };
+                fault_context.fault(Kind::InvalidArguments).mismatch(mismatch)
             }
         }
-        URL_NEEDED => sign_in(about, error.data.as_ref()),
+        URL_NEEDED => sign_in(fault_context, error.data.as_ref()),
         line::TOO_LONG => {
             let bytes = error.message.parse::<u64>().unwrap_or_default();
             // The tool ran, but its result was not read.
-            return about.doubted(too_large(about)).with(Fact::Actual, bytes);
+            return fault_context.doubted(too_large(fault_context)).with(Fact::Actual, bytes);
         }
         line::UNREADABLE => {
-            let fault = about.unclear("it answered something that cannot be understood");
-            return fault.with_cause(said);
+            let fault = fault_context.unclear("it answered something that cannot be understood");
+            return fault.with_cause(server_message);
         }
-        _ => about.failed(said.clone()),
+        _ => fault_context.failed(server_message.clone()),
     };
-    fault.with(Fact::PeerCode, code).with_cause(format!("error {code}: {said}"))
+    fault.with(Fact::PeerCode, code).with_cause(format!("error {code}: {server_message}"))
 }
 
 /// Whether a parameter error says that the tool does not exist, as in the protocol's own example.
-fn names_no_tool(message: &str, called: &str) -> bool {
+fn names_no_tool(message: &str, server_tool_name: &str) -> bool {
     let names_it = message
         .split(|letter: char| letter.is_whitespace() || "\"'`:,;()".contains(letter))
-        .any(|word| word.trim_end_matches('.') == called);
+        .any(|word| word.trim_end_matches('.') == server_tool_name);
     let message = message.to_lowercase();
     let says_so = ["unknown tool", "no such tool", "not found", "does not exist"];
     names_it && message.contains("tool") && says_so.iter().any(|words| message.contains(words))
 }
 
-fn too_large(about: &FaultContext<'_>) -> Fault {
-    about
+fn too_large(fault_context: &FaultContext<'_>) -> Fault {
+    fault_context
         .fault(Kind::OutputTooLarge)
-        .with(Fact::Limit, about.limit)
+        .with(Fact::Limit, fault_context.limit)
         .with(Fact::LimitName, "frame_bytes_hard")
 }
 
-fn sign_in(about: &FaultContext<'_>, data: Option<&Value>) -> Fault {
-    let fault = about
+fn sign_in(fault_context: &FaultContext<'_>, data: Option<&Value>) -> Fault {
+    let fault = fault_context
         .fault(Kind::UpstreamSignInNeeded)
         .with(Fact::AuthAction, "user_authorization_required");
     let url = data.and_then(|data| data.pointer("/elicitations/0/url")).and_then(Value::as_str);
@@ -268,15 +273,15 @@ fn sign_in(about: &FaultContext<'_>, data: Option<&Value>) -> Fault {
 }
 
 /// Converts a transport error to a fault, from the first known error in its chain of sources.
-fn wire(error: &(dyn Error + 'static), about: &FaultContext<'_>) -> Fault {
+fn wire(error: &(dyn Error + 'static), fault_context: &FaultContext<'_>) -> Fault {
     let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(fault) = known_wire(error, about) {
+        if let Some(fault) = known_wire(error, fault_context) {
             return fault.caused_by(error);
         }
         next = below(error);
     }
-    about.unknown("its connection failed").caused_by(below(error).unwrap_or(error))
+    fault_context.unknown("its connection failed").caused_by(below(error).unwrap_or(error))
 }
 
 /// The source of an error. rmcp does not report it for errors of the HTTP client.
@@ -287,28 +292,29 @@ fn below<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'stati
     }
 }
 
-fn known_wire(error: &(dyn Error + 'static), about: &FaultContext<'_>) -> Option<Fault> {
+fn known_wire(error: &(dyn Error + 'static), fault_context: &FaultContext<'_>) -> Option<Fault> {
     if error.is::<AuthRequiredError>() {
-        return Some(sign_in(about, None));
+        return Some(sign_in(fault_context, None));
     }
     if error.is::<InsufficientScopeError>() {
-        let fault = about.fault(Kind::UpstreamSignInRefused);
+        let fault = fault_context.fault(Kind::UpstreamSignInRefused);
         return Some(fault.with(Fact::AuthAction, "token_refresh_required"));
     }
     if let Some(error) = error.downcast_ref::<io::Error>() {
         return Some(match error.kind() {
-            io::ErrorKind::FileTooLarge => too_large(about),
+            io::ErrorKind::FileTooLarge => too_large(fault_context),
             // Writing to a process failed. An incomplete line is not a call.
-            _ => about.failed("it does not take calls any more"),
+            _ => fault_context.failed("it does not take calls any more"),
         });
     }
     if let Some(error) = error.downcast_ref::<reqwest::Error>() {
-        return error.is_connect().then(|| about.failed("it cannot be reached"));
+        return error.is_connect().then(|| fault_context.failed("it cannot be reached"));
     }
     match error.downcast_ref::<StreamableHttpError<reqwest::Error>>()? {
         StreamableHttpError::HttpStatus(status) if status.status == 429 => {
-            let fault = about.fault(Kind::ServiceRateLimited).with(Fact::Status, status.status);
-            let fault = fault.with(Fact::Service, about.server.to_owned());
+            let fault =
+                fault_context.fault(Kind::ServiceRateLimited).with(Fact::Status, status.status);
+            let fault = fault.with(Fact::Service, fault_context.server.to_owned());
             let wait = status.retry_after.as_deref().and_then(|hint| hint.trim().parse().ok());
             Some(match wait {
                 Some(seconds) => fault.retry_after(Duration::from_secs(seconds)),
@@ -319,16 +325,20 @@ fn known_wire(error: &(dyn Error + 'static), about: &FaultContext<'_>) -> Option
             let reason = format!("it answered with status {}", status.status);
             // A 4xx status means that no tool ran; after any other status one may have.
             let is_refused = (400..500).contains(&status.status);
-            let fault = if is_refused { about.failed(reason) } else { about.unclear(reason) };
+            let fault = if is_refused {
+                fault_context.failed(reason)
+            } else {
+                fault_context.unclear(reason)
+            };
             Some(fault.with(Fact::Status, status.status))
         }
         StreamableHttpError::UnexpectedContentType(_)
         | StreamableHttpError::Deserialize(_)
         | StreamableHttpError::UnexpectedServerResponse(_) => {
-            Some(about.unclear("it answered something that cannot be understood"))
+            Some(fault_context.unclear("it answered something that cannot be understood"))
         }
         StreamableHttpError::SessionExpired | StreamableHttpError::ReinitializationFailed(_) => {
-            Some(about.failed("it has forgotten our session"))
+            Some(fault_context.failed("it has forgotten our session"))
         }
         _ => None,
     }
@@ -347,19 +357,20 @@ pub(crate) fn bounded(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn about(idempotent: bool) -> FaultContext<'static> {
+    fn fault_context(idempotent: bool) -> FaultContext<'static> {
         FaultContext {
             operation: Operation::ToolCall,
             server: "s",
             tool: Some("mcp__s__t"),
-            called: "t",
+            server_tool_name: "t",
             idempotent,
             limit: 100,
         }
     }
 
     fn error(code: i32, message: &'static str) -> Fault {
-        ServerError::Refused(ErrorData::new(ErrorCode(code), message, None)).fault(&about(true))
+        ServerError::Refused(ErrorData::new(ErrorCode(code), message, None))
+            .fault(&fault_context(true))
     }
 
     #[test]
@@ -383,7 +394,7 @@ mod tests {
 
     #[test]
     fn a_lost_call_that_must_not_be_repeated_is_not_called_repeatable() {
-        let lost = |idempotent| ServerError::Lost.fault(&about(idempotent));
+        let lost = |idempotent| ServerError::Lost.fault(&fault_context(idempotent));
         assert_eq!(lost(true).kind(), Kind::McpServerFailed);
         assert!(lost(true).may_auto_retry());
         assert_eq!(lost(false).kind(), Kind::OutcomeUnknown);
@@ -400,7 +411,7 @@ mod tests {
                 ServerError::Unclear("odd".into()),
                 unreadable(),
             ]
-            .map(|trouble| trouble.fault(&about(idempotent)))
+            .map(|server_error| server_error.fault(&fault_context(idempotent)))
         };
         for fault in troubles(false) {
             assert!(fault.is_outcome_unknown() && !fault.repeat().retryable, "{fault}");
@@ -410,20 +421,24 @@ mod tests {
             assert!(fault.is_outcome_unknown(), "{fault}");
             assert_eq!(fault.repeat().retryable, fault.row().retryable, "{fault}");
         }
-        for fault in
-            [ServerError::Down.fault(&about(false)), ServerError::Busy(4).fault(&about(false))]
-        {
+        for fault in [
+            ServerError::Down.fault(&fault_context(false)),
+            ServerError::Busy(4).fault(&fault_context(false)),
+        ] {
             assert!(!fault.is_outcome_unknown() && fault.repeat().retryable, "{fault}");
         }
-        let slow = ServerError::TimedOut(Duration::from_secs(2)).fault(&about(false));
-        let told = budao_core::fault::text::model_text(&slow, budao_core::Lang::En);
-        assert!(told.contains("may still be running") && !told.contains("was stopped"), "{told}");
+        let slow = ServerError::TimedOut(Duration::from_secs(2)).fault(&fault_context(false));
+        let model_text = budao_core::fault::text::model_text(&slow, budao_core::Lang::En);
+        assert!(
+            model_text.contains("may still be running") && !model_text.contains("was stopped"),
+            "{model_text}"
+        );
     }
 
     #[test]
     fn a_status_is_told_for_what_it_is() {
         let status = |error: StreamableHttpError<reqwest::Error>| {
-            ServerError::Wire(Box::new(error)).fault(&about(false))
+            ServerError::Wire(Box::new(error)).fault(&fault_context(false))
         };
         let limited = rmcp::transport::streamable_http_client::HttpStatusError::new;
         let fault = status(limited(429, Some("7".into())).into());

@@ -37,7 +37,7 @@ pub(crate) struct Host {
     scrubber: Scrubber,
     /// Notified when the server reports that its tools have changed. Several notifications may merge into one.
     pub(crate) changed: Arc<Notify>,
-    news: broadcast::Sender<ResourceChange>,
+    changes: broadcast::Sender<ResourceChange>,
     pub(crate) progress: Arc<ProgressRouter>,
 }
 
@@ -78,7 +78,7 @@ impl Host {
     pub(crate) fn new(
         config: &McpServerConfig,
         scrubber: Scrubber,
-        news: broadcast::Sender<ResourceChange>,
+        changes: broadcast::Sender<ResourceChange>,
     ) -> Self {
         let roots = config.roots.iter().filter_map(|path| {
             let uri = Url::from_directory_path(path).ok()?;
@@ -94,7 +94,7 @@ impl Host {
             roots: roots.collect(),
             scrubber,
             changed: Arc::default(),
-            news,
+            changes,
             progress: Arc::default(),
         }
     }
@@ -145,7 +145,7 @@ impl ClientHandler for Host {
 
     async fn on_resource_list_changed(&self, _context: NotificationContext<RoleClient>) {
         // An error only means that there is no receiver.
-        let _ = self.news.send(ResourceChange::Listed);
+        let _ = self.changes.send(ResourceChange::Listed);
     }
 
     async fn on_resource_updated(
@@ -153,7 +153,7 @@ impl ClientHandler for Host {
         params: ResourceUpdatedNotificationParam,
         _context: NotificationContext<RoleClient>,
     ) {
-        let _ = self.news.send(ResourceChange::Updated(params.uri));
+        let _ = self.changes.send(ResourceChange::Updated(params.uri));
     }
 
     async fn on_progress(

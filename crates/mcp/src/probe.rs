@@ -28,22 +28,22 @@ pub fn everything(bytes: &[u8]) {
             result(whole);
         }
         if let ParsedMessage::StandIn(message) = line::read(&line) {
-            let told = serde_json::to_string(&message).expect("what stands in can be written");
-            assert!(told.len() < 8 * LINE_BYTES, "what stands in for an answer is short");
+            let encoded = serde_json::to_string(&message).expect("what stands in can be written");
+            assert!(encoded.len() < 8 * LINE_BYTES, "what stands in for an answer is short");
         }
     }
 }
 
 fn result(text: &[u8]) {
     let Ok(result) = serde_json::from_slice::<CallToolResult>(text) else { return };
-    let about = FaultContext {
+    let fault_context = FaultContext {
         tool: Some("mcp__it"),
-        called: "it",
+        server_tool_name: "it",
         limit: LINE_BYTES,
         ..FaultContext::bare("server", Operation::ToolCall)
     };
-    let _ = answer::of_result(result.clone(), ResultForm::Whole, &about, DEPTH);
-    if let Err(failure) = answer::of_result(result, ResultForm::Data, &about, DEPTH) {
+    let _ = answer::of_result(result.clone(), ResultForm::Whole, &fault_context, DEPTH);
+    if let Err(failure) = answer::of_result(result, ResultForm::Data, &fault_context, DEPTH) {
         for lang in [Lang::En, Lang::Zh] {
             let outcome = Outcome::Failed(failure.clone());
             assert!(outcome.render_for_model(lang).1, "a failure is told as one");

@@ -9,7 +9,7 @@ use budao_core::{limits::Limits, world::World};
 use budao_scrub::Scrubber;
 use budao_tools::{
     child::{Tail, drain},
-    launch::{self, Child, CommandExit, Graces, Input, Start},
+    launch::{self, Child, CommandExit, GracePeriods, Input, Start},
 };
 use secrecy::ExposeSecret;
 use tokio::{
@@ -72,7 +72,7 @@ pub(crate) struct ConnectionContext {
     pub(crate) limits: Arc<Limits>,
     pub(crate) scrubber: Scrubber,
     /// Sends changes of the server's resources.
-    pub(crate) news: broadcast::Sender<ResourceChange>,
+    pub(crate) changes: broadcast::Sender<ResourceChange>,
     /// Cancelled when the last handle is dropped or the server is shut down.
     pub(crate) stop: CancellationToken,
 }
@@ -81,27 +81,30 @@ impl ServerProcess {
     /// Starts the process, and the tasks that read its stderr and wait for its end.
     pub(crate) async fn start(
         config: &Stdio,
-        around: &ConnectionContext,
+        connection_context: &ConnectionContext,
     ) -> io::Result<(Self, Pipes)> {
-        let mut child = to_start(config, around).spawn(launch::installed().as_ref()).await?;
+        let mut child =
+            to_start(config, connection_context).spawn(launch::installed().as_ref()).await?;
         let missing = || io::Error::other("a pipe of the child is missing");
         let id = child.pid();
         let input = child.stdin.take().ok_or_else(missing)?;
         let output = child.stdout.take().ok_or_else(missing)?;
         let errors = child.stderr.take().ok_or_else(missing)?;
         let tail = Arc::new(Tail::default());
-        let (server, clock) = (around.server.clone(), around.world.clock.clone());
-        let drained = drain(errors, tail.clone(), server, around.scrubber.clone(), clock);
-        around.world.spawn.spawn(Box::pin(drained));
+        let (server, clock) =
+            (connection_context.server.clone(), connection_context.world.clock.clone());
+        let drained =
+            drain(errors, tail.clone(), server, connection_context.scrubber.clone(), clock);
+        connection_context.world.spawn.spawn(Box::pin(drained));
         let stop = CancellationToken::new();
         let (sender, exited) = watch::channel(None);
         let keeper = ProcessSupervisor {
             child,
             stop: stop.clone(),
-            grace: around.limits.kill_grace,
-            world: around.world.clone(),
+            grace: connection_context.limits.kill_grace,
+            world: connection_context.world.clone(),
         };
-        around.world.spawn.spawn(Box::pin(async move {
+        connection_context.world.spawn.spawn(Box::pin(async move {
             let exit = keeper.keep().await;
             sender.send_replace(Some(exit));
         }));
@@ -141,8 +144,8 @@ impl ServerProcess {
 }
 
 /// The start parameters of a server, with a filtered environment.
-fn to_start(config: &Stdio, around: &ConnectionContext) -> Start {
-    let mut start = Start::new(&config.command, around.world.uuid().as_u128());
+fn to_start(config: &Stdio, connection_context: &ConnectionContext) -> Start {
+    let mut start = Start::new(&config.command, connection_context.world.uuid().as_u128());
     start.args = config.args.iter().map(Into::into).collect();
     start.inherits_env = false;
     start.env = inherited(config).collect();
@@ -150,8 +153,9 @@ fn to_start(config: &Stdio, around: &ConnectionContext) -> Start {
     start.env.extend(own.map(|(name, value)| (name.into(), value.expose_secret().into())));
     start.directory = config.cwd.as_ref().map(Into::into);
     start.input = Input::Piped;
-    let grace = around.limits.kill_grace;
-    start.graces = Graces { stop: grace, orphan: ORPHAN_GRACE.min(grace), left: Duration::ZERO };
+    let grace = connection_context.limits.kill_grace;
+    start.grace_periods =
+        GracePeriods { stop: grace, orphan: ORPHAN_GRACE.min(grace), left: Duration::ZERO };
     start
 }
 

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Capacity of the change channel; a slower receiver loses the oldest changes.
-pub(crate) const NEWS_MAX: usize = 64;
+pub(crate) const CHANGES_MAX: usize = 64;
 
 /// One page of a server's resources.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -45,13 +45,13 @@ impl ServerHandle {
     /// Whether the server offers resources; `None` while it is down.
     #[must_use]
     pub fn has_resources(&self) -> Option<bool> {
-        Some(self.shared.link()?.resources().is_some())
+        Some(self.shared.connection()?.resources().is_some())
     }
 
     /// Subscribes to changes of the server's resources from now on.
     #[must_use]
     pub fn resource_changes(&self) -> broadcast::Receiver<ResourceChange> {
-        self.shared.news.subscribe()
+        self.shared.changes.subscribe()
     }
 
     /// Lists one page of resources; the first page without a cursor.
@@ -63,15 +63,15 @@ impl ServerHandle {
         cursor: Option<String>,
         limit: Duration,
     ) -> Result<ResourcePage, Fault> {
-        let link = self.reading()?;
-        let asked = async {
+        let connection = self.reading()?;
+        let request = async {
             let params = PaginatedRequestParams::default().with_cursor(cursor);
-            let page = link.peer.list_resources(Some(params)).await?;
-            let shown = |it| serde_json::to_value(it).unwrap_or_default();
-            let resources = page.resources.into_iter().map(shown).collect();
+            let page = connection.peer.list_resources(Some(params)).await?;
+            let to_json = |it| serde_json::to_value(it).unwrap_or_default();
+            let resources = page.resources.into_iter().map(to_json).collect();
             Ok(ResourcePage { resources, next: page.next_cursor })
         };
-        self.with_time_limit(&link, limit, asked).await
+        self.with_time_limit(&connection, limit, request).await
     }
 
     /// Reads a resource. Returns its parts in the protocol's JSON.
@@ -79,20 +79,20 @@ impl ServerHandle {
     /// # Errors
     /// If the server is down, does not have the resource, or does not answer within `limit`.
     pub async fn read_resource(&self, uri: &str, limit: Duration) -> Result<Vec<Value>, Fault> {
-        let link = self.reading()?;
-        let asked = async {
+        let connection = self.reading()?;
+        let request = async {
             let params = ReadResourceRequestParams::new(uri);
-            match link.peer.read_resource_once(params).await? {
+            match connection.peer.read_resource_once(params).await? {
                 ReadResourceResponse::Complete(read) => {
-                    let shown = |it| serde_json::to_value(it).unwrap_or_default();
-                    Ok(read.contents.into_iter().map(shown).collect())
+                    let to_json = |it| serde_json::to_value(it).unwrap_or_default();
+                    Ok(read.contents.into_iter().map(to_json).collect())
                 }
                 _ => Err(ServerError::Unsupported(
                     "the server wants input before it gives a resource",
                 )),
             }
         };
-        self.with_time_limit(&link, limit, asked)
+        self.with_time_limit(&connection, limit, request)
             .await
             .map_err(|fault| fault.with(Fact::Uri, uri.to_owned()))
     }
@@ -102,41 +102,43 @@ impl ServerHandle {
     /// # Errors
     /// If the server is down, has no resources, or does not answer within `limit`.
     pub async fn follow_resource(&self, uri: &str, limit: Duration) -> Result<(), Fault> {
-        let link = self.reading()?;
-        if link.resources().is_none_or(|able| able.subscribe != Some(true)) {
+        let connection = self.reading()?;
+        if connection.resources().is_none_or(|able| able.subscribe != Some(true)) {
             return Ok(());
         }
-        let asked = async { Ok(link.peer.subscribe(SubscribeRequestParams::new(uri)).await?) };
-        self.with_time_limit(&link, limit, asked).await
+        let request =
+            async { Ok(connection.peer.subscribe(SubscribeRequestParams::new(uri)).await?) };
+        self.with_time_limit(&connection, limit, request).await
     }
 
     /// The connection, or a fault if the server is down or has no resources.
     fn reading(&self) -> Result<Arc<ServerConnection>, Fault> {
-        let about = FaultContext::bare(&self.shared.name, Operation::ReadDocument);
-        let link = self.shared.link().ok_or_else(|| ServerError::Down.fault(&about))?;
-        if link.resources().is_none() {
-            return Err(about
+        let fault_context = FaultContext::bare(&self.shared.name, Operation::ReadDocument);
+        let connection =
+            self.shared.connection().ok_or_else(|| ServerError::Down.fault(&fault_context))?;
+        if connection.resources().is_none() {
+            return Err(fault_context
                 .fault(Kind::CapabilityUnsupported)
                 .with(Fact::Capability, "resources")
                 .via("mcp_server", &*self.shared.name));
         }
-        Ok(link)
+        Ok(connection)
     }
 
     async fn with_time_limit<T>(
         &self,
-        link: &ServerConnection,
+        connection: &ServerConnection,
         limit: Duration,
-        asked: impl Future<Output = Result<T, ServerError>>,
+        request: impl Future<Output = Result<T, ServerError>>,
     ) -> Result<T, Fault> {
         let answer = tokio::select! {
             biased;
-            answer = asked => answer,
-            () = link.gone.cancelled() => Err(ServerError::Lost),
+            answer = request => answer,
+            () = connection.closed.cancelled() => Err(ServerError::Lost),
             () = self.shared.world.clock.sleep(limit) => Err(ServerError::TimedOut(limit)),
         };
-        let about = FaultContext::bare(&self.shared.name, Operation::ReadDocument);
-        answer.map_err(|trouble| trouble.fault(&about).scrub(&self.shared.scrubber))
+        let fault_context = FaultContext::bare(&self.shared.name, Operation::ReadDocument);
+        answer.map_err(|error| error.fault(&fault_context).scrub(&self.shared.scrubber))
     }
 }
 

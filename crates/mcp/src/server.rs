@@ -24,7 +24,7 @@ use crate::{
     connection::{ServerConnection, starting},
     error::{FaultContext, ServerError},
     process::ConnectionContext,
-    resources::{NEWS_MAX, ResourceChange},
+    resources::{CHANGES_MAX, ResourceChange},
     tool::McpTool,
 };
 
@@ -63,8 +63,8 @@ pub(crate) struct ServerShared {
     pub(crate) scrubber: Scrubber,
     pub(crate) world: World,
     /// Sends changes of the server's resources.
-    pub(crate) news: broadcast::Sender<ResourceChange>,
-    live: Mutex<ConnectedTools>,
+    pub(crate) changes: broadcast::Sender<ResourceChange>,
+    connected_tools: Mutex<ConnectedTools>,
     state: watch::Sender<ServerState>,
     /// Increases when tools change; shared by all servers of a [`crate::ServerSet`].
     generation: Arc<watch::Sender<u64>>,
@@ -73,10 +73,10 @@ pub(crate) struct ServerShared {
 
 #[derive(Debug, Default)]
 struct ConnectedTools {
-    link: Option<Arc<ServerConnection>>,
+    connection: Option<Arc<ServerConnection>>,
     tools: Vec<Arc<dyn Tool>>,
     /// The server's own tool names, in the same order as `tools`.
-    called: Vec<String>,
+    server_tool_name: Vec<String>,
     refused: Vec<Fault>,
 }
 
@@ -123,22 +123,22 @@ impl ServerHandle {
             name: config.name.as_str().into(),
             scrubber: config.scrubber(),
             world: world.clone(),
-            news: broadcast::Sender::new(NEWS_MAX),
-            live: Mutex::default(),
+            changes: broadcast::Sender::new(CHANGES_MAX),
+            connected_tools: Mutex::default(),
             state: watch::Sender::new(ServerState::Starting),
             generation,
             restart: Notify::new(),
         });
         let stop = CancellationToken::new();
-        let around = ConnectionContext {
+        let connection_context = ConnectionContext {
             server: shared.name.clone(),
             world: world.clone(),
             limits: limits.clone(),
             scrubber: shared.scrubber.clone(),
-            news: shared.news.clone(),
+            changes: shared.changes.clone(),
             stop: stop.clone(),
         };
-        let keeper = ServerSupervisor { config, shared: shared.clone(), around };
+        let keeper = ServerSupervisor { config, shared: shared.clone(), connection_context };
         world.spawn.spawn(Box::pin(keeper.run()));
         Ok(Self { shared, stop })
     }
@@ -158,8 +158,13 @@ impl ServerHandle {
     /// The tools offered now, each with the server's own name for it.
     #[must_use]
     pub fn named_tools(&self) -> Vec<(String, Arc<dyn Tool>)> {
-        let live = self.shared.lock();
-        live.called.iter().cloned().zip(live.tools.iter().cloned()).collect()
+        let connected_tools = self.shared.lock();
+        connected_tools
+            .server_tool_name
+            .iter()
+            .cloned()
+            .zip(connected_tools.tools.iter().cloned())
+            .collect()
     }
 
     /// A fault for each tool that is not offered because its name or schema is invalid.
@@ -195,7 +200,7 @@ impl ServerHandle {
     /// The process id of a stdio server; `None` for an HTTP server and while the server is down.
     #[must_use]
     pub fn process_id(&self) -> Option<u32> {
-        self.shared.link()?.process_id()
+        self.shared.connection()?.process_id()
     }
 
     /// Waits until the server is connected or the first attempt has failed.
@@ -210,8 +215,9 @@ impl ServerHandle {
             Ok(ServerState::Down { fault, .. }) => Err(fault),
             Ok(ServerState::Ready { .. }) => Ok(()),
             Ok(ServerState::Starting | ServerState::Stopped) | Err(_) => {
-                let about = FaultContext::bare(&self.shared.name, Operation::StartMcpServer);
-                Err(ServerError::Down.fault(&about))
+                let fault_context =
+                    FaultContext::bare(&self.shared.name, Operation::StartMcpServer);
+                Err(ServerError::Down.fault(&fault_context))
             }
         }
     }
@@ -237,25 +243,25 @@ impl Drop for ServerHandle {
 
 impl ServerShared {
     /// The connection; `None` if the server is down.
-    pub(crate) fn link(&self) -> Option<Arc<ServerConnection>> {
-        let link = self.lock().link.clone();
-        link.filter(|link| !link.gone.is_cancelled())
+    pub(crate) fn connection(&self) -> Option<Arc<ServerConnection>> {
+        let connection = self.lock().connection.clone();
+        connection.filter(|connection| !connection.closed.is_cancelled())
     }
 
     fn lock(&self) -> MutexGuard<'_, ConnectedTools> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connected_tools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Replaces the connection and its tools, and increases the generation if the tools differ.
-    fn publish(&self, link: Option<Arc<ServerConnection>>, offered: OfferedTools) {
-        let OfferedTools { tools, called, refused } = offered;
-        let moved = {
-            let mut live = self.lock();
-            let moved = specs(&live.tools) != specs(&tools);
-            *live = ConnectedTools { link, tools, called, refused };
-            moved
+    fn publish(&self, connection: Option<Arc<ServerConnection>>, to_offer: OfferedTools) {
+        let OfferedTools { tools, server_tool_name, refused } = to_offer;
+        let has_changed = {
+            let mut connected_tools = self.lock();
+            let has_changed = specs(&connected_tools.tools) != specs(&tools);
+            *connected_tools = ConnectedTools { connection, tools, server_tool_name, refused };
+            has_changed
         };
-        if moved {
+        if has_changed {
             self.generation.send_modify(|generation| *generation += 1);
         }
     }
@@ -264,9 +270,9 @@ impl ServerShared {
         self.state.send_replace(state);
     }
 
-    fn publish_change(&self, news: ResourceChange) {
+    fn publish_change(&self, changes: ResourceChange) {
         // An error only means that there is no receiver.
-        let _ = self.news.send(news);
+        let _ = self.changes.send(changes);
     }
 }
 
@@ -278,7 +284,7 @@ fn specs(tools: &[Arc<dyn Tool>]) -> Vec<Arc<ToolSpec>> {
 struct ServerSupervisor {
     config: McpServerConfig,
     shared: Arc<ServerShared>,
-    around: ConnectionContext,
+    connection_context: ConnectionContext,
 }
 
 /// The reason why a connection ended.
@@ -292,13 +298,13 @@ impl ServerSupervisor {
         let _stopped = StopNotifier(self.shared.clone());
         let mut failures = 0_u32;
         loop {
-            let began = self.around.world.clock.now();
-            let fault = match self.live().await {
+            let began = self.connection_context.world.clock.now();
+            let fault = match self.connected_tools().await {
                 ConnectionEnd::Stopped => return,
                 ConnectionEnd::Lost(fault) => fault.scrub(&self.shared.scrubber),
             };
             // A server that fails soon after its start keeps its failure count, so that the backoff grows.
-            let lasted = self.around.world.clock.now().since(began);
+            let lasted = self.connection_context.world.clock.now().since(began);
             failures = if lasted > self.config.reconnect.max { 1 } else { failures + 1 };
             if !self.pause(fault, failures).await {
                 return;
@@ -307,94 +313,99 @@ impl ServerSupervisor {
     }
 
     /// Runs one connection from its start to its end.
-    async fn live(&self) -> ConnectionEnd {
-        let link = match ServerConnection::open(&self.config, &self.around).await {
-            Ok(link) => Arc::new(link),
-            Err(_) if self.around.stop.is_cancelled() => return ConnectionEnd::Stopped,
+    async fn connected_tools(&self) -> ConnectionEnd {
+        let connection = match ServerConnection::open(&self.config, &self.connection_context).await
+        {
+            Ok(connection) => Arc::new(connection),
+            Err(_) if self.connection_context.stop.is_cancelled() => return ConnectionEnd::Stopped,
             Err(fault) => return ConnectionEnd::Lost(fault),
         };
-        let end = self.attend(&link).await;
+        let end = self.attend(&connection).await;
         self.shared.publish(None, OfferedTools::default());
         self.shared.publish_change(ResourceChange::Listed);
-        link.close(&self.around).await;
+        connection.close(&self.connection_context).await;
         end
     }
 
     /// Lists the tools again after each change, until the connection ends.
-    async fn attend(&self, link: &Arc<ServerConnection>) -> ConnectionEnd {
-        if let Err(trouble) = self.list(link, self.config.timeouts.start).await {
-            return self.ended(link, trouble).await;
+    async fn attend(&self, connection: &Arc<ServerConnection>) -> ConnectionEnd {
+        if let Err(error) = self.list(connection, self.config.timeouts.start).await {
+            return self.ended(connection, error).await;
         }
         self.shared.publish_change(ResourceChange::Listed);
         let mut stale = false;
         loop {
             tokio::select! {
                 biased;
-                () = self.around.stop.cancelled() => return ConnectionEnd::Stopped,
-                () = link.gone.cancelled() => return self.ended(link, ServerError::Lost).await,
-                () = link.changed.notified() => {}
-                () = link.doubt.notified() => {}
-                () = self.time_to_ask(link, stale) => {}
+                () = self.connection_context.stop.cancelled() => return ConnectionEnd::Stopped,
+                () = connection.closed.cancelled() => return self.ended(connection, ServerError::Lost).await,
+                () = connection.changed.notified() => {}
+                () = connection.doubt.notified() => {}
+                () = self.time_to_ask(connection, stale) => {}
             }
-            stale = match self.list(link, self.config.timeouts.list).await {
+            stale = match self.list(connection, self.config.timeouts.list).await {
                 Ok(()) => false,
                 // A slow answer must not end the connection while other calls are running on it.
-                Err(trouble) if link.outlives(&trouble) => {
-                    let fault = trouble.fault(&self.listing());
+                Err(error) if connection.outlives(&error) => {
+                    let fault = error.fault(&self.listing());
                     tracing::warn!(
                         server = %self.shared.name, %fault,
                         "listing tools failed, keeping previous list"
                     );
                     true
                 }
-                Err(trouble) => return self.ended(link, trouble).await,
+                Err(error) => return self.ended(connection, error).await,
             };
         }
     }
 
     /// Waits until the next periodic list. HTTP servers are polled: some send no change notifications, and a vanished
     /// server sends nothing.
-    async fn time_to_ask(&self, link: &ServerConnection, stale: bool) {
+    async fn time_to_ask(&self, connection: &ServerConnection, stale: bool) {
         let timeouts = &self.config.timeouts;
         let wait = if stale { Some(timeouts.list) } else { timeouts.refresh };
-        match wait.filter(|_| stale || link.is_remote()) {
-            Some(wait) => self.around.world.clock.sleep(wait).await,
+        match wait.filter(|_| stale || connection.is_remote()) {
+            Some(wait) => self.connection_context.world.clock.sleep(wait).await,
             None => std::future::pending().await,
         }
     }
 
-    async fn ended(&self, link: &ServerConnection, trouble: ServerError) -> ConnectionEnd {
-        if self.around.stop.is_cancelled() {
+    async fn ended(&self, connection: &ServerConnection, error: ServerError) -> ConnectionEnd {
+        if self.connection_context.stop.is_cancelled() {
             return ConnectionEnd::Stopped;
         }
-        let fault = trouble.fault(&self.listing());
-        ConnectionEnd::Lost(link.last_words(fault, &self.around.world).await)
+        let fault = error.fault(&self.listing());
+        ConnectionEnd::Lost(connection.last_words(fault, &self.connection_context.world).await)
     }
 
     /// Lists the tools and publishes them.
-    async fn list(&self, link: &Arc<ServerConnection>, limit: Duration) -> Result<(), ServerError> {
+    async fn list(
+        &self,
+        connection: &Arc<ServerConnection>,
+        limit: Duration,
+    ) -> Result<(), ServerError> {
         let listed = tokio::select! {
             biased;
-            () = self.around.stop.cancelled() => return Err(ServerError::Lost),
-            listed = link.list() => listed?,
-            () = self.around.world.clock.sleep(limit) => return Err(ServerError::TimedOut(limit)),
+            () = self.connection_context.stop.cancelled() => return Err(ServerError::Lost),
+            listed = connection.list() => listed?,
+            () = self.connection_context.world.clock.sleep(limit) => return Err(ServerError::TimedOut(limit)),
         };
-        let offered = self.offered(listed);
-        let count = offered.tools.len();
+        let to_offer = self.to_offer(listed);
+        let count = to_offer.tools.len();
         tracing::debug!(server = %self.shared.name, tools = count, "tools listed");
-        self.shared.publish(Some(link.clone()), offered);
+        self.shared.publish(Some(connection.clone()), to_offer);
         self.shared.set_state(ServerState::Ready { tools: count });
         Ok(())
     }
 
     /// Selects the tools that the configuration admits and the toolbox accepts.
-    fn offered(&self, listed: Vec<rmcp::model::Tool>) -> OfferedTools {
-        let mut offered = OfferedTools::default();
+    fn to_offer(&self, listed: Vec<rmcp::model::Tool>) -> OfferedTools {
+        let mut to_offer = OfferedTools::default();
         for tool in listed.into_iter().filter(|tool| self.config.takes(&tool.name)) {
-            let called = tool.name.to_string();
+            let server_tool_name = tool.name.to_string();
             let tool: Arc<dyn Tool> =
                 Arc::new(McpTool::new(tool, &self.config, self.shared.clone()));
-            if offered.tools.iter().any(|other| other.spec().name == tool.spec().name) {
+            if to_offer.tools.iter().any(|other| other.spec().name == tool.spec().name) {
                 tracing::warn!(
                     server = %self.shared.name, tool = %tool.spec().name,
                     "skipping duplicate tool"
@@ -403,35 +414,35 @@ impl ServerSupervisor {
             }
             match Toolbox::builder().add_shared(tool.clone()) {
                 Ok(_) => {
-                    offered.tools.push(tool);
-                    offered.called.push(called);
+                    to_offer.tools.push(tool);
+                    to_offer.server_tool_name.push(server_tool_name);
                 }
                 Err(fault) => {
                     let fault = fault.via("mcp_server", &*self.shared.name);
                     tracing::warn!(server = %self.shared.name, %fault, "skipping tool");
-                    offered.refused.push(fault);
+                    to_offer.refused.push(fault);
                 }
             }
         }
-        offered
+        to_offer
     }
 
     /// Waits for the backoff before the next attempt. Returns false if the server was stopped.
     async fn pause(&self, fault: Fault, failures: u32) -> bool {
         let policy = &self.config.reconnect;
-        let again_in =
-            (failures < policy.tries).then(|| policy.delay(failures, self.around.world.jitter()));
+        let again_in = (failures < policy.tries)
+            .then(|| policy.delay(failures, self.connection_context.world.jitter()));
         tracing::warn!(server = %self.shared.name, %fault, retry_in = ?again_in, "server down");
         self.shared.set_state(ServerState::Down { fault, again_in });
         let wait = async {
             match again_in {
-                Some(wait) => self.around.world.clock.sleep(wait).await,
+                Some(wait) => self.connection_context.world.clock.sleep(wait).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             biased;
-            () = self.around.stop.cancelled() => false,
+            () = self.connection_context.stop.cancelled() => false,
             () = self.shared.restart.notified() => true,
             () = wait => true,
         }
@@ -440,7 +451,7 @@ impl ServerSupervisor {
     fn listing(&self) -> FaultContext<'_> {
         FaultContext {
             operation: Operation::DiscoverTools,
-            ..starting(&self.config, &self.around.limits)
+            ..starting(&self.config, &self.connection_context.limits)
         }
     }
 }
@@ -449,7 +460,7 @@ impl ServerSupervisor {
 #[derive(Debug, Default)]
 struct OfferedTools {
     tools: Vec<Arc<dyn Tool>>,
-    called: Vec<String>,
+    server_tool_name: Vec<String>,
     refused: Vec<Fault>,
 }
 

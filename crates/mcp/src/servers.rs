@@ -52,16 +52,16 @@ impl ServerSet {
         Ok(Self { servers, generation })
     }
 
-    /// Waits until every server is connected or has failed once, at most for `most`. Returns the name and fault of each
+    /// Waits until every server is connected or has failed once, at most for `limit`. Returns the name and fault of each
     /// server that has failed. Supervisors keep trying to connect failed and late servers.
-    pub async fn ready(&self, world: &World, most: Duration) -> Vec<(String, Fault)> {
+    pub async fn ready(&self, world: &World, limit: Duration) -> Vec<(String, Fault)> {
         let tries = self.servers.iter().map(|server| async move {
             server.ready().await.err().map(|fault| (server.name().to_owned(), fault))
         });
         tokio::select! {
             biased;
             failed = join_all(tries) => failed.into_iter().flatten().collect(),
-            () = world.clock.sleep(most) => self.down(),
+            () = world.clock.sleep(limit) => self.down(),
         }
     }
 

@@ -58,9 +58,9 @@ impl SseTransport {
     }
 }
 
-fn endpoint(base: &Url, said: &str) -> Result<Url, HttpError> {
+fn endpoint(base: &Url, path: &str) -> Result<Url, HttpError> {
     let refused = |why: &'static str| HttpError::UnexpectedServerResponse(why.into());
-    let post = base.join(said.trim()).map_err(|_| refused("the endpoint is no address"))?;
+    let post = base.join(path.trim()).map_err(|_| refused("the endpoint is no address"))?;
     if post.origin() != base.origin() {
         return Err(refused("the endpoint is of another origin"));
     }

@@ -22,7 +22,7 @@ use crate::{
 /// A tool of a server. It looks up the connection at each call, so it stays valid across reconnects.
 pub(crate) struct McpTool {
     spec: Arc<ToolSpec>,
-    called: String,
+    server_tool_name: String,
     shared: Arc<ServerShared>,
     /// Whether to return the server's result unchanged.
     is_whole: bool,
@@ -36,23 +36,25 @@ impl McpTool {
     ) -> Self {
         let spec = Arc::new(spec(&tool, config));
         let is_whole = config.whole_results;
-        Self { spec, called: tool.name.into_owned(), shared, is_whole }
+        Self { spec, server_tool_name: tool.name.into_owned(), shared, is_whole }
     }
 
-    fn about(&self, context: &CallContext) -> FaultContext<'_> {
+    fn fault_context(&self, context: &CallContext) -> FaultContext<'_> {
         FaultContext {
             operation: Operation::ToolCall,
             server: &self.shared.name,
             tool: Some(&self.spec.name),
-            called: &self.called,
+            server_tool_name: &self.server_tool_name,
             idempotent: self.spec.idempotent,
             limit: context.limits.frame_bytes_hard,
         }
     }
 
     async fn run(&self, arguments: Value, context: &CallContext) -> Result<ToolResult, Fault> {
-        let about = self.about(context);
-        let Some(link) = self.shared.link() else { return Err(ServerError::Down.fault(&about)) };
+        let fault_context = self.fault_context(context);
+        let Some(connection) = self.shared.connection() else {
+            return Err(ServerError::Down.fault(&fault_context));
+        };
         let arguments = match arguments {
             Value::Object(map) => Some(map),
             _ => None,
@@ -61,29 +63,37 @@ impl McpTool {
         let began = context.world.clock.now();
         let answer = tokio::select! {
             biased;
-            answer = link.call(&self.called, arguments, context) => answer,
+            answer = connection.call(&self.server_tool_name, arguments, context) => answer,
             () = context.world.clock.sleep(limit) => Err(ServerError::TimedOut(limit)),
         };
         match answer {
             Ok(Some(result)) => {
                 let form = if self.is_whole { ResultForm::Whole } else { ResultForm::Data };
-                Ok(answer::of_result(result, form, &about, context.limits.json_depth))
+                Ok(answer::of_result(result, form, &fault_context, context.limits.json_depth))
             }
             Ok(None) => {
                 let took = context.world.clock.now().since(began);
                 Err(stopped(took, limit).map_or_else(
-                    || about.unconfirmed(Kind::Cancelled).via("mcp_server", about.server),
-                    |trouble| trouble.fault(&about),
+                    || {
+                        fault_context
+                            .unconfirmed(Kind::Cancelled)
+                            .via("mcp_server", fault_context.server)
+                    },
+                    |error| error.fault(&fault_context),
                 ))
             }
-            Err(trouble) => {
-                let is_doubtful = matches!(trouble, ServerError::Lost | ServerError::Wire(_));
-                let fault = trouble.fault(&about);
+            Err(error) => {
+                let is_doubtful = matches!(error, ServerError::Lost | ServerError::Wire(_));
+                let fault = error.fault(&fault_context);
                 // A server that does not know a tool it listed has changed its tools without a notification.
                 if is_doubtful || fault.kind() == Kind::UnknownTool {
-                    link.doubt.notify_one();
+                    connection.doubt.notify_one();
                 }
-                Err(if is_doubtful { link.last_words(fault, &context.world).await } else { fault })
+                Err(if is_doubtful {
+                    connection.last_words(fault, &context.world).await
+                } else {
+                    fault
+                })
             }
         }
     }

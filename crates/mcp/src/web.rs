@@ -118,8 +118,8 @@ pub(crate) async fn body(response: Response, bytes_max: usize) -> Result<Vec<u8>
 
 /// The error for a status other than success; `None` for success.
 pub(crate) fn refusal(response: &Response) -> Option<HttpError> {
-    let said = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
-    let challenge = || said(header::WWW_AUTHENTICATE).unwrap_or_default().to_owned();
+    let header_text = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
+    let challenge = || header_text(header::WWW_AUTHENTICATE).unwrap_or_default().to_owned();
     match response.status() {
         status if status.is_success() => None,
         StatusCode::UNAUTHORIZED => {
@@ -129,7 +129,7 @@ pub(crate) fn refusal(response: &Response) -> Option<HttpError> {
             Some(HttpError::InsufficientScope(InsufficientScopeError::new(challenge(), None)))
         }
         status => {
-            let hint = said(header::RETRY_AFTER).map(str::to_owned);
+            let hint = header_text(header::RETRY_AFTER).map(str::to_owned);
             Some(HttpStatusError::new(status.as_u16(), hint).into())
         }
     }
@@ -157,9 +157,9 @@ impl BoundedHttpClient {
         if status == StatusCode::NOT_FOUND && had_session {
             return Err(HttpError::SessionExpired);
         }
-        let said = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
-        let session = said(SESSION).map(str::to_owned);
-        let media = said(header::CONTENT_TYPE).unwrap_or_default().to_ascii_lowercase();
+        let header_text = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let session = header_text(SESSION).map(str::to_owned);
+        let media = header_text(header::CONTENT_TYPE).unwrap_or_default().to_ascii_lowercase();
         if let Some(refusal) = refusal(&response) {
             let is_sign_in = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
             if is_sign_in || !media.starts_with(JSON) {
@@ -233,9 +233,11 @@ impl StreamableHttpClient for BoundedHttpClient {
         auth: Option<String>,
         headers: Headers,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, HttpError> {
-        let most = self.bytes_max;
+        let event_bytes_max = self.bytes_max;
         let client = &self.client;
-        client.get_stream_with_max_sse_event_size(uri, session, last, auth, headers, most).await
+        client
+            .get_stream_with_max_sse_event_size(uri, session, last, auth, headers, event_bytes_max)
+            .await
     }
 }
 

@@ -137,8 +137,8 @@ async fn attend_once(runtime: &Runtime, child: &Child) -> Result<ChildWatch, Fau
         ChildProgress::NotAsked => {}
         ChildProgress::NotOpened => open(runtime, child).await?,
     }
-    let ask = CommandBody::Message { content: vec![Block::Text(child.prompt.clone())] };
-    let (world, command) = (runtime.world(), command(QUESTION, ask, child.trace));
+    let body = CommandBody::Message { content: vec![Block::Text(child.prompt.clone())] };
+    let (world, command) = (runtime.world(), command(QUESTION, body, child.trace));
     let (began, id) = (world.clock.now(), SpanId::of_request(child.id, &command.id));
     match runtime.submit(child.id, command).await? {
         Answer::Accepted { at } => {
@@ -231,8 +231,8 @@ async fn stop_once(runtime: &Runtime, id: SessionId) -> Result<Usage, Fault> {
     }
 }
 
-fn command(id: &str, ask: CommandBody, trace: Trace) -> Command {
-    Command { id: CommandId::from(id), by: "parent".to_owned(), trace, ask }
+fn command(id: &str, body: CommandBody, trace: Trace) -> Command {
+    Command { id: CommandId::from(id), by: "parent".to_owned(), trace, body }
 }
 
 /// Retries with backoff while a child is briefly unavailable: its session moves to another task, or the

@@ -177,7 +177,8 @@ async fn watched(
                     "stage": job.stage,
                     "task": job.task,
                 });
-                let event = Event::Annotated { topic: "pipeline.child_asks".to_owned(), data };
+                let event =
+                    Event::Annotated { topic: "pipeline.child_question_asked".to_owned(), data };
                 work_context.report(Input::RecordOnly { turn, event }).await;
             }
         }
@@ -235,8 +236,8 @@ impl Runtime {
         self.pipeline(session, CommandBody::Solve { question: question.into(), tasks }).await
     }
 
-    async fn pipeline(&self, session: SessionId, ask: CommandBody) -> Result<TurnResult, Fault> {
-        let command = self.command("user", ask);
+    async fn pipeline(&self, session: SessionId, body: CommandBody) -> Result<TurnResult, Fault> {
+        let command = self.command("user", body);
         let id = command.id.clone();
         match self.submit(session, command).await? {
             Answer::Rejected { fault } => Err(fault),

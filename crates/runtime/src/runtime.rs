@@ -118,9 +118,9 @@ impl Runtime {
 
     /// Creates a command with a new id. `by` names its sender in the records.
     #[must_use]
-    pub fn command(&self, by: impl Into<String>, ask: CommandBody) -> Command {
+    pub fn command(&self, by: impl Into<String>, body: CommandBody) -> Command {
         let id = CommandId::own(self.shared.world.uuid());
-        Command { id, by: by.into(), trace: Trace::NONE, ask }
+        Command { id, by: by.into(), trace: Trace::NONE, body }
     }
 
     /// Sends a message and waits until the turn ends or waits for a person.

@@ -51,7 +51,7 @@ pub(crate) fn input(input: Input, scrubber: &Scrubber, levels: usize) -> Input {
             Input::ModelAnswered { turn, step, attempt, content, stop, usage }
         }
         Input::Command(mut command) => {
-            if let CommandBody::Message { content } = &mut command.ask {
+            if let CommandBody::Message { content } = &mut command.body {
                 clean_blocks(content, scrubber);
             }
             Input::Command(command)

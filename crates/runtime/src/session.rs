@@ -132,8 +132,8 @@ impl Session {
         Ok(open.into_iter().find(|question| question.id == *id))
     }
 
-    async fn ask(&self, ask: CommandBody) -> Result<(), Fault> {
-        let command = self.runtime.command("user", ask);
+    async fn ask(&self, body: CommandBody) -> Result<(), Fault> {
+        let command = self.runtime.command("user", body);
         accepted(self.runtime.submit(self.id, command).await?).map(drop)
     }
 

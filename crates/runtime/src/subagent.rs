@@ -234,7 +234,7 @@ impl SubAgentRunner {
                 ChildEvent::Ended(rest) => return Ok(rest),
                 ChildEvent::QuestionAsked { question, tool } => {
                     let data = json!({ "child": child.id, "question": question, "tool": tool });
-                    let topic = "child_asks".to_owned();
+                    let topic = "child_question_asked".to_owned();
                     context.notes.record(Note::Topic { topic, data }).await;
                 }
             }

@@ -2,7 +2,7 @@
 // or typed stays where it is.
 
 import { clock, h, number, pretty, refill, say, span, t } from "./kit.js";
-import { tellings } from "./tellings.js";
+import { faultRenderings } from "./fault-renderings.js";
 
 /** Makes the element of an entry, and says how to bring it up to date. */
 export function card(entry, context) {
@@ -76,7 +76,7 @@ function call(entry, { session, isLive }) {
     if (entry.status === "running" || shown === now) return;
     shown = now;
     if (entry.fault !== undefined) {
-      outcome.querySelector(".tellings") ?? refill(outcome, sentence(entry.fault), h("p", { class: "rose" }), tellings(session, entry.fault, { open: isLive() }));
+      outcome.querySelector(".renderings") ?? refill(outcome, sentence(entry.fault), h("p", { class: "rose" }), faultRenderings(session, entry.fault, { open: isLive() }));
       const rose = outcome.querySelector(".rose");
       rose.hidden = !entry.mended;
       say(rose, t("corrected"));
@@ -95,8 +95,8 @@ function sentence(fault) {
 function fault(entry, { session, isLive }) {
   const said = h("div", {});
   const standing = h("p", { class: "standing" });
-  const told = h("div", {});
-  const element = h("article", { class: "entry fault" }, said, standing, told);
+  const renderings = h("div", {});
+  const element = h("article", { class: "entry fault" }, said, standing, renderings);
   let shown;
   const tick = () => {
     if (entry.state === "waiting") {
@@ -116,7 +116,7 @@ function fault(entry, { session, isLive }) {
       shown = entry.fault;
       refill(said, sentence(entry.fault));
       const last = entry.tries.at(-1) ?? entry.fault;
-      refill(told, tellings(session, last, { open: isLive() && entry.state === "given_up" }));
+      refill(renderings, faultRenderings(session, last, { open: isLive() && entry.state === "given_up" }));
     }
     tick();
   };

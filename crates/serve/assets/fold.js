@@ -129,7 +129,7 @@ export class Conversation {
 
   #thinking(frame, meta) {
     if (!meta.streaming) {
-      if (this.facts.state !== "running" && this.facts.state !== "asking") this.#begin();
+      if (this.facts.state !== "running" && this.facts.state !== "waiting_for_decision") this.#begin();
       this.facts.state = "running";
       this.facts.model = meta.model ?? this.facts.model;
       this.busy = "thinking";
@@ -225,7 +225,7 @@ export class Conversation {
     const { tool_name: tool, tool_args: args, tasks, plan_summary: summary, digest, reason, expires_at: expires } = meta;
     const entry = { is: "question", id: frame.step_id, scope: meta.scope, tool, args, tasks, summary, digest, reason, expires, state: "open" };
     this.#questions.set(frame.step_id, this.#push(entry));
-    this.facts.state = "asking";
+    this.facts.state = "waiting_for_decision";
     this.busy = undefined;
   }
 
@@ -233,7 +233,7 @@ export class Conversation {
     const question = this.#questions.get(id);
     if (question === undefined) return;
     question.state = state;
-    if (this.facts.state === "asking") this.facts.state = "running";
+    if (this.facts.state === "waiting_for_decision") this.facts.state = "running";
     this.#touch(question);
   }
 

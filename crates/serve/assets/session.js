@@ -7,7 +7,7 @@ import { at, beforePaint, clock, h, language, number, pretty, refill, t } from "
 import { drawLanes } from "./lanes.js";
 import { List } from "./list.js";
 import { past } from "./past.js";
-import { tellings } from "./tellings.js";
+import { faultRenderings } from "./fault-renderings.js";
 import "./shell.js";
 
 const id = decodeURIComponent(location.pathname.split("/")[2] ?? "");
@@ -106,7 +106,7 @@ function pick(index) {
     at("detail"),
     h("h2", {}, frame.event),
     typeof frame.show_content === "string" ? h("p", { class: "shown" }, frame.show_content) : undefined,
-    hasFault ? tellings(id, faultOf(frame, frame.metadata), { open: true }) : undefined,
+    hasFault ? faultRenderings(id, faultOf(frame, frame.metadata), { open: true }) : undefined,
     h("pre", {}, pretty(Object.fromEntries(Object.entries(frame).filter(([name]) => name !== "channel")))),
   );
 }

@@ -35,7 +35,7 @@ const draw = beforePaint(() => {
   say(at("fact-faults"), facts.faults === 0 ? "0" : t("faults-and-rises", { n: number(facts.faults), of: number(facts.recovered) }));
   say(at("fact-model"), facts.model ?? "–");
   say(at("fact-tokens"), number(facts.tokens));
-  at("cancel").hidden = !["running", "asking"].includes(facts.state);
+  at("cancel").hidden = !["running", "waiting_for_decision"].includes(facts.state);
   for (const id of ["timeline-link", "new-link"]) at(id).hidden = sessionId === undefined;
   if (sessionId !== undefined) at("timeline-link").href = `/sessions/${encodeURIComponent(sessionId)}`;
   if (conversation.planChanged) {

@@ -260,9 +260,9 @@ impl Connection {
             request => {
                 let mut more = answer_fields(&request);
                 let replans = matches!(request, Request::Replan { .. });
-                let Some(ask) = command_body(request, &meta) else { return Ok(None) };
+                let Some(body) = command_body(request, &meta) else { return Ok(None) };
                 let (by, command) = (self.identity.name(), command.clone());
-                let request = CommandRequest { by, command, trace, parent, ask };
+                let request = CommandRequest { by, command, trace, parent, body };
                 let at = self.server.submit(session, request).await?;
                 if replans {
                     more.extend(replan_fields(&*self.server.journal, session, at).await?);
@@ -319,7 +319,7 @@ impl Connection {
             command: Some(format!("state-{:032x}", state.nonce).into()),
             trace,
             parent: SpanId::NONE,
-            ask: CommandBody::Annotate { topic: "serve.nonce".to_owned(), data },
+            body: CommandBody::Annotate { topic: "serve.nonce".to_owned(), data },
         };
         self.server.submit(session, request).await.map_err(|fault| match fault.kind() {
             Kind::CommandRepeated => Fault::new(Kind::StateReused, Operation::VerifyState)

@@ -117,7 +117,7 @@ pub struct Frame {
     content: Content,
     metadata: Metadata,
     shown: DisplayText,
-    place: Option<FramePosition>,
+    position: Option<FramePosition>,
 }
 
 impl Frame {
@@ -132,15 +132,15 @@ impl Frame {
             content: Content::None,
             metadata: Metadata::Fields(Map::new()),
             shown: DisplayText::Nothing,
-            place: None,
+            position: None,
         }
     }
 
     /// Creates a frame from a record. `prev` is the position of the previous frame.
     #[must_use]
     pub fn of(record: &Record, prev: Seq, event: &'static str) -> Self {
-        let place = FramePosition { seq: record.seq, prev, epoch: record.epoch };
-        Self { place: Some(place), ..Self::new(event, record.at).about(record.session) }
+        let position = FramePosition { seq: record.seq, prev, epoch: record.epoch };
+        Self { position: Some(position), ..Self::new(event, record.at).about(record.session) }
     }
 
     /// Sets the session.
@@ -250,14 +250,14 @@ impl Frame {
 
     /// The position in the history; `None` on frames about the connection.
     #[must_use]
-    pub fn place(&self) -> Option<FramePosition> {
-        self.place
+    pub fn position(&self) -> Option<FramePosition> {
+        self.position
     }
 
     /// True if the frame may be dropped for a slow client: only heartbeats, because the next one replaces it.
     #[must_use]
     pub fn is_droppable(&self) -> bool {
-        self.place.is_none() && self.event == "system.heartbeat"
+        self.position.is_none() && self.event == "system.heartbeat"
     }
 
     /// Encodes the frame as JSON.
@@ -267,7 +267,7 @@ impl Frame {
         out.push_str(r#"{"event":"#);
         push_json(&mut out, self.event);
         if let (Some(FramePosition { seq, prev, epoch }), Some(session)) =
-            (self.place, self.session)
+            (self.position, self.session)
         {
             let _ = write!(out, r#","seq":{seq},"prev":{prev},"epoch":"{epoch}""#);
             let _ = write!(out, r#","event_id":"{session}.{epoch}.{seq}""#);

@@ -50,8 +50,8 @@ impl Hubs {
     /// The hubs of a session, one per language.
     pub(crate) fn of(&self, session: SessionId) -> Vec<Arc<Hub>> {
         let all = self.all();
-        let tongues = [None, Some(Lang::En), Some(Lang::Zh)];
-        tongues.into_iter().filter_map(|tongue| all.get(&(session, tongue)).cloned()).collect()
+        let languages = [None, Some(Lang::En), Some(Lang::Zh)];
+        languages.into_iter().filter_map(|spoken| all.get(&(session, spoken)).cloned()).collect()
     }
 
     /// The number of a session's observers in all languages.

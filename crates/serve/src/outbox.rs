@@ -47,10 +47,10 @@ impl EncodedFrame {
 
 impl From<&Frame> for EncodedFrame {
     fn from(frame: &Frame) -> Self {
-        let at = frame.session().zip(frame.place());
+        let at = frame.session().zip(frame.position());
         Self {
             text: frame.encode().into(),
-            at: at.map(|(session, place)| (session, place.epoch, place.seq)),
+            at: at.map(|(session, position)| (session, position.epoch, position.seq)),
         }
     }
 }

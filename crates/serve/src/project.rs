@@ -35,7 +35,7 @@ pub struct Projector {
     session: Session,
     language: Option<Lang>,
     prev: Seq,
-    /// True if the open questions have changed since the last call of `asks_anew`.
+    /// True if the open questions have changed since the last call of `take_questions_changed`.
     questions_changed: bool,
     template: Option<Box<FrameTemplate>>,
 }

@@ -251,8 +251,8 @@ impl Server {
     ) -> Result<u64, Fault> {
         let id = request.command.unwrap_or_else(|| CommandId::own(self.world.uuid()));
         let (began, span, what) =
-            (self.now(), SpanId::of_request(session, &id), request.ask.name());
-        let command = Command { id, by: request.by, trace: request.trace, ask: request.ask };
+            (self.now(), SpanId::of_request(session, &id), request.body.name());
+        let command = Command { id, by: request.by, trace: request.trace, body: request.body };
         let taken = match self.engine.submit(session, command).await {
             Ok(Answer::Accepted { at }) => Ok(at),
             Ok(Answer::Rejected { fault }) | Err(fault) => Err(fault),
@@ -287,7 +287,7 @@ pub(crate) struct CommandRequest {
     pub(crate) trace: Trace,
     /// The client's span that the command belongs to.
     pub(crate) parent: SpanId,
-    pub(crate) ask: CommandBody,
+    pub(crate) body: CommandBody,
 }
 
 /// A session that this command, or an earlier one with the same id, opened.

@@ -215,16 +215,16 @@ where
 {
     let server = &connection.server;
     let interval = server.config.limits.heartbeat;
-    let mut beat = server.world.clock.sleep(interval);
+    let mut next_heartbeat = server.world.clock.sleep(interval);
     let close_reason = loop {
         let next = tokio::select! {
             biased;
-            () = &mut beat => None,
+            () = &mut next_heartbeat => None,
             next = connection.outbox.next() => Some(next),
         };
         match next {
             None => {
-                beat = server.world.clock.sleep(interval);
+                next_heartbeat = server.world.clock.sleep(interval);
                 sink.feed(Message::Text(connection.heartbeat().encode().into())).await?;
                 sink.send(Message::Ping(bytes::Bytes::new())).await?;
             }

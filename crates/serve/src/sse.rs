@@ -74,13 +74,13 @@ pub(crate) async fn events(
     match begin(&server, &caller, &session, &from, &headers).await {
         Err(fault) => fault_response(&server, fault, &caller),
         Ok(connection) => {
-            let beat = server.world.clock.sleep(server.config.limits.heartbeat);
+            let next_heartbeat = server.world.clock.sleep(server.config.limits.heartbeat);
             let running = server.running.token();
             let retry = server.config.limits.reconnect_delay.as_millis();
             let first = Some(Bytes::from(format!("retry: {retry}\n\n")));
             let streaming = SseStream {
                 connection: StreamGuard(connection),
-                beat,
+                next_heartbeat,
                 first,
                 over: false,
                 _running: running,
@@ -155,7 +155,7 @@ impl Drop for StreamGuard {
 
 struct SseStream {
     connection: StreamGuard,
-    beat: BoxFuture<'static, ()>,
+    next_heartbeat: BoxFuture<'static, ()>,
     first: Option<Bytes>,
     over: bool,
     _running: tokio_util::task::task_tracker::TaskTrackerToken,
@@ -180,8 +180,8 @@ impl SseStream {
                 let frame = shutting_down(server.now(), wait, connection.lang());
                 chunk(&[EncodedFrame::from(&frame)])
             }
-            () = &mut self.beat => {
-                self.beat = server.world.clock.sleep(server.config.limits.heartbeat);
+            () = &mut self.next_heartbeat => {
+                self.next_heartbeat = server.world.clock.sleep(server.config.limits.heartbeat);
                 chunk(&[EncodedFrame::from(&connection.heartbeat())])
             }
             frames = connection.outbox.next() => {

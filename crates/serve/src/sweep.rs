@@ -71,10 +71,10 @@ impl Server {
     }
 
     async fn cancel(&self, session: SessionId, reason: &str) {
-        let ask = CommandBody::Cancel { reason: Some(reason.to_owned()) };
+        let body = CommandBody::Cancel { reason: Some(reason.to_owned()) };
         let by = "serve".to_owned();
         let (trace, parent) = (self.world.trace(), SpanId::NONE);
-        let request = CommandRequest { by, command: None, trace, parent, ask };
+        let request = CommandRequest { by, command: None, trace, parent, body };
         if let Err(fault) = self.submit(session, request).await {
             tracing::warn!(%session, %fault, "cancelling unobserved run failed");
         }
@@ -103,7 +103,7 @@ impl Server {
 
     /// Finds this gateway's runs that were open before the start; their time limit starts now.
     async fn find_unobserved(&self) {
-        for state in [SessionState::Running, SessionState::Asking] {
+        for state in [SessionState::Running, SessionState::WaitingForDecision] {
             let mut after = None;
             loop {
                 let label = Some((session_meta::OWNER.to_owned(), None));

@@ -97,7 +97,7 @@ page-no-rooms = No rooms
 page-no-rooms-more = A computer joins a room with `budao smcp computer`, an agent with its client.
 
 page-js-state-running = Running
-page-js-state-asking = Asking
+page-js-state-waiting_for_decision = Waiting for a decision
 page-js-state-idle = Idle
 page-js-state-failed = Failed
 page-js-state-closed = Closed
@@ -126,7 +126,7 @@ page-js-attempt = try { $n }
 page-js-arguments = Arguments
 page-js-result = Result
 page-js-repaired = Repaired before it ran
-page-js-told = Who was told what
+page-js-renderings = Who was told what
 page-js-to-model = To the model
 page-js-to-user = To the user
 page-js-to-operator = To the operator

@@ -97,7 +97,7 @@ page-no-rooms = 没有房间
 page-no-rooms-more = 计算机用 `budao smcp computer` 加入房间，智能体用它的客户端加入。
 
 page-js-state-running = 运行中
-page-js-state-asking = 等待回答
+page-js-state-waiting_for_decision = 等待回答
 page-js-state-idle = 空闲
 page-js-state-failed = 已失败
 page-js-state-closed = 已关闭
@@ -126,7 +126,7 @@ page-js-attempt = 第 { $n } 次
 page-js-arguments = 参数
 page-js-result = 结果
 page-js-repaired = 运行前已修正
-page-js-told = 各方收到的内容
+page-js-renderings = 各方收到的内容
 page-js-to-model = 对模型
 page-js-to-user = 对用户
 page-js-to-operator = 对运维

@@ -90,8 +90,8 @@ fn note(machine: &Machine, answers: &Answers, session: SessionId, id: &CommandId
 }
 
 /// A command with this id from a simulated user.
-pub(crate) fn command(id: String, ask: CommandBody) -> Command {
-    Command { by: id.clone(), id: id.into(), trace: Trace::NONE, ask }
+pub(crate) fn command(id: String, body: CommandBody) -> Command {
+    Command { by: id.clone(), id: id.into(), trace: Trace::NONE, body }
 }
 
 /// Answers the open questions of a session with `allow`, or at random if it is `None`.
@@ -109,14 +109,14 @@ pub(crate) async fn decide(
             true => Decision::Allow,
             false => Decision::Deny,
         };
-        let ask = CommandBody::Decide {
+        let body = CommandBody::Decide {
             question: question.id,
             decision,
             note: None,
             arguments: None,
             digest: Some(question.digest),
         };
-        let command = command(format!("decide-{id}-{allow:?}"), ask);
+        let command = command(format!("decide-{id}-{allow:?}"), body);
         send(machine, answers, session, command, 0).await;
     }
 }

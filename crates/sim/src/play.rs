@@ -190,12 +190,12 @@ impl Simulation {
                 self.submit(session, via, format!("say-{mark}"), words(mark), twice);
             }
             ScriptAction::Withdraw { session, of } => {
-                let ask = CommandBody::Withdraw { message: format!("say-{of}").into() };
-                self.submit(session, 0, format!("withdraw-{mark}"), ask, false);
+                let body = CommandBody::Withdraw { message: format!("say-{of}").into() };
+                self.submit(session, 0, format!("withdraw-{mark}"), body, false);
             }
             ScriptAction::Plan { session, confirm } => {
-                let ask = CommandBody::Plan { question: format!("plan «{mark}»"), confirm };
-                self.submit(session, 0, format!("plan-{mark}"), ask, false);
+                let body = CommandBody::Plan { question: format!("plan «{mark}»"), confirm };
+                self.submit(session, 0, format!("plan-{mark}"), body, false);
             }
             ScriptAction::Cancel { session, via } => {
                 self.submit(
@@ -229,11 +229,11 @@ impl Simulation {
         }
     }
 
-    fn submit(&mut self, session: usize, via: usize, id: String, ask: CommandBody, twice: bool) {
+    fn submit(&mut self, session: usize, via: usize, id: String, body: CommandBody, twice: bool) {
         let (machine, answers) = (Arc::clone(&self.machine), self.answers.clone());
         let session = self.sessions[session];
         self.doing.spawn(async move {
-            let command = command(id, ask);
+            let command = command(id, body);
             send(&machine, &answers, session, command.clone(), via).await;
             if twice {
                 send(&machine, &answers, session, command, via + 1).await;
@@ -283,7 +283,7 @@ impl Simulation {
                 self.machine.violations.add("every turn ends", || busy);
                 break;
             }
-            for session in self.sessions_in(Some(SessionState::Asking)).await {
+            for session in self.sessions_in(Some(SessionState::WaitingForDecision)).await {
                 decide(&self.machine, &self.answers, session, None).await;
             }
             tokio::time::sleep(wait).await;

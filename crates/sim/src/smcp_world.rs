@@ -225,11 +225,11 @@ impl SmcpWorld {
         let tasks = Arc::new(Tasks::default());
         let name = format!("hub {number}");
         let world = world(&self.clock, self.seed, &name, Arc::clone(&tasks));
-        let elsewhere = *crate::script::pick(
-            &mut chance(self.seed, "elsewhere"),
+        let cross_room = *crate::script::pick(
+            &mut chance(self.seed, "cross_room"),
             &[CrossRoomVisibility::Named, CrossRoomVisibility::Hidden],
         );
-        let config = Config { elsewhere, limits: self.limits(), ..Config::new(Access::Any) };
+        let config = Config { cross_room, limits: self.limits(), ..Config::new(Access::Any) };
         slot.running =
             Some(RunningHub { hub: Hub::new(config, world), number, tasks, wires: Vec::new() });
     }

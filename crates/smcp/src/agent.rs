@@ -37,13 +37,13 @@ use crate::{
 const SLACK: Duration = Duration::from_secs(10);
 
 /// Capacity of the event channel; a receiver that falls further behind loses the oldest events.
-const NEWS_MAX: usize = 256;
+const EVENTS_MAX: usize = 256;
 
 /// The configuration of an agent.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Hub address, room, name and token.
-    pub place: MemberConfig,
+    pub member: MemberConfig,
     /// Time that a cancelled call has to report its own end. Default 2 s.
     pub grace: Duration,
 }
@@ -51,8 +51,8 @@ pub struct Config {
 impl Config {
     /// A configuration with a grace of 2 s.
     #[must_use]
-    pub fn new(place: MemberConfig) -> Self {
-        Self { place, grace: Duration::from_secs(2) }
+    pub fn new(member: MemberConfig) -> Self {
+        Self { member, grace: Duration::from_secs(2) }
     }
 }
 
@@ -65,7 +65,7 @@ struct Inner {
     config: Config,
     world: World,
     membership: Membership,
-    news: broadcast::Sender<RoomEvent>,
+    events: broadcast::Sender<RoomEvent>,
 }
 
 /// A change in the room or of the connection to the hub.
@@ -142,11 +142,11 @@ impl Agent {
     /// # Errors
     /// If the hub cannot be reached, or refuses the connection or the room.
     pub async fn connect(config: Config, world: World) -> Result<Self, Fault> {
-        let entered = membership::enter(config.place.clone(), Role::Agent, world.clone()).await;
-        let (membership, heard) = entered?;
-        let (news, _) = broadcast::channel(NEWS_MAX);
-        world.spawn.spawn(Box::pin(spread(heard, news.clone())));
-        Ok(Self(Arc::new(Inner { config, world, membership, news })))
+        let entered = membership::enter(config.member.clone(), Role::Agent, world.clone()).await;
+        let (membership, messages) = entered?;
+        let (events, _) = broadcast::channel(EVENTS_MAX);
+        world.spawn.spawn(Box::pin(publish_events(messages, events.clone())));
+        Ok(Self(Arc::new(Inner { config, world, membership, events })))
     }
 
     /// The configuration this agent was started with.
@@ -157,8 +157,8 @@ impl Agent {
 
     /// Subscribes to the events of the room from now on.
     #[must_use]
-    pub fn news(&self) -> broadcast::Receiver<RoomEvent> {
-        self.0.news.subscribe()
+    pub fn events(&self) -> broadcast::Receiver<RoomEvent> {
+        self.0.events.subscribe()
     }
 
     /// Asks the hub for the members of the room.
@@ -167,12 +167,12 @@ impl Agent {
     /// If the hub does not answer, or its answer cannot be read.
     pub async fn members(&self) -> Result<Vec<Member>, Fault> {
         let mut request = self.request(&self.new_id());
-        request.insert("office_id".into(), self.0.config.place.room.clone().into());
+        request.insert("office_id".into(), self.0.config.member.room.clone().into());
         let answer = self
             .exchange(
                 NotificationEvent::List.into(),
                 request,
-                self.0.config.place.question,
+                self.0.config.member.question,
                 &not_sent(),
             )
             .await?;
@@ -236,13 +236,13 @@ impl Agent {
         let mut request = self.request(&req_id);
         request.insert("computer".into(), computer.into());
         request.extend(more);
-        let question = self.0.config.place.question + SLACK;
+        let question = self.0.config.member.question + SLACK;
         let answer = self.exchange(ask.into(), request, question, &not_sent()).await;
         let answer = answer.map_err(Fault::from);
-        let about = AnswerContext { computer, tool: "", agent: &self.0.config.place.name };
+        let context = AnswerContext { computer, tool: "", agent: &self.0.config.member.name };
         let traced = |fault: Fault| fault.with_trace(trace_of(&req_id));
         answer
-            .and_then(|answer| answer_reader::checked(answer, Operation::DiscoverTools, &about))
+            .and_then(|answer| answer_reader::checked(answer, Operation::DiscoverTools, &context))
             .map_err(traced)
     }
 
@@ -260,13 +260,13 @@ impl Agent {
         request.insert("params".into(), call.params.clone());
         request.insert("timeout".into(), call.timeout.as_secs().into());
         let is_sent = AtomicBool::new(false);
-        let asked =
+        let pending_answer =
             self.exchange(RequestEvent::ToolCall.into(), request, call.timeout + SLACK, &is_sent);
-        let mut asked = Box::pin(asked);
+        let mut pending_answer = Box::pin(pending_answer);
         let clock = &self.0.world.clock;
         let ended = tokio::select! {
             biased;
-            answer = &mut asked => Some(answer),
+            answer = &mut pending_answer => Some(answer),
             () = cancel.cancelled() => None,
             () = clock.sleep(call.timeout) => None,
         };
@@ -274,7 +274,7 @@ impl Agent {
             Some(answer) => answer.map_err(|unanswered| unanswered.of(&call)),
             None => tokio::select! {
                 biased;
-                answer = &mut asked => answer.map_err(|unanswered| unanswered.of(&call)),
+                answer = &mut pending_answer => answer.map_err(|unanswered| unanswered.of(&call)),
                 () = self.cancel_and_wait(&req_id) => {
                     let fault = over(&call, cancel);
                     let may_have_begun = is_sent.load(Ordering::Relaxed);
@@ -282,13 +282,13 @@ impl Agent {
                 }
             },
         };
-        let about = AnswerContext {
+        let context = AnswerContext {
             computer: &call.computer,
             tool: &call.tool,
-            agent: &self.0.config.place.name,
+            agent: &self.0.config.member.name,
         };
         let answer =
-            answer.and_then(|answer| answer_reader::checked(answer, Operation::ToolCall, &about));
+            answer.and_then(|answer| answer_reader::checked(answer, Operation::ToolCall, &context));
         let answer = answer.map_err(|fault| {
             match fault.kind() {
                 // The agent cancelled the call because its deadline passed, so the fault is the deadline's.
@@ -315,8 +315,8 @@ impl Agent {
 
     /// Asks the hub to cancel a call and completes after the grace period.
     async fn cancel_and_wait(&self, req_id: &str) {
-        let gone = json!({ "agent": self.0.config.place.name, "req_id": req_id });
-        let told = async {
+        let gone = json!({ "agent": self.0.config.member.name, "req_id": req_id });
+        let room_event = async {
             let _ = self
                 .0
                 .membership
@@ -328,7 +328,7 @@ impl Agent {
         // The grace period also bounds the wait for a hub that accepts no data.
         tokio::select! {
             biased;
-            () = told => {}
+            () = room_event => {}
             () = self.0.world.clock.sleep(self.0.config.grace) => {}
         }
     }
@@ -339,7 +339,7 @@ impl Agent {
 
     fn request(&self, req_id: &str) -> Map<String, Value> {
         let mut request = Map::new();
-        request.insert("agent".into(), self.0.config.place.name.clone().into());
+        request.insert("agent".into(), self.0.config.member.name.clone().into());
         request.insert("req_id".into(), req_id.into());
         request
     }
@@ -443,16 +443,19 @@ fn over(call: &Call, cancel: &CancellationToken) -> Fault {
 }
 
 /// Forwards room messages to all subscribers until the connection has ended.
-async fn spread(mut heard: mpsc::Receiver<RoomMessage>, news: broadcast::Sender<RoomEvent>) {
-    while let Some(heard) = heard.recv().await {
-        let told = match heard {
+async fn publish_events(
+    mut messages: mpsc::Receiver<RoomMessage>,
+    events: broadcast::Sender<RoomEvent>,
+) {
+    while let Some(messages) = messages.recv().await {
+        let room_event = match messages {
             RoomMessage::Rejoined => Some(RoomEvent::Joined),
             RoomMessage::Disconnected(fault) => Some(RoomEvent::Disconnected(fault)),
             RoomMessage::Event(name, payload, _) => parse_event(&name, payload.first()),
         };
-        if let Some(told) = told {
+        if let Some(room_event) = room_event {
             // Sending fails only without subscribers.
-            let _ = news.send(told);
+            let _ = events.send(room_event);
         }
     }
 }

@@ -34,14 +34,14 @@ pub(crate) struct AnswerContext<'a> {
 pub(crate) fn checked(
     answer: Value,
     operation: Operation,
-    about: &AnswerContext<'_>,
+    context: &AnswerContext<'_>,
 ) -> Result<Value, Fault> {
-    match fault_of(&answer, operation, about) {
+    match fault_of(&answer, operation, context) {
         Some(fault) => Err(fault),
         None if answer.is_object() => Ok(answer),
         None => Err(Fault::new(Kind::PeerFailed, operation)
-            .with(Fact::Computer, about.computer.to_owned())
-            .via("computer", about.computer)),
+            .with(Fact::Computer, context.computer.to_owned())
+            .via("computer", context.computer)),
     }
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn checked(
 pub(crate) fn fault_of(
     answer: &Value,
     operation: Operation,
-    about: &AnswerContext<'_>,
+    context: &AnswerContext<'_>,
 ) -> Option<Fault> {
     if !error::says_failed(answer) {
         return None;
@@ -62,30 +62,30 @@ pub(crate) fn fault_of(
         fault = fault.with(fact, value);
     }
     fault = mismatches(&details).into_iter().fold(fault, Fault::mismatch);
-    let words = words(answer, error);
+    let cause = error_text(answer, error);
     let is_reason = matches!(kind, Kind::ToolSaidNo | Kind::ToolFailed)
         && fault.detail().get(Fact::Reason).is_none();
     if is_reason {
         // Some tools fail without any text.
-        let reason = if words.trim().is_empty() { "no reason was given" } else { &words };
+        let reason = if cause.trim().is_empty() { "no reason was given" } else { &cause };
         fault = fault.with(Fact::Reason, reason.to_owned());
     }
     if let Some(trace) = details.get("trace_id").and_then(Value::as_str) {
         fault = fault.with_trace(trace.parse().unwrap_or_default());
     }
-    fault = complete(fault, about);
+    fault = complete(fault, context);
     // The other side's text becomes the cause, unless it equals the catalog's own text.
-    let is_ours = [Lang::En, Lang::Zh].iter().any(|lang| words == error::sentence(&fault, *lang));
-    if !is_reason && !words.is_empty() && !is_ours {
-        fault = fault.with_cause(words);
+    let is_ours = [Lang::En, Lang::Zh].iter().any(|lang| cause == error::sentence(&fault, *lang));
+    if !is_reason && !cause.is_empty() && !is_ours {
+        fault = fault.with_cause(cause);
     }
     if is_claim_of_a_stranger(answer, &details, operation) {
         fault = fault.unconfirmed();
     }
-    for (role, name) in hops(&details, about) {
+    for (role, name) in hops(&details, context) {
         fault = fault.via(role, name);
     }
-    Some(fault.via("agent", about.agent))
+    Some(fault.via("agent", context.agent))
 }
 
 /// Whether the answer's code leaves open if the call began. Other hubs use the same codes for a call that never
@@ -137,8 +137,8 @@ fn facts(details: &Value) -> Vec<(Fact, Value)> {
 
 /// The mismatches of the arguments that the other side named, bounded in number and length.
 fn mismatches(details: &Value) -> Vec<Mismatch> {
-    let told = details.get("mismatches").and_then(Value::as_array).into_iter().flatten();
-    let read = told.take(MISMATCHES_MAX).filter_map(|it| Mismatch::deserialize(it).ok());
+    let listed = details.get("mismatches").and_then(Value::as_array).into_iter().flatten();
+    let read = listed.take(MISMATCHES_MAX).filter_map(|it| Mismatch::deserialize(it).ok());
     read.map(|mut read| {
         read.rule = clip(&read.rule).into();
         (read.pointer, read.expected) = (clip(&read.pointer), clip(&read.expected));
@@ -156,28 +156,28 @@ fn clip(text: &str) -> String {
 }
 
 /// The answer's error text: its error message, else its text content, which may be written for a model.
-fn words(answer: &Value, error: &Value) -> String {
+fn error_text(answer: &Value, error: &Value) -> String {
     let texts = answer.get("content").and_then(Value::as_array).into_iter().flatten();
     let texts: Vec<&str> =
         texts.filter_map(|item| item.get("text").and_then(Value::as_str)).collect();
     let message = error.get("message").and_then(Value::as_str);
     // The Python computer puts errors before the tool's start into `structuredContent`.
     let other = || answer.pointer("/structuredContent/error")?.as_str();
-    let said = (!texts.is_empty()).then(|| texts.join("\n"));
-    let words = message.map(str::to_owned).or(said).or_else(|| other().map(str::to_owned));
-    words.unwrap_or_default().chars().take(REASON_CHARS).collect()
+    let joined_texts = (!texts.is_empty()).then(|| texts.join("\n"));
+    let cause = message.map(str::to_owned).or(joined_texts).or_else(|| other().map(str::to_owned));
+    cause.unwrap_or_default().chars().take(REASON_CHARS).collect()
 }
 
 /// Adds the facts that the kind's texts require, from the request if possible, else as `unknown` or 0.
-fn complete(mut fault: Fault, about: &AnswerContext<'_>) -> Fault {
+fn complete(mut fault: Fault, context: &AnswerContext<'_>) -> Fault {
     for fact in fault.row().always {
         let is_listed = *fact == Fact::Mismatches && !fault.mismatches().is_empty();
         if is_listed || fault.detail().get(*fact).is_some() {
             continue;
         }
         let known = match fact {
-            Fact::ToolName => about.tool,
-            Fact::Computer => about.computer,
+            Fact::ToolName => context.tool,
+            Fact::Computer => context.computer,
             _ => "",
         };
         let known = if known.is_empty() { "unknown" } else { known };
@@ -192,9 +192,9 @@ fn complete(mut fault: Fault, about: &AnswerContext<'_>) -> Fault {
 }
 
 /// The hops that the other side named, else the computer that answered.
-fn hops<'a>(details: &'a Value, about: &AnswerContext<'a>) -> Vec<(&'static str, String)> {
-    let told = details.get("hops").and_then(Value::as_array).into_iter().flatten();
-    let told: Vec<(&'static str, String)> = told
+fn hops<'a>(details: &'a Value, context: &AnswerContext<'a>) -> Vec<(&'static str, String)> {
+    let hops = details.get("hops").and_then(Value::as_array).into_iter().flatten();
+    let hops: Vec<(&'static str, String)> = hops
         .filter_map(|hop| {
             let role = hop.get("role")?.as_str()?;
             let role =
@@ -202,10 +202,10 @@ fn hops<'a>(details: &'a Value, about: &AnswerContext<'a>) -> Vec<(&'static str,
             Some((role, hop.get("name")?.as_str()?.to_owned()))
         })
         .collect();
-    if told.is_empty() && !about.computer.is_empty() {
-        return vec![("computer", about.computer.to_owned())];
+    if hops.is_empty() && !context.computer.is_empty() {
+        return vec![("computer", context.computer.to_owned())];
     }
-    told
+    hops
 }
 
 #[cfg(test)]
@@ -263,9 +263,17 @@ mod tests {
             assert_eq!(read.mismatches(), sent.mismatches(), "{dialect:?}");
             let failure = |fault: Fault| Failure { fault, data: None, note: None };
             let (near, far) = (failure(sent.clone()), failure(read));
-            let told = |failure| render::render_for_model(failure, Lang::En).to_json();
-            assert_eq!(told(&far), told(&near), "the far model reads what the near one would");
-            assert_eq!(answer["content"][0]["text"], told(&near), "and so does a model elsewhere");
+            let rendered = |failure| render::render_for_model(failure, Lang::En).to_json();
+            assert_eq!(
+                rendered(&far),
+                rendered(&near),
+                "the far model reads what the near one would"
+            );
+            assert_eq!(
+                answer["content"][0]["text"],
+                rendered(&near),
+                "and so does a model elsewhere"
+            );
         }
     }
 
@@ -321,15 +329,16 @@ mod tests {
                 assert!(fault.is_outcome_unknown() && !fault.repeat().retryable, "{code}");
             }
         }
-        let asked = fault_of(&json!({ "code": 404 }), Operation::DiscoverTools, &ABOUT).unwrap();
-        assert!(!asked.is_outcome_unknown(), "what only reads can be asked again");
+        let fault_of_listing =
+            fault_of(&json!({ "code": 404 }), Operation::DiscoverTools, &ABOUT).unwrap();
+        assert!(!fault_of_listing.is_outcome_unknown(), "what only reads can be asked again");
         let boast =
             json!({ "code": 408, "details": { "safe_to_repeat": true, "outcome_unknown": true } });
         assert!(!read(&boast).repeat().retryable, "a stranger is not believed to be harmless");
-        let told = Fault::new(Kind::RequestTimedOut, Operation::RelayCall);
+        let timed_out = Fault::new(Kind::RequestTimedOut, Operation::RelayCall);
         for dialect in [Dialect::V04, Dialect::V02] {
-            assert!(!read(&result(&told, dialect)).is_outcome_unknown(), "our hub knows");
-            assert!(read(&result(&told.clone().unconfirmed(), dialect)).is_outcome_unknown());
+            assert!(!read(&result(&timed_out, dialect)).is_outcome_unknown(), "our hub knows");
+            assert!(read(&result(&timed_out.clone().unconfirmed(), dialect)).is_outcome_unknown());
         }
     }
 

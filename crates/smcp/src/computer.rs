@@ -52,7 +52,7 @@ use tool_servers::ToolServers;
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Hub address, room, name and token.
-    pub place: MemberConfig,
+    pub member: MemberConfig,
     /// Calls that may run at once. Default 64.
     pub calls_max: usize,
     /// Bytes of an answer. Default 768 KiB. Parts of a larger one become blobs; if that is not enough, it is refused.
@@ -62,7 +62,7 @@ pub struct Config {
     /// Bytes of one chunk of a blob. Default 256 KiB.
     pub chunk_bytes_max: usize,
     /// Limits for stored results that agents have yet to fetch.
-    pub kept: BlobBounds,
+    pub blob_bounds: BlobBounds,
     /// Bytes of one file of a skill. Default 100 MiB.
     pub file_bytes_max: u64,
     /// Calls that the history keeps. Default 200.
@@ -74,7 +74,7 @@ pub struct Config {
     /// The folder with skills, one subfolder each; `None` for no skills of this machine.
     pub skills: Option<PathBuf>,
     /// The folder for uploads from agents; `None` refuses all uploads.
-    pub landing: Option<PathBuf>,
+    pub upload_folder: Option<PathBuf>,
     /// The folder with documents, for the first draft of the protocol only.
     pub documents: Option<PathBuf>,
     /// The host part of the documents' `dpe://` addresses. Default `local.documents`.
@@ -86,20 +86,20 @@ pub struct Config {
 impl Config {
     /// A configuration with default limits, no confirmer, no skills, no documents and no uploads.
     #[must_use]
-    pub fn new(place: MemberConfig) -> Self {
+    pub fn new(member: MemberConfig) -> Self {
         Self {
-            place,
+            member,
             calls_max: 64,
             result_bytes_max: 768 * 1024,
             inline_bytes_max: 32 * 1024,
             chunk_bytes_max: 256 * 1024,
-            kept: BlobBounds::default(),
+            blob_bounds: BlobBounds::default(),
             file_bytes_max: 100 << 20,
             history_max: 200,
             question: Duration::from_secs(20),
             confirm: Arc::new(NoConfirmer),
             skills: None,
-            landing: None,
+            upload_folder: None,
             documents: None,
             documents_host: "local.documents".into(),
             upload: UploadBounds::default(),
@@ -110,7 +110,7 @@ impl Config {
 /// A computer in its room. Its methods are for the owner of the machine, not for agents.
 #[derive(Debug)]
 pub struct Computer {
-    desk: Arc<ComputerState>,
+    computer_state: Arc<ComputerState>,
     membership: Membership,
 }
 
@@ -126,61 +126,64 @@ impl Computer {
         world: World,
     ) -> Result<Self, Fault> {
         let limits = Arc::new(Limits::default());
-        let shelf = ComputerState::shelf(&config)?;
+        let documents_folder = ComputerState::documents_folder(&config)?;
         let offer = ToolServers::new(settings);
         for id in offer.enabled() {
             if let Err(fault) = offer.start(&id, values, &world, &limits).await {
                 tracing::warn!(server = id, %fault, "starting server failed");
             }
         }
-        let joined = membership::enter(config.place.clone(), Role::Computer, world.clone()).await;
-        let (membership, heard) = match joined {
+        let joined = membership::enter(config.member.clone(), Role::Computer, world.clone()).await;
+        let (membership, messages) = match joined {
             Ok(joined) => joined,
             Err(fault) => {
                 offer.shutdown().await;
                 return Err(fault);
             }
         };
-        let desk = Arc::new(ComputerState::new(config, offer, shelf, limits, world.clone()));
-        world.spawn.spawn(Box::pin(answer(desk.clone(), heard)));
-        let computer = Self { desk, membership };
-        for (_, server) in computer.desk.offer.servers() {
+        let computer_state =
+            Arc::new(ComputerState::new(config, offer, documents_folder, limits, world.clone()));
+        world.spawn.spawn(Box::pin(answer(computer_state.clone(), messages)));
+        let computer = Self { computer_state, membership };
+        for (_, server) in computer.computer_state.offer.servers() {
             computer.follow(server);
         }
-        if computer.desk.shelf.is_some() {
-            let watching = documents::watch(computer.desk.clone(), computer.membership.clone());
+        if computer.computer_state.documents_folder.is_some() {
+            let watching =
+                documents::watch(computer.computer_state.clone(), computer.membership.clone());
             world.spawn.spawn(Box::pin(watching));
         }
         Ok(computer)
     }
 
     fn follow(&self, server: Arc<ServerHandle>) {
-        let following = notifications::follow(self.desk.clone(), self.membership.clone(), server);
-        self.desk.world.spawn.spawn(Box::pin(following));
+        let following =
+            notifications::follow(self.computer_state.clone(), self.membership.clone(), server);
+        self.computer_state.world.spawn.spawn(Box::pin(following));
     }
 
     /// The state of each MCP server, by id.
     #[must_use]
     pub fn states(&self) -> Vec<(String, ServerState)> {
-        self.desk.offer.states()
+        self.computer_state.offer.states()
     }
 
     /// The tools that are offered, in the form that agents receive.
     #[must_use]
     pub fn tools(&self) -> Vec<Value> {
-        self.desk.offer.listed()
+        self.computer_state.offer.listed()
     }
 
     /// The latest calls, oldest first, with scrubbed arguments.
     #[must_use]
     pub fn history(&self) -> Vec<CallRecord> {
-        self.desk.history.all()
+        self.computer_state.history.all()
     }
 
     /// The room that the computer is in or reconnects to; `None` after [`Computer::leave`].
     #[must_use]
     pub fn room(&self) -> Option<String> {
-        self.membership.wanted().get()
+        self.membership.target_room().get()
     }
 
     /// Adds a server, or replaces the one with the same id, and starts it. Returns its id.
@@ -188,10 +191,15 @@ impl Computer {
     /// # Errors
     /// If the settings are invalid, or the start failed. After a failed start the server stays in the settings.
     pub async fn add(&self, server: &Value, values: &dyn ValueSource) -> Result<String, Fault> {
-        let id = self.desk.offer.add(server)?;
-        self.desk.offer.stop(&id).await?;
-        notifications::tell(&self.desk, &self.membership, NotificationEvent::UpdateConfig).await;
-        if self.desk.offer.enabled().contains(&id) {
+        let id = self.computer_state.offer.add(server)?;
+        self.computer_state.offer.stop(&id).await?;
+        notifications::send(
+            &self.computer_state,
+            &self.membership,
+            NotificationEvent::UpdateConfig,
+        )
+        .await;
+        if self.computer_state.offer.enabled().contains(&id) {
             self.start_server(&id, values).await?;
         }
         Ok(id)
@@ -202,9 +210,14 @@ impl Computer {
     /// # Errors
     /// If no server has this id.
     pub async fn remove(&self, bundle_id: &str) -> Result<(), Fault> {
-        self.desk.offer.stop(bundle_id).await?;
-        self.desk.offer.remove(bundle_id);
-        notifications::tell(&self.desk, &self.membership, NotificationEvent::UpdateConfig).await;
+        self.computer_state.offer.stop(bundle_id).await?;
+        self.computer_state.offer.remove(bundle_id);
+        notifications::send(
+            &self.computer_state,
+            &self.membership,
+            NotificationEvent::UpdateConfig,
+        )
+        .await;
         Ok(())
     }
 
@@ -217,10 +230,13 @@ impl Computer {
         bundle_id: &str,
         values: &dyn ValueSource,
     ) -> Result<(), Fault> {
-        let desk = &self.desk;
-        let did_run = desk.offer.server(bundle_id).is_some();
-        let server = desk.offer.start(bundle_id, values, &desk.world, &desk.limits).await?;
-        desk.learn();
+        let computer_state = &self.computer_state;
+        let did_run = computer_state.offer.server(bundle_id).is_some();
+        let server = computer_state
+            .offer
+            .start(bundle_id, values, &computer_state.world, &computer_state.limits)
+            .await?;
+        computer_state.learn();
         if !did_run {
             self.follow(server);
         }
@@ -232,7 +248,7 @@ impl Computer {
     /// # Errors
     /// If no server has this id.
     pub async fn stop_server(&self, bundle_id: &str) -> Result<(), Fault> {
-        self.desk.offer.stop(bundle_id).await
+        self.computer_state.offer.stop(bundle_id).await
     }
 
     /// Calls a tool on behalf of the owner, without confirmation.
@@ -240,12 +256,14 @@ impl Computer {
     /// # Errors
     /// The same faults that an agent gets.
     pub async fn call(&self, tool: &str, params: Value, timeout: Duration) -> Result<Value, Fault> {
-        let req_id = self.desk.world.trace().to_string();
+        let req_id = self.computer_state.world.trace().to_string();
         let request = json!({
             "req_id": req_id, "tool_name": tool, "params": params, "timeout": timeout.as_secs(),
         });
-        let result = self.desk.call(&request, &req_id, Caller::Owner).await;
-        result.map_err(|fault| self.desk.finish(fault, RequestEvent::ToolCall.into(), &req_id))
+        let result = self.computer_state.call(&request, &req_id, Caller::Owner).await;
+        result.map_err(|fault| {
+            self.computer_state.finish(fault, RequestEvent::ToolCall.into(), &req_id)
+        })
     }
 
     /// Moves to another room. Running calls end, and stored results and uploads for the old room are dropped.
@@ -256,7 +274,7 @@ impl Computer {
         let before = self.room();
         self.membership.join(room).await?;
         if before.as_deref() != Some(room) {
-            self.desk.leave_room().await;
+            self.computer_state.leave_room().await;
         }
         Ok(())
     }
@@ -267,7 +285,7 @@ impl Computer {
     /// If the hub does not confirm it.
     pub async fn leave(&self) -> Result<(), Fault> {
         let left = self.membership.leave().await;
-        self.desk.leave_room().await;
+        self.computer_state.leave_room().await;
         left
     }
 
@@ -279,32 +297,32 @@ impl Computer {
     /// Leaves the room, closes the connection and stops the servers.
     pub async fn shutdown(&self) {
         self.membership.close();
-        self.desk.leave_room().await;
-        self.desk.offer.shutdown().await;
+        self.computer_state.leave_room().await;
+        self.computer_state.offer.shutdown().await;
     }
 }
 
 /// Answers requests until the connection has ended.
-async fn answer(desk: Arc<ComputerState>, mut heard: mpsc::Receiver<RoomMessage>) {
-    while let Some(heard) = heard.recv().await {
-        let (name, payload, reply) = match heard {
+async fn answer(computer_state: Arc<ComputerState>, mut messages: mpsc::Receiver<RoomMessage>) {
+    while let Some(messages) = messages.recv().await {
+        let (name, payload, reply) = match messages {
             RoomMessage::Event(name, payload, reply) => (name, payload, reply),
             // Handled in order: later messages belong to another connection.
             RoomMessage::Disconnected(_) => {
-                desk.lose_line();
+                computer_state.lose_line();
                 continue;
             }
             RoomMessage::Rejoined => continue,
         };
         if name == event::CANCELLED {
-            desk.cancel(payload.first());
+            computer_state.cancel(payload.first());
         }
         let Some(reply) = reply else { continue };
-        let desk = desk.clone();
-        let spawn = desk.world.spawn.clone();
+        let computer_state = computer_state.clone();
+        let spawn = computer_state.world.spawn.clone();
         let mut answering = Box::pin(async move {
-            let said = desk.said(&name, payload.into_first()).await;
-            if let Err(error) = reply.send(Payload::of(said)).await {
+            let response = computer_state.handle_request(&name, payload.into_first()).await;
+            if let Err(error) = reply.send(Payload::of(response)).await {
                 tracing::warn!(%error, event = name, "sending answer failed");
             }
         });

@@ -20,7 +20,7 @@ use async_trait::async_trait;
 use budao_core::fault::{Fact, Fault, Kind, Operation};
 use serde_json::{Value, json};
 
-pub use folder::{DocumentFolder, Limits as ShelfLimits};
+pub use folder::{DocumentFolder, Limits as FolderLimits};
 
 use element::{Content, Element, Page};
 use read::ParsedDocument;
@@ -66,8 +66,8 @@ impl DocumentSource for NoDocuments {
 /// The documents of a computer: its folder and its MCP servers.
 #[derive(Clone, Debug)]
 pub struct Finder {
-    shelf: Option<Arc<DocumentFolder>>,
-    library: Arc<dyn DocumentSource>,
+    own_folder: Option<Arc<DocumentFolder>>,
+    source: Arc<dyn DocumentSource>,
 }
 
 /// The filter and the page of a `client:get_finder` request.
@@ -86,8 +86,8 @@ pub struct Query {
 impl Finder {
     /// A finder for a folder, if there is one, and another source.
     #[must_use]
-    pub fn new(shelf: Option<Arc<DocumentFolder>>, library: Arc<dyn DocumentSource>) -> Self {
-        Self { shelf, library }
+    pub fn new(own_folder: Option<Arc<DocumentFolder>>, source: Arc<dyn DocumentSource>) -> Self {
+        Self { own_folder, source }
     }
 
     /// A finder for one folder with default limits.
@@ -95,14 +95,14 @@ impl Finder {
     /// # Errors
     /// If the folder does not exist.
     pub fn of_folder(host: &str, folder: &Path) -> Result<Self, Fault> {
-        let shelf = DocumentFolder::open(host, folder, ShelfLimits::default())?;
-        Ok(Self::new(Some(Arc::new(shelf)), Arc::new(NoDocuments)))
+        let own_folder = DocumentFolder::open(host, folder, FolderLimits::default())?;
+        Ok(Self::new(Some(Arc::new(own_folder)), Arc::new(NoDocuments)))
     }
 
     /// A fingerprint of the folder: it changes when a document is added, removed or modified. 0 without a folder.
     pub async fn state(&self) -> u64 {
-        let Some(shelf) = self.shelf.clone() else { return 0 };
-        tokio::task::spawn_blocking(move || shelf.state()).await.unwrap_or_default()
+        let Some(own_folder) = self.own_folder.clone() else { return 0 };
+        tokio::task::spawn_blocking(move || own_folder.state()).await.unwrap_or_default()
     }
 
     /// Answers `client:get_finder`. Servers in `used` come first, in that order. Within a server, the latest
@@ -117,9 +117,9 @@ impl Finder {
         documents.sort_by_cached_key(|document| {
             let text = |name: &str| document[name].as_str().unwrap_or_default().to_owned();
             let server = text("server");
-            let place = used.iter().position(|used| *used == server).unwrap_or(usize::MAX);
+            let rank = used.iter().position(|used| *used == server).unwrap_or(usize::MAX);
             // Latest first, documents without a time last; the address makes the order stable.
-            (place, server, std::cmp::Reverse(text("last_modified")), text("uri"))
+            (rank, server, std::cmp::Reverse(text("last_modified")), text("uri"))
         });
         let total = documents.len();
         let page: Vec<Value> = documents.into_iter().skip(query.offset).take(query.limit).collect();
@@ -127,20 +127,21 @@ impl Finder {
     }
 
     async fn documents(&self) -> Result<Vec<Value>, Fault> {
-        let mut documents = match &self.shelf {
-            Some(shelf) => self.catalog(shelf).await?,
+        let mut documents = match &self.own_folder {
+            Some(own_folder) => self.catalog(own_folder).await?,
             None => Vec::new(),
         };
-        let others = self.library.documents().await.into_iter();
+        let others = self.source.documents().await.into_iter();
         documents.extend(others.filter(|document| {
             document["uri"].as_str().is_some_and(|uri| Uri::parse(uri).is_ok())
         }));
         Ok(documents)
     }
 
-    async fn catalog(&self, shelf: &Arc<DocumentFolder>) -> Result<Vec<Value>, Fault> {
-        let shelf = Arc::clone(shelf);
-        apart(move || Ok(shelf.items().iter().map(|item| shelf.summary(item)).collect())).await
+    async fn catalog(&self, own_folder: &Arc<DocumentFolder>) -> Result<Vec<Value>, Fault> {
+        let own_folder = Arc::clone(own_folder);
+        apart(move || Ok(own_folder.items().iter().map(|item| own_folder.summary(item)).collect()))
+            .await
     }
 
     /// Answers `client:get_dpe`: a document, a page or an element.
@@ -154,9 +155,11 @@ impl Finder {
                 .with(Fact::Expected, "text")
         })?;
         let uri = Uri::parse(text)?;
-        let mut answer = match &self.shelf {
-            Some(shelf) if shelf.host() == uri.host => self.of_shelf(shelf, &uri).await?,
-            _ => match self.library.read(&uri, text).await? {
+        let mut answer = match &self.own_folder {
+            Some(own_folder) if own_folder.host() == uri.host => {
+                self.of_own_folder(own_folder, &uri).await?
+            }
+            _ => match self.source.read(&uri, text).await? {
                 Some(answer) => answer,
                 None => return Err(unknown_host(&uri)),
             },
@@ -167,10 +170,14 @@ impl Finder {
         Ok(answer)
     }
 
-    async fn of_shelf(&self, shelf: &Arc<DocumentFolder>, uri: &Uri) -> Result<Value, Fault> {
-        let (shelf, uri) = (Arc::clone(shelf), uri.clone());
+    async fn of_own_folder(
+        &self,
+        own_folder: &Arc<DocumentFolder>,
+        uri: &Uri,
+    ) -> Result<Value, Fault> {
+        let (own_folder, uri) = (Arc::clone(own_folder), uri.clone());
         if uri.part == UriTarget::Catalog {
-            let documents = self.catalog(&shelf).await?;
+            let documents = self.catalog(&own_folder).await?;
             let total = documents.len();
             let lines = documents.iter().map(|document| {
                 format!(
@@ -181,9 +188,9 @@ impl Finder {
             });
             let text = lines.collect::<Vec<_>>().join("\n");
             let page = json!({ "documents": documents, "total_count": total });
-            return Ok(formed(page, uri.wish.format, || text.clone(), || text.clone()));
+            return Ok(formed(page, uri.options.format, || text.clone(), || text.clone()));
         }
-        apart(move || open(&shelf, &uri)).await
+        apart(move || open(&own_folder, &uri)).await
     }
 }
 
@@ -203,33 +210,33 @@ async fn apart<T: Send + 'static>(
     }
 }
 
-fn open(shelf: &DocumentFolder, uri: &Uri) -> Result<Value, Fault> {
+fn open(own_folder: &DocumentFolder, uri: &Uri) -> Result<Value, Fault> {
     let (UriTarget::Document(reference)
     | UriTarget::Page(reference, _)
     | UriTarget::Element(reference, _)) = &uri.part
     else {
         return Err(unknown_host(uri));
     };
-    let item = shelf.find(reference)?;
-    let said = shelf.read_document(&item)?;
-    let address = format!("dpe://{}/{}", shelf.host(), uri::escaped(reference));
+    let item = own_folder.find(reference)?;
+    let parsed = own_folder.read_document(&item)?;
+    let address = format!("dpe://{}/{}", own_folder.host(), uri::escaped(reference));
     match &uri.part {
-        UriTarget::Page(_, number) => page(&said, *number, reference, &address, &uri.wish),
-        UriTarget::Element(_, id) => element(&said, id, reference, &address, &uri.wish),
-        _ => Ok(document(shelf.summary(&item), &said, reference, &address, &uri.wish)),
+        UriTarget::Page(_, number) => page(&parsed, *number, reference, &address, &uri.options),
+        UriTarget::Element(_, id) => element(&parsed, id, reference, &address, &uri.options),
+        _ => Ok(document(own_folder.summary(&item), &parsed, reference, &address, &uri.options)),
     }
 }
 
 /// Renders a document, with a list of its pages if the request wants one.
 fn document(
-    mut shown: Value,
-    said: &ParsedDocument,
+    mut rendered: Value,
+    parsed: &ParsedDocument,
     reference: &str,
     address: &str,
-    wish: &ReadOptions,
+    options: &ReadOptions,
 ) -> Value {
-    if wish.with_pages {
-        let listed = said.pages.iter().enumerate().skip(wish.offset).take(wish.limit);
+    if options.with_pages {
+        let listed = parsed.pages.iter().enumerate().skip(options.offset).take(options.limit);
         let pages: Vec<Value> = listed
             .map(|(index, page)| {
                 json!({
@@ -238,40 +245,45 @@ fn document(
                 })
             })
             .collect();
-        shown["pages"] = pages.into();
-        shown["page_offset"] = wish.offset.into();
-        shown["page_limit"] = wish.limit.into();
-        shown["page_total"] = said.pages.len().into();
+        rendered["pages"] = pages.into();
+        rendered["page_offset"] = options.offset.into();
+        rendered["page_limit"] = options.limit.into();
+        rendered["page_total"] = parsed.pages.len().into();
     }
-    let title = shown["title"].as_str().unwrap_or_default().to_owned();
-    let lines = said
+    let title = rendered["title"].as_str().unwrap_or_default().to_owned();
+    let lines = parsed
         .pages
         .iter()
         .enumerate()
         .map(|(index, page)| format!("{}. {}", index, page.title.as_deref().unwrap_or("…")));
     let lines = lines.collect::<Vec<_>>().join("\n");
-    formed(shown, wish.format, || format!("# {title}\n\n{lines}"), || format!("{title}\n\n{lines}"))
+    formed(
+        rendered,
+        options.format,
+        || format!("# {title}\n\n{lines}"),
+        || format!("{title}\n\n{lines}"),
+    )
 }
 
 fn page(
-    said: &ParsedDocument,
+    parsed: &ParsedDocument,
     number: u64,
     reference: &str,
     address: &str,
-    wish: &ReadOptions,
+    options: &ReadOptions,
 ) -> Result<Value, Fault> {
     let index = usize::try_from(number).unwrap_or(usize::MAX);
-    let page: &Page = said.pages.get(index).ok_or_else(|| {
+    let page: &Page = parsed.pages.get(index).ok_or_else(|| {
         Fault::new(Kind::PageOutOfRange, Operation::ReadDocument)
             .with(Fact::Page, i64::try_from(number).unwrap_or(i64::MAX))
-            .with(Fact::PageCount, i64::try_from(said.pages.len()).unwrap_or(i64::MAX))
+            .with(Fact::PageCount, i64::try_from(parsed.pages.len()).unwrap_or(i64::MAX))
             .with(Fact::DocRef, reference.to_owned())
     })?;
     let wanted = |element: &&Element| {
-        wish.categories.is_empty() || wish.categories.contains(&element.content.category())
+        options.categories.is_empty() || options.categories.contains(&element.content.category())
     };
     let elements: Vec<&Element> = page.elements.iter().filter(wanted).collect();
-    let shown: Vec<Value> = elements
+    let rendered: Vec<Value> = elements
         .iter()
         .map(|element| {
             json!({
@@ -285,20 +297,20 @@ fn page(
     };
     let data = json!({
         "page_index": index, "title": page.title, "doc_ref": reference,
-        "uri": format!("{address}/pages/{index}"), "element_count": shown.len(), "elements": shown,
+        "uri": format!("{address}/pages/{index}"), "element_count": rendered.len(), "elements": rendered,
     });
-    Ok(formed(data, wish.format, || joined(Content::markdown), || joined(Content::text)))
+    Ok(formed(data, options.format, || joined(Content::markdown), || joined(Content::text)))
 }
 
 fn element(
-    said: &ParsedDocument,
+    parsed: &ParsedDocument,
     id: &str,
     reference: &str,
     address: &str,
-    wish: &ReadOptions,
+    options: &ReadOptions,
 ) -> Result<Value, Fault> {
     let all = || {
-        let pages = said.pages.iter().enumerate();
+        let pages = parsed.pages.iter().enumerate();
         pages.flat_map(|(index, page)| page.elements.iter().map(move |element| (index, element)))
     };
     let Some((index, element)) = all().find(|(_, element)| element.id == id) else {
@@ -314,7 +326,7 @@ fn element(
         "uri": format!("{address}/elements/{}", uri::escaped(id)), "summary": content.summary(),
         "content": content.json(), "metadata": {},
     });
-    Ok(formed(data, wish.format, || content.markdown(), || content.text()))
+    Ok(formed(data, options.format, || content.markdown(), || content.text()))
 }
 
 /// Renders the answer in the requested format. Formats other than JSON replace the elements by one text.
@@ -324,7 +336,7 @@ fn formed(
     markdown: impl Fn() -> String,
     text: impl Fn() -> String,
 ) -> Value {
-    let (name, said) = match format {
+    let (name, parsed) = match format {
         Format::Json => return data,
         Format::Markdown => ("content_markdown", markdown()),
         Format::Text => ("content_text", text()),
@@ -332,7 +344,7 @@ fn formed(
     if let Some(map) = data.as_object_mut() {
         map.remove("elements");
         map.remove("content");
-        map.insert(name.into(), said.into());
+        map.insert(name.into(), parsed.into());
     }
     data
 }

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Capacity of the channel of received messages.
-const HEARD_MAX: usize = 256;
+const MESSAGES_MAX: usize = 256;
 
 /// The hub, the room and the name of a member.
 #[derive(Clone, Debug)]
@@ -68,9 +68,9 @@ impl MemberConfig {
 pub(crate) struct Membership {
     client: Client,
     presence: watch::Receiver<Presence>,
-    place: Arc<MemberConfig>,
+    config: Arc<MemberConfig>,
     role: Role,
-    wanted: TargetRoom,
+    target_room: TargetRoom,
 }
 
 /// The room that the member should be in; `None` after leaving. It may change while connected.
@@ -136,28 +136,28 @@ impl Membership {
     }
 
     /// The room that the member should be in.
-    pub(crate) fn wanted(&self) -> &TargetRoom {
-        &self.wanted
+    pub(crate) fn target_room(&self) -> &TargetRoom {
+        &self.target_room
     }
 
     /// Moves to another room. If the hub refuses, the member stays in its room.
     pub(crate) async fn join(&self, room: &str) -> Result<(), Fault> {
-        let before = self.wanted.replace(Some(room.to_owned()));
-        let joined = join(&self.client, &self.place, room, self.role).await;
+        let before = self.target_room.replace(Some(room.to_owned()));
+        let joined = join(&self.client, &self.config, room, self.role).await;
         if joined.is_err() {
-            self.wanted.replace(before);
+            self.target_room.replace(before);
         }
         joined
     }
 
     /// Leaves the room and stays connected. A reconnection does not rejoin.
     pub(crate) async fn leave(&self) -> Result<(), Fault> {
-        let Some(room) = self.wanted.replace(None) else { return Ok(()) };
-        let wish = Payload::of(json!({ "office_id": room, "error_details": true }));
+        let Some(room) = self.target_room.replace(None) else { return Ok(()) };
+        let request = Payload::of(json!({ "office_id": room, "error_details": true }));
         let answer =
-            self.client.call(NotificationEvent::Leave.into(), wish, self.place.question).await;
+            self.client.call(NotificationEvent::Leave.into(), request, self.config.question).await;
         let answer = answer.map_err(|error| error.to_fault())?;
-        check_answer(&answer, Operation::LeaveRoom, &self.place)
+        check_answer(&answer, Operation::LeaveRoom, &self.config)
     }
 
     pub(crate) fn close(&self) {
@@ -167,41 +167,41 @@ impl Membership {
 
 /// Connects and joins.
 pub(crate) async fn enter(
-    place: MemberConfig,
+    config: MemberConfig,
     role: Role,
     world: World,
 ) -> Result<(Membership, mpsc::Receiver<RoomMessage>), Fault> {
-    let connected = Client::connect(dial(&place)?, world.clone()).await;
+    let connected = Client::connect(dial(&config)?, world.clone()).await;
     let (client, events) = connected.map_err(|error| refused(&error))?;
-    join(&client, &place, &place.room, role).await?;
-    let wanted = TargetRoom(Arc::new(Mutex::new(Some(place.room.clone()))));
-    let place = Arc::new(place);
+    join(&client, &config, &config.room, role).await?;
+    let target_room = TargetRoom(Arc::new(Mutex::new(Some(config.room.clone()))));
+    let config = Arc::new(config);
     let (presence, seen) = watch::channel(Presence::Inside);
-    let (heard, receiver) = mpsc::channel(HEARD_MAX);
+    let (messages, receiver) = mpsc::channel(MESSAGES_MAX);
     let keeper = MembershipTask {
-        place: place.clone(),
+        config: config.clone(),
         role,
-        wanted: wanted.clone(),
+        target_room: target_room.clone(),
         world: world.clone(),
         client: client.clone(),
-        heard,
+        messages,
         presence,
     };
     world.spawn.spawn(Box::pin(keeper.run(events)));
-    Ok((Membership { client, presence: seen, place, role, wanted }, receiver))
+    Ok((Membership { client, presence: seen, config, role, target_room }, receiver))
 }
 
-fn dial(place: &MemberConfig) -> Result<Dial, Fault> {
-    let mut dial = Dial::new(&place.url).map_err(|error| error.to_fault())?;
-    if place.dialect == Dialect::V04 {
+fn dial(config: &MemberConfig) -> Result<Dial, Fault> {
+    let mut dial = Dial::new(&config.url).map_err(|error| error.to_fault())?;
+    if config.dialect == Dialect::V04 {
         dial = dial.query(version::QUERY, &PROTOCOL.to_string());
     }
-    let auth = match &place.token {
+    let auth = match &config.token {
         Some(token) => Auth::Fixed(json!({ "token": token.expose_secret() })),
         None => Auth::None,
     };
     // A hub that restarts may disconnect namespaces; the member reconnects.
-    Ok(dial.namespace(NAMESPACE).with_auth(auth).reconnect(place.reconnect).reconnect_after_kick())
+    Ok(dial.namespace(NAMESPACE).with_auth(auth).reconnect(config.reconnect).reconnect_after_kick())
 }
 
 /// The fault for a refused connection. The body of a version refusal carries the protocol's own code.
@@ -217,40 +217,44 @@ fn refused(error: &Error) -> Fault {
         .with(Fact::Supported, vec![supported.to_owned()])
 }
 
-async fn join(client: &Client, place: &MemberConfig, room: &str, role: Role) -> Result<(), Fault> {
-    let wish = json!({
-        "role": role, "name": place.name, "office_id": room, "error_details": true,
+async fn join(client: &Client, config: &MemberConfig, room: &str, role: Role) -> Result<(), Fault> {
+    let request = json!({
+        "role": role, "name": config.name, "office_id": room, "error_details": true,
     });
     let answer =
-        client.call(NotificationEvent::Join.into(), Payload::of(wish), place.question).await;
+        client.call(NotificationEvent::Join.into(), Payload::of(request), config.question).await;
     let answer = answer.map_err(|error| error.to_fault())?;
-    check_answer(&answer, Operation::JoinRoom, place)
+    check_answer(&answer, Operation::JoinRoom, config)
 }
 
 /// Checks the answer to a join or leave: `true`, or `false` with a text, and the error that `error_details` asks for.
-fn check_answer(answer: &Payload, operation: Operation, place: &MemberConfig) -> Result<(), Fault> {
+fn check_answer(
+    answer: &Payload,
+    operation: Operation,
+    config: &MemberConfig,
+) -> Result<(), Fault> {
     if answer.first() == &Value::Bool(true) {
         return Ok(());
     }
-    let about = answer_reader::AnswerContext {
-        agent: &place.name,
+    let context = answer_reader::AnswerContext {
+        agent: &config.name,
         ..answer_reader::AnswerContext::default()
     };
     let error = answer.args().get(2).cloned().unwrap_or_default();
-    Err(answer_reader::fault_of(&error, operation, &about).unwrap_or_else(|| {
-        let words = answer.args().get(1).and_then(Value::as_str).unwrap_or("no reason given");
-        Fault::new(Kind::NotAllowed, operation).with_cause(words)
+    Err(answer_reader::fault_of(&error, operation, &context).unwrap_or_else(|| {
+        let reason = answer.args().get(1).and_then(Value::as_str).unwrap_or("no reason given");
+        Fault::new(Kind::NotAllowed, operation).with_cause(reason)
     }))
 }
 
 /// The task that keeps the member in its room and forwards messages.
 struct MembershipTask {
-    place: Arc<MemberConfig>,
+    config: Arc<MemberConfig>,
     role: Role,
-    wanted: TargetRoom,
+    target_room: TargetRoom,
     world: World,
     client: Client,
-    heard: mpsc::Sender<RoomMessage>,
+    messages: mpsc::Sender<RoomMessage>,
     presence: watch::Sender<Presence>,
 }
 
@@ -277,10 +281,10 @@ impl MembershipTask {
                         return self.end(fault).await;
                     }
                     self.presence.send_replace(Presence::Outside);
-                    self.tell(RoomMessage::Disconnected(fault)).await;
+                    self.deliver(RoomMessage::Disconnected(fault)).await;
                 }
                 Some(Event::Message { name, payload, reply, .. }) => {
-                    self.tell(RoomMessage::Event(name, payload, reply)).await;
+                    self.deliver(RoomMessage::Event(name, payload, reply)).await;
                 }
                 None => {
                     return self.end(Fault::new(Kind::ConnectionLost, Operation::Connect)).await;
@@ -291,7 +295,7 @@ impl MembershipTask {
 
     async fn end(&self, fault: Fault) {
         self.presence.send_replace(Presence::Ended(fault.clone()));
-        self.tell(RoomMessage::Disconnected(fault)).await;
+        self.deliver(RoomMessage::Disconnected(fault)).await;
         self.client.close();
     }
 
@@ -300,11 +304,11 @@ impl MembershipTask {
         let mut attempt = 0;
         loop {
             // After a leave there is no room to rejoin.
-            let Some(room) = self.wanted.get() else { return Ok(()) };
-            match join(&self.client, &self.place, &room, self.role).await {
+            let Some(room) = self.target_room.get() else { return Ok(()) };
+            match join(&self.client, &self.config, &room, self.role).await {
                 Ok(()) => {
                     self.presence.send_replace(Presence::Inside);
-                    self.tell(RoomMessage::Rejoined).await;
+                    self.deliver(RoomMessage::Rejoined).await;
                     return Ok(());
                 }
                 // The next connection joins.
@@ -315,18 +319,18 @@ impl MembershipTask {
                         fault.kind(),
                         Kind::RoomFull | Kind::NotAllowed | Kind::RequestTimedOut
                     );
-                    if !may_pass || attempt >= self.place.reconnect.tries {
+                    if !may_pass || attempt >= self.config.reconnect.tries {
                         return Err(fault);
                     }
-                    let wait = self.place.reconnect.delay(attempt, self.world.jitter());
+                    let wait = self.config.reconnect.delay(attempt, self.world.jitter());
                     self.world.clock.sleep(wait).await;
                 }
             }
         }
     }
 
-    async fn tell(&self, heard: RoomMessage) {
+    async fn deliver(&self, messages: RoomMessage) {
         // Sending fails only if the owner dropped its receiver.
-        let _ = self.heard.send(heard).await;
+        let _ = self.messages.send(messages).await;
     }
 }

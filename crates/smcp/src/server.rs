@@ -57,7 +57,7 @@ pub struct Config {
     /// The clients that may connect.
     pub access: Access,
     /// Whether callers learn that a room or a computer exists in another room.
-    pub elsewhere: CrossRoomVisibility,
+    pub cross_room: CrossRoomVisibility,
     /// The reply to a WebSocket handshake of another version.
     pub refusal: VersionRejection,
     /// The language of the texts that clients get.
@@ -73,7 +73,7 @@ impl Config {
         Self {
             dialect: Dialect::V04,
             access,
-            elsewhere: CrossRoomVisibility::Named,
+            cross_room: CrossRoomVisibility::Named,
             refusal: VersionRejection::Body,
             lang: Lang::En,
             limits: Limits::default(),
@@ -179,7 +179,7 @@ const SWEEP_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) rooms: Rooms,
-    pub(crate) lines: BTreeMap<Key, Arc<dyn ClientConnection>>,
+    pub(crate) connections: BTreeMap<Key, Arc<dyn ClientConnection>>,
     known: KnownTools,
     /// Running tool calls: (agent, request id) to computer.
     pub(crate) calls: BTreeMap<(Key, String), Key>,
@@ -204,7 +204,7 @@ impl State {
     /// Ends a call. One that was sent is remembered while its agent is connected.
     pub(crate) fn end_call(&mut self, id: &(Key, String), is_sent: bool) {
         let Some(computer) = self.calls.remove(id) else { return };
-        if !is_sent || !self.lines.contains_key(&id.0) {
+        if !is_sent || !self.connections.contains_key(&id.0) {
             return;
         }
         let ended = self.ended.entry(id.0).or_default();
@@ -228,14 +228,18 @@ impl Inner {
         self.engines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lines(&self) -> Vec<(Key, Arc<dyn ClientConnection>)> {
-        self.state().lines.iter().map(|(key, line)| (*key, Arc::clone(line))).collect()
+    fn connections(&self) -> Vec<(Key, Arc<dyn ClientConnection>)> {
+        self.state()
+            .connections
+            .iter()
+            .map(|(key, connection)| (*key, Arc::clone(connection)))
+            .collect()
     }
 
     /// Releases the bytes of written packets in every queue.
     fn sweep_queues(&self) {
-        for (_, line) in self.lines() {
-            line.sweep();
+        for (_, connection) in self.connections() {
+            connection.sweep();
         }
     }
 
@@ -255,9 +259,9 @@ impl Inner {
 
     fn close_stalled(self: &Arc<Self>) {
         let (now, limit) = (self.world.clock.now(), self.config.limits.send);
-        for (key, line) in self.lines() {
-            if line.sweep().is_some_and(|since| now.since(since) >= limit) {
-                send::cut(self, key, &line, ReachedLimit::Time(limit));
+        for (key, connection) in self.connections() {
+            if connection.sweep().is_some_and(|since| now.since(since) >= limit) {
+                send::cut(self, key, &connection, ReachedLimit::Time(limit));
             }
         }
     }
@@ -268,7 +272,7 @@ impl Hub {
     #[must_use]
     pub fn new(config: Config, world: World) -> Self {
         let closing = CancellationToken::new();
-        let rooms = Rooms::new(config.elsewhere, closing.clone());
+        let rooms = Rooms::new(config.cross_room, closing.clone());
         let secrets = config.access.secrets();
         Self(Arc::new(Inner {
             scrubber: Scrubber::with_secrets(secrets),
@@ -279,7 +283,7 @@ impl Hub {
             closing,
             state: Mutex::new(State {
                 rooms,
-                lines: BTreeMap::new(),
+                connections: BTreeMap::new(),
                 known: KnownTools::default(),
                 calls: BTreeMap::new(),
                 ended: BTreeMap::new(),
@@ -317,11 +321,11 @@ impl Hub {
     /// If the client may not connect, with the text to send to it.
     pub fn enter(
         &self,
-        line: Arc<dyn ClientConnection>,
+        connection: Arc<dyn ClientConnection>,
         auth: Option<&Value>,
         version: Option<String>,
     ) -> Result<ConnectionHandler, String> {
-        let entered = handle::enter(&self.0, self.0.next_key(), line, auth, version);
+        let entered = handle::enter(&self.0, self.0.next_key(), connection, auth, version);
         entered.map_err(|refusal| refusal.message)
     }
 
@@ -364,12 +368,12 @@ impl Hub {
         }
         let why = self.0.finish(Fault::new(Kind::ShuttingDown, Operation::RelayCall), "");
         let why = error::flat(&why, self.0.rendering());
-        let lines = self.0.lines();
-        for (_, line) in &lines {
-            Arc::clone(line).cut(&why);
+        let connections = self.0.connections();
+        for (_, connection) in &connections {
+            Arc::clone(connection).cut(&why);
         }
         let are_gone = async {
-            while !lines.iter().all(|(_, line)| line.is_gone()) {
+            while !connections.iter().all(|(_, connection)| connection.is_gone()) {
                 self.0.world.clock.sleep(Duration::from_millis(5)).await;
             }
         };

@@ -16,7 +16,7 @@ use budao_core::world::World;
 #[derive(Clone, Debug)]
 pub struct Client {
     shared: Arc<Shared>,
-    space: usize,
+    namespace_index: usize,
     _alive: Arc<DropGuard>,
 }
 
@@ -60,7 +60,7 @@ pub enum Event {
 #[derive(Debug)]
 pub struct Reply {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) space: usize,
+    pub(crate) namespace_index: usize,
     pub(crate) id: i64,
     pub(crate) epoch: u64,
 }
@@ -72,9 +72,10 @@ impl Reply {
     /// If that connection is gone, the queue has no room within [`Limits::send`](crate::Limits::send), or the packet
     /// is too large.
     pub async fn send(self, payload: Payload) -> Result<(), Error> {
-        let encoding = packet::answer(&self.shared.spaces[self.space].name, self.id, payload);
-        let Self { shared, space, epoch, .. } = self;
-        let outgoing = OutgoingPacket { space, encoding, call: None, epoch: Some(epoch) };
+        let encoding =
+            packet::answer(&self.shared.namespaces[self.namespace_index].name, self.id, payload);
+        let Self { shared, namespace_index, epoch, .. } = self;
+        let outgoing = OutgoingPacket { namespace_index, encoding, call: None, epoch: Some(epoch) };
         bounded(&shared, shared.enqueue(outgoing)).await
     }
 }
@@ -106,8 +107,8 @@ impl Client {
     /// # Errors
     /// The error of the first attempt. The session is over then.
     pub async fn connect(config: Config, world: World) -> Result<(Self, Events), Error> {
-        let (told, first) = oneshot::channel();
-        let (client, events) = Self::launch(config, world, Some(told));
+        let (first_result, first) = oneshot::channel();
+        let (client, events) = Self::launch(config, world, Some(first_result));
         first.await.unwrap_or(Err(Error::Closed))?;
         Ok((client, events))
     }
@@ -132,20 +133,20 @@ impl Client {
         let alive = Arc::new(shared.closing.clone().drop_guard());
         let session = Session::new(config, shared.clone(), sender, first);
         shared.world.spawn.clone().spawn(Box::pin(session.run()));
-        (Self { shared, space: 0, _alive: alive }, Events { inbox })
+        (Self { shared, namespace_index: 0, _alive: alive }, Events { inbox })
     }
 
     /// Returns a handle of the same session for another namespace; `None` if the configuration does not have it.
     #[must_use]
     pub fn on(&self, namespace: &str) -> Option<Self> {
-        let space = self.shared.space(namespace)?;
-        Some(Self { space, ..self.clone() })
+        let namespace_index = self.shared.namespace_index(namespace)?;
+        Some(Self { namespace_index, ..self.clone() })
     }
 
     /// The name of this handle's namespace.
     #[must_use]
     pub fn namespace(&self) -> &str {
-        &self.shared.spaces[self.space].name
+        &self.shared.namespaces[self.namespace_index].name
     }
 
     /// Sends an event that needs no answer. Success means that the event is queued, not that it arrived.
@@ -154,7 +155,12 @@ impl Client {
     /// If the session has ended, the packet is too large, or the queue has no room in time.
     pub async fn emit(&self, name: &str, payload: Payload) -> Result<(), Error> {
         let encoding = packet::event(self.namespace(), name, payload, None);
-        let outgoing = OutgoingPacket { space: self.space, encoding, call: None, epoch: None };
+        let outgoing = OutgoingPacket {
+            namespace_index: self.namespace_index,
+            encoding,
+            call: None,
+            epoch: None,
+        };
         bounded(&self.shared, self.shared.enqueue(outgoing)).await
     }
 
@@ -168,7 +174,7 @@ impl Client {
         payload: Payload,
         timeout: Duration,
     ) -> Result<Payload, Error> {
-        self.shared.call(self.space, name, payload, timeout).await
+        self.shared.call(self.namespace_index, name, payload, timeout).await
     }
 
     /// The error that ended the session; `None` while it runs.
@@ -186,7 +192,7 @@ impl Client {
     /// The number of calls in this namespace that wait for an answer.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.shared.spaces[self.space].waiting()
+        self.shared.namespaces[self.namespace_index].waiting()
     }
 
     /// Ends the session: sends a disconnect for every namespace and fails all waiting calls with [`Error::Closed`].

@@ -28,7 +28,7 @@ pub(crate) const ERROR_BYTES: usize = 64 * 1024;
 const PAYLOAD_BYTES: usize = 1_000_000;
 
 /// Packets that were received and not yet taken by the session.
-const HEARD_MAX: usize = 64;
+const PACKETS_MAX: usize = 64;
 
 /// Installs the process's TLS provider unless there is one already. Without a provider, building a client panics.
 pub(crate) fn install_tls() {
@@ -133,21 +133,21 @@ pub(crate) async fn body(
 impl Polling {
     /// Starts the task that polls for packets. It stops when the [`Poller`] is dropped.
     pub(crate) fn start(self, world: &World) -> (Poller, Poster) {
-        let (sender, heard) = mpsc::channel(HEARD_MAX);
+        let (sender, packet_queue) = mpsc::channel(PACKETS_MAX);
         let stop = CancellationToken::new();
-        let patience = self.open.silence_max() + Duration::from_secs(5);
+        let timeout = self.open.silence_max() + Duration::from_secs(5);
         let (client, url, bytes_max) = (self.client.clone(), self.url.clone(), self.bytes_max);
         let is_over = stop.clone();
         world.spawn.spawn(Box::pin(async move {
             tokio::select! {
                 biased;
                 () = is_over.cancelled() => {}
-                () = poll(&client, &url, bytes_max, patience, &sender) => {}
+                () = poll(&client, &url, bytes_max, timeout, &sender) => {}
             }
         }));
         let payload_max = self.open.max_payload.unwrap_or(PAYLOAD_BYTES);
-        let poster = Poster { client: self.client, url: self.url, payload_max, patience };
-        (Poller { heard, _stop: stop.drop_guard() }, poster)
+        let poster = Poster { client: self.client, url: self.url, payload_max, timeout };
+        (Poller { packet_queue, _stop: stop.drop_guard() }, poster)
     }
 }
 
@@ -156,17 +156,17 @@ async fn poll(
     client: &Client,
     url: &Url,
     bytes_max: usize,
-    patience: Duration,
-    heard: &mpsc::Sender<Result<ServerPacket, Loss>>,
+    timeout: Duration,
+    packet_queue: &mpsc::Sender<Result<ServerPacket, Loss>>,
 ) {
     loop {
-        let body = match get(client, url, bytes_max, patience).await {
+        let body = match get(client, url, bytes_max, timeout).await {
             Ok(body) => body,
-            Err(loss) => return drop(heard.send(Err(loss)).await),
+            Err(loss) => return drop(packet_queue.send(Err(loss)).await),
         };
         for packet in packets(&body) {
             let is_last = packet.is_err();
-            if heard.send(packet).await.is_err() || is_last {
+            if packet_queue.send(packet).await.is_err() || is_last {
                 return;
             }
         }
@@ -177,9 +177,9 @@ async fn get(
     client: &Client,
     url: &Url,
     bytes_max: usize,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<String, Loss> {
-    let response = client.get(url.clone()).timeout(patience).send().await;
+    let response = client.get(url.clone()).timeout(timeout).send().await;
     let response = response.map_err(|error| Loss::Broken(describe_error(&error)))?;
     match response.status().as_u16() {
         200 => body(response, bytes_max, OverflowAction::Fail).await,
@@ -205,14 +205,14 @@ fn read(packet: &str) -> Result<ServerPacket, Loss> {
 /// The receiving half of the polling transport.
 #[derive(Debug)]
 pub(crate) struct Poller {
-    heard: mpsc::Receiver<Result<ServerPacket, Loss>>,
+    packet_queue: mpsc::Receiver<Result<ServerPacket, Loss>>,
     _stop: DropGuard,
 }
 
 impl Poller {
     pub(crate) async fn next(&mut self) -> Result<ServerPacket, Loss> {
         let ended = || Err(Loss::Closed { code: None, reason: String::new() });
-        self.heard.recv().await.unwrap_or_else(ended)
+        self.packet_queue.recv().await.unwrap_or_else(ended)
     }
 }
 
@@ -222,7 +222,7 @@ pub(crate) struct Poster {
     client: Client,
     url: Url,
     payload_max: usize,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Poster {
@@ -239,7 +239,7 @@ impl Poster {
             .client
             .post(self.url.clone())
             .header(http::header::CONTENT_TYPE, "text/plain;charset=UTF-8")
-            .timeout(self.patience)
+            .timeout(self.timeout)
             .body(body);
         let response =
             request.send().await.map_err(|error| Loss::Broken(describe_error(&error)))?;

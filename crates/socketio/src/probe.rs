@@ -34,23 +34,23 @@ pub fn packet(text: &str) {
 pub fn polled(bytes: &[u8]) {
     let whole = received(bytes, bytes.len().max(1));
     for size in [1, 7, 1000] {
-        assert_eq!(told(&received(bytes, size)), told(&whole), "in pieces of {size}");
+        assert_eq!(comparable(&received(bytes, size)), comparable(&whole), "in pieces of {size}");
     }
     let body = match whole {
         Ok(body) => body,
         Err(loss) => return assert!(bytes.len() > BODY_MAX || is_no_text(bytes), "{loss}"),
     };
     assert_eq!(body.as_bytes(), bytes);
-    let said = understood([&*body]);
-    assert_eq!(understood(body.split('\u{1e}')), said, "one body or several");
-    said.iter().flatten().for_each(rewritten);
+    let messages = understood([&*body]);
+    assert_eq!(understood(body.split('\u{1e}')), messages, "one body or several");
+    messages.iter().flatten().for_each(rewritten);
 }
 
 fn is_no_text(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err()
 }
 
-fn told(received: &Result<String, Loss>) -> Result<&String, String> {
+fn comparable(received: &Result<String, Loss>) -> Result<&String, String> {
     received.as_ref().map_err(ToString::to_string)
 }
 
@@ -65,7 +65,7 @@ fn received(bytes: &[u8], size: usize) -> Result<String, Loss> {
 /// Decodes bodies as a session does, up to the first error.
 fn understood<'a>(bodies: impl IntoIterator<Item = &'a str>) -> Vec<Result<ServerMessage, String>> {
     let decoder = Decoder::new(&Limits::default());
-    let mut said = Vec::new();
+    let mut messages = Vec::new();
     for heard in bodies.into_iter().flat_map(polling::packets) {
         let next = match heard {
             Ok(ServerPacket::Text(text)) => decoder.text(text),
@@ -77,17 +77,17 @@ fn understood<'a>(bodies: impl IntoIterator<Item = &'a str>) -> Vec<Result<Serve
         if let Err(why) = &next {
             assert!(why.len() < 1024, "a refusal is short: {} bytes", why.len());
         }
-        said.extend(next.transpose());
+        messages.extend(next.transpose());
         if is_over {
             break;
         }
     }
-    said
+    messages
 }
 
 /// Encodes a decoded packet and decodes it again.
-fn rewritten(said: &ServerMessage) {
-    let encoding = match said {
+fn rewritten(messages: &ServerMessage) {
+    let encoding = match messages {
         ServerMessage::Event { namespace, name, payload, ack } => {
             packet::event(namespace, name, payload.clone(), *ack)
         }
@@ -103,5 +103,5 @@ fn rewritten(said: &ServerMessage) {
     let is_long = |body: &&String| body.len() > PAYLOAD_MAX && body.contains('\u{1e}');
     assert_eq!(bodies.iter().find(is_long), None, "a body is no longer than a server wants");
     let read = understood(bodies.iter().map(String::as_str));
-    assert_eq!(read.iter().map(Result::as_ref).collect::<Vec<_>>(), [Ok(said)], "{bodies:?}");
+    assert_eq!(read.iter().map(Result::as_ref).collect::<Vec<_>>(), [Ok(messages)], "{bodies:?}");
 }

@@ -60,9 +60,9 @@ impl Session {
             let wait = self.config.reconnect.delay(attempt, self.shared.world.jitter());
             let retry_in = (!is_over).then_some(wait);
             tracing::debug!(%error, ?retry_in, "connection failed");
-            let told = Event::Disconnected { error: error.clone(), retry_in };
+            let disconnected = Event::Disconnected { error: error.clone(), retry_in };
             let pause = async {
-                let _ = self.inbox.send(told).await;
+                let _ = self.inbox.send(disconnected).await;
                 if !is_over {
                     self.shared.world.clock.sleep(wait).await;
                 }
@@ -99,7 +99,7 @@ impl Session {
     }
 
     async fn shake_hands(&self) -> Result<Connection, Error> {
-        let mut link = engine::connect(&self.config, &self.shared.world).await?;
+        let mut transport = engine::connect(&self.config, &self.shared.world).await?;
         for (name, auth) in &self.config.namespaces {
             let auth = match auth {
                 Auth::None => None,
@@ -107,23 +107,23 @@ impl Session {
                 Auth::Fresh(ask) => Some(ask().await),
             };
             let hello = ClientPacket::Message(packet::connect(name, auth.as_ref()));
-            link.sender.send_packets(vec![hello]).await.map_err(Error::Lost)?;
+            transport.sender.send_packets(vec![hello]).await.map_err(Error::Lost)?;
         }
         let decoder = Decoder::new(&self.config.limits);
         let mut early = Vec::new();
-        let mut sids: Vec<Option<String>> = vec![None; self.shared.spaces.len()];
+        let mut sids: Vec<Option<String>> = vec![None; self.shared.namespaces.len()];
         while sids.iter().any(Option::is_none) {
-            match read_message(&mut link, &decoder).await? {
+            match read_message(&mut transport, &decoder).await? {
                 Some(ServerMessage::Connected { namespace, sid }) => {
-                    if let Some(space) = self.shared.space(&namespace) {
-                        sids[space] = Some(sid);
+                    if let Some(namespace_index) = self.shared.namespace_index(&namespace) {
+                        sids[namespace_index] = Some(sid);
                     }
                 }
                 Some(ServerMessage::Refused { namespace, message, data }) => {
-                    link.sender.close().await;
+                    transport.sender.close().await;
                     return Err(Error::Refused { namespace, message, data });
                 }
-                Some(said) => early.push(said),
+                Some(server_message) => early.push(server_message),
                 None => {}
             }
             if early.len() > self.config.limits.inbox_max {
@@ -131,13 +131,17 @@ impl Session {
             }
         }
         let sids = sids.into_iter().flatten().collect();
-        Ok(Connection { link, decoder, sids, early })
+        Ok(Connection { transport, decoder, sids, early })
     }
 
     /// Serves a connection and returns the reason for its end.
     async fn serve(&mut self, connection: Connection) -> Error {
-        let Connection { link: Transport { open, receiver, mut sender }, decoder, sids, early } =
-            connection;
+        let Connection {
+            transport: Transport { open, receiver, mut sender },
+            decoder,
+            sids,
+            early,
+        } = connection;
         let epoch = self.shared.go_online(open.max_payload);
         self.report_first(Ok(()));
         let silence_max = open.silence_max();
@@ -168,7 +172,8 @@ impl Session {
     }
 
     async fn send_goodbye(&self, sender: &mut TransportSender) {
-        let names = self.shared.spaces.iter().map(|space| packet::disconnect(&space.name));
+        let names =
+            self.shared.namespaces.iter().map(|namespace| packet::disconnect(&namespace.name));
         let packets = names.map(ClientPacket::Message).collect();
         let goodbye = async {
             let _ = sender.send_packets(packets).await;
@@ -184,7 +189,7 @@ impl Session {
 
 /// A connection on which every namespace is connected.
 struct Connection {
-    link: Transport,
+    transport: Transport,
     decoder: Decoder,
     sids: Vec<String>,
     /// Messages that arrived before the last namespace was connected.
@@ -193,12 +198,12 @@ struct Connection {
 
 /// Reads one packet during the handshake and answers pings. Returns `None` if the packet completes no message.
 async fn read_message(
-    link: &mut Transport,
+    transport: &mut Transport,
     decoder: &Decoder,
 ) -> Result<Option<ServerMessage>, Error> {
-    match link.receiver.next().await.map_err(Error::Lost)? {
+    match transport.receiver.next().await.map_err(Error::Lost)? {
         ServerPacket::Ping => {
-            link.sender.send_packets(vec![ClientPacket::Pong]).await.map_err(Error::Lost)?;
+            transport.sender.send_packets(vec![ClientPacket::Pong]).await.map_err(Error::Lost)?;
             Ok(None)
         }
         ServerPacket::Text(text) => decoder.text(text).map_err(Error::Protocol),
@@ -208,21 +213,21 @@ async fn read_message(
     }
 }
 
-/// Sends queued packets until the connection is lost. A server that accepts nothing for `patience` counts as lost
+/// Sends queued packets until the connection is lost. A server that accepts nothing for `timeout` counts as lost
 /// even if it still sends, because pongs wait in the same queue.
-async fn write(shared: &Shared, sender: &mut TransportSender, patience: Duration) -> Error {
+async fn write(shared: &Shared, sender: &mut TransportSender, timeout: Duration) -> Error {
     loop {
         let packets = shared.take();
         if packets.is_empty() {
             shared.ready.notified().await;
             continue;
         }
-        let said = tokio::select! {
+        let server_message = tokio::select! {
             biased;
-            said = sender.send_packets(packets) => said,
-            () = shared.world.clock.sleep(patience) => Err(Loss::SendTimedOut(patience)),
+            server_message = sender.send_packets(packets) => server_message,
+            () = shared.world.clock.sleep(timeout) => Err(Loss::SendTimedOut(timeout)),
         };
-        if let Err(loss) = said {
+        if let Err(loss) = server_message {
             return Error::Lost(loss);
         }
     }
@@ -240,26 +245,26 @@ struct Reader {
 
 impl Reader {
     async fn begin(&mut self, sids: Vec<String>, early: Vec<ServerMessage>) -> Result<(), Error> {
-        for (space, sid) in sids.into_iter().enumerate() {
-            let namespace = self.shared.spaces[space].name.clone();
+        for (namespace_index, sid) in sids.into_iter().enumerate() {
+            let namespace = self.shared.namespaces[namespace_index].name.clone();
             self.hand_out(Event::Connected { namespace, sid }).await?;
         }
-        for said in early {
-            self.take(said).await?;
+        for server_message in early {
+            self.take(server_message).await?;
         }
         Ok(())
     }
 
     async fn run(&mut self) -> Error {
         loop {
-            let heard = tokio::select! {
+            let packet = tokio::select! {
                 biased;
-                heard = self.receiver.next() => heard,
+                packet = self.receiver.next() => packet,
                 () = self.shared.world.clock.sleep(self.silence_max) => {
                     Err(Loss::Silent(self.silence_max))
                 }
             };
-            let said = match heard {
+            let server_message = match packet {
                 Ok(ServerPacket::Ping) => {
                     self.shared.pong();
                     Ok(None)
@@ -274,8 +279,8 @@ impl Reader {
                 }
                 Err(loss) => Err(Error::Lost(loss)),
             };
-            let taken = match said {
-                Ok(Some(said)) => self.take(said).await,
+            let taken = match server_message {
+                Ok(Some(server_message)) => self.take(server_message).await,
                 Ok(None) => Ok(()),
                 Err(error) => Err(error),
             };
@@ -285,15 +290,15 @@ impl Reader {
         }
     }
 
-    async fn take(&mut self, said: ServerMessage) -> Result<(), Error> {
-        match said {
+    async fn take(&mut self, server_message: ServerMessage) -> Result<(), Error> {
+        match server_message {
             ServerMessage::Event { namespace, name, payload, ack } => {
                 self.take_event(&namespace, name, payload, ack).await
             }
             ServerMessage::Answer { namespace, id, payload } => {
-                let space = self.shared.space(&namespace);
-                let is_awaited =
-                    space.is_some_and(|space| self.shared.spaces[space].answer(id, payload));
+                let namespace_index = self.shared.namespace_index(&namespace);
+                let is_awaited = namespace_index
+                    .is_some_and(|index| self.shared.namespaces[index].answer(id, payload));
                 if !is_awaited {
                     count(&self.shared.counters.late_answers);
                 }
@@ -314,10 +319,10 @@ impl Reader {
         payload: Payload,
         ack: Option<i64>,
     ) -> Result<(), Error> {
-        let Some(space) = self.shared.space(namespace) else { return Ok(()) };
+        let Some(namespace_index) = self.shared.namespace_index(namespace) else { return Ok(()) };
         let (shared, epoch) = (&self.shared, self.epoch);
-        let reply = ack.map(|id| Reply { shared: shared.clone(), space, id, epoch });
-        let namespace = shared.spaces[space].name.clone();
+        let reply = ack.map(|id| Reply { shared: shared.clone(), namespace_index, id, epoch });
+        let namespace = shared.namespaces[namespace_index].name.clone();
         self.hand_out(Event::Message { namespace, name, payload, reply }).await
     }
 

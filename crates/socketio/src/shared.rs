@@ -57,11 +57,11 @@ pub(crate) fn count(counter: &AtomicU64) {
 pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) world: World,
-    pub(crate) spaces: Vec<Namespace>,
+    pub(crate) namespaces: Vec<Namespace>,
     pub(crate) closing: CancellationToken,
     pub(crate) counters: Counters,
     outbox: Mutex<Outbox>,
-    room: Arc<Semaphore>,
+    queue_permits: Arc<Semaphore>,
     /// Wakes the writer when a packet or a pong is queued.
     pub(crate) ready: Notify,
     payload_max: AtomicUsize,
@@ -99,7 +99,7 @@ struct Outbox {
 
 #[derive(Debug)]
 struct QueuedPacket {
-    space: usize,
+    namespace_index: usize,
     encoding: EncodedPacket,
     bytes: usize,
     call: Option<i64>,
@@ -111,7 +111,7 @@ struct QueuedPacket {
 /// A packet that is not queued yet.
 #[derive(Debug)]
 pub(crate) struct OutgoingPacket {
-    pub(crate) space: usize,
+    pub(crate) namespace_index: usize,
     pub(crate) encoding: EncodedPacket,
     pub(crate) call: Option<i64>,
     pub(crate) epoch: Option<u64>,
@@ -123,14 +123,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     pub(crate) fn new(limits: Limits, world: World, names: Vec<Arc<str>>) -> Self {
-        let spaces =
+        let namespaces =
             names.into_iter().map(|name| Namespace { name, calls: Mutex::default() }).collect();
         Self {
-            room: Arc::new(Semaphore::new(limits.queue_max.min(Semaphore::MAX_PERMITS))),
+            queue_permits: Arc::new(Semaphore::new(limits.queue_max.min(Semaphore::MAX_PERMITS))),
             payload_max: AtomicUsize::new(usize::MAX),
             limits,
             world,
-            spaces,
+            namespaces,
             closing: CancellationToken::new(),
             counters: Counters::default(),
             outbox: Mutex::default(),
@@ -138,8 +138,8 @@ impl Shared {
         }
     }
 
-    pub(crate) fn space(&self, name: &str) -> Option<usize> {
-        self.spaces.iter().position(|space| &*space.name == name)
+    pub(crate) fn namespace_index(&self, name: &str) -> Option<usize> {
+        self.namespaces.iter().position(|namespace| &*namespace.name == name)
     }
 
     /// Queues a packet. Waits for room only while there is a connection; otherwise a full queue is an error.
@@ -150,10 +150,10 @@ impl Shared {
             return Err(Error::TooLarge { limit, actual: bytes });
         }
         let full = || Error::Full { name: "queue_max", limit: self.limits.queue_max };
-        let permit = match self.room.clone().try_acquire_owned() {
+        let permit = match self.queue_permits.clone().try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) if self.is_online() => {
-                self.room.clone().acquire_owned().await.map_err(|_| Error::Closed)?
+                self.queue_permits.clone().acquire_owned().await.map_err(|_| Error::Closed)?
             }
             Err(_) => return Err(self.ended().unwrap_or_else(full)),
         };
@@ -172,9 +172,9 @@ impl Shared {
             });
         }
         outbox.bytes += bytes;
-        let OutgoingPacket { space, encoding, call, epoch } = outgoing;
+        let OutgoingPacket { namespace_index, encoding, call, epoch } = outgoing;
         outbox.queue.push_back(QueuedPacket {
-            space,
+            namespace_index,
             encoding,
             bytes,
             call,
@@ -214,7 +214,7 @@ impl Shared {
     /// Returns the packet if its size fits the server's limit and its caller still waits.
     fn fit(&self, queued: QueuedPacket) -> Option<ClientPacket> {
         let limit = self.payload_max.load(Ordering::Relaxed);
-        let calls = &self.spaces[queued.space].calls;
+        let calls = &self.namespaces[queued.namespace_index].calls;
         if queued.bytes > limit {
             count(&self.counters.oversized_packets);
             let waiting = queued.call.and_then(|id| lock(calls).waiting.remove(&id));
@@ -257,8 +257,8 @@ impl Shared {
     /// Marks the session as disconnected. Calls that were sent fail; the others stay in the queue.
     pub(crate) fn go_offline(&self, error: &Error) {
         lock(&self.outbox).is_online = false;
-        for space in &self.spaces {
-            space.fail(error, |waiting| waiting.is_sent);
+        for namespace in &self.namespaces {
+            namespace.fail(error, |waiting| waiting.is_sent);
         }
     }
 
@@ -272,10 +272,10 @@ impl Shared {
             std::mem::take(&mut outbox.queue)
         };
         drop(left);
-        for space in &self.spaces {
-            space.fail(error, |_| true);
+        for namespace in &self.namespaces {
+            namespace.fail(error, |_| true);
         }
-        self.room.close();
+        self.queue_permits.close();
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -292,15 +292,16 @@ impl Shared {
     /// Sends an event and waits for its answer. `timeout` covers the wait for the queue and for the answer.
     pub(crate) async fn call(
         &self,
-        space: usize,
+        namespace_index: usize,
         name: &str,
         payload: Payload,
         timeout: Duration,
     ) -> Result<Payload, Error> {
-        let (id, answer) = self.spaces[space].register(self.limits.calls_max)?;
-        let _forget = CallGuard { space: &self.spaces[space], id };
-        let encoding = packet::event(&self.spaces[space].name, name, payload, Some(id));
-        let outgoing = OutgoingPacket { space, encoding, call: Some(id), epoch: None };
+        let (id, answer) = self.namespaces[namespace_index].register(self.limits.calls_max)?;
+        let _forget = CallGuard { namespace: &self.namespaces[namespace_index], id };
+        let encoding =
+            packet::event(&self.namespaces[namespace_index].name, name, payload, Some(id));
+        let outgoing = OutgoingPacket { namespace_index, encoding, call: Some(id), epoch: None };
         let exchange = async {
             self.enqueue(outgoing).await?;
             answer.await.unwrap_or(Err(Error::Closed))
@@ -355,12 +356,12 @@ impl Namespace {
 
 /// Removes a call from the table when its caller stops waiting.
 struct CallGuard<'a> {
-    space: &'a Namespace,
+    namespace: &'a Namespace,
     id: i64,
 }
 
 impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
-        lock(&self.space.calls).waiting.remove(&self.id);
+        lock(&self.namespace.calls).waiting.remove(&self.id);
     }
 }

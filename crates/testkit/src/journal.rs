@@ -6,7 +6,10 @@
 use std::{
     collections::VecDeque,
     fmt,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -23,6 +26,7 @@ use budao_journal::{
 };
 use bytes::Bytes;
 use futures::stream::BoxStream;
+use tokio::sync::Semaphore;
 
 /// A call that an interceptor decides about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
@@ -339,5 +343,52 @@ impl FlakyJournal {
 
     fn script(&self) -> std::sync::MutexGuard<'_, VecDeque<(&'static str, Verdict)>> {
         self.interceptor.0.lock().expect("no code panics while holding this")
+    }
+}
+
+/// Holds one call, the next of its name after [`HeldCall::arm`], until it is released. Others proceed.
+#[derive(Debug)]
+pub struct HeldCall {
+    name: &'static str,
+    is_armed: AtomicBool,
+    reached: Semaphore,
+    released: Semaphore,
+}
+
+impl HeldCall {
+    /// Holds nothing yet. `name` is the call's name, such as `inbox`.
+    #[must_use]
+    pub fn new(name: &'static str) -> Arc<Self> {
+        let (reached, released) = (Semaphore::new(0), Semaphore::new(0));
+        Arc::new(Self { name, is_armed: AtomicBool::new(false), reached, released })
+    }
+
+    /// Holds the next call.
+    pub fn arm(&self) {
+        self.is_armed.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until a call is held.
+    ///
+    /// # Panics
+    /// Never: the semaphore is not closed.
+    pub async fn reached(&self) {
+        self.reached.acquire().await.expect("the semaphore is not closed").forget();
+    }
+
+    /// Lets the held call proceed.
+    pub fn release(&self) {
+        self.released.add_permits(1);
+    }
+}
+
+#[async_trait]
+impl Interceptor for Arc<HeldCall> {
+    async fn before(&self, call: JournalCall) -> Verdict {
+        if <&'static str>::from(call) == self.name && self.is_armed.swap(false, Ordering::SeqCst) {
+            self.reached.add_permits(1);
+            self.released.acquire().await.expect("the semaphore is not closed").forget();
+        }
+        Verdict::Proceed
     }
 }

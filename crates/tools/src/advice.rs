@@ -40,12 +40,12 @@ impl fmt::Debug for AdviceRule {
 
 /// Adds the matching advice of rules and table to a fault.
 pub(crate) fn attach(fault: Fault, tool: &str, rules: &[AdviceRule]) -> Fault {
-    let said = fault.advice().len();
+    let advice_before = fault.advice().len();
     let own = rules.iter().filter_map(|rule| (rule.0)(tool, &fault));
     let table = TABLE.iter().filter(|row| row.fits(tool, &fault)).map(|row| row.advice(&fault));
     let mut more: Vec<Advice> = Vec::new();
     for advice in own.chain(table) {
-        if said + more.len() < ADVICE_MAX
+        if advice_before + more.len() < ADVICE_MAX
             && !more.contains(&advice)
             && !fault.advice().contains(&advice)
         {

@@ -21,7 +21,7 @@ use crate::{
     schema::CompiledSchema,
     tolerant::Unclear,
     toolbox::{RegisteredTool, Toolbox, ToolboxShared},
-    violations::leaves,
+    violations::find_violations,
 };
 
 /// A validated call that has not run yet.
@@ -83,7 +83,7 @@ impl Toolbox {
     pub fn fits(&self, name: &str, arguments: &Value) -> bool {
         !nesting::is_deeper(arguments, nesting::LEVELS_MAX)
             && self.entry(name).is_ok_and(|entry| {
-                entry.prepared.bears(arguments) && entry.prepared.validator.is_valid(arguments)
+                entry.prepared.accepts(arguments) && entry.prepared.validator.is_valid(arguments)
             })
     }
 
@@ -202,8 +202,8 @@ fn malformed(
             fault = fault.with(Fact::Excerpt, parse::excerpt(text, position));
         }
     }
-    let place = fault.detail().get(Fact::Excerpt).cloned();
-    let fault = fault.advise(place.map(|excerpt| Advice::Known {
+    let position_excerpt = fault.detail().get(Fact::Excerpt).cloned();
+    let fault = fault.advise(position_excerpt.map(|excerpt| Advice::Known {
         advice: "malformed-at".into(),
         with: Detail::new().with(Fact::Excerpt, excerpt),
     }));
@@ -241,7 +241,7 @@ fn fit(
 ) -> Result<(Value, Vec<Repair>), Fault> {
     let prepared = &entry.prepared;
     nesting::bound(&mut arguments);
-    if nesting::is_deeper(&arguments, limits.json_depth) || !prepared.bears(&arguments) {
+    if nesting::is_deeper(&arguments, limits.json_depth) || !prepared.accepts(&arguments) {
         return Err(Fault::new(Kind::JsonTooDeep, Operation::ToolCall)
             .with(Fact::ToolName, entry.spec.name.to_string())
             .with(Fact::Limit, limits.json_depth));
@@ -280,13 +280,13 @@ fn with_defaults(prepared: &CompiledSchema, arguments: Value, repairs: &mut Vec<
 
 fn invalid(entry: &RegisteredTool, arguments: &Value) -> Fault {
     let prepared = &entry.prepared;
-    let leaves = leaves(&prepared.schema, &prepared.validator, arguments);
+    let violations = find_violations(&prepared.schema, &prepared.validator, arguments);
     let mut fault = Fault::new(Kind::InvalidArguments, Operation::ToolCall)
         .with(Fact::ToolName, entry.spec.name.to_string());
-    for mismatch in explain::explain(&prepared.schema, arguments, &leaves) {
+    for mismatch in explain::explain(&prepared.schema, arguments, &violations) {
         fault = fault.mismatch(mismatch);
     }
-    match example::example(&prepared.schema, &prepared.validator, &leaves) {
+    match example::example(&prepared.schema, &prepared.validator, &violations) {
         Some(example) => fault.with(Fact::Example, example),
         None => fault,
     }

@@ -19,13 +19,13 @@ const VALUES_MAX: usize = 512;
 /// Maximum nesting depth of an example.
 const DEPTH_MAX: usize = 24;
 
-/// A valid call that includes the locations of `leaves`; `None` if none is found.
+/// A valid call that includes the locations of `violations`; `None` if none is found.
 pub(crate) fn example(
     root: &Value,
     validator: &Validator,
-    leaves: &[SchemaViolation],
+    violations: &[SchemaViolation],
 ) -> Option<Value> {
-    let wanted: Vec<String> = leaves.iter().map(wanted).collect();
+    let wanted: Vec<String> = violations.iter().map(wanted).collect();
     for (samples, condition) in [
         (true, None),
         (false, None),
@@ -33,32 +33,40 @@ pub(crate) fn example(
         (true, Some("else")),
         (false, Some("then")),
     ] {
-        let mut maker =
-            ExampleBuilder { root, leaves, wanted: &wanted, samples, condition, left: VALUES_MAX };
+        let mut maker = ExampleBuilder {
+            root,
+            violations,
+            wanted: &wanted,
+            samples,
+            condition,
+            left: VALUES_MAX,
+        };
         let made = maker.value(root, "", "", 0);
         if let Some(made) = made.filter(|made| validator.is_valid(made)) {
             return Some(made);
         }
     }
     // A smaller example may exist without the mismatched locations.
-    if leaves.is_empty() { None } else { example(root, validator, &[]) }
+    if violations.is_empty() { None } else { example(root, validator, &[]) }
 }
 
 /// The location that an example must include for this violation.
-fn wanted(leaf: &SchemaViolation) -> String {
-    match &leaf.rule {
-        ViolatedRule::Required(key) => format!("{}/{}", leaf.pointer, crate::explain::escaped(key)),
+fn wanted(violation: &SchemaViolation) -> String {
+    match &violation.rule {
+        ViolatedRule::Required(key) => {
+            format!("{}/{}", violation.pointer, crate::explain::escaped(key))
+        }
         ViolatedRule::Unknown(_)
         | ViolatedRule::Type(_)
         | ViolatedRule::Enum(_)
         | ViolatedRule::Either(..)
-        | ViolatedRule::Other(..) => leaf.pointer.clone(),
+        | ViolatedRule::Other(..) => violation.pointer.clone(),
     }
 }
 
 struct ExampleBuilder<'a> {
     root: &'a Value,
-    leaves: &'a [SchemaViolation],
+    violations: &'a [SchemaViolation],
     wanted: &'a [String],
     /// Whether to use the `default` and `examples` values of the schema.
     samples: bool,
@@ -68,8 +76,8 @@ struct ExampleBuilder<'a> {
 }
 
 impl ExampleBuilder<'_> {
-    /// Generates a value for `schema`. `at` is the schema's own pointer, `place` that of the value.
-    fn value(&mut self, schema: &Value, at: &str, place: &str, depth: usize) -> Option<Value> {
+    /// Generates a value for `schema`. `at` is the schema's own pointer, `pointer` that of the value.
+    fn value(&mut self, schema: &Value, at: &str, pointer: &str, depth: usize) -> Option<Value> {
         self.left = self.left.checked_sub(1)?;
         if depth > DEPTH_MAX {
             return None;
@@ -84,7 +92,7 @@ impl ExampleBuilder<'_> {
         if let Some(Value::Array(values)) = map.get("enum") {
             return values.first().cloned();
         }
-        if self.samples && !self.must_show(place) {
+        if self.samples && !self.must_show(pointer) {
             let given = map.get("examples").and_then(Value::as_array).and_then(|all| all.first());
             if let Some(value) =
                 given.or_else(|| map.get("default")).filter(|value| !value.is_null())
@@ -93,19 +101,21 @@ impl ExampleBuilder<'_> {
             }
         }
         if let Some((keyword, branches)) = alternatives(map) {
-            return self.alternative(map, keyword, branches, at, place, depth);
+            return self.alternative(map, keyword, branches, at, pointer, depth);
         }
         if map.contains_key("allOf") || (map.contains_key("if") && self.condition.is_some()) {
             let merged = Value::Object(self.merged(map));
-            return self.of_type(merged.as_object()?, at, place, depth);
+            return self.of_type(merged.as_object()?, at, pointer, depth);
         }
-        self.of_type(map, at, place, depth)
+        self.of_type(map, at, pointer, depth)
     }
 
     /// True if this location, or one inside it, must be in the example.
-    fn must_show(&self, place: &str) -> bool {
+    fn must_show(&self, pointer: &str) -> bool {
         self.wanted.iter().any(|wanted| {
-            wanted.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            wanted
+                .strip_prefix(pointer)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         })
     }
 
@@ -116,14 +126,16 @@ impl ExampleBuilder<'_> {
         keyword: &str,
         branches: &[Value],
         at: &str,
-        place: &str,
+        pointer: &str,
         depth: usize,
     ) -> Option<Value> {
-        let meant = (0..branches.len()).find(|index| {
+        let violated_branch = (0..branches.len()).find(|index| {
             let prefix = format!("{at}/{keyword}/{index}/");
-            self.leaves.iter().any(|leaf| leaf.schema.starts_with(&prefix))
+            self.violations.iter().any(|violation| violation.schema.starts_with(&prefix))
         });
-        let order = meant.into_iter().chain((0..branches.len()).filter(|i| Some(*i) != meant));
+        let order = violated_branch
+            .into_iter()
+            .chain((0..branches.len()).filter(|i| Some(*i) != violated_branch));
         for index in order {
             let branch = schema::resolve(self.root, &branches[index]);
             let mut both = map.clone();
@@ -137,7 +149,7 @@ impl ExampleBuilder<'_> {
             if both.get("type") == Some(&json!("null")) && branches.len() > index + 1 {
                 continue;
             }
-            if let Some(value) = self.value(&Value::Object(both), &inside, place, depth + 1) {
+            if let Some(value) = self.value(&Value::Object(both), &inside, pointer, depth + 1) {
                 return Some(value);
             }
         }
@@ -169,12 +181,12 @@ impl ExampleBuilder<'_> {
         &mut self,
         map: &Map<String, Value>,
         at: &str,
-        place: &str,
+        pointer: &str,
         depth: usize,
     ) -> Option<Value> {
         match type_of(map) {
-            "object" => self.object(map, at, place, depth),
-            "array" => self.list(map, at, place, depth),
+            "object" => self.object(map, at, pointer, depth),
+            "array" => self.list(map, at, pointer, depth),
             "string" => Some(Value::String(string(map)?)),
             "integer" => number(map, true),
             "number" => number(map, false),
@@ -187,7 +199,7 @@ impl ExampleBuilder<'_> {
         &mut self,
         map: &Map<String, Value>,
         at: &str,
-        place: &str,
+        pointer: &str,
         depth: usize,
     ) -> Option<Value> {
         let empty = Map::new();
@@ -211,11 +223,11 @@ impl ExampleBuilder<'_> {
         let least = map.get("minProperties").and_then(Value::as_u64).unwrap_or(0);
         let mut made = Map::new();
         for (key, property) in properties {
-            let place = format!("{place}/{}", crate::explain::escaped(key));
-            let shown = required.contains(&key.as_str()) || self.must_show(&place);
+            let pointer = format!("{pointer}/{}", crate::explain::escaped(key));
+            let shown = required.contains(&key.as_str()) || self.must_show(&pointer);
             if shown && property != &Value::Bool(false) {
                 let at = format!("{at}/properties/{}", crate::explain::escaped(key));
-                made.insert(key.clone(), self.value(property, &at, &place, depth + 1)?);
+                made.insert(key.clone(), self.value(property, &at, &pointer, depth + 1)?);
             }
         }
         for key in required {
@@ -224,18 +236,18 @@ impl ExampleBuilder<'_> {
                 let at = format!("{at}/additionalProperties");
                 made.insert(
                     key.to_owned(),
-                    self.value(&free, &at, &format!("{place}/{key}"), depth + 1)?,
+                    self.value(&free, &at, &format!("{pointer}/{key}"), depth + 1)?,
                 );
             }
         }
         for (key, property) in properties {
             if (made.len() as u64) < least && !made.contains_key(key) {
-                made.insert(key.clone(), self.value(property, at, place, depth + 1)?);
+                made.insert(key.clone(), self.value(property, at, pointer, depth + 1)?);
             }
         }
         for number in made.len() as u64..least.min(16) {
             let free = map.get("additionalProperties").cloned().unwrap_or(Value::Bool(true));
-            made.insert(format!("key{number}"), self.value(&free, at, place, depth + 1)?);
+            made.insert(format!("key{number}"), self.value(&free, at, pointer, depth + 1)?);
         }
         Some(Value::Object(made))
     }
@@ -244,7 +256,7 @@ impl ExampleBuilder<'_> {
         &mut self,
         map: &Map<String, Value>,
         at: &str,
-        place: &str,
+        pointer: &str,
         depth: usize,
     ) -> Option<Value> {
         let least = map.get("minItems").and_then(Value::as_u64).unwrap_or(0).min(64) as usize;
@@ -253,20 +265,20 @@ impl ExampleBuilder<'_> {
         let shows = self
             .wanted
             .iter()
-            .any(|wanted| wanted.strip_prefix(place).is_some_and(|rest| rest.starts_with('/')));
+            .any(|wanted| wanted.strip_prefix(pointer).is_some_and(|rest| rest.starts_with('/')));
         let mut made = Vec::new();
         for (index, item) in fixed.iter().enumerate() {
-            made.push(self.value(item, at, &format!("{place}/{index}"), depth + 1)?);
+            made.push(self.value(item, at, &format!("{pointer}/{index}"), depth + 1)?);
         }
-        let most = map.get("maxItems").and_then(Value::as_u64).unwrap_or(u64::MAX);
+        let upper = map.get("maxItems").and_then(Value::as_u64).unwrap_or(u64::MAX);
         let one =
-            usize::from(shows || self.must_show(place)).min(usize::try_from(most).unwrap_or(1));
+            usize::from(shows || self.must_show(pointer)).min(usize::try_from(upper).unwrap_or(1));
         let any = Value::Bool(true);
         let item = map.get("items").filter(|items| !items.is_array()).unwrap_or(&any);
         let unique = map.get("uniqueItems") == Some(&Value::Bool(true));
         while made.len() < least.max(one) {
             // Any item may be the invalid one; the first item of the example shows all of their locations.
-            let inside = self.item_shown(place);
+            let inside = self.item_shown(pointer);
             let mut value = self.value(item, &format!("{at}/items"), &inside, depth + 1)?;
             if unique && made.contains(&value) {
                 value = another(schema::resolve(self.root, item), &made)?;
@@ -277,12 +289,12 @@ impl ExampleBuilder<'_> {
     }
 
     /// The pointer of the mismatched item, so that the example includes its mismatched parts.
-    fn item_shown(&self, place: &str) -> String {
+    fn item_shown(&self, pointer: &str) -> String {
         let index = self.wanted.iter().find_map(|wanted| {
-            let rest = wanted.strip_prefix(place)?.strip_prefix('/')?;
+            let rest = wanted.strip_prefix(pointer)?.strip_prefix('/')?;
             rest.split('/').next().map(str::to_owned)
         });
-        format!("{place}/{}", index.unwrap_or_else(|| "0".into()))
+        format!("{pointer}/{}", index.unwrap_or_else(|| "0".into()))
     }
 }
 
@@ -343,7 +355,7 @@ fn type_of(map: &Map<String, Value>) -> &str {
 
 fn string(map: &Map<String, Value>) -> Option<String> {
     let least = map.get("minLength").and_then(Value::as_u64).unwrap_or(0).min(4096) as usize;
-    let most = map.get("maxLength").and_then(Value::as_u64).unwrap_or(u64::MAX);
+    let upper = map.get("maxLength").and_then(Value::as_u64).unwrap_or(u64::MAX);
     if let Some(Value::String(pattern)) = map.get("pattern") {
         return pattern::matching(pattern, least);
     }
@@ -354,7 +366,7 @@ fn string(map: &Map<String, Value>) -> Option<String> {
     while text.len() < least {
         text.push_str("text");
     }
-    text.truncate(usize::try_from(most).unwrap_or(usize::MAX).max(least).min(text.len()));
+    text.truncate(usize::try_from(upper).unwrap_or(usize::MAX).max(least).min(text.len()));
     Some(text)
 }
 

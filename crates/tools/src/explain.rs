@@ -24,35 +24,36 @@ const ALLOWED_MAX: usize = 24;
 pub(crate) fn explain(
     root: &Value,
     arguments: &Value,
-    leaves: &[SchemaViolation],
+    violations: &[SchemaViolation],
 ) -> Vec<Mismatch> {
-    let mut told: Vec<(u8, Mismatch)> = Vec::new();
-    for leaf in leaves {
-        for mismatch in explain_violation(root, arguments, leaf) {
-            let known = told.iter().any(|(_, other)| {
+    let mut ranked_mismatches: Vec<(u8, Mismatch)> = Vec::new();
+    for violation in violations {
+        for mismatch in explain_violation(root, arguments, violation) {
+            let known = ranked_mismatches.iter().any(|(_, other)| {
                 other.pointer == mismatch.pointer && other.expected == mismatch.expected
             });
             if !known {
-                told.push((rank(leaf, &mismatch), mismatch));
+                ranked_mismatches.push((rank(violation, &mismatch), mismatch));
             }
         }
     }
     // If a value has the wrong type and is not in the list, the list of allowed values covers both.
-    let listed: Vec<String> = told
+    let listed: Vec<String> = ranked_mismatches
         .iter()
         .filter(|(_, mismatch)| matches!(&*mismatch.rule, "enum" | "const"))
         .map(|(_, mismatch)| mismatch.pointer.clone())
         .collect();
-    told.retain(|(_, mismatch)| mismatch.rule != "type" || !listed.contains(&mismatch.pointer));
+    ranked_mismatches
+        .retain(|(_, mismatch)| mismatch.rule != "type" || !listed.contains(&mismatch.pointer));
     // The sort is stable: mismatches of equal rank stay in schema order.
-    told.sort_by_key(|(rank, _)| *rank);
-    told.truncate(MISMATCHES_MAX);
-    told.into_iter().map(|(_, mismatch)| mismatch).collect()
+    ranked_mismatches.sort_by_key(|(rank, _)| *rank);
+    ranked_mismatches.truncate(MISMATCHES_MAX);
+    ranked_mismatches.into_iter().map(|(_, mismatch)| mismatch).collect()
 }
 
 /// The reporting order: a misspelt key explains a missing one, and a wrong type explains the parts inside.
-fn rank(leaf: &SchemaViolation, mismatch: &Mismatch) -> u8 {
-    match &leaf.rule {
+fn rank(violation: &SchemaViolation, mismatch: &Mismatch) -> u8 {
+    match &violation.rule {
         ViolatedRule::Unknown(_) if mismatch.nearest.is_some() => 0,
         ViolatedRule::Required(_) => 1,
         ViolatedRule::Type(_) => 2,
@@ -62,14 +63,18 @@ fn rank(leaf: &SchemaViolation, mismatch: &Mismatch) -> u8 {
     }
 }
 
-fn explain_violation(root: &Value, arguments: &Value, leaf: &SchemaViolation) -> Vec<Mismatch> {
-    let value = arguments.pointer(&leaf.pointer);
+fn explain_violation(
+    root: &Value,
+    arguments: &Value,
+    violation: &SchemaViolation,
+) -> Vec<Mismatch> {
+    let value = arguments.pointer(&violation.pointer);
     let received = value.map(short);
-    let pointer = leaf.pointer.clone();
-    match &leaf.rule {
-        ViolatedRule::Required(key) => vec![required(root, arguments, leaf, key)],
+    let pointer = violation.pointer.clone();
+    match &violation.rule {
+        ViolatedRule::Required(key) => vec![required(root, arguments, violation, key)],
         ViolatedRule::Unknown(keys) => {
-            keys.iter().map(|key| unknown(root, arguments, leaf, key)).collect()
+            keys.iter().map(|key| unknown(root, arguments, violation, key)).collect()
         }
         ViolatedRule::Type(types) => vec![Mismatch {
             pointer,
@@ -117,20 +122,20 @@ fn near_value(value: Option<&Value>, values: &[Value]) -> Option<String> {
 }
 
 /// The mismatch for a missing key. If a similar key was sent, it is named.
-fn required(root: &Value, arguments: &Value, leaf: &SchemaViolation, key: &str) -> Mismatch {
-    let owner = owner(root, leaf);
+fn required(root: &Value, arguments: &Value, violation: &SchemaViolation, key: &str) -> Mismatch {
+    let owner = owner(root, violation);
     let property = owner.and_then(|owner| owner.get("properties")?.get(key));
     let property = property.map(|property| schema::resolve(root, property));
     let allowed = property.and_then(|property| property.get("enum")).and_then(Value::as_array);
-    let sent = arguments.pointer(&leaf.pointer).and_then(Value::as_object).and_then(|map| {
+    let sent = arguments.pointer(&violation.pointer).and_then(Value::as_object).and_then(|map| {
         let known = owner.and_then(|owner| owner.get("properties"));
-        let strangers =
+        let unknown_keys =
             map.keys().filter(|name| known.is_none_or(|known| known.get(name.as_str()).is_none()));
-        suggestions::nearest(key, strangers.map(String::as_str))
+        suggestions::nearest(key, unknown_keys.map(String::as_str))
             .map(|name| format!("`{name}` instead"))
     });
     Mismatch {
-        pointer: format!("{}/{}", leaf.pointer, escaped(key)),
+        pointer: format!("{}/{}", violation.pointer, escaped(key)),
         rule: "required".into(),
         expected: "required".into(),
         received: sent,
@@ -141,9 +146,9 @@ fn required(root: &Value, arguments: &Value, leaf: &SchemaViolation, key: &str) 
     }
 }
 
-fn unknown(root: &Value, arguments: &Value, leaf: &SchemaViolation, key: &str) -> Mismatch {
-    let sent = arguments.pointer(&leaf.pointer).and_then(Value::as_object);
-    let known: Vec<&str> = owner(root, leaf)
+fn unknown(root: &Value, arguments: &Value, violation: &SchemaViolation, key: &str) -> Mismatch {
+    let sent = arguments.pointer(&violation.pointer).and_then(Value::as_object);
+    let known: Vec<&str> = owner(root, violation)
         .and_then(|owner| owner.get("properties")?.as_object())
         .map(|properties| properties.keys().map(String::as_str).collect())
         .unwrap_or_default();
@@ -156,7 +161,7 @@ fn unknown(root: &Value, arguments: &Value, leaf: &SchemaViolation, key: &str) -
         known => format!("unknown key; known are {}", listed(known)),
     };
     Mismatch {
-        pointer: format!("{}/{}", leaf.pointer, escaped(key)),
+        pointer: format!("{}/{}", violation.pointer, escaped(key)),
         rule: "additionalProperties".into(),
         expected,
         nearest,
@@ -165,9 +170,9 @@ fn unknown(root: &Value, arguments: &Value, leaf: &SchemaViolation, key: &str) -
 }
 
 /// The schema object that contains the violated keyword.
-fn owner<'a>(root: &'a Value, leaf: &SchemaViolation) -> Option<&'a Value> {
-    let (place, _) = leaf.schema.rsplit_once('/')?;
-    root.pointer(place)
+fn owner<'a>(root: &'a Value, violation: &SchemaViolation) -> Option<&'a Value> {
+    let (parent_pointer, _) = violation.schema.rsplit_once('/')?;
+    root.pointer(parent_pointer)
 }
 
 fn listed(names: &[&str]) -> String {
@@ -215,8 +220,8 @@ pub(crate) fn allowed_at(root: &Value, pointer: &str) -> String {
         at = next;
         here = format!("{here}/{part}");
     }
-    let place = Mismatch { pointer: here, ..Mismatch::default() }.dotted();
-    format!("{place} {}", allowed(root, at))
+    let parent_pointer = Mismatch { pointer: here, ..Mismatch::default() }.dotted();
+    format!("{parent_pointer} {}", allowed(root, at))
 }
 
 /// The schema for a location, by the parts of its pointer.

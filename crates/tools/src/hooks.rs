@@ -192,22 +192,22 @@ impl Hooks {
             return (outcome, faults);
         }
         let shown = Arc::new(outcome.clone());
-        let mut told = outcome;
+        let mut annotated = outcome;
         for registered in &self.0 {
             match registered.notify(call, &shown, context).await {
-                Ok(Some(remark)) => annotate(&mut told, &bounded(remark)),
+                Ok(Some(remark)) => annotate(&mut annotated, &bounded(remark)),
                 Ok(None) => {}
                 Err(fault) => faults.push(fault),
             }
         }
-        (told, faults)
+        (annotated, faults)
     }
 }
 
 impl RegisteredHook {
     async fn ask(&self, call: &CheckedCall, context: &CallContext) -> Result<HookVerdict, Fault> {
-        let (hook, asked, inside) = (self.hook.clone(), call.clone(), context.clone());
-        let work = async move { hook.before(&asked, &inside).await.bounded() };
+        let (hook, hooked_call, inside) = (self.hook.clone(), call.clone(), context.clone());
+        let work = async move { hook.before(&hooked_call, &inside).await.bounded() };
         self.run_isolated(call, context, work).await
     }
 
@@ -217,10 +217,12 @@ impl RegisteredHook {
         outcome: &Arc<Outcome>,
         context: &CallContext,
     ) -> Result<Option<String>, Fault> {
-        let (hook, asked, inside) = (self.hook.clone(), call.clone(), context.clone());
+        let (hook, hooked_call, inside) = (self.hook.clone(), call.clone(), context.clone());
         let outcome = outcome.clone();
-        self.run_isolated(call, context, async move { hook.after(&asked, &outcome, &inside).await })
-            .await
+        self.run_isolated(call, context, async move {
+            hook.after(&hooked_call, &outcome, &inside).await
+        })
+        .await
     }
 
     /// Runs one method of the hook on the pool, within the time limit.
@@ -249,8 +251,8 @@ impl CheckedCall {
     async fn supplied(&self, value: Value, context: &CallContext) -> Outcome {
         match outcome::of_answer(Ok(value), self.spec()) {
             Ok(given) => {
-                let most = self.spec().output_bytes.unwrap_or(context.limits.output_bytes);
-                Outcome::Done(output::capped(given, most, context).await)
+                let bytes_max = self.spec().output_bytes.unwrap_or(context.limits.output_bytes);
+                Outcome::Done(output::capped(given, bytes_max, context).await)
             }
             Err(failure) => Outcome::Failed(failure),
         }

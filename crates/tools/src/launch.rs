@@ -33,7 +33,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 pub(crate) use child::StartError;
-pub use child::{Child, Errors, Graces, Input, Start};
+pub use child::{Child, Errors, GracePeriods, Input, Start};
 pub use registry::end_all;
 
 /// The first argument that makes a process a supervisor.
@@ -96,7 +96,7 @@ pub(crate) struct LaunchRequest {
     pub(crate) programs: Vec<OsString>,
     pub(crate) args: Vec<OsString>,
     /// Time between TERM and KILL, by reason for the end.
-    pub(crate) graces: Graces,
+    pub(crate) grace_periods: GracePeriods,
     /// The confinement; if it cannot be applied, the request is refused.
     pub(crate) confine: Option<Confinement>,
 }

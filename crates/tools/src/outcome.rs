@@ -80,11 +80,11 @@ pub(crate) fn of_answer(answer: ToolResult, spec: &ToolSpec) -> Result<Output, F
 }
 
 /// Interprets a failure that followed a stop request.
-pub(crate) fn after_stop(failure: Failure, told: StopCause, spec: &ToolSpec) -> Failure {
+pub(crate) fn after_stop(failure: Failure, stop_cause: StopCause, spec: &ToolSpec) -> Failure {
     if failure.fault.row().error_type == ErrorType::Aborted {
         return failure;
     }
-    let fault = told.fault(spec).with_cause(failure.fault.to_string());
+    let fault = stop_cause.fault(spec).with_cause(failure.fault.to_string());
     // A remote tool may not know whether it stopped.
     let fault = if failure.fault.is_outcome_unknown() { fault.unconfirmed() } else { fault };
     Failure { fault, ..failure }
@@ -93,9 +93,9 @@ pub(crate) fn after_stop(failure: Failure, told: StopCause, spec: &ToolSpec) -> 
 fn of_object(mut map: Map<String, Value>, spec: &ToolSpec) -> Result<Output, Failure> {
     // The markers are internal and are removed from the result.
     let validation = map.remove("_validationError") == Some(Value::Bool(true));
-    let thrown = map.remove("_thrownError") == Some(Value::Bool(true));
+    let was_thrown = map.remove("_thrownError") == Some(Value::Bool(true));
     match map.get("ok") {
-        Some(Value::Bool(false)) => Err(said_no(map, spec, validation, thrown)),
+        Some(Value::Bool(false)) => Err(failure_of_refusal(map, spec, validation, was_thrown)),
         Some(Value::Bool(true)) if map.contains_key("data") => {
             let note = map.remove("note").and_then(words);
             let data = map.remove("data").unwrap_or_default();
@@ -105,11 +105,11 @@ fn of_object(mut map: Map<String, Value>, spec: &ToolSpec) -> Result<Output, Fai
     }
 }
 
-fn said_no(
+fn failure_of_refusal(
     mut map: Map<String, Value>,
     spec: &ToolSpec,
     validation: bool,
-    thrown: bool,
+    was_thrown: bool,
 ) -> Failure {
     map.remove("ok");
     let reason = map.remove("error").and_then(words);
@@ -125,7 +125,7 @@ fn said_no(
         None if map.is_empty() => None,
         None => Some(Value::Object(map)),
     };
-    let kind = match (validation, thrown) {
+    let kind = match (validation, was_thrown) {
         (true, _) => Kind::ConstraintViolated,
         (false, true) => Kind::ToolFailed,
         (false, false) => Kind::ToolSaidNo,
@@ -142,12 +142,12 @@ fn said_no(
 
 /// The tool's own advice: a list, or a single value.
 fn advice_of(value: Option<Value>) -> Vec<Advice> {
-    let said: Vec<String> = match value {
+    let messages: Vec<String> = match value {
         Some(Value::Array(items)) => items.into_iter().filter_map(words).collect(),
         Some(other) => words(other).into_iter().collect(),
         None => Vec::new(),
     };
-    said.into_iter().take(ADVICE_MAX).map(Advice::Custom).collect()
+    messages.into_iter().take(ADVICE_MAX).map(Advice::Custom).collect()
 }
 
 /// A tool's text, bounded: strings unchanged, other values as JSON, `None` for null.
@@ -205,8 +205,8 @@ mod tests {
 
     #[test]
     fn markers_set_the_class_and_are_not_seen_again() {
-        let thrown = failure(json!({ "ok": false, "error": "boom", "_thrownError": true }));
-        assert_eq!(thrown.fault.kind(), Kind::ToolFailed);
+        let was_thrown = failure(json!({ "ok": false, "error": "boom", "_thrownError": true }));
+        assert_eq!(was_thrown.fault.kind(), Kind::ToolFailed);
         let invalid =
             failure(json!({ "ok": false, "error": "bad", "_validationError": true, "x": 1 }));
         assert_eq!(invalid.fault.row().error_type, ErrorType::Validation);
@@ -244,15 +244,19 @@ mod tests {
 
     #[test]
     fn stopping_is_not_a_failure_of_its_own() {
-        let told = StopCause::Deadline(Duration::from_millis(200));
+        let stop_cause = StopCause::Deadline(Duration::from_millis(200));
         let stopped =
-            after_stop(failure(json!({ "ok": false, "error": "aborted" })), told, &spec());
+            after_stop(failure(json!({ "ok": false, "error": "aborted" })), stop_cause, &spec());
         assert_eq!(stopped.fault.kind(), Kind::DeadlinePassed);
         assert_eq!(stopped.fault.detail().number(Fact::TimeoutMs), Some(200));
-        let far = fault(Kind::RequestTimedOut, &spec()).unconfirmed();
-        let far = after_stop(Failure { fault: far, data: None, note: None }, told, &spec());
-        assert!(far.fault.is_outcome_unknown(), "a tool that runs elsewhere may still be running");
+        let unconfirmed = fault(Kind::RequestTimedOut, &spec()).unconfirmed();
+        let unconfirmed =
+            after_stop(Failure { fault: unconfirmed, data: None, note: None }, stop_cause, &spec());
+        assert!(
+            unconfirmed.fault.is_outcome_unknown(),
+            "a tool that runs elsewhere may still be running"
+        );
         let own = Failure { fault: fault(Kind::Cancelled, &spec()), data: None, note: None };
-        assert_eq!(after_stop(own, told, &spec()).fault.kind(), Kind::Cancelled);
+        assert_eq!(after_stop(own, stop_cause, &spec()).fault.kind(), Kind::Cancelled);
     }
 }

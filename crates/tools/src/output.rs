@@ -18,8 +18,8 @@ const HEAD_PERCENT: usize = 60;
 /// Texts are not cut below this size, in bytes.
 const TEXT_BYTES_MIN: usize = 256;
 
-/// The output for the model: unchanged if it is within `most` bytes of JSON, otherwise head and tail.
-pub(crate) async fn capped(mut output: Output, most: usize, context: &CallContext) -> Output {
+/// The output for the model: unchanged if it is within `limit` bytes of JSON, otherwise head and tail.
+pub(crate) async fn capped(mut output: Output, limit: usize, context: &CallContext) -> Output {
     let levels = context.limits.json_depth;
     if nesting::flatten(&mut output.data, levels) {
         let with = Detail::new().with(Fact::Limit, levels);
@@ -27,21 +27,21 @@ pub(crate) async fn capped(mut output: Output, most: usize, context: &CallContex
         output.note = joined(output.note, &remark);
     }
     let total = json_bytes(&output.data, usize::MAX);
-    if total <= most {
+    if total <= limit {
         return output;
     }
     let Output { data, note, .. } = output;
     let kept = keep(&data, total, context).await;
-    let shown = shortened(data, most);
+    let shortened_data = shortened(data, limit);
     let cut = Truncation { total_bytes: total as u64, kept };
-    let with = Detail::new().with(Fact::TotalSize, total).with(Fact::Limit, most);
+    let with = Detail::new().with(Fact::TotalSize, total).with(Fact::Limit, limit);
     let remark = match &cut.kept {
         Some(name) => {
             text::line("advice-output-cut-kept", &with.with(Fact::Blob, name.clone()), context.lang)
         }
         None => text::line("advice-output-cut", &with, context.lang),
     };
-    Output { data: shown, note: joined(note, &remark), cut: Some(cut) }
+    Output { data: shortened_data, note: joined(note, &remark), cut: Some(cut) }
 }
 
 /// Appends a remark to a note.
@@ -71,27 +71,27 @@ async fn keep(data: &Value, total: usize, context: &CallContext) -> Option<Strin
     }
 }
 
-fn shortened(mut data: Value, most: usize) -> Value {
+fn shortened(mut data: Value, limit: usize) -> Value {
     if let Value::String(text) = data {
-        return Value::String(head_and_tail(&text, most.saturating_sub(2)));
+        return Value::String(head_and_tail(&text, limit.saturating_sub(2)));
     }
     // Cut the longest texts first, so that the structure stays readable.
     for _ in 0..8 {
         let size = json_bytes(&data, usize::MAX);
-        if size <= most {
+        if size <= limit {
             return data;
         }
         let longest = longest_text(&data);
-        let target = longest.saturating_sub(size - most).saturating_sub(longest / 16);
+        let target = longest.saturating_sub(size - limit).saturating_sub(longest / 16);
         if longest <= TEXT_BYTES_MIN || target < TEXT_BYTES_MIN {
             break;
         }
         cut_texts(&mut data, target);
     }
-    if json_bytes(&data, usize::MAX) <= most {
+    if json_bytes(&data, usize::MAX) <= limit {
         return data;
     }
-    Value::String(head_and_tail(&data.to_string(), most.saturating_sub(2)))
+    Value::String(head_and_tail(&data.to_string(), limit.saturating_sub(2)))
 }
 
 fn longest_text(value: &Value) -> usize {
@@ -103,26 +103,26 @@ fn longest_text(value: &Value) -> usize {
     }
 }
 
-fn cut_texts(value: &mut Value, most: usize) {
+fn cut_texts(value: &mut Value, limit: usize) {
     match value {
-        Value::String(text) if text.len() > most => *text = head_and_tail(text, most),
-        Value::Array(items) => items.iter_mut().for_each(|item| cut_texts(item, most)),
-        Value::Object(map) => map.values_mut().for_each(|value| cut_texts(value, most)),
+        Value::String(text) if text.len() > limit => *text = head_and_tail(text, limit),
+        Value::Array(items) => items.iter_mut().for_each(|item| cut_texts(item, limit)),
+        Value::Object(map) => map.values_mut().for_each(|value| cut_texts(value, limit)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
-/// The start and end of a text with a remark on the omitted part, within `most` bytes of JSON.
-fn head_and_tail(text: &str, most: usize) -> String {
-    let mut room = most;
+/// The start and end of a text with a remark on the omitted part, within `limit` bytes of JSON.
+fn head_and_tail(text: &str, limit: usize) -> String {
+    let mut room = limit;
     loop {
         let cut = cut_at(text, room);
         let size = json_bytes(&Value::String(cut.clone()), usize::MAX).saturating_sub(2);
-        if size <= most || room == 0 {
+        if size <= limit || room == 0 {
             return cut;
         }
         // Escapes make the JSON longer than the text.
-        room = (room * most / size).min(room.saturating_sub(1));
+        room = (room * limit / size).min(room.saturating_sub(1));
     }
 }
 

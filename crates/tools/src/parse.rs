@@ -64,15 +64,15 @@ pub fn strict(text: &[u8], depth: usize) -> Result<Value, ParseError> {
     let depth = depth.min(PARSER_DEPTH);
     let text = std::str::from_utf8(text)
         .map_err(|error| ParseError::Utf8 { position: error.valid_up_to() })?;
-    let trouble = RefCell::new(None);
+    let issue = RefCell::new(None);
     let mut json = serde_json::Deserializer::from_str(text);
-    let value = Level { left: depth, trouble: &trouble }.deserialize(&mut json);
+    let value = Level { left: depth, issue: &issue }.deserialize(&mut json);
     let error = match value.and_then(|value| json.end().map(|()| value)) {
         Ok(value) => return Ok(value),
         Err(error) => error,
     };
     let position = offset(text, error.line(), error.column());
-    Err(match trouble.into_inner() {
+    Err(match issue.into_inner() {
         Some(ParseIssue::TooDeep) => ParseError::TooDeep { limit: depth },
         Some(ParseIssue::Duplicate(key)) => ParseError::Duplicate { key, position },
         None if error.is_eof() => ParseError::Syntax { position: text.len(), ends_early: true },
@@ -123,19 +123,19 @@ enum ParseIssue {
 /// Parses one value with `left` levels of nesting remaining.
 struct Level<'a> {
     left: usize,
-    trouble: &'a RefCell<Option<ParseIssue>>,
+    issue: &'a RefCell<Option<ParseIssue>>,
 }
 
 impl Level<'_> {
     fn below<E: serde::de::Error>(&self) -> Result<Level<'_>, E> {
         match self.left.checked_sub(1) {
-            Some(left) => Ok(Level { left, trouble: self.trouble }),
+            Some(left) => Ok(Level { left, issue: self.issue }),
             None => Err(self.fail(ParseIssue::TooDeep)),
         }
     }
 
-    fn fail<E: serde::de::Error>(&self, trouble: ParseIssue) -> E {
-        *self.trouble.borrow_mut() = Some(trouble);
+    fn fail<E: serde::de::Error>(&self, issue: ParseIssue) -> E {
+        *self.issue.borrow_mut() = Some(issue);
         E::custom("refused")
     }
 }

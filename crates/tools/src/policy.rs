@@ -61,8 +61,8 @@ pub async fn ask(
     context: &CallContext,
 ) -> Result<PolicyDecision, Fault> {
     let limit = context.limits.hook;
-    let (asked, shown, inside) = (Arc::clone(policy), call.clone(), context.clone());
-    let work = async move { asked.permit(&shown, &usual, &inside).await };
+    let (policy_clone, shown, inside) = (Arc::clone(policy), call.clone(), context.clone());
+    let work = async move { policy_clone.permit(&shown, &usual, &inside).await };
     call.shared.pool.within(&context.world, limit, work).await.map_err(|why| {
         let fault = Fault::new(Kind::GuardFailed, Operation::RunHook)
             .with(Fact::Hook, policy.name().to_owned())

@@ -40,8 +40,8 @@ const WORKERS: usize = 2;
 /// Runs calls, hooks and guards isolated from the sessions.
 #[derive(Debug)]
 pub struct Pool {
-    place: PoolBackend,
-    tally: Arc<PoolCounters>,
+    backend: PoolBackend,
+    counters: Arc<PoolCounters>,
 }
 
 enum PoolBackend {
@@ -100,7 +100,7 @@ impl NoAnswer {
         let fault = fault.with(Fact::Reason, self.reason());
         match self {
             Self::TookTooLong => fault.with(Fact::TimeoutMs, limit),
-            Self::Panicked(said) => fault.with_cause(said),
+            Self::Panicked(message) => fault.with_cause(message),
             Self::Stopped => fault,
         }
     }
@@ -140,7 +140,7 @@ enum StopHandle {
 /// Tracks one piece of work for the counters, from its start to its end.
 #[derive(Debug)]
 struct WorkTracker {
-    tally: Arc<PoolCounters>,
+    counters: Arc<PoolCounters>,
     given_up: AtomicBool,
     over: AtomicBool,
 }
@@ -149,14 +149,14 @@ impl Pool {
     /// Creates a pool with its own threads.
     #[must_use]
     pub fn threads() -> Self {
-        Self { place: PoolBackend::Threads(OnceLock::new()), tally: Arc::default() }
+        Self { backend: PoolBackend::Threads(OnceLock::new()), counters: Arc::default() }
     }
 
     /// Creates a pool that spawns tasks through [`World::spawn`]. A call that blocks also blocks its thread's other
     /// tasks, so this pool is for simulations and for tools known to be quick.
     #[must_use]
     pub fn tasks() -> Self {
-        Self { place: PoolBackend::Tasks, tally: Arc::default() }
+        Self { backend: PoolBackend::Tasks, counters: Arc::default() }
     }
 
     /// The current values of the counters.
@@ -164,10 +164,10 @@ impl Pool {
     pub fn counts(&self) -> PoolStats {
         let read = |count: &AtomicUsize| count.load(Ordering::Relaxed);
         PoolStats {
-            running: read(&self.tally.running),
-            abandoned: read(&self.tally.abandoned),
-            late: read(&self.tally.late),
-            panics: read(&self.tally.panics),
+            running: read(&self.counters.running),
+            abandoned: read(&self.counters.abandoned),
+            late: read(&self.counters.late),
+            panics: read(&self.counters.panics),
         }
     }
 
@@ -190,9 +190,9 @@ impl Pool {
         };
         match ended {
             PoolOutcome::Returned(value) => Ok(value),
-            PoolOutcome::Panicked(said) => {
-                Err(NoAnswer::Panicked(said.unwrap_or_else(|| "a panic without words".to_owned())))
-            }
+            PoolOutcome::Panicked(message) => Err(NoAnswer::Panicked(
+                message.unwrap_or_else(|| "a panic without words".to_owned()),
+            )),
             PoolOutcome::Dropped => Err(NoAnswer::Stopped),
         }
     }
@@ -203,7 +203,7 @@ impl Pool {
         world: &World,
         work: impl Future<Output = T> + Send + 'static,
     ) -> PoolTask<T> {
-        self.start_in(&self.place, world, work)
+        self.start_in(&self.backend, world, work)
     }
 
     /// Starts work that is known to be quick as a task, even if the pool has threads.
@@ -217,37 +217,37 @@ impl Pool {
 
     fn start_in<T: Send + 'static>(
         &self,
-        place: &PoolBackend,
+        backend: &PoolBackend,
         world: &World,
         work: impl Future<Output = T> + Send + 'static,
     ) -> PoolTask<T> {
         let mut guarded = CatchPanic { work: Some(Box::pin(work)) };
-        if matches!(place, PoolBackend::Tasks)
+        if matches!(backend, PoolBackend::Tasks)
             && let Poll::Ready(ended) = guarded.poll_unpin(&mut Context::from_waker(Waker::noop()))
         {
             // Quick work usually ends on its first poll and needs no task.
-            self.tally.panics.fetch_add(ended.panics(), Ordering::Relaxed);
+            self.counters.panics.fetch_add(ended.panics(), Ordering::Relaxed);
             return PoolTask::Finished(Some(ended));
         }
         let (sender, answer) = oneshot::channel();
-        self.tally.running.fetch_add(1, Ordering::Relaxed);
+        self.counters.running.fetch_add(1, Ordering::Relaxed);
         let watch = Arc::new(WorkTracker {
-            tally: self.tally.clone(),
+            counters: self.counters.clone(),
             given_up: AtomicBool::new(false),
             over: AtomicBool::new(false),
         });
-        let (life, tally) = (WorkGuard(Some(watch.clone())), self.tally.clone());
+        let (life, counters) = (WorkGuard(Some(watch.clone())), self.counters.clone());
         let whole: BoxFuture<'static, ()> = Box::pin(async move {
             let mut life = life;
             let ended = guarded.await;
             // Ends the tracking before the answer is sent; otherwise the work would briefly count as abandoned.
             life.end();
-            tally.panics.fetch_add(ended.panics(), Ordering::Relaxed);
+            counters.panics.fetch_add(ended.panics(), Ordering::Relaxed);
             if sender.send(ended).is_err() {
-                tally.late.fetch_add(1, Ordering::Relaxed);
+                counters.late.fetch_add(1, Ordering::Relaxed);
             }
         });
-        let stop = match place {
+        let stop = match backend {
             PoolBackend::Threads(runtime) => {
                 StopHandle::Job(PoolJob::start(runtime.get_or_init(runtime_of_tools), whole))
             }
@@ -275,7 +275,7 @@ fn runtime_of_tools() -> Runtime {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        if let PoolBackend::Threads(runtime) = &mut self.place
+        if let PoolBackend::Threads(runtime) = &mut self.backend
             && let Some(runtime) = runtime.take()
         {
             // Waiting here could block forever, because a tool may never return.
@@ -336,8 +336,8 @@ impl WorkTracker {
     /// Marks the work as abandoned if it still runs.
     fn give_up(&self) {
         if !self.given_up.swap(true, Ordering::SeqCst) {
-            self.tally.running.fetch_sub(1, Ordering::SeqCst);
-            self.tally.abandoned.fetch_add(1, Ordering::SeqCst);
+            self.counters.running.fetch_sub(1, Ordering::SeqCst);
+            self.counters.abandoned.fetch_add(1, Ordering::SeqCst);
             self.settle();
         }
     }
@@ -350,7 +350,7 @@ impl WorkTracker {
     /// Decrements the abandoned count once the work is both given up and over. Whichever comes second does it.
     fn settle(&self) {
         if self.given_up.load(Ordering::SeqCst) && self.over.swap(false, Ordering::SeqCst) {
-            self.tally.abandoned.fetch_sub(1, Ordering::SeqCst);
+            self.counters.abandoned.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     parse::{self, ParseError},
     schema,
     tolerant::{self, Unclear},
-    violations::{SchemaViolation, ViolatedRule, leaves},
+    violations::{SchemaViolation, ViolatedRule, find_violations},
 };
 
 /// Maximum rounds; a repaired text may itself contain slips.
@@ -50,15 +50,15 @@ fn fill(
         Value::Object(map) => {
             let Some(Value::Object(properties)) = schema.get("properties") else { return };
             for (key, property) in properties {
-                let place = || format!("{pointer}/{}", crate::explain::escaped(key));
+                let pointer_to = || format!("{pointer}/{}", crate::explain::escaped(key));
                 match map.get_mut(key) {
-                    Some(inner) => fill(root, property, inner, &place(), repairs, depth + 1),
+                    Some(inner) => fill(root, property, inner, &pointer_to(), repairs, depth + 1),
                     None => {
                         let property = schema::resolve(root, property);
                         if let Some(default) = property.get("default").filter(|it| !it.is_null()) {
                             map.insert(key.clone(), default.clone());
                             let kind = RepairKind::DefaultFilled;
-                            repairs.push(Repair { pointer: place(), kind });
+                            repairs.push(Repair { pointer: pointer_to(), kind });
                         }
                     }
                 }
@@ -84,7 +84,7 @@ pub(crate) fn undo_slips(
     let mut value = arguments.clone();
     let mut repairs = Vec::new();
     for _ in 0..ROUNDS_MAX {
-        let found = leaves(root, validator, &value);
+        let found = find_violations(root, validator, &value);
         if found.is_empty() {
             return Some((value, repairs));
         }
@@ -92,9 +92,9 @@ pub(crate) fn undo_slips(
             return None;
         }
         // From the back, so that a removal does not move locations still to be handled.
-        for leaf in found.iter().rev() {
-            let kind = undo(root, &mut value, leaf, depth)?;
-            repairs.push(Repair { pointer: leaf.pointer.clone(), kind });
+        for violation in found.iter().rev() {
+            let kind = undo(root, &mut value, violation, depth)?;
+            repairs.push(Repair { pointer: violation.pointer.clone(), kind });
         }
     }
     validator.is_valid(&value).then_some((value, repairs))
@@ -115,13 +115,13 @@ pub(crate) fn malformed(
 fn undo(
     root: &Value,
     arguments: &mut Value,
-    leaf: &SchemaViolation,
+    violation: &SchemaViolation,
     depth: usize,
 ) -> Option<RepairKind> {
-    if leaf.is_tied {
+    if violation.is_tied {
         return None;
     }
-    let (types, values): (&[JsonType], &[Value]) = match &leaf.rule {
+    let (types, values): (&[JsonType], &[Value]) = match &violation.rule {
         ViolatedRule::Type(types) => (types, &[]),
         ViolatedRule::Enum(values) => (&[], values),
         ViolatedRule::Either(types, values) => (types, values),
@@ -129,31 +129,35 @@ fn undo(
             return None;
         }
     };
-    if arguments.pointer(&leaf.pointer)?.is_null() {
-        return leave_out(root, arguments, leaf);
+    if arguments.pointer(&violation.pointer)?.is_null() {
+        return leave_out(root, arguments, violation);
     }
-    let sent = arguments.pointer(&leaf.pointer)?;
+    let sent = arguments.pointer(&violation.pointer)?;
     let same = sent.as_str().and_then(|text| same_but_for_case(text, values));
     let (value, kind) = match same {
         Some(value) => (value, RepairKind::EnumCase),
         None => match as_type(sent, types, depth) {
             Some(typed) => typed,
-            None => (one_to_list(root, arguments, leaf, types)?, RepairKind::OneToList),
+            None => (one_to_list(root, arguments, violation, types)?, RepairKind::OneToList),
         },
     };
-    *arguments.pointer_mut(&leaf.pointer)? = value;
+    *arguments.pointer_mut(&violation.pointer)? = value;
     Some(kind)
 }
 
 /// Removes a `null` for an optional argument; `null` for all arguments means no arguments.
-fn leave_out(root: &Value, arguments: &mut Value, leaf: &SchemaViolation) -> Option<RepairKind> {
-    if leaf.pointer.is_empty() {
+fn leave_out(
+    root: &Value,
+    arguments: &mut Value,
+    violation: &SchemaViolation,
+) -> Option<RepairKind> {
+    if violation.pointer.is_empty() {
         *arguments = Value::Object(Map::new());
         return Some(RepairKind::NullToAbsent);
     }
-    let (parent, key) = leaf.pointer.rsplit_once('/')?;
+    let (parent, key) = violation.pointer.rsplit_once('/')?;
     // From `…/properties/<key>/type`, the object's schema is three steps up, ignoring alternatives.
-    let (holder, rest) = leaf.schema.rsplit_once("/properties/")?;
+    let (holder, rest) = violation.schema.rsplit_once("/properties/")?;
     // A key that the schema does not declare belongs to an open map, where a `null` has a meaning.
     (rest.split('/').next() == Some(key)).then_some(())?;
     let key = key.replace("~1", "/").replace("~0", "~");
@@ -181,13 +185,14 @@ fn as_type(value: &Value, types: &[JsonType], depth: usize) -> Option<(Value, Re
             }
         }
         if wants(JsonType::Array) || wants(JsonType::Object) {
-            let meant = parse::strict(text.as_bytes(), depth).ok();
-            let meant = meant.or_else(|| tolerant::list_or_object(text, depth)).filter(|meant| {
-                (meant.is_array() && wants(JsonType::Array))
-                    || (meant.is_object() && wants(JsonType::Object))
-            });
-            if let Some(meant) = meant {
-                return Some((meant, RepairKind::TextToJson));
+            let parsed = parse::strict(text.as_bytes(), depth).ok();
+            let parsed =
+                parsed.or_else(|| tolerant::list_or_object(text, depth)).filter(|parsed| {
+                    (parsed.is_array() && wants(JsonType::Array))
+                        || (parsed.is_object() && wants(JsonType::Object))
+                });
+            if let Some(parsed) = parsed {
+                return Some((parsed, RepairKind::TextToJson));
             }
         }
     }
@@ -199,19 +204,19 @@ fn as_type(value: &Value, types: &[JsonType], depth: usize) -> Option<(Value, Re
 fn one_to_list(
     root: &Value,
     arguments: &Value,
-    leaf: &SchemaViolation,
+    violation: &SchemaViolation,
     types: &[JsonType],
 ) -> Option<Value> {
-    let (parent, _) = leaf.pointer.rsplit_once('/')?;
+    let (parent, _) = violation.pointer.rsplit_once('/')?;
     let is_field = arguments.pointer(parent)?.is_object();
     let only_list = types.iter().all(|it| matches!(it, JsonType::Array | JsonType::Null));
     (is_field && only_list && types.contains(&JsonType::Array)).then_some(())?;
-    let sent = arguments.pointer(&leaf.pointer)?;
+    let sent = arguments.pointer(&violation.pointer)?;
     let is_one = match sent {
         Value::Number(_) | Value::Bool(_) => true,
         Value::String(text) => is_one_item(text),
         Value::Object(map) => {
-            let (owner, _) = leaf.schema.rsplit_once('/')?;
+            let (owner, _) = violation.schema.rsplit_once('/')?;
             let item = schema::resolve(root, root.pointer(owner)?.get("items")?);
             map.keys().any(|key| explain::names(item, &[], key))
         }

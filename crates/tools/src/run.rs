@@ -30,7 +30,7 @@ impl CheckedCall {
     /// Runs the call to its one outcome. Never panics, and never takes longer than the tool's deadline and the grace
     /// after it.
     pub async fn run(self, context: CallContext) -> Outcome {
-        let outcome = match self.room(&context) {
+        let outcome = match self.check_capacity(&context) {
             Ok(()) => self.finished(&context).await,
             Err(fault) => Err(fault.into_failure()),
         };
@@ -41,7 +41,7 @@ impl CheckedCall {
     }
 
     /// Checks the limit of abandoned calls.
-    fn room(&self, context: &CallContext) -> Result<(), Fault> {
+    fn check_capacity(&self, context: &CallContext) -> Result<(), Fault> {
         let limit = context.limits.abandoned_calls;
         let abandoned = self.shared.pool.counts().abandoned;
         if abandoned < limit {
@@ -60,12 +60,12 @@ impl CheckedCall {
         let limit = spec.deadline.unwrap_or(context.limits.tool_deadline);
         let stop = context.cancel.child_token();
         let mut work = self.start(context, stop.clone());
-        let told = tokio::select! {
+        let stop_cause = tokio::select! {
             biased;
             ended = work.ended() => {
                 // The call saw the cancellation first and has already ended.
-                let told = context.cancel.is_cancelled().then_some(StopCause::Cancel);
-                return self.of_end(ended, told);
+                let stop_cause = context.cancel.is_cancelled().then_some(StopCause::Cancel);
+                return self.of_end(ended, stop_cause);
             }
             () = context.cancel.cancelled() => StopCause::Cancel,
             () = context.world.clock.sleep(limit) => StopCause::Deadline(limit),
@@ -73,16 +73,16 @@ impl CheckedCall {
         stop.cancel();
         tokio::select! {
             biased;
-            ended = work.ended() => return self.of_end(ended, Some(told)),
+            ended = work.ended() => return self.of_end(ended, Some(stop_cause)),
             () = context.world.clock.sleep(context.limits.kill_grace) => {}
         }
         work.stop();
         tokio::select! {
             biased;
-            ended = work.ended() => self.of_end(ended, Some(told)),
+            ended = work.ended() => self.of_end(ended, Some(stop_cause)),
             () = context.world.clock.sleep(DROP_WAIT) => {
                 tracing::warn!(tool = %spec.name, call = %context.call, "call abandoned");
-                Err(told.abandoned(spec).into_failure())
+                Err(stop_cause.abandoned(spec).into_failure())
             }
         }
     }
@@ -101,27 +101,27 @@ impl CheckedCall {
     fn of_end(
         &self,
         ended: PoolOutcome<ToolResult>,
-        told: Option<StopCause>,
+        stop_cause: Option<StopCause>,
     ) -> Result<Output, Failure> {
         let spec = self.spec();
         match ended {
             PoolOutcome::Returned(answer) => {
                 // A call that completes despite a stop request counts as completed.
-                outcome::of_answer(answer, spec).map_err(|failure| match told {
-                    Some(told) => outcome::after_stop(failure, told, spec),
+                outcome::of_answer(answer, spec).map_err(|failure| match stop_cause {
+                    Some(stop_cause) => outcome::after_stop(failure, stop_cause, spec),
                     None => failure,
                 })
             }
-            PoolOutcome::Panicked(said) => {
+            PoolOutcome::Panicked(message) => {
                 let fault = outcome::fault(Kind::ToolPanicked, spec);
-                Err(match said {
-                    Some(said) => fault.with_cause(said),
+                Err(match message {
+                    Some(message) => fault.with_cause(message),
                     None => fault,
                 }
                 .into_failure())
             }
             PoolOutcome::Dropped => {
-                Err(told.unwrap_or(StopCause::Cancel).fault(spec).into_failure())
+                Err(stop_cause.unwrap_or(StopCause::Cancel).fault(spec).into_failure())
             }
         }
     }
@@ -131,8 +131,8 @@ impl CheckedCall {
         if let Some(remark) = repaired(&self.repairs, context) {
             output.note = output::joined(output.note, &remark);
         }
-        let most = self.spec().output_bytes.unwrap_or(context.limits.output_bytes);
-        output::capped(output, most, context).await
+        let bytes_max = self.spec().output_bytes.unwrap_or(context.limits.output_bytes);
+        output::capped(output, bytes_max, context).await
     }
 
     /// A failure as the model sees it: with advice, shortened data, and scrubbed.
@@ -145,9 +145,9 @@ impl CheckedCall {
             note = output::joined(note, &remark);
         }
         let Some(data) = data else { return Failure { fault, data: None, note } };
-        let most = self.spec().output_bytes.unwrap_or(context.limits.output_bytes);
+        let bytes_max = self.spec().output_bytes.unwrap_or(context.limits.output_bytes);
         let output = Output { data, note, cut: None };
-        let Output { data, note, .. } = output::capped(output, most, context).await;
+        let Output { data, note, .. } = output::capped(output, bytes_max, context).await;
         Failure { fault, data: Some(data), note }
     }
 }
@@ -164,8 +164,8 @@ fn repaired(repairs: &[Repair], context: &CallContext) -> Option<String> {
         .take(REPAIRS_TOLD)
         .map(|repair| {
             let kind: &'static str = repair.kind.into();
-            let place = if repair.pointer.is_empty() { "/" } else { &repair.pointer };
-            format!("{place} ({kind})")
+            let pointer = if repair.pointer.is_empty() { "/" } else { &repair.pointer };
+            format!("{pointer} ({kind})")
         })
         .collect();
     let with = Detail::new().with(Fact::Mismatches, places);

@@ -42,7 +42,7 @@ pub(crate) struct CompiledSchema {
 
 impl CompiledSchema {
     /// True if validating this value is cheap enough.
-    pub(crate) fn bears(&self, value: &Value) -> bool {
+    pub(crate) fn accepts(&self, value: &Value) -> bool {
         !self.refers || cycles::weigh(&self.schema, value)
     }
 }
@@ -194,8 +194,8 @@ fn compile(schema: &Value, draft: Draft) -> Result<Validator, String> {
     match catch_unwind(AssertUnwindSafe(build)) {
         Ok(Ok(validator)) => Ok(validator),
         Ok(Err(error)) => {
-            let place = error.instance_path().as_str();
-            Err(shorten(&format!("at `{place}`: {error}")))
+            let instance_path = error.instance_path().as_str();
+            Err(shorten(&format!("at `{instance_path}`: {error}")))
         }
         Err(_) => Err("the schema compiler failed on it".into()),
     }

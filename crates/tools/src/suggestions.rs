@@ -17,7 +17,9 @@ pub fn ranked<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a s
     let wanted = plain(name);
     let mut close: Vec<(usize, &str)> = known
         .take(NAMES_MAX)
-        .filter_map(|candidate| distance(&wanted, &plain(candidate)).map(|far| (far, candidate)))
+        .filter_map(|candidate| {
+            distance(&wanted, &plain(candidate)).map(|distance_to| (distance_to, candidate))
+        })
         .collect();
     close.sort();
     close.into_iter().map(|(_, candidate)| candidate).collect()
@@ -58,14 +60,14 @@ mod tests {
     #[test]
     fn slips_are_recognised_and_strangers_are_not() {
         let known = ["path", "old_string", "new_string", "replace_all"];
-        let meant = |name| nearest(name, known.into_iter());
-        assert_eq!(meant("pth"), Some("path"));
-        assert_eq!(meant("oldString"), Some("old_string"));
-        assert_eq!(meant("replaceAll"), Some("replace_all"));
-        assert_eq!(meant("file_path"), Some("path"));
-        assert_eq!(meant("Path"), Some("path"));
-        assert_eq!(meant("timeout"), None);
-        assert_eq!(meant(""), None);
+        let nearest_known = |name| nearest(name, known.into_iter());
+        assert_eq!(nearest_known("pth"), Some("path"));
+        assert_eq!(nearest_known("oldString"), Some("old_string"));
+        assert_eq!(nearest_known("replaceAll"), Some("replace_all"));
+        assert_eq!(nearest_known("file_path"), Some("path"));
+        assert_eq!(nearest_known("Path"), Some("path"));
+        assert_eq!(nearest_known("timeout"), None);
+        assert_eq!(nearest_known(""), None);
     }
 
     #[test]

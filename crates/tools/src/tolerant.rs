@@ -437,8 +437,8 @@ impl<'a> Reader<'a> {
             _ => return Err(here),
         };
         let spelled = rest.get(..length).map(|escape| format!("\"{escape}\""));
-        let meant = spelled.and_then(|spelled| serde_json::from_str::<String>(&spelled).ok());
-        text.push_str(&meant.ok_or(here)?);
+        let unescaped = spelled.and_then(|spelled| serde_json::from_str::<String>(&spelled).ok());
+        text.push_str(&unescaped.ok_or(here)?);
         self.at += length;
         self.escapes = true;
         Ok(())

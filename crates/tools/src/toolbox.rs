@@ -99,7 +99,7 @@ impl Toolbox {
         for tool in tools {
             let entry = Arc::new(register(tool)?);
             match order.iter_mut().find(|other| other.spec.name == entry.spec.name) {
-                Some(place) => *place = entry,
+                Some(slot) => *slot = entry,
                 None => order.push(entry),
             }
         }

@@ -44,7 +44,11 @@ pub(crate) enum ViolatedRule {
 }
 
 /// All violations of the schema by `value`.
-pub(crate) fn leaves(root: &Value, validator: &Validator, value: &Value) -> Vec<SchemaViolation> {
+pub(crate) fn find_violations(
+    root: &Value,
+    validator: &Validator,
+    value: &Value,
+) -> Vec<SchemaViolation> {
     let mut found = Vec::new();
     for error in validator.iter_errors(value) {
         flatten(root, &error, 0, &mut found);
@@ -63,11 +67,11 @@ fn flatten(
         K::AnyOf { context } | K::OneOfNotValid { context } if deep < ALTERNATIVES_DEEP => {
             alternatives(root, error, context, deep, found);
         }
-        kind => found.push(leaf(error, rule(kind))),
+        kind => found.push(violation(error, rule(kind))),
     }
 }
 
-fn leaf(error: &ValidationError<'_>, rule: ViolatedRule) -> SchemaViolation {
+fn violation(error: &ValidationError<'_>, rule: ViolatedRule) -> SchemaViolation {
     SchemaViolation {
         pointer: error.instance_path().as_str().to_owned(),
         schema: error.schema_path().as_str().to_owned(),
@@ -89,9 +93,9 @@ fn alternatives(
     let mut values = Vec::new();
     let mut rest: Vec<(Distance, Vec<SchemaViolation>)> = Vec::new();
     for (index, branch) in branches.iter().enumerate() {
-        let mut leaves = Vec::new();
-        branch.iter().for_each(|error| flatten(root, error, deep + 1, &mut leaves));
-        match wrong_from_the_start(&leaves, here) {
+        let mut violations = Vec::new();
+        branch.iter().for_each(|error| flatten(root, error, deep + 1, &mut violations));
+        match wrong_from_the_start(&violations, here) {
             Some(ViolatedRule::Type(more)) => types.extend(more.iter().copied()),
             Some(ViolatedRule::Enum(more)) => values.extend(more.iter().cloned()),
             Some(ViolatedRule::Either(more, others)) => {
@@ -99,8 +103,8 @@ fn alternatives(
                 values.extend(others.iter().cloned());
             }
             _ => {
-                let strangers = strangers(root, error, index);
-                rest.push((distance(&leaves, here, strangers), leaves));
+                let unknown_keys = unknown_keys(root, error, index);
+                rest.push((distance(&violations, here, unknown_keys), violations));
             }
         }
     }
@@ -111,7 +115,7 @@ fn alternatives(
     match closest {
         Some(closest) if closest.0 > 0 => found.extend(other_tag(rest, here)),
         Some(closest) => found.extend(nearest(rest, closest)),
-        None => found.push(leaf(
+        None => found.push(violation(
             error,
             match (types.is_empty(), values.is_empty()) {
                 (true, true) => rule(error.kind()),
@@ -133,13 +137,13 @@ fn nearest(rest: Vec<(Distance, Vec<SchemaViolation>)>, closest: Distance) -> Ve
             && pairs.into_iter().all(|(a, b)| a.pointer == b.pointer && a.rule == b.rule)
     };
     if !all.all(|other| same(&other)) {
-        first.iter_mut().for_each(|leaf| leaf.is_tied = true);
+        first.iter_mut().for_each(|violation| violation.is_tied = true);
     }
     first
 }
 
 /// Number of sent keys that an alternative does not declare.
-fn strangers(root: &Value, error: &ValidationError<'_>, index: usize) -> usize {
+fn unknown_keys(root: &Value, error: &ValidationError<'_>, index: usize) -> usize {
     let branch = root.pointer(error.schema_path().as_str()).and_then(|all| all.get(index));
     let named =
         branch.map(|branch| schema::resolve(root, branch)).and_then(|it| it.get("properties"));
@@ -153,12 +157,12 @@ fn strangers(root: &Value, error: &ValidationError<'_>, index: usize) -> usize {
 fn other_tag(mut rest: Vec<(Distance, Vec<SchemaViolation>)>, here: &str) -> Vec<SchemaViolation> {
     // The alternative that fits best apart from its tag comes first, with its tag.
     rest.sort_by_key(|((_, keys, places), _)| (*keys, *places));
-    let is_tag = |leaf: &SchemaViolation| {
-        matches!(&leaf.rule, ViolatedRule::Enum(values) if values.len() == 1)
-            && is_child(&leaf.pointer, here)
+    let is_tag = |violation: &SchemaViolation| {
+        matches!(&violation.rule, ViolatedRule::Enum(values) if values.len() == 1)
+            && is_child(&violation.pointer, here)
     };
     let mut tags =
-        rest.into_iter().filter_map(|(_, leaves)| leaves.into_iter().find(|it| is_tag(it)));
+        rest.into_iter().filter_map(|(_, violations)| violations.into_iter().find(|it| is_tag(it)));
     let Some(mut first) = tags.next() else { return Vec::new() };
     for other in tags {
         if let (ViolatedRule::Enum(all), ViolatedRule::Enum(more)) = (&mut first.rule, &other.rule)
@@ -171,30 +175,35 @@ fn other_tag(mut rest: Vec<(Distance, Vec<SchemaViolation>)>, here: &str) -> Vec
 }
 
 /// The rule that excludes an alternative, because it applies to the whole value and not to a part.
-fn wrong_from_the_start<'a>(leaves: &'a [SchemaViolation], here: &str) -> Option<&'a ViolatedRule> {
-    leaves
+fn wrong_from_the_start<'a>(
+    violations: &'a [SchemaViolation],
+    here: &str,
+) -> Option<&'a ViolatedRule> {
+    violations
         .iter()
-        .find(|leaf| {
-            leaf.pointer == here
+        .find(|violation| {
+            violation.pointer == here
                 && matches!(
-                    leaf.rule,
+                    violation.rule,
                     ViolatedRule::Type(_) | ViolatedRule::Enum(_) | ViolatedRule::Either(..)
                 )
         })
-        .map(|leaf| &leaf.rule)
+        .map(|violation| &violation.rule)
 }
 
 /// How far a value is from an alternative, smaller is closer: first tags of other alternatives, then undeclared and
 /// missing keys, then the number of violations.
 type Distance = (usize, usize, usize);
 
-fn distance(leaves: &[SchemaViolation], here: &str, strangers: usize) -> Distance {
+fn distance(violations: &[SchemaViolation], here: &str, unknown_keys: usize) -> Distance {
     let mut tags = 0;
     let mut unknown = 0;
     let mut missing = 0;
-    for leaf in leaves {
-        match &leaf.rule {
-            ViolatedRule::Enum(values) if values.len() == 1 && is_child(&leaf.pointer, here) => {
+    for violation in violations {
+        match &violation.rule {
+            ViolatedRule::Enum(values)
+                if values.len() == 1 && is_child(&violation.pointer, here) =>
+            {
                 tags += 1;
             }
             ViolatedRule::Unknown(keys) => unknown += keys.len(),
@@ -205,7 +214,7 @@ fn distance(leaves: &[SchemaViolation], here: &str, strangers: usize) -> Distanc
             | ViolatedRule::Other(..) => {}
         }
     }
-    (tags, unknown.max(strangers) + missing, leaves.len())
+    (tags, unknown.max(unknown_keys) + missing, violations.len())
 }
 
 fn is_child(pointer: &str, of: &str) -> bool {

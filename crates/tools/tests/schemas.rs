@@ -182,8 +182,8 @@ fn offered(schema: Value) -> Option<Toolbox> {
 /// Checks a call and tells of it; what is told is bounded.
 fn called(toolbox: &Toolbox, text: &str) {
     if let Err(fault) = toolbox.check_text("it", text.as_bytes(), &Limits::default()) {
-        let (told, _) = Outcome::from(fault).render_for_model(Lang::En);
-        assert!(told.len() < 1 << 20, "{} bytes are told", told.len());
+        let (rendered, _) = Outcome::from(fault).render_for_model(Lang::En);
+        assert!(rendered.len() < 1 << 20, "{} bytes are told", rendered.len());
     }
 }
 
@@ -275,8 +275,8 @@ fn hostile_arguments_are_refused_with_a_reason() {
         let from = cpu();
         if let Err(fault) = toolbox.check_text("it", text.as_bytes(), &limits) {
             refused += 1;
-            let (told, _) = Outcome::from(fault).render_for_model(Lang::Zh);
-            assert!(told.len() < 64 * 1024, "case {case}: {} bytes are told", told.len());
+            let (rendered, _) = Outcome::from(fault).render_for_model(Lang::Zh);
+            assert!(rendered.len() < 64 * 1024, "case {case}: {} bytes are told", rendered.len());
         }
         worst = worst.max(cpu().saturating_sub(from));
     }

@@ -202,7 +202,7 @@ fn calls_have_kinds_places_and_differences() {
 fn a_question_is_asked_and_taken_back() {
     let mut events = begin();
     let arguments = json!({"path": "a", "content": "new"});
-    let asked = |question: &str, call: &str| Event::QuestionAsked {
+    let question_asked = |question: &str, call: &str| Event::QuestionAsked {
         question: QuestionId(question.into()),
         call: call.into(),
         tool: "fs_write".into(),
@@ -216,7 +216,7 @@ fn a_question_is_asked_and_taken_back() {
     let denied =
         Fault::new(Kind::DeniedByPerson, Operation::ToolCall).with(Fact::ToolName, "fs_write");
     events.extend([
-        asked("q1", "c1"),
+        question_asked("q1", "c1"),
         Event::QuestionAnswered {
             question: QuestionId("q1".into()),
             call: "c1".into(),
@@ -226,7 +226,7 @@ fn a_question_is_asked_and_taken_back() {
             arguments: None,
         },
         ended("c1", "fs_write", denied.into()),
-        asked("q2", "c2"),
+        question_asked("q2", "c2"),
         ended("c2", "fs_write", Fault::new(Kind::Cancelled, Operation::ToolCall).into()),
         end(StopReason::Cancelled, None),
     ]);
@@ -292,7 +292,10 @@ fn settings_and_compaction_are_told() {
                 {"name": ""},
             ]}),
         },
-        Event::Annotated { topic: "claude.aside".into(), data: json!({"text": "By the way."}) },
+        Event::Annotated {
+            topic: "claude.background_text".into(),
+            data: json!({"text": "By the way."}),
+        },
         Event::Annotated { topic: "serve.nonce".into(), data: json!(1) },
     ];
     let all = EditorCapabilities { notices: true, compaction: true };

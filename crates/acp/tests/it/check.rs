@@ -49,7 +49,7 @@ struct Prompt {
     name: String,
     verb: String,
     /// The whole answer to it.
-    said: String,
+    shown_text: String,
     id: String,
     shown: String,
     calls: BTreeMap<String, String>,
@@ -57,7 +57,7 @@ struct Prompt {
 }
 
 /// Looks at a whole conversation; what is wrong with it.
-pub(crate) fn transcript(lines: &[TranscriptLine], voice: AgentKind) -> Result<(), String> {
+pub(crate) fn transcript(lines: &[TranscriptLine], agent_kind: AgentKind) -> Result<(), String> {
     let mut prompts: Vec<Prompt> = Vec::new();
     let mut open: BTreeMap<String, Value> = BTreeMap::new();
     for line in lines {
@@ -67,7 +67,7 @@ pub(crate) fn transcript(lines: &[TranscriptLine], voice: AgentKind) -> Result<(
             (Party::Editor, Some(id), Some(method)) => {
                 open.insert(id.to_string(), value.clone());
                 if method == "session/prompt" {
-                    prompts.extend(prompt(value, voice));
+                    prompts.extend(prompt(value, agent_kind));
                 }
             }
             (Party::Agent, Some(id), None) => {
@@ -84,7 +84,7 @@ pub(crate) fn transcript(lines: &[TranscriptLine], voice: AgentKind) -> Result<(
                         && request["params"]["sessionId"] == value["params"]["sessionId"]
                 };
                 if !open.values().any(is_history) {
-                    updated(&mut prompts, value, voice)?;
+                    updated(&mut prompts, value, agent_kind)?;
                 }
             }
             _ => {}
@@ -96,7 +96,7 @@ pub(crate) fn transcript(lines: &[TranscriptLine], voice: AgentKind) -> Result<(
     }
 }
 
-fn prompt(value: &Value, voice: AgentKind) -> Option<Prompt> {
+fn prompt(value: &Value, agent_kind: AgentKind) -> Option<Prompt> {
     let text = value["params"]["prompt"][0]["text"].as_str()?;
     let mut parts = text.split_whitespace();
     let name = parts.next().filter(|name| name.starts_with('P'))?.to_owned();
@@ -104,7 +104,7 @@ fn prompt(value: &Value, voice: AgentKind) -> Option<Prompt> {
         session: value["params"]["sessionId"].as_str()?.to_owned(),
         name,
         verb: parts.next().unwrap_or("say").to_owned(),
-        said: voice.answer(text),
+        shown_text: agent_kind.answer(text),
         id: value["id"].to_string(),
         shown: String::new(),
         calls: BTreeMap::new(),
@@ -129,7 +129,7 @@ fn current<'a>(
 
 /// Words of the CLI's: those of the prompt whose turn it is, or of a turn that nobody asked for. A sentence
 /// of the bridge's own, before a refusal, is nobody's.
-fn said(prompts: &mut [Prompt], session: &str, value: &Value) -> Result<(), String> {
+fn shown_text(prompts: &mut [Prompt], session: &str, value: &Value) -> Result<(), String> {
     let update = &value["params"]["update"];
     let text = update["content"]["text"].as_str().unwrap_or_default();
     let is_bridges = update["messageId"].as_str().is_some_and(|id| id.ends_with(".end"));
@@ -144,11 +144,13 @@ fn said(prompts: &mut [Prompt], session: &str, value: &Value) -> Result<(), Stri
     Ok(())
 }
 
-fn updated(prompts: &mut [Prompt], value: &Value, voice: AgentKind) -> Result<(), String> {
+fn updated(prompts: &mut [Prompt], value: &Value, agent_kind: AgentKind) -> Result<(), String> {
     let session = value["params"]["sessionId"].as_str().unwrap_or_default();
     let update = &value["params"]["update"];
     match update["sessionUpdate"].as_str() {
-        Some("agent_message_chunk") if voice == AgentKind::Claude => said(prompts, session, value)?,
+        Some("agent_message_chunk") if agent_kind == AgentKind::Claude => {
+            shown_text(prompts, session, value)?
+        }
         Some("agent_message_chunk") => {
             let text = update["content"]["text"].as_str().unwrap_or_default();
             for word in text.split_inclusive(' ') {
@@ -196,11 +198,11 @@ fn answered(prompts: &mut [Prompt], id: &str, value: &Value) -> Result<(), Strin
     if let Some((call, status)) = prompt.calls.iter().find(|(_, status)| !is_final(status)) {
         return Err(format!("{call} is {status} at the end of its turn"));
     }
-    let said = prompt.said.as_str();
-    let is_whole = prompt.shown == said;
+    let shown_text = prompt.shown_text.as_str();
+    let is_whole = prompt.shown == shown_text;
     let fits = match value["result"]["stopReason"].as_str() {
         Some("end_turn" | "max_tokens") => is_whole,
-        _ => said.starts_with(&prompt.shown) || prompt.verb == "stall",
+        _ => shown_text.starts_with(&prompt.shown) || prompt.verb == "stall",
     };
     if fits { Ok(()) } else { Err(format!("{prompt:?} was shown {:?}", prompt.shown)) }
 }

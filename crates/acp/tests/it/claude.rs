@@ -71,7 +71,7 @@ impl Fixture {
             services: Arc::new(NoEditorServices),
         };
         let mut editor = Editor::connect_with(bridge.clone(), line);
-        editor.voice = AgentKind::Claude;
+        editor.agent_kind = AgentKind::Claude;
         editor.initialize().await;
         let session = editor.new_session().await;
         Self { editor, session, bridge, engine, played, journal }

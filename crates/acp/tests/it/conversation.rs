@@ -116,9 +116,9 @@ async fn an_answer_that_broke_off_is_shown_once() {
     let id = editor.prompt(&session, "P1 break 6").await;
     assert_eq!(editor.stop(id).await, "end_turn");
     assert_eq!(editor.text(), words("P1", 6));
-    let asides = editor.updates("agent_thought_chunk");
-    let told = asides[0]["content"]["text"].as_str().unwrap();
-    assert!(told.contains("retrying in"), "{told}");
+    let thoughts = editor.updates("agent_thought_chunk");
+    let shown_before = thoughts[0]["content"]["text"].as_str().unwrap();
+    assert!(shown_before.contains("retrying in"), "{shown_before}");
     editor.hang_up().await;
 }
 
@@ -204,7 +204,7 @@ async fn sessions_do_not_wait_for_each_other() {
 #[tokio::test(start_paused = true)]
 async fn an_editor_that_hangs_up_is_gone_within_a_second() {
     let (mut editor, session) = Editor::open(Fixture::new(13).bridge).await;
-    editor.mood = UserBehaviour::Silent;
+    editor.behaviour = UserBehaviour::Silent;
     editor.prompt(&session, "P1 wait").await;
     editor.read_for(Duration::from_millis(300)).await;
     let began = tokio::time::Instant::now();

@@ -41,11 +41,11 @@ pub(crate) struct Editor {
     pub(crate) transcript: Vec<TranscriptLine>,
     answers: BTreeMap<u64, Value>,
     next: u64,
-    pub(crate) mood: UserBehaviour,
+    pub(crate) behaviour: UserBehaviour,
     /// Who answers.
-    pub(crate) voice: AgentKind,
+    pub(crate) agent_kind: AgentKind,
     /// Permission questions nobody answered.
-    pub(crate) asked: Vec<Value>,
+    pub(crate) questions: Vec<Value>,
     pub(crate) serving: JoinHandle<Result<(), Fault>>,
 }
 
@@ -76,9 +76,9 @@ impl Editor {
             transcript: Vec::new(),
             answers: BTreeMap::new(),
             next: 1,
-            mood: UserBehaviour::Option("allow"),
-            voice: AgentKind::Obedient,
-            asked: Vec::new(),
+            behaviour: UserBehaviour::Option("allow"),
+            agent_kind: AgentKind::Obedient,
+            questions: Vec::new(),
             serving,
         }
     }
@@ -181,9 +181,9 @@ impl Editor {
         let value: Value = serde_json::from_str(&line).expect("stdout carries protocol only");
         self.transcript.push(TranscriptLine { from: Party::Agent, value: value.clone() });
         if value["method"] == "session/request_permission" {
-            match self.mood.clone() {
+            match self.behaviour.clone() {
                 UserBehaviour::Option(option) => self.choose(&value, option).await,
-                UserBehaviour::Silent => self.asked.push(value),
+                UserBehaviour::Silent => self.questions.push(value),
             }
         } else if let Some(id) = value["id"].as_u64().filter(|_| value.get("method").is_none()) {
             self.answers.insert(id, value);
@@ -224,7 +224,7 @@ impl Editor {
         self.writer.shutdown().await.unwrap();
         while self.read().await {}
         self.serving.await.unwrap().unwrap();
-        check::transcript(&self.transcript, self.voice).unwrap();
+        check::transcript(&self.transcript, self.agent_kind).unwrap();
         self.transcript
     }
 }

@@ -53,8 +53,8 @@ async fn taken_up(stage: &Fixture, session: &str) -> Vec<String> {
 }
 
 fn message(text: &str) -> Command {
-    let ask = CommandBody::Message { content: vec![Block::Text(text.to_owned())] };
-    Command { id: text.into(), by: "test".into(), trace: Trace::NONE, ask }
+    let body = CommandBody::Message { content: vec![Block::Text(text.to_owned())] };
+    Command { id: text.into(), by: "test".into(), trace: Trace::NONE, body }
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,9 +63,9 @@ async fn a_session_of_another_engine_is_neither_offered_nor_loaded_and_the_reaso
     let (claude, engine) = claude_beside(&stage);
     let bridges = [stage.bridge.clone(), claude];
     let mut sessions = Vec::new();
-    for (bridge, voice) in bridges.iter().zip([AgentKind::Obedient, AgentKind::Claude]) {
+    for (bridge, agent_kind) in bridges.iter().zip([AgentKind::Obedient, AgentKind::Claude]) {
         let (mut editor, session) = Editor::open(bridge.clone()).await;
-        editor.voice = voice;
+        editor.agent_kind = agent_kind;
         let id = editor.prompt(&session, "P1 say 2").await;
         assert_eq!(editor.stop(id).await, "end_turn");
         editor.hang_up().await;
@@ -110,7 +110,7 @@ async fn a_message_for_a_session_of_another_engine_is_refused_at_once_and_never_
         assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
         assert_eq!(stage.journal.inbox(id).await.unwrap(), []);
         let (mut editor, _) = Editor::open(bridges[1 - ours].clone()).await;
-        editor.voice = if ours == 0 { AgentKind::Claude } else { AgentKind::Obedient };
+        editor.agent_kind = if ours == 0 { AgentKind::Claude } else { AgentKind::Obedient };
         let params = json!({"sessionId": session, "cwd": "/tmp", "mcpServers": []});
         assert!(editor.ask("session/load", params).await["error"].is_null());
         let prompt = editor.prompt(&session, "P2 say 2").await;

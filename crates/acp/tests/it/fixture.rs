@@ -37,7 +37,7 @@ pub(crate) struct Fixture {
     pub(crate) runtime: Runtime,
     pub(crate) journal: Arc<dyn Journal>,
     /// How often tool `touch` ran.
-    pub(crate) touched: Arc<AtomicU32>,
+    pub(crate) tool_runs: Arc<AtomicU32>,
 }
 
 impl Fixture {
@@ -48,9 +48,9 @@ impl Fixture {
     pub(crate) fn with(seed: u64, execution_error: ExecutionError) -> Self {
         let (world, limits) = (world::seeded(seed), Limits::default());
         let journal: Arc<dyn Journal> = Arc::new(Memory::new(world.clone(), limits.clone()));
-        let touched = Arc::new(AtomicU32::new(0));
+        let tool_runs = Arc::new(AtomicU32::new(0));
         let mut toolbox = Toolbox::builder().pool(Arc::new(Pool::tasks()));
-        for tool in tools(&touched) {
+        for tool in tools(&tool_runs) {
             toolbox = toolbox.add(tool).unwrap();
         }
         let model = ObedientModel { world: world.clone(), broken: AtomicU32::new(0) };
@@ -83,12 +83,12 @@ impl Fixture {
             execution_error,
             services: Arc::new(NoEditorServices),
         };
-        Self { bridge, runtime, journal, touched }
+        Self { bridge, runtime, journal, tool_runs }
     }
 }
 
 /// `touch {name}` counts, `wait {name}` waits to be stopped, `look {name}` only reads.
-fn tools(touched: &Arc<AtomicU32>) -> Vec<RawTool> {
+fn tools(tool_runs: &Arc<AtomicU32>) -> Vec<RawTool> {
     let name = || {
         json!({
             "type": "object",
@@ -96,7 +96,7 @@ fn tools(touched: &Arc<AtomicU32>) -> Vec<RawTool> {
             "required": ["name"],
         })
     };
-    let count = Arc::clone(touched);
+    let count = Arc::clone(tool_runs);
     vec![
         RawTool::new("touch", "Touches.", name(), move |_, _| {
             let now = count.fetch_add(1, Ordering::SeqCst) + 1;

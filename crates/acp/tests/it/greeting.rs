@@ -21,9 +21,9 @@ async fn an_editor_is_greeted_while_the_journal_is_still_being_opened() {
     };
     let mut editor = Editor::connect_while(initialize_context, opening, LINE);
     assert_eq!(editor.initialize().await["result"]["protocolVersion"], 1);
-    let asked = editor.send("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+    let questions = editor.send("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
     open.send(()).expect("it is waited for");
-    let answer = editor.answer(asked).await;
+    let answer = editor.answer(questions).await;
     let session = answer["result"]["sessionId"].as_str().expect("a session").to_owned();
     let prompt = editor.prompt(&session, "say hello").await;
     assert_eq!(editor.stop(prompt).await, "end_turn");

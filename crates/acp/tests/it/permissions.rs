@@ -18,11 +18,11 @@ fn is_question(value: &serde_json::Value) -> bool {
 #[tokio::test(start_paused = true)]
 async fn the_default_is_to_ask_and_the_question_shows_the_call() {
     let stage = Fixture::new(1);
-    let touched = stage.touched.clone();
+    let tool_runs = stage.tool_runs.clone();
     let (mut editor, session) = Editor::open(stage.bridge).await;
     let id = editor.prompt(&session, "P1 touch").await;
     assert_eq!(editor.stop(id).await, "end_turn");
-    assert_eq!(touched.load(Ordering::SeqCst), 1);
+    assert_eq!(tool_runs.load(Ordering::SeqCst), 1);
     let lines = editor.hang_up().await;
     let question = lines.iter().find(|line| is_question(&line.value)).unwrap();
     insta::assert_json_snapshot!(question.value["params"], {".sessionId" => "[session]"});
@@ -31,12 +31,12 @@ async fn the_default_is_to_ask_and_the_question_shows_the_call() {
 #[tokio::test(start_paused = true)]
 async fn a_no_reaches_the_model_and_nothing_runs() {
     let stage = Fixture::new(2);
-    let touched = stage.touched.clone();
+    let tool_runs = stage.tool_runs.clone();
     let (mut editor, session) = Editor::open(stage.bridge).await;
-    editor.mood = UserBehaviour::Option("reject");
+    editor.behaviour = UserBehaviour::Option("reject");
     let id = editor.prompt(&session, "P1 touch").await;
     assert_eq!(editor.stop(id).await, "end_turn");
-    assert_eq!(touched.load(Ordering::SeqCst), 0);
+    assert_eq!(tool_runs.load(Ordering::SeqCst), 0);
     assert_eq!(editor.updates("tool_call_update").last().unwrap()["status"], "failed");
     editor.hang_up().await;
 }
@@ -47,31 +47,31 @@ async fn an_answer_is_remembered_only_when_the_user_said_so() {
         [("allow", 2, 2), ("allow_always", 1, 2), ("reject", 2, 0), ("reject_always", 1, 0)]
     {
         let stage = Fixture::new(3);
-        let touched = stage.touched.clone();
+        let tool_runs = stage.tool_runs.clone();
         let (mut editor, session) = Editor::open(stage.bridge).await;
-        editor.mood = UserBehaviour::Option(option);
+        editor.behaviour = UserBehaviour::Option(option);
         for name in ["P1", "P2"] {
             let id = editor.prompt(&session, &format!("{name} touch")).await;
             assert_eq!(editor.stop(id).await, "end_turn");
         }
-        assert_eq!(touched.load(Ordering::SeqCst), runs, "{option}");
+        assert_eq!(tool_runs.load(Ordering::SeqCst), runs, "{option}");
         let lines = editor.hang_up().await;
-        let asked = lines.iter().filter(|line| is_question(&line.value)).count();
-        assert_eq!(asked, questions, "{option}");
+        let question_count = lines.iter().filter(|line| is_question(&line.value)).count();
+        assert_eq!(question_count, questions, "{option}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn plan_mode_does_not_write_and_auto_does_not_ask() {
     let stage = Fixture::new(4);
-    let touched = stage.touched.clone();
+    let tool_runs = stage.tool_runs.clone();
     let (mut editor, session) = Editor::open(stage.bridge).await;
     for (mode, runs) in [("plan", 0), ("auto", 1)] {
         let params = json!({"sessionId": session, "modeId": mode});
         assert!(editor.ask("session/set_mode", params).await["error"].is_null());
         let id = editor.prompt(&session, &format!("P{mode} touch")).await;
         assert_eq!(editor.stop(id).await, "end_turn");
-        assert_eq!(touched.load(Ordering::SeqCst), runs, "{mode}");
+        assert_eq!(tool_runs.load(Ordering::SeqCst), runs, "{mode}");
         let look = editor.prompt(&session, &format!("Plook{mode} look")).await;
         assert_eq!(editor.stop(look).await, "end_turn");
     }
@@ -109,7 +109,7 @@ async fn options_are_set_together_and_answered_whole() {
 #[tokio::test(start_paused = true)]
 async fn a_question_is_withdrawn_when_its_turn_is_stopped() {
     let (mut editor, session) = Editor::open(Fixture::new(6).bridge).await;
-    editor.mood = UserBehaviour::Silent;
+    editor.behaviour = UserBehaviour::Silent;
     let id = editor.prompt(&session, "P1 touch").await;
     let question = editor.until(is_question).await;
     editor.cancel(&session).await;
@@ -123,7 +123,7 @@ async fn a_question_is_withdrawn_when_its_turn_is_stopped() {
     assert!(withdrawn, "{:?}", editor.transcript);
     // An answer that comes too late means nothing to the next prompt.
     editor.choose(&question, "allow").await;
-    editor.mood = UserBehaviour::Option("reject");
+    editor.behaviour = UserBehaviour::Option("reject");
     let next = editor.prompt(&session, "P2 touch").await;
     assert_eq!(editor.stop(next).await, "end_turn");
     editor.hang_up().await;
@@ -132,9 +132,9 @@ async fn a_question_is_withdrawn_when_its_turn_is_stopped() {
 #[tokio::test(start_paused = true)]
 async fn an_editor_that_is_gone_has_said_no() {
     let stage = Fixture::new(7);
-    let (journal, touched) = (stage.journal.clone(), stage.touched.clone());
+    let (journal, tool_runs) = (stage.journal.clone(), stage.tool_runs.clone());
     let (mut editor, session) = Editor::open(stage.bridge).await;
-    editor.mood = UserBehaviour::Silent;
+    editor.behaviour = UserBehaviour::Silent;
     editor.prompt(&session, "P1 touch").await;
     editor.until(is_question).await;
     editor.vanish().await;
@@ -144,20 +144,20 @@ async fn an_editor_that_is_gone_has_said_no() {
         _ => None,
     });
     assert_eq!(decided, Some(Decision::Deny));
-    assert_eq!(touched.load(Ordering::SeqCst), 0);
+    assert_eq!(tool_runs.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_makes_no_sense_is_a_no() {
     let stage = Fixture::new(8);
-    let touched = stage.touched.clone();
+    let tool_runs = stage.tool_runs.clone();
     let (mut editor, session) = Editor::open(stage.bridge).await;
-    editor.mood = UserBehaviour::Silent;
+    editor.behaviour = UserBehaviour::Silent;
     let id = editor.prompt(&session, "P1 touch").await;
     let question = editor.until(is_question).await;
     let error = json!({"code": -32601, "message": "no such method"});
     editor.raw(&json!({"jsonrpc": "2.0", "id": question["id"], "error": error}).to_string()).await;
     assert_eq!(editor.stop(id).await, "end_turn");
-    assert_eq!(touched.load(Ordering::SeqCst), 0);
+    assert_eq!(tool_runs.load(Ordering::SeqCst), 0);
     editor.hang_up().await;
 }

@@ -13,13 +13,14 @@ use crate::{
 };
 
 /// What was told between a request and its answer.
-fn told_before(editor: &Editor, id: u64) -> Vec<Value> {
+fn updates_before(editor: &Editor, id: u64) -> Vec<Value> {
     let lines = &editor.transcript;
-    let asked = lines.iter().position(|line| line.from == Party::Editor && line.value["id"] == id);
+    let questions =
+        lines.iter().position(|line| line.from == Party::Editor && line.value["id"] == id);
     let answered = lines.iter().position(|line| {
         line.from == Party::Agent && line.value["id"] == id && line.value.get("method").is_none()
     });
-    lines[asked.unwrap()..answered.unwrap()]
+    lines[questions.unwrap()..answered.unwrap()]
         .iter()
         .filter(|line| line.from == Party::Agent)
         .map(|line| line.value["params"]["update"].clone())
@@ -42,8 +43,8 @@ async fn a_loaded_session_tells_its_history_first() {
     let id = editor.send("session/load", params).await;
     let answer = editor.answer(id).await;
     assert_eq!(answer["result"]["modes"]["currentModeId"], "default");
-    let told = told_before(&editor, id);
-    insta::assert_json_snapshot!(told);
+    let shown_before = updates_before(&editor, id);
+    insta::assert_json_snapshot!(shown_before);
     let next = editor.prompt(&session, "P5 say 2").await;
     assert_eq!(editor.stop(next).await, "end_turn");
     editor.transcript.clear();
@@ -63,7 +64,7 @@ async fn a_resumed_session_tells_nothing_first() {
     let params = json!({"sessionId": session, "cwd": "/tmp", "mcpServers": []});
     let id = editor.send("session/resume", params).await;
     assert!(editor.answer(id).await["error"].is_null());
-    assert_eq!(told_before(&editor, id), Vec::<Value>::new());
+    assert_eq!(updates_before(&editor, id), Vec::<Value>::new());
     let next = editor.prompt(&session, "P2 say 3").await;
     assert_eq!(editor.stop(next).await, "end_turn");
     assert_eq!(editor.text(), words("P2", 3));
@@ -76,7 +77,7 @@ async fn a_resumed_session_tells_nothing_first() {
 async fn an_open_question_is_asked_again() {
     let stage = Fixture::new(3);
     let (mut editor, session) = Editor::open(stage.bridge.clone()).await;
-    editor.mood = UserBehaviour::Silent;
+    editor.behaviour = UserBehaviour::Silent;
     editor.prompt(&session, "P1 touch").await;
     editor.until(|value| value["method"] == "session/request_permission").await;
     editor.serving.abort();

@@ -104,7 +104,7 @@ async fn storm(seed: u64) {
                 editor.send("session/set_mode", params).await;
             }
             10 => {
-                editor.mood = dice
+                editor.behaviour = dice
                     .pick(&[0, 1, 2, 3])
                     .try_into()
                     .map(|at: usize| {
@@ -119,7 +119,7 @@ async fn storm(seed: u64) {
                     .unwrap();
             }
             11 => {
-                for question in std::mem::take(&mut editor.asked) {
+                for question in std::mem::take(&mut editor.questions) {
                     editor.choose(&question, dice.pick(&["allow", "reject", "nonsense"])).await;
                 }
             }

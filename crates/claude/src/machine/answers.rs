@@ -34,7 +34,7 @@ impl Stepper<'_> {
             StreamEvent::MessageStart { message } => self.answer_begins(&message),
             StreamEvent::ContentBlockDelta { index, delta } => self.piece(index, delta),
             StreamEvent::MessageDelta { delta, usage } => {
-                if let Some(draft) = &mut self.live().draft {
+                if let Some(draft) = &mut self.current_turn().draft {
                     draft.ends(delta.stop_reason.as_deref(), usage);
                 }
             }
@@ -49,7 +49,7 @@ impl Stepper<'_> {
     fn answer_begins(&mut self, head: &MessageHead) {
         self.finish_answer();
         self.open_step(head.model.clone());
-        self.live().draft = Some(AnswerDraft::streamed(head));
+        self.current_turn().draft = Some(AnswerDraft::streamed(head));
     }
 
     /// Starts a model request: the next step, or another attempt of the current one.
@@ -57,12 +57,12 @@ impl Stepper<'_> {
         self.seal_calls();
         let step = self.turn().step;
         let model = model.unwrap_or_else(|| self.m.session.settings.model.clone());
-        let live = self.live();
-        let (step, attempt) = match live.redo.take() {
+        let current = self.current_turn();
+        let (step, attempt) = match current.next_attempt_number.take() {
             Some(attempt) => (step, attempt),
             None => (step + 1, 1),
         };
-        live.attempt = attempt;
+        current.attempt = attempt;
         self.emit(Event::StepStarted { step, attempt, model });
     }
 
@@ -72,7 +72,7 @@ impl Stepper<'_> {
             Delta::ThinkingDelta { thinking } => (true, thinking),
             Delta::Other => return,
         };
-        let Some(draft) = &mut self.live().draft else { return };
+        let Some(draft) = &mut self.current_turn().draft else { return };
         draft.piece(index, is_thought, &text);
         self.buffer_text(is_thought, &text);
     }
@@ -92,17 +92,17 @@ impl Stepper<'_> {
             }
         }
         if let Some(error) = &assistant.error {
-            self.live().reported =
+            self.current_turn().reported =
                 Some(ReportedError { error: error.clone(), text: text_in(head) });
             return;
         }
         let is_same = |draft: &AnswerDraft| draft.message.is_some() && draft.message == head.id;
-        if !self.live().draft.as_ref().is_some_and(is_same) {
+        if !self.current_turn().draft.as_ref().is_some_and(is_same) {
             self.finish_answer();
             self.open_step(head.model.clone());
-            self.live().draft = Some(AnswerDraft::whole(head));
+            self.current_turn().draft = Some(AnswerDraft::whole(head));
         }
-        let Some(draft) = &mut self.live().draft else { return };
+        let Some(draft) = &mut self.current_turn().draft else { return };
         let unseen = draft.take(head);
         self.buffer_unseen(&unseen);
     }
@@ -114,7 +114,7 @@ impl Stepper<'_> {
 
     /// Handles a stream that was abandoned from block `first` on; earlier blocks stay valid.
     fn abandoned(&mut self, first: usize) {
-        let Some(mut draft) = self.live().draft.take() else { return };
+        let Some(mut draft) = self.current_turn().draft.take() else { return };
         let void = draft.abandon_from(first);
         if draft.is_empty() {
             return self.give_answer_up(void);
@@ -125,17 +125,17 @@ impl Stepper<'_> {
             self.open_step(None);
             self.buffer_unseen(&shown);
         }
-        self.live().draft = Some(draft);
+        self.current_turn().draft = Some(draft);
         self.finish_answer();
     }
 
     /// Voids this attempt; the next answer is another attempt of the same step.
     fn give_answer_up(&mut self, was_shown: bool) {
-        let (step, attempt) = (self.turn().step, self.live().attempt);
+        let (step, attempt) = (self.turn().step, self.current_turn().attempt);
         if was_shown {
             self.emit(Event::AnswerAbandoned { step, attempt });
         }
-        self.live().redo = Some(attempt + 1);
+        self.current_turn().next_attempt_number = Some(attempt + 1);
     }
 
     /// Records that the shown text of an unfinished answer is void.
@@ -150,7 +150,7 @@ impl Stepper<'_> {
 
     /// Records the complete answer, gives its calls ids and handles the lines that were deferred for them.
     pub(super) fn finish_answer(&mut self) {
-        let Some(draft) = self.live().draft.take() else { return };
+        let Some(draft) = self.current_turn().draft.take() else { return };
         self.flush();
         let (mut content, stop, usage) = draft.finish();
         let (number, step, now) = (self.turn().number, self.turn().step, self.env.now);
@@ -160,16 +160,16 @@ impl Stepper<'_> {
                 calls += 1;
                 let name = CallId::from(format!("call_{number}_{step}_{calls}").as_str());
                 let theirs = std::mem::replace(&mut call.id, name.clone());
-                self.live().calls.insert(theirs.0.to_string(), name);
+                self.current_turn().calls.insert(theirs.0.to_string(), name);
             }
         }
         self.record_recovery();
-        self.live().has_spoken |= !text_of(&content).is_empty();
+        self.current_turn().has_shown_text |= !text_of(&content).is_empty();
         self.emit(Event::ModelAnswered { step, content, stop, usage });
-        let live = self.live();
-        live.called_at = (calls > 0).then_some(now);
-        for held in std::mem::take(&mut live.held) {
-            self.take_held(held);
+        let current = self.current_turn();
+        current.called_at = (calls > 0).then_some(now);
+        for deferred in std::mem::take(&mut current.deferred) {
+            self.take_deferred(deferred);
         }
     }
 
@@ -178,7 +178,7 @@ impl Stepper<'_> {
         let turn = self.turn();
         let Some(failing) = turn.failing.clone() else { return };
         let scope = Scope { step: Some(turn.step), ..Scope::default() };
-        let attempts = self.live().attempt;
+        let attempts = self.current_turn().attempt;
         let elapsed_ms = millis(self.env.now.since(failing.since));
         self.emit(Event::Recovered {
             operation: Operation::ModelRequest,
@@ -195,12 +195,12 @@ impl Stepper<'_> {
             return;
         }
         let waits = matches!(self.turn().phase, Phase::Waiting { .. });
-        if let Some(draft) = self.live().draft.take() {
+        if let Some(draft) = self.current_turn().draft.take() {
             self.give_answer_up(draft.was_shown());
-        } else if waits || self.live().redo.is_none() {
+        } else if waits || self.current_turn().next_attempt_number.is_none() {
             self.open_step(None);
         }
-        let (step, attempt) = (self.turn().step, self.live().attempt);
+        let (step, attempt) = (self.turn().step, self.current_turn().attempt);
         let kind = outcome::retried_kind(retry.error_status, retry.error.as_deref().unwrap_or(""));
         let wait = Duration::try_from_secs_f64(retry.retry_delay_ms / 1_000.0).unwrap_or_default();
         let max_attempts = retry.max_retries.saturating_add(1).max(attempt + 1);
@@ -220,7 +220,7 @@ impl Stepper<'_> {
             due_at: self.env.now.after(wait),
             scope,
         });
-        self.live().redo = Some(attempt + 1);
+        self.current_turn().next_attempt_number = Some(attempt + 1);
     }
 
     /// Handles a `user` line: tool results, the echo of a prompt, or the output of a CLI command.
@@ -229,7 +229,12 @@ impl Stepper<'_> {
             return;
         }
         let echoes = |prompt: &str| user.is_replay && user.uuid.as_deref() == Some(prompt);
-        if self.m.live.as_ref().is_some_and(|live| !live.is_own && echoes(&live.prompt)) {
+        if self
+            .m
+            .current_turn
+            .as_ref()
+            .is_some_and(|current| !current.is_own && echoes(&current.prompt))
+        {
             return self.has_begun();
         }
         if self.attribute(&[]) != Attribution::CurrentTurn {
@@ -254,7 +259,7 @@ impl Stepper<'_> {
         };
         let mut draft = AnswerDraft::whole(&head);
         let unseen = draft.take(&head);
-        self.live().draft = Some(draft);
+        self.current_turn().draft = Some(draft);
         self.buffer_unseen(&unseen);
         self.finish_answer();
     }

@@ -45,37 +45,38 @@ fn result_text(content: &Value) -> Value {
     if texts.len() == blocks.len() {
         return Value::String(texts.join("\n"));
     }
-    let light = |block: &Value| match block["source"]["data"].as_str() {
+    let without_image = |block: &Value| match block["source"]["data"].as_str() {
         Some(data) => serde_json::json!({"type": block["type"], "bytes_in_base64": data.len()}),
         None => block.clone(),
     };
-    blocks.iter().map(light).collect()
+    blocks.iter().map(without_image).collect()
 }
 
 impl Stepper<'_> {
-    pub(super) fn take_held(&mut self, held: DeferredLine) {
-        match held {
-            DeferredLine::CanUseTool(asks) => self.may_use(asks),
+    pub(super) fn take_deferred(&mut self, deferred: DeferredLine) {
+        match deferred {
+            DeferredLine::CanUseTool(asks) => self.handle_permission_request(asks),
             DeferredLine::Result(result) => self.tool_result(result),
         }
     }
 
     /// Handles the CLI's question whether a tool may be used.
-    pub(super) fn may_use(&mut self, asks: CanUseTool) {
+    pub(super) fn handle_permission_request(&mut self, asks: CanUseTool) {
         let theirs = asks.request.tool_use_id.clone().unwrap_or_default();
-        let known = self.m.live.as_ref().and_then(|live| live.calls.get(&theirs).cloned());
+        let known =
+            self.m.current_turn.as_ref().and_then(|current| current.calls.get(&theirs).cloned());
         if known.is_none()
-            && let Some(live) = &mut self.m.live
-            && let Some(draft) = &live.draft
+            && let Some(current) = &mut self.m.current_turn
+            && let Some(draft) = &current.draft
         {
             // The answer that requests the call is still streaming; the question is deferred until it is complete.
             if draft.streaming {
-                live.held.push(DeferredLine::CanUseTool(asks));
+                current.deferred.push(DeferredLine::CanUseTool(asks));
                 return;
             }
             if draft.asks_for(&theirs) {
                 self.finish_answer();
-                return self.may_use(asks);
+                return self.handle_permission_request(asks);
             }
         }
         if self.is_cancelling() {
@@ -140,19 +141,21 @@ impl Stepper<'_> {
             expires_at,
         });
         let (tool, arguments) = (request.tool_name, request.input);
-        let asked = OpenQuestion { request: id, call, tool, arguments, digest, expires_at };
-        self.m.questions.insert(question, asked);
+        let open_question = OpenQuestion { request: id, call, tool, arguments, digest, expires_at };
+        self.m.questions.insert(question, open_question);
     }
 
     /// Handles the CLI's withdrawal of a question.
     pub(super) fn withdrawn(&mut self, request: &str) {
-        if let Some(live) = &mut self.m.live {
-            live.held.retain(
-                |held| !matches!(held, DeferredLine::CanUseTool(asks) if asks.id == request),
+        if let Some(current) = &mut self.m.current_turn {
+            current.deferred.retain(
+                |deferred| !matches!(deferred, DeferredLine::CanUseTool(asks) if asks.id == request),
             );
         }
         let mut questions = self.m.questions.iter();
-        let Some((question, _)) = questions.find(|(_, asked)| asked.request == request) else {
+        let Some((question, _)) =
+            questions.find(|(_, open_question)| open_question.request == request)
+        else {
             return;
         };
         let question = question.clone();
@@ -168,16 +171,16 @@ impl Stepper<'_> {
     }
 
     fn close_question(&mut self, question: &QuestionId, by: &str) {
-        let Some(asked) = self.m.questions.remove(question) else { return };
+        let Some(open_question) = self.m.questions.remove(question) else { return };
         self.emit(Event::QuestionAnswered {
             question: question.clone(),
-            call: asked.call.clone(),
+            call: open_question.call.clone(),
             decision: Decision::Deny,
             by: by.to_owned(),
             note: None,
             arguments: None,
         });
-        self.end_call(&asked.call, cancelled(&asked.tool).into());
+        self.end_call(&open_question.call, cancelled(&open_question.tool).into());
     }
 
     /// Denies the questions whose time has expired.
@@ -187,19 +190,19 @@ impl Stepper<'_> {
             .m
             .questions
             .iter()
-            .filter(|(_, asked)| asked.expires_at <= now)
+            .filter(|(_, open_question)| open_question.expires_at <= now)
             .map(|(question, _)| question.clone())
             .collect();
         for question in expired {
-            let Some(asked) = self.m.questions.remove(&question) else { continue };
+            let Some(open_question) = self.m.questions.remove(&question) else { continue };
             let fault = Fault::new(Kind::QuestionExpired, Operation::AskPermission)
-                .with(Fact::ToolName, asked.tool)
+                .with(Fact::ToolName, open_question.tool)
                 .with(Fact::QuestionId, question.to_string());
-            self.emit(Event::QuestionExpired { question, call: asked.call.clone() });
-            self.end_call(&asked.call, fault.into());
+            self.emit(Event::QuestionExpired { question, call: open_question.call.clone() });
+            self.end_call(&open_question.call, fault.into());
             self.waited_for_person();
-            let words = "Nobody answered whether this may be done, so it must not be done.";
-            self.send(outgoing::answer(&asked.request, &outgoing::deny(words)));
+            let message = "Nobody answered whether this may be done, so it must not be done.";
+            self.send(outgoing::answer(&open_question.request, &outgoing::deny(message)));
         }
     }
 
@@ -207,11 +210,11 @@ impl Stepper<'_> {
     /// about for `timeouts.call` runs. Calls that change something run in sequence, so it is the first open one.
     pub(super) fn count_call_as_running(&mut self) {
         let (now, timeouts) = (self.env.now, self.env.timeouts.call);
-        let Some(live) = &mut self.m.live else { return };
-        if live.called_at.is_none_or(|since| since.after(timeouts) > now) {
+        let Some(current) = &mut self.m.current_turn else { return };
+        if current.called_at.is_none_or(|since| since.after(timeouts) > now) {
             return;
         }
-        live.called_at = None;
+        current.called_at = None;
         let Some(turn) = &self.m.session.turn else { return };
         let first = turn.calls.iter().find(|call| call.is_open());
         if let Some(call) = first
@@ -242,22 +245,22 @@ impl Stepper<'_> {
 
     /// Handles the result of a tool.
     pub(super) fn tool_result(&mut self, result: CliToolResult) {
-        let live = self.live();
-        let known = live.calls.get(&result.tool_use_id).cloned();
+        let current = self.current_turn();
+        let known = current.calls.get(&result.tool_use_id).cloned();
         let Some(id) = known else {
-            let Some(draft) = &live.draft else { return };
+            let Some(draft) = &current.draft else { return };
             if draft.streaming {
-                live.held.push(DeferredLine::Result(result));
+                current.deferred.push(DeferredLine::Result(result));
             } else if draft.asks_for(&result.tool_use_id) {
                 self.finish_answer();
                 self.tool_result(result);
             }
             return;
         };
-        let is_denied = live.denied.contains(&result.tool_use_id);
+        let is_denied = current.denied.contains(&result.tool_use_id);
         let Some(call) = self.turn().call(&id).filter(|call| call.is_open()) else { return };
         let (tool, written) = (call.tool.clone(), call.written.clone());
-        let question = self.m.questions.iter().find(|(_, asked)| asked.call == id);
+        let question = self.m.questions.iter().find(|(_, open_question)| open_question.call == id);
         if let Some(question) = question.map(|(question, _)| question.clone()) {
             return self.close_question(&question, CLI);
         }
@@ -269,7 +272,7 @@ impl Stepper<'_> {
         let is_done = outcome.is_done();
         self.end_call(&id, outcome);
         let now = self.env.now;
-        self.live().called_at = Some(now);
+        self.current_turn().called_at = Some(now);
         if let (true, "TodoWrite", Some(todos)) = (is_done, tool.as_str(), todos(&arguments)) {
             self.emit(Event::TodosChanged { todos });
         }
@@ -324,7 +327,8 @@ impl Stepper<'_> {
             .map(|call| (call.id.clone(), call.tool.clone()))
             .collect();
         for (id, tool) in open {
-            let question = self.m.questions.iter().find(|(_, asked)| asked.call == id);
+            let question =
+                self.m.questions.iter().find(|(_, open_question)| open_question.call == id);
             if let Some(question) = question.map(|(question, _)| question.clone()) {
                 self.close_question(&question, CLI);
                 continue;

@@ -17,10 +17,10 @@ use crate::{DEFAULT_MODEL, ENGINE_LABEL, outgoing, permissions};
 impl Stepper<'_> {
     /// Handles a command. Each command gets exactly one answer.
     pub(super) fn command(&mut self, command: Command) {
-        let Command { id, by, trace, ask } = command;
+        let Command { id, by, trace, body } = command;
         self.flush();
         let at = self.m.session.head;
-        let taken = match ask {
+        let taken = match body {
             CommandBody::Message { content } => self.message(id.clone(), content, trace),
             CommandBody::Decide { question, decision, note, arguments, digest } => {
                 self.decide(DecisionArgs { question, decision, by, note, arguments, digest })
@@ -121,15 +121,15 @@ impl Stepper<'_> {
         self.emit(Event::CancelRequested { by: by.to_owned(), reason });
         self.close_questions(by);
         let now = self.env.now;
-        if self.m.live.is_some() {
-            self.live().stopping = Some(now);
+        if self.m.current_turn.is_some() {
+            self.current_turn().stopping = Some(now);
             self.interrupt();
         }
     }
 
     /// Asks the CLI to stop its current turn.
     pub(super) fn interrupt(&mut self) {
-        self.live().interrupts += 1;
+        self.current_turn().interrupts += 1;
         self.request("interrupt", &json!({"subtype": "interrupt"}));
     }
 
@@ -146,7 +146,7 @@ impl Stepper<'_> {
         }
         self.set(settings);
         let new = self.m.session.settings.clone();
-        if self.m.up.is_none() {
+        if self.m.process.is_none() {
             return Ok(());
         }
         if permissions::model(&new) != permissions::model(&old) {
@@ -166,8 +166,8 @@ impl Stepper<'_> {
     pub(super) fn set(&mut self, settings: Settings) {
         let is_stale = needs_restart(&self.m.session.settings, &settings);
         self.emit(Event::SettingsChanged { settings });
-        if let Some(up) = &mut self.m.up {
-            up.is_stale |= is_stale;
+        if let Some(process) = &mut self.m.process {
+            process.is_stale |= is_stale;
         }
     }
 
@@ -180,21 +180,21 @@ impl Stepper<'_> {
     /// Applies a person's decision: once, in time, and only for the arguments that the question showed.
     fn decide(&mut self, decided: DecisionArgs) -> Result<(), Fault> {
         let DecisionArgs { question, decision, by, note, arguments, digest } = decided;
-        let Some(asked) = self.m.questions.get(&question) else {
+        let Some(open_question) = self.m.questions.get(&question) else {
             return Err(not_open(&question, "it is not pending"));
         };
-        if digest.as_ref().is_some_and(|bound_to| *bound_to != asked.digest) {
+        if digest.as_ref().is_some_and(|bound_to| *bound_to != open_question.digest) {
             return Err(not_open(&question, "the answer is for other arguments"));
         }
-        if asked.expires_at <= self.env.now {
+        if open_question.expires_at <= self.env.now {
             self.woke();
             return Err(not_open(&question, "it has expired"));
         }
-        let asked = self.m.questions.remove(&question).expect("it was just looked at");
-        let edited = arguments.filter(|arguments| *arguments != asked.arguments);
+        let open_question = self.m.questions.remove(&question).expect("it was just looked at");
+        let edited = arguments.filter(|arguments| *arguments != open_question.arguments);
         self.emit(Event::QuestionAnswered {
             question,
-            call: asked.call.clone(),
+            call: open_question.call.clone(),
             decision,
             by,
             note: note.clone(),
@@ -203,19 +203,19 @@ impl Stepper<'_> {
         self.waited_for_person();
         match decision {
             Decision::Allow => {
-                let arguments = edited.unwrap_or(asked.arguments);
-                self.start_call(&asked.call, &arguments);
-                let answer = match asked.tool == permissions::HAND_IN_PLAN {
+                let arguments = edited.unwrap_or(open_question.arguments);
+                self.start_call(&open_question.call, &arguments);
+                let answer = match open_question.tool == permissions::HAND_IN_PLAN {
                     true => outgoing::approve_plan(&arguments, permissions::DEFAULT),
                     false => outgoing::allow(&arguments),
                 };
-                self.send(outgoing::answer(&asked.request, &answer));
+                self.send(outgoing::answer(&open_question.request, &answer));
             }
             Decision::Deny => {
-                let words = note.clone().unwrap_or_else(|| DENIED.to_owned());
-                let fault = denied_by_person(&asked.tool, note);
-                self.end_call(&asked.call, fault.into());
-                self.send(outgoing::answer(&asked.request, &outgoing::deny(&words)));
+                let reply_text = note.clone().unwrap_or_else(|| DENIED.to_owned());
+                let fault = denied_by_person(&open_question.tool, note);
+                self.end_call(&open_question.call, fault.into());
+                self.send(outgoing::answer(&open_question.request, &outgoing::deny(&reply_text)));
             }
         }
         Ok(())
@@ -224,8 +224,8 @@ impl Stepper<'_> {
     /// Resets the silence timers: the CLI was silent because it waited for a person.
     pub(super) fn waited_for_person(&mut self) {
         let now = self.env.now;
-        if let Some(up) = &mut self.m.up {
-            (up.heard_at, up.moved_at) = (now, now);
+        if let Some(process) = &mut self.m.process {
+            (process.last_line_at, process.last_progress_at) = (now, now);
         }
     }
 }

@@ -8,7 +8,7 @@ use budao_core::{
 };
 use serde_json::{Value, json};
 
-use super::{LiveTurn, Stepper, mode};
+use super::{RunningTurn, Stepper, mode};
 use crate::{
     PROGRAM, outgoing,
     wire::{CliLine, ControlResponse, Init, TurnReport},
@@ -37,9 +37,11 @@ pub(super) enum Attribution {
 }
 
 impl Stepper<'_> {
-    pub(super) fn line(&mut self, life: u32, line: CliLine) {
+    pub(super) fn line(&mut self, generation: u32, line: CliLine) {
         let now = self.env.now;
-        let Some(up) = self.m.up.as_mut().filter(|up| up.life == life) else {
+        let Some(process) =
+            self.m.process.as_mut().filter(|process| process.generation == generation)
+        else {
             // A process that was given up may still write lines.
             if let CliLine::Result(result) = line {
                 let of_turn = self.turn_of(&result);
@@ -47,13 +49,13 @@ impl Stepper<'_> {
             }
             return;
         };
-        up.heard_at = now;
-        up.probed_at = None;
+        process.last_line_at = now;
+        process.probed_at = None;
         if !matches!(
             line,
             CliLine::ControlResponse(_) | CliLine::Other { .. } | CliLine::Unreadable { .. }
         ) {
-            up.moved_at = now;
+            process.last_progress_at = now;
         }
         match line {
             CliLine::Init(init) => self.began(&init),
@@ -64,12 +66,12 @@ impl Stepper<'_> {
             CliLine::User(user) => self.user(&user),
             CliLine::Retry(retry) => self.retry(&retry),
             CliLine::Denied { tool_use_id } => {
-                if let Some(live) = &mut self.m.live {
-                    live.denied.insert(tool_use_id);
+                if let Some(current) = &mut self.m.current_turn {
+                    current.denied.insert(tool_use_id);
                 }
             }
             CliLine::Result(result) => self.result(&result),
-            CliLine::CanUseTool(asks) => self.may_use(asks),
+            CliLine::CanUseTool(asks) => self.handle_permission_request(asks),
             CliLine::Withdrawn { id } => self.withdrawn(&id),
             CliLine::Request { id, subtype } => {
                 let error = format!("`{subtype}` is not answered here");
@@ -86,23 +88,23 @@ impl Stepper<'_> {
             self.mode_reported(mode);
         }
         let stamps = {
-            let Some(up) = &mut self.m.up else { return };
-            up.has_begun = true;
-            up.stamps |= !init.user_message_uuids.is_empty()
+            let Some(process) = &mut self.m.process else { return };
+            process.has_begun = true;
+            process.stamps |= !init.user_message_uuids.is_empty()
                 || init.capabilities.iter().any(|name| name == "msg_lifecycle_v1");
-            up.stamps
+            process.stamps
         };
         let stamped = !init.user_message_uuids.is_empty();
-        match &self.m.live {
-            Some(live) if live.is_own => {}
-            Some(live) if init.user_message_uuids.contains(&live.prompt) => self.has_begun(),
-            Some(live) if !stamped && !live.has_begun => match stamps {
-                true => self.m.aside = Some(String::new()),
+        match &self.m.current_turn {
+            Some(current) if current.is_own => {}
+            Some(current) if init.user_message_uuids.contains(&current.prompt) => self.has_begun(),
+            Some(current) if !stamped && !current.has_begun => match stamps {
+                true => self.m.background_text = Some(String::new()),
                 false => self.has_begun(),
             },
             Some(_) => {}
             None if stamped => {
-                let turn = self.past_turn(init.user_message_uuids.iter().map(String::as_str));
+                let turn = self.ended_turn(init.user_message_uuids.iter().map(String::as_str));
                 self.late(turn);
             }
             None => self.begin_own_turn(),
@@ -114,32 +116,37 @@ impl Stepper<'_> {
         let number = self.m.session.turns + 1;
         let message = CommandId::from(format!("claude-{number}"));
         self.emit(Event::TurnStarted { message });
-        let mut live = LiveTurn::new(String::new(), Vec::new(), self);
-        (live.is_own, live.has_begun) = (true, true);
-        self.m.live = Some(live);
+        let mut current = RunningTurn::new(String::new(), Vec::new(), self);
+        (current.is_own, current.has_begun) = (true, true);
+        self.m.current_turn = Some(current);
     }
 
     /// Notes that the CLI has begun the session's turn. A turn cancelled earlier is interrupted again,
     /// because the CLI acknowledges and ignores an interrupt that arrives too early.
     pub(super) fn has_begun(&mut self) {
-        self.end_aside();
-        self.m.is_kept = true;
-        if let Some(up) = &mut self.m.up {
-            up.has_begun = true;
+        self.end_background_turn();
+        self.m.is_persisted = true;
+        if let Some(process) = &mut self.m.process {
+            process.has_begun = true;
         }
-        let live = self.live();
-        let first = !std::mem::replace(&mut live.has_begun, true);
-        if first && live.stopping.is_some() && live.interrupts < INTERRUPTS {
+        let current = self.current_turn();
+        let first = !std::mem::replace(&mut current.has_begun, true);
+        if first && current.stopping.is_some() && current.interrupts < INTERRUPTS {
             self.interrupt();
         }
     }
 
     /// Handles the state of a prompt. If the prompt ended without a result, no result will come.
     fn lifecycle(&mut self, prompt: &str, state: &str) {
-        if let Some(up) = &mut self.m.up {
-            (up.has_begun, up.stamps) = (true, true);
+        if let Some(process) = &mut self.m.process {
+            (process.has_begun, process.stamps) = (true, true);
         }
-        if self.m.live.as_ref().is_none_or(|live| live.is_own || live.prompt != prompt) {
+        if self
+            .m
+            .current_turn
+            .as_ref()
+            .is_none_or(|current| current.is_own || current.prompt != prompt)
+        {
             return;
         }
         match state {
@@ -156,66 +163,66 @@ impl Stepper<'_> {
 
     /// Attributes a line to a turn by its prompt ids.
     pub(super) fn attribute(&mut self, stamps: &[String]) -> Attribution {
-        let Some(live) = &self.m.live else { return Attribution::Unattributed };
-        if live.is_own {
+        let Some(current) = &self.m.current_turn else { return Attribution::Unattributed };
+        if current.is_own {
             return if stamps.is_empty() {
                 Attribution::CurrentTurn
             } else {
                 Attribution::Unattributed
             };
         }
-        if stamps.contains(&live.prompt) {
+        if stamps.contains(&current.prompt) {
             self.has_begun();
             return Attribution::CurrentTurn;
         }
         match stamps.is_empty() {
-            true if live.has_begun => Attribution::CurrentTurn,
-            true if self.m.aside.is_some() => Attribution::CliTurn,
+            true if current.has_begun => Attribution::CurrentTurn,
+            true if self.m.background_text.is_some() => Attribution::CliTurn,
             _ => Attribution::Unattributed,
         }
     }
 
     /// Buffers text of a turn that the CLI started by itself while the session's turn waits.
     pub(super) fn buffer_cli_turn(&mut self, text: &str) {
-        if let Some(aside) = &mut self.m.aside {
-            let room = CLI_TURN_CHARS_MAX.saturating_sub(aside.chars().count());
-            aside.extend(text.chars().take(room));
+        if let Some(background_text) = &mut self.m.background_text {
+            let room = CLI_TURN_CHARS_MAX.saturating_sub(background_text.chars().count());
+            background_text.extend(text.chars().take(room));
         }
     }
 
-    /// Ends such a turn: its text is recorded as an annotation of topic `claude.aside`.
-    fn end_aside(&mut self) {
-        if let Some(text) = self.m.aside.take().filter(|text| !text.is_empty()) {
+    /// Ends such a turn: its text is recorded as an annotation of topic `claude.background_text`.
+    fn end_background_turn(&mut self) {
+        if let Some(text) = self.m.background_text.take().filter(|text| !text.is_empty()) {
             let data = json!({"text": text});
-            self.emit(Event::Annotated { topic: "claude.aside".to_owned(), data });
+            self.emit(Event::Annotated { topic: "claude.background_text".to_owned(), data });
         }
     }
 
     /// Handles the end of a turn in the CLI, and attributes it.
     fn result(&mut self, result: &TurnReport) {
-        let Some(up) = &mut self.m.up else { return };
-        let stamps = up.stamps;
-        if !up.has_begun && !result.is_stamped() {
+        let Some(process) = &mut self.m.process else { return };
+        let stamps = process.stamps;
+        if !process.has_begun && !result.is_stamped() {
             // The CLI failed to start and exits next; its text explains that exit.
-            up.last_result_text = Some(result.messages());
+            process.last_result_text = Some(result.messages());
             return;
         }
         let is_foreign = result.origin.as_ref().is_some_and(|origin| !is_person(origin));
-        let Some(live) = &self.m.live else {
+        let Some(current) = &self.m.current_turn else {
             let of_turn = self.turn_of(result);
             return self.late(of_turn);
         };
-        let is_ours = match live {
-            live if result.is_stamped() => !live.is_own && result.is_for(&live.prompt),
-            live if live.is_own => true,
+        let is_ours = match current {
+            current if result.is_stamped() => !current.is_own && result.is_for(&current.prompt),
+            current if current.is_own => true,
             _ if is_foreign || stamps => false,
-            live => live.has_begun && self.is_young_enough(result),
+            current => current.has_begun && self.is_young_enough(result),
         };
         if is_ours {
             return self.settle(result);
         }
-        if !result.is_stamped() && self.m.aside.is_some() {
-            return self.end_aside();
+        if !result.is_stamped() && self.m.background_text.is_some() {
+            return self.end_background_turn();
         }
         let of_turn = self.turn_of(result);
         self.late(of_turn);
@@ -223,7 +230,7 @@ impl Stepper<'_> {
 
     /// False if the result's duration exceeds the age of the running turn, so that it belongs to an earlier one.
     fn is_young_enough(&self, result: &TurnReport) -> bool {
-        let age = self.m.live.as_ref().map(|live| self.env.now.since(live.sent_at));
+        let age = self.m.current_turn.as_ref().map(|current| self.env.now.since(current.sent_at));
         let took = Duration::try_from_secs_f64(result.duration_ms / 1_000.0).unwrap_or_default();
         age.is_some_and(|age| took <= age + SLACK)
     }
@@ -236,12 +243,12 @@ impl Stepper<'_> {
 
     /// The ended turn that a result belongs to; 0 if unknown.
     fn turn_of(&self, result: &TurnReport) -> TurnNumber {
-        self.past_turn(result.stamps())
+        self.ended_turn(result.stamps())
     }
 
-    fn past_turn<'s>(&self, mut stamps: impl Iterator<Item = &'s str>) -> TurnNumber {
+    fn ended_turn<'s>(&self, mut stamps: impl Iterator<Item = &'s str>) -> TurnNumber {
         stamps
-            .find_map(|stamp| self.m.past.iter().find(|(prompt, _)| prompt == stamp))
+            .find_map(|stamp| self.m.ended_prompts.iter().find(|(prompt, _)| prompt == stamp))
             .map_or(0, |(_, turn)| *turn)
     }
 
@@ -262,20 +269,20 @@ impl Stepper<'_> {
 
     /// Handles the answer to a control request. An error is recorded; nothing waits for the answer.
     fn answered(&mut self, answered: &ControlResponse) {
-        let Some(up) = &mut self.m.up else { return };
-        let Some(about) = up.requests.remove(&answered.request_id) else { return };
-        up.has_begun = true;
+        let Some(process) = &mut self.m.process else { return };
+        let Some(request_topic) = process.requests.remove(&answered.request_id) else { return };
+        process.has_begun = true;
         let is_refused = answered.subtype == "error";
-        match about {
+        match request_topic {
             "initialize" if !is_refused => return self.initialized(&answered.response),
             mode::REQUEST => self.mode_answered(is_refused, &answered.response),
             _ => {}
         }
-        if !is_refused || matches!(about, "initialize" | "interrupt" | "probe") {
+        if !is_refused || matches!(request_topic, "initialize" | "interrupt" | "probe") {
             return;
         }
         let fault = Fault::new(Kind::UnsupportedOperation, Operation::WriteCli)
-            .with(Fact::Reason, format!("the program refused to change its {about}"))
+            .with(Fact::Reason, format!("the program refused to change its {request_topic}"))
             .with_cause(answered.error.clone().unwrap_or_default());
         self.emit(Event::FaultRaised { fault, scope: Scope::default() });
     }

@@ -24,9 +24,9 @@ impl Stepper<'_> {
     pub(super) fn mode_reported(&mut self, mode: &str) {
         // The command line calls the mode `manual` that is `default` elsewhere.
         let mode = if mode == "manual" { permissions::DEFAULT } else { mode };
-        let Some(up) = &mut self.m.up else { return };
-        mode.clone_into(&mut up.mode);
-        let is_changing = up.requests.values().any(|about| *about == REQUEST);
+        let Some(process) = &mut self.m.process else { return };
+        mode.clone_into(&mut process.mode);
+        let is_changing = process.requests.values().any(|topic| *topic == REQUEST);
         if !is_changing && !self.follow_mode() {
             self.send_mode();
         }
@@ -35,18 +35,19 @@ impl Stepper<'_> {
     /// Handles the CLI's answer to a change of mode. After a refusal the CLI keeps its mode.
     pub(super) fn mode_answered(&mut self, is_refused: bool, response: &Value) {
         let set = permissions::mode(&self.m.session.settings).to_owned();
-        let Some(up) = &mut self.m.up else { return };
+        let Some(process) = &mut self.m.process else { return };
         if !is_refused {
-            up.mode = response["mode"].as_str().map_or(set, str::to_owned);
+            process.mode = response["mode"].as_str().map_or(set, str::to_owned);
         }
-        if !up.requests.values().any(|about| *about == REQUEST) {
+        if !process.requests.values().any(|topic| *topic == REQUEST) {
             self.follow_mode();
         }
     }
 
     /// Handles the end of a tool that changes the mode. Older CLIs report the mode only at the next turn.
     pub(super) fn mode_tool_ran(&mut self, tool: &str) {
-        let is_plan = self.m.up.as_ref().is_some_and(|up| up.mode == permissions::PLAN);
+        let is_plan =
+            self.m.process.as_ref().is_some_and(|process| process.mode == permissions::PLAN);
         match tool {
             permissions::HAND_IN_PLAN if is_plan => self.mode_reported(permissions::DEFAULT),
             permissions::BEGIN_PLAN if !is_plan => self.mode_reported(permissions::PLAN),
@@ -56,12 +57,12 @@ impl Stepper<'_> {
 
     /// Sets the session to the CLI's mode. False if sessions do not support that mode.
     fn follow_mode(&mut self) -> bool {
-        let Some(up) = &self.m.up else { return true };
+        let Some(process) = &self.m.process else { return true };
         let settings = &self.m.session.settings;
-        if up.mode == permissions::mode(settings) {
+        if process.mode == permissions::mode(settings) {
             return true;
         }
-        match permissions::in_mode(settings, &up.mode) {
+        match permissions::in_mode(settings, &process.mode) {
             Some(settings) => self.set(settings),
             None => return false,
         }

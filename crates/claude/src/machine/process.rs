@@ -14,11 +14,11 @@ use crate::{PROGRAM, permissions};
 
 impl Stepper<'_> {
     /// Starts the CLI unless it runs with the session's current settings.
-    pub(super) fn ensure_up(&mut self) {
-        if self.m.up.as_ref().is_some_and(|up| up.is_stale) {
+    pub(super) fn ensure_process(&mut self) {
+        if self.m.process.as_ref().is_some_and(|process| process.is_stale) {
             self.kill();
         }
-        if self.m.up.is_none() {
+        if self.m.process.is_none() {
             let launch = self.launch();
             self.launch_on(launch);
         }
@@ -27,22 +27,22 @@ impl Stepper<'_> {
     /// The conversation that most likely exists.
     fn launch(&self) -> Launch {
         match self.m.session.origin {
-            _ if self.m.is_kept => Launch::Resume,
+            _ if self.m.is_persisted => Launch::Resume,
             Some(Origin::Fork { parent, .. }) => Launch::Fork(parent),
             _ => Launch::Fresh,
         }
     }
 
     fn launch_on(&mut self, launch: Launch) {
-        self.m.lives += 1;
-        let (life, now) = (self.m.lives, self.env.now);
-        self.m.up = Some(ProcessState {
-            life,
+        self.m.last_generation += 1;
+        let (generation, now) = (self.m.last_generation, self.env.now);
+        self.m.process = Some(ProcessState {
+            generation,
             launch,
             started_at: now,
             has_begun: false,
-            heard_at: now,
-            moved_at: now,
+            last_line_at: now,
+            last_progress_at: now,
             probed_at: None,
             stamps: false,
             is_stale: false,
@@ -51,7 +51,7 @@ impl Stepper<'_> {
             last_result_text: None,
         });
         let settings = Box::new(self.m.session.settings.clone());
-        self.out.actions.push(Action::Start { life, launch, settings });
+        self.out.actions.push(Action::Start { generation, launch, settings });
         self.request("initialize", &json!({"subtype": "initialize"}));
         if permissions::effort(&self.m.session.settings).is_some() {
             self.set_effort();
@@ -60,8 +60,8 @@ impl Stepper<'_> {
 
     /// Ends the process; its remaining lines are ignored.
     pub(super) fn kill(&mut self) {
-        if let Some(up) = self.m.up.take() {
-            self.out.actions.push(Action::Kill { life: up.life });
+        if let Some(process) = self.m.process.take() {
+            self.out.actions.push(Action::Kill { generation: process.generation });
         }
     }
 
@@ -73,20 +73,23 @@ impl Stepper<'_> {
     }
 
     /// Handles the end of a process. A prompt that it never accepted is tried on the other conversation.
-    pub(super) fn exited(&mut self, life: u32, fault: Fault) {
-        let Some(up) = self.m.up.take_if(|up| up.life == life) else { return };
-        if self.try_other_conversation(&up, &fault) {
+    pub(super) fn exited(&mut self, generation: u32, fault: Fault) {
+        let Some(process) = self.m.process.take_if(|process| process.generation == generation)
+        else {
+            return;
+        };
+        if self.try_other_conversation(&process, &fault) {
             return;
         }
-        let fault = match up.last_result_text {
-            Some(words) => fault.with_cause(words),
+        let fault = match process.last_result_text {
+            Some(phrase) => fault.with_cause(phrase),
             None => fault,
         };
         self.lost(fault);
     }
 
-    pub(super) fn broken(&mut self, life: u32, fault: Fault) {
-        if self.m.up.as_ref().is_some_and(|up| up.life == life) {
+    pub(super) fn broken(&mut self, generation: u32, fault: Fault) {
+        if self.m.process.as_ref().is_some_and(|process| process.generation == generation) {
             self.kill();
             self.lost(fault);
         }
@@ -94,26 +97,26 @@ impl Stepper<'_> {
 
     /// Restarts on the other conversation. Only the CLI knows whether one exists under the session's id: it
     /// refuses to create an existing one and to resume a missing one.
-    fn try_other_conversation(&mut self, up: &ProcessState, fault: &Fault) -> bool {
-        let may = !up.has_begun && !self.is_cancelling();
-        if !may || self.m.live.as_ref().is_none_or(|live| live.is_relaunched) {
+    fn try_other_conversation(&mut self, process: &ProcessState, fault: &Fault) -> bool {
+        let may = !process.has_begun && !self.is_cancelling();
+        if !may || self.m.current_turn.as_ref().is_none_or(|current| current.is_relaunched) {
             return false;
         }
         let complaint = fault.detail().text(Fact::StderrTail).unwrap_or_default();
-        let said = |words: &str| {
-            let last = up.last_result_text.as_deref().unwrap_or_default();
-            complaint.contains(words) || last.contains(words)
+        let mentions = |phrase: &str| {
+            let last = process.last_result_text.as_deref().unwrap_or_default();
+            complaint.contains(phrase) || last.contains(phrase)
         };
-        let other = match up.launch {
-            Launch::Resume if said("No conversation found") => Launch::Fresh,
-            Launch::Fresh | Launch::Fork(_) if said("already in use") => Launch::Resume,
+        let other = match process.launch {
+            Launch::Resume if mentions("No conversation found") => Launch::Fresh,
+            Launch::Fresh | Launch::Fork(_) if mentions("already in use") => Launch::Resume,
             _ => return false,
         };
         let has_answered = |message: &Message| message.role == Role::Assistant;
         if other == Launch::Fresh && self.m.session.history.iter().any(has_answered) {
             self.record_lost_conversation();
         }
-        self.live().is_relaunched = true;
+        self.current_turn().is_relaunched = true;
         self.launch_on(other);
         self.send_prompt();
         true
@@ -139,8 +142,9 @@ impl Stepper<'_> {
                 CallState::Started { .. } => sealed.push(call.id),
                 CallState::AwaitingDecision { question, arguments, digest, expires_at, .. } => {
                     let (request, call, tool) = (String::new(), call.id, call.tool);
-                    let asked = OpenQuestion { request, call, tool, arguments, digest, expires_at };
-                    self.m.questions.insert(question, asked);
+                    let open_question =
+                        OpenQuestion { request, call, tool, arguments, digest, expires_at };
+                    self.m.questions.insert(question, open_question);
                 }
                 _ => {}
             }
@@ -148,7 +152,7 @@ impl Stepper<'_> {
         self.abandon_partial();
         self.emit(Event::SessionResumed { sealed });
         if let Some(content) = self.unanswered() {
-            return self.go_live(content);
+            return self.begin_turn(content);
         }
         let fault = Fault::new(Kind::CliExited, Operation::ResumeSession)
             .with(Fact::Program, PROGRAM)
@@ -159,8 +163,8 @@ impl Stepper<'_> {
     /// The turn's message, if no part of its answer was recorded. It can be sent again without loss.
     fn unanswered(&self) -> Option<Vec<Block>> {
         let turn = self.turn();
-        let asked = self.m.session.history.get(turn.first_message)?;
-        (turn.step == 0 && !turn.cancelling).then(|| asked.content.clone())
+        let open_question = self.m.session.history.get(turn.first_message)?;
+        (turn.step == 0 && !turn.cancelling).then(|| open_question.content.clone())
     }
 
     /// Parks the session for a shutdown. A queued message is recorded as a started turn, because the next
@@ -184,7 +188,7 @@ impl Stepper<'_> {
         self.expire_questions();
         self.count_call_as_running();
         let (now, timeouts) = (self.env.now, self.env.timeouts);
-        if let Some(since) = self.m.live.as_ref().and_then(|live| live.stopping)
+        if let Some(since) = self.m.current_turn.as_ref().and_then(|current| current.stopping)
             && since.after(timeouts.stop) <= now
         {
             // The CLI ignored the interrupt.
@@ -193,14 +197,16 @@ impl Stepper<'_> {
             return self.lost(fault);
         }
         let due = |at: Timestamp| at <= now;
-        let Some(up) = &self.m.up else { return };
-        if !self.m.silent_at(up, timeouts).is_some_and(due) {
+        let Some(process) = &self.m.process else { return };
+        if !self.m.silent_at(process, timeouts).is_some_and(due) {
             return;
         }
-        let verdict = match up {
-            up if !up.has_begun => Some(("start", timeouts.start)),
-            up if due(up.moved_at.after(timeouts.quiet)) => Some(("quiet", timeouts.quiet)),
-            up if up.probed_at.is_some() => Some(("probe", timeouts.probe)),
+        let verdict = match process {
+            process if !process.has_begun => Some(("start", timeouts.start)),
+            process if due(process.last_progress_at.after(timeouts.quiet)) => {
+                Some(("quiet", timeouts.quiet))
+            }
+            process if process.probed_at.is_some() => Some(("probe", timeouts.probe)),
             _ => None,
         };
         match verdict {
@@ -211,16 +217,16 @@ impl Stepper<'_> {
             }
             None => {
                 self.request("probe", &json!({"subtype": "mcp_status"}));
-                if let Some(up) = &mut self.m.up {
-                    up.probed_at = Some(now);
+                if let Some(process) = &mut self.m.process {
+                    process.probed_at = Some(now);
                 }
             }
         }
     }
 
     fn silent(&self, limit: &'static str, bound: std::time::Duration) -> Fault {
-        let silence = match (limit, &self.m.up) {
-            ("probe", Some(up)) => self.env.now.since(up.heard_at),
+        let silence = match (limit, &self.m.process) {
+            ("probe", Some(process)) => self.env.now.since(process.last_line_at),
             _ => bound,
         };
         Fault::new(Kind::CliSilent, Operation::ReadCli)

@@ -5,20 +5,20 @@ use budao_core::{
     fault::{Fault, Severity},
 };
 
-use super::{PAST, Stepper};
+use super::{REMEMBERED_PROMPTS, Stepper};
 use crate::{answer_draft, outcome, wire::TurnReport};
 
 impl Stepper<'_> {
     /// Ends the turn with its own result.
     pub(super) fn settle(&mut self, result: &TurnReport) {
-        let reported = self.live().reported.take();
+        let reported = self.current_turn().reported.take();
         let (stop, fault) = match self.is_cancelling() {
             true => (StopReason::Cancelled, None),
             false => outcome::of(result, reported.as_ref()),
         };
         self.close_answer(stop == StopReason::EndTurn);
         let text = result.result.as_deref().unwrap_or_default();
-        if stop == StopReason::EndTurn && !self.live().has_spoken && !text.is_empty() {
+        if stop == StopReason::EndTurn && !self.current_turn().has_shown_text && !text.is_empty() {
             self.record_whole_answer(text);
         }
         if self.turn().step == 0 && stop != StopReason::EndTurn {
@@ -35,7 +35,7 @@ impl Stepper<'_> {
             return;
         }
         let stop = if self.is_cancelling() { StopReason::Cancelled } else { StopReason::Failed };
-        if self.m.live.is_some() {
+        if self.m.current_turn.is_some() {
             self.close_answer(false);
         } else {
             self.abandon_partial();
@@ -45,14 +45,14 @@ impl Stepper<'_> {
 
     /// Closes an open answer: complete if the turn succeeded or a call has begun, otherwise void.
     fn close_answer(&mut self, is_complete: bool) {
-        let live = self.live();
+        let current = self.current_turn();
         if is_complete
-            || !live.held.is_empty()
-            || live.draft.as_ref().is_some_and(|it| !it.streaming)
+            || !current.deferred.is_empty()
+            || current.draft.as_ref().is_some_and(|it| !it.streaming)
         {
             return self.finish_answer();
         }
-        live.draft = None;
+        current.draft = None;
         self.abandon_partial();
     }
 
@@ -64,11 +64,11 @@ impl Stepper<'_> {
     ) {
         self.seal_calls();
         self.close_questions("claude");
-        self.m.aside = None;
-        if let Some(live) = self.m.live.take().filter(|live| !live.is_own) {
-            self.m.past.push_back((live.prompt, live.number));
-            if self.m.past.len() > PAST {
-                self.m.past.pop_front();
+        self.m.background_text = None;
+        if let Some(current) = self.m.current_turn.take().filter(|current| !current.is_own) {
+            self.m.ended_prompts.push_back((current.prompt, current.number));
+            if self.m.ended_prompts.len() > REMEMBERED_PROMPTS {
+                self.m.ended_prompts.pop_front();
             }
         }
         let trace = self.m.session.trace();

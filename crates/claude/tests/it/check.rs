@@ -9,7 +9,7 @@ use budao_core::{
 };
 use budao_testkit::claude::answer;
 
-use crate::common::shown;
+use crate::common::final_text;
 
 /// Checks a history that has come to rest.
 ///
@@ -97,7 +97,7 @@ fn texts_are_their_own(records: &[Record]) -> Result<(), String> {
         }
     }
     for (turn, (expected, records)) in answers {
-        let text = shown(&records);
+        let text = final_text(&records);
         if !expected.starts_with(&text) {
             return Err(format!("turn {turn} shows {text:?} instead of {expected:?}"));
         }

@@ -66,17 +66,17 @@ impl Fixture {
         }
     }
 
-    pub(crate) async fn ask(&self, ask: CommandBody) -> Answer {
+    pub(crate) async fn ask(&self, body: CommandBody) -> Answer {
         let id = CommandId::own(self.world.uuid());
-        let command = Command { id, by: "test".into(), trace: Trace::NONE, ask };
+        let command = Command { id, by: "test".into(), trace: Trace::NONE, body };
         self.engine.submit(self.id, command).await.unwrap()
     }
 
     /// Sends words; the name of the message.
     pub(crate) async fn say(&self, text: &str) -> CommandId {
         let id = CommandId::own(self.world.uuid());
-        let ask = CommandBody::Message { content: vec![Block::Text(text.into())] };
-        let command = Command { id: id.clone(), by: "test".into(), trace: Trace::NONE, ask };
+        let body = CommandBody::Message { content: vec![Block::Text(text.into())] };
+        let command = Command { id: id.clone(), by: "test".into(), trace: Trace::NONE, body };
         let answer = self.engine.submit(self.id, command).await.unwrap();
         assert!(matches!(answer, Answer::Accepted { .. }), "{answer:?}");
         id
@@ -134,7 +134,7 @@ impl Fixture {
     }
 
     /// Waits for a question.
-    pub(crate) async fn asked(&self) -> QuestionId {
+    pub(crate) async fn wait_for_question(&self) -> QuestionId {
         let mut question = None;
         self.until(|record| match &record.event {
             Event::QuestionAsked { question: asked, .. } => {
@@ -173,7 +173,7 @@ impl Ended {
         Self {
             stop: *stop,
             fault: fault.as_ref().map(Fault::kind),
-            text: shown(&records),
+            text: final_text(&records),
             events: records.iter().map(|record| name(&record.event)).collect(),
         }
     }
@@ -191,15 +191,15 @@ pub(crate) fn name(event: &Event) -> String {
 }
 
 /// What a person sees of a turn in the end: words minus those that were voided.
-pub(crate) fn shown(records: &[&Record]) -> String {
-    let (mut kept, mut step) = (String::new(), String::new());
+pub(crate) fn final_text(records: &[&Record]) -> String {
+    let (mut final_text, mut step) = (String::new(), String::new());
     for record in records {
         match &record.event {
             Event::TextDelta { text, .. } => step.push_str(text),
             Event::AnswerAbandoned { .. } => step.clear(),
-            Event::ModelAnswered { .. } => kept.push_str(&std::mem::take(&mut step)),
+            Event::ModelAnswered { .. } => final_text.push_str(&std::mem::take(&mut step)),
             _ => {}
         }
     }
-    kept + &step
+    final_text + &step
 }

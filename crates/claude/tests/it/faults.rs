@@ -136,12 +136,12 @@ async fn no_failure_looks_like_a_finished_turn() {
 async fn a_conversation_the_cli_has_or_has_not_is_found_by_trying_the_other() {
     let fixture = Fixture::open(CliVersion::Current).await;
     // It has one under this id that we know nothing of.
-    fixture.played.kept.lock().unwrap().insert(fixture.id);
+    fixture.played.persisted.lock().unwrap().insert(fixture.id);
     fixture.run("A").await.assert_answers("A");
     assert_eq!(fixture.played.launches(), [Launch::Fresh, Launch::Resume]);
     // It has lost it.
     fixture.run("B @die-mid").await;
-    fixture.played.kept.lock().unwrap().clear();
+    fixture.played.persisted.lock().unwrap().clear();
     let ended = fixture.run("C").await;
     ended.assert_answers("C");
     assert!(ended.events.contains(&"fault_raised".to_owned()), "it is told: {ended:?}");
@@ -228,8 +228,9 @@ async fn a_session_of_another_engine_is_left_to_it() {
     fixture.journal.append(Append::new(&lease, 0, entries)).await.unwrap();
     fixture.journal.release(&lease).await.unwrap();
     let other = Fixture { id, ..fixture };
-    let ask = CommandBody::Message { content: vec![Block::Text("A".into())] };
-    let command = Command { id: "c".to_owned().into(), by: "test".into(), trace: Trace::NONE, ask };
+    let body = CommandBody::Message { content: vec![Block::Text("A".into())] };
+    let command =
+        Command { id: "c".to_owned().into(), by: "test".into(), trace: Trace::NONE, body };
     // It must not wait in the inbox for that engine: whoever asked is told no, and that is final.
     let fault = other.engine.submit(id, command).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::WrongEngine);

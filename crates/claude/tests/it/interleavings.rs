@@ -90,9 +90,9 @@ fn no_interleaving_breaks_what_must_hold() {
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
     eprintln!("{runs} interleavings from seed {first}");
     let wrong: Vec<String> = std::thread::scope(|scope| {
-        let lives = |thread| (first + thread..first + runs).step_by(threads as usize);
+        let seeds = |thread| (first + thread..first + runs).step_by(threads as usize);
         let playing: Vec<_> = (0..threads)
-            .map(|thread| scope.spawn(move || lives(thread).find_map(broken)))
+            .map(|thread| scope.spawn(move || seeds(thread).find_map(broken)))
             .collect();
         playing.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
     });
@@ -107,8 +107,8 @@ fn broken(seed: u64) -> Option<String> {
         .start_paused(true)
         .build()
         .unwrap();
-    let played = std::panic::AssertUnwindSafe(|| runtime.block_on(life(seed)));
-    let Ok((said, records)) = std::panic::catch_unwind(played) else {
+    let played = std::panic::AssertUnwindSafe(|| runtime.block_on(run_session(seed)));
+    let Ok((actions, records)) = std::panic::catch_unwind(played) else {
         return Some(format!("seed {seed}: it panicked"));
     };
     let wrong = check(&records).err()?;
@@ -116,53 +116,53 @@ fn broken(seed: u64) -> Option<String> {
         .iter()
         .map(|record| format!("{} {} {:?}", record.seq, record.turn, record.event))
         .collect();
-    Some(format!("seed {seed}: {wrong}\n{}\n{}", said.join("\n"), lines.join("\n")))
+    Some(format!("seed {seed}: {wrong}\n{}\n{}", actions.join("\n"), lines.join("\n")))
 }
 
-/// One short life: what was done, and what is on record when it has come to rest.
-async fn life(seed: u64) -> (Vec<String>, Vec<budao_core::event::Record>) {
+/// One short generation: what was done, and what is on record when it has come to rest.
+async fn run_session(seed: u64) -> (Vec<String>, Vec<budao_core::event::Record>) {
     let mut dice = Dice(seed);
     // Stamps are what tells an old result in the middle of a turn apart; without them its age must.
     let age = if dice.roll(4) == 0 { CliVersion::Old } else { CliVersion::Current };
     let mut fixture = Fixture::seeded(age, seed, Settings::default()).await;
-    let mut said = vec![format!("{age:?}")];
+    let mut actions = vec![format!("{age:?}")];
     let mut last = None;
     for prompt in 0..2 + dice.roll(7) {
         match dice.roll(9) {
             0..=3 => {
                 let text = format!("p{prompt} {}", WORDS[dice.roll(WORDS.len())]);
                 last = Some(fixture.say(&text).await);
-                said.push(text);
+                actions.push(text);
             }
             4 | 5 => {
                 fixture.cancel().await;
-                said.push("cancel".into());
+                actions.push("cancel".into());
             }
             6 => {
                 let decision = if dice.roll(2) == 0 { Decision::Allow } else { Decision::Deny };
                 answer_open_question(&fixture, decision).await;
-                said.push(format!("{decision:?}"));
+                actions.push(format!("{decision:?}"));
             }
             7 => {
                 if let Some(message) = last.take() {
                     fixture.ask(CommandBody::Withdraw { message }).await;
-                    said.push("withdraw".into());
+                    actions.push("withdraw".into());
                 }
             }
             _ if dice.roll(6) == 0 => {
                 fixture.engine.shutdown(Duration::from_millis(50)).await;
                 fixture = fixture.restarted().await;
                 fixture.engine.recover().await.unwrap();
-                said.push("restart".into());
+                actions.push("restart".into());
             }
             _ => {}
         }
         let gap = GAPS[dice.roll(GAPS.len())];
         tokio::time::sleep(Duration::from_millis(gap)).await;
-        said.push(format!("{gap} ms"));
+        actions.push(format!("{gap} ms"));
     }
     let records = rest(&fixture, &mut dice).await;
-    (said, records)
+    (actions, records)
 }
 
 /// Answers whatever is asked until nothing runs.

@@ -32,7 +32,7 @@ mod ends;
 mod modes;
 
 /// A machine, and what it was told and said.
-struct Talk {
+struct Conversation {
     machine: Machine,
     now: Timestamp,
     /// Ids count from one.
@@ -44,21 +44,21 @@ struct Talk {
     /// All entries.
     entries: Vec<Entry>,
     /// The process it talks to.
-    life: u32,
+    generation: u32,
 }
 
-impl Talk {
+impl Conversation {
     /// A session in which everything may run.
     fn open() -> Self {
         Self::with(Mode::Auto)
     }
 
     fn with(mode: Mode) -> Self {
-        let mut talk = Self::of(Session::default());
+        let mut conversation = Self::of(Session::default());
         let permissions = Permissions { mode, ..Permissions::default() };
         let settings = Box::new(Settings { permissions, ..Settings::default() });
-        talk.input(Input::Opened { settings, origin: None });
-        talk
+        conversation.input(Input::Opened { settings, origin: None });
+        conversation
     }
 
     fn of(session: Session) -> Self {
@@ -70,7 +70,7 @@ impl Talk {
             actions: Vec::new(),
             answer: None,
             entries: Vec::new(),
-            life: 1,
+            generation: 1,
         }
     }
 
@@ -97,8 +97,8 @@ impl Talk {
         self.actions = decided.actions;
         self.answer = decided.answer.map(|(_, answer)| answer);
         for action in &self.actions {
-            if let Action::Start { life, .. } = action {
-                self.life = *life;
+            if let Action::Start { generation, .. } = action {
+                self.generation = *generation;
             }
         }
         let events = decided.entries.iter().map(|entry| Event::clone(&entry.event)).collect();
@@ -106,9 +106,9 @@ impl Talk {
         events
     }
 
-    fn ask(&mut self, ask: CommandBody) -> Vec<Event> {
+    fn ask(&mut self, body: CommandBody) -> Vec<Event> {
         let (id, trace) = (format!("command-{}", self.ids).into(), Trace::NONE);
-        self.input(Input::Command(Command { id, by: "ada".into(), trace, ask }))
+        self.input(Input::Command(Command { id, by: "ada".into(), trace, body }))
     }
 
     /// Says something; the id of the prompt the CLI got for it.
@@ -119,24 +119,24 @@ impl Talk {
     }
 
     /// Says something, and the CLI begins with it.
-    fn begun() -> (Self, String) {
-        Self::begun_with(Mode::Auto)
+    fn started() -> (Self, String) {
+        Self::started_with(Mode::Auto)
     }
 
-    fn begun_with(mode: Mode) -> (Self, String) {
-        let mut talk = Self::with(mode);
-        let prompt = talk.say("hello");
-        talk.line(init(&[&prompt]));
-        (talk, prompt)
+    fn started_with(mode: Mode) -> (Self, String) {
+        let mut conversation = Self::with(mode);
+        let prompt = conversation.say("hello");
+        conversation.line(init(&[&prompt]));
+        (conversation, prompt)
     }
 
     fn line(&mut self, line: Value) -> Vec<Event> {
-        self.line_of(self.life, line)
+        self.line_of(self.generation, line)
     }
 
-    fn line_of(&mut self, life: u32, line: Value) -> Vec<Event> {
+    fn line_of(&mut self, generation: u32, line: Value) -> Vec<Event> {
         let line = Box::new(wire::read(line.to_string().as_bytes()));
-        self.input(Input::Line { life, line })
+        self.input(Input::Line { generation, line })
     }
 
     fn later(&mut self, wait: Duration) -> Vec<Event> {
@@ -161,17 +161,17 @@ impl Talk {
     }
 
     /// What the person sees of the conversation: words minus those that were voided.
-    fn shown(&self) -> String {
-        let (mut kept, mut step) = (String::new(), String::new());
+    fn final_text(&self) -> String {
+        let (mut final_text, mut step) = (String::new(), String::new());
         for entry in &self.entries {
             match &*entry.event {
                 Event::TextDelta { text, .. } => step.push_str(text),
                 Event::AnswerAbandoned { .. } => step.clear(),
-                Event::ModelAnswered { .. } => kept.push_str(&std::mem::take(&mut step)),
+                Event::ModelAnswered { .. } => final_text.push_str(&std::mem::take(&mut step)),
                 _ => {}
             }
         }
-        kept + &step
+        final_text + &step
     }
 }
 
@@ -215,7 +215,7 @@ fn whole(id: &str, content: Value) -> Value {
     json!({"type": "assistant", "message": {"id": id, "model": "m", "content": content}})
 }
 
-fn words(text: &str) -> Value {
+fn text_block(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 
@@ -228,7 +228,7 @@ fn gave(id: &str, content: Value) -> Value {
         {"type": "tool_result", "tool_use_id": id, "content": content}]}})
 }
 
-fn may_use(request: &str, call: &str, tool: &str) -> Value {
+fn permission_request(request: &str, call: &str, tool: &str) -> Value {
     json!({"type": "control_request", "request_id": request, "request": {
         "subtype": "can_use_tool", "tool_name": tool, "input": {}, "tool_use_id": call}})
 }

@@ -23,7 +23,7 @@ pub(crate) struct Played {
     pub(crate) age: CliVersion,
     pub(crate) starts: Mutex<Vec<LaunchSpec>>,
     /// The conversations the CLI has.
-    pub(crate) kept: Mutex<BTreeSet<SessionId>>,
+    pub(crate) persisted: Mutex<BTreeSet<SessionId>>,
     /// Those that run.
     running: Mutex<Vec<CancellationToken>>,
     /// How many run.
@@ -32,8 +32,8 @@ pub(crate) struct Played {
 
 impl Played {
     pub(crate) fn new(age: CliVersion) -> Arc<Self> {
-        let (starts, kept, running) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Arc::new(Self { age, starts, kept, running, count: Arc::default() })
+        let (starts, persisted, running) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Self { age, starts, persisted, running, count: Arc::default() })
     }
 
     pub(crate) fn launches(&self) -> Vec<Launch> {
@@ -56,11 +56,11 @@ impl Played {
 
     /// Can it begin on this conversation?
     fn can_begin(&self, start: &LaunchSpec) -> bool {
-        let mut kept = self.kept.lock().unwrap();
+        let mut persisted = self.persisted.lock().unwrap();
         match start.launch {
-            Launch::Resume => kept.contains(&start.session),
-            Launch::Fresh => kept.insert(start.session),
-            Launch::Fork(parent) => kept.contains(&parent) && kept.insert(start.session),
+            Launch::Resume => persisted.contains(&start.session),
+            Launch::Fresh => persisted.insert(start.session),
+            Launch::Fork(parent) => persisted.contains(&parent) && persisted.insert(start.session),
         }
     }
 }

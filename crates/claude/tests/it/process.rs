@@ -67,9 +67,9 @@ impl Real {
 }
 
 async fn submit(engine: &Claude, session: SessionId, text: &str) {
-    let ask = CommandBody::Message { content: vec![Block::Text(text.into())] };
+    let body = CommandBody::Message { content: vec![Block::Text(text.into())] };
     let id = CommandId::from(format!("{text}-{}", rand_seed()));
-    let command = Command { id, by: "test".into(), trace: Trace::NONE, ask };
+    let command = Command { id, by: "test".into(), trace: Trace::NONE, body };
     engine.submit(session, command).await.unwrap();
 }
 

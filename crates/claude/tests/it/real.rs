@@ -29,7 +29,7 @@ use futures::StreamExt;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader, DuplexStream};
 
-use crate::common::shown;
+use crate::common::final_text;
 
 const CURRENT: &str = "claude-cli";
 const OLD: &str = "claude-cli-old";
@@ -51,22 +51,22 @@ fn fetched(peer: &str) -> Option<PathBuf> {
 
 /// Starts the real program, and remembers its processes and the modes they said they were in.
 #[derive(Debug)]
-struct Watched {
+struct Recorder {
     program: CliProgram,
     pids: Mutex<Vec<u32>>,
     launches: Mutex<Vec<Launch>>,
     modes: Arc<Mutex<Vec<String>>>,
 }
 
-impl Watched {
+impl Recorder {
     /// The same output, with every mode in it noted before anybody else can read it.
     fn overhear(&self, output: Box<dyn AsyncRead + Send + Unpin>) -> DuplexStream {
         let (mut writer, reader) = tokio::io::duplex(1 << 20);
         let (mut lines, modes) = (BufReader::new(output).lines(), Arc::clone(&self.modes));
         tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
-                let said: Value = serde_json::from_str(&line).unwrap_or_default();
-                modes.lock().unwrap().extend(said["permissionMode"].as_str().map(str::to_owned));
+                let parsed: Value = serde_json::from_str(&line).unwrap_or_default();
+                modes.lock().unwrap().extend(parsed["permissionMode"].as_str().map(str::to_owned));
                 if writer.write_all(format!("{line}\n").as_bytes()).await.is_err() {
                     return;
                 }
@@ -77,7 +77,7 @@ impl Watched {
 }
 
 #[async_trait]
-impl Launcher for Watched {
+impl Launcher for Recorder {
     async fn launch(&self, start: LaunchSpec) -> Result<RunningCli, Fault> {
         self.launches.lock().unwrap().push(start.launch);
         let running = self.program.launch(start).await?;
@@ -91,7 +91,7 @@ struct Fixture {
     engine: Claude,
     api: ClaudeApi,
     journal: Arc<dyn Journal>,
-    watched: Arc<Watched>,
+    recorder: Arc<Recorder>,
     folder: tempfile::TempDir,
     session: SessionId,
 }
@@ -108,25 +108,25 @@ impl Fixture {
         program.inherit_env = false;
         program.env = quiet(&api.url(), folder.path());
         let (pids, launches, modes) = Default::default();
-        let watched = Arc::new(Watched { program, pids, launches, modes });
+        let recorder = Arc::new(Recorder { program, pids, launches, modes });
         let journal: Arc<dyn Journal> = Arc::new(Memory::new(world.clone(), Limits::default()));
-        let mut config = ClaudeConfig::new(journal.clone(), world, watched.clone());
+        let mut config = ClaudeConfig::new(journal.clone(), world, recorder.clone());
         config.plan_folder = Some(folder.path().join("config/plans"));
         let engine = Claude::new(config);
         let workspace = work.to_str().map(str::to_owned);
         let settings = Settings { workspace, ..settings };
         let opening = SessionOptions { settings, ..SessionOptions::default() };
         let session = engine.open(opening).await.unwrap();
-        Some(Self { engine, api, journal, watched, folder, session })
+        Some(Self { engine, api, journal, recorder, folder, session })
     }
 
     fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join("work").join(name)
     }
 
-    async fn ask(&self, ask: CommandBody) -> Answer {
+    async fn ask(&self, body: CommandBody) -> Answer {
         let id = CommandId::from(format!("c{}", seed()));
-        let command = Command { id, by: "test".into(), trace: Trace::NONE, ask };
+        let command = Command { id, by: "test".into(), trace: Trace::NONE, body };
         self.engine.submit(self.session, command).await.unwrap()
     }
 
@@ -159,7 +159,7 @@ impl Fixture {
             unreachable!("it was waited for")
         };
         let of_turn: Vec<&Record> = records.iter().filter(|it| it.turn == turn).collect();
-        let text = shown(&of_turn);
+        let text = final_text(&of_turn);
         Seen { stop, fault, text, records }
     }
 
@@ -171,8 +171,8 @@ impl Fixture {
     async fn decide(&self, turn: u64, decision: Decision) {
         let mut question: Option<QuestionId> = None;
         self.until(|record| match &record.event {
-            Event::QuestionAsked { question: asked, .. } if record.turn == turn => {
-                question = Some(asked.clone());
+            Event::QuestionAsked { question: question_asked, .. } if record.turn == turn => {
+                question = Some(question_asked.clone());
                 true
             }
             _ => false,
@@ -189,14 +189,14 @@ impl Fixture {
     async fn restarted(self) -> Self {
         self.engine.shutdown(Duration::from_secs(1)).await;
         let world = world::seeded(seed());
-        let mut config = ClaudeConfig::new(self.journal.clone(), world, self.watched.clone());
+        let mut config = ClaudeConfig::new(self.journal.clone(), world, self.recorder.clone());
         config.plan_folder = Some(self.folder.path().join("config/plans"));
         Self { engine: Claude::new(config), ..self }
     }
 
     async fn close(self) {
         self.engine.shutdown(Duration::from_secs(2)).await;
-        for pid in self.watched.pids.lock().unwrap().iter() {
+        for pid in self.recorder.pids.lock().unwrap().iter() {
             let gone = !Path::new(&format!("/proc/{pid}")).exists();
             assert!(gone, "process {pid} is left");
         }
@@ -266,7 +266,7 @@ async fn converses(peer: &str) {
     fixture.decide(4, Decision::Deny).await;
     fixture.ended(4).await.assert_is(StopReason::EndTurn, "let me after the tool");
     assert!(!file.exists());
-    assert_eq!(*fixture.watched.launches.lock().unwrap(), [Launch::Fresh]);
+    assert_eq!(*fixture.recorder.launches.lock().unwrap(), [Launch::Fresh]);
     fixture.close().await;
 }
 
@@ -302,7 +302,7 @@ async fn cancels(peer: &str) {
     assert_eq!(fixture.ended(turn + 2).await.stop, StopReason::Cancelled);
     fixture.run(turn + 3, "last %plain").await.assert_is(StopReason::EndTurn, "hello world");
     assert_eq!(
-        *fixture.watched.launches.lock().unwrap(),
+        *fixture.recorder.launches.lock().unwrap(),
         [Launch::Fresh],
         "one process throughout"
     );
@@ -314,12 +314,12 @@ async fn survives(peer: &str) {
     fixture.run(1, "remember the heron").await.assert_is(StopReason::EndTurn, "hello world");
     fixture.say("slowly %slow").await;
     fixture.until(|it| it.turn == 2 && matches!(it.event, Event::TextDelta { .. })).await;
-    let pid = fixture.watched.pids.lock().unwrap()[0];
+    let pid = fixture.recorder.pids.lock().unwrap()[0];
     std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
     let cut = fixture.ended(2).await;
     assert_eq!((cut.stop, cut.fault.unwrap().kind()), (StopReason::Failed, Kind::CliExited));
     fixture.run(3, "go on %plain").await.assert_is(StopReason::EndTurn, "hello world");
-    assert_eq!(*fixture.watched.launches.lock().unwrap(), [Launch::Fresh, Launch::Resume]);
+    assert_eq!(*fixture.recorder.launches.lock().unwrap(), [Launch::Fresh, Launch::Resume]);
     let last = fixture.api.asked().pop().unwrap();
     assert!(last["messages"].to_string().contains("the heron"), "the conversation goes on: {last}");
     let fixture = fixture.restarted().await;
@@ -423,7 +423,7 @@ async fn plan_mode_ends_and_begins(peer: &str, is_restarted: bool) {
         assert_eq!(is_asked_about(&fixture, turn).await, mode == Mode::Approval, "turn {turn}");
         assert_eq!(mode_shown(&fixture).await, mode, "turn {turn}");
         let word = if mode == Mode::Readonly { "plan" } else { "default" };
-        assert_eq!(fixture.watched.modes.lock().unwrap().last().unwrap(), word, "turn {turn}");
+        assert_eq!(fixture.recorder.modes.lock().unwrap().last().unwrap(), word, "turn {turn}");
         if is_restarted {
             fixture = fixture.restarted().await;
         }
@@ -443,7 +443,7 @@ async fn a_plan_is_handed_in(peer: &str, is_generous: bool, decision: Decision) 
     }
     fixture.say("plan it %plan").await;
     let mut plan = Value::Null;
-    let asked = fixture.until(|record| match &record.event {
+    let question_asked = fixture.until(|record| match &record.event {
         Event::QuestionAsked { tool, arguments, .. } => {
             assert_eq!(tool, "ExitPlanMode", "nothing else is asked about");
             plan = arguments["plan"].clone();
@@ -452,7 +452,7 @@ async fn a_plan_is_handed_in(peer: &str, is_generous: bool, decision: Decision) 
         Event::TurnEnded { .. } => record.turn == 2,
         _ => false,
     });
-    let records = asked.await;
+    let records = question_asked.await;
     assert_eq!(plan, budao_testkit::claude_api::PLAN, "{records:#?}");
     assert_eq!(mode_shown(&fixture).await, Mode::Readonly);
     fixture.decide(2, decision).await;
@@ -598,9 +598,9 @@ async fn what_the_current_cli_left_running_ends_in_a_turn_of_its_own() {
         .assert_is(StopReason::EndTurn, "let me after the tool");
     let own = fixture.ended(2).await;
     assert_eq!(own.stop, StopReason::EndTurn);
-    let begun = own.records.iter().find(|it| it.turn == 2).unwrap();
+    let started = own.records.iter().find(|it| it.turn == 2).unwrap();
     assert!(
-        matches!(&begun.event, Event::TurnStarted { message } if message.0.starts_with("claude-"))
+        matches!(&started.event, Event::TurnStarted { message } if message.0.starts_with("claude-"))
     );
     fixture.ask(CommandBody::Close).await;
     fixture.close().await;

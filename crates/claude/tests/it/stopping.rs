@@ -1,4 +1,4 @@
-//! Shutdown of an engine with several sessions.
+//! Shutdown of an engine with several sessions, and sessions that their task abandoned.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,7 +6,7 @@ use budao_claude::{Claude, ClaudeConfig};
 use budao_core::{
     engine::{Engine as _, SessionOptions},
     event::{Command, CommandBody, CommandId, SessionId, StopReason},
-    fault::Kind,
+    fault::{Fault, Kind, Operation},
     limits::Limits,
     message::Block,
     trace::Trace,
@@ -14,7 +14,7 @@ use budao_core::{
 use budao_journal::Memory;
 use budao_testkit::{
     claude::CliVersion,
-    journal::{FlakyJournal, Verdict},
+    journal::{FlakyJournal, HeldCall, InterceptedJournal, Verdict},
     world,
 };
 use tokio::time::{Instant, timeout};
@@ -25,8 +25,8 @@ use crate::{
 };
 
 fn message(id: CommandId, text: &str) -> Command {
-    let ask = CommandBody::Message { content: vec![Block::Text(text.into())] };
-    Command { id, by: "test".into(), trace: Trace::NONE, ask }
+    let body = CommandBody::Message { content: vec![Block::Text(text.into())] };
+    Command { id, by: "test".into(), trace: Trace::NONE, body }
 }
 
 #[tokio::test(start_paused = true)]
@@ -72,4 +72,47 @@ async fn stopped(journal: &FlakyJournal, session: SessionId) -> (StopReason, Opt
     let (state, _) = budao_journal::fold(journal, session).await.unwrap();
     let last = state.last.expect("a turn ended");
     (last.stop, last.fault.map(|fault| fault.kind()))
+}
+
+/// Method: a retry task is about to find the session finished. Before it ends, a turn starts and the session's task
+/// abandons the session; it starts no second retry task, because there is one.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_abandoned_while_its_retry_ends_is_finished() {
+    let world = world::seeded(1);
+    let flaky = FlakyJournal::flaky(Arc::new(Memory::new(world.clone(), Limits::default())));
+    let held = HeldCall::new("inbox");
+    let journal = Arc::new(InterceptedJournal::new(flaky.clone(), Arc::clone(&held)));
+    let mut config = ClaudeConfig::new(journal, world, Played::new(CliVersion::Current));
+    (config.timeouts, config.idle_keep) = (timeouts(), Duration::from_secs(5));
+    let engine = Claude::new(config);
+    let session = engine.open(SessionOptions::default()).await.unwrap();
+    while engine.loaded() > 0 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+
+    let fault = || Fault::new(Kind::JournalBusy, Operation::AppendRecords);
+    flaky.plan("take_lease", Verdict::Refuse(fault()));
+    held.arm();
+    engine.touch(session);
+    held.reached().await;
+    engine.submit(session, message("a".into(), "A @silent")).await.unwrap();
+    (0..24).for_each(|_| flaky.plan("append", Verdict::Refuse(fault())));
+    // The next command cannot be recorded; the task tries, and abandons the session.
+    drop(engine.submit(session, message("b".into(), "B")).await);
+    while engine.loaded() > 0 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    held.release();
+    timeout(Duration::from_secs(1_200), ended(&flaky, session)).await.unwrap();
+}
+
+/// Waits until the session's turn has ended.
+async fn ended(journal: &FlakyJournal, session: SessionId) {
+    loop {
+        let (state, _) = budao_journal::fold(journal, session).await.unwrap();
+        if state.turn.is_none() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }

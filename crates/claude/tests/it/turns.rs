@@ -151,17 +151,17 @@ async fn the_clis_own_choice_of_a_model_has_a_name_and_can_be_gone_back_to() {
     let settings = Box::new(model("default"));
     machine::step(&mut machine, Input::Opened { settings, origin: None }, &env);
     machine::step(&mut machine, Input::Warm, &env);
-    let mut told = Vec::new();
+    let mut models = Vec::new();
     for name in ["sonnet", "default"] {
-        let ask = CommandBody::Settings { settings: Box::new(model(name)) };
-        let command = Command { id: "c".to_owned().into(), by: "test".into(), trace, ask };
+        let body = CommandBody::Settings { settings: Box::new(model(name)) };
+        let command = Command { id: "c".to_owned().into(), by: "test".into(), trace, body };
         let decided = machine::step(&mut machine, Input::Command(command), &env);
-        told.extend(decided.actions.into_iter().filter_map(|action| match action {
+        models.extend(decided.actions.into_iter().filter_map(|action| match action {
             Action::Send { line, .. } => Some(line["request"]["model"].clone()),
             _ => None,
         }));
     }
-    assert_eq!(told, ["sonnet", "default"]);
+    assert_eq!(models, ["sonnet", "default"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -169,7 +169,7 @@ async fn a_tool_runs_when_a_person_allows_it() {
     for word in ["@tool", "@early"] {
         let fixture = Fixture::open(CliVersion::Current).await;
         let message = fixture.say(&format!("A {word}")).await;
-        let question = fixture.asked().await;
+        let question = fixture.wait_for_question().await;
         let answer = fixture.decide(&question, Decision::Allow).await;
         assert!(matches!(answer, Answer::Accepted { .. }));
         let ended = fixture.ended(&message).await;
@@ -193,7 +193,7 @@ async fn a_tool_runs_when_a_person_allows_it() {
 async fn a_denied_tool_ends_failed_and_the_turn_goes_on() {
     let fixture = Fixture::open(CliVersion::Current).await;
     let message = fixture.say("A @tool").await;
-    fixture.decide(&fixture.asked().await, Decision::Deny).await;
+    fixture.decide(&fixture.wait_for_question().await, Decision::Deny).await;
     fixture.ended(&message).await.assert_answers("A");
     assert_eq!(fault_of_call(&fixture).await, Some(Kind::DeniedByPerson));
     checked(&fixture).await;
@@ -306,8 +306,8 @@ async fn every_word_is_shown_once_whatever_happens_to_the_stream() {
     let fixture = Fixture::open(CliVersion::Current).await;
     let cut = fixture.run("A @cut").await;
     cut.assert_answers("A");
-    let told = ["answer_abandoned", "retry_scheduled", "recovered"];
-    for event in told {
+    let models = ["answer_abandoned", "retry_scheduled", "recovered"];
+    for event in models {
         assert!(cut.events.contains(&event.to_owned()), "{event} of {cut:?}");
     }
     fixture.run("B @whole").await.assert_answers("B");

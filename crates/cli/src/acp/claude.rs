@@ -136,7 +136,7 @@ fn servers_of(servers: Vec<ToolServer>) -> Value {
         pairs.into_iter().map(|(name, value)| (name, value.into())).collect()
     };
     let server = |server: ToolServer| {
-        let said = match server.transport {
+        let spec = match server.transport {
             ServerTransport::Stdio { command, args, env } => {
                 json!({"type": "stdio", "command": command, "args": args, "env": pairs(env)})
             }
@@ -147,7 +147,7 @@ fn servers_of(servers: Vec<ToolServer>) -> Value {
                 json!({"type": "sse", "url": url, "headers": pairs(headers)})
             }
         };
-        (server.name, said)
+        (server.name, spec)
     };
     Value::Object(servers.into_iter().map(server).collect())
 }

@@ -13,11 +13,38 @@ use crate::{exit::Exit, program, setup, terminal::Terminal, texts::localize};
 /// Time limit for `claude --version`.
 const VERSION_MAX: Duration = Duration::from_secs(20);
 
-/// The result of one check.
+/// The things the doctor checks. `--json` prints the name in snake case, in every language.
+#[derive(Clone, Copy, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Check {
+    Configuration,
+    Engine,
+    Login,
+    Models,
+    Permission,
+    Journal,
+    LogFile,
+}
+
+impl Check {
+    fn label(self, lang: Lang) -> &'static str {
+        match self {
+            Self::Configuration => localize(lang, "configuration", "配置"),
+            Self::Engine => localize(lang, "engine", "引擎"),
+            Self::Login => localize(lang, "login", "登录"),
+            Self::Models => localize(lang, "models", "模型"),
+            Self::Permission => localize(lang, "permission", "权限"),
+            Self::Journal => localize(lang, "journal", "日志库"),
+            Self::LogFile => localize(lang, "log file", "日志文件"),
+        }
+    }
+}
+
+/// The result of one check, with what was found or what is wrong.
 struct Finding {
-    what: String,
-    fine: bool,
-    told: String,
+    check: Check,
+    ok: bool,
+    detail: String,
 }
 
 /// Runs every check and prints one line each. The exit code is a failure if any check fails.
@@ -32,69 +59,71 @@ pub(super) async fn run(args: &ServeArgs, json: bool, lang: Lang, terminal: &Ter
         findings.push(login(lang));
     }
     findings.extend([choices(args, lang), journal(args, &world, lang).await, log_file(lang)]);
-    let is_fine = findings.iter().all(|finding| finding.fine);
-    for Finding { what, fine, told } in findings {
-        if json {
-            let found = serde_json::json!({ "what": what, "fine": fine, "told": told });
-            terminal.data(&format!("{found}\n"));
-            continue;
+    let is_ok = findings.iter().all(|finding| finding.ok);
+    for finding in findings {
+        terminal.data(&if json { finding.to_json() } else { finding.to_text(lang, terminal) });
+    }
+    if is_ok { Exit::Success } else { Exit::Failed }
+}
+
+impl Finding {
+    fn of(check: Check, result: Result<String, Fault>, lang: Lang) -> Self {
+        match result {
+            Ok(detail) => Self { check, ok: true, detail },
+            Err(fault) => {
+                let code = fault.row().code;
+                let detail = format!("{} (budao explain {code})", text::user_text(&fault, lang));
+                Self { check, ok: false, detail }
+            }
         }
-        let mark = if fine {
+    }
+
+    fn to_json(&self) -> String {
+        let Self { check, ok, detail } = self;
+        format!("{}\n", serde_json::json!({ "check": check, "ok": ok, "detail": detail }))
+    }
+
+    fn to_text(&self, lang: Lang, terminal: &Terminal) -> String {
+        let mark = if self.ok {
             localize(lang, "ok", "正常")
         } else {
             localize(lang, "FAILED", "有问题")
         };
-        terminal.data(&format!(
-            "{}  {} {told}\n",
-            crate::terminal::pad(mark, 6),
-            terminal.strong(what)
-        ));
-    }
-    if is_fine { Exit::Success } else { Exit::Failed }
-}
-
-fn finding(what: &str, found: Result<String, Fault>, lang: Lang) -> Finding {
-    let what = what.to_owned();
-    match found {
-        Ok(told) => Finding { what, fine: true, told },
-        Err(fault) => {
-            let code = fault.row().code;
-            let told = format!("{} (budao explain {code})", text::user_text(&fault, lang));
-            Finding { what, fine: false, told }
-        }
+        let (mark, label) = (crate::terminal::pad(mark, 6), self.check.label(lang));
+        format!("{mark}  {} {}\n", terminal.strong(label), self.detail)
     }
 }
 
 fn configuration(args: &ServeArgs, lang: Lang) -> Finding {
-    let told = args.config.load().map(|config| match lang {
+    let result = args.config.load().map(|config| match lang {
         Lang::En => format!("valid; {} MCP servers", config.mcp.len()),
         Lang::Zh => format!("有效；{} 个 MCP 服务器", config.mcp.len()),
     });
-    finding(localize(lang, "configuration", "配置"), told, lang)
+    Finding::of(Check::Configuration, result, lang)
 }
 
 /// The engine's name; for the CLI also its version and path.
 async fn describe_engine(engine: Result<EngineChoice, Fault>, lang: Lang) -> Finding {
-    let told = match engine {
+    let result = match engine {
         Ok(EngineChoice::Native) => Ok("native".to_owned()),
         Ok(EngineChoice::Claude(path)) => {
             let version = program::run(&path, &["--version".to_owned()], b"", VERSION_MAX).await;
-            let version = version.map(|ended| ended.said).unwrap_or_default();
+            let version = version.map(|ended| ended.output).unwrap_or_default();
             Ok(format!("claude {} ({})", version.trim(), path.display()))
         }
         Err(fault) => Err(fault),
     };
-    finding(localize(lang, "engine", "引擎"), told, lang)
+    Finding::of(Check::Engine, result, lang)
 }
 
 fn login(lang: Lang) -> Finding {
-    let told = claude::signed_in();
+    let sign_in = claude::signed_in();
     let advice =
         localize(lang, "run `claude` and type `/login`", "请运行 `claude` 并输入 `/login`");
     Finding {
-        what: localize(lang, "login", "登录").to_owned(),
-        fine: told.is_some(),
-        told: told.unwrap_or_else(|| advice.to_owned()),
+        check: Check::Login,
+        ok: sign_in.is_some(),
+        detail: sign_in.unwrap_or_else(|| advice.to_owned()),
     }
 }
 
@@ -107,26 +136,26 @@ fn models(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
         .iter()
         .try_for_each(|model| models.open(&Models::parse_spec(model)?).map(drop))
         .map(|()| wanted.join(", "));
-    finding(localize(lang, "models", "模型"), opened, lang)
+    Finding::of(Check::Models, opened, lang)
 }
 
 fn choices(args: &ServeArgs, lang: Lang) -> Finding {
-    let told = args
+    let result = args
         .permissions()
         .and_then(|permissions| args.execution_error().map(|_| permissions.mode.to_string()));
-    finding(localize(lang, "permission", "权限"), told, lang)
+    Finding::of(Check::Permission, result, lang)
 }
 
 /// Passes if the journal can be read, or if it can be created at its path.
 async fn journal(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
-    let what = localize(lang, "journal", "日志库");
+    let check = Check::Journal;
     let Ok(url) = args.journal.url() else {
-        let told = localize(
+        let detail = localize(
             lang,
             "no home directory; use --journal URL",
             "没有主目录；请用 --journal URL",
         );
-        return Finding { what: what.to_owned(), fine: false, told: told.to_owned() };
+        return Finding { check, ok: false, detail: detail.to_owned() };
     };
     let is_default = args.journal.journal.is_none();
     let backends = Backends::embedded();
@@ -136,17 +165,17 @@ async fn journal(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
     };
     match inspected {
         Ok(Inspection { exists: true, .. }) => {}
-        Ok(Inspection { file: Some(_), .. }) => return not_yet(what, Path::new(&url), lang),
+        Ok(Inspection { file: Some(_), .. }) => return not_yet(check, Path::new(&url), lang),
         Ok(Inspection { file: None, .. }) => {
-            return Finding { what: what.to_owned(), fine: true, told: url };
+            return Finding { check, ok: true, detail: url };
         }
         // The default directory is created with the journal.
         Err(fault) if is_default && fault.kind() == Kind::NoJournal => {
-            return not_yet(what, Path::new(&url), lang);
+            return not_yet(check, Path::new(&url), lang);
         }
-        Err(fault) => return finding(what, Err(fault), lang),
+        Err(fault) => return Finding::of(check, Err(fault), lang),
     }
-    let told = match backends.open(&url, Access::ReadOnly, world.clone()).await {
+    let result = match backends.open(&url, Access::ReadOnly, world.clone()).await {
         Ok(journal) => {
             let found = journal.sessions(budao_journal::Filter::default()).await;
             journal.close().await;
@@ -154,34 +183,34 @@ async fn journal(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
         }
         Err(fault) => Err(fault),
     };
-    finding(what, told, lang)
+    Finding::of(check, result, lang)
 }
 
 /// A file that does not exist yet: the check passes if its nearest existing parent is a writable directory.
-fn not_yet(what: &str, path: &Path, lang: Lang) -> Finding {
-    let place = path.ancestors().skip(1).find(|place| place.exists());
-    let fine = place.is_some_and(|place| {
-        std::fs::metadata(place)
-            .is_ok_and(|place| place.is_dir() && !place.permissions().readonly())
+fn not_yet(check: Check, path: &Path, lang: Lang) -> Finding {
+    let parent = path.ancestors().skip(1).find(|parent| parent.exists());
+    let ok = parent.is_some_and(|parent| {
+        std::fs::metadata(parent)
+            .is_ok_and(|parent| parent.is_dir() && !parent.permissions().readonly())
     });
-    let told = match lang {
+    let detail = match lang {
         Lang::En => format!("{} will be created", path.display()),
         Lang::Zh => format!("将创建 {}", path.display()),
     };
-    Finding { what: what.to_owned(), fine, told }
+    Finding { check, ok, detail }
 }
 
 fn log_file(lang: Lang) -> Finding {
-    let what = localize(lang, "log file", "日志文件");
+    let check = Check::LogFile;
     match log::path() {
         Some(path) if path.exists() => {
-            Finding { what: what.to_owned(), fine: true, told: path.display().to_string() }
+            Finding { check, ok: true, detail: path.display().to_string() }
         }
-        Some(path) => not_yet(what, &path, lang),
+        Some(path) => not_yet(check, &path, lang),
         None => Finding {
-            what: what.to_owned(),
-            fine: false,
-            told: localize(lang, "no home directory", "没有主目录").to_owned(),
+            check,
+            ok: false,
+            detail: localize(lang, "no home directory", "没有主目录").to_owned(),
         },
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct DrawContext {
     /// None until the first message is sent.
     pub(crate) session: Option<SessionId>,
     pub(crate) now: Timestamp,
-    pub(crate) look: Theme,
+    pub(crate) theme: Theme,
     pub(crate) lang: Lang,
 }
 
@@ -49,15 +49,15 @@ impl DrawContext {
 pub(crate) fn draw(
     frame: &mut Frame<'_>,
     view: &View,
-    hands: &mut InputState,
-    sight: &DrawContext,
+    input_state: &mut InputState,
+    context: &DrawContext,
 ) -> usize {
     let area = frame.area();
     if area.width == 0 || area.height == 0 {
         return 1;
     }
     let is_low = area.height < LOW;
-    let below = below(view, hands, sight, area);
+    let below = below(view, input_state, context, area);
     let [head, middle, rule, bottom, keys] = Layout::vertical([
         Constraint::Length(u16::from(!is_low)),
         Constraint::Min(1),
@@ -67,19 +67,21 @@ pub(crate) fn draw(
     ])
     .areas(area);
     if !is_low {
-        frame.render_widget(title(view, sight, head.width), head);
-        frame.render_widget(hints(view, hands, sight, keys.width), keys);
+        frame.render_widget(title(view, context, head.width), head);
+        frame.render_widget(hints(view, input_state, context, keys.width), keys);
     }
-    match hands.mode {
+    match input_state.mode {
         InputMode::FaultDetails { back } => {
-            fault_details::draw(frame, middle, view, hands, back, sight);
+            fault_details::draw(frame, middle, view, input_state, back, context);
         }
-        InputMode::Compose | InputMode::DenyNote => conversation(frame, middle, view, hands, sight),
+        InputMode::Compose | InputMode::DenyNote => {
+            conversation(frame, middle, view, input_state, context)
+        }
     }
-    frame.render_widget(status(view, hands, sight, rule.width), rule);
+    frame.render_widget(status(view, input_state, context, rule.width), rule);
     match below {
         BottomPane::Question(lines) => frame.render_widget(Paragraph::new(lines), bottom),
-        BottomPane::Draft(_) => draft(frame, bottom, hands, sight),
+        BottomPane::Draft(_) => draft(frame, bottom, input_state, context),
     }
     usize::from(middle.height)
 }
@@ -99,24 +101,24 @@ impl BottomPane {
     }
 }
 
-fn below(view: &View, hands: &InputState, sight: &DrawContext, area: Rect) -> BottomPane {
+fn below(view: &View, input_state: &InputState, context: &DrawContext, area: Rect) -> BottomPane {
     let most = (area.height / 3).clamp(1, DRAFT_LINES);
-    if hands.mode == InputMode::Compose && !view.questions.is_empty() {
+    if input_state.mode == InputMode::Compose && !view.questions.is_empty() {
         return BottomPane::Question(question(
             view,
-            sight,
+            context,
             area.width.into(),
             (area.height / 2).into(),
         ));
     }
     let columns = usize::from(area.width).saturating_sub(2).max(1);
     let lines: usize =
-        hands.draft.lines().iter().map(|line| wrap(line, columns).len().max(1)).sum();
+        input_state.draft.lines().iter().map(|line| wrap(line, columns).len().max(1)).sum();
     BottomPane::Draft(u16::try_from(lines).unwrap_or(most).clamp(1, most))
 }
 
-fn title(view: &View, sight: &DrawContext, columns: u16) -> Line<'static> {
-    let id = sight.session.map_or_else(|| sight.w("new", "新会话").to_owned(), short);
+fn title(view: &View, context: &DrawContext, columns: u16) -> Line<'static> {
+    let id = context.session.map_or_else(|| context.w("new", "新会话").to_owned(), short);
     let what = view.settings.title.as_deref().map(one_line).unwrap_or_default();
     let mut text = format!(" budao · {} · {}", one_line(&view.settings.model), id);
     if !what.is_empty() {
@@ -126,86 +128,100 @@ fn title(view: &View, sight: &DrawContext, columns: u16) -> Line<'static> {
     let mut text = cut(&text, columns);
     let blanks = columns.saturating_sub(unicode_width::UnicodeWidthStr::width(text.as_str()));
     text.push_str(&" ".repeat(blanks));
-    Line::styled(text, sight.look.bar())
+    Line::styled(text, context.theme.bar())
 }
 
-fn hints(view: &View, hands: &InputState, sight: &DrawContext, columns: u16) -> Line<'static> {
-    let text = match hands.mode {
-        InputMode::FaultDetails { .. } => sight
+fn hints(
+    view: &View,
+    input_state: &InputState,
+    context: &DrawContext,
+    columns: u16,
+) -> Line<'static> {
+    let text = match input_state.mode {
+        InputMode::FaultDetails { .. } => context
             .w("←/→ other faults · ↑/↓ scroll · Esc back", "←/→ 其他故障 · ↑/↓ 滚动 · Esc 返回"),
         InputMode::DenyNote => {
-            sight.w("Enter deny with this note · Esc back", "Enter 拒绝并附言告知模型 · Esc 返回")
+            context.w("Enter deny with this note · Esc back", "Enter 拒绝并附言告知模型 · Esc 返回")
         }
         InputMode::Compose if !view.questions.is_empty() => {
-            sight.w("↑/↓ scroll · Ctrl-T faults", "↑/↓ 滚动 · Ctrl-T 故障")
+            context.w("↑/↓ scroll · Ctrl-T faults", "↑/↓ 滚动 · Ctrl-T 故障")
         }
-        InputMode::Compose if view.turn.is_some() => sight.w(
+        InputMode::Compose if view.turn.is_some() => context.w(
             "Esc stop · Ctrl-T faults · PgUp/PgDn scroll · Ctrl-D quit",
             "Esc 停止 · Ctrl-T 故障 · PgUp/PgDn 滚动 · Ctrl-D 退出",
         ),
-        InputMode::Compose => sight.w(
+        InputMode::Compose => context.w(
             "Enter send · Alt-Enter newline · Ctrl-T faults · PgUp/PgDn scroll · Ctrl-D quit",
             "Enter 发送 · Alt-Enter 换行 · Ctrl-T 故障 · PgUp/PgDn 滚动 · Ctrl-D 退出",
         ),
     };
-    Line::styled(cut(text, columns.into()), sight.look.faint())
+    Line::styled(cut(text, columns.into()), context.theme.faint())
 }
 
 /// The status line between conversation and input.
-fn status(view: &View, hands: &InputState, sight: &DrawContext, columns: u16) -> Line<'static> {
-    let look = sight.look;
-    let (text, style) = match (&hands.notice, view.turn) {
-        (Some(notice), _) => (one_line(notice), look.warn()),
-        (None, None) => (sight.w("ready", "就绪").to_owned(), look.good()),
+fn status(
+    view: &View,
+    input_state: &InputState,
+    context: &DrawContext,
+    columns: u16,
+) -> Line<'static> {
+    let theme = context.theme;
+    let (text, style) = match (&input_state.notice, view.turn) {
+        (Some(notice), _) => (one_line(notice), theme.warn()),
+        (None, None) => (context.w("ready", "就绪").to_owned(), theme.good()),
         (None, Some(turn)) if turn.is_cancelled => {
-            (sight.w("stopping …", "正在停止…").to_owned(), look.warn())
+            (context.w("stopping …", "正在停止…").to_owned(), theme.warn())
         }
         (None, Some(_)) if !view.questions.is_empty() => {
             let open = view.questions.len() as u64;
             let what = ["question waits for you", "questions wait for you"];
-            (count(sight.lang, open, what, "个问题等您回答"), look.warn())
+            (count(context.lang, open, what, "个问题等您回答"), theme.warn())
         }
-        (None, Some(turn)) => (running(view, turn.since, turn.step, sight), look.name()),
+        (None, Some(turn)) => (running(view, turn.since, turn.step, context), theme.name()),
     };
     let mut text = format!("─ {text} ");
-    if hands.scrolled > 0 {
-        let below =
-            count(sight.lang, hands.scrolled as u64, ["line below", "lines below"], "行在下方");
+    if input_state.scrolled > 0 {
+        let below = count(
+            context.lang,
+            input_state.scrolled as u64,
+            ["line below", "lines below"],
+            "行在下方",
+        );
         text.push_str(&format!("· ↓ {below} "));
     }
     let columns = usize::from(columns);
     let text = cut(&text, columns);
     let rest = columns.saturating_sub(unicode_width::UnicodeWidthStr::width(text.as_str()));
-    Line::from(vec![Span::styled(text, style), Span::styled("─".repeat(rest), look.faint())])
+    Line::from(vec![Span::styled(text, style), Span::styled("─".repeat(rest), theme.faint())])
 }
 
-fn running(view: &View, since: Timestamp, step: u32, sight: &DrawContext) -> String {
-    let took = format!("{} s", sight.now.since(since).as_secs());
+fn running(view: &View, since: Timestamp, step: u32, context: &DrawContext) -> String {
+    let took = format!("{} s", context.now.since(since).as_secs());
     if let Some(due) = view.next_try() {
-        let wait = lines::left(due, sight.now);
-        return format!("{} {wait}", sight.w("next try in", "下次重试还有"));
+        let wait = lines::left(due, context.now);
+        return format!("{} {wait}", context.w("next try in", "下次重试还有"));
     }
-    let step = match sight.lang {
+    let step = match context.lang {
         Lang::En => format!("step {}", step.max(1)),
         Lang::Zh => format!("第 {} 步", step.max(1)),
     };
-    format!("{} {step} · {took}", lines::spinner(sight.now))
+    format!("{} {step} · {took}", lines::spinner(context.now))
 }
 
-fn question(view: &View, sight: &DrawContext, columns: usize, most: usize) -> Vec<Line<'static>> {
+fn question(view: &View, context: &DrawContext, columns: usize, most: usize) -> Vec<Line<'static>> {
     let Some(question) = view.questions.front() else { return Vec::new() };
-    let look = sight.look;
-    let asked = format!(
+    let theme = context.theme;
+    let question_text = format!(
         "? {} {} {}",
-        sight.w("allow call?", "是否允许执行？"),
+        context.w("allow call?", "是否允许执行？"),
         one_line(&question.tool),
         one_line(&question.arguments.to_string()),
     );
-    let keys = sight.w(
+    let keys = context.w(
         "[y] yes  [n] no  [w] no, with a note  [Esc] stop",
         "[y] 允许  [n] 拒绝  [w] 拒绝并附言  [Esc] 停止",
     );
-    let mut lines = wrap(&asked, columns);
+    let mut lines = wrap(&question_text, columns);
     let room = most.saturating_sub(1).clamp(1, QUESTION_LINES);
     if lines.len() > room {
         lines.truncate(room);
@@ -214,32 +230,32 @@ fn question(view: &View, sight: &DrawContext, columns: usize, most: usize) -> Ve
         }
     }
     let mut lines: Vec<_> =
-        lines.into_iter().map(|line| Line::styled(line, look.strong())).collect();
-    lines.extend(wrap(keys, columns).into_iter().map(|line| Line::styled(line, look.warn())));
+        lines.into_iter().map(|line| Line::styled(line, theme.strong())).collect();
+    lines.extend(wrap(keys, columns).into_iter().map(|line| Line::styled(line, theme.warn())));
     lines
 }
 
-fn draft(frame: &mut Frame<'_>, area: Rect, hands: &mut InputState, sight: &DrawContext) {
-    let is_word = hands.mode == InputMode::DenyNote;
+fn draft(frame: &mut Frame<'_>, area: Rect, input_state: &mut InputState, context: &DrawContext) {
+    let is_word = input_state.mode == InputMode::DenyNote;
     let mark = if is_word { "✎ " } else { "› " };
     let [gutter, field] =
         Layout::horizontal([Constraint::Length(2.min(area.width)), Constraint::Min(0)]).areas(area);
-    Span::styled(mark, sight.look.strong()).render(gutter, frame.buffer_mut());
+    Span::styled(mark, context.theme.strong()).render(gutter, frame.buffer_mut());
     if field.width == 0 || field.height == 0 {
         return;
     }
     let empty = if is_word {
-        sight.w("a note for the model", "给模型的附言")
+        context.w("a note for the model", "给模型的附言")
     } else {
-        sight.w("type a message", "输入消息")
+        context.w("type a message", "输入消息")
     };
-    hands.draft.set_placeholder_text(cut(empty, field.width.into()));
-    hands.draft.set_placeholder_style(sight.look.faint());
-    frame.render_widget(&hands.draft, field);
-    if matches!(hands.mode, InputMode::FaultDetails { .. }) {
+    input_state.draft.set_placeholder_text(cut(empty, field.width.into()));
+    input_state.draft.set_placeholder_style(context.theme.faint());
+    frame.render_widget(&input_state.draft, field);
+    if matches!(input_state.mode, InputMode::FaultDetails { .. }) {
         return;
     }
-    let (at, top) = (hands.draft.screen_cursor(), hands.draft.scroll_offset());
+    let (at, top) = (input_state.draft.screen_cursor(), input_state.draft.scroll_offset());
     let row = u16::try_from(at.row).unwrap_or(0).saturating_sub(top.0).min(field.height - 1);
     let column = u16::try_from(at.col).unwrap_or(0).saturating_sub(top.1).min(field.width - 1);
     frame.set_cursor_position(Position::new(field.x + column, field.y + row));
@@ -250,29 +266,29 @@ fn conversation(
     frame: &mut Frame<'_>,
     area: Rect,
     view: &View,
-    hands: &mut InputState,
-    sight: &DrawContext,
+    input_state: &mut InputState,
+    context: &DrawContext,
 ) {
     let (height, columns) = (usize::from(area.height), usize::from(area.width));
-    let wanted = height.saturating_add(hands.scrolled);
+    let wanted = height.saturating_add(input_state.scrolled);
     let mut blocks: Vec<Vec<Line<'static>>> = Vec::new();
     let mut gathered = 0;
     for entry in view.entries.iter().rev() {
         if gathered >= wanted {
             break;
         }
-        let lines = lines::of(entry, columns, sight);
+        let lines = lines::of(entry, columns, context);
         gathered += lines.len();
         blocks.push(lines);
     }
     if gathered < wanted {
-        let first = lines::beginning(view, columns, sight);
+        let first = lines::beginning(view, columns, context);
         gathered += first.len();
         blocks.push(first);
-        hands.scrolled = hands.scrolled.min(gathered.saturating_sub(height));
+        input_state.scrolled = input_state.scrolled.min(gathered.saturating_sub(height));
     }
     let lines: Vec<_> = blocks.into_iter().rev().flatten().collect();
-    let end = lines.len().saturating_sub(hands.scrolled);
-    let shown = lines[end.saturating_sub(height)..end].to_vec();
-    frame.render_widget(Paragraph::new(shown), area);
+    let end = lines.len().saturating_sub(input_state.scrolled);
+    let visible = lines[end.saturating_sub(height)..end].to_vec();
+    frame.render_widget(Paragraph::new(visible), area);
 }

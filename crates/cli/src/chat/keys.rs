@@ -90,13 +90,15 @@ impl InputState {
             (KeyCode::Char('c'), true) => return self.interrupt(view),
             (KeyCode::Char('d'), true) if self.draft.is_empty() => return UserAction::Quit,
             (KeyCode::Char('t'), true) => {
-                self.tellings(view);
+                self.open_fault_details(view);
                 return UserAction::Nothing;
             }
             _ => {}
         }
         match self.mode {
-            InputMode::FaultDetails { back } => self.read_tellings(key.code, back, view, page),
+            InputMode::FaultDetails { back } => {
+                self.scroll_fault_details(key.code, back, view, page)
+            }
             InputMode::DenyNote => self.write_word(key, view),
             InputMode::Compose if !view.questions.is_empty() => self.decide(key.code, view, page),
             InputMode::Compose => self.write(key, view, page),
@@ -115,7 +117,7 @@ impl InputState {
         UserAction::Quit
     }
 
-    fn tellings(&mut self, view: &View) {
+    fn open_fault_details(&mut self, view: &View) {
         self.told_from = 0;
         self.mode = match self.mode {
             InputMode::FaultDetails { .. } => InputMode::Compose,
@@ -124,7 +126,13 @@ impl InputState {
         };
     }
 
-    fn read_tellings(&mut self, key: KeyCode, back: usize, view: &View, page: usize) -> UserAction {
+    fn scroll_fault_details(
+        &mut self,
+        key: KeyCode,
+        back: usize,
+        view: &View,
+        page: usize,
+    ) -> UserAction {
         let oldest = view.faults().count().saturating_sub(1);
         let mut turn = |back: usize| {
             self.mode = InputMode::FaultDetails { back };

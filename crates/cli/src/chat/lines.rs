@@ -36,15 +36,15 @@ pub(super) fn left(due: Timestamp, now: Timestamp) -> String {
 }
 
 /// The lines above the first entry: a pointer to earlier records, or a greeting in an empty conversation.
-pub(super) fn beginning(view: &View, columns: usize, sight: &DrawContext) -> Vec<Line<'static>> {
+pub(super) fn beginning(view: &View, columns: usize, context: &DrawContext) -> Vec<Line<'static>> {
     let text = if view.dropped > 0 {
-        let id = sight.session.map(|session| session.to_string()).unwrap_or_default();
-        match sight.lang {
+        let id = context.session.map(|session| session.to_string()).unwrap_or_default();
+        match context.lang {
             budao_core::Lang::En => format!("… earlier messages: `budao replay {id}`"),
             budao_core::Lang::Zh => format!("……更早的内容：`budao replay {id}`"),
         }
     } else if view.entries.is_empty() {
-        sight
+        context
             .w(
                 "No messages yet. To try the demo model: read README.md and count its headings",
                 "还没有对话。`demo` 模型可以试：读取 README.md 并统计标题",
@@ -53,49 +53,49 @@ pub(super) fn beginning(view: &View, columns: usize, sight: &DrawContext) -> Vec
     } else {
         return Vec::new();
     };
-    plain(&text, columns, sight.look.faint())
+    plain(&text, columns, context.theme.faint())
 }
 
 /// The lines of one entry.
-pub(super) fn of(entry: &ChatEntry, columns: usize, sight: &DrawContext) -> Vec<Line<'static>> {
-    let look = sight.look;
+pub(super) fn of(entry: &ChatEntry, columns: usize, context: &DrawContext) -> Vec<Line<'static>> {
+    let theme = context.theme;
     match entry {
-        ChatEntry::UserMessage { text, state, .. } => you(text, *state, columns, sight),
+        ChatEntry::UserMessage { text, state, .. } => you(text, *state, columns, context),
         ChatEntry::Text { text, is_void: false, .. } => {
             plain(text.trim_end(), columns, Style::new())
         }
         ChatEntry::Text { text, is_void: true, .. } => {
-            marked("⌫ ", text.trim_end(), columns, look.faint())
+            marked("⌫ ", text.trim_end(), columns, theme.faint())
         }
         ChatEntry::Thought { text, is_void, .. } => {
             let mark = if *is_void { "⌫ " } else { "∴ " };
-            let mut lines = marked(mark, text.trim_end(), columns, look.faint());
+            let mut lines = marked(mark, text.trim_end(), columns, theme.faint());
             let from = lines.len().saturating_sub(THOUGHT_LINES);
             lines.split_off(from)
         }
-        ChatEntry::Call(call) => of_call(call, columns, sight),
+        ChatEntry::Call(call) => of_call(call, columns, context),
         ChatEntry::Question { question, reason, answer } => {
-            let asked = format!(
+            let question_text = format!(
                 "{} {} {}",
-                sight.w("allow call?", "是否允许执行？"),
+                context.w("allow call?", "是否允许执行？"),
                 question.tool,
                 question.arguments
             );
-            let mut lines = vec![line_of("? ", &one_line(&asked), columns, look.strong())];
-            lines.extend(reply(reason, answer, columns, sight));
+            let mut lines = vec![line_of("? ", &one_line(&question_text), columns, theme.strong())];
+            lines.extend(reply(reason, answer, columns, context));
             lines
         }
-        ChatEntry::Fault(told) => fault(told, "✗ ", columns, sight),
+        ChatEntry::Fault(fault_view) => fault(fault_view, "✗ ", columns, context),
         ChatEntry::Retry { next, of, due, is_over } => {
-            let mut text = format!("{} {next}/{of}", sight.w("try", "重试"));
+            let mut text = format!("{} {next}/{of}", context.w("try", "重试"));
             if !is_over {
-                let wait = left(*due, sight.now);
-                text.push_str(&format!(" {} {wait}", sight.w("in", "等待")));
+                let wait = left(*due, context.now);
+                text.push_str(&format!(" {} {wait}", context.w("in", "等待")));
             }
-            marked("↻ ", &text, columns, look.warn())
+            marked("↻ ", &text, columns, theme.warn())
         }
-        ChatEntry::Notice(text) => plain(text, columns, look.faint()),
-        ChatEntry::End { line, .. } => plain(line, columns, look.faint()),
+        ChatEntry::Notice(text) => plain(text, columns, theme.faint()),
+        ChatEntry::End { line, .. } => plain(line, columns, theme.faint()),
     }
 }
 
@@ -103,103 +103,109 @@ fn you(
     text: &str,
     state: DeliveryState,
     columns: usize,
-    sight: &DrawContext,
+    context: &DrawContext,
 ) -> Vec<Line<'static>> {
-    let look = sight.look;
+    let theme = context.theme;
     let mut lines = vec![Line::default()];
-    lines.extend(marked("› ", text, columns, look.strong()));
+    lines.extend(marked("› ", text, columns, theme.strong()));
     let note = match state {
         DeliveryState::Accepted => return lines,
-        DeliveryState::Pending => sight.w("queued", "排队中"),
-        DeliveryState::Withdrawn => sight.w("withdrawn", "已撤回"),
+        DeliveryState::Pending => context.w("queued", "排队中"),
+        DeliveryState::Withdrawn => context.w("withdrawn", "已撤回"),
     };
-    lines.extend(marked("  ", note, columns, look.faint()));
+    lines.extend(marked("  ", note, columns, theme.faint()));
     lines
 }
 
-fn of_call(call: &CallView, columns: usize, sight: &DrawContext) -> Vec<Line<'static>> {
-    let look = sight.look;
+fn of_call(call: &CallView, columns: usize, context: &DrawContext) -> Vec<Line<'static>> {
+    let theme = context.theme;
     let (mark, style) = match (&call.end, call.since) {
-        (Some(CallEnd { fault: None, .. }), _) => ("✓ ".to_owned(), look.good()),
-        (Some(CallEnd { fault: Some(_), .. }), _) => ("✗ ".to_owned(), look.bad()),
-        (None, Some(_)) => (format!("{} ", spinner(sight.now)), look.name()),
-        (None, None) => ("○ ".to_owned(), look.faint()),
+        (Some(CallEnd { fault: None, .. }), _) => ("✓ ".to_owned(), theme.good()),
+        (Some(CallEnd { fault: Some(_), .. }), _) => ("✗ ".to_owned(), theme.bad()),
+        (None, Some(_)) => (format!("{} ", spinner(context.now)), theme.name()),
+        (None, None) => ("○ ".to_owned(), theme.faint()),
     };
     let took = match (&call.end, call.since) {
         (Some(end), Some(_)) => seconds(end.duration_ms),
         (None, Some(since)) => {
-            seconds(u64::try_from(sight.now.since(since).as_millis()).unwrap_or(0) / 100 * 100)
+            seconds(u64::try_from(context.now.since(since).as_millis()).unwrap_or(0) / 100 * 100)
         }
         _ => String::new(),
     };
     let mut notes = vec![took];
     if call.attempt > 1 {
-        notes.push(format!("{} {}", sight.w("try", "尝试"), call.attempt));
+        notes.push(format!("{} {}", context.w("try", "尝试"), call.attempt));
     }
     if call.repaired > 0 {
-        notes.push(format!("{} {}", sight.w("repaired:", "已修正："), call.repaired));
+        notes.push(format!("{} {}", context.w("repaired:", "已修正："), call.repaired));
     }
     let notes = notes.into_iter().filter(|note| !note.is_empty()).collect::<Vec<_>>().join(" · ");
     let head = cut(&call.tool, columns.saturating_sub(mark.width()));
     let room = columns.saturating_sub(mark.width() + head.width() + 1 + notes.width() + 1);
-    let mut spans = vec![Span::styled(mark, style), Span::styled(head, look.name())];
+    let mut spans = vec![Span::styled(mark, style), Span::styled(head, theme.name())];
     if room > 3 {
         spans.push(Span::raw(format!(" {}", cut(&call.arguments, room))));
     }
-    spans.push(Span::styled(format!(" {notes}"), look.faint()));
+    spans.push(Span::styled(format!(" {notes}"), theme.faint()));
     let mut lines = vec![Line::from(spans)];
-    lines.extend(below_call(call, columns, sight));
+    lines.extend(below_call(call, columns, context));
     lines
 }
 
 /// The lines below a call: its running output, its result, or its fault.
-fn below_call(call: &CallView, columns: usize, sight: &DrawContext) -> Vec<Line<'static>> {
-    let look = sight.look;
+fn below_call(call: &CallView, columns: usize, context: &DrawContext) -> Vec<Line<'static>> {
+    let theme = context.theme;
     match &call.end {
         None if call.output.is_empty() => Vec::new(),
         None => {
-            let mut lines = marked("  │ ", call.output.trim_end(), columns, look.faint());
+            let mut lines = marked("  │ ", call.output.trim_end(), columns, theme.faint());
             let from = lines.len().saturating_sub(OUTPUT_LINES);
             lines.split_off(from)
         }
-        Some(CallEnd { fault: Some(told), .. }) => fault(told, "  ", columns, sight),
+        Some(CallEnd { fault: Some(fault_view), .. }) => fault(fault_view, "  ", columns, context),
         Some(CallEnd { gave, .. }) if gave.is_empty() => Vec::new(),
-        Some(CallEnd { gave, .. }) => vec![line_of("  → ", gave, columns, look.faint())],
+        Some(CallEnd { gave, .. }) => vec![line_of("  → ", gave, columns, theme.faint())],
     }
 }
 
-fn fault(told: &FaultView, mark: &str, columns: usize, sight: &DrawContext) -> Vec<Line<'static>> {
-    let row = told.fault.row();
-    let about = match &told.tool {
+fn fault(
+    fault_view: &FaultView,
+    mark: &str,
+    columns: usize,
+    context: &DrawContext,
+) -> Vec<Line<'static>> {
+    let row = fault_view.fault.row();
+    let tool_prefix = match &fault_view.tool {
         Some(tool) if mark == "✗ " => format!("{tool}: "),
         _ => String::new(),
     };
-    let mut said = format!("{} {about}{}", row.code, text::user_text(&told.fault, sight.lang));
-    if told.is_given_up {
-        said.push_str(&format!(" ({})", sight.w("not recovered", "未恢复")));
+    let mut sentence =
+        format!("{} {tool_prefix}{}", row.code, text::user_text(&fault_view.fault, context.lang));
+    if fault_view.is_given_up {
+        sentence.push_str(&format!(" ({})", context.w("not recovered", "未恢复")));
     }
-    marked(mark, &said, columns, sight.look.bad())
+    marked(mark, &sentence, columns, context.theme.bad())
 }
 
 fn reply(
     reason: &str,
     answer: &QuestionReply,
     columns: usize,
-    sight: &DrawContext,
+    context: &DrawContext,
 ) -> Vec<Line<'static>> {
-    let look = sight.look;
+    let theme = context.theme;
     let (text, style) = match answer {
-        QuestionReply::None => (one_line(&text::reason(reason, sight.lang)), look.faint()),
+        QuestionReply::None => (one_line(&text::reason(reason, context.lang)), theme.faint()),
         QuestionReply::Expired => {
-            (sight.w("no answer in time", "超时未回答").to_owned(), look.bad())
+            (context.w("no answer in time", "超时未回答").to_owned(), theme.bad())
         }
         QuestionReply::Answered { decision, by, note } => {
-            let (said, style) = match decision {
-                Decision::Allow => (sight.w("yes", "允许"), look.good()),
-                Decision::Deny => (sight.w("no", "拒绝"), look.bad()),
+            let (word, style) = match decision {
+                Decision::Allow => (context.w("yes", "允许"), theme.good()),
+                Decision::Deny => (context.w("no", "拒绝"), theme.bad()),
             };
             let note = note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
-            (format!("{said} · {by}{note}"), style)
+            (format!("{word} · {by}{note}"), style)
         }
     };
     marked("  ", &text, columns, style)

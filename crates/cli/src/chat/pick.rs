@@ -36,7 +36,7 @@ pub(super) enum PickResult {
 pub(super) async fn run(
     journal: &dyn Reader,
     now: Timestamp,
-    look: Theme,
+    theme: Theme,
     lang: Lang,
 ) -> Result<PickResult, Fault> {
     let sessions = journal.sessions(Filter { limit: LISTED, ..Filter::default() }).await?;
@@ -49,7 +49,7 @@ pub(super) async fn run(
     tokio::pin!(end);
     loop {
         let mut page = 1;
-        let drawn = screen.draw(|frame| page = draw(frame, &list, now, look, lang));
+        let drawn = screen.draw(|frame| page = draw(frame, &list, now, theme, lang));
         drawn.map_err(|error| super::unusable(&error))?;
         let event = tokio::select! {
             biased;
@@ -119,7 +119,7 @@ pub(super) fn draw(
     frame: &mut Frame<'_>,
     list: &SessionList,
     now: Timestamp,
-    look: Theme,
+    theme: Theme,
     lang: Lang,
 ) -> usize {
     let area = frame.area();
@@ -131,9 +131,9 @@ pub(super) fn draw(
         Constraint::Length(u16::from(has_keys)),
     ])
     .areas(area);
-    let asked = localize(lang, "Resume which session?", "继续哪个会话？");
-    let title = cut(&format!(" {asked} {}", one_line(&list.search)), columns);
-    frame.render_widget(Line::styled(pad(&title, columns), look.bar()), head);
+    let heading = localize(lang, "Resume which session?", "继续哪个会话？");
+    let title = cut(&format!(" {heading} {}", one_line(&list.search)), columns);
+    frame.render_widget(Line::styled(pad(&title, columns), theme.bar()), head);
     let height = usize::from(body.height).max(1);
     let found = list.found();
     let from = (list.at + 1).saturating_sub(height);
@@ -143,19 +143,19 @@ pub(super) fn draw(
             let is_here = at == list.at;
             let mark = if is_here { "▸ " } else { "  " };
             let text = cut(&format!("{mark}{}", row(session, now, lang)), columns);
-            let style = if is_here { look.strong() } else { Default::default() };
+            let style = if is_here { theme.strong() } else { Default::default() };
             Line::styled(text, style)
         })
         .collect();
     let nothing = localize(lang, "  no matches", "  没有匹配");
-    let rows = if rows.is_empty() { vec![Line::styled(nothing, look.faint())] } else { rows };
+    let rows = if rows.is_empty() { vec![Line::styled(nothing, theme.faint())] } else { rows };
     frame.render_widget(Paragraph::new(rows), body);
     let hints = localize(
         lang,
         "↑/↓ choose · type to search · Enter resume · Esc quit",
         "↑/↓ 选择 · 输入文字搜索 · Enter 继续 · Esc 退出",
     );
-    frame.render_widget(Line::styled(cut(hints, columns), look.faint()), keys);
+    frame.render_widget(Line::styled(cut(hints, columns), theme.faint()), keys);
     height
 }
 
@@ -175,7 +175,7 @@ pub(crate) fn state(state: SessionState, lang: Lang) -> &'static str {
     match state {
         SessionState::Idle => localize(lang, "idle", "空闲"),
         SessionState::Running => localize(lang, "running", "运行中"),
-        SessionState::Asking => localize(lang, "asking", "等待回答"),
+        SessionState::WaitingForDecision => localize(lang, "waiting", "等待回答"),
         SessionState::Closed => localize(lang, "closed", "已关闭"),
         SessionState::Failed => localize(lang, "failed", "失败"),
     }

@@ -42,7 +42,7 @@ fn at(seq: u64) -> Timestamp {
 }
 
 /// The screen contents as lines of text.
-pub(crate) fn shown(buffer: &Buffer) -> String {
+pub(crate) fn buffer_text(buffer: &Buffer) -> String {
     let mut text = String::new();
     for row in 0..buffer.area.height {
         let mut line = String::new();
@@ -61,25 +61,25 @@ pub(crate) fn shown(buffer: &Buffer) -> String {
 /// A conversation built from events, with its input state.
 struct ChatFixture {
     view: View,
-    hands: InputState,
+    input_state: InputState,
     lang: Lang,
     seq: u64,
 }
 
 impl ChatFixture {
     fn new(lang: Lang) -> Self {
-        let mut told = Self { view: View::new(lang), hands: InputState::new(), lang, seq: 0 };
+        let mut chat = Self { view: View::new(lang), input_state: InputState::new(), lang, seq: 0 };
         let settings = Settings {
             model: "demo".into(),
             language: lang,
             title: Some("count the headings".into()),
             ..Settings::default()
         };
-        told.tell(Event::SessionOpened { settings, origin: None });
-        told
+        chat.apply(Event::SessionOpened { settings, origin: None });
+        chat
     }
 
-    fn tell(&mut self, event: Event) -> &mut Self {
+    fn apply(&mut self, event: Event) -> &mut Self {
         self.seq += 1;
         self.view.take(&Record {
             session: session(),
@@ -95,20 +95,20 @@ impl ChatFixture {
 
     fn message(&mut self, text: &str) -> &mut Self {
         let (command, content) = (CommandId::from("m1"), vec![Block::Text(text.into())]);
-        self.tell(Event::MessageAccepted { command, content })
+        self.apply(Event::MessageAccepted { command, content })
     }
 
     fn begin(&mut self) -> &mut Self {
-        self.tell(Event::TurnStarted { message: CommandId::from("m1") });
+        self.apply(Event::TurnStarted { message: CommandId::from("m1") });
         self.step(1, 1)
     }
 
     fn step(&mut self, step: u32, attempt: u32) -> &mut Self {
-        self.tell(Event::StepStarted { step, attempt, model: "demo".into() })
+        self.apply(Event::StepStarted { step, attempt, model: "demo".into() })
     }
 
     fn words(&mut self, step: u32, text: &str) -> &mut Self {
-        self.tell(Event::TextDelta { step, text: text.into() })
+        self.apply(Event::TextDelta { step, text: text.into() })
     }
 
     fn wants(&mut self, step: u32, tool: &str, arguments: &serde_json::Value) -> &mut Self {
@@ -117,7 +117,7 @@ impl ChatFixture {
             name: tool.into(),
             arguments: arguments.to_string(),
         };
-        self.tell(Event::ModelAnswered {
+        self.apply(Event::ModelAnswered {
             step,
             content: vec![Block::ToolUse(call)],
             stop: ModelStop::ToolUse,
@@ -126,7 +126,7 @@ impl ChatFixture {
     }
 
     fn starts(&mut self, step: u32, tool: &str, arguments: serde_json::Value) -> &mut Self {
-        self.tell(Event::ToolCallStarted {
+        self.apply(Event::ToolCallStarted {
             call: CallId::from(format!("c{step}").as_str()),
             tool: tool.into(),
             arguments,
@@ -141,11 +141,11 @@ impl ChatFixture {
 
     fn ends(&mut self, step: u32, tool: &str, outcome: Outcome) -> &mut Self {
         let call = CallId::from(format!("c{step}").as_str());
-        self.tell(Event::ToolCallEnded { call, tool: tool.into(), outcome, duration_ms: 12 })
+        self.apply(Event::ToolCallEnded { call, tool: tool.into(), outcome, duration_ms: 12 })
     }
 
-    fn asked(&mut self) -> &mut Self {
-        self.tell(Event::QuestionAsked {
+    fn ask_question(&mut self) -> &mut Self {
+        self.apply(Event::QuestionAsked {
             question: QuestionId("q1".into()),
             call: CallId::from("c3"),
             tool: "bash_run".into(),
@@ -160,7 +160,7 @@ impl ChatFixture {
 
     fn ended(&mut self, stop: StopReason, fault: Option<Fault>) -> &mut Self {
         let usage = Usage { input_tokens: 100, output_tokens: 20, cached_tokens: 0 };
-        self.tell(Event::TurnEnded { stop, fault, steps: 1, usage })
+        self.apply(Event::TurnEnded { stop, fault, steps: 1, usage })
     }
 
     fn press(&mut self, code: KeyCode) -> UserAction {
@@ -168,7 +168,7 @@ impl ChatFixture {
     }
 
     fn press_with(&mut self, code: KeyCode, modifiers: KeyModifiers) -> UserAction {
-        self.hands.take(Input::Key(KeyEvent::new(code, modifiers)), &self.view, 10)
+        self.input_state.take(Input::Key(KeyEvent::new(code, modifiers)), &self.view, 10)
     }
 
     fn write(&mut self, text: &str) -> &mut Self {
@@ -178,17 +178,17 @@ impl ChatFixture {
         self
     }
 
-    fn draw(&mut self, columns: u16, rows: u16, look: Theme) -> Buffer {
+    fn draw(&mut self, columns: u16, rows: u16, theme: Theme) -> Buffer {
         let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
         let (lang, now) = (self.lang, at(self.seq + 5));
-        let sight = DrawContext { session: Some(session()), now, look, lang };
-        let Self { view, hands, .. } = self;
-        terminal.draw(|frame| _ = draw(frame, view, hands, &sight)).unwrap();
+        let context = DrawContext { session: Some(session()), now, theme, lang };
+        let Self { view, input_state, .. } = self;
+        terminal.draw(|frame| _ = draw(frame, view, input_state, &context)).unwrap();
         terminal.backend().buffer().clone()
     }
 
-    fn shown(&mut self, columns: u16, rows: u16) -> String {
-        shown(&self.draw(columns, rows, LOOK))
+    fn render(&mut self, columns: u16, rows: u16) -> String {
+        buffer_text(&self.draw(columns, rows, LOOK))
     }
 }
 
@@ -210,23 +210,23 @@ fn limited() -> Fault {
 
 /// A model calls a tool with wrong arguments, reads the fault and calls it again correctly.
 fn correction(lang: Lang) -> ChatFixture {
-    let mut told = ChatFixture::new(lang);
+    let mut chat = ChatFixture::new(lang);
     let wrong = json!({"file": "README.md"});
     let right = json!({"path": "README.md"});
-    told.message("read README.md and count its headings").begin();
-    told.words(1, "I will read ").words(1, "it.").wants(1, "fs_read", &wrong);
-    told.ends(1, "fs_read", invalid().into()).step(2, 1).wants(2, "fs_read", &right);
-    told.starts(2, "fs_read", right);
-    told
+    chat.message("read README.md and count its headings").begin();
+    chat.words(1, "I will read ").words(1, "it.").wants(1, "fs_read", &wrong);
+    chat.ends(1, "fs_read", invalid().into()).step(2, 1).wants(2, "fs_read", &right);
+    chat.starts(2, "fs_read", right);
+    chat
 }
 
 fn recovery(lang: Lang) -> ChatFixture {
-    let mut told = ChatFixture::new(lang);
-    told.message("say hello").begin().words(1, "Hel");
-    told.tell(Event::AnswerAbandoned { step: 1, attempt: 1 });
-    told.tell(Event::FaultRaised { fault: limited(), scope: Scope::default() });
-    let due_at = at(told.seq + 20);
-    told.tell(Event::RetryScheduled {
+    let mut chat = ChatFixture::new(lang);
+    chat.message("say hello").begin().words(1, "Hel");
+    chat.apply(Event::AnswerAbandoned { step: 1, attempt: 1 });
+    chat.apply(Event::FaultRaised { fault: limited(), scope: Scope::default() });
+    let due_at = at(chat.seq + 20);
+    chat.apply(Event::RetryScheduled {
         operation: Operation::ModelRequest,
         kind: Kind::ModelRateLimited,
         attempt: 1,
@@ -236,31 +236,31 @@ fn recovery(lang: Lang) -> ChatFixture {
         due_at,
         scope: Scope::default(),
     });
-    told
+    chat
 }
 
 fn question(lang: Lang) -> ChatFixture {
-    let mut told = ChatFixture::new(lang);
-    told.message("make a file").begin();
-    told.wants(3, "bash_run", &json!({"cmd": "touch made && ls -la"})).asked();
-    told
+    let mut chat = ChatFixture::new(lang);
+    chat.message("make a file").begin();
+    chat.wants(3, "bash_run", &json!({"cmd": "touch made && ls -la"})).ask_question();
+    chat
 }
 
 fn failure(lang: Lang) -> ChatFixture {
-    let mut told = recovery(lang);
-    told.step(1, 2);
-    told.tell(Event::RecoveryFailed { fault: limited().attempt(3, 3), scope: Scope::default() });
-    told.ended(StopReason::Failed, Some(limited().attempt(3, 3)));
-    told
+    let mut chat = recovery(lang);
+    chat.step(1, 2);
+    chat.apply(Event::RecoveryFailed { fault: limited().attempt(3, 3), scope: Scope::default() });
+    chat.ended(StopReason::Failed, Some(limited().attempt(3, 3)));
+    chat
 }
 
 /// Wide, right-to-left, joined and hostile characters.
 fn strange(lang: Lang) -> ChatFixture {
-    let mut told = ChatFixture::new(lang);
-    told.message("你好，世界！这一行很长，需要在合适的地方换行。").begin();
-    told.words(1, "שלום עולם 👩‍👩‍👧 e\u{301} \u{1b}[31mred\u{202e}gnorw\ttab\r\n再见");
-    told.wants(1, "fs_写", &json!({"路径": "文件\u{7}.md"}));
-    told
+    let mut chat = ChatFixture::new(lang);
+    chat.message("你好，世界！这一行很长，需要在合适的地方换行。").begin();
+    chat.words(1, "שלום עולם 👩‍👩‍👧 e\u{301} \u{1b}[31mred\u{202e}gnorw\ttab\r\n再见");
+    chat.wants(1, "fs_写", &json!({"路径": "文件\u{7}.md"}));
+    chat
 }
 
 fn stories(lang: Lang) -> [(&'static str, ChatFixture); 6] {
@@ -277,9 +277,9 @@ fn stories(lang: Lang) -> [(&'static str, ChatFixture); 6] {
 #[test]
 fn every_state_reads_well_in_both_languages_on_a_wide_and_on_a_narrow_screen() {
     for lang in [Lang::En, Lang::Zh] {
-        for (name, mut told) in stories(lang) {
-            insta::assert_snapshot!(format!("{name}_{lang}_80"), told.shown(80, 20));
-            insta::assert_snapshot!(format!("{name}_{lang}_36"), told.shown(36, 14));
+        for (name, mut chat) in stories(lang) {
+            insta::assert_snapshot!(format!("{name}_{lang}_80"), chat.render(80, 20));
+            insta::assert_snapshot!(format!("{name}_{lang}_36"), chat.render(36, 14));
         }
     }
 }
@@ -287,13 +287,13 @@ fn every_state_reads_well_in_both_languages_on_a_wide_and_on_a_narrow_screen() {
 #[test]
 fn a_fault_is_told_as_the_model_the_user_and_the_operator_were_told_it() {
     for lang in [Lang::En, Lang::Zh] {
-        let mut told = correction(lang);
-        told.press_with(KeyCode::Char('t'), KeyModifiers::CONTROL);
-        assert_eq!(told.hands.mode, InputMode::FaultDetails { back: 0 });
-        insta::assert_snapshot!(format!("tellings_{lang}_120"), told.shown(120, 30));
-        insta::assert_snapshot!(format!("tellings_{lang}_50"), told.shown(50, 24));
-        told.press(KeyCode::Esc);
-        assert_eq!(told.hands.mode, InputMode::Compose);
+        let mut chat = correction(lang);
+        chat.press_with(KeyCode::Char('t'), KeyModifiers::CONTROL);
+        assert_eq!(chat.input_state.mode, InputMode::FaultDetails { back: 0 });
+        insta::assert_snapshot!(format!("fault_details_{lang}_120"), chat.render(120, 30));
+        insta::assert_snapshot!(format!("fault_details_{lang}_50"), chat.render(50, 24));
+        chat.press(KeyCode::Esc);
+        assert_eq!(chat.input_state.mode, InputMode::Compose);
     }
 }
 
@@ -303,13 +303,13 @@ fn no_size_no_state_and_no_language_makes_it_panic() {
     let widths = (1..=24).map(|width| (width, 6));
     for (columns, rows) in sizes.into_iter().chain(widths) {
         for lang in [Lang::En, Lang::Zh] {
-            for (_, mut told) in stories(lang) {
+            for (_, mut chat) in stories(lang) {
                 for mode in
                     [InputMode::Compose, InputMode::DenyNote, InputMode::FaultDetails { back: 0 }]
                 {
-                    told.hands.mode = mode;
-                    told.hands.scrolled = 3;
-                    told.draw(columns, rows, LOOK);
+                    chat.input_state.mode = mode;
+                    chat.input_state.scrolled = 3;
+                    chat.draw(columns, rows, LOOK);
                 }
             }
         }
@@ -318,21 +318,21 @@ fn no_size_no_state_and_no_language_makes_it_panic() {
 
 #[test]
 fn on_the_smallest_screen_the_question_and_its_keys_are_seen() {
-    let shown = question(Lang::En).shown(20, 5);
+    let shown = question(Lang::En).render(20, 5);
     assert!(shown.contains("allow call?") && shown.contains("[y] yes"), "{shown}");
-    let shown = correction(Lang::En).shown(20, 5);
+    let shown = correction(Lang::En).render(20, 5);
     assert!(shown.contains("fs_read"), "{shown}");
 }
 
 #[test]
 fn without_colour_nothing_is_coloured_and_everything_is_said() {
-    for (name, mut told) in stories(Lang::En) {
-        let plain = told.draw(80, 20, Theme { colours: false });
+    for (name, mut chat) in stories(Lang::En) {
+        let plain = chat.draw(80, 20, Theme { colours: false });
         for cell in plain.content() {
             assert_eq!(cell.fg, ratatui::style::Color::Reset, "{name}");
             assert_eq!(cell.bg, ratatui::style::Color::Reset, "{name}");
         }
-        assert_eq!(shown(&plain), told.shown(80, 20), "{name}");
+        assert_eq!(buffer_text(&plain), chat.render(80, 20), "{name}");
     }
 }
 
@@ -345,44 +345,44 @@ fn nothing_a_model_says_reaches_the_terminal_as_a_command() {
 
 #[test]
 fn a_retry_counts_down_until_the_next_try_begins() {
-    let mut told = recovery(Lang::En);
-    assert!(told.shown(80, 20).contains("↻ try 2/3 in 1.4 s"), "{}", told.shown(80, 20));
-    told.step(1, 2);
-    let shown = told.shown(80, 20);
+    let mut chat = recovery(Lang::En);
+    assert!(chat.render(80, 20).contains("↻ try 2/3 in 1.4 s"), "{}", chat.render(80, 20));
+    chat.step(1, 2);
+    let shown = chat.render(80, 20);
     assert!(shown.contains("↻ try 2/3\n") && !shown.contains("next try in"), "{shown}");
 }
 
 #[test]
 fn a_filled_default_is_no_repair_and_a_mended_slip_is_one() {
-    let shown = correction(Lang::En).shown(100, 20);
+    let shown = correction(Lang::En).render(100, 20);
     assert!(shown.contains("repaired: 1"), "one of the two was a default: {shown}");
 }
 
 #[test]
 fn a_question_is_answered_with_a_key_and_bound_to_what_was_shown() {
     for (key, wanted) in [('y', Decision::Allow), ('n', Decision::Deny)] {
-        let mut told = question(Lang::En);
-        let UserAction::Decide { question, decision, note } = told.press(KeyCode::Char(key)) else {
+        let mut chat = question(Lang::En);
+        let UserAction::Decide { question, decision, note } = chat.press(KeyCode::Char(key)) else {
             panic!("{key} answers");
         };
         assert_eq!((decision, question.digest.as_str(), note), (wanted, "d1", None));
     }
-    let mut told = question(Lang::En);
-    assert_eq!(told.press(KeyCode::Char('x')), UserAction::Nothing);
-    assert!(told.hands.draft.is_empty(), "letters are not taken for a message");
+    let mut chat = question(Lang::En);
+    assert_eq!(chat.press(KeyCode::Char('x')), UserAction::Nothing);
+    assert!(chat.input_state.draft.is_empty(), "letters are not taken for a message");
 }
 
 #[test]
 fn a_no_can_have_a_word_for_the_model() {
-    let mut told = question(Lang::En);
-    told.press(KeyCode::Char('w'));
-    told.write("not here");
-    insta::assert_snapshot!("word_en_80", told.shown(80, 20));
-    let UserAction::Decide { decision, note, .. } = told.press(KeyCode::Enter) else {
+    let mut chat = question(Lang::En);
+    chat.press(KeyCode::Char('w'));
+    chat.write("not here");
+    insta::assert_snapshot!("word_en_80", chat.render(80, 20));
+    let UserAction::Decide { decision, note, .. } = chat.press(KeyCode::Enter) else {
         panic!("answers")
     };
     assert_eq!((decision, note.as_deref()), (Decision::Deny, Some("not here")));
-    assert_eq!(told.hands.mode, InputMode::Compose);
+    assert_eq!(chat.input_state.mode, InputMode::Compose);
 }
 
 #[test]
@@ -394,64 +394,64 @@ fn escape_stops_the_turn_and_nothing_when_none_runs() {
 
 #[test]
 fn an_interrupt_stops_the_turn_first_and_leaves_then() {
-    let mut told = correction(Lang::En);
-    assert_eq!(told.press_with(KeyCode::Char('c'), KeyModifiers::CONTROL), UserAction::Cancel);
-    told.tell(Event::CancelRequested { by: "terminal".into(), reason: None });
-    assert!(told.shown(80, 20).contains("stopping"));
-    assert_eq!(told.press_with(KeyCode::Char('c'), KeyModifiers::CONTROL), UserAction::Quit);
-    let mut told = failure(Lang::En);
-    told.write("half");
-    assert_eq!(told.press_with(KeyCode::Char('c'), KeyModifiers::CONTROL), UserAction::Nothing);
-    assert!(told.hands.draft.is_empty());
-    assert_eq!(told.press_with(KeyCode::Char('c'), KeyModifiers::CONTROL), UserAction::Quit);
+    let mut chat = correction(Lang::En);
+    assert_eq!(chat.press_with(KeyCode::Char('c'), KeyModifiers::CONTROL), UserAction::Cancel);
+    chat.apply(Event::CancelRequested { by: "terminal".into(), reason: None });
+    assert!(chat.render(80, 20).contains("stopping"));
+    assert_eq!(chat.press_with(KeyCode::Char('c'), KeyModifiers::CONTROL), UserAction::Quit);
+    let mut chat = failure(Lang::En);
+    chat.write("half");
+    assert_eq!(chat.press_with(KeyCode::Char('c'), KeyModifiers::CONTROL), UserAction::Nothing);
+    assert!(chat.input_state.draft.is_empty());
+    assert_eq!(chat.press_with(KeyCode::Char('c'), KeyModifiers::CONTROL), UserAction::Quit);
 }
 
 #[test]
 fn a_message_of_several_lines_is_written_and_sent_whole() {
-    let mut told = ChatFixture::new(Lang::Zh);
-    told.write("第一行");
-    told.press_with(KeyCode::Enter, KeyModifiers::ALT);
-    told.hands.take(Input::Paste("second\r\nthird".into()), &told.view, 10);
-    insta::assert_snapshot!("draft_zh_36", told.shown(36, 14));
-    assert_eq!(told.press(KeyCode::Enter), UserAction::Send("第一行\nsecond\nthird".into()));
-    assert_eq!(told.press(KeyCode::Enter), UserAction::Nothing, "an empty draft is not sent");
+    let mut chat = ChatFixture::new(Lang::Zh);
+    chat.write("第一行");
+    chat.press_with(KeyCode::Enter, KeyModifiers::ALT);
+    chat.input_state.take(Input::Paste("second\r\nthird".into()), &chat.view, 10);
+    insta::assert_snapshot!("draft_zh_36", chat.render(36, 14));
+    assert_eq!(chat.press(KeyCode::Enter), UserAction::Send("第一行\nsecond\nthird".into()));
+    assert_eq!(chat.press(KeyCode::Enter), UserAction::Nothing, "an empty draft is not sent");
 }
 
 #[test]
 fn what_was_said_can_be_scrolled_to_and_no_further() {
-    let mut told = correction(Lang::En);
+    let mut chat = correction(Lang::En);
     let long: String = (1..=60).map(|line| format!("line {line}\n")).collect();
-    told.words(2, &long);
-    assert!(told.shown(40, 12).contains("line 60"));
+    chat.words(2, &long);
+    assert!(chat.render(40, 12).contains("line 60"));
     for _ in 0..50 {
-        told.press(KeyCode::PageUp);
+        chat.press(KeyCode::PageUp);
     }
-    let shown = told.shown(40, 12);
+    let shown = chat.render(40, 12);
     assert!(shown.contains("read README.md") && shown.contains("lines below"), "{shown}");
-    told.press(KeyCode::Esc);
-    told.hands.scrolled = 0;
-    assert!(told.shown(40, 12).contains("line 60"));
+    chat.press(KeyCode::Esc);
+    chat.input_state.scrolled = 0;
+    assert!(chat.render(40, 12).contains("line 60"));
 }
 
 #[test]
 fn words_that_came_in_one_piece_are_shown_once() {
-    let mut told = ChatFixture::new(Lang::En);
-    told.message("hi").begin().words(1, "Hello.");
+    let mut chat = ChatFixture::new(Lang::En);
+    chat.message("hi").begin().words(1, "Hello.");
     let content = vec![Block::Text("Hello.".into())];
     let (stop, usage) = (ModelStop::EndTurn, Usage::default());
-    told.tell(Event::ModelAnswered { step: 1, content, stop, usage });
-    assert_eq!(told.shown(80, 20).matches("Hello.").count(), 1);
+    chat.apply(Event::ModelAnswered { step: 1, content, stop, usage });
+    assert_eq!(chat.render(80, 20).matches("Hello.").count(), 1);
     let content = vec![Block::Text("Whole.".into())];
-    told.step(2, 1).tell(Event::ModelAnswered { step: 2, content, stop, usage });
-    assert_eq!(told.shown(80, 20).matches("Whole.").count(), 1);
+    chat.step(2, 1).apply(Event::ModelAnswered { step: 2, content, stop, usage });
+    assert_eq!(chat.render(80, 20).matches("Whole.").count(), 1);
 }
 
 #[test]
 fn a_call_ends_with_what_it_gave() {
-    let mut told = correction(Lang::En);
+    let mut chat = correction(Lang::En);
     let output = Output { data: json!({"text": "# One"}), ..Output::default() };
-    told.ends(2, "fs_read", Outcome::Done(output)).ended(StopReason::EndTurn, None);
-    let shown = told.shown(80, 20);
+    chat.ends(2, "fs_read", Outcome::Done(output)).ended(StopReason::EndTurn, None);
+    let shown = chat.render(80, 20);
     assert!(shown.contains("✓ fs_read") && shown.contains("→ {\"text\":\"# One\"}"), "{shown}");
     assert!(shown.contains("1 step ·"), "{shown}");
 }
@@ -477,7 +477,7 @@ fn summary(number: u8, state: SessionState, title: &str) -> SessionSummary {
 fn a_session_is_found_by_its_words_and_chosen() {
     let sessions = vec![
         summary(31, SessionState::Running, "count the headings"),
-        summary(22, SessionState::Asking, "读取文件"),
+        summary(22, SessionState::WaitingForDecision, "读取文件"),
         summary(13, SessionState::Failed, "sign in"),
     ];
     let mut list = pick::SessionList { sessions, search: String::new(), at: 0 };
@@ -486,7 +486,7 @@ fn a_session_is_found_by_its_words_and_chosen() {
         let mut terminal = Terminal::new(TestBackend::new(columns, 8)).unwrap();
         let now = at(40_000);
         terminal.draw(|frame| _ = pick::draw(frame, &list, now, LOOK, lang)).unwrap();
-        let text = shown(terminal.backend().buffer());
+        let text = buffer_text(terminal.backend().buffer());
         insta::assert_snapshot!(format!("pick_{name}"), text);
     }
     assert!(list.press(key(KeyCode::Down), 5).is_none());

@@ -181,8 +181,8 @@ impl View {
             Event::ToolCallEnded { call, tool, outcome, duration_ms } => {
                 self.call_ended(call, tool, outcome, *duration_ms, record);
             }
-            asked @ Event::QuestionAsked { reason, .. } => {
-                if let Some(question) = Question::of(asked) {
+            question_asked @ Event::QuestionAsked { reason, .. } => {
+                if let Some(question) = Question::of(question_asked) {
                     self.questions.push_back(question.clone());
                     let (reason, answer) = (reason.clone(), QuestionReply::None);
                     self.push(ChatEntry::Question { question, reason, answer });
@@ -216,8 +216,8 @@ impl View {
 
     /// Adds the transcript's line for an event that has no entry type of its own.
     fn line(&mut self, record: &Record) {
-        let story = TranscriptPrinter { terminal: &Terminal::plain(), lang: self.lang };
-        if let Some(line) = story.line(record) {
+        let printer = TranscriptPrinter { terminal: &Terminal::plain(), lang: self.lang };
+        if let Some(line) = printer.line(record) {
             self.push(ChatEntry::Notice(line));
         }
     }
@@ -321,7 +321,7 @@ impl View {
             Box::new(FaultView { tool, model, ..FaultView::of(fault, record) })
         });
         let gave = match outcome {
-            Outcome::Done(output) => transcript::preview(&one_line(&shown(&output.data))),
+            Outcome::Done(output) => transcript::preview(&one_line(&value_text(&output.data))),
             Outcome::Failed(_) => String::new(),
         };
         let end = Some(CallEnd { duration_ms, gave, fault });
@@ -347,15 +347,17 @@ impl View {
     fn gave_up(&mut self, fault: &Fault, record: &Record) {
         self.retries_over();
         let last = self.entries.iter_mut().rev().find_map(|entry| match entry {
-            ChatEntry::Fault(told) if told.fault.kind() == fault.kind() => Some(told),
+            ChatEntry::Fault(fault_view) if fault_view.fault.kind() == fault.kind() => {
+                Some(fault_view)
+            }
             _ => None,
         });
         if let Some(last) = last.filter(|last| last.turn == record.turn) {
             last.is_given_up = true;
             return;
         }
-        let told = FaultView { is_given_up: true, ..FaultView::of(fault, record) };
-        self.push(ChatEntry::Fault(Box::new(told)));
+        let fault_view = FaultView { is_given_up: true, ..FaultView::of(fault, record) };
+        self.push(ChatEntry::Fault(Box::new(fault_view)));
     }
 
     fn retries_over(&mut self) {
@@ -379,12 +381,12 @@ impl View {
         self.turn = None;
         let fault = record.event.fault().filter(|_| stop == StopReason::Failed);
         if let Some(fault) = fault
-            && self.last_fault().is_none_or(|told| told.fault.kind() != fault.kind())
+            && self.last_fault().is_none_or(|fault_view| fault_view.fault.kind() != fault.kind())
         {
             self.push(ChatEntry::Fault(Box::new(FaultView::of(fault, record))));
         }
-        let story = TranscriptPrinter { terminal: &Terminal::plain(), lang: self.lang };
-        let line = story.line(record).unwrap_or_default();
+        let printer = TranscriptPrinter { terminal: &Terminal::plain(), lang: self.lang };
+        let line = printer.line(record).unwrap_or_default();
         self.push(ChatEntry::End { stop, line });
     }
 
@@ -395,10 +397,11 @@ impl View {
     /// All faults, including those of calls, oldest first.
     pub(crate) fn faults(&self) -> impl DoubleEndedIterator<Item = &FaultView> {
         self.entries.iter().filter_map(|entry| match entry {
-            ChatEntry::Fault(told) => Some(&**told),
-            ChatEntry::Call(CallView { end: Some(CallEnd { fault: Some(told), .. }), .. }) => {
-                Some(&**told)
-            }
+            ChatEntry::Fault(fault_view) => Some(&**fault_view),
+            ChatEntry::Call(CallView {
+                end: Some(CallEnd { fault: Some(fault_view), .. }),
+                ..
+            }) => Some(&**fault_view),
             _ => None,
         })
     }
@@ -446,7 +449,7 @@ impl FaultView {
 }
 
 /// Strings without quotes, null as nothing, other values as JSON.
-fn shown(value: &serde_json::Value) -> String {
+fn value_text(value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::String(text) => text.clone(),
         serde_json::Value::Null => String::new(),

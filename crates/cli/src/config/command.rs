@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, 
             if *json {
                 super::load(path.as_deref())?;
                 let file = path.map(|path| path.display().to_string());
-                terminal.data(&format!("{}\n", serde_json::json!({ "file": file, "right": true })));
+                terminal.data(&format!("{}\n", serde_json::json!({ "file": file, "valid": true })));
                 return Ok(Exit::Success);
             }
             let Some(path) = path else {
@@ -71,8 +71,8 @@ pub(crate) fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, 
                 return Ok(Exit::Success);
             };
             super::load(Some(&path))?;
-            let fine = localize(lang, "is valid", "有效");
-            terminal.data(&format!("{} {fine}\n", path.display()));
+            let verdict = localize(lang, "is valid", "有效");
+            terminal.data(&format!("{} {verdict}\n", path.display()));
             Ok(Exit::Success)
         }
         Action::Init { file, force } => init(file.clone(), *force, lang, terminal),
@@ -84,13 +84,13 @@ fn show(args: &ConfigArgs, json: bool, terminal: &Terminal) -> Result<Exit, Faul
     let table = super::merged(path.as_deref())?;
     // `show` prints only a configuration that loads without a fault.
     super::load(path.as_deref())?;
-    let mut shown = defaults()?;
-    lay_over(&mut shown, table);
+    let mut merged = defaults()?;
+    lay_over(&mut merged, table);
     let text = if json {
-        format!("{}\n", serde_json::to_string_pretty(&shown).map_err(|error| bug(&error))?)
+        format!("{}\n", serde_json::to_string_pretty(&merged).map_err(|error| bug(&error))?)
     } else {
         let from = path.map_or("no file".to_owned(), |path| path.display().to_string());
-        let body = toml::to_string(&shown).map_err(|error| bug(&error))?;
+        let body = toml::to_string(&merged).map_err(|error| bug(&error))?;
         format!("# {from}\n{body}")
     };
     terminal.data(&text);

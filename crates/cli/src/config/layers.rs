@@ -60,20 +60,20 @@ pub(super) fn table(text: &str, path: &Path) -> Result<Table, Fault> {
 pub(super) fn at(text: &str, path: &Path, error: &toml::de::Error) -> Fault {
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let line = before.matches('\n').count() + 1;
-    let place = format!("{}:{line}", path.display());
-    about(&place, error.message(), text.lines().nth(line - 1).unwrap_or_default())
+    let location = format!("{}:{line}", path.display());
+    invalid_at(&location, error.message(), text.lines().nth(line - 1).unwrap_or_default())
 }
 
 /// The fault for a parser message, with the nearest name as advice if a name is unknown.
-pub(super) fn about(place: &str, message: &str, received: &str) -> Fault {
+pub(super) fn invalid_at(location: &str, message: &str, received: &str) -> Fault {
     let (found, expected) = expected(message);
     let unknown = found.strip_prefix("unknown field ").map(|name| name.trim_matches('`'));
     let written = || received.split_once('=').map(|(key, _)| key.trim());
-    let place = match unknown.or_else(written) {
-        Some(key) => format!("{place} `{key}`"),
-        None => place.to_owned(),
+    let location = match unknown.or_else(written) {
+        Some(key) => format!("{location} `{key}`"),
+        None => location.to_owned(),
     };
-    let fault = super::wrong(&place, &expected, received);
+    let fault = super::wrong(&location, &expected, received);
     match nearest(message) {
         Some(name) => fault.advise([Advice::Custom(format!("Did you mean `{name}`?"))]),
         None => fault,
@@ -214,9 +214,9 @@ fn refuse_secrets(table: &Table, key: &str, text: &str, path: &Path) -> Result<(
             value.as_str().is_some_and(|value| !value.is_empty() && !value.contains("${"));
         if is_plain && is_secret(name) {
             let line = text.lines().position(|line| line.contains(name.as_str()));
-            let place = format!("{}:{}", path.display(), line.map_or(1, |line| line + 1));
+            let location = format!("{}:{}", path.display(), line.map_or(1, |line| line + 1));
             let fault =
-                super::wrong(&place, "a reference to a secret, not the secret itself", &key);
+                super::wrong(&location, "a reference to a secret, not the secret itself", &key);
             let advice = format!("Write {name} = \"${{env:NAME}}\" or \"${{file:PATH}}\".");
             return Err(fault.advise([Advice::Custom(advice)]));
         }

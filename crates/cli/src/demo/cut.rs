@@ -89,7 +89,7 @@ async fn follow(
     witness: &ControlClient,
 ) -> Result<(Vec<EventPosition>, Disconnection), Fault> {
     let (mut seen, mut cut, mut pieces) = (Vec::new(), Disconnection::default(), 0);
-    let mut telling = stage.telling();
+    let mut printer = stage.printer();
     while let Some(event) = events.next().await {
         let event = event?;
         if let (true, Some(at)) = (event.is_local(), cut.at) {
@@ -104,24 +104,24 @@ async fn follow(
             continue;
         }
         if event.event == "agent.partial_answer" {
-            telling.say(event.text());
+            printer.say(event.text());
             pieces += 1;
         }
-        seen.extend(place(&event));
+        seen.extend(event_position(&event));
         if is_last(&event) {
             break;
         }
         if pieces == SEEN && cut.at.is_none() {
             let at = events.cursor().seq;
             cut.at = Some(at);
-            telling.end_line();
+            printer.end_line();
             let words =
                 localize(stage.lang, "connection cut; the client is at", "连接被切断；客户端在");
             stage.show(&format!("✂ {words} {at}"));
             relay.cut();
         }
     }
-    telling.end_line();
+    printer.end_line();
     Ok((seen, cut))
 }
 
@@ -129,7 +129,7 @@ fn is_last(event: &Event) -> bool {
     event.event == "agent.final_answer"
 }
 
-fn place(event: &Event) -> Option<EventPosition> {
+fn event_position(event: &Event) -> Option<EventPosition> {
     Some((event.seq?, event.event.clone()))
 }
 
@@ -146,7 +146,7 @@ impl ControlClient {
         tokio::spawn(async move {
             let mut all = Vec::new();
             while let Some(Ok(event)) = events.next().await {
-                all.extend(place(&event));
+                all.extend(event_position(&event));
                 reached.send_replace(events.cursor().seq);
                 if is_last(&event) {
                     break;

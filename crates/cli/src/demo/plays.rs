@@ -33,7 +33,7 @@ pub(super) async fn correct(stage: &mut DemoRunner<'_>) -> Result<CheckedClaims,
         })
     };
     let (failed, done) = (ended(false), ended(true));
-    let told = failed.is_some_and(|at| {
+    let model_got_fault = failed.is_some_and(|at| {
         records[at].event.fault().is_some_and(|fault| fault.row().code == "ERR_VAL_002")
     });
     let corrected = failed.zip(done).is_some_and(|(failed, done)| {
@@ -42,7 +42,7 @@ pub(super) async fn correct(stage: &mut DemoRunner<'_>) -> Result<CheckedClaims,
     let ended = went_well && ended_well(&records);
     keep(stage, Act::Correct, records);
     Ok(vec![
-        (Claim::ToldOfTheMistake, told),
+        (Claim::ToldOfTheMistake, model_got_fault),
         (Claim::CorrectedItself, corrected),
         (Claim::TurnEnded, ended),
     ])
@@ -129,16 +129,16 @@ async fn until_killed(
 ) -> Result<(Vec<Record>, Option<i32>), Fault> {
     let mut child = stage.start(args)?;
     let mut printed = RecordLines::of(&mut child)?;
-    let (mut all, mut telling, mut words) = (Vec::new(), stage.telling(), 0);
+    let (mut all, mut printer, mut words) = (Vec::new(), stage.printer(), 0);
     while let Some(record) = printed.next().await? {
-        telling.tell(&record);
+        printer.print(&record);
         words += usize::from(matches!(record.event, Event::TextDelta { .. }));
         all.push(record);
         if words == SPOKEN {
             child.start_kill().map_err(|error| not_read().caused_by(&error))?;
         }
     }
-    telling.end_line();
+    printer.end_line();
     let status = child.wait().await.map_err(|error| not_read().caused_by(&error))?;
     stage.show("✂ SIGKILL");
     Ok((all, status.signal()))

@@ -124,9 +124,9 @@ impl<'a> DemoRunner<'a> {
 
     /// Runs a command to its end and prints its records. Returns them, and whether the exit code was 0.
     pub(crate) async fn perform(&self, args: &[&str]) -> Result<(Vec<Record>, bool), Fault> {
-        let mut telling = self.telling();
-        let performed = self.collect(args, |record| telling.tell(record)).await;
-        telling.end_line();
+        let mut printer = self.printer();
+        let performed = self.collect(args, |record| printer.print(record)).await;
+        printer.end_line();
         performed
     }
 
@@ -158,28 +158,28 @@ impl<'a> DemoRunner<'a> {
         }
     }
 
-    pub(crate) fn telling(&self) -> RecordPrinter<'_> {
-        let story = TranscriptPrinter { terminal: self.terminal, lang: self.lang };
-        RecordPrinter { stage: self, story, words: String::new() }
+    pub(crate) fn printer(&self) -> RecordPrinter<'_> {
+        let transcript = TranscriptPrinter { terminal: self.terminal, lang: self.lang };
+        RecordPrinter { stage: self, transcript, words: String::new() }
     }
 }
 
 /// Prints records as `budao run` does, but text and events in one column.
 pub(crate) struct RecordPrinter<'a> {
     stage: &'a DemoRunner<'a>,
-    story: TranscriptPrinter<'a>,
+    transcript: TranscriptPrinter<'a>,
     words: String,
 }
 
 impl RecordPrinter<'_> {
-    pub(crate) fn tell(&mut self, record: &Record) {
+    pub(crate) fn print(&mut self, record: &Record) {
         if let Event::MessageAccepted { content, .. } = &record.event {
             self.stage.show(&format!("> {}", budao_core::message::text_of(content)));
         }
         if let Event::TextDelta { text, .. } = &record.event {
             return self.say(text);
         }
-        let line = self.story.line(record);
+        let line = self.transcript.line(record);
         if line.is_some() || matches!(record.event, Event::ModelAnswered { .. }) {
             self.end_line();
         }

@@ -106,12 +106,12 @@ pub(super) async fn run(
     if !args.yes && !confirm(found.len(), lang, terminal) {
         return Ok(Exit::Success);
     }
-    let wired = setup::wire(&journal.existing(), args.config.load()?).await?;
+    let application = setup::assemble(&journal.existing(), args.config.load()?).await?;
     let done = match (found.as_slice(), args.failed) {
-        ([one], false) => follow_one(&wired, one.session, lang, terminal).await,
-        (all, _) => retry_all(&wired, all, lang, terminal).await,
+        ([one], false) => follow_one(&application, one.session, lang, terminal).await,
+        (all, _) => retry_all(&application, all, lang, terminal).await,
     };
-    wired.close().await;
+    application.close().await;
     done
 }
 
@@ -265,20 +265,20 @@ fn confirm(count: usize, lang: Lang, terminal: &Terminal) -> bool {
     };
     let mut line = String::new();
     let mut stderr = io::stderr().lock();
-    let asked = stderr.write_all(prompt.as_bytes()).and_then(|()| stderr.flush());
+    let written = stderr.write_all(prompt.as_bytes()).and_then(|()| stderr.flush());
     drop(stderr);
-    let answered = asked.and_then(|()| io::stdin().lock().read_line(&mut line));
+    let answered = written.and_then(|()| io::stdin().lock().read_line(&mut line));
     answered.is_ok() && line.trim().eq_ignore_ascii_case("y")
 }
 
 /// Retries one turn and follows it like `budao resume`.
 async fn follow_one(
-    wired: &Application,
+    application: &Application,
     session: SessionId,
     lang: Lang,
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
-    let runtime = &wired.runtime;
+    let runtime = &application.runtime;
     let command = runtime.command("terminal", CommandBody::Retry { turn: None });
     let after = match runtime.submit(session, command).await? {
         Answer::Accepted { at } => at,
@@ -290,13 +290,14 @@ async fn follow_one(
 
 /// Retries all turns, a bounded number at a time, and reports each when it ends.
 async fn retry_all(
-    wired: &Application,
+    application: &Application,
     all: &[FailedTurn],
     lang: Lang,
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
-    let turns =
-        all.iter().map(async |failed| (failed.session, wired.runtime.retry(failed.session).await));
+    let turns = all
+        .iter()
+        .map(async |failed| (failed.session, application.runtime.retry(failed.session).await));
     let mut ends = futures::stream::iter(turns).buffer_unordered(AT_ONCE);
     let mut answered = 0;
     loop {
@@ -359,8 +360,8 @@ mod tests {
         for wrong in
             ["", "h", "1", "1w", "-1h", "+1h", "1.5h", "1 h", "1时", "99999999999999999999d"]
         {
-            let told = parse_span(wrong).unwrap_err();
-            assert!(told.contains(&format!("`{wrong}`")), "{told}");
+            let message = parse_span(wrong).unwrap_err();
+            assert!(message.contains(&format!("`{wrong}`")), "{message}");
         }
     }
 

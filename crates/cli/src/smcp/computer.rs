@@ -30,7 +30,7 @@ const PROGRAM_LIMIT: Duration = Duration::from_secs(60);
 #[derive(Debug, clap::Args)]
 pub(super) struct ComputerArgs {
     #[command(flatten)]
-    way: super::ConnectArgs,
+    connection: super::ConnectArgs,
     /// JSON file with the MCP servers [default: none; the console command `add` adds one]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -105,9 +105,9 @@ pub(super) async fn run(args: &ComputerArgs, show: Printer<'_>) -> Result<Exit, 
     let config = Config {
         confirm: args.confirm(&console, lang)?,
         skills: args.skills.clone(),
-        landing: args.uploads.clone(),
+        upload_folder: args.uploads.clone(),
         documents: args.documents.clone(),
-        ..Config::new(args.way.place(&args.room, Dialect::V04))
+        ..Config::new(args.connection.member(&args.room, Dialect::V04))
     };
     let values = ConsoleValues { console: console.clone(), lang };
     let computer = Computer::start(config, settings, &values, traces::world()).await?;
@@ -119,8 +119,8 @@ pub(super) async fn run(args: &ComputerArgs, show: Printer<'_>) -> Result<Exit, 
         }
     }
     let ended = {
-        let desk = CommandHandler { computer: &computer, values: &values, show };
-        let mut listening = pin!(listen(&console, &desk));
+        let handler = CommandHandler { computer: &computer, values: &values, show };
+        let mut listening = pin!(listen(&console, &handler));
         tokio::select! {
             biased;
             () = super::interrupted() => None,
@@ -134,9 +134,9 @@ pub(super) async fn run(args: &ComputerArgs, show: Printer<'_>) -> Result<Exit, 
 
 /// Performs console commands until one stops the computer. End of input stops it only on a terminal; otherwise it
 /// only ends the commands.
-async fn listen(console: &Console, desk: &CommandHandler<'_>) {
+async fn listen(console: &Console, handler: &CommandHandler<'_>) {
     while let Some(line) = console.command().await {
-        if desk.perform(&line).await == Flow::Stop {
+        if handler.perform(&line).await == Flow::Stop {
             return;
         }
     }
@@ -159,15 +159,15 @@ impl ValueSource for ConsoleValues {
     }
 
     async fn ask(&self, input: &Input) -> Option<String> {
-        let about = if input.description.is_empty() { &input.id } else { &input.description };
+        let label = if input.description.is_empty() { &input.id } else { &input.description };
         let (question, is_secret) = match &input.sort {
             InputKind::Command { command, args } => return command_output(command, args).await,
-            InputKind::PromptString { password, .. } => (format!("{about}: "), *password),
+            InputKind::PromptString { password, .. } => (format!("{label}: "), *password),
             InputKind::PickString { options, .. } => {
                 let lines = options.iter().enumerate();
                 let lines: String =
                     lines.map(|(index, it)| format!("  {} {}\n", index + 1, it.label)).collect();
-                (format!("{about}\n{lines}{} ", localize(self.lang, "number:", "编号：")), false)
+                (format!("{label}\n{lines}{} ", localize(self.lang, "number:", "编号：")), false)
             }
         };
         let answer = self.console.ask(question, is_secret).await.filter(|it| !it.is_empty())?;
@@ -195,6 +195,6 @@ async fn command_output(command: &str, args: &serde_json::Value) -> Option<Strin
         _ => Vec::new(),
     };
     let ended = program::run(command, &words, b"", PROGRAM_LIMIT).await.ok()?;
-    let line = ended.said.lines().next()?.trim().to_owned();
+    let line = ended.output.lines().next()?.trim().to_owned();
     Some(line).filter(|line| ended.code == Some(0) && !line.is_empty())
 }

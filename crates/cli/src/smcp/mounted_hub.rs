@@ -68,7 +68,7 @@ impl HubArgs {
     /// does not apply to a hub.
     pub(crate) fn hub(
         &self,
-        door: HubAccess<'_>,
+        hub_access: HubAccess<'_>,
         lang: Lang,
         world: &World,
     ) -> Result<Option<MountedHub>, Fault> {
@@ -77,7 +77,7 @@ impl HubArgs {
         }
         let mut tokens: Vec<Token> =
             self.smcp_token.iter().map(|token| read_token(token)).collect::<Result<_, _>>()?;
-        match door {
+        match hub_access {
             _ if !tokens.is_empty() => {}
             HubAccess::Token(token) => tokens.push(Token::shared(token)),
             HubAccess::Open => {}
@@ -98,12 +98,12 @@ impl HubArgs {
             own = Some(secret);
             Access::Tokens(tokens)
         };
-        let elsewhere = if self.smcp_hide_other_rooms {
+        let cross_room = if self.smcp_hide_other_rooms {
             CrossRoomVisibility::Hidden
         } else {
             CrossRoomVisibility::Named
         };
-        let config = Config { dialect: self.smcp_dialect, elsewhere, lang, ..Config::new(access) };
+        let config = Config { dialect: self.smcp_dialect, cross_room, lang, ..Config::new(access) };
         let hub = Hub::new(config, world.clone());
         Ok(Some(MountedHub { hub, dialect: self.smcp_dialect, own }))
     }

@@ -19,7 +19,7 @@ const PAGE: usize = 100;
 #[derive(Debug, clap::Args)]
 pub(super) struct SkillsArgs {
     #[command(flatten)]
-    way: ConnectArgs,
+    connection: ConnectArgs,
     /// Print one JSON object per skill
     #[arg(long)]
     pub(super) json: bool,
@@ -37,7 +37,7 @@ pub(super) struct SkillsArgs {
 #[derive(Debug, clap::Args)]
 pub(super) struct DocumentsArgs {
     #[command(flatten)]
-    way: ConnectArgs,
+    connection: ConnectArgs,
     /// Print one JSON object per document, and the content of an address as JSON
     #[arg(long)]
     pub(super) json: bool,
@@ -84,10 +84,10 @@ fn listed(mut answer: Value, list: &str, computer: &str) -> Result<Vec<Value>, F
 
 /// One line of text: computer, name, and the first line of the description.
 fn line(item: &Value, computer: &str, fields: [&str; 3], terminal: &Terminal) -> String {
-    let [name, about, more] = fields.map(|field| item[field].as_str().unwrap_or_default());
-    let about = about.lines().next().unwrap_or_default();
+    let [name, description, more] = fields.map(|field| item[field].as_str().unwrap_or_default());
+    let description = description.lines().next().unwrap_or_default();
     let more = if more.is_empty() { String::new() } else { format!("  {}", terminal.faint(more)) };
-    format!("{computer}  {}  {about}{more}\n", terminal.name(name))
+    format!("{computer}  {}  {description}{more}\n", terminal.name(name))
 }
 
 fn print(mut item: Value, computer: &str, as_json: bool, fields: [&str; 3], terminal: &Terminal) {
@@ -101,7 +101,7 @@ fn print(mut item: Value, computer: &str, as_json: bool, fields: [&str; 3], term
 }
 
 pub(super) async fn skills(args: &SkillsArgs, show: Printer<'_>) -> Result<Exit, Fault> {
-    let agent = args.way.join(&args.room).await?;
+    let agent = args.connection.join(&args.room).await?;
     if let (Some(computer), Some(skill)) = (&args.computer, &args.skill) {
         return match file(&agent, computer, skill, &args.file).await {
             Ok(bytes) => {
@@ -122,8 +122,8 @@ pub(super) async fn skills(args: &SkillsArgs, show: Printer<'_>) -> Result<Exit,
 
 /// A file of a skill, from the answer itself or fetched by its blob handle.
 async fn file(agent: &Agent, computer: &str, skill: &str, file: &str) -> Result<Vec<u8>, Fault> {
-    let wish = object(json!({ "name": skill, "rel_path": file }));
-    let answer = agent.ask(RequestEvent::GetSkill, computer, wish).await?;
+    let request = object(json!({ "name": skill, "rel_path": file }));
+    let answer = agent.ask(RequestEvent::GetSkill, computer, request).await?;
     if let Some(body) = answer["body"].as_str() {
         return Ok(body.as_bytes().to_vec());
     }
@@ -133,12 +133,12 @@ async fn file(agent: &Agent, computer: &str, skill: &str, file: &str) -> Result<
 
 pub(super) async fn documents(args: &DocumentsArgs, show: Printer<'_>) -> Result<Exit, Fault> {
     // Only the first draft of the protocol has documents.
-    let agent = args.way.join_by(&args.room, Dialect::V02, super::CONNECT_LIMIT).await?;
+    let agent = args.connection.join_by(&args.room, Dialect::V02, super::CONNECT_LIMIT).await?;
     if let (Some(computer), Some(address)) = (&args.computer, &args.address) {
-        let wish = object(json!({ "uri": address }));
-        return match agent.ask(RequestEvent::GetDpe, computer, wish).await {
+        let request = object(json!({ "uri": address }));
+        return match agent.ask(RequestEvent::GetDpe, computer, request).await {
             Ok(found) => {
-                show.line(shown(&found, args.json));
+                show.line(render_document(&found, args.json));
                 Ok(Exit::Success)
             }
             Err(fault) => Ok(show.fault(fault)),
@@ -159,14 +159,14 @@ async fn list(
 ) -> Result<(), Fault> {
     let mut offset = 0;
     loop {
-        let mut wish = json!({ "offset": offset, "limit": PAGE });
+        let mut request = json!({ "offset": offset, "limit": PAGE });
         if !args.keyword.is_empty() {
-            wish["keywords"] = json!(args.keyword);
+            request["keywords"] = json!(args.keyword);
         }
         if let Some(file_type) = &args.file_type {
-            wish["file_type"] = file_type.clone().into();
+            request["file_type"] = file_type.clone().into();
         }
-        let answer = agent.ask(RequestEvent::GetFinder, computer, object(wish)).await?;
+        let answer = agent.ask(RequestEvent::GetFinder, computer, object(request)).await?;
         let page = listed(answer, "documents", computer)?;
         let count = page.len();
         for document in page {
@@ -180,7 +180,7 @@ async fn list(
 }
 
 /// The document's text, else the whole answer as JSON. With `--json`, always the whole answer.
-fn shown(found: &Value, as_json: bool) -> String {
+fn render_document(found: &Value, as_json: bool) -> String {
     let text = found["content_markdown"].as_str().or_else(|| found["content_text"].as_str());
     match text {
         Some(text) if !as_json => text.to_owned(),

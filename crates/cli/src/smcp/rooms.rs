@@ -132,17 +132,17 @@ impl RoomConfig {
                 .with(Fact::Expected, "the address of a hub, or `budao serve --smcp`")
                 .with(Fact::Received, "nothing")
         })?;
-        let mut place = MemberConfig::new(url, &self.room, &self.name);
-        place.token = self.token.clone().map(Into::into);
+        let mut member = MemberConfig::new(url, &self.room, &self.name);
+        member.token = self.token.clone().map(Into::into);
         if let Some(dialect) = &self.dialect {
-            place.dialect = dialect.parse::<Dialect>().map_err(|expected| {
+            member.dialect = dialect.parse::<Dialect>().map_err(|expected| {
                 Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
                     .with(Fact::ConfigKey, "smcp.dialect")
                     .with(Fact::Expected, expected)
                     .with(Fact::Received, dialect.clone())
             })?;
         }
-        let agent = Agent::connect(Config::new(place), world.clone()).await?;
+        let agent = Agent::connect(Config::new(member), world.clone()).await?;
         RemoteTools::open(agent).await
     }
 }

@@ -91,8 +91,8 @@ impl Printer<'_> {
         let word = |en, zh| localize(self.lang, en, zh);
         for mismatch in fault.mismatches().iter().filter(|mismatch| !mismatch.allowed.is_empty()) {
             let allowed: Vec<String> = mismatch.allowed.iter().map(Value::to_string).collect();
-            let (place, allowed) = (mismatch.dotted(), allowed.join(", "));
-            self.terminal.say(&format!("  {place}: {} {allowed}", word("allowed:", "允许的值：")));
+            let (field, allowed) = (mismatch.dotted(), allowed.join(", "));
+            self.terminal.say(&format!("  {field}: {} {allowed}", word("allowed:", "允许的值：")));
         }
         if let Some(example) = fault.detail().get(Fact::Example) {
             self.terminal.say(&format!("  {} {example}", word("example:", "示例：")));
@@ -100,13 +100,13 @@ impl Printer<'_> {
     }
 
     /// Prints an event of the room.
-    pub(super) fn news(&self, news: &RoomEvent) {
+    pub(super) fn room_event(&self, room_event: &RoomEvent) {
         if self.as_json {
-            return self.line(news_object(news));
+            return self.line(event_object(room_event));
         }
         let word = |en, zh| localize(self.lang, en, zh);
         let role = |role: &Role| <&str>::from(*role);
-        self.line(match news {
+        self.line(match room_event {
             RoomEvent::MemberJoined(who, name) => {
                 format!("{} {} {name}", word("entered", "进入"), role(who))
             }
@@ -147,8 +147,8 @@ fn error_of(fault: &Fault) -> Value {
     json!({ "error": error::flat(fault, Dialect::V04) })
 }
 
-fn news_object(news: &RoomEvent) -> Value {
-    match news {
+fn event_object(room_event: &RoomEvent) -> Value {
+    match room_event {
         RoomEvent::MemberJoined(role, name) => {
             json!({ "event": "entered", "role": role, "name": name })
         }
@@ -157,7 +157,7 @@ fn news_object(news: &RoomEvent) -> Value {
             json!({ "event": "tools_changed", "computer": computer })
         }
         RoomEvent::ContentChanged(event, computer) => {
-            json!({ "event": "changed", "what": event, "computer": computer })
+            json!({ "event": "changed", "notification": event, "computer": computer })
         }
         RoomEvent::Joined => json!({ "event": "joined" }),
         RoomEvent::Disconnected(fault) => {

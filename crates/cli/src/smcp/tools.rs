@@ -21,7 +21,7 @@ const UNKNOWN_LIMIT: Duration = Duration::from_secs(5);
 #[derive(Debug, clap::Args)]
 pub(super) struct ToolsArgs {
     #[command(flatten)]
-    way: ConnectArgs,
+    connection: ConnectArgs,
     /// How long connecting and waiting for servers that start may take together
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
@@ -35,15 +35,15 @@ pub(super) struct ToolsArgs {
 pub(super) async fn run(args: &ToolsArgs, show: Printer<'_>) -> Result<Exit, Fault> {
     let limit = Duration::from_secs(args.timeout);
     let until = Instant::now() + limit;
-    let agent = args.way.join_by(&args.room, Dialect::V04, limit).await?;
-    let mut news = agent.news();
+    let agent = args.connection.join_by(&args.room, Dialect::V04, limit).await?;
+    let mut events = agent.events();
     let computers = agent.computers().await?;
     if computers.is_empty() && !args.json {
         show.terminal.say(localize(show.lang, "no computer is in the room", "房间里没有计算机"));
     }
     let mut exit = Exit::Success;
     for computer in computers {
-        let listing = settled(&agent, &computer, &mut news, until, show).await?;
+        let listing = settled(&agent, &computer, &mut events, until, show).await?;
         for tool in &listing.tools {
             print(tool, &computer, args.json, show);
         }
@@ -62,11 +62,11 @@ pub(super) async fn run(args: &ToolsArgs, show: Printer<'_>) -> Result<Exit, Fau
 async fn settled(
     agent: &Agent,
     computer: &str,
-    news: &mut Receiver<RoomEvent>,
+    events: &mut Receiver<RoomEvent>,
     until: Instant,
     show: Printer<'_>,
 ) -> Result<ToolListing, Fault> {
-    let mut told = String::new();
+    let mut last_message = String::new();
     let unknown_until = until.min(Instant::now() + UNKNOWN_LIMIT);
     loop {
         let listing = agent.tool_listing(computer).await?;
@@ -78,23 +78,23 @@ async fn settled(
         if late.is_empty() || left.is_zero() {
             return Ok(listing);
         }
-        if late != told && !show.as_json {
+        if late != last_message && !show.as_json {
             let words = localize(show.lang, "waiting for", "正在等待");
             show.terminal.say(&format!("{computer}: {words} {late} …"));
-            told = late;
+            last_message = late;
         }
         tokio::select! {
             biased;
-            () = changed(news, computer) => {}
+            () = changed(events, computer) => {}
             () = tokio::time::sleep(left.min(ASK_AGAIN)) => {}
         }
     }
 }
 
 /// Waits until the computer's tools may have changed.
-async fn changed(news: &mut Receiver<RoomEvent>, computer: &str) {
+async fn changed(events: &mut Receiver<RoomEvent>, computer: &str) {
     loop {
-        match news.recv().await {
+        match events.recv().await {
             Ok(RoomEvent::ToolsChanged(name)) if name == computer => return,
             Ok(_) => {}
             Err(RecvError::Lagged(_)) => return,
@@ -116,8 +116,8 @@ fn print(tool: &RemoteTool, computer: &str, as_json: bool, show: Printer<'_>) {
         tool["computer"] = computer.into();
         return show.line(tool);
     }
-    let about = tool.description.as_deref().unwrap_or_default();
-    let about = about.lines().next().unwrap_or_default();
+    let description = tool.description.as_deref().unwrap_or_default();
+    let description = description.lines().next().unwrap_or_default();
     let name = show.terminal.name(&tool.name);
-    show.line(format!("{computer}  {name}  {about}"));
+    show.line(format!("{computer}  {name}  {description}"));
 }

@@ -33,12 +33,12 @@ pub(crate) struct ScrollPosition {
     pub(crate) is_away: bool,
 }
 
-/// Draws a snapshot, or a notice before the first one. Limits `place.from` to the sessions there are.
+/// Draws a snapshot, or a notice before the first one. Limits `scroll.from` to the sessions there are.
 pub(crate) fn draw(
     frame: &mut Frame<'_>,
     seen: Option<&Snapshot>,
-    place: &mut ScrollPosition,
-    look: Theme,
+    scroll: &mut ScrollPosition,
+    theme: Theme,
     lang: Lang,
 ) {
     let area = frame.area();
@@ -61,29 +61,29 @@ pub(crate) fn draw(
         Constraint::Length(u16::from(!is_low)),
     ])
     .areas(area);
-    frame.render_widget(title(seen, place.is_away, lang, look, head.width), head);
+    frame.render_widget(title(seen, scroll.is_away, lang, theme, head.width), head);
     let numbers: Vec<_> = numbers.into_iter().map(Line::raw).collect();
     frame.render_widget(Paragraph::new(numbers), counts);
     if is_low {
-        return sessions(frame, body, seen, place, look, lang);
+        return sessions(frame, body, seen, scroll, theme, lang);
     }
     let hints = localize(lang, "q quit · w window · ↑/↓ sessions", "q 退出 · w 时间窗 · ↑/↓ 会话");
-    frame.render_widget(Line::styled(cut(hints, keys.width.into()), look.faint()), keys);
+    frame.render_widget(Line::styled(cut(hints, keys.width.into()), theme.faint()), keys);
     if area.width >= WIDE {
         let [above, below] =
             Layout::vertical([Constraint::Fill(3), Constraint::Fill(2)]).areas(body);
         let [left, right] =
             Layout::horizontal([Constraint::Fill(3), Constraint::Fill(2)]).spacing(2).areas(above);
-        sessions(frame, left, seen, place, look, lang);
-        faults(frame, right, seen, look, lang);
-        return events(frame, below, seen, look, lang);
+        sessions(frame, left, seen, scroll, theme, lang);
+        faults(frame, right, seen, theme, lang);
+        return events(frame, below, seen, theme, lang);
     }
     let [first, second, third] =
         Layout::vertical([Constraint::Fill(3), Constraint::Fill(2), Constraint::Fill(2)])
             .areas(body);
-    sessions(frame, first, seen, place, look, lang);
-    faults(frame, second, seen, look, lang);
-    events(frame, third, seen, look, lang);
+    sessions(frame, first, seen, scroll, theme, lang);
+    faults(frame, second, seen, theme, lang);
+    events(frame, third, seen, theme, lang);
 }
 
 /// The snapshot as text, for `--once`.
@@ -128,11 +128,14 @@ fn words(lang: Lang) -> ScreenLabels {
     }
 }
 
-fn title(seen: &Snapshot, is_away: bool, lang: Lang, look: Theme, columns: u16) -> Line<'static> {
+fn title(seen: &Snapshot, is_away: bool, lang: Lang, theme: Theme, columns: u16) -> Line<'static> {
     let at = clock(seen.at);
-    let live = match lang {
-        Lang::En => format!("{} running · {} asking", seen.running, seen.asking),
-        Lang::Zh => format!("{} 个运行中 · {} 个等待回答", seen.running, seen.asking),
+    let run_live = match lang {
+        Lang::En => format!(
+            "{} running · {} waiting for a decision",
+            seen.running, seen.waiting_for_decision
+        ),
+        Lang::Zh => format!("{} 个运行中 · {} 个等待回答", seen.running, seen.waiting_for_decision),
     };
     let from = seen.from.as_ref().map(|from| format!(" · {from}")).unwrap_or_default();
     let away = if is_away {
@@ -140,8 +143,8 @@ fn title(seen: &Snapshot, is_away: bool, lang: Lang, look: Theme, columns: u16) 
     } else {
         ""
     };
-    let text = cut(&format!(" budao top · {at} · {live}{from}{away}"), columns.into());
-    Line::styled(pad(&text, columns.into()), look.bar())
+    let text = cut(&format!(" budao top · {at} · {run_live}{from}{away}"), columns.into());
+    Line::styled(pad(&text, columns.into()), theme.bar())
 }
 
 /// Turns, calls, faults and retries within the window, as one line.
@@ -174,13 +177,13 @@ fn numbers(seen: &Snapshot, lang: Lang) -> String {
     parts.join(" · ")
 }
 
-fn heading(frame: &mut Frame<'_>, area: Rect, name: &str, look: Theme) -> Rect {
+fn heading(frame: &mut Frame<'_>, area: Rect, name: &str, theme: Theme) -> Rect {
     let [head, rest] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
     let columns = usize::from(head.width);
     let text = cut(&format!("─ {name} "), columns);
     let rule = columns.saturating_sub(unicode_width::UnicodeWidthStr::width(text.as_str()));
     let line =
-        vec![Span::styled(text, look.strong()), Span::styled("─".repeat(rule), look.faint())];
+        vec![Span::styled(text, theme.strong()), Span::styled("─".repeat(rule), theme.faint())];
     frame.render_widget(Line::from(line), head);
     rest
 }
@@ -189,29 +192,29 @@ fn sessions(
     frame: &mut Frame<'_>,
     area: Rect,
     seen: &Snapshot,
-    place: &mut ScrollPosition,
-    look: Theme,
+    scroll: &mut ScrollPosition,
+    theme: Theme,
     lang: Lang,
 ) {
     let rest =
-        if area.height > 3 { heading(frame, area, words(lang).sessions, look) } else { area };
+        if area.height > 3 { heading(frame, area, words(lang).sessions, theme) } else { area };
     let height = usize::from(rest.height);
-    place.from = place.from.min(seen.sessions.len().saturating_sub(height));
+    scroll.from = scroll.from.min(seen.sessions.len().saturating_sub(height));
     let is_roomy = rest.width >= 50;
-    let rows = seen.sessions.iter().skip(place.from).take(height).map(|row| {
+    let rows = seen.sessions.iter().skip(scroll.from).take(height).map(|row| {
         let text = cut(&session(row, seen.at, is_roomy, lang), rest.width.into());
-        Line::styled(text, style(row, look))
+        Line::styled(text, style(row, theme))
     });
-    show(frame, rest, rows.collect(), look, lang);
+    show(frame, rest, rows.collect(), theme, lang);
 }
 
-fn style(row: &SessionRow, look: Theme) -> Style {
+fn style(row: &SessionRow, theme: Theme) -> Style {
     use budao_journal::SessionState;
     match row.summary.state {
-        _ if row.is_interrupted() => look.bad(),
-        SessionState::Running => look.good(),
-        SessionState::Asking => look.warn(),
-        SessionState::Failed => look.bad(),
+        _ if row.is_interrupted() => theme.bad(),
+        SessionState::Running => theme.good(),
+        SessionState::WaitingForDecision => theme.warn(),
+        SessionState::Failed => theme.bad(),
         SessionState::Idle | SessionState::Closed => Style::new(),
     }
 }
@@ -248,8 +251,8 @@ pub(crate) fn short(session: SessionId) -> String {
     format!("…{}", &id[id.len() - 6..])
 }
 
-fn faults(frame: &mut Frame<'_>, area: Rect, seen: &Snapshot, look: Theme, lang: Lang) {
-    let rest = heading(frame, area, words(lang).faults, look);
+fn faults(frame: &mut Frame<'_>, area: Rect, seen: &Snapshot, theme: Theme, lang: Lang) {
+    let rest = heading(frame, area, words(lang).faults, theme);
     let has_chart = rest.height > 3 && seen.numbers.faults > 0;
     let [chart, list] =
         Layout::vertical([Constraint::Length(if has_chart { 2 } else { 0 }), Constraint::Min(0)])
@@ -258,13 +261,13 @@ fn faults(frame: &mut Frame<'_>, area: Rect, seen: &Snapshot, look: Theme, lang:
         let sums = seen.numbers.buckets.iter().map(|bucket| bucket.by_kind.values().sum::<u64>());
         let sums: Vec<u64> = sums.collect();
         let from = sums.len().saturating_sub(chart.width.into());
-        frame.render_widget(Sparkline::default().data(&sums[from..]).style(look.bad()), chart);
+        frame.render_widget(Sparkline::default().data(&sums[from..]).style(theme.bad()), chart);
     }
     let rows = seen.numbers.kinds.iter().map(|row| {
-        let style = if row.not_recovered > 0 { look.bad() } else { Style::new() };
+        let style = if row.not_recovered > 0 { theme.bad() } else { Style::new() };
         Line::styled(cut(&kind(row, lang), list.width.into()), style)
     });
-    show(frame, list, rows.collect(), look, lang);
+    show(frame, list, rows.collect(), theme, lang);
 }
 
 fn kind(row: &KindCount, lang: Lang) -> String {
@@ -282,30 +285,30 @@ fn kind(row: &KindCount, lang: Lang) -> String {
     text
 }
 
-fn events(frame: &mut Frame<'_>, area: Rect, seen: &Snapshot, look: Theme, lang: Lang) {
-    let rest = heading(frame, area, words(lang).events, look);
+fn events(frame: &mut Frame<'_>, area: Rect, seen: &Snapshot, theme: Theme, lang: Lang) {
+    let rest = heading(frame, area, words(lang).events, theme);
     if seen.from.is_some() {
-        let line = Line::styled(cut(words(lang).untold, rest.width.into()), look.faint());
+        let line = Line::styled(cut(words(lang).untold, rest.width.into()), theme.faint());
         return frame.render_widget(line, rest);
     }
     let rows = seen.events.iter().map(|happened| {
         let style = match happened.line.chars().next() {
-            Some('✗') => look.bad(),
-            Some('↻' | '?') => look.warn(),
-            Some('✓') => look.good(),
+            Some('✗') => theme.bad(),
+            Some('↻' | '?') => theme.warn(),
+            Some('✓') => theme.good(),
             _ => Style::new(),
         };
         Line::styled(cut(&event(happened), rest.width.into()), style)
     });
-    show(frame, rest, rows.collect(), look, lang);
+    show(frame, rest, rows.collect(), theme, lang);
 }
 
 fn event(happened: &EventLine) -> String {
     format!("{} {} {}", clock(happened.at), short(happened.session), happened.line)
 }
 
-fn show(frame: &mut Frame<'_>, area: Rect, rows: Vec<Line<'_>>, look: Theme, lang: Lang) {
-    let nothing = vec![Line::styled(localize(lang, "none", "无"), look.faint())];
+fn show(frame: &mut Frame<'_>, area: Rect, rows: Vec<Line<'_>>, theme: Theme, lang: Lang) {
+    let nothing = vec![Line::styled(localize(lang, "none", "无"), theme.faint())];
     let rows = if rows.is_empty() { nothing } else { rows };
     frame.render_widget(Paragraph::new(rows), area);
 }

@@ -17,7 +17,7 @@ use crate::{symbols::one_line, terminal::Terminal, transcript::TranscriptPrinter
 /// Maximum sessions per list.
 const LISTED: usize = 200;
 /// Number of recently changed sessions whose events are read.
-const HEARD: usize = 12;
+const RECENT_EVENTS: usize = 12;
 /// Records read from the end of each of them.
 const BACK: u64 = 40;
 /// Maximum events in a snapshot.
@@ -32,9 +32,9 @@ pub(crate) struct Snapshot {
     /// Host of the server that was asked; none if the journal was read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) from: Option<String>,
-    /// Number of sessions with a running turn; `asking` counts those that wait for a person.
+    /// Number of sessions with a running turn; `waiting_for_decision` counts those that wait for a person.
     pub(crate) running: usize,
-    pub(crate) asking: usize,
+    pub(crate) waiting_for_decision: usize,
     /// Asking and running sessions first, then the others, most recently changed first.
     pub(crate) sessions: Vec<SessionRow>,
     /// The last events, newest first; empty if a server was asked.
@@ -124,25 +124,25 @@ pub(crate) struct JournalPoller {
     stats: Stats,
     lang: Lang,
     /// Events per session with the head they were read at; read again only when the head changes.
-    heard: HashMap<SessionId, (Seq, Vec<EventLine>)>,
+    recent_events: HashMap<SessionId, (Seq, Vec<EventLine>)>,
 }
 
 impl JournalPoller {
     pub(crate) fn new(journal: Arc<dyn Reader>, lang: Lang) -> Self {
-        Self { journal, stats: Stats::default(), lang, heard: HashMap::new() }
+        Self { journal, stats: Stats::default(), lang, recent_events: HashMap::new() }
     }
 
     /// Takes a snapshot of the journal.
-    pub(crate) async fn look(&mut self, window: Window, now: Timestamp) -> Result<Snapshot, Fault> {
+    pub(crate) async fn poll(&mut self, window: Window, now: Timestamp) -> Result<Snapshot, Fault> {
         let of = |state| Filter { state, limit: LISTED, ..Filter::default() };
         let running = self.journal.sessions(of(Some(SessionState::Running))).await?;
-        let asking = self.journal.sessions(of(Some(SessionState::Asking))).await?;
+        let waiting = self.journal.sessions(of(Some(SessionState::WaitingForDecision))).await?;
         let recent = self.journal.sessions(of(None)).await?;
-        let (runs, asks) = (running.len(), asking.len());
+        let (runs, asks) = (running.len(), waiting.len());
         let events = self.events(&recent).await?;
-        let mut sessions: Vec<SessionSummary> = asking.into_iter().chain(running).collect();
+        let mut sessions: Vec<SessionSummary> = waiting.into_iter().chain(running).collect();
         let rest = recent.into_iter().filter(|summary| {
-            !matches!(summary.state, SessionState::Running | SessionState::Asking)
+            !matches!(summary.state, SessionState::Running | SessionState::WaitingForDecision)
         });
         sessions.extend(rest);
         sessions.truncate(LISTED);
@@ -158,7 +158,7 @@ impl JournalPoller {
             at: now,
             from: None,
             running: runs,
-            asking: asks,
+            waiting_for_decision: asks,
             sessions: sessions.collect(),
             events,
             stats,
@@ -175,18 +175,21 @@ impl JournalPoller {
 
     /// The last events of the most recently changed sessions, newest first.
     async fn events(&mut self, recent: &[SessionSummary]) -> Result<Vec<EventLine>, Fault> {
-        let heard = &recent[..recent.len().min(HEARD)];
-        self.heard.retain(|session, _| heard.iter().any(|summary| summary.session == *session));
-        for summary in heard {
-            let known =
-                self.heard.get(&summary.session).is_some_and(|(seq, _)| *seq == summary.head);
+        let recent_events = &recent[..recent.len().min(RECENT_EVENTS)];
+        self.recent_events
+            .retain(|session, _| recent_events.iter().any(|summary| summary.session == *session));
+        for summary in recent_events {
+            let known = self
+                .recent_events
+                .get(&summary.session)
+                .is_some_and(|(seq, _)| *seq == summary.head);
             if !known {
                 let events = self.read(summary).await?;
-                self.heard.insert(summary.session, (summary.head, events));
+                self.recent_events.insert(summary.session, (summary.head, events));
             }
         }
         let mut events: Vec<EventLine> =
-            self.heard.values().flat_map(|(_, events)| events.iter().cloned()).collect();
+            self.recent_events.values().flat_map(|(_, events)| events.iter().cloned()).collect();
         events.sort_by_key(|event| std::cmp::Reverse((event.at, event.seq)));
         events.truncate(EVENTS);
         Ok(events)
@@ -200,11 +203,11 @@ impl JournalPoller {
             // The session was deleted or replaced since it was listed, or is damaged. `top` does not report that.
             Err(_) => return Ok(Vec::new()),
         };
-        let story = TranscriptPrinter { terminal: &Terminal::plain(), lang: self.lang };
+        let printer = TranscriptPrinter { terminal: &Terminal::plain(), lang: self.lang };
         let mut events = Vec::new();
         for stored in &page.records {
             let Ok(record) = stored.record() else { continue };
-            if let Some(line) = story.line(&record) {
+            if let Some(line) = printer.line(&record) {
                 let (at, session, seq) = (record.at, record.session, record.seq);
                 events.push(EventLine { at, session, seq, line: one_line(&line) });
             }

@@ -79,23 +79,25 @@ impl Remote {
     }
 
     /// Takes a snapshot of the server's sessions and statistics.
-    pub(crate) async fn look(&self, window: Window, now: Timestamp) -> Result<Snapshot, Fault> {
+    pub(crate) async fn poll(&self, window: Window, now: Timestamp) -> Result<Snapshot, Fault> {
         let stats: Value = self.get("api/stats", &[("window", window.into())]).await?;
-        let asking: SessionListResponse = self.get("v1/sessions", &[("state", "asking")]).await?;
+        let waiting: SessionListResponse =
+            self.get("v1/sessions", &[("state", "waiting_for_decision")]).await?;
         let running: SessionListResponse = self.get("v1/sessions", &[("state", "running")]).await?;
         let recent: SessionListResponse = self.get("v1/sessions", &[]).await?;
-        let (runs, asks) = (running.sessions.len(), asking.sessions.len());
-        let is_live =
-            |item: &SessionItem| matches!(item.state, SessionState::Running | SessionState::Asking);
+        let (runs, asks) = (running.sessions.len(), waiting.sessions.len());
+        let is_live = |item: &SessionItem| {
+            matches!(item.state, SessionState::Running | SessionState::WaitingForDecision)
+        };
         let rest = recent.sessions.into_iter().filter(|item| !is_live(item));
-        let all = asking.sessions.into_iter().chain(running.sessions).chain(rest);
+        let all = waiting.sessions.into_iter().chain(running.sessions).chain(rest);
         let sessions: Option<Vec<SessionRow>> = all.map(|item| self.row(item)).collect();
         let numbers = StatsSummary::deserialize(&stats).map_err(|error| odd(&error))?;
         Ok(Snapshot {
             at: now,
             from: Some(self.host()),
             running: runs,
-            asking: asks,
+            waiting_for_decision: asks,
             sessions: sessions.ok_or_else(|| self.unread())?,
             events: Vec::new(),
             stats,

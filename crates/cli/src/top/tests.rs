@@ -21,7 +21,7 @@ use super::{
     draw::{self, ScrollPosition},
     poll::{JournalPoller, Snapshot},
 };
-use crate::{chat::shown, screen::Theme, terminal::Terminal as Talk};
+use crate::{chat::buffer_text, screen::Theme, terminal::Terminal as Talk};
 
 const LOOK: Theme = Theme { colours: true };
 
@@ -111,22 +111,22 @@ async fn journal() -> Arc<Memory> {
     Arc::new(journal)
 }
 
-async fn look(journal: Arc<dyn Reader>, lang: Lang) -> Snapshot {
-    JournalPoller::new(journal, lang).look(Window::FiveMinutes, at(60)).await.unwrap()
+async fn poll(journal: Arc<dyn Reader>, lang: Lang) -> Snapshot {
+    JournalPoller::new(journal, lang).poll(Window::FiveMinutes, at(60)).await.unwrap()
 }
 
-fn drawn(seen: Option<&Snapshot>, columns: u16, rows: u16, look: Theme, lang: Lang) -> String {
+fn drawn(seen: Option<&Snapshot>, columns: u16, rows: u16, theme: Theme, lang: Lang) -> String {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
-    let mut place = ScrollPosition::default();
-    terminal.draw(|frame| draw::draw(frame, seen, &mut place, look, lang)).unwrap();
-    shown(terminal.backend().buffer())
+    let mut scroll = ScrollPosition::default();
+    terminal.draw(|frame| draw::draw(frame, seen, &mut scroll, theme, lang)).unwrap();
+    buffer_text(terminal.backend().buffer())
 }
 
 #[tokio::test(start_paused = true)]
 async fn sessions_rates_faults_and_events_are_seen_in_both_languages_wide_and_narrow() {
     let journal = journal().await;
     for lang in [Lang::En, Lang::Zh] {
-        let seen = look(journal.clone(), lang).await;
+        let seen = poll(journal.clone(), lang).await;
         insta::assert_snapshot!(format!("top_{lang}_120"), drawn(Some(&seen), 120, 24, LOOK, lang));
         insta::assert_snapshot!(format!("top_{lang}_60"), drawn(Some(&seen), 60, 24, LOOK, lang));
         insta::assert_snapshot!(
@@ -135,23 +135,23 @@ async fn sessions_rates_faults_and_events_are_seen_in_both_languages_wide_and_na
         );
     }
     let empty = Arc::new(Memory::new(seeded(8), Limits::default()));
-    let seen = look(empty, Lang::En).await;
+    let seen = poll(empty, Lang::En).await;
     insta::assert_snapshot!("top_empty_en_60", drawn(Some(&seen), 60, 16, LOOK, Lang::En));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_does_not_answer_is_told_beside_what_it_said_before() {
     let from = Some("10.0.0.7:7333".to_owned());
-    let seen = Snapshot { from, events: Vec::new(), ..look(journal().await, Lang::En).await };
+    let seen = Snapshot { from, events: Vec::new(), ..poll(journal().await, Lang::En).await };
     let mut terminal = Terminal::new(TestBackend::new(90, 18)).unwrap();
-    let mut place = ScrollPosition { is_away: true, ..ScrollPosition::default() };
-    terminal.draw(|frame| draw::draw(frame, Some(&seen), &mut place, LOOK, Lang::En)).unwrap();
-    insta::assert_snapshot!("top_away_en_90", shown(terminal.backend().buffer()));
+    let mut scroll = ScrollPosition { is_away: true, ..ScrollPosition::default() };
+    terminal.draw(|frame| draw::draw(frame, Some(&seen), &mut scroll, LOOK, Lang::En)).unwrap();
+    insta::assert_snapshot!("top_away_en_90", buffer_text(terminal.backend().buffer()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_nobody_works_on_is_told_from_one_that_runs() {
-    let seen = look(journal().await, Lang::En).await;
+    let seen = poll(journal().await, Lang::En).await;
     let cut_off: Vec<_> = seen
         .sessions
         .iter()
@@ -159,16 +159,16 @@ async fn a_turn_nobody_works_on_is_told_from_one_that_runs() {
         .map(|row| row.summary.session)
         .collect();
     assert_eq!(cut_off, [session(1)]);
-    assert_eq!((seen.running, seen.asking), (2, 0));
+    assert_eq!((seen.running, seen.waiting_for_decision), (2, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_another_process_writes_is_seen_at_the_next_look() {
     let journal = journal().await;
     let mut observer = JournalPoller::new(journal.clone(), Lang::En);
-    let before = observer.look(Window::FiveMinutes, at(60)).await.unwrap();
+    let before = observer.poll(Window::FiveMinutes, at(60)).await.unwrap();
     write(&journal, 4, 61, opening("a new one"), true).await;
-    let after = observer.look(Window::FiveMinutes, at(65)).await.unwrap();
+    let after = observer.poll(Window::FiveMinutes, at(65)).await.unwrap();
     assert_eq!(before.sessions.len() + 1, after.sessions.len());
     assert_eq!(before.numbers.turns + 1, after.numbers.turns);
     assert_eq!(before.numbers.faults, after.numbers.faults, "nothing is counted twice");
@@ -176,7 +176,7 @@ async fn what_another_process_writes_is_seen_at_the_next_look() {
 
 #[tokio::test(start_paused = true)]
 async fn machines_get_one_object_with_everything() {
-    let seen = look(journal().await, Lang::En).await;
+    let seen = poll(journal().await, Lang::En).await;
     let json: serde_json::Value = serde_json::from_str(&seen.json().unwrap()).unwrap();
     assert_eq!(json["running"], 2);
     assert_eq!(json["stats"]["turns"], 3);
@@ -187,7 +187,7 @@ async fn machines_get_one_object_with_everything() {
 
 #[tokio::test(start_paused = true)]
 async fn no_size_makes_it_panic_and_the_smallest_still_shows_sessions() {
-    let seen = look(journal().await, Lang::Zh).await;
+    let seen = poll(journal().await, Lang::Zh).await;
     for columns in [0, 1, 2, 3, 7, 20, 49, 50, 99, 100, 300] {
         for rows in [0, 1, 2, 3, 5, 13, 14, 15, 24, 80] {
             for seen in [None, Some(&seen)] {

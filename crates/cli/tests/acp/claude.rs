@@ -13,7 +13,7 @@ use budao_testkit::{claude::answer, claude_api::ClaudeApi};
 use serde_json::{Value, json};
 
 use crate::{
-    editor::{Editor, budao, running, said, stop},
+    editor::{Editor, answer_text, budao, running, stop},
     gateways::with_fake,
     native::library,
 };
@@ -24,13 +24,13 @@ fn the_played_cli_has_a_conversation_and_leaves_nobody_behind() {
     let mut editor = Editor::start_as(with_fake(directory.path(), "acp"));
     let session = editor.new_session(directory.path());
     for prompt in ["P1", "P2 @tool", "P3 @cut", "P4 @stray-before", "P5 @stray-mid-stamped"] {
-        let (stop, shown) = editor.run(&session, prompt);
-        assert_eq!((stop.as_str(), shown), ("end_turn", answer(prompt)), "{prompt}");
+        let (stop, answered) = editor.run(&session, prompt);
+        assert_eq!((stop.as_str(), answered), ("end_turn", answer(prompt)), "{prompt}");
     }
     let (stop, _) = editor.run(&session, "P6 @die-mid");
     assert_eq!(stop, "-32603");
-    let (stop, shown) = editor.run(&session, "P7");
-    assert_eq!((stop.as_str(), shown), ("end_turn", answer("P7")));
+    let (stop, answered) = editor.run(&session, "P7");
+    assert_eq!((stop.as_str(), answered), ("end_turn", answer("P7")));
     editor.prompt(&session, "P8 @silent");
     editor.prompt(&session, "P9");
     let took = editor.hang_up();
@@ -71,7 +71,7 @@ fn modes_of_the_clis_own_are_offered_set_and_shown() {
     let params = json!({"sessionId": session, "modeId": "dontAsk"});
     editor.ask("session/set_mode", params);
     let id = editor.prompt(&session, "P1 @tool");
-    // Nobody is asked: whoever reads this editor's lines would have said yes.
+    // Nobody is asked: whoever reads this editor's lines would have answer_text yes.
     let denied = loop {
         let value = editor.read();
         assert_ne!(value["method"], "session/request_permission", "{value}");
@@ -156,8 +156,8 @@ fn works_in_an_editor(peer: &str) {
     assert_eq!(editor.run(&session, "first"), ("end_turn".into(), "hello world".into()));
 
     let file = directory.path().join("allowed");
-    let (stopped, shown) = editor.run(&session, &format!("second %write:{}", file.display()));
-    assert_eq!((stopped.as_str(), shown.as_str()), ("end_turn", "let me after the tool"));
+    let (stopped, answered) = editor.run(&session, &format!("second %write:{}", file.display()));
+    assert_eq!((stopped.as_str(), answered.as_str()), ("end_turn", "let me after the tool"));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "written");
     let calls = editor.updates.iter().filter(|it| it["toolCallId"].is_string());
     let last = calls.rev().find_map(|it| it["status"].as_str());
@@ -170,7 +170,7 @@ fn works_in_an_editor(peer: &str) {
     assert_eq!(stop(&editor.answer(slow)), "cancelled");
     let before = editor.updates.len();
     assert_eq!(stop(&editor.answer(next)), "end_turn");
-    assert_eq!(said(&editor.updates[before..]), "hello world", "its own answer, whole");
+    assert_eq!(answer_text(&editor.updates[before..]), "hello world", "its own answer, whole");
 
     let took = editor.hang_up();
     assert!(took < Duration::from_secs(1), "{took:?}");
@@ -212,20 +212,20 @@ fn plans_in_an_editor(peer: &str) {
     assert!(!write(&mut editor, "in-plan-mode"), "nothing is written");
     set(&mut editor, "default");
     assert!(write(&mut editor, "in-default-mode"), "it is asked about, and written");
-    assert_eq!((mode_shown(&editor), editor.asked.len()), ("default", 1));
+    assert_eq!((mode_shown(&editor), editor.questions.len()), ("default", 1));
     // Ended by a plan.
     set(&mut editor, "plan");
-    let (stopped, shown) = editor.run(&session, "plan it %plan");
-    assert_eq!((stopped.as_str(), shown.as_str()), ("end_turn", "let me after the plan"));
-    let question = editor.asked.last().unwrap();
-    assert_eq!(editor.asked.len(), 2, "only the plan is asked about");
+    let (stopped, answered) = editor.run(&session, "plan it %plan");
+    assert_eq!((stopped.as_str(), answered.as_str()), ("end_turn", "let me after the plan"));
+    let question = editor.questions.last().unwrap();
+    assert_eq!(editor.questions.len(), 2, "only the plan is asked about");
     let content = question["toolCall"]["content"].to_string();
     assert!(content.contains("1. Do it."), "the plan is in the question: {question}");
     let options = question["options"].as_array().unwrap();
     assert_eq!(options.len(), 2, "a plan is approved once: {options:?}");
     assert_eq!(mode_shown(&editor), "default", "told before the prompt was answered");
     assert!(write(&mut editor, "after-the-plan"));
-    assert_eq!((mode_shown(&editor), editor.asked.len()), ("default", 3));
+    assert_eq!((mode_shown(&editor), editor.questions.len()), ("default", 3));
     editor.hang_up();
     is_gone(&session);
 }
@@ -271,12 +271,16 @@ fn an_editor_of_others_has_a_whole_conversation_with_the_real_cli() {
         .arg(program)
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    let told: Value = serde_json::from_str(&told)
-        .unwrap_or_else(|_| panic!("{told}\n{}", String::from_utf8_lossy(&output.stderr)));
-    assert_eq!((&told["agent"], &told["stop"]), (&"budao".into(), &"end_turn".into()), "{told}");
-    assert_eq!(told["text"], "let me after the tool", "{told}");
-    assert_eq!((&told["late"], &told["asked"]), (&0.into(), &1.into()), "{told}");
-    assert_eq!((&told["same"], &told["exit"]), (&true.into(), &0.into()), "{told}");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let printed: Value = serde_json::from_str(&printed)
+        .unwrap_or_else(|_| panic!("{printed}\n{}", String::from_utf8_lossy(&output.stderr)));
+    assert_eq!(
+        (&printed["agent"], &printed["stop"]),
+        (&"budao".into(), &"end_turn".into()),
+        "{printed}"
+    );
+    assert_eq!(printed["text"], "let me after the tool", "{printed}");
+    assert_eq!((&printed["late"], &printed["asked"]), (&0.into(), &1.into()), "{printed}");
+    assert_eq!((&printed["same"], &printed["exit"]), (&true.into(), &0.into()), "{printed}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "written");
 }

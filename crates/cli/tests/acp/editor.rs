@@ -31,7 +31,7 @@ pub(crate) struct Editor {
     next: u64,
     pub(crate) updates: Vec<Value>,
     /// The permission questions it was asked.
-    pub(crate) asked: Vec<Value>,
+    pub(crate) questions: Vec<Value>,
 }
 
 impl Editor {
@@ -46,7 +46,7 @@ impl Editor {
         let stdin = child.stdin.take();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut editor =
-            Self { child, stdin, lines, next: 1, updates: Vec::new(), asked: Vec::new() };
+            Self { child, stdin, lines, next: 1, updates: Vec::new(), questions: Vec::new() };
         editor.ask("initialize", json!({"protocolVersion": 1}));
         editor
     }
@@ -90,7 +90,7 @@ impl Editor {
             if value["method"] == "session/request_permission" {
                 let result = json!({"outcome": {"outcome": "selected", "optionId": "allow"}});
                 self.write(&json!({"jsonrpc": "2.0", "id": value["id"], "result": result}));
-                self.asked.push(value["params"].clone());
+                self.questions.push(value["params"].clone());
             }
         }
     }
@@ -110,7 +110,7 @@ impl Editor {
         let before = self.updates.len();
         let id = self.prompt(session, text);
         let answer = self.answer(id);
-        (stop(&answer), said(&self.updates[before..]))
+        (stop(&answer), answer_text(&self.updates[before..]))
     }
 
     /// Reads on until an update of this sort came.
@@ -141,7 +141,7 @@ pub(crate) fn stop(answer: &Value) -> String {
 }
 
 /// The words among updates.
-pub(crate) fn said(updates: &[Value]) -> String {
+pub(crate) fn answer_text(updates: &[Value]) -> String {
     let chunks = updates.iter().filter(|it| it["sessionUpdate"] == "agent_message_chunk");
     chunks.filter_map(|chunk| chunk["content"]["text"].as_str()).collect()
 }

@@ -147,22 +147,22 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 struct Bridge {
     child: Child,
     input: Arc<Mutex<Option<ChildStdin>>>,
-    talk: Option<JoinHandle<()>>,
+    conversation: Option<JoinHandle<()>>,
 }
 
 impl Bridge {
     /// Starts it and talks to it so far that its CLI works on a prompt, as long as the bridge lives.
-    fn start(scene: &Fixture) -> Self {
-        let mut child = scene.command().spawn().unwrap();
+    fn start(fixture: &Fixture) -> Self {
+        let mut child = fixture.command().spawn().unwrap();
         let input = Arc::new(Mutex::new(child.stdin.take()));
         let output = child.stdout.take().unwrap();
-        let (write, directory) = (input.clone(), scene.directory.path().to_owned());
-        let talk = Some(std::thread::spawn(move || talk(&write, output, &directory)));
-        Self { child, input, talk }
+        let (write, directory) = (input.clone(), fixture.directory.path().to_owned());
+        let conversation = Some(std::thread::spawn(move || converse(&write, output, &directory)));
+        Self { child, input, conversation }
     }
 
-    fn end(&mut self, way: EndKind) {
-        let signal = match way {
+    fn end(&mut self, end_kind: EndKind) {
+        let signal = match end_kind {
             EndKind::InputClosed => return drop(self.input.lock().unwrap().take()),
             EndKind::Term => Signal::TERM,
             EndKind::Int => Signal::INT,
@@ -174,12 +174,12 @@ impl Bridge {
 
     fn wait(&mut self) -> ExitStatus {
         let status = self.child.wait().unwrap();
-        self.talk.take().unwrap().join().unwrap();
+        self.conversation.take().unwrap().join().unwrap();
         status
     }
 }
 
-fn talk(input: &Mutex<Option<ChildStdin>>, output: ChildStdout, directory: &Path) {
+fn converse(input: &Mutex<Option<ChildStdin>>, output: ChildStdout, directory: &Path) {
     let write = |id: u64, method: &str, params: Value| {
         let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         let mut input = input.lock().unwrap();
@@ -203,7 +203,7 @@ fn talk(input: &Mutex<Option<ChildStdin>>, output: ChildStdout, directory: &Path
 
 /// What was measured at one end.
 struct Measured {
-    way: EndKind,
+    end_kind: EndKind,
     status: ExitStatus,
     /// Had the CLI written anything by then?
     in_turn: bool,
@@ -217,42 +217,47 @@ struct Measured {
     late_write: Duration,
 }
 
-fn one_end(way: EndKind, moment: Moment) -> Measured {
-    let scene = Fixture::new();
-    let mut bridge = Bridge::start(&scene);
-    match moment {
+fn one_end(end_kind: EndKind, end_moment: Moment) -> Measured {
+    let fixture = Fixture::new();
+    let mut bridge = Bridge::start(&fixture);
+    match end_moment {
         // The moment is the fault that is played; nothing is waited for.
         Moment::After(delay) => std::thread::sleep(delay),
-        Moment::Lines(lines) => until("the CLI writes", || scene.lines() >= lines),
+        Moment::Lines(lines) => until("the CLI writes", || fixture.lines() >= lines),
     }
-    let in_turn = scene.lines() > 0;
-    let asked = Instant::now();
-    bridge.end(way);
+    let in_turn = fixture.lines() > 0;
+    let questions = Instant::now();
+    bridge.end(end_kind);
     let status = bridge.wait();
     let (ended, ended_at) = (Instant::now(), SystemTime::now());
-    let left = scene.processes().len();
-    until("no process is left", || scene.processes().is_empty());
+    let left = fixture.processes().len();
+    until("no process is left", || fixture.processes().is_empty());
     let gone = if left == 0 { Duration::ZERO } else { ended.elapsed() };
-    let late = scene.last_write().and_then(|last| last.duration_since(ended_at).ok());
+    let late = fixture.last_write().and_then(|last| last.duration_since(ended_at).ok());
     let late_write = late.unwrap_or_default();
-    Measured { way, status, in_turn, ending: ended - asked, left, gone, late_write }
+    Measured { end_kind, status, in_turn, ending: ended - questions, left, gone, late_write }
 }
 
 impl Measured {
-    fn check(&self, number: u64, moment: Moment) {
-        let told = format!("end {number}, {:?} at {moment:?}: {}", self.way, self.status);
-        assert!(self.gone <= GONE_WITHIN, "{told}: a process was left for {:?}", self.gone);
+    fn check(&self, number: u64, end_moment: Moment) {
+        let printed =
+            format!("end {number}, {:?} at {end_moment:?}: {}", self.end_kind, self.status);
+        assert!(self.gone <= GONE_WITHIN, "{printed}: a process was left for {:?}", self.gone);
         // One that was killed outright cannot wait for its CLI; its supervisor is as fast as it is scheduled.
         if self.status.signal().is_none() {
-            assert!(self.late_write.is_zero(), "{told}: written {:?} later", self.late_write);
-            assert_eq!(self.status.code(), Some(0), "{told}");
+            assert!(self.late_write.is_zero(), "{printed}: written {:?} later", self.late_write);
+            assert_eq!(self.status.code(), Some(0), "{printed}");
         } else {
-            assert!(self.late_write <= GONE_WITHIN, "{told}: written {:?} later", self.late_write);
+            assert!(
+                self.late_write <= GONE_WITHIN,
+                "{printed}: written {:?} later",
+                self.late_write
+            );
         }
     }
 }
 
-fn moment(dice: &dyn Entropy) -> Moment {
+fn end_moment(dice: &dyn Entropy) -> Moment {
     if dice.bits().is_multiple_of(2) {
         Moment::After(Duration::from_micros(dice.bits() % 400_000))
     } else {
@@ -279,10 +284,10 @@ fn no_process_and_no_write_outlives_the_bridge_however_it_ends() {
                         return;
                     }
                     let dice = world::seeded(seed.wrapping_mul(1_000_003) + number).entropy;
-                    let way = WAYS[usize::try_from(number).unwrap() % WAYS.len()];
-                    let moment = moment(&*dice);
-                    let measured = one_end(way, moment);
-                    measured.check(number, moment);
+                    let end_kind = WAYS[usize::try_from(number).unwrap() % WAYS.len()];
+                    let end_moment = end_moment(&*dice);
+                    let measured = one_end(end_kind, end_moment);
+                    measured.check(number, end_moment);
                     all.lock().unwrap().push(measured);
                 }
             });
@@ -293,12 +298,12 @@ fn no_process_and_no_write_outlives_the_bridge_however_it_ends() {
 
 fn report(all: &[Measured]) {
     let mut by_way: BTreeMap<EndKind, Vec<&Measured>> = BTreeMap::new();
-    all.iter().for_each(|measured| by_way.entry(measured.way).or_default().push(measured));
-    for (way, all) in by_way {
+    all.iter().for_each(|measured| by_way.entry(measured.end_kind).or_default().push(measured));
+    for (end_kind, all) in by_way {
         let worst = |of: fn(&Measured) -> Duration| all.iter().map(|one| of(one)).max().unwrap();
         let count = |holds: fn(&Measured) -> bool| all.iter().filter(|one| holds(one)).count();
         eprintln!(
-            "{way:?}: {} ends, {} while the CLI wrote, {} by default action of the signal; bridge gone after at most \
+            "{end_kind:?}: {} ends, {} while the CLI wrote, {} by default action of the signal; bridge gone after at most \
              {:?}; processes left at its end in {}, gone after at most {:?}; files written later in {}, at most {:?}",
             all.len(),
             count(|one| one.in_turn),
@@ -319,25 +324,27 @@ fn records(directory: &Path) -> String {
     let Some(line) = listed.lines().next() else { return String::new() };
     let session: Value = serde_json::from_str(line).unwrap();
     let id = session["session"].as_str().unwrap();
-    let told = budao(directory).args(["replay", "--json", id]).output().unwrap();
-    String::from_utf8(told.stdout).unwrap()
+    let printed = budao(directory).args(["replay", "--json", id]).output().unwrap();
+    String::from_utf8(printed.stdout).unwrap()
 }
 
 /// Goal: whoever reads the journal later sees that the turn was over.
 /// Method: every end a program can notice, in the middle of a turn.
 #[test]
 fn the_turn_is_ended_in_the_journal_before_the_bridge_exits() {
-    for way in WAYS.into_iter().filter(|way| *way != EndKind::Kill) {
-        let scene = Fixture::new();
-        let mut bridge = Bridge::start(&scene);
-        until("the CLI writes", || scene.lines() > 0);
-        until("the turn is recorded", || records(scene.directory.path()).contains("turn_started"));
-        bridge.end(way);
+    for end_kind in WAYS.into_iter().filter(|end_kind| *end_kind != EndKind::Kill) {
+        let fixture = Fixture::new();
+        let mut bridge = Bridge::start(&fixture);
+        until("the CLI writes", || fixture.lines() > 0);
+        until("the turn is recorded", || {
+            records(fixture.directory.path()).contains("turn_started")
+        });
+        bridge.end(end_kind);
         let status = bridge.wait();
-        assert_eq!(status.code(), Some(0), "{way:?}: {status}");
-        assert_eq!(scene.processes(), [], "{way:?}");
-        let records = records(scene.directory.path());
-        assert!(records.contains("turn_ended"), "{way:?}: {records}");
+        assert_eq!(status.code(), Some(0), "{end_kind:?}: {status}");
+        assert_eq!(fixture.processes(), [], "{end_kind:?}");
+        let records = records(fixture.directory.path());
+        assert!(records.contains("turn_ended"), "{end_kind:?}: {records}");
     }
 }
 
@@ -345,16 +352,16 @@ fn the_turn_is_ended_in_the_journal_before_the_bridge_exits() {
 /// Method: it is killed while the CLI works; the bridge finds and kills what it supervised.
 #[test]
 fn what_a_killed_supervisor_leaves_is_ended_by_the_bridge() {
-    let scene = Fixture::new();
-    let mut bridge = Bridge::start(&scene);
-    until("the CLI writes", || scene.lines() > 0);
+    let fixture = Fixture::new();
+    let mut bridge = Bridge::start(&fixture);
+    until("the CLI writes", || fixture.lines() > 0);
     let is_supervisor = |line: &str| line.starts_with("supervisor ");
-    let supervisors = scene.processes().into_iter().filter(|(_, line)| is_supervisor(line));
+    let supervisors = fixture.processes().into_iter().filter(|(_, line)| is_supervisor(line));
     let supervisors: Vec<i32> = supervisors.map(|(pid, _)| pid).collect();
     assert_eq!(supervisors.len(), 1);
     kill_process(Pid::from_raw(supervisors[0]).unwrap(), Signal::KILL).unwrap();
-    until("only the bridge is left", || scene.processes().len() == 1);
+    until("only the bridge is left", || fixture.processes().len() == 1);
     bridge.end(EndKind::InputClosed);
     assert_eq!(bridge.wait().code(), Some(0));
-    assert_eq!(scene.processes(), []);
+    assert_eq!(fixture.processes(), []);
 }

@@ -10,7 +10,7 @@ use std::{
 use budao_client::{Client, Events, SessionRequest};
 use serde_json::json;
 
-use crate::editor::{Editor, budao, said};
+use crate::editor::{Editor, answer_text, budao};
 
 /// The played CLI as a program.
 pub(crate) fn fake_claude() -> PathBuf {
@@ -50,8 +50,8 @@ impl Server {
     }
 
     fn stop(mut self) {
-        let told = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
-        assert!(told.unwrap().success());
+        let printed = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        assert!(printed.unwrap().success());
         assert!(self.child.wait().unwrap().success());
     }
 }
@@ -92,19 +92,19 @@ async fn goes_on_in_an_editor(
     let params = json!({"sessionId": session.id(), "cwd": directory, "mcpServers": []});
     let loaded = editor.ask("session/load", params);
     assert!(loaded["error"].is_null(), "{loaded}");
-    assert!(said(&editor.updates).ends_with(&first), "{:?}", editor.updates);
+    assert!(answer_text(&editor.updates).ends_with(&first), "{:?}", editor.updates);
 
     // The server has the session: the editor's prompt is answered there, and both see it.
-    let (stop, shown) = editor.run(session.id(), "P2 from the editor");
-    assert_eq!((stop.as_str(), shown), ("end_turn", answer("P2 from the editor")));
+    let (stop, answered) = editor.run(session.id(), "P2 from the editor");
+    assert_eq!((stop.as_str(), answered), ("end_turn", answer("P2 from the editor")));
     assert_eq!(final_answer(&mut events).await, answer("P2 from the editor"));
-    let told = budao(directory).args(["replay", session.id()]).output().unwrap();
-    let told = String::from_utf8(told.stdout).unwrap();
-    assert!(told.contains(&answer("P2 from the editor")), "{told}");
+    let printed = budao(directory).args(["replay", session.id()]).output().unwrap();
+    let printed = String::from_utf8(printed.stdout).unwrap();
+    assert!(printed.contains(&answer("P2 from the editor")), "{printed}");
 
     server.stop();
-    let (stop, shown) = editor.run(session.id(), "P3 without the server");
-    assert_eq!((stop.as_str(), shown), ("end_turn", answer("P3 without the server")));
+    let (stop, answered) = editor.run(session.id(), "P3 without the server");
+    assert_eq!((stop.as_str(), answered), ("end_turn", answer("P3 without the server")));
     assert!(editor.hang_up() < Duration::from_secs(1));
 }
 

@@ -52,7 +52,7 @@ fn a_conversation_is_logged_and_seen_live_by_another_process() {
         .spawn()
         .unwrap();
     let mut records = BufReader::new(follower.stdout.take().unwrap()).lines();
-    // It follows before anything is said.
+    // It follows before anything is answer_text.
     let opened: Value = serde_json::from_str(&records.next().unwrap().unwrap()).unwrap();
     assert!(opened.to_string().contains("session_opened"), "{opened}");
 
@@ -113,9 +113,9 @@ fn a_session_survives_the_death_of_the_bridge() {
     let mut editor = Editor::start(directory.path(), &["--model", model]);
     let params = json!({"sessionId": session, "cwd": directory.path(), "mcpServers": []});
     assert!(editor.ask("session/load", params)["error"].is_null());
-    let told: Vec<&str> =
+    let printed: Vec<&str> =
         editor.updates.iter().filter_map(|update| update["content"]["text"].as_str()).collect();
-    assert_eq!(told, ["one", "first"]);
+    assert_eq!(printed, ["one", "first"]);
     let id = editor.prompt(&session, "two");
     assert_eq!(editor.answer(id)["result"]["stopReason"], "end_turn");
     editor.hang_up();
@@ -130,9 +130,9 @@ fn the_doctor_tells_what_is_wrong_and_writes_nothing() {
         .args(["acp", "doctor", "--model", "anthropic:some-model"])
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&wrong.stdout).into_owned();
-    assert_eq!(wrong.status.code(), Some(1), "{told}");
-    assert!(told.contains("FAILED") && told.contains("budao explain"), "{told}");
+    let printed = String::from_utf8_lossy(&wrong.stdout).into_owned();
+    assert_eq!(wrong.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("FAILED") && printed.contains("budao explain"), "{printed}");
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
@@ -178,20 +178,20 @@ fn an_editor_of_others_has_a_whole_conversation() {
         .args([env!("CARGO_BIN_EXE_budao"), "acp", "--model", "demo:fast"])
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    let told: Value = serde_json::from_str(&told)
-        .unwrap_or_else(|_| panic!("{told}\n{}", String::from_utf8_lossy(&output.stderr)));
-    assert_eq!(told["agent"], "budao");
-    assert_eq!(told["mode"], "default");
-    assert_eq!(told["stop"], "end_turn", "{told}");
-    assert_eq!(told["late"], 0, "{told}");
-    assert_eq!(told["same"], true, "{told}");
-    assert_eq!(told["exit"], 0, "{told}");
-    assert!(!told["text"].as_str().unwrap().is_empty(), "{told}");
-    assert_eq!(told["listed"].as_array().unwrap().len(), 1, "{told}");
-    let calls = told["calls"].as_object().unwrap();
-    assert!(!calls.is_empty(), "{told}");
-    assert!(calls.values().all(|status| status == "completed" || status == "failed"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let printed: Value = serde_json::from_str(&printed)
+        .unwrap_or_else(|_| panic!("{printed}\n{}", String::from_utf8_lossy(&output.stderr)));
+    assert_eq!(printed["agent"], "budao");
+    assert_eq!(printed["mode"], "default");
+    assert_eq!(printed["stop"], "end_turn", "{printed}");
+    assert_eq!(printed["late"], 0, "{printed}");
+    assert_eq!(printed["same"], true, "{printed}");
+    assert_eq!(printed["exit"], 0, "{printed}");
+    assert!(!printed["text"].as_str().unwrap().is_empty(), "{printed}");
+    assert_eq!(printed["listed"].as_array().unwrap().len(), 1, "{printed}");
+    let calls = printed["calls"].as_object().unwrap();
+    assert!(!calls.is_empty(), "{printed}");
+    assert!(calls.values().all(|status| status == "completed" || status == "failed"), "{printed}");
 }
 
 /// The MCP server of the tests, as a program.

@@ -75,13 +75,13 @@ impl Program {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let mut said = String::new();
+        let mut received = String::new();
         let line = loop {
-            let Some(Ok(line)) = lines.next() else { panic!("it ended early: {said}") };
+            let Some(Ok(line)) = lines.next() else { panic!("it ended early: {received}") };
             if line.contains(word) {
                 break line;
             }
-            said.push_str(&line);
+            received.push_str(&line);
         };
         // Whatever else it says is read, so that it never waits for us.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
@@ -135,7 +135,7 @@ pub(crate) struct Fixture {
     agent: Agent,
     probes: AtomicU32,
     /// What callers were told, and how often.
-    told: Mutex<BTreeMap<String, u32>>,
+    reported: Mutex<BTreeMap<String, u32>>,
 }
 
 impl Fixture {
@@ -156,7 +156,7 @@ impl Fixture {
         let base = Duration::from_millis(20);
         (place.reconnect.base, place.reconnect.max) = (base, base * 8);
         let agent = Agent::connect(Config::new(place), world::seeded(7)).await.unwrap();
-        let scene = Self {
+        let fixture = Self {
             ledger: EffectLedger::new(folder.path().to_owned()),
             folder,
             address,
@@ -164,10 +164,10 @@ impl Fixture {
             computer,
             agent,
             probes: AtomicU32::new(0),
-            told: Mutex::default(),
+            reported: Mutex::default(),
         };
-        scene.all_are_back().await;
-        Some(scene)
+        fixture.all_are_back().await;
+        Some(fixture)
     }
 
     /// Kills the hub; another one takes its place when the caller has looked around.
@@ -211,7 +211,7 @@ impl Fixture {
     pub(crate) fn check(&self, name: &str, ended: &CallResult) -> Option<Kind> {
         let kind = ended.as_ref().err().map(Fault::kind);
         let word = kind.map_or("done".to_owned(), |kind| kind.row().name.to_owned());
-        *self.told.lock().unwrap().entry(word).or_default() += 1;
+        *self.reported.lock().unwrap().entry(word).or_default() += 1;
         let times = self.times(name);
         match (ended, kind) {
             (Ok(_), _) => assert_eq!(times, 1, "{name} is said to be done"),
@@ -269,8 +269,8 @@ impl Fixture {
         }
         let none = || stats(&self.address).contains("\"calls_under_way\":0,");
         until("the hub has no call any more", none).await;
-        let told = self.told.lock().unwrap().clone();
-        format!("{} effects, none twice; callers were told {told:?}", lines.len())
+        let reported = self.reported.lock().unwrap().clone();
+        format!("{} effects, none twice; callers were told {reported:?}", lines.len())
     }
 }
 
@@ -289,7 +289,7 @@ fn start_computer(folder: &Path, address: &str) -> Program {
 
 /// What the hub says of itself.
 fn stats(address: &str) -> String {
-    let asked = TcpStream::connect(address).and_then(|mut stream| {
+    let connected = TcpStream::connect(address).and_then(|mut stream| {
         let head = format!(
             "GET /smcp/stats HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer right\r\nconnection: close\r\n\r\n"
         );
@@ -298,7 +298,7 @@ fn stats(address: &str) -> String {
         stream.read_to_string(&mut answer)?;
         Ok(answer)
     });
-    asked.unwrap_or_default()
+    connected.unwrap_or_default()
 }
 
 /// Bytes that came to connections of this port and were not read, as Linux tells.

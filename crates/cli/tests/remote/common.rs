@@ -124,12 +124,12 @@ impl Fixture {
         let computer = ["smcp", "computer", "--url", &url, "--name", "pc", "--config", file];
         let (computer, _) = Running::start(&[&computer[..], dialect, &["room"]].concat(), "joined");
         let ledger = EffectLedger::new(folder.path().to_owned());
-        let scene = Self { hub, computer, ledger, url, dialect, _folder: folder };
+        let fixture = Self { hub, computer, ledger, url, dialect, _folder: folder };
         until("the tools are offered", || {
-            let tools = scene.command(&["tools", "room"]).output().unwrap();
+            let tools = fixture.command(&["tools", "room"]).output().unwrap();
             String::from_utf8_lossy(&tools.stdout).contains("tools__effect")
         });
-        Some(scene)
+        Some(fixture)
     }
 
     fn command(&self, args: &[&str]) -> Command {

@@ -27,49 +27,49 @@ fn unknown(calling: Child, codes: &[u64]) -> Value {
 #[test]
 fn a_call_whose_computer_is_frozen_may_still_be_running_and_the_answer_says_so() {
     for dialect in DIALECTS {
-        let Some(scene) = Fixture::start(dialect) else { return };
-        let calling = scene.begin("frozen", "2");
-        scene.computer.signal("STOP");
+        let Some(fixture) = Fixture::start(dialect) else { return };
+        let calling = fixture.begin("frozen", "2");
+        fixture.computer.signal("STOP");
         unknown(calling, &[4004]);
-        scene.computer.signal("CONT");
-        scene.the_tool_runs_to_its_end("frozen");
+        fixture.computer.signal("CONT");
+        fixture.the_tool_runs_to_its_end("frozen");
     }
 }
 
 #[test]
 fn a_call_whose_hub_is_frozen_may_still_be_running_and_the_answer_says_so() {
-    let Some(scene) = Fixture::start(&[]) else { return };
-    let calling = scene.begin("hub", "2");
-    scene.hub.signal("STOP");
+    let Some(fixture) = Fixture::start(&[]) else { return };
+    let calling = fixture.begin("hub", "2");
+    fixture.hub.signal("STOP");
     unknown(calling, &[4004]);
-    scene.the_tool_runs_to_its_end("hub");
-    scene.hub.signal("CONT");
+    fixture.the_tool_runs_to_its_end("hub");
+    fixture.hub.signal("CONT");
 }
 
 #[test]
 fn a_tool_that_ignores_the_cancel_is_not_said_to_be_stopped() {
-    let Some(scene) = Fixture::start(&[]) else { return };
+    let Some(fixture) = Fixture::start(&[]) else { return };
     // The scripted server reads nothing while its tool is held, so it ignores every cancel.
-    let calling = scene.begin("deaf", "1");
+    let calling = fixture.begin("deaf", "1");
     unknown(calling, &[4004]);
-    scene.the_tool_runs_to_its_end("deaf");
+    fixture.the_tool_runs_to_its_end("deaf");
 }
 
 #[test]
 fn a_call_whose_computer_was_killed_is_not_called_repeatable() {
     for dialect in DIALECTS {
-        let Some(scene) = Fixture::start(dialect) else { return };
-        let calling = scene.begin("killed", "30");
-        scene.computer.signal("KILL");
+        let Some(fixture) = Fixture::start(dialect) else { return };
+        let calling = fixture.begin("killed", "30");
+        fixture.computer.signal("KILL");
         unknown(calling, &[404]);
     }
 }
 
 #[test]
 fn a_call_whose_hub_was_killed_is_not_called_repeatable() {
-    let Some(scene) = Fixture::start(&[]) else { return };
-    let calling = scene.begin("hub gone", "30");
-    scene.hub.signal("KILL");
+    let Some(fixture) = Fixture::start(&[]) else { return };
+    let calling = fixture.begin("hub gone", "30");
+    fixture.hub.signal("KILL");
     unknown(calling, &[4003, 4004, 408]);
-    scene.the_tool_runs_to_its_end("hub gone");
+    fixture.the_tool_runs_to_its_end("hub gone");
 }

@@ -48,9 +48,9 @@ impl Raw {
         let wish = json!({ "role": role, "name": name, "office_id": room });
         raw.say(&format!("42/smcp,0{}", json!(["server:join_office", wish]))).unwrap();
         loop {
-            let said = raw.read().unwrap();
-            if said.starts_with("43/smcp,0") {
-                assert_eq!(said, "43/smcp,0[true,null]");
+            let received = raw.read().unwrap();
+            if received.starts_with("43/smcp,0") {
+                assert_eq!(received, "43/smcp,0[true,null]");
                 return raw;
             }
         }
@@ -117,8 +117,8 @@ impl Raw {
 fn serve(mut computer: Raw, bytes: usize) {
     let answer =
         json!([{ "content": [{ "type": "text", "text": "x".repeat(bytes) }] }]).to_string();
-    while let Some(said) = computer.read() {
-        let Some(rest) = said.strip_prefix("42/smcp,") else { continue };
+    while let Some(received) = computer.read() {
+        let Some(rest) = received.strip_prefix("42/smcp,") else { continue };
         let id: String = rest.chars().take_while(char::is_ascii_digit).collect();
         if !id.is_empty() && computer.say(&format!("43/smcp,{id}{answer}")).is_err() {
             return;
@@ -177,9 +177,9 @@ fn an_agent_that_answers_pings_and_reads_nothing_is_closed_before_the_hub_grows(
     let most = most_memory(&hub, || {
         let end = Instant::now() + Duration::from_secs(60);
         for id in 0..400 {
-            let said = agent.call(id, &json!({})).and_then(|()| agent.say("3"));
-            if said.is_err() || Instant::now() > end {
-                closed = said.err();
+            let received = agent.call(id, &json!({})).and_then(|()| agent.say("3"));
+            if received.is_err() || Instant::now() > end {
+                closed = received.err();
                 break;
             }
             std::thread::sleep(Duration::from_millis(50));

@@ -7,7 +7,7 @@ use budao_core::{fault::Kind, retry::RetryPolicy};
 use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::server::{Server, facts, failed, positions, soon, told};
+use crate::server::{Server, facts, failed, next_event, positions, soon};
 
 fn complete() -> serde_json::Value {
     json!({"status": "complete", "epoch": "e1"})
@@ -21,16 +21,16 @@ async fn a_cut_line_is_told_and_taken_up_with_its_cursor_and_what_was_not_answer
     call.frame(3, 1).await;
     assert_eq!(positions(&mut events, 2).await, [1, 3]);
     let sending = tokio::spawn(async move { session.send("go").await });
-    let first = call.hear().await;
+    let first = call.receive().await;
     assert_eq!((&first["event"], &first["content"]), (&json!("user.message"), &json!("go")));
     drop(call);
     let mut call = server.accept().await;
-    let lost = told(&mut events).await;
+    let lost = next_event(&mut events).await;
     assert!(lost.is_local() && lost.event == "error.connection_lost", "{lost:?}");
     assert_eq!(lost.meta("last_event_seq"), 3);
-    let asked = call.resume(3, complete()).await;
-    assert_eq!(asked["content"]["epoch"], "e1");
-    assert_eq!(call.hear().await, first, "the same command under the same id");
+    let request = call.resume(3, complete()).await;
+    assert_eq!(request["content"]["epoch"], "e1");
+    assert_eq!(call.receive().await, first, "the same command under the same id");
     call.answer(&first, "system.notice", json!({"status": "accepted"})).await;
     let answer = soon(sending).await.unwrap().unwrap();
     assert_eq!(answer.meta("status"), "accepted");
@@ -44,7 +44,7 @@ async fn commands_given_while_there_is_no_line_go_out_after_the_resume_and_in_or
     let retry = RetryPolicy { tries: 4, base: pause, max: pause, ..RetryPolicy::default() };
     let (call, session, mut events) = server.attached(server.client().retry(retry)).await;
     drop(call);
-    assert!(told(&mut events).await.is_local());
+    assert!(next_event(&mut events).await.is_local());
     let asks: Vec<_> = (0..3)
         .map(|number| {
             let session = session.clone();
@@ -53,16 +53,16 @@ async fn commands_given_while_there_is_no_line_go_out_after_the_resume_and_in_or
         .collect();
     let asking = tokio::spawn(futures::future::join_all(asks));
     let mut call = server.accept().await;
-    let resume = call.hear().await;
+    let resume = call.receive().await;
     // Comes between the resume and its answer, and must not overtake it.
     let late = session.clone();
     let late = tokio::spawn(async move { late.ask_as("late", "user.cancel", json!({})).await });
     tokio::task::yield_now().await;
     call.answer(&resume, "system.notice", complete()).await;
     for id in ["c0", "c1", "c2", "late"] {
-        let asked = call.hear().await;
-        assert_eq!(asked["command_id"], id);
-        call.answer(&asked, "system.notice", json!({})).await;
+        let request = call.receive().await;
+        assert_eq!(request["command_id"], id);
+        call.answer(&request, "system.notice", json!({})).await;
     }
     assert!(soon(asking).await.unwrap().iter().all(Result::is_ok));
     assert!(soon(late).await.unwrap().is_ok());
@@ -78,8 +78,8 @@ async fn a_missing_frame_is_asked_for_once_and_then_it_is_a_gap() {
     again.resume(1, complete()).await;
     again.frame(4, 3).await;
     assert_eq!(positions(&mut events, 1).await, [1]);
-    assert!(told(&mut events).await.is_local());
-    assert_eq!(told(&mut events).await.meta("status"), "complete");
+    assert!(next_event(&mut events).await.is_local());
+    assert_eq!(next_event(&mut events).await.meta("status"), "complete");
     let gap = failed(&mut events).await;
     assert_eq!(gap.kind(), Kind::HistoryGap);
     assert_eq!((&facts(&gap)["from_seq"], &facts(&gap)["to_seq"]), (&json!(2), &json!(3)));
@@ -104,7 +104,7 @@ async fn another_history_is_told_and_never_mixed_in() {
     call.resume(1, metadata).await;
     call.frame_of("e2", 1, 0).await;
     assert_eq!(positions(&mut events, 1).await, [1]);
-    let lost = told(&mut events).await;
+    let lost = next_event(&mut events).await;
     assert!(lost.is_local() && lost.event.starts_with("error."), "{lost:?}");
     let other = failed(&mut events).await;
     assert_eq!((other.kind(), &facts(&other)["head_seq"]), (Kind::EpochMismatch, &json!(7)));
@@ -126,7 +126,7 @@ async fn what_was_removed_is_told_and_the_events_go_on_behind_it() {
         call.resume(1, metadata).await;
         call.frame(next, next - 1).await;
         assert_eq!(positions(&mut events, 1).await, [1]);
-        assert!(told(&mut events).await.is_local());
+        assert!(next_event(&mut events).await.is_local());
         assert_eq!(failed(&mut events).await.kind(), kind);
         assert_eq!(positions(&mut events, 1).await, [next]);
     }
@@ -138,25 +138,25 @@ async fn a_new_session_is_asked_for_until_it_is_there_and_resumed_by_its_id() {
     let client = server.client();
     let create = SessionRequest { language: Some("zh".into()), ..SessionRequest::default() };
     let creating = tokio::spawn(async move { client.create(create).await });
-    let first = server.accept().await.hear().await;
+    let first = server.accept().await.receive().await;
     assert_eq!(first["event"], "user.create_session");
     assert_eq!(first["content"]["preferences"]["language"], "zh");
     // The line was cut before the answer came: there is no session to resume yet.
     let mut call = server.accept().await;
-    assert_eq!(call.hear().await, first);
+    assert_eq!(call.receive().await, first);
     let created = json!({
         "event": "agent.session_created", "command_id": first["command_id"], "session_id": "s",
         "seq": 1, "prev": 0, "epoch": "e1",
     });
-    call.say(&created).await;
+    call.send(&created).await;
     let (session, mut events) = soon(creating).await.unwrap().unwrap();
     assert_eq!(session.id(), "s");
     assert_eq!(positions(&mut events, 1).await, [1]);
-    call.say(&created).await;
+    call.send(&created).await;
     drop(call);
     let mut call = server.accept().await;
     call.resume(1, complete()).await;
-    assert!(told(&mut events).await.is_local(), "what came twice is told once");
+    assert!(next_event(&mut events).await.is_local(), "what came twice is told once");
 }
 
 #[tokio::test]
@@ -173,7 +173,7 @@ async fn a_server_that_stops_says_when_to_come_back_and_is_taken_at_its_word_wit
         };
         let (mut call, _session, _events) = server.attached(server.client().retry(retry)).await;
         let stop = json!({"action": "shutdown", "retry_after_ms": 400});
-        call.say(&json!({"event": "system.notice", "metadata": stop})).await;
+        call.send(&json!({"event": "system.notice", "metadata": stop})).await;
         let began = Instant::now();
         call.bye(1012).await;
         server.accept().await;
@@ -194,7 +194,7 @@ async fn a_silent_line_is_lost_and_what_is_no_event_is_skipped() {
     // The first line stays open and says nothing more.
     let mut again = server.accept().await;
     again.resume(1, complete()).await;
-    let lost = told(&mut events).await;
+    let lost = next_event(&mut events).await;
     assert!(lost.is_local(), "{lost:?}");
     drop(call);
 }
@@ -211,7 +211,7 @@ async fn a_line_that_was_made_starts_the_count_of_tries_anew() {
         }
         let mut call = server.accept().await;
         call.resume(0, complete()).await;
-        while told(&mut events).await.meta("status") != "complete" {}
+        while next_event(&mut events).await.meta("status") != "complete" {}
     }
 }
 
@@ -225,8 +225,8 @@ async fn a_command_that_finds_the_line_broken_is_sent_again_on_the_next_one() {
     server.accept().await.reset();
     let mut call = server.accept().await;
     call.resume(0, complete()).await;
-    let asked = call.hear().await;
-    assert_eq!(asked["content"], "go");
-    call.answer(&asked, "system.notice", json!({})).await;
+    let request = call.receive().await;
+    assert_eq!(request["content"], "go");
+    call.answer(&request, "system.notice", json!({})).await;
     assert!(soon(sending).await.unwrap().is_ok());
 }

@@ -6,7 +6,7 @@ use budao_client::Error;
 use budao_core::{fault::Kind, retry::RetryPolicy};
 use serde_json::json;
 
-use crate::server::{Server, facts, failed, soon, told};
+use crate::server::{Server, facts, failed, next_event, soon};
 
 #[tokio::test]
 async fn a_session_that_is_refused_is_refused_at_once() {
@@ -14,8 +14,8 @@ async fn a_session_that_is_refused_is_refused_at_once() {
     let client = server.client();
     let attaching = tokio::spawn(async move { client.attach("s", None).await.map(|_| ()) });
     let mut call = server.accept().await;
-    let asked = call.hear().await;
-    call.answer(&asked, "error.validation", json!({"error_code": "ERR_SES_001"})).await;
+    let request = call.receive().await;
+    call.answer(&request, "error.validation", json!({"error_code": "ERR_SES_001"})).await;
     let Err(Error::Rejected(event)) = soon(attaching).await.unwrap() else { panic!("refused") };
     assert_eq!(event.meta("error_code"), "ERR_SES_001");
     assert!(!server.is_called(Duration::from_millis(200)).await, "it came back all the same");
@@ -26,13 +26,13 @@ async fn a_session_that_is_gone_when_its_client_comes_back_ends_its_events_and_i
     let server = Server::new().await;
     let (mut call, session, mut events) = server.attached(server.client()).await;
     let asking = tokio::spawn(async move { session.send("go").await });
-    call.hear().await;
+    call.receive().await;
     drop(call);
     let mut call = server.accept().await;
-    let asked = call.hear().await;
-    call.answer(&asked, "error.validation", json!({})).await;
-    assert!(told(&mut events).await.is_local());
-    assert_eq!(told(&mut events).await.event, "error.validation");
+    let request = call.receive().await;
+    call.answer(&request, "error.validation", json!({})).await;
+    assert!(next_event(&mut events).await.is_local());
+    assert_eq!(next_event(&mut events).await.event, "error.validation");
     assert_eq!(failed(&mut events).await.kind(), Kind::ConnectionLost);
     assert!(soon(events.next()).await.is_none(), "nothing comes after the end");
     let Err(Error::Fault(fault)) = soon(asking).await.unwrap() else { panic!("not answered") };
@@ -56,7 +56,7 @@ async fn a_code_that_says_do_not_come_back_is_final_and_the_others_are_not() {
         call.bye(code).await;
         let mut call = server.accept().await;
         call.resume(0, json!({"status": "complete", "epoch": "e1"})).await;
-        let lost = told(&mut events).await;
+        let lost = next_event(&mut events).await;
         assert_eq!((lost.is_local(), lost.meta("close_code")), (true, &json!(code)));
     }
 }
@@ -88,7 +88,7 @@ async fn who_lets_go_of_a_session_says_good_bye_and_does_not_come_back() {
     let retry = RetryPolicy { tries: 9, base: pause, max: pause, ..RetryPolicy::default() };
     let (call, session, mut events) = server.attached(server.client().retry(retry)).await;
     drop(call);
-    assert!(told(&mut events).await.is_local());
+    assert!(next_event(&mut events).await.is_local());
     // While it waits for its next try.
     drop((session, events));
     assert!(!server.is_called(pause * 3).await, "nobody is left who wants it");
@@ -99,13 +99,13 @@ async fn a_command_given_while_it_knocks_in_vain_is_told_why() {
     let server = Server::new().await;
     let (call, session, mut events) = server.attached(server.client()).await;
     drop(call);
-    let mut door = server.knock().await;
-    assert!(told(&mut events).await.is_local());
+    let mut connection = server.accept_raw().await;
+    assert!(next_event(&mut events).await.is_local());
     let asking = tokio::spawn(async move { session.send("go").await });
     // One thread runs this test: the command is on its way before this goes on.
     tokio::task::yield_now().await;
     let refused = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n";
-    tokio::io::AsyncWriteExt::write_all(&mut door, refused).await.unwrap();
+    tokio::io::AsyncWriteExt::write_all(&mut connection, refused).await.unwrap();
     let Err(Error::Fault(fault)) = soon(asking).await.unwrap() else { panic!("answered") };
     assert_eq!(fault.kind(), Kind::NotAuthenticated);
     assert_eq!(failed(&mut events).await.kind(), Kind::NotAuthenticated);

@@ -16,11 +16,11 @@ async fn an_answer_comes_though_nobody_reads_and_then_everything_is_read_in_orde
     let server = Server::new().await;
     let (mut call, session, mut events) = server.attached(server.client().inbox(2)).await;
     let asking = tokio::spawn(async move { session.send("go").await });
-    let asked = call.hear().await;
+    let request = call.receive().await;
     for seq in 1..=20 {
         call.frame(seq, seq - 1).await;
     }
-    call.answer(&asked, "system.notice", json!({})).await;
+    call.answer(&request, "system.notice", json!({})).await;
     soon(asking).await.unwrap().unwrap();
     assert_eq!(positions(&mut events, 20).await, (1..=20).collect::<Vec<u64>>());
 }
@@ -49,8 +49,8 @@ async fn who_no_longer_reads_may_still_ask() {
         call.frame(seq, seq - 1).await;
     }
     let asking = tokio::spawn(async move { session.send("go").await.map(|_| ()) });
-    let asked = call.hear().await;
-    call.answer(&asked, "system.notice", json!({})).await;
+    let request = call.receive().await;
+    call.answer(&request, "system.notice", json!({})).await;
     soon(asking).await.unwrap().unwrap();
     assert_eq!(call.closed().await, Some(1000));
 }
@@ -60,12 +60,12 @@ async fn what_waits_for_a_slow_reader_is_handed_over_while_there_is_no_line() {
     let server = Server::new().await;
     let (mut call, session, mut events) = server.attached(server.client().inbox(2)).await;
     let asking = tokio::spawn(async move { session.send("go").await });
-    let asked = call.hear().await;
+    let request = call.receive().await;
     for seq in 1..=9 {
         call.frame(seq, seq - 1).await;
     }
     // So that it is known that the frames were taken in.
-    call.answer(&asked, "system.notice", json!({})).await;
+    call.answer(&request, "system.notice", json!({})).await;
     soon(asking).await.unwrap().unwrap();
     drop((call, server));
     assert_eq!(positions(&mut events, 9).await, (1..=9).collect::<Vec<u64>>());
@@ -81,20 +81,20 @@ async fn what_waits_for_a_slow_reader_is_handed_over_while_there_is_no_line() {
 async fn behind(server: &Server) -> (ServerConnection, serde_json::Value, CommandTask, Events) {
     let (mut call, session, events) = server.attached(server.client().inbox(2)).await;
     let asking = tokio::spawn(async move { session.send("go").await });
-    let asked = call.hear().await;
+    let request = call.receive().await;
     for seq in 1..=9 {
         call.frame(seq, seq - 1).await;
     }
     call.is_read().await;
-    (call, asked, asking, events)
+    (call, request, asking, events)
 }
 
 #[tokio::test]
 async fn who_leaves_with_much_unread_still_gets_the_answer_to_a_command() {
     let server = Server::new().await;
-    let (mut call, asked, asking, events) = behind(&server).await;
+    let (mut call, request, asking, events) = behind(&server).await;
     drop(events);
-    call.answer(&asked, "system.notice", json!({})).await;
+    call.answer(&request, "system.notice", json!({})).await;
     soon(asking).await.unwrap().unwrap();
     assert_eq!(call.closed().await, Some(1000));
 }

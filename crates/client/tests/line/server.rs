@@ -44,7 +44,7 @@ impl Server {
     }
 
     /// The next connection before it is let in.
-    pub(crate) async fn knock(&self) -> TcpStream {
+    pub(crate) async fn accept_raw(&self) -> TcpStream {
         soon(self.0.accept()).await.unwrap().0
     }
 
@@ -59,7 +59,7 @@ impl Server {
         let mut call = self.accept().await;
         call.resume(0, json!({"status": "complete", "epoch": "e1"})).await;
         let (session, mut events) = soon(attaching).await.unwrap().unwrap();
-        assert_eq!(told(&mut events).await.meta("status"), "complete");
+        assert_eq!(next_event(&mut events).await.meta("status"), "complete");
         (call, session, events)
     }
 }
@@ -68,7 +68,7 @@ impl Server {
 pub(crate) struct ServerConnection(WebSocketStream<TcpStream>);
 
 impl ServerConnection {
-    pub(crate) async fn say(&mut self, frame: &Value) {
+    pub(crate) async fn send(&mut self, frame: &Value) {
         self.0.send(Message::text(frame.to_string())).await.unwrap();
     }
 
@@ -77,7 +77,7 @@ impl ServerConnection {
     }
 
     /// The next command.
-    pub(crate) async fn hear(&mut self) -> Value {
+    pub(crate) async fn receive(&mut self) -> Value {
         loop {
             match soon(self.0.next()).await.expect("the line holds").unwrap() {
                 Message::Text(text) => return serde_json::from_str(&text).unwrap(),
@@ -100,20 +100,20 @@ impl ServerConnection {
 
     /// Hears that the client comes back from `seq`, and answers with this.
     pub(crate) async fn resume(&mut self, seq: u64, metadata: Value) -> Value {
-        let asked = self.hear().await;
+        let request = self.receive().await;
         assert_eq!(
-            (&asked["event"], &asked["session_id"]),
+            (&request["event"], &request["session_id"]),
             (&json!("user.reconnect"), &json!("s"))
         );
-        assert_eq!(asked["content"]["last_seq"], seq);
-        self.answer(&asked, "system.notice", metadata).await;
-        asked
+        assert_eq!(request["content"]["last_seq"], seq);
+        self.answer(&request, "system.notice", metadata).await;
+        request
     }
 
     /// Answers a command.
-    pub(crate) async fn answer(&mut self, asked: &Value, event: &str, metadata: Value) {
-        let id = &asked["command_id"];
-        self.say(&json!({"event": event, "command_id": id, "metadata": metadata})).await;
+    pub(crate) async fn answer(&mut self, request: &Value, event: &str, metadata: Value) {
+        let id = &request["command_id"];
+        self.send(&json!({"event": event, "command_id": id, "metadata": metadata})).await;
     }
 
     /// A frame of the history of `s`.
@@ -126,7 +126,7 @@ impl ServerConnection {
             "event": "agent.thought", "session_id": "s", "seq": seq, "prev": prev, "epoch": epoch,
             "content": format!("number {seq}"),
         });
-        self.say(&frame).await;
+        self.send(&frame).await;
     }
 
     /// Waits until the client has read everything.
@@ -149,7 +149,7 @@ impl ServerConnection {
 }
 
 /// The next event.
-pub(crate) async fn told(events: &mut Events) -> Event {
+pub(crate) async fn next_event(events: &mut Events) -> Event {
     soon(events.next()).await.expect("events go on").expect("an event")
 }
 
@@ -162,7 +162,7 @@ pub(crate) async fn failed(events: &mut Events) -> Fault {
 pub(crate) async fn positions(events: &mut Events, count: usize) -> Vec<u64> {
     let mut seqs = Vec::new();
     while seqs.len() < count {
-        seqs.extend(told(events).await.seq);
+        seqs.extend(next_event(events).await.seq);
     }
     seqs
 }

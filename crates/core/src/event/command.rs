@@ -17,7 +17,7 @@ pub struct Command {
     #[serde(default)]
     pub trace: Trace,
     /// The request itself.
-    pub ask: CommandBody,
+    pub body: CommandBody,
 }
 
 /// The requests a session understands.
@@ -127,7 +127,7 @@ impl Command {
     /// Bounds the depth of the JSON inside the command, so that no later code recurses too deeply.
     /// Every entry point for outside commands calls this first.
     pub fn bound_nesting(&mut self) {
-        match &mut self.ask {
+        match &mut self.body {
             CommandBody::Decide { arguments, .. } => arguments.iter_mut().for_each(nesting::bound),
             CommandBody::Settings { settings } => {
                 settings.extra.values_mut().for_each(nesting::bound);

@@ -22,7 +22,7 @@ pub enum SessionState {
     /// A turn is open, or a message waits for its turn. The writer may have ended without closing the turn.
     Running,
     /// A turn waits for a person's decision.
-    Asking,
+    WaitingForDecision,
     /// The session was closed on request; a message re-opens it.
     Closed,
     /// The last turn failed, or the session ended because of a fault. A message or a retry continues it.
@@ -32,7 +32,7 @@ pub enum SessionState {
 impl SessionState {
     /// Every state.
     pub const ALL: [Self; 5] =
-        [Self::Idle, Self::Running, Self::Asking, Self::Closed, Self::Failed];
+        [Self::Idle, Self::Running, Self::WaitingForDecision, Self::Closed, Self::Failed];
 
     /// The name on disk and on the wire.
     #[must_use]
@@ -40,7 +40,7 @@ impl SessionState {
         match self {
             Self::Idle => "idle",
             Self::Running => "running",
-            Self::Asking => "asking",
+            Self::WaitingForDecision => "waiting_for_decision",
             Self::Closed => "closed",
             Self::Failed => "failed",
         }
@@ -73,7 +73,7 @@ impl FromStr for SessionState {
             Fault::new(Kind::ConstraintViolated, Operation::ReadRecords)
                 .with(Fact::Field, "state")
                 .with(Fact::ProvidedValue, text.chars().take(80).collect::<String>())
-                .with(Fact::Constraint, "idle, running, asking, closed or failed")
+                .with(Fact::Constraint, "idle, running, waiting_for_decision, closed or failed")
         })
     }
 }
@@ -83,7 +83,7 @@ impl Session {
     #[must_use]
     pub fn state(&self) -> SessionState {
         match &self.turn {
-            Some(turn) if turn.is_waiting_for_person() => SessionState::Asking,
+            Some(turn) if turn.is_waiting_for_person() => SessionState::WaitingForDecision,
             Some(_) => SessionState::Running,
             None if !self.queue.is_empty() => SessionState::Running,
             None => match (self.ended, &self.last) {

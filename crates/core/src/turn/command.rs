@@ -16,9 +16,9 @@ use crate::{
 impl Stepper<'_> {
     /// Handles a command. Each command gets exactly one answer.
     pub(super) fn command(&mut self, command: Command) {
-        let Command { id, by, trace, ask } = command;
+        let Command { id, by, trace, body } = command;
         let at = self.session.head;
-        let taken = match ask {
+        let taken = match body {
             CommandBody::Message { content } => self.message(id.clone(), content, trace),
             CommandBody::Decide { question, decision, note, arguments, digest } => {
                 let decided = DecisionArgs { question, decision, by, note, arguments, digest };

@@ -111,18 +111,18 @@ impl Play {
         turn::due(&self.session, &self.limits)
     }
 
-    pub(crate) fn command(&mut self, ask: CommandBody) -> (Vec<&'static str>, Answer) {
+    pub(crate) fn command(&mut self, body: CommandBody) -> (Vec<&'static str>, Answer) {
         self.commands += 1;
         let id = format!("c{}", self.commands).as_str().into();
-        let command = Command { id, by: "ada".into(), trace: Trace::NONE, ask };
+        let command = Command { id, by: "ada".into(), trace: Trace::NONE, body };
         let (names, answer) = self.step(Input::Command(command));
         (names, answer.expect("every command gets an answer"))
     }
 
     /// A command that must be refused, and changes nothing.
-    pub(crate) fn refused(&mut self, ask: CommandBody) -> Fault {
+    pub(crate) fn refused(&mut self, body: CommandBody) -> Fault {
         let before = self.session.clone();
-        let (names, answer) = self.command(ask);
+        let (names, answer) = self.command(body);
         let Answer::Rejected { fault } = answer else { panic!("{answer:?}") };
         assert_eq!(names, [""; 0]);
         assert_eq!(self.session, before);
@@ -143,14 +143,14 @@ impl Play {
 
     pub(crate) fn decide(&mut self, decision: Decision, edited: Option<Value>) -> Answer {
         let open = self.pipeline().confirmation.clone().expect("a plan waits");
-        let ask = CommandBody::Decide {
+        let body = CommandBody::Decide {
             question: QuestionId(open.question.0),
             decision,
             note: None,
             arguments: edited,
             digest: Some(open.digest),
         };
-        self.command(ask).1
+        self.command(body).1
     }
 
     pub(crate) fn pipeline(&self) -> &Pipeline {

@@ -232,7 +232,7 @@ fn a_plan_that_must_be_confirmed_waits_for_a_person() {
     let mut play = Play::new();
     play.plan(true);
     assert_eq!(play.answer(PLAN), ["question_asked"]);
-    assert_eq!(play.session.state(), SessionState::Asking);
+    assert_eq!(play.session.state(), SessionState::WaitingForDecision);
     assert_eq!(play.count("plan_made"), 0, "until then it is no plan");
     assert!(matches!(play.due().as_slice(), [Work::Wake { .. }]));
     assert_eq!(play.crash(), ["session_resumed"], "the question survives");
@@ -266,7 +266,7 @@ fn edited_tasks_that_are_no_plan_are_refused_and_the_question_stays_open() {
         };
         assert_eq!(fault.kind(), Kind::PlanCoercionFailed);
     }
-    assert_eq!(play.session.state(), SessionState::Asking);
+    assert_eq!(play.session.state(), SessionState::WaitingForDecision);
     play.decide(Decision::Allow, None);
     assert_eq!(play.tasks_at_work(), ["a", "b"]);
 }

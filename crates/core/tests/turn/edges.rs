@@ -165,9 +165,9 @@ fn a_turn_carries_the_trace_that_its_own_message_brought() {
     let mut play = Play::new();
     let traces = [Trace::from_random(21), Trace::from_random(22)];
     for (index, trace) in traces.into_iter().enumerate() {
-        let ask = CommandBody::Message { content: vec![Block::Text("go".into())] };
+        let body = CommandBody::Message { content: vec![Block::Text("go".into())] };
         let id = format!("m{index}").as_str().into();
-        play.input(Input::Command(Command { id, by: "ada".into(), trace, ask }));
+        play.input(Input::Command(Command { id, by: "ada".into(), trace, body }));
     }
     play.answer_text("1");
     let started: Vec<Trace> = play

@@ -108,10 +108,10 @@ impl Play {
         turn::due(&self.session, &self.limits)
     }
 
-    pub(crate) fn command(&mut self, ask: CommandBody) -> (Vec<&'static str>, Answer) {
+    pub(crate) fn command(&mut self, body: CommandBody) -> (Vec<&'static str>, Answer) {
         self.commands += 1;
         let id = format!("c{}", self.commands).as_str().into();
-        let command = Command { id, by: "ada".into(), trace: Trace::NONE, ask };
+        let command = Command { id, by: "ada".into(), trace: Trace::NONE, body };
         let (names, answer) = self.step(Input::Command(command));
         (names, answer.expect("every command gets an answer"))
     }
@@ -130,14 +130,14 @@ impl Play {
         decision: Decision,
         edited: Option<Value>,
     ) -> Answer {
-        let ask = CommandBody::Decide {
+        let body = CommandBody::Decide {
             question: QuestionId(question.into()),
             decision,
             note: Some("because".into()),
             arguments: edited,
             digest: None,
         };
-        self.command(ask).1
+        self.command(body).1
     }
 
     pub(crate) fn asking(&self) -> (u64, u32, u32) {

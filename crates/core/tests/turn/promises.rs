@@ -360,7 +360,7 @@ fn a_question_is_answered_once_and_its_note_reaches_the_model() {
     play.say("go");
     let calls = play.answer_calls(&[("w", "{}")]);
     assert_eq!(play.check_calls(vec![(calls[0].clone(), ask())]), ["question_asked"]);
-    assert_eq!(play.session.state(), SessionState::Asking);
+    assert_eq!(play.session.state(), SessionState::WaitingForDecision);
     let question = format!("ask_{}", calls[0]);
     assert!(matches!(play.decide(&question, Decision::Deny, None), Answer::Accepted { .. }));
     assert!(matches!(play.decide(&question, Decision::Allow, None), Answer::Rejected { .. }));

@@ -4,27 +4,27 @@ use async_trait::async_trait;
 
 use super::*;
 
-fn heard_kind(heard: Result<Answer, Fault>) -> Kind {
-    heard.unwrap_err().kind()
+fn answer_kind(answer_receiver: Result<Answer, Fault>) -> Kind {
+    answer_receiver.unwrap_err().kind()
 }
 
 /// Makes room, or not, and counts.
-struct Cellar {
+struct LimitedSpace {
     has_room: bool,
-    asked: Mutex<u32>,
+    reclaims: Mutex<u32>,
 }
 
-impl Cellar {
+impl LimitedSpace {
     fn new(has_room: bool) -> Self {
-        Self { has_room, asked: Mutex::default() }
+        Self { has_room, reclaims: Mutex::default() }
     }
 }
 
 #[async_trait]
-impl SpaceReclaimer for Cellar {
+impl SpaceReclaimer for LimitedSpace {
     async fn reclaim(&self, fault: &Fault) -> bool {
         assert_eq!(fault.kind(), Kind::JournalFull);
-        *self.asked.lock().unwrap() += 1;
+        *self.reclaims.lock().unwrap() += 1;
         self.has_room
     }
 }
@@ -59,10 +59,11 @@ async fn after_four_tries_whoever_waits_is_told_and_nothing_is_remembered() {
         fixture.flaky.plan("append", Verdict::Refuse(fixture.fault(Kind::JournalBusy)));
     }
     let mut batch = Batch::default();
-    let (_, heard) = take(&writer, &session, &mut batch, &command("c1", "x"), false).await;
+    let (_, answer_receiver) =
+        take(&writer, &session, &mut batch, &command("c1", "x"), false).await;
     let exit = writer.commit(batch, &session, &NoReclaimer).await;
     assert_eq!(kind_of(exit), Kind::JournalBusy);
-    assert_eq!(heard_kind(heard.await.unwrap()), Kind::JournalBusy);
+    assert_eq!(answer_kind(answer_receiver.await.unwrap()), Kind::JournalBusy);
     assert!(fixture.flaky.is_through());
     let mut batch = Batch::default();
     let (is_new, _) = take(&writer, &session, &mut batch, &command("c1", "x"), false).await;
@@ -73,7 +74,7 @@ async fn after_four_tries_whoever_waits_is_told_and_nothing_is_remembered() {
 async fn an_opening_that_fails_is_told() {
     let fixture = Fixture::new();
     let (mut writer, mut session) = fixture.begin("ada", &Gone("nobody")).await.unwrap();
-    let (reply, heard) = oneshot::channel();
+    let (reply, answer_receiver) = oneshot::channel();
     let mut batch = Batch::default();
     assert!(writer.admit_opening(&session, reply, &mut batch));
     fixture.tell(&mut batch, &mut session, opened());
@@ -81,7 +82,7 @@ async fn an_opening_that_fails_is_told() {
     let began = tokio::time::Instant::now();
     assert_eq!(kind_of(writer.commit(batch, &session, &NoReclaimer).await), Kind::JournalDamaged);
     assert_eq!(began.elapsed(), Duration::ZERO, "damage does not pass");
-    assert_eq!(heard.await.unwrap().unwrap_err().kind(), Kind::JournalDamaged);
+    assert_eq!(answer_receiver.await.unwrap().unwrap_err().kind(), Kind::JournalDamaged);
 }
 
 #[tokio::test(start_paused = true)]
@@ -90,15 +91,15 @@ async fn a_full_disk_gets_one_more_try_if_room_was_made() {
     let (mut writer, mut session) = fixture.opened().await;
     let full = || Verdict::Refuse(fixture.fault(Kind::JournalFull));
     fixture.flaky.plan("append", full());
-    let cellar = Cellar::new(true);
-    fixture.note(&mut writer, &mut session, &cellar).await.unwrap();
-    assert_eq!((fixture.head().await, *cellar.asked.lock().unwrap()), (2, 1));
+    let limited_space = LimitedSpace::new(true);
+    fixture.note(&mut writer, &mut session, &limited_space).await.unwrap();
+    assert_eq!((fixture.head().await, *limited_space.reclaims.lock().unwrap()), (2, 1));
 
     fixture.flaky.plan("append", full());
     fixture.flaky.plan("append", full());
-    let cellar = Cellar::new(true);
-    let exit = fixture.note(&mut writer, &mut session, &cellar).await;
-    assert_eq!((kind_of(exit), *cellar.asked.lock().unwrap()), (Kind::JournalFull, 1));
+    let limited_space = LimitedSpace::new(true);
+    let exit = fixture.note(&mut writer, &mut session, &limited_space).await;
+    assert_eq!((kind_of(exit), *limited_space.reclaims.lock().unwrap()), (Kind::JournalFull, 1));
     assert!(fixture.flaky.is_through());
 
     let (mut writer, mut session) = fixture.begin("ada", &Gone("ada")).await.unwrap();
@@ -130,7 +131,7 @@ async fn a_command_that_comes_again_gets_the_answer_it_had() {
     let (is_new, other) = take(&writer, &session, &mut batch, &command("c1", "y"), false).await;
     assert!(!is_new);
     assert_eq!(
-        heard_kind(other.await.unwrap()),
+        answer_kind(other.await.unwrap()),
         Kind::CommandRepeated,
         "the same id for other words"
     );
@@ -159,13 +160,19 @@ async fn a_command_from_longer_ago_than_is_remembered_is_asked_for_at_the_inbox(
         writer.commit(batch, &session, &NoReclaimer).await.unwrap();
     }
     let mut batch = Batch::default();
-    let (is_new, heard) = take(&writer, &session, &mut batch, &command("c0", "x"), false).await;
+    let (is_new, answer_receiver) =
+        take(&writer, &session, &mut batch, &command("c0", "x"), false).await;
     assert!(!is_new);
-    assert_eq!(heard_kind(heard.await.unwrap()), Kind::SessionBusy);
-    let (is_new, heard) = take(&writer, &session, &mut batch, &command("c1", "x"), false).await;
+    assert_eq!(answer_kind(answer_receiver.await.unwrap()), Kind::SessionBusy);
+    let (is_new, answer_receiver) =
+        take(&writer, &session, &mut batch, &command("c1", "x"), false).await;
     assert!(!is_new);
     writer.commit(batch, &session, &NoReclaimer).await.unwrap();
-    assert_eq!(heard.await.unwrap().unwrap(), Answer::Accepted { at: 1 }, "64 are remembered");
+    assert_eq!(
+        answer_receiver.await.unwrap().unwrap(),
+        Answer::Accepted { at: 1 },
+        "64 are remembered"
+    );
 
     // In doubt whether it came before, it is not taken up.
     fixture.flaky.plan("answer", Verdict::Refuse(fixture.fault(Kind::JournalBusy)));
@@ -179,12 +186,13 @@ async fn a_command_that_somebody_else_took_meanwhile_sends_whoever_waits_to_the_
     let fixture = Fixture::new();
     let (mut writer, session) = fixture.opened().await;
     let mut batch = Batch::default();
-    let (is_new, heard) = take(&writer, &session, &mut batch, &command("c1", "x"), false).await;
+    let (is_new, answer_receiver) =
+        take(&writer, &session, &mut batch, &command("c1", "x"), false).await;
     assert!(is_new);
     fixture.journal.submit(fixture.id, command("c1", "x")).await.unwrap();
     let exit = writer.commit(batch, &session, &NoReclaimer).await;
     assert_eq!(kind_of(exit), Kind::CommandRepeated);
-    assert_eq!(heard_kind(heard.await.unwrap()), Kind::SessionBusy);
+    assert_eq!(answer_kind(answer_receiver.await.unwrap()), Kind::SessionBusy);
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,19 +202,19 @@ async fn a_command_of_the_inbox_is_answered_there_and_one_of_our_own_is_not_kept
     fixture.journal.submit(fixture.id, command("c1", "x")).await.unwrap();
     let waiting = writer.read_inbox().await;
     let mut batch = Batch::default();
-    let (_, heard) = take(&writer, &session, &mut batch, &waiting[0], true).await;
+    let (_, answer_receiver) = take(&writer, &session, &mut batch, &waiting[0], true).await;
     writer.commit(batch, &session, &NoReclaimer).await.unwrap();
-    heard.await.unwrap().unwrap();
+    answer_receiver.await.unwrap().unwrap();
     assert_eq!(writer.read_inbox().await, []);
     let answer = fixture.journal.answer(fixture.id, &"c1".into()).await.unwrap();
     assert_eq!(answer, Some(Answer::Accepted { at: 1 }));
 
     let own = CommandId::own(fixture.world.uuid());
     let mut batch = Batch::default();
-    let (_, heard) = take(&writer, &session, &mut batch, &command(own, "x"), false).await;
+    let (_, answer_receiver) = take(&writer, &session, &mut batch, &command(own, "x"), false).await;
     let committed = writer.commit(batch, &session, &NoReclaimer).await.unwrap();
     assert!(!committed.wrote);
-    heard.await.unwrap().unwrap();
+    answer_receiver.await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -215,11 +223,12 @@ async fn whoever_asks_something_of_a_session_that_was_never_opened_is_told() {
     let (mut writer, session) = fixture.begin("ada", &Gone("nobody")).await.unwrap();
     fixture.journal.submit(fixture.id, command("c1", "x")).await.unwrap();
     let mut batch = Batch::default();
-    let (is_new, heard) = take(&writer, &session, &mut batch, &command("c2", "x"), false).await;
+    let (is_new, answer_receiver) =
+        take(&writer, &session, &mut batch, &command("c2", "x"), false).await;
     assert!(!is_new);
-    assert_eq!(heard_kind(heard.await.unwrap()), Kind::UnknownSession);
-    let (_, heard) = take(&writer, &session, &mut batch, &command("c1", "x"), true).await;
-    assert_eq!(heard_kind(heard.await.unwrap()), Kind::UnknownSession);
+    assert_eq!(answer_kind(answer_receiver.await.unwrap()), Kind::UnknownSession);
+    let (_, answer_receiver) = take(&writer, &session, &mut batch, &command("c1", "x"), true).await;
+    assert_eq!(answer_kind(answer_receiver.await.unwrap()), Kind::UnknownSession);
     assert!(writer.commit(batch, &session, &NoReclaimer).await.unwrap().wrote);
     let answer = fixture.journal.answer(fixture.id, &"c1".into()).await.unwrap();
     assert!(matches!(answer, Some(Answer::Rejected { .. })), "{answer:?}");

@@ -16,7 +16,7 @@ fn failed(kind: Kind) -> Result<WriterExit, Box<dyn std::any::Any + Send>> {
 fn a_life_that_ended_by_itself_leaves_an_answer_for_whoever_comes_next() {
     let policy = RetryPolicy::default();
     let after = |exit| match RestartPolicy::new(ID).decide(Ok(exit), &policy) {
-        RestartDecision::End(told) => told.err().map(|fault| fault.kind()),
+        RestartDecision::End(result) => result.err().map(|fault| fault.kind()),
         other => panic!("{other:?}"),
     };
     assert_eq!(after(WriterExit::Idle), None);

@@ -17,20 +17,20 @@ async fn a_session_is_opened_once_and_its_inbox_is_read_only_then() {
     assert_eq!(session, Session::default());
     fixture.journal.submit(fixture.id, command("c1", "early")).await.unwrap();
     assert_eq!(writer.read_inbox().await, [], "nobody can be answered yet");
-    let (reply, heard) = oneshot::channel();
+    let (reply, answer_receiver) = oneshot::channel();
     let mut batch = Batch::default();
     assert!(writer.admit_opening(&session, reply, &mut batch));
     fixture.tell(&mut batch, &mut session, opened());
     let committed = writer.commit(batch, &session, &NoReclaimer).await.unwrap();
     assert!(committed.wrote && committed.entries.len() == 1);
-    heard.await.unwrap().unwrap();
+    answer_receiver.await.unwrap().unwrap();
     // What came before the opening is looked at now, without another sign.
     writer.inbox_changed().now_or_never().unwrap();
     assert_eq!(writer.read_inbox().await, [command("c1", "early")]);
 
-    let (reply, heard) = oneshot::channel();
+    let (reply, answer_receiver) = oneshot::channel();
     assert!(!writer.admit_opening(&session, reply, &mut Batch::default()));
-    assert_eq!(kind(heard.await.unwrap()), Kind::CommandRepeated);
+    assert_eq!(kind(answer_receiver.await.unwrap()), Kind::CommandRepeated);
 }
 
 #[tokio::test(start_paused = true)]
@@ -72,7 +72,8 @@ async fn a_session_whose_holder_is_gone_is_taken_over_and_the_old_writer_is_fenc
     assert!(matches!(writer.renew(now).await, Err(WriterExit::Fenced)));
 
     let mut batch = Batch::default();
-    let (is_new, heard) = take(&writer, &session, &mut batch, &command("c1", "x"), false).await;
+    let (is_new, answer_receiver) =
+        take(&writer, &session, &mut batch, &command("c1", "x"), false).await;
     assert!(is_new);
     fixture.tell(
         &mut batch,
@@ -81,7 +82,11 @@ async fn a_session_whose_holder_is_gone_is_taken_over_and_the_old_writer_is_fenc
     );
     let exit = writer.commit(batch, &session, &NoReclaimer).await.unwrap_err();
     assert!(matches!(exit, WriterExit::Fenced), "{exit:?}");
-    assert_eq!(kind(heard.await.unwrap()), Kind::SessionBusy, "the inbox knows every answer");
+    assert_eq!(
+        kind(answer_receiver.await.unwrap()),
+        Kind::SessionBusy,
+        "the inbox knows every answer"
+    );
     assert_eq!(fixture.head().await, 1);
 }
 

@@ -47,7 +47,7 @@ fn resumed(mut session: Session) {
         id,
         by: "ada".into(),
         trace: Trace::NONE,
-        ask: CommandBody::Cancel { reason: None },
+        body: CommandBody::Cancel { reason: None },
     };
     step(&mut session, Input::Command(command));
     let fault = Fault::new(Kind::Bug, Operation::ReadRecords);

@@ -191,8 +191,8 @@ pub fn number(record: &StoredRecord) -> u64 {
 /// A command with this id; `topic` tells two commands with the same id apart.
 #[must_use]
 pub fn message(id: &str, topic: &str) -> Command {
-    let ask = CommandBody::Annotate { topic: topic.into(), data: 1.into() };
-    Command { id: id.into(), by: "test".into(), trace: Trace::NONE, ask }
+    let body = CommandBody::Annotate { topic: topic.into(), data: 1.into() };
+    Command { id: id.into(), by: "test".into(), trace: Trace::NONE, body }
 }
 
 /// A session id made from a number.

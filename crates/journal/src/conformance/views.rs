@@ -132,7 +132,7 @@ pub async fn sessions_are_found_by_what_happened_in_them(fixture: &Fixture) {
 /// Through a turn, a question and the end of the session.
 pub async fn a_session_shows_what_it_is_doing(fixture: &Fixture) {
     let lease = fixture.open().await;
-    let asked = Event::QuestionAsked {
+    let question_asked = Event::QuestionAsked {
         question: budao_core::event::QuestionId("q".into()),
         call: "call".into(),
         tool: "bash_run".into(),
@@ -155,7 +155,7 @@ pub async fn a_session_shows_what_it_is_doing(fixture: &Fixture) {
     for (event, state, turn, code) in [
         (opened("a", &[]), SessionState::Idle, None, None),
         (Event::TurnStarted { message: "m".into() }, SessionState::Running, Some(1), None),
-        (asked, SessionState::Asking, Some(1), None),
+        (question_asked, SessionState::WaitingForDecision, Some(1), None),
         (answered, SessionState::Running, Some(1), None),
         (turn_ended(Some(Kind::Bug)), SessionState::Failed, None, Some(Kind::Bug)),
         (

@@ -109,7 +109,7 @@ pub fn apply(summary: &mut SessionSummary, record: &StoredRecord) -> Result<Reco
             summary.open_turn = Some(record.turn);
             summary.last_code = None;
         }
-        Event::QuestionAsked { .. } => summary.state = SessionState::Asking,
+        Event::QuestionAsked { .. } => summary.state = SessionState::WaitingForDecision,
         Event::QuestionAnswered { .. } | Event::QuestionExpired { .. }
             if summary.open_turn.is_some() =>
         {

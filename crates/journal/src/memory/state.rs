@@ -213,7 +213,7 @@ impl MemoryState {
             known.commands.iter().find(|(before, _)| before.id == command.id)
         {
             return match answer {
-                _ if before.ask != command.ask => Err(faults::repeated(session, &command.id)),
+                _ if before.body != command.body => Err(faults::repeated(session, &command.id)),
                 Some(answer) => Ok(SubmitOutcome::Answered(answer.clone())),
                 None => Ok(SubmitOutcome::Pending),
             };
@@ -242,7 +242,7 @@ impl MemoryState {
         let commands = &mut self.get_mut(session, Operation::SubmitCommand)?.commands;
         let rejected = Answer::Rejected { fault };
         match commands.iter_mut().find(|(before, _)| before.id == command.id) {
-            Some((before, _)) if before.ask != command.ask => {
+            Some((before, _)) if before.body != command.body => {
                 Err(faults::repeated(session, &command.id))
             }
             Some((_, answer)) => Ok(answer.get_or_insert(rejected).clone()),

@@ -323,7 +323,7 @@ impl WriterConnection {
         };
         if let Some(before) = rows::command(self.connection()?, self.path(), &row, &command.id.0)? {
             return Ok(match before.answer {
-                _ if before.command.ask != command.ask => {
+                _ if before.command.body != command.body => {
                     Err(faults::repeated(session, &command.id).into())
                 }
                 Some(answer) => Ok(WriteReply::Submitted(SubmitOutcome::Answered(answer))),
@@ -352,7 +352,7 @@ impl WriterConnection {
             return Ok(Err(faults::unknown_session(session, Operation::SubmitCommand).into()));
         };
         match rows::command(self.connection()?, self.path(), &row, &command.id.0)? {
-            Some(before) if before.command.ask != command.ask => {
+            Some(before) if before.command.body != command.body => {
                 return Ok(Err(faults::repeated(session, &command.id).into()));
             }
             Some(before) => {

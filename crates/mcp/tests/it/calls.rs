@@ -77,9 +77,9 @@ async fn a_no_of_the_tool_is_logical_and_keeps_its_content() {
         (&*failure.fault.hops()[0].role, &*failure.fault.hops()[0].name),
         ("mcp_server", "fake")
     );
-    let (told, is_error) =
+    let (model_text, is_error) =
         budao_core::tool::Outcome::Failed(failure).render_for_model(budao_core::Lang::En);
-    assert!(is_error && told.contains("the city is not on the map"), "{told}");
+    assert!(is_error && model_text.contains("the city is not on the map"), "{model_text}");
     server.shutdown().await;
 }
 
@@ -195,10 +195,10 @@ async fn assert_told_to_forget(server: &budao_mcp::ServerHandle) {
     within(async {
         loop {
             let cancelled = seen(server, "notifications/cancelled").await;
-            if let [told] = &*cancelled {
+            if let [model_text] = &*cancelled {
                 let calls = seen(server, "tools/call").await;
                 let slow = calls.iter().find(|call| call["params"]["name"] == "slow").unwrap();
-                assert_eq!(told["params"]["requestId"], slow["id"]);
+                assert_eq!(model_text["params"]["requestId"], slow["id"]);
                 return;
             }
         }
@@ -255,18 +255,18 @@ async fn a_server_with_too_many_calls_gets_no_more_until_it_is_told_to_forget_so
 #[tokio::test]
 async fn what_a_server_may_not_ask_is_refused_politely() {
     let server = connect(fake(&[])).await;
-    let asked = |method: &'static str| {
+    let ask_host = |method: &'static str| {
         let server = &server;
         async move {
             let answer = done(call(server, "ask", json!({ "method": method })).await);
             serde_json::from_str::<Value>(answer.as_str().unwrap()).unwrap()
         }
     };
-    assert_eq!(asked("sampling/createMessage").await["error"]["code"], -32601);
-    assert_eq!(asked("elicitation/create").await["result"]["action"], "decline");
-    assert_eq!(asked("roots/list").await["error"]["code"], -32601);
-    assert_eq!(asked("something/new").await["error"]["code"], -32601);
-    assert_eq!(asked("ping").await["result"], json!({}));
+    assert_eq!(ask_host("sampling/createMessage").await["error"]["code"], -32601);
+    assert_eq!(ask_host("elicitation/create").await["result"]["action"], "decline");
+    assert_eq!(ask_host("roots/list").await["error"]["code"], -32601);
+    assert_eq!(ask_host("something/new").await["error"]["code"], -32601);
+    assert_eq!(ask_host("ping").await["result"], json!({}));
     server.shutdown().await;
 }
 

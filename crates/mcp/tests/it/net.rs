@@ -44,13 +44,13 @@ async fn plain(message: Value) -> Response {
             let names = ["echo", "huge", "huge_event", "broken", "limited", "html", "cut"];
             json!({ "tools": names.map(tool) })
         }
-        Some("tools/call") => return called(&id, &message["params"]),
+        Some("tools/call") => return call_result(&id, &message["params"]),
         _ => return StatusCode::ACCEPTED.into_response(),
     };
     Json(json!({ "jsonrpc": "2.0", "id": id, "result": result })).into_response()
 }
 
-fn called(id: &Value, params: &Value) -> Response {
+fn call_result(id: &Value, params: &Value) -> Response {
     let text = |text: String| {
         let content = [json!({ "type": "text", "text": text })];
         Json(json!({ "jsonrpc": "2.0", "id": id, "result": { "content": content } }))

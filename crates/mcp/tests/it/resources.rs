@@ -44,17 +44,17 @@ async fn news_about_resources_are_told() {
     let file = folder.path().join("resources.json");
     std::fs::write(&file, "[]").unwrap();
     let server = connect(fake(&["--resources", file.to_str().unwrap()])).await;
-    let mut news = server.resource_changes();
+    let mut changes = server.resource_changes();
     within(server.follow_resource("a:1", LIMIT)).await.unwrap();
     let listed = json!({ "method": "notifications/resources/list_changed", "params": {} });
     done(call(&server, "tell", listed).await);
-    assert_eq!(within(news.recv()).await, Ok(ResourceChange::Listed));
+    assert_eq!(within(changes.recv()).await, Ok(ResourceChange::Listed));
     let updated =
         json!({ "method": "notifications/resources/updated", "params": { "uri": "a:1" } });
     done(call(&server, "tell", updated).await);
-    assert_eq!(within(news.recv()).await, Ok(ResourceChange::Updated("a:1".into())));
+    assert_eq!(within(changes.recv()).await, Ok(ResourceChange::Updated("a:1".into())));
     within(server.shutdown()).await;
-    assert_eq!(within(news.recv()).await, Ok(ResourceChange::Listed), "it has none any more");
+    assert_eq!(within(changes.recv()).await, Ok(ResourceChange::Listed), "it has none any more");
 }
 
 #[tokio::test]

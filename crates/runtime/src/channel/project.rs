@@ -76,7 +76,7 @@ impl Projector {
     pub fn at(lang: Lang, session: &Session) -> Self {
         let state = match session.state() {
             SessionState::Running => "WORKING",
-            SessionState::Asking => "PAUSED",
+            SessionState::WaitingForDecision => "PAUSED",
             SessionState::Idle | SessionState::Closed | SessionState::Failed => "READY",
         };
         let mut projector = Self { state, todos: session.todos.clone(), ..Self::new(lang) };

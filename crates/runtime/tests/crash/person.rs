@@ -37,7 +37,7 @@ fn yes(id: &str, question: &str) -> Command {
         id: id.into(),
         by: "somebody".into(),
         trace: budao_core::trace::Trace::default(),
-        ask: CommandBody::Decide {
+        body: CommandBody::Decide {
             question: QuestionId(question.into()),
             decision: Decision::Allow,
             note: None,

@@ -190,7 +190,7 @@ async fn a_child_that_asks_a_person_says_so_through_its_parent() {
     else {
         panic!()
     };
-    assert_eq!(topic, "child_asks");
+    assert_eq!(topic, "child_question_asked");
     let child = serde_json::from_value(data["child"].clone()).unwrap();
     let question = serde_json::from_value(data["question"].clone()).unwrap();
     let answer = stage.decide(child, question).await;

@@ -220,17 +220,17 @@ fn tools(touched: &Arc<AtomicU32>, own: &Arc<OnceLock<Runtime>>) -> Vec<RawTool>
 }
 
 impl Fixture {
-    pub(crate) async fn submit(&self, ask: CommandBody) -> Answer {
-        self.submit_to(self.session, ask).await
+    pub(crate) async fn submit(&self, body: CommandBody) -> Answer {
+        self.submit_to(self.session, body).await
     }
 
-    pub(crate) async fn submit_to(&self, session: SessionId, ask: CommandBody) -> Answer {
-        let command = self.runtime.command("ada", ask);
+    pub(crate) async fn submit_to(&self, session: SessionId, body: CommandBody) -> Answer {
+        let command = self.runtime.command("ada", body);
         self.runtime.submit(session, command).await.expect("a command is answered")
     }
 
-    pub(crate) async fn accepted(&self, ask: CommandBody) {
-        let answer = self.submit(ask).await;
+    pub(crate) async fn accepted(&self, body: CommandBody) {
+        let answer = self.submit(body).await;
         assert!(matches!(answer, Answer::Accepted { .. }), "{answer:?}");
     }
 

@@ -229,7 +229,7 @@ async fn a_plan_waits_for_a_person_who_may_edit_it() {
     let stage = setup.says(AGGREGATOR, "done").open().await;
     let paused = stage.runtime.plan(stage.session, "q", true).await.unwrap();
     assert_eq!((paused.stop, paused.pending.len()), (None, 1));
-    assert_eq!(stage.state().await.state(), SessionState::Asking);
+    assert_eq!(stage.state().await.state(), SessionState::WaitingForDecision);
     let question = paused.pending[0].id.clone();
     let (note, digest) = (None, None);
     let decision = Decision::Allow;
@@ -288,7 +288,7 @@ async fn a_child_that_asks_a_person_is_answered_through_its_own_session() {
     let stage = setup.open().await;
     stage.accepted(CommandBody::Solve { question: "q".into(), tasks: json!(["task"]) }).await;
     let Event::Annotated { topic, data } = stage.until("annotated").await.event else { panic!() };
-    assert_eq!(topic, "pipeline.child_asks");
+    assert_eq!(topic, "pipeline.child_question_asked");
     assert_eq!((&data["stage"], &data["task"]), (&json!("solving"), &json!("1")));
     let child = serde_json::from_value(data["child"].clone()).unwrap();
     let question = serde_json::from_value(data["question"].clone()).unwrap();
@@ -301,12 +301,12 @@ async fn a_child_that_asks_a_person_is_answered_through_its_own_session() {
 #[tokio::test(start_paused = true)]
 async fn the_same_command_starts_one_run() {
     let stage = Setup::new().says("task", "x").says(AGGREGATOR, "done").open().await;
-    let ask = CommandBody::Solve { question: "q".into(), tasks: json!(["task"]) };
+    let body = CommandBody::Solve { question: "q".into(), tasks: json!(["task"]) };
     let command = budao_core::event::Command {
         id: "mine-1".into(),
         by: "ada".into(),
         trace: budao_core::trace::Trace::NONE,
-        ask,
+        body,
     };
     let first = stage.runtime.submit(stage.session, command.clone()).await.unwrap();
     stage.until("turn_ended").await;

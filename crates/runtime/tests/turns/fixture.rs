@@ -133,8 +133,8 @@ impl Fixture {
         self.runtime.run(self.session, text).await.expect("the message is accepted")
     }
 
-    pub(crate) async fn submit(&self, ask: CommandBody) -> Answer {
-        let command = self.runtime.command("ada", ask);
+    pub(crate) async fn submit(&self, body: CommandBody) -> Answer {
+        let command = self.runtime.command("ada", body);
         self.runtime.submit(self.session, command).await.expect("a command is answered")
     }
 

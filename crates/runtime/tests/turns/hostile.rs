@@ -192,7 +192,7 @@ async fn a_command_that_comes_again_does_not_disturb_a_running_call() {
         id: CommandId::from(id),
         by: "ada".into(),
         trace: Trace::NONE,
-        ask: CommandBody::Message { content: vec![Block::Text("go".into())] },
+        body: CommandBody::Message { content: vec![Block::Text("go".into())] },
     };
     let first = stage.runtime.submit(stage.session, message("mine")).await.unwrap();
     stage.until("tool_call_started").await;

@@ -66,9 +66,9 @@ async fn two_messages_at_once_are_both_answered_in_order() {
 #[tokio::test(start_paused = true)]
 async fn the_same_command_has_one_effect_and_one_answer() {
     let stage = Setup::new(Script::new().say("once").say("twice")).open().await;
-    let ask = CommandBody::Message { content: vec![Block::Text("hi".into())] };
+    let body = CommandBody::Message { content: vec![Block::Text("hi".into())] };
     let id = CommandId::from("mine-1");
-    let command = Command { id, by: "ada".into(), trace: Trace::NONE, ask };
+    let command = Command { id, by: "ada".into(), trace: Trace::NONE, body };
     let first = stage.runtime.submit(stage.session, command.clone()).await.unwrap();
     for _ in 0..3 {
         let again = stage.runtime.submit(stage.session, command.clone()).await.unwrap();
@@ -82,7 +82,7 @@ async fn the_same_command_has_one_effect_and_one_answer() {
     assert_eq!(again, first);
     assert_eq!(stage.count("message_accepted").await, 1);
     let other = CommandBody::Message { content: vec![Block::Text("something else".into())] };
-    let fault = stage.runtime.submit(stage.session, Command { ask: other, ..command }).await;
+    let fault = stage.runtime.submit(stage.session, Command { body: other, ..command }).await;
     assert!(fault.is_err() || fault == Ok(first), "never a second effect");
     assert_eq!(stage.count("message_accepted").await, 1);
 }
@@ -90,8 +90,8 @@ async fn the_same_command_has_one_effect_and_one_answer() {
 #[tokio::test(start_paused = true)]
 async fn an_unknown_session_is_a_fault_not_a_new_session() {
     let (stage, _) = Setup::new(Script::new()).runtime();
-    let ask = CommandBody::Cancel { reason: None };
-    let command = stage.runtime.command("ada", ask);
+    let body = CommandBody::Cancel { reason: None };
+    let command = stage.runtime.command("ada", body);
     let fault = stage.runtime.submit(stage.session, command).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::UnknownSession);
 }
@@ -230,7 +230,7 @@ async fn an_id_that_comes_again_for_something_else_is_refused() {
         id: "once".into(),
         by: "ada".into(),
         trace: Trace::NONE,
-        ask: CommandBody::Annotate { topic: "test".into(), data: data.into() },
+        body: CommandBody::Annotate { topic: "test".into(), data: data.into() },
     };
     let first = stage.runtime.submit(stage.session, note(1)).await.unwrap();
     assert_eq!(stage.runtime.submit(stage.session, note(1)).await.unwrap(), first);

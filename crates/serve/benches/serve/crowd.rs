@@ -60,13 +60,13 @@ pub(crate) fn run(mut args: impl Iterator<Item = String>) {
         CrowdBehaviour::ALL.iter().find(|(known, _)| *known == name).expect("a kind of crowd").1;
     let address: SocketAddr = address.parse().expect("an address");
     let count: usize = count.parse().expect("a number");
-    let heard = || io::stdin().lines().map_while(Result::ok);
-    let sessions: Vec<String> = heard().take_while(|line| !line.is_empty()).collect();
+    let received = || io::stdin().lines().map_while(Result::ok);
+    let sessions: Vec<String> = received().take_while(|line| !line.is_empty()).collect();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("tokio");
     let done = Arc::new(AtomicU64::new(0));
     runtime.block_on(async {
-        let ended = tokio::task::spawn_blocking(move || heard().for_each(drop));
+        let ended = tokio::task::spawn_blocking(move || received().for_each(drop));
         let members = (0..count).map(|number| {
             let (session, done) = (sessions[number % sessions.len()].clone(), Arc::clone(&done));
             let (session, head) = session.split_once(' ').expect("a session and its head");
@@ -131,7 +131,7 @@ async fn behave(
             let is_over = |frame: &[u8]| {
                 holds(frame, b"\"action\":\"replay\"") || holds(frame, b"\"limit_name\"")
             };
-            line.hear(
+            line.read_frames(
                 |frame| if is_over(frame) { ReadControl::Stop } else { ReadControl::Continue },
             )
             .await
@@ -170,11 +170,11 @@ impl Crowd {
         writeln!(to).expect("it listens");
         let from = BufReader::new(child.stdout.take().expect("it is piped"));
         let mut crowd = Self { child, to: Some(to), from };
-        assert_eq!(crowd.said(), "in");
+        assert_eq!(crowd.read_line(), "in");
         crowd
     }
 
-    fn said(&mut self) -> String {
+    fn read_line(&mut self) -> String {
         let mut line = String::new();
         self.from.read_line(&mut line).expect("it speaks");
         line.trim().to_owned()
@@ -183,7 +183,7 @@ impl Crowd {
     /// Ends it. How often did somebody get to the end of a history?
     fn end(mut self) -> String {
         drop(self.to.take());
-        self.said()
+        self.read_line()
     }
 }
 
@@ -205,7 +205,7 @@ impl TurnLatencies {
         self.all[((self.all.len() - 1) as f64 * share) as usize].as_secs_f64()
     }
 
-    fn told(&self) -> String {
+    fn render_counts(&self) -> String {
         let milli = |share| self.at(share) * 1e3;
         let (half, most, cores) = (milli(0.5), milli(0.99), self.cores);
         format!("{half:.2} ms (p99 {most:.2} ms, {cores:.2} cores of the server)")
@@ -244,7 +244,11 @@ pub(crate) struct CrowdImpact {
 }
 
 /// Turns of so many sessions, alone and beside a crowd.
-pub(crate) async fn felt(kind: CrowdBehaviour, sessions: usize, crowd: usize) -> CrowdImpact {
+pub(crate) async fn measure_impact(
+    kind: CrowdBehaviour,
+    sessions: usize,
+    crowd: usize,
+) -> CrowdImpact {
     let server = Server::bounded(kind == CrowdBehaviour::Stalls);
     let opened = stream::iter((0..sessions).map(|_| Client::connect(&server)));
     let opened: Vec<_> = opened.buffer_unordered(AT_ONCE).collect().await;
@@ -269,9 +273,9 @@ pub(crate) async fn felt(kind: CrowdBehaviour, sessions: usize, crowd: usize) ->
         "{} turns of {sessions} sessions: {} alone; beside {crowd} clients, in the first {SPAN:?} {}, then {}; {done} \
          histories read, {grown} KiB more in memory",
         alone.all.len(),
-        alone.told(),
-        first.told(),
-        beside.told(),
+        alone.render_counts(),
+        first.render_counts(),
+        beside.render_counts(),
     );
     let (worst_middle, worst) = (beside.at(0.5), beside.at(0.99));
     CrowdImpact { middle: worst_middle / alone.at(0.5), slowest: worst / alone.at(0.99), note }

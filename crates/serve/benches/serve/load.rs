@@ -75,7 +75,7 @@ impl Client {
         let (mut pieces, mut head) = (0, None);
         let (counted, seen) = (&mut pieces, &mut head);
         self.line
-            .hear(move |frame| {
+            .read_frames(move |frame| {
                 *counted += u32::from(is(frame, PARTIAL));
                 if is(frame, FINAL) {
                     *seen = number(&String::from_utf8_lossy(frame), "seq");
@@ -156,16 +156,16 @@ pub(crate) async fn replay(server: &Server, times: u32) -> f64 {
         for _ in 0..times {
             let mut line = WireConnection::connect(server.address, "/ws").await?;
             line.send(&reconnect(&client.session, 0)).await?;
-            let mut heard = 0;
-            let counted = &mut heard;
-            line.hear(move |frame| {
+            let mut received = 0;
+            let counted = &mut received;
+            line.read_frames(move |frame| {
                 *counted += u64::from(is(frame, PARTIAL));
                 let is_over =
                     is(frame, "system.notice") && crate::wire::holds(frame, b"\"replay\"");
                 if is_over { ReadControl::Stop } else { ReadControl::Continue }
             })
             .await?;
-            assert!((count..=count + u64::from(MESSAGES)).contains(&heard), "{heard} came");
+            assert!((count..=count + u64::from(MESSAGES)).contains(&received), "{received} came");
             line.close().await?;
         }
         Ok(())
@@ -195,29 +195,29 @@ async fn close(clients: impl IntoIterator<Item = Client>) {
 
 /// Observers of one session, and who made it.
 async fn audience(server: &Server, observers: usize) -> (Client, Vec<Client>) {
-    let speaker = Client::connect(server).await.expect("connects");
-    let joined = stream::iter((0..observers).map(|_| Client::observe(server, &speaker.session)));
+    let sender = Client::connect(server).await.expect("connects");
+    let joined = stream::iter((0..observers).map(|_| Client::observe(server, &sender.session)));
     let joined: Vec<_> = joined.buffer_unordered(AT_ONCE).collect().await;
     let audience = joined.into_iter().collect::<io::Result<Vec<Client>>>().expect("all get in");
-    (speaker, audience)
+    (sender, audience)
 }
 
 /// One answer to all observers, and how many heard all of it.
-async fn tell_all(speaker: &mut Client, audience: &mut [Client], pieces: u32) -> usize {
-    speaker.ask(pieces).await.expect("is sent");
-    let hearing = audience.iter_mut().chain([speaker]).map(Client::answer);
-    let heard = future::join_all(hearing).await;
-    let heard: Vec<_> = heard.into_iter().collect::<io::Result<_>>().expect("all are served");
-    heard.into_iter().filter(|count| *count == pieces).count() - 1
+async fn send_to_all(sender: &mut Client, audience: &mut [Client], pieces: u32) -> usize {
+    sender.ask(pieces).await.expect("is sent");
+    let receiving = audience.iter_mut().chain([sender]).map(Client::answer);
+    let received = future::join_all(receiving).await;
+    let received: Vec<_> = received.into_iter().collect::<io::Result<_>>().expect("all are served");
+    received.into_iter().filter(|count| *count == pieces).count() - 1
 }
 
 /// Deliveries of one session's events to many observers.
 pub(crate) async fn fan_out(server: &Server, observers: usize, pieces: u32, times: u32) -> f64 {
-    let (mut speaker, mut audience) = audience(server, observers).await;
+    let (mut sender, mut audience) = audience(server, observers).await;
     let count = observers as u64 * u64::from(pieces * times);
     let work = async {
         for _ in 0..times {
-            assert_eq!(tell_all(&mut speaker, &mut audience, pieces).await, observers);
+            assert_eq!(send_to_all(&mut sender, &mut audience, pieces).await, observers);
         }
         Ok(())
     };
@@ -237,21 +237,21 @@ pub(crate) async fn fan_out_socketio(server: &Server, clients: usize, pieces: u3
         stream::iter((0..clients).map(|_| join())).buffer_unordered(AT_ONCE).collect().await;
     let mut lines =
         joined.into_iter().collect::<io::Result<Vec<WireConnection>>>().expect("all get in");
-    let mut speaker = join().await.expect("gets in");
+    let mut sender = join().await.expect("gets in");
     let work = async {
-        speaker.send(&format!("42[\"go\",{pieces}]")).await?;
-        let hearing = lines.iter_mut().map(|line| async move {
-            let mut heard = 0;
-            let counted = &mut heard;
-            line.hear(move |frame| {
+        sender.send(&format!("42[\"go\",{pieces}]")).await?;
+        let receiving = lines.iter_mut().map(|line| async move {
+            let mut received = 0;
+            let counted = &mut received;
+            line.read_frames(move |frame| {
                 *counted += u32::from(is(frame, PARTIAL));
                 if is(frame, FINAL) { ReadControl::Stop } else { ReadControl::Continue }
             })
             .await?;
-            assert_eq!(heard, pieces);
+            assert_eq!(received, pieces);
             io::Result::Ok(())
         });
-        future::try_join_all(hearing).await.map(drop)
+        future::try_join_all(receiving).await.map(drop)
     };
     cost(server, clients as u64 * u64::from(pieces), work).await
 }
@@ -305,9 +305,9 @@ async fn settle(server: &Server) {
 
 /// How many of so many observers get everything, and in which time.
 pub(crate) async fn observers(server: &Server, count: usize, pieces: u32) -> (f64, String) {
-    let (mut speaker, mut audience) = audience(server, count).await;
+    let (mut sender, mut audience) = audience(server, count).await;
     let began = Instant::now();
-    let heard = tell_all(&mut speaker, &mut audience, pieces).await;
+    let received = send_to_all(&mut sender, &mut audience, pieces).await;
     let took = began.elapsed().as_secs_f64();
-    (heard as f64, format!("each got {pieces} events and the answer, all within {took:.1} s"))
+    (received as f64, format!("each got {pieces} events and the answer, all within {took:.1} s"))
 }

@@ -38,7 +38,7 @@ const CROWDS: [(&str, CrowdBehaviour, usize, usize, f64); 3] = [
     ("serve/beside_stalled", CrowdBehaviour::Stalls, 100, 10_000, 2.0),
 ];
 
-fn tell(bench: &str, value: f64, unit: &str, bar: Option<f64>, better: Better, note: &str) {
+fn report(bench: &str, value: f64, unit: &str, bar: Option<f64>, better: Better, note: &str) {
     emit(&Measurement {
         bench: bench.to_owned(),
         value,
@@ -53,7 +53,7 @@ fn tell(bench: &str, value: f64, unit: &str, bar: Option<f64>, better: Better, n
 
 /// A cost in microseconds of the server's CPU.
 fn cost(bench: &str, micros: f64, note: &str) {
-    tell(bench, micros, "µs CPU", None, Better::Lower, note);
+    report(bench, micros, "µs CPU", None, Better::Lower, note);
 }
 
 /// A server of the reference's protocol: its benches' names, its start, and how much more than the slowest it gets to do.
@@ -72,8 +72,8 @@ fn main() {
     let mut args = std::env::args().skip(1);
     match args.next().as_deref() {
         Some(SERVE) => {
-            let (journal, manner) = (args.next(), args.next());
-            return server::run(journal.as_deref().map(std::path::Path::new), manner.as_deref());
+            let (journal, mode) = (args.next(), args.next());
+            return server::run(journal.as_deref().map(std::path::Path::new), mode.as_deref());
         }
         Some(CROWD) => {
             load::raise_descriptors();
@@ -147,20 +147,32 @@ fn main() {
         if wants("serve/idle_connection") {
             let server = Server::ours(Storage::Durable);
             let (bytes, note) = load::idle(&server, 5_000).await;
-            tell("serve/idle_connection", bytes, "bytes", Some(IDLE_BYTES), Better::Lower, &note);
+            report("serve/idle_connection", bytes, "bytes", Some(IDLE_BYTES), Better::Lower, &note);
         }
         for (name, kind, sessions, crowd, bar) in CROWDS {
             if wants(name) {
-                let felt = crowd::felt(kind, sessions, crowd.min(load::most_lines())).await;
-                let times = if kind == CrowdBehaviour::Stalls { felt.slowest } else { felt.middle };
-                tell(name, times, "times", Some(bar), Better::Lower, &felt.note);
+                let measure_impact =
+                    crowd::measure_impact(kind, sessions, crowd.min(load::most_lines())).await;
+                let times = if kind == CrowdBehaviour::Stalls {
+                    measure_impact.slowest
+                } else {
+                    measure_impact.middle
+                };
+                report(name, times, "times", Some(bar), Better::Lower, &measure_impact.note);
             }
         }
         if wants("serve/observers") {
             let server = Server::ours(Storage::Durable);
             let many = load::most_lines().min(10_000);
             let (served, note) = load::observers(&server, many, 50).await;
-            tell("serve/observers", served, "observers", Some(many as f64), Better::Higher, &note);
+            report(
+                "serve/observers",
+                served,
+                "observers",
+                Some(many as f64),
+                Better::Higher,
+                &note,
+            );
         }
     });
 }

@@ -62,11 +62,12 @@ impl Model for Flood {
     }
 
     async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {
-        let asked = request.messages.last().and_then(|message| match message.content.first() {
-            Some(Block::Text(text)) => text.trim().parse().ok(),
-            _ => None,
-        });
-        let count: usize = asked.unwrap_or(1);
+        let last_message =
+            request.messages.last().and_then(|message| match message.content.first() {
+                Some(Block::Text(text)) => text.trim().parse().ok(),
+                _ => None,
+            });
+        let count: usize = last_message.unwrap_or(1);
         let piece = "x".repeat(PIECE);
         let whole = Piece::Block(Block::Text(piece.repeat(count)));
         let usage = Usage { input_tokens: 10, output_tokens: 10, cached_tokens: 0 };
@@ -76,14 +77,14 @@ impl Model for Flood {
     }
 }
 
-/// Serves until its parent kills it. `journal` is a file, or none for one in memory; `manner` is none for a server
+/// Serves until its parent kills it. `journal` is a file, or none for one in memory; `behaviour` is none for a server
 /// without bounds, or how a crowd meets it.
-pub(crate) fn run(journal: Option<&Path>, manner: Option<&str>) {
+pub(crate) fn run(journal: Option<&Path>, behaviour: Option<&str>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("tokio");
-    runtime.block_on(serve(journal, manner));
+    runtime.block_on(serve(journal, behaviour));
 }
 
-async fn serve(journal: Option<&Path>, manner: Option<&str>) {
+async fn serve(journal: Option<&Path>, behaviour: Option<&str>) {
     let world = world::system();
     let limits = Limits {
         delta_window: Duration::ZERO,
@@ -111,12 +112,12 @@ async fn serve(journal: Option<&Path>, manner: Option<&str>) {
         permissions: Permissions { mode: Mode::Auto, ..Permissions::default() },
         ..Settings::default()
     };
-    config.limits = match manner {
+    config.limits = match behaviour {
         None => without_bounds(),
-        Some(manner) => for_crowds(manner == NARROW),
+        Some(behaviour) => for_crowds(behaviour == NARROW),
     };
     let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
-    if manner == Some(NARROW) {
+    if behaviour == Some(NARROW) {
         // Those it accepts have the same.
         socket.set_send_buffer_size(wire::NARROW).expect("a small buffer");
     }

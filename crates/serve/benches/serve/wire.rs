@@ -51,7 +51,7 @@ impl PartialFrame {
     fn feed(
         &mut self,
         mut bytes: &[u8],
-        heard: &mut impl FnMut(u8, &[u8]) -> ReadControl,
+        received: &mut impl FnMut(u8, &[u8]) -> ReadControl,
     ) -> Option<usize> {
         loop {
             if self.left == 0 && self.opcode == 0 {
@@ -73,7 +73,7 @@ impl PartialFrame {
                 return None;
             }
             let opcode = std::mem::take(&mut self.opcode) & 0x0f;
-            if let ReadControl::Stop = heard(opcode, &self.text) {
+            if let ReadControl::Stop = received(opcode, &self.text) {
                 return Some(bytes.len());
             }
         }
@@ -152,15 +152,15 @@ impl WireConnection {
     }
 
     /// Hears text frames until somebody has had enough. Pings are answered.
-    pub(crate) async fn hear(
+    pub(crate) async fn read_frames(
         &mut self,
-        mut heard: impl FnMut(&[u8]) -> ReadControl,
+        mut received: impl FnMut(&[u8]) -> ReadControl,
     ) -> io::Result<()> {
         loop {
             let mut pings = 0;
             let mut closed = None;
             let mut look = |opcode: u8, text: &[u8]| match opcode {
-                1 => heard(text),
+                1 => received(text),
                 8 => {
                     closed = Some(String::from_utf8_lossy(text).into_owned());
                     ReadControl::Stop
@@ -205,7 +205,7 @@ impl WireConnection {
     /// The first frame that holds this text, as far as it was kept.
     pub(crate) async fn until(&mut self, text: &str) -> io::Result<String> {
         let mut found = String::new();
-        self.hear(|frame| match holds(frame, text.as_bytes()) {
+        self.read_frames(|frame| match holds(frame, text.as_bytes()) {
             true => {
                 found = String::from_utf8_lossy(frame).into_owned();
                 ReadControl::Stop

@@ -132,7 +132,7 @@ impl Connection {
             let Some(hub) = known.hub else { continue };
             let nobody_left = hub.leave(&self.outbox);
             if let Departure::Lost { code, reason } = departure {
-                let ask = CommandBody::ObserverLost {
+                let body = CommandBody::ObserverLost {
                     close_code: *code,
                     close_reason: reason.clone(),
                     last_seq: known.acked.unwrap_or(known.sent),
@@ -140,7 +140,7 @@ impl Connection {
                 };
                 let (trace, parent) = (self.server.world.trace(), SpanId::NONE);
                 let request =
-                    CommandRequest { by: self.identity.name(), command: None, trace, parent, ask };
+                    CommandRequest { by: self.identity.name(), command: None, trace, parent, body };
                 if let Err(fault) = self.server.submit(known.session, request).await {
                     tracing::warn!(
                         session = %known.session, %fault,

@@ -55,14 +55,14 @@ async fn body_of(server: &Server, request: Request) -> Result<Map<String, Value>
     if let Some(actual) = announced.filter(|actual| *actual > limits.frame_bytes) {
         return Err(too_large(actual));
     }
-    let patience = server.config.limits.idle_timeout;
+    let timeout = server.config.limits.idle_timeout;
     let reading = Box::pin(axum::body::to_bytes(body, limits.frame_bytes));
-    let bytes = match future::select(reading, server.world.clock.sleep(patience)).await {
+    let bytes = match future::select(reading, server.world.clock.sleep(timeout)).await {
         Either::Left((bytes, _)) => bytes.map_err(|_| too_large(limits.frame_bytes + 1))?,
         Either::Right(_) => {
             return Err(Fault::new(Kind::BadRequest, Operation::ServeRequest)
                 .with(Fact::Field, "body")
-                .with(Fact::Constraint, format!("all of it within {} ms", patience.as_millis())));
+                .with(Fact::Constraint, format!("all of it within {} ms", timeout.as_millis())));
         }
     };
     let text = std::str::from_utf8(&bytes).map_err(|error| {
@@ -148,10 +148,10 @@ pub(super) async fn create(
     answered(&server, &caller, opened.await, |opened| {
         let session_id = opened.session;
         let events = format!("/v1/sessions/{session_id}/events");
-        let place = [(header::LOCATION, format!("/v1/sessions/{session_id}"))];
+        let location = [(header::LOCATION, format!("/v1/sessions/{session_id}"))];
         let status = if opened.is_new { StatusCode::CREATED } else { StatusCode::OK };
         let body = SessionOpened { session_id, existed: !opened.is_new, events };
-        (status, place, Json(body)).into_response()
+        (status, location, Json(body)).into_response()
     })
 }
 
@@ -275,15 +275,20 @@ async fn submit(
     let meta = server.session_meta.check(&*server.journal, session_id, &caller.identity).await?;
     let inbound = as_event(server, event, Some(session_id), headers, frame)?;
     let action = inbound.request.action();
-    let ask = command_body(inbound.request, &meta).ok_or_else(|| {
+    let body = command_body(inbound.request, &meta).ok_or_else(|| {
         Fault::new(Kind::UnsupportedOperation, Operation::ServeRequest)
             .with(Fact::EventName, format!("user.{action}"))
     })?;
     let command_id = inbound.command.as_ref().map(ToString::to_string);
     let trace = inbound.trace.or(caller.trace);
     let parent = inbound.parent.or(caller.parent);
-    let request =
-        CommandRequest { by: caller.identity.name(), command: inbound.command, trace, parent, ask };
+    let request = CommandRequest {
+        by: caller.identity.name(),
+        command: inbound.command,
+        trace,
+        parent,
+        body,
+    };
     let after = server.submit(session_id, request).await?;
     server.command_submitted(session_id);
     Ok(CommandAccepted { status: "accepted", action, session_id, command_id, after })
@@ -351,7 +356,7 @@ pub(super) async fn delete(
 #[into_params(parameter_in = Query)]
 #[serde(default)]
 pub(super) struct SessionListQuery {
-    /// Only sessions in this state: `idle`, `running`, `asking`, `closed` or `failed`.
+    /// Only sessions in this state: `idle`, `running`, `waiting_for_decision`, `closed` or `failed`.
     state: Option<String>,
     /// Only sessions that had a fault with this code, such as `ERR_TIMEOUT_001`.
     code: Option<String>,
@@ -390,7 +395,7 @@ pub(super) async fn list(
             trace: listing.trace.as_deref().map(trace_of).transpose()?,
             code: listing.code,
             tool: listing.tool,
-            after: listing.after.as_deref().map(place_of).transpose()?,
+            after: listing.after.as_deref().map(parse_cursor).transpose()?,
             limit,
             ..Filter::default()
         };
@@ -403,12 +408,12 @@ pub(super) async fn list(
     answered(&server, &caller, listed.await, |list| Json(list).into_response())
 }
 
-fn place_of(after: &str) -> Result<(Timestamp, SessionId), Fault> {
+fn parse_cursor(after: &str) -> Result<(Timestamp, SessionId), Fault> {
     let parts = after.split_once('.');
-    let place = parts.and_then(|(micros, session)| {
+    let cursor = parts.and_then(|(micros, session)| {
         Some((Timestamp::from_micros(micros.parse().ok()?), session.parse().ok()?))
     });
-    place.ok_or_else(|| bad_query("after is no `next` of a list"))
+    cursor.ok_or_else(|| bad_query("after is no `next` of a list"))
 }
 
 fn trace_of(text: &str) -> Result<Trace, Fault> {

@@ -16,7 +16,7 @@ pub(crate) struct SessionItem {
     /// The session's id, a UUID.
     #[schema(value_type = String)]
     session_id: SessionId,
-    /// `idle`, `running`, `asking`, `closed` or `failed`.
+    /// `idle`, `running`, `waiting_for_decision`, `closed` or `failed`.
     state: &'static str,
     /// The name from `session_name`; null if the client set none.
     title: Option<String>,
@@ -99,7 +99,7 @@ pub(crate) struct SessionView {
     epoch: String,
     /// Position of the session's last record.
     head: u64,
-    /// `idle`, `running`, `asking` (a question is open), `closed` or `failed`; a message re-opens a closed or failed
+    /// `idle`, `running`, `waiting_for_decision` (a question is open), `closed` or `failed`; a message re-opens a closed or failed
     /// session.
     status: &'static str,
     /// The name from `session_name`; null if the client set none.

@@ -34,12 +34,12 @@ async fn what_the_writer_holds_counts_until_it_is_sent() {
     let budget = Budget::new(10_000);
     let outbox = Outbox::new(1_000, Arc::clone(&budget), Timestamp::default());
     outbox.deliver(frame(600)).unwrap();
-    let held = outbox.next().await.unwrap();
+    let taken = outbox.next().await.unwrap();
     assert_eq!(budget.used(), 600);
-    let (waiting, ()) = tokio::join!(outbox.send(frame(400)), async { outbox.sent(&held) });
+    let (waiting, ()) = tokio::join!(outbox.send(frame(400)), async { outbox.sent(&taken) });
     waiting.unwrap();
     assert_eq!((budget.used(), outbox.bytes()), (400, 400));
-    drop((held, outbox));
+    drop((taken, outbox));
     assert_eq!(budget.used(), 0, "what was never sent is given back");
 }
 
@@ -56,8 +56,8 @@ async fn many_histories_that_nobody_reads_leave_half_of_all_room_to_live_frames(
     // Half of the budget, the frames that exceeded it, and one frame per later outbox.
     assert!(budget.used() <= 50_000 + 6_000 + 30_000, "{} bytes wait", budget.used());
     assert_eq!(unread[29].bytes(), 1_000);
-    let held = unread[29].next().await.unwrap();
-    unread[29].sent(&held);
+    let taken = unread[29].next().await.unwrap();
+    unread[29].sent(&taken);
     unread[29].send(frame(1_000)).now_or_never().expect("who reads gets on").unwrap();
 }
 
@@ -99,8 +99,8 @@ async fn nothing_of_a_history_is_read_before_there_is_room_for_it() {
     outbox.room().now_or_never().expect("half may be used").unwrap();
     outbox.deliver(frame(100)).unwrap();
     assert!(outbox.room().now_or_never().is_none());
-    let held = outbox.next().await.unwrap();
-    let (room, ()) = tokio::join!(outbox.room(), async { outbox.sent(&held) });
+    let taken = outbox.next().await.unwrap();
+    let (room, ()) = tokio::join!(outbox.room(), async { outbox.sent(&taken) });
     room.unwrap();
 }
 

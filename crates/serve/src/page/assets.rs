@@ -41,7 +41,7 @@ static ASSETS: &[Asset] = assets! {
     SCRIPT "past.js"
     SCRIPT "fold.js"
     SCRIPT "cards.js"
-    SCRIPT "tellings.js"
+    SCRIPT "fault-renderings.js"
     SCRIPT "board.js"
     SCRIPT "transcript.js"
     SCRIPT "try.js"
@@ -103,8 +103,12 @@ mod tests {
     #[test]
     fn nothing_is_loaded_from_elsewhere() {
         for asset in ASSETS {
-            for place in ["https://", "@import", "//cdn"] {
-                assert!(!asset.text.contains(place), "{}: {place}", asset.name);
+            for remote_reference in ["https://", "@import", "//cdn"] {
+                assert!(
+                    !asset.text.contains(remote_reference),
+                    "{}: {remote_reference}",
+                    asset.name
+                );
             }
         }
     }

@@ -73,7 +73,8 @@ impl Projector {
         let frame = match fault {
             Some(fault) => {
                 let scope = Scope { step: Some(hold.step), ..Scope::default() };
-                let user = |lang, held| format!("{} {held}", text::user_text(fault, lang));
+                let user =
+                    |lang, hold_text| format!("{} {hold_text}", text::user_text(fault, lang));
                 self.begin(record, announced(fault, &scope))
                     .with_fault(fault, &self.fault_context(record, &scope))
                     .text(user(Lang::En, &english))

@@ -209,7 +209,7 @@ impl Projector {
             (None, _) if self.pipeline().is_some_and(was_stopped) => "cancelled",
             (None, _) => "failed",
         };
-        let (tasks, worked) =
+        let (tasks, succeeded) =
             self.pipeline().map_or((0, 0), |pipeline| (pipeline.tasks.len(), pipeline.tally().0));
         let output = output.map_or(Value::Null, |output| cut(output, BRIEF_CHARS).into());
         let more = Map::from_iter([("aggregate_output".to_owned(), output)]);
@@ -224,7 +224,7 @@ impl Projector {
             .object(self.results(more))
             .with("status", status)
             .with("task_count", tasks)
-            .with("completed", worked)
+            .with("completed", succeeded)
             .with("total_time_ms", took.map_or(Value::Null, Value::from))
             .with("metrics", tokens(turn.map(|turn| turn.usage).unwrap_or_default()));
         self.of_turn(record, frame)

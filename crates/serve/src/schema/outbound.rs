@@ -49,14 +49,14 @@ impl FrameSchema {
     pub fn schema(&self) -> Value {
         let placed = "seq!:int prev!:int epoch!:epoch event_id!:str session_id!:uuid";
         let maybe = "seq:int prev:int epoch:epoch event_id:str session_id:uuid";
-        let place = match self.placed {
+        let position_field = match self.placed {
             Placement::Always => placed,
             Placement::Never => "session_id:uuid",
             Placement::Either => maybe,
         };
         let step = if self.step { "step_id!:str" } else { "step_id:str" };
         let mut schema =
-            object(&["event!:str", place, "timestamp!:time", step, "show_content:str"]);
+            object(&["event!:str", position_field, "timestamp!:time", step, "show_content:str"]);
         schema["title"] = super::title(self.event).into();
         schema["description"] = self.about.into();
         let properties = schema["properties"].as_object_mut();

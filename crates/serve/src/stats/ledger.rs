@@ -164,10 +164,10 @@ impl StatsLedger {
     }
 
     /// Counts the result of a retried operation.
-    pub(super) fn retried(&mut self, at: Timestamp, worked: bool) {
+    pub(super) fn retried(&mut self, at: Timestamp, has_succeeded: bool) {
         let minute = self.at(at);
-        *(if worked { &mut minute.succeeded } else { &mut minute.failed }) += 1;
-        self.with_recorder(|recorder| recorder.retried(at, worked));
+        *(if has_succeeded { &mut minute.succeeded } else { &mut minute.failed }) += 1;
+        self.with_recorder(|recorder| recorder.retried(at, has_succeeded));
     }
 
     pub(super) fn turn_began(&mut self, at: Timestamp) {
@@ -187,9 +187,9 @@ impl StatsLedger {
         self.with_recorder(|recorder| recorder.answer(at, took));
     }
 
-    pub(super) fn call(&mut self, at: Timestamp, tool: &Name, worked: bool, took: Duration) {
+    pub(super) fn call(&mut self, at: Timestamp, tool: &Name, has_succeeded: bool, took: Duration) {
         *self.at(at).calls.entry(Arc::clone(tool)).or_default() += 1;
-        self.with_recorder(|recorder| recorder.call(at, tool, worked, took));
+        self.with_recorder(|recorder| recorder.call(at, tool, has_succeeded, took));
     }
 
     pub(super) fn model_changed(

@@ -68,8 +68,8 @@ impl MetricsRecorder {
         self.at(at, || counter!("budao_retries_total").increment(1));
     }
 
-    pub(super) fn retried(&self, at: Timestamp, worked: bool) {
-        let result = if worked { "succeeded" } else { "failed" };
+    pub(super) fn retried(&self, at: Timestamp, succeeded: bool) {
+        let result = if succeeded { "succeeded" } else { "failed" };
         self.at(at, || counter!("budao_retried_total", "result" => result).increment(1));
     }
 
@@ -94,8 +94,8 @@ impl MetricsRecorder {
         self.at(at, || histogram!("budao_step_seconds").record(took));
     }
 
-    pub(super) fn call(&self, at: Timestamp, tool: &Name, worked: bool, took: Duration) {
-        let (tool, result) = (tool.to_string(), if worked { "done" } else { "failed" });
+    pub(super) fn call(&self, at: Timestamp, tool: &Name, succeeded: bool, took: Duration) {
+        let (tool, result) = (tool.to_string(), if succeeded { "done" } else { "failed" });
         self.at(at, || {
             counter!("budao_calls_total", "tool" => tool.clone(), "result" => result).increment(1);
             histogram!("budao_call_seconds", "tool" => tool).record(took);

@@ -53,14 +53,14 @@ fn a_childs_frames_name_its_stage_and_its_task() {
 fn every_frame_has_its_place_and_the_chain_is_unbroken() {
     let mut last = 0;
     for frame in project(&history(Lang::En)) {
-        let place = frame.place().unwrap();
-        assert_eq!(place.prev, last, "{}", frame.name());
-        assert!(place.seq > place.prev);
-        let told = read(&frame);
-        let id = format!("{}.{}.{}", frame.session().unwrap(), place.epoch, place.seq);
-        assert_eq!(told["event_id"], id.as_str());
-        assert!(told["timestamp"].as_str().unwrap().ends_with('Z'));
-        last = place.seq;
+        let position = frame.position().unwrap();
+        assert_eq!(position.prev, last, "{}", frame.name());
+        assert!(position.seq > position.prev);
+        let parsed = read(&frame);
+        let id = format!("{}.{}.{}", frame.session().unwrap(), position.epoch, position.seq);
+        assert_eq!(parsed["event_id"], id.as_str());
+        assert!(parsed["timestamp"].as_str().unwrap().ends_with('Z'));
+        last = position.seq;
     }
 }
 
@@ -75,7 +75,7 @@ fn projecting_from_any_cursor_gives_the_same_frames() {
         let rest: Vec<Frame> =
             records[cursor..].iter().filter_map(|record| projector.project(record)).collect();
         let expected = &whole[whole.len() - rest.len()..];
-        assert!(expected.iter().all(|frame| frame.place().unwrap().seq > cursor as u64));
+        assert!(expected.iter().all(|frame| frame.position().unwrap().seq > cursor as u64));
         for (index, (frame, expected)) in rest.iter().zip(expected).enumerate() {
             let (mut frame, mut expected) = (read(frame), read(expected));
             if index == 0 {
@@ -140,16 +140,16 @@ fn a_pipeline_says_how_it_ended() {
 
 #[test]
 fn words_that_came_reassemble_to_the_answer_and_what_is_taken_back_is_named() {
-    let mut said = String::new();
+    let mut texts = String::new();
     for frame in project(&history(Lang::En)) {
-        let told = read(&frame);
+        let parsed = read(&frame);
         match frame.name() {
-            "agent.partial_answer" if told["metadata"]["abandoned"] == true => said.clear(),
-            "agent.partial_answer" => said += told["content"].as_str().unwrap(),
-            "agent.llm_message" => said.clear(),
+            "agent.partial_answer" if parsed["metadata"]["abandoned"] == true => texts.clear(),
+            "agent.partial_answer" => texts += parsed["content"].as_str().unwrap(),
+            "agent.llm_message" => texts.clear(),
             "agent.final_answer" => {
-                assert_eq!(told["content"], said.as_str());
-                said.clear();
+                assert_eq!(parsed["content"], texts.as_str());
+                texts.clear();
             }
             _ => {}
         }
@@ -160,8 +160,8 @@ fn words_that_came_reassemble_to_the_answer_and_what_is_taken_back_is_named() {
 fn people_never_see_json_and_see_something_of_every_event() {
     for lang in [Lang::En, Lang::Zh] {
         for frame in project(&history(lang)) {
-            let told = read(&frame);
-            let shown = told["show_content"].as_str().unwrap_or_default();
+            let parsed = read(&frame);
+            let shown = parsed["show_content"].as_str().unwrap_or_default();
             assert!(!shown.is_empty(), "{} shows nothing", frame.name());
             assert!(!shown.contains('⟨') && !shown.contains("{\""), "{}: {shown}", frame.name());
         }
@@ -176,7 +176,7 @@ fn every_error_frame_says_all_that_an_error_must() {
         if !errors.iter().any(|prefix| frame.name().starts_with(prefix)) {
             continue;
         }
-        let told = read(&frame);
+        let parsed = read(&frame);
         let must = [
             "error_code",
             "error_type",
@@ -189,7 +189,7 @@ fn every_error_frame_says_all_that_an_error_must() {
             "context",
         ];
         for name in must {
-            assert!(!told["metadata"][name].is_null(), "{} has no {name}", frame.name());
+            assert!(!parsed["metadata"][name].is_null(), "{} has no {name}", frame.name());
         }
         seen.push(frame.name());
     }
@@ -205,7 +205,7 @@ fn every_error_frame_says_all_that_an_error_must() {
 fn open_questions_can_be_told_again_and_only_while_they_are_open() {
     let records = history(Lang::En);
     let mut projector = Projector::new(&Session::default(), 0);
-    let mut told = 0;
+    let mut parsed = 0;
     for record in &records {
         let frame = projector.project(record);
         let again = projector.open_questions(record.session, record.at);
@@ -223,15 +223,15 @@ fn open_questions_can_be_told_again_and_only_while_they_are_open() {
             assert_eq!(again["metadata"][name], first["metadata"][name], "{name}");
         }
         assert_eq!(again["step_id"], first["step_id"]);
-        told += 1;
+        parsed += 1;
     }
-    assert_eq!(told, 2);
+    assert_eq!(parsed, 2);
 }
 
 #[test]
 fn a_wait_is_reported_with_the_services_fault_and_then_as_progress() {
     let at = |seconds: i64| Timestamp::from_micros(START + seconds * 1_000_000);
-    let held = |seq: u64, fault: Option<Fault>, before| Record {
+    let held_request = |seq: u64, fault: Option<Fault>, before| Record {
         session: SESSION,
         epoch: EPOCH,
         seq,
@@ -250,7 +250,11 @@ fn a_wait_is_reported_with_the_services_fault_and_then_as_progress() {
     let limited = Fault::new(Kind::ModelRateLimited, Operation::ModelRequest)
         .with(Fact::Service, "demo")
         .retry_after(Duration::from_secs(12));
-    let frames = project(&[held(1, Some(limited), 7), held(2, None, 1), held(3, None, 0)]);
+    let frames = project(&[
+        held_request(1, Some(limited), 7),
+        held_request(2, None, 1),
+        held_request(3, None, 0),
+    ]);
     let [first, second, third] = [0, 1, 2].map(|index| read(&frames[index]));
     assert_eq!(first["event"], "error.rate_limited");
     assert_eq!(first["metadata"]["auto_retry"], true);

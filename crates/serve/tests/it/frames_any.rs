@@ -54,10 +54,10 @@ proptest! {
         let mut last = 0;
         for record in &records {
             let Some(frame) = projector.project(record) else { continue };
-            let place = frame.place().unwrap();
-            prop_assert_eq!((place.seq, place.prev), (record.seq, last));
+            let position = frame.position().unwrap();
+            prop_assert_eq!((position.seq, position.prev), (record.seq, last));
             prop_assert!(read(&frame)["metadata"].is_object());
-            last = place.seq;
+            last = position.seq;
         }
         prop_assert_eq!(projector.last(), last);
     }
@@ -85,7 +85,7 @@ proptest! {
                 prop_assert_eq!(one, other);
             } else {
                 prop_assert_eq!(one.name(), other.name());
-                prop_assert_eq!(one.place().unwrap().prev, cut as Seq);
+                prop_assert_eq!(one.position().unwrap().prev, cut as Seq);
             }
         }
     }

@@ -41,11 +41,11 @@ pub(crate) fn samples(lang: Lang) -> Vec<Frame> {
         json_depth: limits.json_depth,
     };
     let head = Head { session: SESSION, epoch: EPOCH, seq: 48, frame: 47 };
-    let asked =
+    let command_ref =
         CommandRef { action: "cancel_task", session: Some(SESSION), command: Some(&command) };
     let more = Map::from_iter([("task_id".to_owned(), json!("2"))]);
     let refusal = parse(r#"{"event":"user.message","content":5}"#, &limits).unwrap_err();
-    let rejected = CommandRef { action: "message", ..asked };
+    let rejected = CommandRef { action: "message", ..command_ref };
     let broken = Fault::new(Kind::JournalBusy, Operation::SubmitCommand);
     let resumption = |coverage, restored| Resumption {
         session: SESSION,
@@ -63,7 +63,7 @@ pub(crate) fn samples(lang: Lang) -> Vec<Frame> {
     vec![
         connection::connected(at, &hello, lang),
         connection::heartbeat(at, &[head], 3_600, lang),
-        connection::accepted(at, asked, more, lang),
+        connection::accepted(at, command_ref, more, lang),
         connection::rejected(at, rejected, &refusal.fault, lang),
         connection::error(at, Some(SESSION), &broken, lang),
         connection::resuming(at, &resumption(Coverage::Complete, None), lang),
@@ -101,8 +101,8 @@ fn every_frame_about_the_connection_in_both_languages() {
 #[test]
 fn a_frame_about_the_connection_has_no_place() {
     for frame in samples(Lang::En) {
-        let told = read(&frame);
-        assert!(told.get("seq").is_none() && told.get("event_id").is_none(), "{told}");
+        let parsed = read(&frame);
+        assert!(parsed.get("seq").is_none() && parsed.get("event_id").is_none(), "{parsed}");
         assert_eq!(frame.is_droppable(), frame.name() == "system.heartbeat");
     }
 }
@@ -111,13 +111,13 @@ fn a_frame_about_the_connection_has_no_place() {
 fn a_rejection_names_the_command_the_field_and_the_rule() {
     let rejected = read(&samples(Lang::En)[3]);
     assert_eq!(rejected["event"], "error.validation");
-    let said = &rejected["metadata"];
-    assert_eq!(said["command_id"], "c-7");
-    assert_eq!(said["field"], "session_id");
-    assert_eq!(said["recovery_strategy"], "escalate_to_user");
+    let texts = &rejected["metadata"];
+    assert_eq!(texts["command_id"], "c-7");
+    assert_eq!(texts["field"], "session_id");
+    assert_eq!(texts["recovery_strategy"], "escalate_to_user");
     let lost = Fault::new(Kind::UnknownSession, Operation::SubmitCommand).with(Fact::Session, "x");
-    let asked = CommandRef { action: "cancel", session: None, command: None };
-    let frame = connection::rejected(Timestamp::from_micros(START), asked, &lost, Lang::En);
+    let command_ref = CommandRef { action: "cancel", session: None, command: None };
+    let frame = connection::rejected(Timestamp::from_micros(START), command_ref, &lost, Lang::En);
     assert_eq!(frame.name(), "error.validation");
 }
 

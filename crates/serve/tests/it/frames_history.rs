@@ -293,8 +293,8 @@ fn trouble(writer: &mut RecordWriter) {
         .with(Fact::Service, "anthropic")
         .with(Fact::RequiredConfig, vec!["ANTHROPIC_API_KEY".to_owned()])
         .with_trace(Trace::from_random(0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736));
-    let told = fault.clone().attempt(1, 3);
-    writer.put(Event::FaultRaised { fault: told, scope: in_step(1) });
+    let retried_fault = fault.clone().attempt(1, 3);
+    writer.put(Event::FaultRaised { fault: retried_fault, scope: in_step(1) });
     writer.put(Event::RecoveryFailed { fault: fault.clone(), scope: in_step(1) });
     writer.end(StopReason::Failed, Some(fault.clone()));
     writer.put(Event::SessionEnded { end: SessionEnd::Error, fault: Some(fault) });
@@ -472,10 +472,10 @@ fn given(writer: &mut RecordWriter, command: &str, tasks: &[Task]) {
 
 fn planned(writer: &mut RecordWriter, command: &str, question: &str) {
     let (question, confirm, tasks) = (question.to_owned(), false, None);
-    let asked = question.clone();
+    let question_copy = question.clone();
     writer.put(Event::PipelineAccepted { command: command.into(), question, confirm, tasks });
     writer.put(Event::TurnStarted { message: command.into() });
-    writer.put(Event::PlanStarted { question: asked });
+    writer.put(Event::PlanStarted { question: question_copy });
 }
 
 fn refused(writer: &mut RecordWriter, fault: Fault) {

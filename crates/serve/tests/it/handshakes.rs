@@ -174,11 +174,11 @@ async fn bad_handshakes_are_refused_before_the_upgrade_and_all_alike() {
         let (status, body) = knock(&stage, path, lines).await;
         assert_eq!(status, *expected, "{lines:?}: {body}");
         assert!(!body.contains(TOKEN), "{body}");
-        let mut said: Value =
+        let mut response_body: Value =
             serde_json::from_str(&body).unwrap_or_else(|_| panic!("{lines:?}: {body}"));
-        said["trace_id"] = Value::Null;
-        if !shapes.contains(&(status, said.clone())) {
-            shapes.push((status, said));
+        response_body["trace_id"] = Value::Null;
+        if !shapes.contains(&(status, response_body.clone())) {
+            shapes.push((status, response_body));
         }
     }
     assert_eq!(shapes.len(), 2, "one way to say no to a token, one to a page: {shapes:#?}");

@@ -300,12 +300,12 @@ fn mistakes_are_refused_by_field_and_rule() {
         }
         (name, frame.to_string())
     });
-    let mut told = String::new();
+    let mut rendered = String::new();
     for (name, text) in texts.into_iter().chain(frames) {
         let refusal = parse(&text, &limits).expect_err(name);
-        told += &format!("{name}\n    {}\n", line(&refusal));
+        rendered += &format!("{name}\n    {}\n", line(&refusal));
     }
-    insta::assert_snapshot!("mistakes", told);
+    insta::assert_snapshot!("mistakes", rendered);
 }
 
 fn line(refusal: &Refusal) -> String {

@@ -39,12 +39,13 @@ async fn whatever_is_sent_is_answered_once_and_the_connection_goes_on() {
         let answer = client.next().await;
         let shown: String = text.chars().take(70).collect();
         assert_eq!(answer["event"], "error.validation", "{shown}");
-        let told = |name: &str| answer["metadata"][name].as_str().unwrap_or("-").to_owned();
+        let metadata_text =
+            |name: &str| answer["metadata"][name].as_str().unwrap_or("-").to_owned();
         answers.push(format!(
             "{shown} → {} ({}: {})",
-            told("kind"),
-            told("field"),
-            told("constraint")
+            metadata_text("kind"),
+            metadata_text("field"),
+            metadata_text("constraint")
         ));
     }
     insta::assert_snapshot!(answers.join("\n"));
@@ -91,7 +92,7 @@ async fn ten_thousand_commands_at_once_are_all_answered() {
             sink.send(Message::text(frame.to_string())).await.unwrap();
         }
     };
-    let hearing = async {
+    let receiving = async {
         let (mut accepted, mut limited) = (0, 0);
         let mut stream = stream;
         while accepted + limited < 10_000 {
@@ -106,7 +107,7 @@ async fn ten_thousand_commands_at_once_are_all_answered() {
         }
         (accepted, limited)
     };
-    let ((), (accepted, limited)) = tokio::join!(sending, hearing);
+    let ((), (accepted, limited)) = tokio::join!(sending, receiving);
     assert!(accepted >= 200 && limited > 5_000, "{accepted} accepted, {limited} refused");
 }
 

@@ -27,21 +27,21 @@ async fn a_question_survives_a_cut_is_asked_again_and_counts_once() {
     let mut client = stage.client().await;
     let session = client.create(json!({})).await;
     client.ask(&session, "write it").await;
-    let asked = question(&mut client).await;
-    let last = asked["seq"].as_u64().unwrap();
+    let open_question = question(&mut client).await;
+    let last = open_question["seq"].as_u64().unwrap();
     drop(client);
     let mut client = stage.client().await;
     client.reconnect(&session, last).await;
     let again = question(&mut client).await;
     assert_eq!(
         (&again["step_id"], &again["metadata"]["resent"]),
-        (&asked["step_id"], &json!(true))
+        (&open_question["step_id"], &json!(true))
     );
     let answer = json!({
         "event": "user.response",
         "session_id": session,
-        "step_id": asked["step_id"],
-        "content": {"approved": true, "digest": asked["metadata"]["digest"]},
+        "step_id": open_question["step_id"],
+        "content": {"approved": true, "digest": open_question["metadata"]["digest"]},
     });
     client.send(answer.clone()).await;
     let frames = client.until("agent.final_answer").await;
@@ -60,18 +60,18 @@ async fn a_question_survives_a_restart() {
     let mut client = stage.client().await;
     let session = client.create(json!({})).await;
     client.ask(&session, "write it").await;
-    let asked = question(&mut client).await;
+    let open_question = question(&mut client).await;
     stage.stop().await;
     let stage = Setup::new(script()).on(&journal).open().await;
     let mut client = stage.client().await;
-    client.reconnect(&session, asked["seq"].as_u64().unwrap()).await;
+    client.reconnect(&session, open_question["seq"].as_u64().unwrap()).await;
     let again = question(&mut client).await;
-    assert_eq!(again["step_id"], asked["step_id"]);
+    assert_eq!(again["step_id"], open_question["step_id"]);
     client
         .send(json!({
             "event": "user.response",
             "session_id": session,
-            "step_id": asked["step_id"],
+            "step_id": open_question["step_id"],
             "content": {"confirmed": true},
         }))
         .await;
@@ -84,12 +84,12 @@ async fn an_answer_for_other_arguments_is_refused() {
     let mut client = stage.client().await;
     let session = client.create(json!({})).await;
     client.ask(&session, "write it").await;
-    let asked = question(&mut client).await;
+    let open_question = question(&mut client).await;
     client
         .send(json!({
             "event": "user.response",
             "session_id": session,
-            "step_id": asked["step_id"],
+            "step_id": open_question["step_id"],
             "content": {"confirmed": true, "digest": "of something else"},
         }))
         .await;

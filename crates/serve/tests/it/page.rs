@@ -126,7 +126,7 @@ async fn a_fault_is_told_as_the_model_the_user_and_the_operator_were_told() {
     let script = Script::new().call("echo", json!({"extra": 1})).say("done");
     let stage = with_two(script).await;
     let session = run(&stage).await;
-    let mut told = Value::Null;
+    let mut rendered = Value::Null;
     let (_, view) = json_of(&stage, &format!("/v1/sessions/{session}"), "anns-token").await;
     for seq in 1..=view["head"].as_u64().unwrap() {
         let path = format!("/v1/sessions/{session}/faults/{seq}");
@@ -136,16 +136,16 @@ async fn a_fault_is_told_as_the_model_the_user_and_the_operator_were_told() {
                 let (_, anns) = json_of(&stage, &path, "anns-token").await;
                 assert_eq!(anns["user"], body["user"]);
                 assert_eq!(anns["operator"], Value::Null, "only operators see the operator's");
-                told = body;
+                rendered = body;
             }
             _ => assert_eq!((status, &body["code"]), (400, &json!("ERR_VAL_006")), "{seq}: {body}"),
         }
     }
-    assert_eq!(told["code"], "ERR_VAL_002");
-    assert_eq!(told["model"]["errorType"], "validation");
-    assert!(told["model"]["error"].as_str().unwrap().starts_with("Invalid parameters: "));
-    assert_eq!(told["user"]["event"], "agent.tool_result");
-    let line = told["operator"]["line"].as_str().unwrap();
+    assert_eq!(rendered["code"], "ERR_VAL_002");
+    assert_eq!(rendered["model"]["errorType"], "validation");
+    assert!(rendered["model"]["error"].as_str().unwrap().starts_with("Invalid parameters: "));
+    assert_eq!(rendered["user"]["event"], "agent.tool_result");
+    let line = rendered["operator"]["line"].as_str().unwrap();
     assert!(line.starts_with("ERR_VAL_002 ") && !line.contains('\n'), "{line}");
     let nowhere = format!("/v1/sessions/{session}/faults/x");
     assert_eq!(json_of(&stage, &nowhere, "operator-token").await.0, 400);

@@ -125,9 +125,9 @@ async fn past_what_is_kept_a_snapshot_says_what_it_stands_for() {
     let mut client = stage.client().await;
     client.reconnect(&session, 1).await;
     let (answer, rest, _) = missed(&mut client).await;
-    let told = &answer["metadata"];
-    assert_eq!((&told["status"], &told["reason"]), (&json!("gap"), &json!("count")));
-    let lost = [told["lost"][0].as_u64().unwrap(), told["lost"][1].as_u64().unwrap()];
+    let metadata = &answer["metadata"];
+    assert_eq!((&metadata["status"], &metadata["reason"]), (&json!("gap"), &json!("count")));
+    let lost = [metadata["lost"][0].as_u64().unwrap(), metadata["lost"][1].as_u64().unwrap()];
     assert_eq!(lost[0], 2);
     assert_eq!(rest[0]["event"], "system.snapshot");
     assert_eq!(rest[0]["metadata"]["covers_seq"], lost[1]);

@@ -265,9 +265,10 @@ async fn a_window_counts_what_is_in_it() {
         let stats = stats(&stage, window).await;
         assert_eq!(stats["window"], window);
         assert_eq!(stats["faults"], faults, "{window}: {stats}");
-        let told = stats["buckets"].as_array().unwrap();
-        assert_eq!(told.len(), buckets, "{window}");
-        let counts = told.iter().flat_map(|bucket| bucket["by_kind"].as_object().unwrap().values());
+        let stats_buckets = stats["buckets"].as_array().unwrap();
+        assert_eq!(stats_buckets.len(), buckets, "{window}");
+        let counts =
+            stats_buckets.iter().flat_map(|bucket| bucket["by_kind"].as_object().unwrap().values());
         assert_eq!(counts.map(|count| count.as_u64().unwrap()).sum::<u64>(), faults, "{window}");
     }
 }

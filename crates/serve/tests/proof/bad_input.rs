@@ -110,7 +110,7 @@ async fn ten_thousand_commands_at_once_are_each_answered_once_and_nobody_else_no
         }
     });
     futures::future::join_all(asking).await;
-    let hearing = peers.into_iter().map(|(mut peer, _)| async move {
+    let receiving = peers.into_iter().map(|(mut peer, _)| async move {
         let (mut accepted, mut answered) = (0, BTreeSet::new());
         while answered.len() < COMMANDS {
             let answer = peer.next().await;
@@ -130,9 +130,9 @@ async fn ten_thousand_commands_at_once_are_each_answered_once_and_nobody_else_no
         assert_eq!(peer.next().await["metadata"]["field"], "event");
         (accepted, answered.len())
     });
-    let heard = futures::future::join_all(hearing).await;
-    let accepted: usize = heard.iter().map(|(accepted, _)| accepted).sum();
-    let answered: usize = heard.iter().map(|(_, answered)| answered).sum();
+    let received = futures::future::join_all(receiving).await;
+    let accepted: usize = received.iter().map(|(accepted, _)| accepted).sum();
+    let answered: usize = received.iter().map(|(_, answered)| answered).sum();
     assert_eq!(answered, CONNECTIONS * COMMANDS);
     assert!((1..answered).contains(&accepted), "{accepted} were accepted");
     session.send("go").await.unwrap();

@@ -71,15 +71,15 @@ impl StopCondition {
 /// One session from its opening to its last answer; then what was heard is held against what there is.
 async fn live(stage: &Fixture, client: &Client, what: String) {
     let (session, mut events) = client.create(SessionRequest::default()).await.unwrap();
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     for _ in 0..MESSAGES {
         session.send("go").await.unwrap();
-        heard.extend(until(&mut events, "agent.final_answer").await);
+        received.extend(until(&mut events, "agent.final_answer").await);
     }
-    let heard = texts_by_event(&heard);
+    let received = texts_by_event(&received);
     let mut all = texts_by_event(&stage.history(session.id()).await);
-    all.truncate(heard.len());
-    assert_eq!(heard, all, "{what}, session {}", session.id());
+    all.truncate(received.len());
+    assert_eq!(received, all, "{what}, session {}", session.id());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -111,14 +111,14 @@ async fn a_storm_of_disconnects_loses_nothing_and_repeats_nothing() {
 const FEWER: usize = 24;
 
 /// One call, then an answer, for every message.
-fn reply(asked: &ReceivedRequest) -> Reply {
-    let messages = asked.body["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+fn reply(confirmation: &ReceivedRequest) -> Reply {
+    let messages = confirmation.body["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
     let number = messages.len();
-    let said = match messages.last().map(|last| &last["role"]) {
+    let answer = match messages.last().map(|last| &last["role"]) {
         Some(role) if role == "tool" => ModelOutput::text("All of it is done, as you asked."),
         _ => ModelOutput::call(&format!("call-{number}"), "mark", &json!({})),
     };
-    Reply::events(openai(&[said]))
+    Reply::events(openai(&[answer]))
 }
 
 /// A line to the model that breaks now and then, in the middle of an answer or before it.
@@ -133,14 +133,14 @@ fn some_cuts(dice: &Arc<dyn budao_core::world::Entropy>) -> ConnectionPlan {
 
 /// Every event up to the end of a turn, however it ended.
 async fn until_it_ends(events: &mut Events) -> Vec<Event> {
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     loop {
         let event = next(events).await;
         let ends = ["agent.final_answer", "agent.error", "agent.interrupted"];
         let is_last = ends.contains(&event.event.as_str());
-        heard.push(event);
+        received.push(event);
         if is_last {
-            return heard;
+            return received;
         }
     }
 }
@@ -180,17 +180,17 @@ fn audit(records: &[Record], what: &str) -> (usize, usize) {
 /// What came of one session: turns, how many of them failed, calls.
 async fn live_with_model(stage: &Fixture, client: &Client, what: String) -> [usize; 4] {
     let (session, mut events) = client.create(SessionRequest::default()).await.unwrap();
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     for _ in 0..MESSAGES {
         session.send("go").await.unwrap();
-        heard.extend(until_it_ends(&mut events).await);
+        received.extend(until_it_ends(&mut events).await);
     }
-    let heard = texts_by_event(&heard);
+    let received = texts_by_event(&received);
     let mut all = texts_by_event(&stage.history(session.id()).await);
-    all.truncate(heard.len());
-    assert_eq!(heard, all, "{what}, session {}", session.id());
+    all.truncate(received.len());
+    assert_eq!(received, all, "{what}, session {}", session.id());
     let (calls, failed) = audit(&records(stage, session.id().parse().unwrap()).await, &what);
-    [MESSAGES, failed, calls, heard.len()]
+    [MESSAGES, failed, calls, received.len()]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

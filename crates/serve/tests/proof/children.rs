@@ -47,11 +47,11 @@ async fn cancel_leaves_no_child_process_running() {
     let started = pids(home.path());
     assert!(started.iter().all(|pid| is_running(*pid)), "{started:?}");
     session.cancel().await.unwrap();
-    let heard = until(&mut events, "agent.interrupted").await;
+    let received = until(&mut events, "agent.interrupted").await;
     // The turn ends when its children have ended: nothing is waited for here.
     let left: Vec<u32> = started.iter().copied().filter(|pid| is_running(*pid)).collect();
     assert!(left.is_empty(), "still running: {left:?} of {started:?}");
-    let results = heard.iter().filter(|event| event.event == "agent.tool_result").count();
+    let results = received.iter().filter(|event| event.event == "agent.tool_result").count();
     assert_eq!(results, 3, "every call has its end");
     session.send("still there?").await.unwrap();
     assert_eq!(until(&mut events, "agent.final_answer").await.last().unwrap().text(), "Here.");

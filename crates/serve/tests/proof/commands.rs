@@ -99,8 +99,8 @@ async fn cancel_leaves_no_call_running_and_the_session_can_be_used_on() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     session.cancel().await.unwrap();
-    let heard = until(&mut events, "agent.interrupted").await;
-    let results = heard.iter().filter(|event| event.event == "agent.tool_result").count();
+    let received = until(&mut events, "agent.interrupted").await;
+    let results = received.iter().filter(|event| event.event == "agent.tool_result").count();
     assert_eq!((results, stage.running.load(Ordering::SeqCst)), (3, 0), "every call has its end");
     session.send("still there?").await.unwrap();
     let answer = until(&mut events, "agent.final_answer").await;
@@ -125,11 +125,11 @@ async fn a_message_that_waits_can_be_taken_back_once_and_is_never_answered() {
         assert!(matches!(again, Err(Error::Rejected(_))), "{again:?}");
     }
     session.cancel().await.unwrap();
-    let heard = until(&mut events, "agent.final_answer").await;
-    let news = heard.iter().filter(|event| event.meta("action") == "message_withdrawn");
+    let received = until(&mut events, "agent.final_answer").await;
+    let news = received.iter().filter(|event| event.meta("action") == "message_withdrawn");
     let news: Vec<_> = news.map(|event| event.meta("message").clone()).collect();
     assert_eq!(news, [two.as_str()]);
-    assert_eq!(heard.last().unwrap().meta("command_id"), &three);
+    assert_eq!(received.last().unwrap().meta("command_id"), &three);
     stage.stop().await;
 }
 
@@ -149,18 +149,18 @@ async fn a_failed_turn_is_retried_without_its_calls_and_only_once_by_one_command
     for _ in 0..2 {
         session.ask_as("again", "user.retry", retry.clone()).await.unwrap();
     }
-    let heard = until(&mut events, "agent.final_answer").await;
+    let received = until(&mut events, "agent.final_answer").await;
     let notices: Vec<_> =
-        heard.iter().filter(|event| event.meta("action") == "turn_retried").collect();
+        received.iter().filter(|event| event.meta("action") == "turn_retried").collect();
     assert_eq!(notices.len(), 1);
     assert_eq!(
         (notices[0].meta("retry_of"), notices[0].meta("command_id")),
         (&1.into(), &"again".into())
     );
-    let answer = heard.last().unwrap();
+    let answer = received.last().unwrap();
     assert_eq!((answer.text(), answer.meta("turn")), ("Done after all.", &2.into()));
     assert_eq!(answer.meta("command_id"), "again");
-    assert!(!heard.iter().any(|event| event.event == "agent.tool_call"), "{heard:?}");
+    assert!(!received.iter().any(|event| event.event == "agent.tool_call"), "{received:?}");
     stage.stop().await;
 }
 
@@ -190,8 +190,8 @@ async fn a_failing_call_has_its_terminal_event() {
     let stage = Setup::new(Script::new().call("fail", json!({})).say("It failed.")).start().await;
     let (session, mut events) = stage.session().await;
     session.send("go").await.unwrap();
-    let heard = until(&mut events, "agent.final_answer").await;
-    let result = heard.iter().find(|event| event.event == "agent.tool_result").unwrap();
+    let received = until(&mut events, "agent.final_answer").await;
+    let result = received.iter().find(|event| event.event == "agent.tool_result").unwrap();
     assert_eq!(result.meta("status"), "failed");
     stage.stop().await;
 }
@@ -204,8 +204,8 @@ async fn a_question_survives_the_line_and_is_answered_once() {
     let (session, mut events) =
         client_at(proxy.address()).create(SessionRequest::default()).await.unwrap();
     session.send("go").await.unwrap();
-    let asked = until(&mut events, "agent.user_confirm").await;
-    let step = asked.last().unwrap().step_id.clone().unwrap();
+    let confirmation = until(&mut events, "agent.user_confirm").await;
+    let step = confirmation.last().unwrap().step_id.clone().unwrap();
     proxy.cut_all(Ending::Reset);
     // Whoever comes anew is asked as well.
     let (other, mut seen) = stage.client().attach(session.id(), None).await.unwrap();
@@ -214,8 +214,8 @@ async fn a_question_survives_the_line_and_is_answered_once() {
     session.answer(&step, no.clone()).await.unwrap();
     let second = other.answer(&step, Decision::Approve).await;
     assert!(matches!(second, Err(Error::Rejected(_))), "{second:?}");
-    let heard = until(&mut events, "agent.final_answer").await;
-    assert_eq!(heard.last().unwrap().text(), "Never mind.");
+    let received = until(&mut events, "agent.final_answer").await;
+    assert_eq!(received.last().unwrap().text(), "Never mind.");
     assert_eq!(stage.running.load(Ordering::SeqCst), 0, "what was denied never ran");
     stage.stop().await;
 }
@@ -227,9 +227,9 @@ async fn the_old_word_for_yes_is_a_yes() {
     let mut peer = stage.peer().await;
     let session = peer.create().await;
     peer.send(&json!({"event": "user.message", "session_id": session, "content": "go"})).await;
-    let asked = peer.until("agent.user_confirm").await;
+    let confirmation = peer.until("agent.user_confirm").await;
     let yes = json!({
-        "event": "user.response", "session_id": session, "step_id": asked["step_id"],
+        "event": "user.response", "session_id": session, "step_id": confirmation["step_id"],
         "content": {"approved": true},
     });
     peer.send(&yes).await;
@@ -249,13 +249,13 @@ async fn all_observers_of_a_session_hear_the_same() {
         others.push(stage.client().attach(session.id(), None).await.unwrap());
     }
     session.send("go").await.unwrap();
-    let heard = texts_by_event(&until(&mut events, "agent.final_answer").await);
+    let received = texts_by_event(&until(&mut events, "agent.final_answer").await);
     for (_, other) in &mut others {
         let mut seen = Vec::new();
-        while texts_by_event(&seen).len() < heard.len() {
+        while texts_by_event(&seen).len() < received.len() {
             seen.push(next(other).await);
         }
-        assert_eq!(texts_by_event(&seen), heard);
+        assert_eq!(texts_by_event(&seen), received);
     }
     stage.stop().await;
 }

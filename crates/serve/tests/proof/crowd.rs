@@ -104,10 +104,10 @@ async fn meter(address: SocketAddr, name: &str) -> usize {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let ask = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(ask.as_bytes()).await.unwrap();
-    let mut said = String::new();
-    stream.read_to_string(&mut said).await.unwrap();
-    let value = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    value.unwrap_or_else(|| panic!("no {name} in {said}")).parse::<f64>().unwrap() as usize
+    let mut received_text = String::new();
+    stream.read_to_string(&mut received_text).await.unwrap();
+    let value = received_text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("no {name} in {received_text}")).parse::<f64>().unwrap() as usize
 }
 
 /// Waits until the server has no more connections than these.
@@ -127,25 +127,25 @@ async fn alone(address: SocketAddr, connections: usize) {
 struct HealthyReader {
     session: Session,
     events: Events,
-    heard: Vec<Event>,
+    received: Vec<Event>,
 }
 
 impl HealthyReader {
     async fn new(stage: &Fixture) -> Self {
         let (session, events) = stage.session().await;
-        Self { session, events, heard: Vec::new() }
+        Self { session, events, received: Vec::new() }
     }
 
     /// One turn, from the message to its answer.
     async fn turn(&mut self) -> Duration {
         let began = Instant::now();
         self.session.send("go").await.unwrap();
-        self.heard.extend(until(&mut self.events, "agent.final_answer").await);
+        self.received.extend(until(&mut self.events, "agent.final_answer").await);
         began.elapsed()
     }
 
     fn last(&self) -> u64 {
-        self.heard.iter().rev().find_map(|event| event.seq).unwrap_or(0)
+        self.received.iter().rev().find_map(|event| event.seq).unwrap_or(0)
     }
 }
 
@@ -179,8 +179,13 @@ async fn turns(healthy: &mut [HealthyReader], count: usize) -> TurnLatencies {
 async fn heard_everything(stage: &Fixture, healthy: &HealthyReader) {
     let (_session, mut events) = stage.client().attach(healthy.session.id(), None).await.unwrap();
     let whole = texts_by_event(&replay(&mut events).await);
-    let heard = texts_by_event(&healthy.heard);
-    assert!(heard.len() > 10 && whole.starts_with(&heard), "{} of {}", heard.len(), whole.len());
+    let received = texts_by_event(&healthy.received);
+    assert!(
+        received.len() > 10 && whole.starts_with(&received),
+        "{} of {}",
+        received.len(),
+        whole.len()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

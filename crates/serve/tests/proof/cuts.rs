@@ -22,7 +22,7 @@ async fn cut_at(stage: &Fixture, index: usize) -> (Session, Vec<Event>) {
     let client = client_at(proxy.address()).inbox(2);
     let (session, mut events) = client.create(SessionRequest::default()).await.unwrap();
     session.send("go").await.unwrap();
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let mut placed = 0;
     loop {
         let event = next(&mut events).await;
@@ -34,19 +34,19 @@ async fn cut_at(stage: &Fixture, index: usize) -> (Session, Vec<Event>) {
             }
         }
         let is_last = event.event == "agent.final_answer";
-        heard.push(event);
+        received.push(event);
         if is_last {
-            return (session, heard);
+            return (session, received);
         }
     }
 }
 
 /// What was heard is what there is: each once, in order, none missing.
-async fn check(stage: &Fixture, session: &Session, heard: &[Event], what: &str) {
+async fn check(stage: &Fixture, session: &Session, received: &[Event], what: &str) {
     let mut all = texts_by_event(&stage.history(session.id()).await);
     let end = all.iter().position(|(_, name)| name == "agent.final_answer").unwrap();
     all.truncate(end + 1);
-    assert_eq!(texts_by_event(heard), all, "{what}");
+    assert_eq!(texts_by_event(received), all, "{what}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -60,8 +60,8 @@ async fn a_cut_at_every_event_of_a_run_loses_nothing_and_repeats_nothing() {
     stream::iter(0..events - 1)
         .for_each_concurrent(AT_ONCE, async |index| {
             let stage = Setup::new(long_run()).start().await;
-            let (session, heard) = cut_at(&stage, index).await;
-            check(&stage, &session, &heard, &format!("cut at {index}")).await;
+            let (session, received) = cut_at(&stage, index).await;
+            check(&stage, &session, &received, &format!("cut at {index}")).await;
             stage.stop().await;
         })
         .await;
@@ -79,9 +79,9 @@ async fn cuts_at_random_bytes_lose_nothing_and_repeat_nothing() {
             let client = client_at(proxy.address()).silence(Duration::from_millis(500));
             let (session, mut events) = client.create(SessionRequest::default()).await.unwrap();
             session.send("go").await.unwrap();
-            let heard = until(&mut events, "agent.final_answer").await;
+            let received = until(&mut events, "agent.final_answer").await;
             assert!(proxy.ended_early() > 0, "seed {seed}");
-            check(&stage, &session, &heard, &format!("seed {seed} round {round}")).await;
+            check(&stage, &session, &received, &format!("seed {seed} round {round}")).await;
             stage.stop().await;
         })
         .await;
@@ -143,14 +143,14 @@ async fn a_new_connection_takes_over_at_once_from_a_half_dead_one() {
     let client = client_at(proxy.address()).silence(Duration::from_millis(300));
     let (session, mut events) = client.create(SessionRequest::default()).await.unwrap();
     session.send("go").await.unwrap();
-    let heard = until(&mut events, "agent.final_answer").await;
+    let received = until(&mut events, "agent.final_answer").await;
     assert_eq!(proxy.ended_early(), 1);
-    let local = heard.iter().find(|event| event.is_local()).unwrap();
+    let local = received.iter().find(|event| event.is_local()).unwrap();
     assert_eq!(
         (local.event.as_str(), local.meta("close_code").as_u64()),
         ("error.connection_lost", Some(1006))
     );
     assert_eq!(local.meta("error_code"), "ERR_CONN_001");
-    check(&stage, &session, &heard, "half-open").await;
+    check(&stage, &session, &received, "half-open").await;
     stage.stop().await;
 }

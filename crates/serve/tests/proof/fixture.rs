@@ -245,32 +245,32 @@ pub(crate) fn client_at(address: SocketAddr) -> Client {
 
 /// The next event, in time.
 pub(crate) async fn next(events: &mut Events) -> Event {
-    let told = tokio::time::timeout(TEST_TIMEOUT, events.next()).await.expect("an event in time");
-    told.expect("the events go on").expect("no part of the history is missing")
+    let next = tokio::time::timeout(TEST_TIMEOUT, events.next()).await.expect("an event in time");
+    next.expect("the events go on").expect("no part of the history is missing")
 }
 
 /// Every event up to and with the one of this name.
 pub(crate) async fn until(events: &mut Events, name: &str) -> Vec<Event> {
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     loop {
         let event = next(events).await;
         let is_last = event.event == name;
-        heard.push(event);
+        received.push(event);
         if is_last {
-            return heard;
+            return received;
         }
     }
 }
 
 /// What a resume gives, up to its summary.
 pub(crate) async fn replay(events: &mut Events) -> Vec<Event> {
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     loop {
         let event = next(events).await;
         if event.seq.is_none() && event.meta("action") == "replay" {
-            return heard;
+            return received;
         }
-        heard.push(event);
+        received.push(event);
     }
 }
 
@@ -321,14 +321,14 @@ impl Peer {
 
     /// The next event; a heartbeat is none.
     pub(crate) async fn next(&mut self) -> Value {
-        match self.hear().await {
+        match self.receive().await {
             Ok(event) => event,
             Err(close) => panic!("closed: {close:?}"),
         }
     }
 
     /// The next event, or the close frame.
-    pub(crate) async fn hear(&mut self) -> Result<Value, Option<CloseFrame>> {
+    pub(crate) async fn receive(&mut self) -> Result<Value, Option<CloseFrame>> {
         loop {
             let message = tokio::time::timeout(TEST_TIMEOUT, self.0.next()).await.expect("in time");
             match message {
@@ -346,7 +346,7 @@ impl Peer {
     }
 
     /// Skips to the next heartbeat.
-    pub(crate) async fn beat(&mut self) -> Value {
+    pub(crate) async fn heartbeat(&mut self) -> Value {
         loop {
             let message = tokio::time::timeout(TEST_TIMEOUT, self.0.next()).await.expect("in time");
             let Message::Text(text) = message.unwrap().unwrap() else { continue };

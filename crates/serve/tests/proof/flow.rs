@@ -23,14 +23,14 @@ async fn a_hundred_deltas_reassemble_exactly_and_nothing_follows_the_final_answe
     let stage = Setup::new(script).start().await;
     let (session, mut events) = stage.session().await;
     session.send("go").await.unwrap();
-    let heard = until(&mut events, "agent.final_answer").await;
-    assert_eq!(streamed(&heard), text);
-    assert_eq!(heard.last().unwrap().text(), text);
+    let received = until(&mut events, "agent.final_answer").await;
+    assert_eq!(streamed(&received), text);
+    assert_eq!(received.last().unwrap().text(), text);
     let late = tokio::time::timeout(Duration::from_millis(500), events.next()).await;
     assert!(late.is_err(), "{late:?}");
-    let seqs: Vec<u64> = heard.iter().filter_map(|event| event.seq).collect();
+    let seqs: Vec<u64> = received.iter().filter_map(|event| event.seq).collect();
     assert!(seqs.is_sorted_by(|one, other| one < other), "{seqs:?}");
-    assert_eq!(texts_by_event(&heard), texts_by_event(&stage.history(session.id()).await));
+    assert_eq!(texts_by_event(&received), texts_by_event(&stage.history(session.id()).await));
     stage.stop().await;
 }
 
@@ -48,18 +48,21 @@ async fn a_slow_observer_is_let_go_and_comes_back_while_the_fast_ones_never_wait
     let slow = client_at(proxy.address()).silence(Duration::from_secs(2));
     let (_slow_session, mut slow) = slow.attach(session.id(), None).await.unwrap();
     let began = Instant::now();
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     for _ in 0..20 {
         session.send("go").await.unwrap();
-        heard.extend(until(&mut fast, "agent.final_answer").await);
+        received.extend(until(&mut fast, "agent.final_answer").await);
     }
     let took = began.elapsed();
     assert!(took < Duration::from_secs(60), "the fast one took {took:?}");
     let mut late = Vec::new();
-    while texts_by_event(&late).len() < texts_by_event(&heard).len() {
+    while texts_by_event(&late).len() < texts_by_event(&received).len() {
         late.push(next(&mut slow).await);
     }
-    assert_eq!(texts_by_event(&late)[..texts_by_event(&heard).len()], texts_by_event(&heard)[..]);
+    assert_eq!(
+        texts_by_event(&late)[..texts_by_event(&received).len()],
+        texts_by_event(&received)[..]
+    );
     assert!(proxy.accepted() > 1, "the slow one had to come back");
     stage.stop().await;
 }
@@ -87,7 +90,7 @@ async fn an_observer_that_does_not_read_is_closed_with_4408_and_resumes_where_it
     }
     let mut last = 0;
     let close = loop {
-        match slow.hear().await {
+        match slow.receive().await {
             Ok(event) => last = event["seq"].as_u64().unwrap_or(last),
             Err(close) => break close.expect("a close frame"),
         }
@@ -107,9 +110,9 @@ async fn an_observer_that_does_not_read_is_closed_with_4408_and_resumes_where_it
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heartbeats_are_punctual_beside_a_stuck_peer() {
-    let beat = Duration::from_millis(500);
+    let heartbeat = Duration::from_millis(500);
     let setup = Setup::new(runs(60)).gateway(|limits| {
-        limits.heartbeat = beat;
+        limits.heartbeat = heartbeat;
         limits.idle_timeout = Duration::from_secs(30);
     });
     let stage = setup.start().await;
@@ -124,12 +127,12 @@ async fn heartbeats_are_punctual_beside_a_stuck_peer() {
     let mut gaps = Vec::new();
     let mut last = Instant::now();
     while gaps.len() < 8 {
-        peer.beat().await;
+        peer.heartbeat().await;
         gaps.push(last.elapsed());
         last = Instant::now();
     }
     let longest = gaps[1..].iter().max().unwrap();
-    assert!(*longest < beat * 5, "{gaps:?} for {session}");
+    assert!(*longest < heartbeat * 5, "{gaps:?} for {session}");
     stuck.abort();
     stage.stop().await;
 }
@@ -143,11 +146,11 @@ async fn a_heartbeat_names_the_head_of_every_session_on_the_line() {
     let session = peer.create().await;
     peer.send(&json!({"event": "user.message", "session_id": session, "content": "go"})).await;
     let last = peer.until("agent.final_answer").await;
-    let beat = peer.beat().await;
-    let head = &beat["metadata"]["heads"][0];
+    let heartbeat = peer.heartbeat().await;
+    let head = &heartbeat["metadata"]["heads"][0];
     assert_eq!(head["session_id"], session.as_str());
     assert_eq!(head["last_frame_seq"], last["seq"]);
-    assert!(beat.get("seq").is_none());
+    assert!(heartbeat.get("seq").is_none());
     stage.stop().await;
 }
 
@@ -216,14 +219,14 @@ async fn a_stopping_server_says_when_to_come_back_and_a_client_does() {
     let (session, mut events) =
         client_at(proxy.address()).create(SessionRequest::default()).await.unwrap();
     session.send("one").await.unwrap();
-    let mut heard = until(&mut events, "agent.final_answer").await;
+    let mut received = until(&mut events, "agent.final_answer").await;
     first.stop().await;
     let second = start().await;
     proxy.redirect(second.address);
     session.send("two").await.unwrap();
-    heard.extend(until(&mut events, "agent.final_answer").await);
-    let notice = heard.iter().find(|event| event.meta("action") == "shutdown").unwrap();
+    received.extend(until(&mut events, "agent.final_answer").await);
+    let notice = received.iter().find(|event| event.meta("action") == "shutdown").unwrap();
     assert_eq!(notice.meta("retry_after_ms"), 50);
-    assert_eq!(texts_by_event(&heard), texts_by_event(&second.history(session.id()).await));
+    assert_eq!(texts_by_event(&received), texts_by_event(&second.history(session.id()).await));
     second.stop().await;
 }

@@ -65,16 +65,16 @@ async fn an_overflow_is_reported_as_an_exact_gap(
     assert_eq!(number(&gap, Fact::FromSeq), 4);
     let to = number(&gap, Fact::ToSeq);
     assert_eq!(gap.detail().get(Fact::Reason).unwrap().to_string(), reason);
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     loop {
         let event = later.next().await.unwrap().unwrap();
         if event.meta("action") == "replay" && event.seq.is_none() {
             break;
         }
-        heard.push(event);
+        received.push(event);
     }
     // Nothing that is told was said to be lost, and nothing after it is missing: the client checks the chain.
-    let mut placed = heard.iter().filter_map(|event| event.seq);
+    let mut placed = received.iter().filter_map(|event| event.seq);
     assert!(placed.all(|seq| seq > to), "lost up to {to}");
     stage.stop().await;
 }
@@ -84,7 +84,7 @@ async fn a_cursor_of_another_history_is_told_so_and_gets_everything() {
     let stage = Setup::new(runs(2)).start().await;
     let (session, mut events) = stage.session().await;
     session.send("go").await.unwrap();
-    let heard = until(&mut events, "agent.final_answer").await;
+    let received = until(&mut events, "agent.final_answer").await;
     for cursor in [
         Cursor { epoch: "00000000".into(), seq: 3 },
         Cursor { epoch: events.cursor().epoch.clone(), seq: 1_000_000 },
@@ -94,7 +94,10 @@ async fn a_cursor_of_another_history_is_told_so_and_gets_everything() {
         let fault = missing(&mut later).await;
         assert_eq!(fault.kind(), Kind::EpochMismatch);
         let again = crate::fixture::replay(&mut later).await;
-        assert_eq!(crate::fixture::texts_by_event(&again), crate::fixture::texts_by_event(&heard));
+        assert_eq!(
+            crate::fixture::texts_by_event(&again),
+            crate::fixture::texts_by_event(&received)
+        );
     }
     stage.stop().await;
 }

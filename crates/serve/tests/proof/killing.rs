@@ -43,14 +43,14 @@ async fn kill_9_in_the_middle_of_a_run_and_the_client_hears_it_finish() {
     let (session, mut events) =
         client_at(proxy.address()).create(SessionRequest::default()).await.unwrap();
     session.send("go").await.unwrap();
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let mut kills = 0;
     loop {
         let event = next(&mut events).await;
         let name = event.event.clone();
         let step = event.step_id.clone();
-        heard.push(event);
-        let results = heard.iter().filter(|event| event.event == "agent.tool_result").count();
+        received.push(event);
+        let results = received.iter().filter(|event| event.event == "agent.tool_result").count();
         match name.as_str() {
             // In the middle of the reading, before the question and after it.
             "agent.tool_result" if [5, 12, 25].contains(&results) => kills += 1,
@@ -67,11 +67,11 @@ async fn kill_9_in_the_middle_of_a_run_and_the_client_hears_it_finish() {
         server = Server::start(&program, home.path(), &model, "approval");
         proxy.redirect(server.address);
     }
-    assert_eq!((kills, heard.last().unwrap().text()), (3, "All read."));
+    assert_eq!((kills, received.last().unwrap().text()), (3, "All read."));
     assert_eq!(std::fs::read_to_string(home.path().join("done.txt")).unwrap(), "done");
     let (_other, mut whole) = client_at(server.address).attach(session.id(), None).await.unwrap();
     let all = texts_by_event(&until(&mut whole, "agent.final_answer").await);
-    assert_eq!(texts_by_event(&heard), all);
+    assert_eq!(texts_by_event(&received), all);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -93,28 +93,31 @@ text = "It is done."
     let mut peer = Peer::connect(server.address).await;
     let session = peer.create().await;
     peer.send(&json!({"event": "user.message", "session_id": session, "content": "go"})).await;
-    let asked = peer.until("agent.user_confirm").await;
+    let confirmation = peer.until("agent.user_confirm").await;
     server.kill();
     server = start();
     let mut peer = Peer::connect(server.address).await;
     let back = json!({
-        "event": "user.reconnect", "session_id": session, "content": {"last_seq": asked["seq"]},
+        "event": "user.reconnect", "session_id": session, "content": {"last_seq": confirmation["seq"]},
     });
     peer.send(&back).await;
     let again = peer.until("agent.user_confirm").await;
-    let same = |field: &str| (&asked["metadata"][field], &again["metadata"][field]);
-    assert_eq!((&asked["step_id"], &asked["content"]), (&again["step_id"], &again["content"]));
-    assert!(asked["metadata"]["digest"].is_string(), "{asked}");
+    let same = |field: &str| (&confirmation["metadata"][field], &again["metadata"][field]);
+    assert_eq!(
+        (&confirmation["step_id"], &confirmation["content"]),
+        (&again["step_id"], &again["content"])
+    );
+    assert!(confirmation["metadata"]["digest"].is_string(), "{confirmation}");
     assert_eq!(same("digest").0, same("digest").1);
     let answer = |digest: &serde_json::Value| {
         json!({
-            "event": "user.response", "session_id": session, "step_id": asked["step_id"],
+            "event": "user.response", "session_id": session, "step_id": confirmation["step_id"],
             "content": {"confirmed": true, "digest": digest},
         })
     };
     let other = peer.ask(answer(&json!("0".repeat(32))), "for something else").await;
     assert_eq!(other["event"], "error.validation", "{other}");
-    let ours = answer(&asked["metadata"]["digest"]);
+    let ours = answer(&confirmation["metadata"]["digest"]);
     let first = peer.ask(ours.clone(), "yes").await;
     assert_eq!(first["event"], "system.notice", "{first}");
     let repeated = peer.ask(ours.clone(), "yes").await;

@@ -15,8 +15,8 @@ fn watch(session: &str, language: Option<&str>) -> Value {
 }
 
 /// Everything up to the final answer, as event, position and words for people.
-async fn heard(peer: &mut Peer) -> Vec<(Value, Value, Value, Value)> {
-    let mut heard = Vec::new();
+async fn received(peer: &mut Peer) -> Vec<(Value, Value, Value, Value)> {
+    let mut received = Vec::new();
     loop {
         let event = peer.next().await;
         if event["seq"].is_null() {
@@ -24,9 +24,9 @@ async fn heard(peer: &mut Peer) -> Vec<(Value, Value, Value, Value)> {
         }
         let is_last = event["event"] == "agent.final_answer";
         let field = |name: &str| event[name].clone();
-        heard.push((field("event"), field("event_id"), field("prev"), field("show_content")));
+        received.push((field("event"), field("event_id"), field("prev"), field("show_content")));
         if is_last {
-            return heard;
+            return received;
         }
     }
 }
@@ -43,7 +43,8 @@ async fn a_second_observer_reads_the_same_events_in_its_own_language() {
     let mut three = stage.peer().await;
     three.send(&watch(&session, None)).await;
     one.send(&json!({"event": "user.message", "session_id": session, "content": "go"})).await;
-    let (one, two, three) = (heard(&mut one).await, heard(&mut two).await, heard(&mut three).await);
+    let (one, two, three) =
+        (received(&mut one).await, received(&mut two).await, received(&mut three).await);
     // The first made it and saw its opening as the answer.
     assert_eq!(one[..], three[three.len() - one.len()..]);
     let placed = |all: &[(Value, Value, Value, Value)]| -> Vec<_> {

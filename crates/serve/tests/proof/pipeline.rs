@@ -29,9 +29,10 @@ impl Model for PipelineModel {
     }
 
     async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {
-        let asked: String = request.messages.iter().map(|said| text_of(&said.content)).collect();
-        let aggregates = asked.contains("Task 1");
-        if asked.contains("Count the plums") && !aggregates {
+        let confirmation: String =
+            request.messages.iter().map(|answer| text_of(&answer.content)).collect();
+        let aggregates = confirmation.contains("Task 1");
+        if confirmation.contains("Count the plums") && !aggregates {
             return Err(Fault::new(Kind::ModelBadRequest, Operation::ModelRequest));
         }
         let text = if aggregates { "Seven, five and unknown." } else { "A number." };
@@ -81,23 +82,24 @@ async fn a_failing_task_has_its_terminal_event_and_the_others_go_on() {
         "content": {"question": "How much fruit is there?", "tasks": tasks},
     });
     assert_eq!(peer.ask(solve, "solve").await["event"], "system.notice");
-    let mut heard = Vec::new();
-    while heard.last().is_none_or(|event: &Event| event.event != "agent.final_answer") {
-        heard.push(next(&mut events).await);
+    let mut received = Vec::new();
+    while received.last().is_none_or(|event: &Event| event.event != "agent.final_answer") {
+        received.push(next(&mut events).await);
     }
-    let started = about(&heard, "solver.start");
+    let started = about(&received, "solver.start");
     assert_eq!(started.len(), 3, "{started:?}");
-    let (failed, completed) = (about(&heard, "solver.failed"), about(&heard, "solver.completed"));
+    let (failed, completed) =
+        (about(&received, "solver.failed"), about(&received, "solver.completed"));
     assert_eq!((failed.len(), completed.len()), (1, 2));
     let mut ended = [failed, completed].concat();
     ended.sort_by_key(ToString::to_string);
     assert_eq!(ended, started, "every task that started has exactly one end");
-    let fault = heard.iter().find(|event| event.event == "solver.failed").unwrap();
+    let fault = received.iter().find(|event| event.event == "solver.failed").unwrap();
     assert!(fault.meta("error_code").as_str().is_some_and(|code| code.starts_with("ERR_")));
     assert_eq!(fault.meta("stage"), "solving");
-    let over = heard.iter().find(|event| event.event == "pipeline.completed").unwrap();
+    let over = received.iter().find(|event| event.event == "pipeline.completed").unwrap();
     assert_eq!(over.meta("status"), "partial_success");
-    assert_eq!(heard.last().unwrap().text(), "Seven, five and unknown.");
+    assert_eq!(received.last().unwrap().text(), "Seven, five and unknown.");
     stage.stop().await;
 }
 
@@ -113,8 +115,8 @@ async fn another_plan_is_answered_with_how_it_was_taken_up() {
     });
     let notice = peer.ask(replan, "anew").await;
     assert_eq!(notice["metadata"]["mode"], "restart", "{notice}");
-    let told = notice["metadata"]["question"].as_str().unwrap();
-    assert_eq!(told.chars().count(), 120);
+    let question_text = notice["metadata"]["question"].as_str().unwrap();
+    assert_eq!(question_text.chars().count(), 120);
     stage.stop().await;
 }
 
@@ -138,8 +140,8 @@ async fn another_plan_of_a_run_that_is_under_way_is_made_in_that_run() {
     assert_eq!(notice["metadata"]["status"], "accepted", "{notice}");
     assert_eq!(notice["metadata"]["mode"], "in_run", "{notice}");
     until(&mut events, "plan.cancelled").await;
-    let heard = until(&mut events, "plan.start").await;
-    assert_eq!(heard.last().unwrap().content["question"], "How many pears?");
-    assert!(heard.iter().all(|event| event.event != "user.message"), "no run was begun for it");
+    let received = until(&mut events, "plan.start").await;
+    assert_eq!(received.last().unwrap().content["question"], "How many pears?");
+    assert!(received.iter().all(|event| event.event != "user.message"), "no run was begun for it");
     stage.stop().await;
 }

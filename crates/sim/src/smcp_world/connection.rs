@@ -175,7 +175,7 @@ impl HubConnection {
         let req_id = payload["req_id"].as_str().unwrap_or_default();
         let meant = is_cancel.then(|| book.meant(self.number, req_id)).flatten();
         let text = serde_json::json!([name, payload]).to_string();
-        desk.hear(Arc::clone(self) as _, &text, false, id);
+        desk.handle_event(Arc::clone(self) as _, &text, false, id);
         if let Some(nonce) = nonce {
             book.heard(nonce, taken);
         }
@@ -227,7 +227,7 @@ impl ClientConnection for HubConnection {
         self.shut();
     }
 
-    fn tell(&self, name: &'static str, payload: &Value) -> Result<(), DeliveryError> {
+    fn notify(&self, name: &'static str, payload: &Value) -> Result<(), DeliveryError> {
         self.inspect(name, payload);
         let word = HubMessage::Event { name, payload: payload.clone(), ack: None };
         self.send(&mut self.ends(), word)

@@ -52,11 +52,11 @@ pub(crate) async fn connect(url: &str, world: &World) -> (Client, Events) {
 }
 
 pub(crate) async fn join(client: &Client, role: &str, name: &str, room: &str) {
-    let wish = json!({ "role": role, "name": name, "office_id": room });
+    let join_request = json!({ "role": role, "name": name, "office_id": room });
     // The published Rust hub may miss what is said right after the connection.
     for _ in 0..10 {
-        let wish = Payload::of(wish.clone());
-        let joined = client.call("server:join_office", wish, Duration::from_secs(2)).await;
+        let join_request = Payload::of(join_request.clone());
+        let joined = client.call("server:join_office", join_request, Duration::from_secs(2)).await;
         if joined.is_ok_and(|answer| answer.first() == &Value::Bool(true)) {
             return;
         }
@@ -80,11 +80,11 @@ impl Rooms {
         for number in 0..count {
             // Names are one for all rooms on the Python hub.
             let room = format!("room{number}");
-            let (computer, asked) = connect(url, world).await;
-            tokio::spawn(echo(asked));
+            let (computer, requests) = connect(url, world).await;
+            tokio::spawn(echo(requests));
             join(&computer, "computer", &format!("pc{number}"), &room).await;
-            let (agent, mut news) = connect(url, world).await;
-            tokio::spawn(async move { while news.next().await.is_some() {} });
+            let (agent, mut room_events) = connect(url, world).await;
+            tokio::spawn(async move { while room_events.next().await.is_some() {} });
             join(&agent, "agent", &format!("bot{number}"), &room).await;
             agents.push(agent);
             computers.push(computer);

@@ -81,7 +81,7 @@ async fn part_computer(url: &str) {
         "server_parameters": { "command": ourselves, "args": ["--part-mcp"] },
     }] });
     let settings = Settings::read(&settings.to_string()).expect("they are right");
-    let config = ComputerConfig::new(place(url, "pc"));
+    let config = ComputerConfig::new(member_config(url, "pc"));
     let computer = Computer::start(config, settings, &Nothing, world()).await.expect("it joins");
     println!("joined");
     until_told().await;
@@ -89,13 +89,13 @@ async fn part_computer(url: &str) {
 }
 
 /// Room `a`, with the right token.
-fn place(url: &str, name: &str) -> MemberConfig {
-    let mut place = MemberConfig::new(url, "a", name);
-    place.token = Some("right".to_owned().into());
-    place
+fn member_config(url: &str, name: &str) -> MemberConfig {
+    let mut member = MemberConfig::new(url, "a", name);
+    member.token = Some("right".to_owned().into());
+    member
 }
 
-fn tell(bench: &str, value: f64, unit: &str, bar: Option<f64>, better: Better, note: &str) {
+fn report(bench: &str, value: f64, unit: &str, bar: Option<f64>, better: Better, note: &str) {
     emit(&Measurement {
         bench: bench.to_owned(),
         value,
@@ -145,7 +145,14 @@ async fn per_cpu_second(hub: &Process, calls_each: u64, name: &str) -> f64 {
         cpu * 1e3 / run.calls as f64,
     );
     if name == "ours" {
-        tell("smcp/relay_lost", run.lost as f64, "answers", Some(0.0), Better::Lower, "ten agents");
+        report(
+            "smcp/relay_lost",
+            run.lost as f64,
+            "answers",
+            Some(0.0),
+            Better::Lower,
+            "ten agents",
+        );
     }
     run.calls as f64 / cpu.max(0.01)
 }
@@ -162,7 +169,7 @@ fn python_hub(python: &Path) -> Process {
 async fn relay() {
     let ours = per_cpu_second(&our_hub(), 5_000, "ours").await;
     let unit = "calls/s CPU";
-    tell(
+    report(
         "smcp/relay",
         ours,
         unit,
@@ -172,8 +179,8 @@ async fn relay() {
     );
     if let Some(python) = peer("a2c-smcp") {
         let theirs = per_cpu_second(&python_hub(&python), 300, "Python").await;
-        tell("peer/a2c-smcp/relay", theirs, unit, None, Better::Higher, "");
-        tell(
+        report("peer/a2c-smcp/relay", theirs, unit, None, Better::Higher, "");
+        report(
             "smcp/relay_vs_python",
             ours / theirs,
             "x",
@@ -185,8 +192,8 @@ async fn relay() {
     if let Some(rust) = peer("smcp-rust") {
         let hub = Process::start(&rust.join("target/release/smcp-rust"), &["hub"], "listening ");
         let theirs = per_cpu_second(&hub, 5_000, "Rust").await;
-        tell("peer/smcp-rust/relay", theirs, unit, None, Better::Higher, "");
-        tell(
+        report("peer/smcp-rust/relay", theirs, unit, None, Better::Higher, "");
+        report(
             "smcp/relay_vs_rust",
             ours / theirs,
             "x",
@@ -205,7 +212,7 @@ async fn rooms() {
     let run = rooms.run(400).await;
     let (usual, slow) = (run.quantile(0.5), run.quantile(0.99));
     let note = format!("p50 {usual:?}, p99 {slow:?}");
-    tell(
+    report(
         "smcp/rooms_p99_over_p50",
         slow.as_secs_f64() / usual.as_secs_f64(),
         "x",
@@ -214,7 +221,7 @@ async fn rooms() {
         &note,
     );
     let resident = hub.resident() as f64 / f64::from(1 << 20);
-    tell(
+    report(
         "smcp/rooms_resident",
         resident,
         "MiB",
@@ -222,7 +229,7 @@ async fn rooms() {
         Better::Lower,
         "fifty agents and fifty computers",
     );
-    tell("smcp/rooms_lost", run.lost as f64, "answers", Some(0.0), Better::Lower, "");
+    report("smcp/rooms_lost", run.lost as f64, "answers", Some(0.0), Better::Lower, "");
 }
 
 /// How long each answer takes on the clock, in every situation others were measured in. The best of three counts: what
@@ -247,7 +254,7 @@ async fn errors() {
     }
     let (name, took) = best.iter().max_by_key(|(_, took)| *took).expect("there are some");
     let note = format!("of {} situations; the slowest: {name}", best.len());
-    tell("smcp/matrix_slowest", took.as_secs_f64() * 1e3, "ms", Some(50.0), Better::Lower, &note);
+    report("smcp/matrix_slowest", took.as_secs_f64() * 1e3, "ms", Some(50.0), Better::Lower, &note);
 }
 
 /// Agent, hub, computer, and an MCP server behind it, one call after the other: all of it ours, and all of it theirs.
@@ -255,7 +262,7 @@ async fn chain() {
     let (calls, unit) = (2_000_u32, "calls/s CPU");
     let hub = our_hub();
     let computer = Process::of_ourselves(&["--part-computer", &hub.url()], "joined");
-    let agent = Agent::connect(AgentConfig::new(place(&hub.url(), "bot")), world());
+    let agent = Agent::connect(AgentConfig::new(member_config(&hub.url(), "bot")), world());
     let agent = agent.await.expect("it joins");
     while agent.tools("pc").await.is_ok_and(|tools| tools.is_empty()) {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -270,13 +277,13 @@ async fn chain() {
             timeout: Duration::from_secs(20),
             req_id: None,
         };
-        let said = agent.call(call, &CancellationToken::new()).await.expect("it answers");
-        assert_eq!(said["content"][0]["text"], text);
+        let answer = agent.call(call, &CancellationToken::new()).await.expect("it answers");
+        assert_eq!(answer["content"][0]["text"], text);
     }
     let wall = began.elapsed().as_secs_f64();
     let cpu = (cpu_time() - own + hub.cpu() + computer.cpu() - others).as_secs_f64();
     let ours = (f64::from(calls) / cpu, f64::from(calls) / wall);
-    tell(
+    report(
         "smcp/chain",
         ours.0,
         unit,
@@ -287,9 +294,9 @@ async fn chain() {
     let Some(python) = peer("a2c-smcp") else { return };
     let theirs = python_chain(&python, 300);
     let note = format!("{:.0} a second of wall time", theirs.1);
-    tell("peer/a2c-smcp/chain", theirs.0, unit, None, Better::Higher, &note);
+    report("peer/a2c-smcp/chain", theirs.0, unit, None, Better::Higher, &note);
     let note = format!("{:.1}x in wall time", ours.1 / theirs.1);
-    tell("smcp/chain_vs_python", ours.0 / theirs.0, "x", Some(10.0), Better::Higher, &note);
+    report("smcp/chain_vs_python", ours.0 / theirs.0, "x", Some(10.0), Better::Higher, &note);
 }
 
 /// Calls a second of CPU time, and on the clock.
@@ -303,7 +310,7 @@ fn python_chain(python: &Path, calls: u32) -> (f64, f64) {
     let (script, calls_text) = (file("benches/peers/chain.py"), calls.to_string());
     let agent = Process::start(&program, &[&script, &hub.url(), &calls_text], "{\"wall\":");
     let took: Value =
-        serde_json::from_str(&format!("{{\"wall\":{}", agent.said)).expect("it is JSON");
+        serde_json::from_str(&format!("{{\"wall\":{}", agent.first_line)).expect("it is JSON");
     let seconds = |name: &str| took[name].as_f64().expect("it says so");
     let cpu = seconds("cpu") + (hub.cpu() + computer.cpu() - before).as_secs_f64();
     (f64::from(calls) / cpu, f64::from(calls) / seconds("wall"))
@@ -315,5 +322,5 @@ async fn million() {
     let rooms = Rooms::open(&hub.url(), 20, &world()).await;
     let run = rooms.run(50_000).await;
     let note = format!("{} answered in {:?}", run.calls, run.wall);
-    tell("smcp/million_lost", run.lost as f64, "answers", Some(0.0), Better::Lower, &note);
+    report("smcp/million_lost", run.lost as f64, "answers", Some(0.0), Better::Lower, &note);
 }

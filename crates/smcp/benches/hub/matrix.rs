@@ -31,18 +31,19 @@ struct Fixture {
     /// What the odd computer was asked and does not answer.
     held: mpsc::Receiver<Value>,
     rows: Vec<Row>,
-    asked: u64,
+    requests: u64,
 }
 
 /// Measures every row. `hub` admits whoever shows the right token.
 pub(super) async fn measure(hub: &Process, world: World) -> Vec<Row> {
     let url = hub.url();
-    let (odd, asked) = connect(&url, &world).await;
+    let (odd, requests) = connect(&url, &world).await;
     let (sender, held) = mpsc::channel(16);
-    tokio::spawn(be_odd(asked, sender));
+    tokio::spawn(be_odd(requests, sender));
     join(&odd, "computer", "odd", "a").await;
     let agent = silent(&url, &world).await;
-    let mut stage = Fixture { url, world, agent, odd: Some(odd), held, rows: Vec::new(), asked: 0 };
+    let mut stage =
+        Fixture { url, world, agent, odd: Some(odd), held, rows: Vec::new(), requests: 0 };
     stage.before().await;
     join(&stage.agent, "agent", "bot", "a").await;
     stage.until_ready().await;
@@ -57,8 +58,8 @@ pub(super) async fn measure(hub: &Process, world: World) -> Vec<Row> {
 
 /// A connection whose news nobody reads.
 async fn silent(url: &str, world: &World) -> Client {
-    let (client, mut news) = connect(url, world).await;
-    tokio::spawn(async move { while news.next().await.is_some() {} });
+    let (client, mut room_events) = connect(url, world).await;
+    tokio::spawn(async move { while room_events.next().await.is_some() {} });
     client
 }
 
@@ -89,9 +90,9 @@ async fn be_odd(mut events: Events, held: mpsc::Sender<Value>) {
 impl Fixture {
     #[expect(clippy::needless_pass_by_value, reason = "parameters are written where they are sent")]
     fn call(&mut self, computer: &str, tool: &str, params: Value) -> Value {
-        self.asked += 1;
+        self.requests += 1;
         json!({
-            "agent": "bot", "req_id": format!("r{}", self.asked), "computer": computer,
+            "agent": "bot", "req_id": format!("r{}", self.requests), "computer": computer,
             "tool_name": tool, "params": params, "timeout": 20,
         })
     }
@@ -231,41 +232,41 @@ impl Fixture {
             *took = took.saturating_sub(Duration::from_secs(1));
         }
         let slow = self.call("pc", "tools__slow", json!({}));
-        let asked = self.start(slow.clone()).await;
+        let requests = self.start(slow.clone()).await;
         self.row("the same id again", "client:tool_call", slow.clone(), "400").await;
         let began = Instant::now();
         let cancel = json!({ "agent": "bot", "req_id": slow["req_id"] });
         let _ = self.agent.emit("server:tool_call_cancel", Payload::of(cancel)).await;
-        self.ended("cancel", began, asked, "a2c_cancelled").await;
+        self.ended("cancel", began, requests, "a2c_cancelled").await;
         self.called("an MCP server that dies", "pc", "tools__die", json!({}), "4003").await;
         let held = self.call("odd", "hold", json!({}));
-        let asked = self.start(held).await;
+        let requests = self.start(held).await;
         self.held.recv().await.expect("it was asked");
         let began = Instant::now();
         self.odd.take().expect("it is there").close();
-        self.ended("a computer that goes", began, asked, "404").await;
+        self.ended("a computer that goes", began, requests, "404").await;
     }
 
     /// Puts a call on its way: what is asked next comes after it.
     async fn start(&self, request: Value) -> tokio::task::JoinHandle<Value> {
         let agent = self.agent.clone();
-        let mut asked = Box::pin(async move {
+        let mut requests = Box::pin(async move {
             let answer = agent.call("client:tool_call", Payload::of(request), NEVER).await;
             answer.expect("it is answered").into_first()
         });
-        let early = futures::poll!(&mut asked);
+        let early = futures::poll!(&mut requests);
         assert!(early.is_pending(), "nobody answers before being asked");
-        tokio::spawn(asked)
+        tokio::spawn(requests)
     }
 
     async fn ended(
         &mut self,
         name: &'static str,
         began: Instant,
-        asked: tokio::task::JoinHandle<Value>,
+        requests: tokio::task::JoinHandle<Value>,
         words: &str,
     ) {
-        let answer = asked.await.expect("it goes on").to_string();
+        let answer = requests.await.expect("it goes on").to_string();
         self.rows.push((name, began.elapsed()));
         assert!(answer.contains(words), "{name}: {answer}");
     }

@@ -14,7 +14,7 @@ pub(crate) struct Process {
     child: Child,
     _stdin: Option<ChildStdin>,
     /// The rest of the line it said first, after the word that was waited for.
-    pub(crate) said: String,
+    pub(crate) first_line: String,
 }
 
 impl Process {
@@ -29,14 +29,14 @@ impl Process {
             .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
         let stdin = child.stdin.take();
         let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-        let said = loop {
+        let first_line = loop {
             let line = lines.next().expect("it ended early").expect("it says text");
             if let Some(rest) = line.strip_prefix(word) {
                 break rest.trim().to_owned();
             }
         };
         std::thread::spawn(move || lines.for_each(drop));
-        Self { child, _stdin: stdin, said }
+        Self { child, _stdin: stdin, first_line }
     }
 
     /// Our own program in another part.
@@ -45,7 +45,7 @@ impl Process {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.said)
+        format!("http://127.0.0.1:{}", self.first_line)
     }
 
     /// CPU time of it and of its children now alive.

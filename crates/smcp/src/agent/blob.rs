@@ -47,10 +47,10 @@ impl Agent {
         let mut bytes = Vec::new();
         let mut first: Option<(Value, Value)> = None;
         loop {
-            let wish = json!({
+            let request = json!({
                 "blob_handle": handle, "chunk_offset": bytes.len(), "max_chunk_bytes": PIECE,
             });
-            let answer = self.ask(RequestEvent::GetBlob, computer, object(wish)).await?;
+            let answer = self.ask(RequestEvent::GetBlob, computer, object(request)).await?;
             let mark = (answer["sha256"].clone(), answer["total_size"].clone());
             if first.get_or_insert_with(|| mark.clone()) != &mark {
                 return Ok(Err(ContentChanged));
@@ -85,17 +85,17 @@ impl Agent {
         loop {
             let end = (offset + PIECE).min(bytes.len());
             let is_last = end == bytes.len();
-            let mut wish = json!({
+            let mut request = json!({
                 "chunk_offset": offset, "eof": is_last, "blob": STANDARD.encode(&bytes[offset..end]),
             });
             if id.is_null() {
-                wish["total_size"] = bytes.len().into();
-                wish["sha256"] = digest(bytes).into();
-                wish["name_hint"] = name.into();
+                request["total_size"] = bytes.len().into();
+                request["sha256"] = digest(bytes).into();
+                request["name_hint"] = name.into();
             } else {
-                wish["upload_id"] = id;
+                request["upload_id"] = id;
             }
-            let answer = self.ask(RequestEvent::PutBlob, computer, object(wish)).await?;
+            let answer = self.ask(RequestEvent::PutBlob, computer, object(request)).await?;
             if is_last {
                 let path = answer["landing_path"].as_str().map(str::to_owned);
                 return path.ok_or_else(|| unclear(computer, "it does not say where it is"));

@@ -41,13 +41,13 @@ impl RemoteTools {
     /// # Errors
     /// If the hub does not list the members. A computer that does not answer has no tools until it reports a change.
     pub async fn open(agent: Agent) -> Result<Self, Fault> {
-        let news = agent.news();
+        let events = agent.events();
         let world = agent.0.world.clone();
         let shared =
             Arc::new(Shared { agent, tools: Mutex::default(), generation: watch::Sender::new(0) });
         shared.refresh_all().await?;
         let weak = Arc::downgrade(&shared);
-        world.spawn.spawn(Box::pin(follow(weak, news)));
+        world.spawn.spawn(Box::pin(follow(weak, events)));
         Ok(Self(shared))
     }
 
@@ -85,12 +85,12 @@ impl RemoteTools {
 /// Follows the room until the last [`RemoteTools`] is dropped.
 async fn follow(
     shared: std::sync::Weak<Shared>,
-    mut news: tokio::sync::broadcast::Receiver<RoomEvent>,
+    mut events: tokio::sync::broadcast::Receiver<RoomEvent>,
 ) {
     loop {
-        let heard = news.recv().await;
+        let event = events.recv().await;
         let Some(shared) = shared.upgrade() else { return };
-        match heard {
+        match event {
             Ok(RoomEvent::MemberJoined(Role::Computer, computer)) => {
                 shared.refresh(&computer).await;
             }
@@ -182,10 +182,14 @@ pub fn tool_name(computer: &str, tool: &str) -> String {
 }
 
 fn spec(computer: &str, tool: &RemoteTool) -> ToolSpec {
-    let said = tool.description.as_deref().filter(|said| *said != "None").unwrap_or_default();
+    let own_description = tool
+        .description
+        .as_deref()
+        .filter(|own_description| *own_description != "None")
+        .unwrap_or_default();
     ToolSpec {
         name: tool_name(computer, &tool.name).into(),
-        description: said.into(),
+        description: own_description.into(),
         schema: Arc::new(tool.params_schema.clone()),
         // A computer's own claim that a tool is safe is ignored.
         effect: Effect::Executes,

@@ -55,7 +55,7 @@ pub(super) struct Blob {
 /// All stored blobs, oldest first.
 #[derive(Debug)]
 pub(super) struct Blobs {
-    kept: Mutex<VecDeque<Arc<Blob>>>,
+    stored: Mutex<VecDeque<Arc<Blob>>>,
     bounds: BlobBounds,
 }
 
@@ -94,16 +94,16 @@ pub(super) fn unavailable(reason: &'static str) -> Fault {
 
 impl Blobs {
     pub(super) fn new(bounds: BlobBounds) -> Self {
-        Self { kept: Mutex::default(), bounds }
+        Self { stored: Mutex::default(), bounds }
     }
 
     /// Locks the store after dropping expired blobs.
     fn at(&self, now: Timestamp) -> MutexGuard<'_, VecDeque<Arc<Blob>>> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        while kept.front().is_some_and(|oldest| now.since(oldest.at) >= self.bounds.age) {
-            kept.pop_front();
+        let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        while stored.front().is_some_and(|oldest| now.since(oldest.at) >= self.bounds.age) {
+            stored.pop_front();
         }
-        kept
+        stored
     }
 
     /// Stores a blob and drops the oldest ones to make room. Returns `None` if it is larger than the whole store.
@@ -119,18 +119,19 @@ impl Blobs {
             bytes,
             at: now,
         });
-        let mut kept = self.at(now);
-        kept.push_back(blob.clone());
-        let size = |kept: &VecDeque<Arc<Blob>>| kept.iter().map(|it| it.bytes.len()).sum::<usize>();
-        while kept.len() > self.bounds.count || size(&kept) > self.bounds.bytes {
-            kept.pop_front();
+        let mut stored = self.at(now);
+        stored.push_back(blob.clone());
+        let size =
+            |stored: &VecDeque<Arc<Blob>>| stored.iter().map(|it| it.bytes.len()).sum::<usize>();
+        while stored.len() > self.bounds.count || size(&stored) > self.bounds.bytes {
+            stored.pop_front();
         }
         Some(blob)
     }
 
     /// Drops all blobs. Called when the room changes, because they belong to the old room's agent.
     pub(super) fn clear(&self) {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// Returns one chunk of a stored blob.
@@ -139,18 +140,18 @@ impl Blobs {
     /// If the blob is gone, or the offset is beyond its end.
     pub(super) fn piece(
         &self,
-        wish: &ChunkRequest,
+        request: &ChunkRequest,
         req_id: &str,
         now: Timestamp,
     ) -> Result<Value, Fault> {
-        let found = self.at(now).iter().find(|it| it.handle == wish.handle).cloned();
+        let found = self.at(now).iter().find(|it| it.handle == request.handle).cloned();
         let Some(blob) = found else {
-            return Err(unavailable("gone").with(Fact::Blob, wish.handle.clone()));
+            return Err(unavailable("gone").with(Fact::Blob, request.handle.clone()));
         };
         let all = blob.bytes.len() as u64;
-        let start = usize::try_from(beginning(wish, all)?).unwrap_or(usize::MAX);
-        let end = start.saturating_add(wish.most).min(blob.bytes.len());
-        Ok(chunk_answer(wish, &blob.mime, all, &blob.sha256, &blob.bytes[start..end], req_id))
+        let start = usize::try_from(beginning(request, all)?).unwrap_or(usize::MAX);
+        let end = start.saturating_add(request.most).min(blob.bytes.len());
+        Ok(chunk_answer(request, &blob.mime, all, &blob.sha256, &blob.bytes[start..end], req_id))
     }
 }
 
@@ -158,22 +159,26 @@ impl Blobs {
 ///
 /// # Errors
 /// If the offset is beyond the file's end, or the file cannot be read.
-pub(super) fn piece_of(mut file: File, wish: &ChunkRequest, req_id: &str) -> Result<Value, Fault> {
-    let start = beginning(wish, file.bytes)?;
+pub(super) fn piece_of(
+    mut file: File,
+    request: &ChunkRequest,
+    req_id: &str,
+) -> Result<Value, Fault> {
+    let start = beginning(request, file.bytes)?;
     let piece =
-        file.read(start, wish.most).map_err(|error| unavailable("gone").caused_by(&error))?;
-    Ok(chunk_answer(wish, file.mime, file.bytes, &file.sha256, &piece, req_id))
+        file.read(start, request.most).map_err(|error| unavailable("gone").caused_by(&error))?;
+    Ok(chunk_answer(request, file.mime, file.bytes, &file.sha256, &piece, req_id))
 }
 
-fn beginning(wish: &ChunkRequest, all: u64) -> Result<u64, Fault> {
-    if wish.offset > all {
+fn beginning(request: &ChunkRequest, all: u64) -> Result<u64, Fault> {
+    if request.offset > all {
         return Err(unavailable("range").with(Fact::TotalSize, all));
     }
-    Ok(wish.offset)
+    Ok(request.offset)
 }
 
 fn chunk_answer(
-    wish: &ChunkRequest,
+    request: &ChunkRequest,
     mime: &str,
     all: u64,
     sha256: &str,
@@ -181,8 +186,8 @@ fn chunk_answer(
     req_id: &str,
 ) -> Value {
     json!({
-        "blob_handle": wish.handle, "mime_type": mime, "total_size": all, "sha256": sha256,
-        "chunk_offset": wish.offset, "eof": wish.offset + piece.len() as u64 >= all,
+        "blob_handle": request.handle, "mime_type": mime, "total_size": all, "sha256": sha256,
+        "chunk_offset": request.offset, "eof": request.offset + piece.len() as u64 >= all,
         "blob": STANDARD.encode(piece), "req_id": req_id,
     })
 }
@@ -213,7 +218,7 @@ pub(super) fn read_handle(handle: &str) -> Result<Handle, Fault> {
 mod tests {
     use super::*;
 
-    fn wish(handle: &str, offset: u64, most: usize) -> ChunkRequest {
+    fn request(handle: &str, offset: u64, most: usize) -> ChunkRequest {
         ChunkRequest { handle: handle.to_owned(), offset, most }
     }
 
@@ -230,12 +235,15 @@ mod tests {
         let world = budao_testkit::world::seeded(1);
         let blobs = blobs(100);
         let handle = blobs.keep("text/plain", b"hello".to_vec(), &world).unwrap().handle.clone();
-        let first = blobs.piece(&wish(&handle, 0, 3), "r", world.clock.now()).unwrap();
+        let first = blobs.piece(&request(&handle, 0, 3), "r", world.clock.now()).unwrap();
         assert_eq!((&first["blob"], &first["eof"]), (&json!("aGVs"), &json!(false)));
-        let last = blobs.piece(&wish(&handle, 3, 3), "r", world.clock.now()).unwrap();
+        let last = blobs.piece(&request(&handle, 3, 3), "r", world.clock.now()).unwrap();
         assert_eq!((&last["blob"], &last["eof"]), (&json!("bG8="), &json!(true)));
-        assert_eq!(blobs.piece(&wish(&handle, 5, 3), "r", world.clock.now()).unwrap()["eof"], true);
-        let beyond = blobs.piece(&wish(&handle, 6, 3), "r", world.clock.now()).unwrap_err();
+        assert_eq!(
+            blobs.piece(&request(&handle, 5, 3), "r", world.clock.now()).unwrap()["eof"],
+            true
+        );
+        let beyond = blobs.piece(&request(&handle, 6, 3), "r", world.clock.now()).unwrap_err();
         assert_eq!((beyond.row().smcp, reason(&beyond)), (4018, "range"));
     }
 
@@ -244,16 +252,16 @@ mod tests {
         let world = budao_testkit::world::seeded(1);
         let blobs = blobs(100);
         let keep = |bytes: usize| {
-            let kept = blobs.keep("x", vec![0; bytes], &world);
-            kept.map(|blob| blob.handle.clone())
+            let stored = blobs.keep("x", vec![0; bytes], &world);
+            stored.map(|blob| blob.handle.clone())
         };
         assert_eq!(keep(101), None);
         let (first, second) = (keep(60).unwrap(), keep(60).unwrap());
-        let gone = blobs.piece(&wish(&first, 0, 1), "r", world.clock.now()).unwrap_err();
+        let gone = blobs.piece(&request(&first, 0, 1), "r", world.clock.now()).unwrap_err();
         assert_eq!((gone.row().smcp, reason(&gone)), (4018, "gone"));
-        assert!(blobs.piece(&wish(&second, 0, 1), "r", world.clock.now()).is_ok());
+        assert!(blobs.piece(&request(&second, 0, 1), "r", world.clock.now()).is_ok());
         blobs.clear();
-        assert!(blobs.piece(&wish(&second, 0, 1), "r", world.clock.now()).is_err());
+        assert!(blobs.piece(&request(&second, 0, 1), "r", world.clock.now()).is_err());
     }
 
     #[tokio::test(start_paused = true)]
@@ -266,7 +274,7 @@ mod tests {
             tokio::time::advance(Duration::from_secs(10)).await;
         }
         let is_there =
-            |handle: &String| blobs.piece(&wish(handle, 0, 1), "r", world.clock.now()).is_ok();
+            |handle: &String| blobs.piece(&request(handle, 0, 1), "r", world.clock.now()).is_ok();
         assert_eq!(handles.iter().map(is_there).collect::<Vec<_>>(), [false, true, true, true]);
         // The second blob is 30 s old now.
         tokio::time::advance(Duration::from_secs(30)).await;

@@ -31,14 +31,14 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// A call's entry in the table of running calls; removed when dropped.
 struct CallGuard<'a> {
-    desk: &'a ComputerState,
+    state: &'a ComputerState,
     req_id: String,
     cancel: CancellationToken,
 }
 
 impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
-        self.desk.calls().remove(&self.req_id);
+        self.state.calls().remove(&self.req_id);
     }
 }
 
@@ -107,15 +107,15 @@ impl ComputerState {
         caller: Caller,
     ) -> Result<Value, Fault> {
         let clock = &self.world.clock;
-        let about = |kind| {
+        let fault = |kind| {
             Fault::new(kind, Operation::ToolCall).with(Fact::ToolName, offered.exposed.clone())
         };
-        let slow = || about(Kind::DeadlinePassed).with(Fact::TimeoutMs, call.timeout);
+        let slow = || fault(Kind::DeadlinePassed).with(Fact::TimeoutMs, call.timeout);
         let began = clock.now();
         if caller == Caller::Agent {
             tokio::select! {
                 biased;
-                () = context.cancel.cancelled() => return Err(about(Kind::Cancelled).not_started()),
+                () = context.cancel.cancelled() => return Err(fault(Kind::Cancelled).not_started()),
                 allowed = self.confirmed(offered, &params, &context.call.0) => allowed?,
                 () = clock.sleep(call.timeout) => return Err(slow().not_started()),
             }
@@ -133,7 +133,7 @@ impl ComputerState {
             () = clock.sleep(left + GRACE) => return Err(slow().unconfirmed()),
         };
         match result {
-            Ok(value) => self.fitted(rendered(value), offered),
+            Ok(value) => self.fit_to_limits(rendered(value), offered),
             Err(Failure { fault, .. }) => Err(fault.with(Fact::ToolName, offered.exposed.clone())),
         }
     }
@@ -152,7 +152,7 @@ impl ComputerState {
         }
         let cancel = CancellationToken::new();
         calls.insert(req_id.to_owned(), RunningCall { caller, cancel: cancel.clone() });
-        Ok(CallGuard { desk: self, req_id: req_id.to_owned(), cancel })
+        Ok(CallGuard { state: self, req_id: req_id.to_owned(), cancel })
     }
 
     /// Asks for confirmation, unless the tool has `auto_apply`.
@@ -190,7 +190,7 @@ impl ComputerState {
 
     /// Moves large parts of a result into blobs. A result that is still too large is refused with its size, because
     /// sending it could close the connection.
-    fn fitted(&self, result: Value, offered: &OfferedTool) -> Result<Value, Fault> {
+    fn fit_to_limits(&self, result: Value, offered: &OfferedTool) -> Result<Value, Fault> {
         let limit = self.config.result_bytes_max;
         let room = ResultLimits { inline: self.config.inline_bytes_max, result: limit };
         fit(result, room, &self.blobs, &self.world).map_err(|bytes| {

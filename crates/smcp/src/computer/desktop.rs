@@ -136,13 +136,13 @@ pub(super) fn organised(
         ordered.extend(own);
     }
     let mut left = bytes_max;
-    let shown = ordered.into_iter().map(|it| format!("{}\n\n{}", it.uri, it.texts.join("\n\n")));
+    let rendered = ordered.into_iter().map(|it| format!("{}\n\n{}", it.uri, it.texts.join("\n\n")));
     let fits = |text: &String| {
         let fits = text.len() <= left;
         left = left.saturating_sub(if fits { text.len() } else { 0 });
         fits
     };
-    shown.filter(fits).take(size).collect()
+    rendered.filter(fits).take(size).collect()
 }
 
 #[cfg(test)]
@@ -157,8 +157,8 @@ mod tests {
         window(server.into(), &resource, &[json!({ "text": path })])
     }
 
-    fn paths(shown: &[String]) -> Vec<&str> {
-        shown.iter().map(|text| text.split_once("\n\n").unwrap().1).collect()
+    fn paths(rendered: &[String]) -> Vec<&str> {
+        rendered.iter().map(|text| text.split_once("\n\n").unwrap().1).collect()
     }
 
     #[test]
@@ -171,15 +171,15 @@ mod tests {
             of("a", "a-wrong", &priority(7.0)),
             of("c", "c1", &json!({})),
         ];
-        let shown = |size, recent: &[&str]| {
+        let rendered = |size, recent: &[&str]| {
             let recent: Vec<String> = recent.iter().map(|it| (*it).to_owned()).collect();
             organised(windows.clone(), size, &recent, 1000)
         };
-        let by_name = shown(None, &[]);
+        let by_name = rendered(None, &[]);
         assert_eq!(paths(&by_name), ["a-high", "a-low", "a-wrong", "b1", "c1"]);
         assert_eq!(by_name[0], "window://a/a-high\n\na-high");
-        assert_eq!(paths(&shown(Some(2), &["gone", "c"])), ["c1", "a-high"]);
-        assert!(shown(Some(0), &[]).is_empty() && shown(Some(-1), &[]).is_empty());
+        assert_eq!(paths(&rendered(Some(2), &["gone", "c"])), ["c1", "a-high"]);
+        assert!(rendered(Some(0), &[]).is_empty() && rendered(Some(-1), &[]).is_empty());
     }
 
     #[test]
@@ -192,16 +192,16 @@ mod tests {
             of("b", "not-really", &full(json!("yes"))),
             of("b", "other", &json!({})),
         ];
-        let shown = organised(windows, None, &[], 1000);
-        assert_eq!(paths(&shown), ["full", "not-really", "other"]);
+        let rendered = organised(windows, None, &[], 1000);
+        assert_eq!(paths(&rendered), ["full", "not-really", "other"]);
     }
 
     #[test]
     fn what_shows_nothing_or_too_much_is_left_out() {
         let empty = Window { texts: Vec::new(), ..of("a", "empty", &json!({})) };
         let long = Window { texts: vec!["x".repeat(500)], ..of("a", "long", &json!({})) };
-        let shown = organised(vec![empty, long, of("a", "short", &json!({}))], None, &[], 100);
-        assert_eq!(paths(&shown), ["short"]);
+        let rendered = organised(vec![empty, long, of("a", "short", &json!({}))], None, &[], 100);
+        assert_eq!(paths(&rendered), ["short"]);
     }
 
     #[test]

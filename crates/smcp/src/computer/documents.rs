@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{desktop, notifications, state::ComputerState};
 use crate::{
     finder::{
-        DocumentFolder, DocumentSource, Finder, LOOK, ShelfLimits, not_found,
+        DocumentFolder, DocumentSource, Finder, FolderLimits, LOOK, not_found,
         uri::{Uri, UriTarget},
     },
     membership::Membership,
@@ -32,10 +32,13 @@ struct DocumentServers(Vec<(String, Arc<ServerHandle>)>);
 
 impl ComputerState {
     /// Opens the configured folder of documents; `None` if there is none.
-    pub(super) fn shelf(config: &super::Config) -> Result<Option<Arc<DocumentFolder>>, Fault> {
+    pub(super) fn documents_folder(
+        config: &super::Config,
+    ) -> Result<Option<Arc<DocumentFolder>>, Fault> {
         let Some(folder) = &config.documents else { return Ok(None) };
-        let shelf = DocumentFolder::open(&config.documents_host, folder, ShelfLimits::default())?;
-        Ok(Some(Arc::new(shelf)))
+        let documents_folder =
+            DocumentFolder::open(&config.documents_host, folder, FolderLimits::default())?;
+        Ok(Some(Arc::new(documents_folder)))
     }
 
     /// Answers a request about documents. Only the first draft of the protocol has them.
@@ -44,12 +47,12 @@ impl ComputerState {
         ask: RequestEvent,
         request: &Value,
     ) -> Result<Value, Fault> {
-        if self.config.place.dialect != Dialect::V02 {
+        if self.config.member.dialect != Dialect::V02 {
             return Err(Fault::new(Kind::UnknownEvent, Operation::RelayCall)
                 .with(Fact::EventName, <&str>::from(ask)));
         }
         let library = Arc::new(DocumentServers(self.offer.servers()));
-        let finder = Finder::new(self.shelf.clone(), library);
+        let finder = Finder::new(self.documents_folder.clone(), library);
         match ask {
             RequestEvent::GetFinder => finder.list(request, &self.history.recent_servers()).await,
             _ => finder.get(request).await,
@@ -58,19 +61,19 @@ impl ComputerState {
 }
 
 /// Notifies the room when a document of the folder is added, removed or modified.
-pub(super) async fn watch(desk: Arc<ComputerState>, membership: Membership) {
-    let finder = Finder::new(desk.shelf.clone(), Arc::new(DocumentServers(Vec::new())));
+pub(super) async fn watch(state: Arc<ComputerState>, membership: Membership) {
+    let finder = Finder::new(state.documents_folder.clone(), Arc::new(DocumentServers(Vec::new())));
     let mut seen = finder.state().await;
     loop {
         tokio::select! {
             biased;
             _ = membership.ended() => return,
-            () = desk.world.clock.sleep(LOOK) => {}
+            () = state.world.clock.sleep(LOOK) => {}
         }
         let now = finder.state().await;
         if now != seen {
             seen = now;
-            notifications::tell(&desk, &membership, NotificationEvent::UpdateFinder).await;
+            notifications::send(&state, &membership, NotificationEvent::UpdateFinder).await;
         }
     }
 }
@@ -103,15 +106,15 @@ impl DocumentSource for DocumentServers {
         if let UriTarget::Page(_, number) = &uri.part {
             self.check_page(&server, uri, reference, *number).await?;
         }
-        let said = read(&server, text).await;
-        match (&uri.part, said) {
+        let result = read(&server, text).await;
+        match (&uri.part, result) {
             (UriTarget::Element(_, id), Err(fault)) if fault.kind() != Kind::DeadlinePassed => {
                 Err(Fault::new(Kind::ElementNotFound, Operation::ReadDocument)
                     .with(Fact::ElementId, id.clone())
                     .with(Fact::DocRef, reference.clone())
                     .caused_by(&fault))
             }
-            (_, said) => said.map(Some),
+            (_, result) => result.map(Some),
         }
     }
 }
@@ -163,12 +166,12 @@ impl DocumentServers {
 async fn summary(id: &str, server: &ServerHandle, resource: &Value) -> Option<Value> {
     let text = resource["uri"].as_str()?;
     let UriTarget::Document(reference) = Uri::parse(text).ok()?.part else { return None };
-    let mut shown = read(server, text)
+    let mut rendered = read(server, text)
         .await
         .ok()
         .filter(Value::is_object)
         .unwrap_or_else(|| json!({ "page_count": 0 }));
-    let map = shown.as_object_mut()?;
+    let map = rendered.as_object_mut()?;
     map.remove("pages");
     for (name, value) in [
         ("doc_ref", json!(reference)),
@@ -182,7 +185,7 @@ async fn summary(id: &str, server: &ServerHandle, resource: &Value) -> Option<Va
         }
     }
     map.insert("server".into(), json!(id));
-    Some(shown)
+    Some(rendered)
 }
 
 /// Reads an address: JSON is parsed, other text is returned as a string.

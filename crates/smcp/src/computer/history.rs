@@ -115,8 +115,8 @@ mod tests {
         for server in ["a", "b", "a", "c"] {
             history.add(record(server));
         }
-        let kept: Vec<String> = history.all().into_iter().map(|record| record.server).collect();
-        assert_eq!(kept, ["b", "a", "c"]);
+        let in_order: Vec<String> = history.all().into_iter().map(|record| record.server).collect();
+        assert_eq!(in_order, ["b", "a", "c"]);
         assert_eq!(history.recent_servers(), ["c", "a", "b"]);
     }
 

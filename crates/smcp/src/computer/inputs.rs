@@ -182,14 +182,14 @@ async fn value(
             .with(Fact::Received, "nothing")
     };
     let input = settings.inputs.iter().find(|input| input.id == id).ok_or_else(missing)?;
-    let asked = values.ask(input).await;
+    let answer = values.ask(input).await;
     let default = match &input.sort {
         InputKind::PromptString { default, .. } | InputKind::PickString { default, .. } => {
             default.clone()
         }
         InputKind::Command { .. } => None,
     };
-    asked.or(default).ok_or_else(missing)
+    answer.or(default).ok_or_else(missing)
 }
 
 #[cfg(test)]
@@ -252,8 +252,8 @@ mod tests {
         let Transport::Stdio(stdio) = config.transport else { panic!("it is a program") };
         let env: Vec<(&str, &str)> =
             stdio.env.iter().map(|(name, value)| (name.as_str(), value.expose_secret())).collect();
-        let (key, asked) = (("KEY", "from-the-file-12345"), ("B", "${input:asked}"));
-        assert_eq!(env, [("A", "one two"), asked, ("C", "mine"), key]);
+        let (key, answer) = (("KEY", "from-the-file-12345"), ("B", "${input:asked}"));
+        assert_eq!(env, [("A", "one two"), answer, ("C", "mine"), key]);
         assert_eq!(secrets, ["${input:asked}", "from-the-file-12345"]);
         for missing in ["none.env", "."] {
             let fault = resolved(missing).await.unwrap_err();
@@ -273,8 +273,8 @@ mod tests {
         for missing in ["nothing", "unknown"] {
             let fault =
                 arguments(json!([format!("${{input:{missing}}}")]), &nothing).await.unwrap_err();
-            let place = fault.detail().text(Fact::ConfigKey).unwrap().to_owned();
-            assert_eq!(place, format!("inputs.{missing}"));
+            let config_key = fault.detail().text(Fact::ConfigKey).unwrap().to_owned();
+            assert_eq!(config_key, format!("inputs.{missing}"));
         }
     }
 }

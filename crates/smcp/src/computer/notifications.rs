@@ -32,12 +32,16 @@ const TOGETHER: Duration = Duration::from_millis(100);
 const FOLLOWED_MAX: usize = 64;
 
 /// Sends a notification to the room, if the computer is in one.
-pub(super) async fn tell(desk: &ComputerState, membership: &Membership, news: NotificationEvent) {
-    if membership.wanted().get().is_none() {
+pub(super) async fn send(
+    computer_state: &ComputerState,
+    membership: &Membership,
+    news: NotificationEvent,
+) {
+    if membership.target_room().get().is_none() {
         return;
     }
-    let said = Payload::of(json!({ "computer": desk.config.place.name }));
-    if let Err(error) = membership.client().emit(news.into(), said).await {
+    let payload = Payload::of(json!({ "computer": computer_state.config.member.name }));
+    if let Err(error) = membership.client().emit(news.into(), payload).await {
         tracing::debug!(%error, event = ?news, "notifying room failed");
     }
 }
@@ -59,7 +63,7 @@ enum WatchEvent {
 
 /// Follows a server until it stops.
 pub(super) async fn follow(
-    desk: Arc<ComputerState>,
+    computer_state: Arc<ComputerState>,
     membership: Membership,
     server: Arc<ServerHandle>,
 ) {
@@ -86,10 +90,10 @@ pub(super) async fn follow(
         };
         match woken {
             WatchEvent::ToolsChanged => {
-                tell(&desk, &membership, NotificationEvent::UpdateTools).await;
+                send(&computer_state, &membership, NotificationEvent::UpdateTools).await;
             }
             WatchEvent::ResourcesChanged(first) => {
-                desk.world.clock.sleep(TOGETHER).await;
+                computer_state.world.clock.sleep(TOGETHER).await;
                 let news = all(first, &mut resources);
                 let before = seen;
                 seen = if news.contains(&ResourceChange::Listed) {
@@ -97,10 +101,17 @@ pub(super) async fn follow(
                 } else {
                     before.clone()
                 };
-                spread(&desk, &membership, &before, &seen, &news).await;
+                publish_changes(&computer_state, &membership, &before, &seen, &news).await;
             }
             WatchEvent::Stopped => {
-                return spread(&desk, &membership, &seen, &ServerSnapshot::default(), &[]).await;
+                return publish_changes(
+                    &computer_state,
+                    &membership,
+                    &seen,
+                    &ServerSnapshot::default(),
+                    &[],
+                )
+                .await;
             }
         }
     }
@@ -122,8 +133,8 @@ fn all(
 }
 
 /// Notifies the room of the differences between two snapshots, and of updated resources.
-async fn spread(
-    desk: &ComputerState,
+async fn publish_changes(
+    computer_state: &ComputerState,
     membership: &Membership,
     before: &ServerSnapshot,
     now: &ServerSnapshot,
@@ -134,14 +145,14 @@ async fn spread(
         news.iter().any(is_of)
     };
     if now.windows != before.windows || is_touched("window://") {
-        tell(desk, membership, NotificationEvent::UpdateDesktop).await;
+        send(computer_state, membership, NotificationEvent::UpdateDesktop).await;
     }
     if now.skills != before.skills || is_touched("skill://") {
-        tell(desk, membership, NotificationEvent::UpdateSkills).await;
+        send(computer_state, membership, NotificationEvent::UpdateSkills).await;
     }
-    let has_documents = desk.config.place.dialect == Dialect::V02;
+    let has_documents = computer_state.config.member.dialect == Dialect::V02;
     if has_documents && (now.documents != before.documents || is_touched("dpe://")) {
-        tell(desk, membership, NotificationEvent::UpdateFinder).await;
+        send(computer_state, membership, NotificationEvent::UpdateFinder).await;
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
 pub fn skill(text: &str) {
     let (head, body) = front_matter::split(text);
     assert!(head.len() + body.len() <= text.len() && text.ends_with(body));
-    let about = front_matter::about(text);
+    let fields = front_matter::parse_fields(text);
     let known = [
         "description",
         "license",
@@ -25,7 +25,7 @@ pub fn skill(text: &str) {
         "tags",
         "skill_metadata",
     ];
-    assert!(about.keys().all(|key| known.contains(&key.as_str())), "{about:?}");
+    assert!(fields.keys().all(|key| known.contains(&key.as_str())), "{fields:?}");
 }
 
 /// Parses a computer's settings, and checks that ids are valid and unique and that error texts are short.
@@ -54,8 +54,8 @@ pub fn settings(text: &str) {
 /// If the check fails.
 pub fn document(bytes: &[u8]) {
     for sort in [FileType::Txt, FileType::Md, FileType::Html, FileType::Pdf] {
-        if let Ok(said) = read::read(sort, bytes) {
-            assert!(!said.pages.is_empty(), "a document has a page");
+        if let Ok(parsed) = read::read(sort, bytes) {
+            assert!(!parsed.pages.is_empty(), "a document has a page");
         }
     }
 }

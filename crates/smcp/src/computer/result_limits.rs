@@ -52,8 +52,8 @@ pub(super) fn fit(
 
 /// Stores the data of an item as a blob if it is larger than `most` bytes.
 fn set_aside(item: &mut Value, most: usize, keep: &StoreBlobFn<'_>) {
-    let place = if item.get("data").is_some() { "/data" } else { "/resource/blob" };
-    let Some(data) = item.pointer(place).and_then(Value::as_str) else { return };
+    let pointer = if item.get("data").is_some() { "/data" } else { "/resource/blob" };
+    let Some(data) = item.pointer(pointer).and_then(Value::as_str) else { return };
     // Base64 has four characters for three bytes.
     if data.len() / 4 * 3 <= most {
         return;
@@ -62,7 +62,7 @@ fn set_aside(item: &mut Value, most: usize, keep: &StoreBlobFn<'_>) {
     let mime = item.get("mimeType").or_else(|| item.pointer("/resource/mimeType"));
     let mime = mime.and_then(Value::as_str).unwrap_or("application/octet-stream").to_owned();
     let Some(blob) = keep(&mime, bytes) else { return };
-    if let Some(data) = item.pointer_mut(place) {
+    if let Some(data) = item.pointer_mut(pointer) {
         *data = "".into();
     }
     mark(item, &blob);
@@ -126,7 +126,7 @@ mod tests {
 
     const ROOM: ResultLimits = ResultLimits { inline: 30, result: 10_000 };
 
-    fn fitted(result: Value, room: ResultLimits) -> (Result<Value, usize>, Blobs) {
+    fn fit_to_limits(result: Value, room: ResultLimits) -> (Result<Value, usize>, Blobs) {
         let blobs = Blobs::new(BlobBounds { bytes: 1 << 20, ..BlobBounds::default() });
         (fit(result, room, &blobs, &budao_testkit::world::seeded(1)), blobs)
     }
@@ -136,38 +136,38 @@ mod tests {
         let image = |bytes: usize| json!({ "type": "image", "data": STANDARD.encode(vec![7; bytes]), "mimeType": "image/png" });
         let resource = json!({ "type": "resource", "resource": { "uri": "x:y", "blob": STANDARD.encode([1; 60]) } });
         let result = json!({ "content": [image(30), image(60), resource], "isError": false });
-        let fitted = fitted(result.clone(), ROOM).0.unwrap();
-        assert_eq!(fitted["content"][0], result["content"][0]);
-        assert_eq!(fitted["content"][1]["data"], "");
-        assert_eq!(fitted["content"][1]["_meta"]["a2c_total_size"], 60);
-        assert_eq!(fitted["content"][2]["resource"]["blob"], "");
-        assert!(fitted["content"][2]["_meta"]["a2c_blob_handle"].is_string());
+        let limited = fit_to_limits(result.clone(), ROOM).0.unwrap();
+        assert_eq!(limited["content"][0], result["content"][0]);
+        assert_eq!(limited["content"][1]["data"], "");
+        assert_eq!(limited["content"][1]["_meta"]["a2c_total_size"], 60);
+        assert_eq!(limited["content"][2]["resource"]["blob"], "");
+        assert!(limited["content"][2]["_meta"]["a2c_blob_handle"].is_string());
     }
 
     #[test]
     fn a_long_text_is_told_by_its_head_and_kept_whole() {
         let long = "文".repeat(20_000);
         let result = json!({ "content": [{ "type": "text", "text": long }, { "type": "text", "text": "short" }] });
-        let (fitted, _blobs) = fitted(result, ROOM);
-        let fitted = fitted.unwrap();
-        assert!(fitted.to_string().len() <= ROOM.result);
-        assert!(fitted["content"][0]["text"].as_str().unwrap().contains("60000 bytes in all"));
-        assert_eq!(fitted["content"][1]["_meta"]["a2c_total_size"], 60_000);
-        assert_eq!(fitted["content"][2]["text"], "short");
+        let (limited, _blobs) = fit_to_limits(result, ROOM);
+        let limited = limited.unwrap();
+        assert!(limited.to_string().len() <= ROOM.result);
+        assert!(limited["content"][0]["text"].as_str().unwrap().contains("60000 bytes in all"));
+        assert_eq!(limited["content"][1]["_meta"]["a2c_total_size"], 60_000);
+        assert_eq!(limited["content"][2]["text"], "short");
     }
 
     #[test]
     fn structure_that_is_large_goes_aside_too() {
         let result = json!({ "content": [], "structuredContent": { "rows": vec![1; 9000] } });
-        let fitted = fitted(result, ROOM).0.unwrap();
-        assert_eq!(fitted.get("structuredContent"), None);
-        assert_eq!(fitted["content"][0]["resource"]["mimeType"], "application/json");
+        let limited = fit_to_limits(result, ROOM).0.unwrap();
+        assert_eq!(limited.get("structuredContent"), None);
+        assert_eq!(limited["content"][0]["resource"]["mimeType"], "application/json");
     }
 
     #[test]
     fn what_cannot_be_made_to_fit_is_told_by_its_size() {
         let many = vec![json!({ "type": "text", "text": "x".repeat(100) }); 200];
-        let bytes = fitted(json!({ "content": many }), ROOM).0.unwrap_err();
+        let bytes = fit_to_limits(json!({ "content": many }), ROOM).0.unwrap_err();
         assert!(bytes > ROOM.result);
     }
 }

@@ -160,7 +160,7 @@ impl Settings {
 
     /// The settings as an agent may see them: as written, with ids added and literal secrets removed.
     #[must_use]
-    pub fn shown(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         let servers = self.servers.iter().map(|server| {
             let mut raw = server.raw.clone();
             raw.insert("bundle_id".into(), server.bundle_id.clone().into());
@@ -214,9 +214,9 @@ impl McpServer {
             remarks.push(format!("{id}: `envFile` is for programs and is not read"));
         }
         for (field, usual, why) in UNUSED {
-            let said = self.described.server_parameters.get(field).filter(|it| !it.is_null());
-            let said = said.map(|it| it.as_str().map_or_else(|| it.to_string(), str::to_owned));
-            if said.is_some_and(|said| said != usual) {
+            let given = self.described.server_parameters.get(field).filter(|it| !it.is_null());
+            let given = given.map(|it| it.as_str().map_or_else(|| it.to_string(), str::to_owned));
+            if given.is_some_and(|given| given != usual) {
                 remarks.push(format!("{id}: `{field}` is kept but not used: {why}"));
             }
         }
@@ -300,9 +300,9 @@ impl ServerFields {
     /// A description of valid values.
     pub(super) fn timeout(&self) -> Result<Option<Duration>, &'static str> {
         const EXPECTED: &str = "seconds, or a duration like `PT30S`, up to an hour";
-        let said = self.server_parameters.get("timeout").filter(|it| !it.is_null());
-        let Some(said) = said.filter(|_| self.transport != "stdio") else { return Ok(None) };
-        let duration = match said {
+        let given = self.server_parameters.get("timeout").filter(|it| !it.is_null());
+        let Some(given) = given.filter(|_| self.transport != "stdio") else { return Ok(None) };
+        let duration = match given {
             Value::Number(seconds) => {
                 seconds.as_f64().and_then(|it| Duration::try_from_secs_f64(it).ok())
             }
@@ -356,8 +356,8 @@ mod tests {
         for wrong in
             [json!({"inputs": [{"type": long, "id": "b"}]}), json!({"servers": [disabled]})]
         {
-            let told = read(&wrong).unwrap_err().to_string();
-            assert!(told.len() < 2_000, "{} bytes", told.len());
+            let message = read(&wrong).unwrap_err().to_string();
+            assert!(message.len() < 2_000, "{} bytes", message.len());
         }
     }
 
@@ -369,10 +369,10 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(settings.servers[0].bundle_id, "My_Server");
-        let shown = settings.shown();
-        let env = &shown["servers"]["My_Server"]["server_parameters"]["env"];
+        let rendered = settings.to_json();
+        let env = &rendered["servers"]["My_Server"]["server_parameters"]["env"];
         assert_eq!(env, &json!({ "A": "[redacted]", "B": "${input:b}" }));
-        assert_eq!(shown["inputs"][0]["id"], "b");
+        assert_eq!(rendered["inputs"][0]["id"], "b");
     }
 
     #[test]
@@ -387,33 +387,33 @@ mod tests {
 
     #[test]
     fn what_cannot_work_is_named() {
-        let place = |value: Value| {
+        let config_key = |value: Value| {
             let fault = read(&value).unwrap_err();
             fault.detail().text(Fact::ConfigKey).unwrap().to_owned()
         };
-        assert_eq!(place(json!([])), "servers");
-        assert_eq!(place(json!({ "servers": [5] })), "servers.0");
+        assert_eq!(config_key(json!([])), "servers");
+        assert_eq!(config_key(json!({ "servers": [5] })), "servers.0");
         let strange = json!({ "name": "a", "type": "carrier-pigeon", "server_parameters": {} });
-        assert_eq!(place(json!({ "servers": [strange] })), "servers.0.type");
+        assert_eq!(config_key(json!({ "servers": [strange] })), "servers.0.type");
         let mut explicit = server("a");
         explicit["bundle_id"] = "a__b".into();
-        assert_eq!(place(json!({ "servers": [explicit] })), "servers.0.bundle_id");
+        assert_eq!(config_key(json!({ "servers": [explicit] })), "servers.0.bundle_id");
         let inputs = |inputs: Value| json!({ "servers": [], "inputs": inputs });
         let twice = inputs(
             json!([{ "type": "promptString", "id": "a-b" }, { "type": "promptString", "id": "a.b" }]),
         );
-        assert_eq!(place(twice), "inputs");
+        assert_eq!(config_key(twice), "inputs");
         // Input `b` for server `c` and input `b_c` for all servers would share one variable.
         let mut narrow = server("c");
         narrow["server_parameters"]["env"] = json!({ "B": "${input:b}" });
         let both =
             json!([{ "type": "promptString", "id": "b" }, { "type": "promptString", "id": "b_c" }]);
-        assert_eq!(place(json!({ "servers": [narrow], "inputs": both })), "inputs");
+        assert_eq!(config_key(json!({ "servers": [narrow], "inputs": both })), "inputs");
         let plain = inputs(json!([{ "type": "pickString", "id": "a", "options": ["x"] }]));
-        assert_eq!(place(plain), "inputs.0");
+        assert_eq!(config_key(plain), "inputs.0");
         let option = json!({ "label": "X", "value": "x" });
         let off = json!([{ "type": "pickString", "id": "a", "options": [option], "default": "y" }]);
-        assert_eq!(place(inputs(off)), "inputs.0.default");
+        assert_eq!(config_key(inputs(off)), "inputs.0.default");
     }
 
     #[test]
@@ -456,8 +456,8 @@ mod tests {
         assert_eq!(timeout("sse", Value::Null).unwrap(), None);
         for bad in [json!(0), json!(-1), json!(1e9), json!("soon"), json!([]), json!("-PT5S")] {
             let fault = timeout("streamable", bad.clone()).unwrap_err();
-            let place = fault.detail().text(Fact::ConfigKey);
-            assert_eq!(place, Some("servers.0.server_parameters.timeout"), "{bad}");
+            let config_key = fault.detail().text(Fact::ConfigKey);
+            assert_eq!(config_key, Some("servers.0.server_parameters.timeout"), "{bad}");
         }
     }
 

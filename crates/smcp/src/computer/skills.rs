@@ -51,7 +51,7 @@ pub(super) struct Skill {
     source: String,
     uri: Option<String>,
     folder: PathBuf,
-    about: Map<String, Value>,
+    fields: Map<String, Value>,
 }
 
 impl Skills {
@@ -94,8 +94,9 @@ impl Skills {
             return Err(fault(Kind::SkillNotFound));
         };
         let rel_path = rel_path.filter(|path| !path.is_empty()).unwrap_or(ENTRY).to_owned();
-        let (asked, digests) = (rel_path.clone(), self.digests.clone());
-        let opened = on_disk(move || file::open(&skill.folder, &asked, bytes_max, &digests)).await;
+        let (requested, digests) = (rel_path.clone(), self.digests.clone());
+        let opened =
+            on_disk(move || file::open(&skill.folder, &requested, bytes_max, &digests)).await;
         let refused = match opened {
             Some(Ok(file)) => return Ok(file),
             Some(Err(refused)) => refused,
@@ -113,27 +114,27 @@ impl Skills {
 
 impl Skill {
     /// The list entry of a skill, as an agent receives it.
-    pub(super) fn shown(&self) -> Value {
-        let mut shown = json!({
+    pub(super) fn to_json(&self) -> Value {
+        let mut rendered = json!({
             "name": self.name, "source": self.source, "path": self.folder.to_string_lossy(),
         });
         if let Some(uri) = &self.uri {
-            shown["uri"] = uri.clone().into();
+            rendered["uri"] = uri.clone().into();
         }
-        for (field, value) in &self.about {
-            shown[field] = value.clone();
+        for (field, value) in &self.fields {
+            rendered[field] = value.clone();
         }
-        shown
+        rendered
     }
 
     fn read(name: String, source: String, folder: PathBuf) -> Option<Self> {
         let text = file::entry(&folder, ENTRY_BYTES_MAX)?;
-        let about = front_matter::about(&text);
-        if about.get("description").is_none_or(Value::is_null) {
+        let fields = front_matter::parse_fields(&text);
+        if fields.get("description").is_none_or(Value::is_null) {
             tracing::warn!(skill = name, "skipping skill: no description");
             return None;
         }
-        Some(Self { name, source, uri: None, folder, about })
+        Some(Self { name, source, uri: None, folder, fields })
     }
 }
 
@@ -192,11 +193,11 @@ async fn published(source: SkillSource) -> Vec<Skill> {
         let (name, from) = (format!("mcp:{id}:{leaf}"), format!("mcp:{id}"));
         let read = on_disk(move || Skill::read(name, from, folder)).await.flatten();
         skills.extend(read.map(|skill| {
-            let mut about = skill.about;
+            let mut fields = skill.fields;
             if let Some(version) = resource["_meta"]["version"].as_str() {
-                about.insert("version".into(), version.into());
+                fields.insert("version".into(), version.into());
             }
-            Skill { uri: Some(uri), about, ..skill }
+            Skill { uri: Some(uri), fields, ..skill }
         }));
     }
     skills

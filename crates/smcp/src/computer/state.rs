@@ -43,7 +43,7 @@ pub(super) struct ComputerState {
     pub(super) history: History,
     pub(super) blobs: Blobs,
     pub(super) uploads: Uploads,
-    pub(super) shelf: Option<Arc<DocumentFolder>>,
+    pub(super) documents_folder: Option<Arc<DocumentFolder>>,
     skills: Skills,
     scrubber: Mutex<Scrubber>,
     /// Running calls by request id.
@@ -61,16 +61,17 @@ impl ComputerState {
     pub(super) fn new(
         config: Config,
         offer: ToolServers,
-        shelf: Option<Arc<DocumentFolder>>,
+        documents_folder: Option<Arc<DocumentFolder>>,
         limits: Arc<Limits>,
         world: World,
     ) -> Self {
-        let uploads = Uploads::new(config.landing.clone(), config.upload.clone(), world.clone());
-        let desk = Self {
+        let uploads =
+            Uploads::new(config.upload_folder.clone(), config.upload.clone(), world.clone());
+        let state = Self {
             history: History::new(config.history_max),
-            blobs: Blobs::new(config.kept),
+            blobs: Blobs::new(config.blob_bounds),
             uploads,
-            shelf,
+            documents_folder,
             skills: Skills::new(config.skills.clone()),
             scrubber: Mutex::default(),
             calls: Mutex::default(),
@@ -79,13 +80,13 @@ impl ComputerState {
             limits,
             offer,
         };
-        desk.learn();
-        desk
+        state.learn();
+        state
     }
 
     /// Updates the scrubber with the current secrets. Called after servers were started.
     pub(super) fn learn(&self) {
-        let token = self.config.place.token.iter().map(|token| token.expose_secret().to_owned());
+        let token = self.config.member.token.iter().map(|token| token.expose_secret().to_owned());
         let secrets: Vec<String> = token.chain(self.offer.secrets()).collect();
         *self.scrubber.lock().unwrap_or_else(PoisonError::into_inner) =
             Scrubber::with_secrets(secrets);
@@ -125,8 +126,8 @@ impl ComputerState {
     }
 
     /// Answers any request.
-    pub(super) async fn said(&self, name: &str, request: Value) -> Value {
-        let dialect = self.config.place.dialect;
+    pub(super) async fn handle_request(&self, name: &str, request: Value) -> Value {
+        let dialect = self.config.member.dialect;
         let req_id = request.get("req_id").and_then(Value::as_str).unwrap_or_default().to_owned();
         let ask = name.parse::<RequestEvent>().ok();
         if ask == Some(RequestEvent::ToolCall) {
@@ -145,11 +146,11 @@ impl ComputerState {
     pub(super) fn finish(&self, fault: Fault, event: &str, req_id: &str) -> Fault {
         let fault = if req_id.is_empty() { fault } else { fault.with_trace(trace_of(req_id)) };
         let fault = without_query(fault);
-        let fault = fault.via("computer", self.config.place.name.clone()).scrub(&self.scrubber());
+        let fault = fault.via("computer", self.config.member.name.clone()).scrub(&self.scrubber());
         tracing::warn!(
             req_id, event, error_code = fault.row().smcp, error_message = %fault,
             tool_name = fault.detail().text(Fact::ToolName).unwrap_or_default(),
-            computer = self.config.place.name, trace_id = %fault.trace(), "request failed"
+            computer = self.config.member.name, trace_id = %fault.trace(), "request failed"
         );
         fault
     }
@@ -167,13 +168,13 @@ impl ComputerState {
                 let (tools, servers) = (self.offer.listed(), self.offer.state_names());
                 Ok(json!({ "tools": tools, "servers": servers, "req_id": req_id }))
             }
-            Some(RequestEvent::GetConfig) => Ok(self.offer.shown()),
+            Some(RequestEvent::GetConfig) => Ok(self.offer.to_json()),
             Some(RequestEvent::GetDesktop) => self.desktop(&fields, req_id).await,
             Some(RequestEvent::GetResources) => self.resources(&fields, req_id).await,
             Some(RequestEvent::GetSkills) => {
                 let all = self.skills.all(self.offer.sources()).await;
-                let shown: Vec<Value> = all.iter().map(skills::Skill::shown).collect();
-                Ok(json!({ "skills": shown, "req_id": req_id }))
+                let skills: Vec<Value> = all.iter().map(skills::Skill::to_json).collect();
+                Ok(json!({ "skills": skills, "req_id": req_id }))
             }
             Some(RequestEvent::GetSkill) => self.skill(&fields, req_id).await,
             Some(RequestEvent::GetBlob) => self.piece(&fields, req_id).await,
@@ -195,8 +196,8 @@ impl ComputerState {
             _ => desktop::windows(self.offer.servers(), only.as_deref()).await,
         };
         let recent = self.history.recent_servers();
-        let shown = desktop::organised(windows, size, &recent, self.config.result_bytes_max);
-        Ok(json!({ "desktops": shown, "req_id": req_id }))
+        let desktops = desktop::organised(windows, size, &recent, self.config.result_bytes_max);
+        Ok(json!({ "desktops": desktops, "req_id": req_id }))
     }
 
     /// Answers `client:get_resources`: one page of an MCP server's resources.
@@ -242,9 +243,9 @@ impl ComputerState {
 
     /// Answers `client:get_blob`: one chunk of a blob or of a skill's file.
     async fn piece(&self, fields: &Fields<'_>, req_id: &str) -> Result<Value, Fault> {
-        let wish = ChunkRequest::read(fields, self.config.chunk_bytes_max)?;
-        match blob::read_handle(&wish.handle)? {
-            Handle::Stored => self.blobs.piece(&wish, req_id, self.world.clock.now()),
+        let chunk_request = ChunkRequest::read(fields, self.config.chunk_bytes_max)?;
+        match blob::read_handle(&chunk_request.handle)? {
+            Handle::Stored => self.blobs.piece(&chunk_request, req_id, self.world.clock.now()),
             Handle::Skill(name, path) => {
                 let (sources, most) = (self.offer.sources(), self.config.file_bytes_max);
                 let file = self.skills.open(sources, &name, Some(&path), most).await;
@@ -252,7 +253,7 @@ impl ComputerState {
                     Some("traversal" | "forbidden") => blob::unavailable("forbidden"),
                     _ => blob::unavailable("gone"),
                 })?;
-                blob::piece_of(file, &wish, req_id)
+                blob::piece_of(file, &chunk_request, req_id)
             }
         }
     }
@@ -280,7 +281,7 @@ pub(super) fn too_large(bytes: usize, limit: usize, operation: Operation) -> Fau
 
 /// Converts an MCP resource to the protocol's form, which renames some fields and has no icons.
 fn resource(listed: &Value) -> Value {
-    let mut told = Map::new();
+    let mut rendered = Map::new();
     for (ours, theirs) in [
         ("uri", "uri"),
         ("name", "name"),
@@ -290,7 +291,7 @@ fn resource(listed: &Value) -> Value {
         ("_meta", "_meta"),
     ] {
         if let Some(value) = listed.get(theirs) {
-            told.insert(ours.into(), value.clone());
+            rendered.insert(ours.into(), value.clone());
         }
     }
     if let Some(Value::Object(annotations)) = listed.get("annotations") {
@@ -298,9 +299,9 @@ fn resource(listed: &Value) -> Value {
         if let Some(at) = annotations.remove("lastModified") {
             annotations.insert("last_modified".into(), at);
         }
-        told.insert("annotations".into(), annotations.into());
+        rendered.insert("annotations".into(), annotations.into());
     }
-    Value::Object(told)
+    Value::Object(rendered)
 }
 
 #[cfg(test)]

@@ -140,8 +140,8 @@ impl ToolServers {
     }
 
     /// The settings as an agent may see them.
-    pub(super) fn shown(&self) -> Value {
-        self.lock().settings.shown()
+    pub(super) fn to_json(&self) -> Value {
+        self.lock().settings.to_json()
     }
 
     pub(super) fn secrets(&self) -> Vec<String> {
@@ -234,7 +234,7 @@ impl ToolServers {
     /// The tools that are offered, as an agent receives them.
     pub(super) fn listed(&self) -> Vec<Value> {
         let offered = self.all().into_iter().filter(|(_, is_forbidden)| !is_forbidden);
-        offered.map(|(offered, _)| shown(&offered)).collect()
+        offered.map(|(offered, _)| to_json(&offered)).collect()
     }
 
     /// Finds a tool by its exposed name.
@@ -329,15 +329,15 @@ fn unknown(bundle_id: &str) -> Fault {
         .with(Fact::McpServer, bundle_id.to_owned())
 }
 
-fn shown(offered: &OfferedTool) -> Value {
+fn to_json(offered: &OfferedTool) -> Value {
     let spec = offered.tool.spec();
-    let mut shown = json!({
+    let mut rendered = json!({
         "name": offered.exposed, "bundle_id": offered.bundle_id,
         "description": &*spec.description, "params_schema": &*spec.schema, "return_schema": null,
     });
     if offered.meta != ToolMeta::default() {
         let text = serde_json::to_string(&offered.meta).unwrap_or_default();
-        shown["meta"] = json!({ "a2c_tool_meta": text });
+        rendered["meta"] = json!({ "a2c_tool_meta": text });
     }
-    shown
+    rendered
 }

@@ -305,14 +305,14 @@ mod tests {
 
     #[test]
     fn an_element_is_shown_in_three_forms() {
-        let shown: Vec<Value> = samples()
+        let rendered: Vec<Value> = samples()
             .iter()
             .map(|content| json!({
                 "category": content.category(), "summary": content.summary(), "json": content.json(),
                 "markdown": content.markdown(), "text": content.text(),
             }))
             .collect();
-        insta::assert_json_snapshot!(shown);
+        insta::assert_json_snapshot!(rendered);
     }
 
     #[test]

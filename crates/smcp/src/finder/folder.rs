@@ -46,7 +46,7 @@ pub struct DocumentFolder {
     root: PathBuf,
     dir: Dir,
     limits: Limits,
-    kept: Mutex<FolderCache>,
+    cache: Mutex<FolderCache>,
 }
 
 /// Results of earlier reads.
@@ -97,7 +97,7 @@ impl DocumentFolder {
         let root = std::fs::canonicalize(folder).map_err(|error| missing(&error))?;
         let dir =
             Dir::open_ambient_dir(&root, ambient_authority()).map_err(|error| missing(&error))?;
-        Ok(Self { host: host.to_owned(), root, dir, limits, kept: Mutex::default() })
+        Ok(Self { host: host.to_owned(), root, dir, limits, cache: Mutex::default() })
     }
 
     /// The host part of the documents' addresses.
@@ -107,7 +107,7 @@ impl DocumentFolder {
     }
 
     fn lock_cache(&self) -> MutexGuard<'_, FolderCache> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All readable documents, sorted by path. Links and hidden files are skipped.
@@ -173,20 +173,20 @@ impl DocumentFolder {
     /// # Errors
     /// If the file is gone, too large, or not of the type that its name says.
     pub fn read_document(&self, item: &DocumentFile) -> Result<Arc<ParsedDocument>, Fault> {
-        let kept = self.lock_cache().recent.iter().find_map(|(path, stamp, said)| {
-            (*path == item.path && *stamp == item.stamp).then(|| Arc::clone(said))
+        let cache = self.lock_cache().recent.iter().find_map(|(path, stamp, parsed)| {
+            (*path == item.path && *stamp == item.stamp).then(|| Arc::clone(parsed))
         });
-        if let Some(said) = kept {
-            return Ok(said);
+        if let Some(parsed) = cache {
+            return Ok(parsed);
         }
-        let said = Arc::new(self.read(item)?);
-        let mut kept = self.lock_cache();
-        kept.recent.retain(|(path, ..)| *path != item.path);
-        kept.recent.push_back((item.path.clone(), item.stamp, Arc::clone(&said)));
-        while kept.recent.len() > self.limits.kept_max {
-            kept.recent.pop_front();
+        let parsed = Arc::new(self.read(item)?);
+        let mut cache = self.lock_cache();
+        cache.recent.retain(|(path, ..)| *path != item.path);
+        cache.recent.push_back((item.path.clone(), item.stamp, Arc::clone(&parsed)));
+        while cache.recent.len() > self.limits.kept_max {
+            cache.recent.pop_front();
         }
-        Ok(said)
+        Ok(parsed)
     }
 
     fn read(&self, item: &DocumentFile) -> Result<ParsedDocument, Fault> {
@@ -213,24 +213,24 @@ impl DocumentFolder {
     /// The list entry of a document. A document that cannot be read is listed without pages.
     #[must_use]
     pub fn summary(&self, item: &DocumentFile) -> Value {
-        let kept = self.lock_cache().summaries.get(&item.path).cloned();
-        let summary = match kept {
+        let cache = self.lock_cache().summaries.get(&item.path).cloned();
+        let summary = match cache {
             Some((stamp, summary)) if stamp == item.stamp => summary,
             _ => {
                 let summary = self
                     .read_document(item)
-                    .map_or_else(|_| Summary::default(), |said| summarise(&said));
-                let mut kept = self.lock_cache();
-                if kept.summaries.len() >= self.limits.documents_max * 2 {
-                    kept.summaries.clear();
+                    .map_or_else(|_| Summary::default(), |parsed| summarise(&parsed));
+                let mut cache = self.lock_cache();
+                if cache.summaries.len() >= self.limits.documents_max * 2 {
+                    cache.summaries.clear();
                 }
-                kept.summaries.insert(item.path.clone(), (item.stamp, summary.clone()));
+                cache.summaries.insert(item.path.clone(), (item.stamp, summary.clone()));
                 summary
             }
         };
         let name = item.path.rsplit('/').next().unwrap_or(&item.path);
         let title = summary.title.unwrap_or_else(|| name.to_owned());
-        let mut shown = json!({
+        let mut rendered = json!({
             "doc_ref": item.reference,
             "uri": format!("dpe://{}/{}", self.host, escaped(&item.reference)),
             "file_uri": file_uri(&self.root, &item.path),
@@ -241,28 +241,27 @@ impl DocumentFolder {
             "server": self.host,
         });
         if let Some(text) = summary.summary {
-            shown["summary"] = text.into();
+            rendered["summary"] = text.into();
         }
         if let Some(modified) = item.stamp.modified {
-            shown["last_modified"] = super::rfc3339(modified).into();
+            rendered["last_modified"] = super::rfc3339(modified).into();
         }
-        shown
+        rendered
     }
 }
 
-fn summarise(said: &ParsedDocument) -> Summary {
-    let first =
-        said.pages.iter().flat_map(|page| &page.elements).find_map(|element| {
-            match &element.content {
-                Content::Text(text) => Some(short(text)),
-                _ => None,
-            }
-        });
+fn summarise(parsed: &ParsedDocument) -> Summary {
+    let first = parsed.pages.iter().flat_map(|page| &page.elements).find_map(|element| {
+        match &element.content {
+            Content::Text(text) => Some(short(text)),
+            _ => None,
+        }
+    });
     Summary {
-        title: said.title.clone(),
-        keywords: said.keywords.clone(),
+        title: parsed.title.clone(),
+        keywords: parsed.keywords.clone(),
         summary: first,
-        pages: said.pages.len(),
+        pages: parsed.pages.len(),
     }
 }
 

@@ -57,7 +57,7 @@ pub struct ParsedDocument {
 /// The reason why a PDF cannot be read. Other types never fail.
 pub fn read(sort: FileType, bytes: &[u8]) -> Result<ParsedDocument, &'static str> {
     let text = || String::from_utf8_lossy(bytes);
-    let mut said = match sort {
+    let mut parsed = match sort {
         FileType::Txt => plain(&text()),
         FileType::Md => paged(None, markdown::contents(&text())),
         FileType::Html => {
@@ -66,10 +66,10 @@ pub fn read(sort: FileType, bytes: &[u8]) -> Result<ParsedDocument, &'static str
         }
         FileType::Pdf => pdf::read(bytes)?,
     };
-    if said.pages.is_empty() {
-        said.pages.push(Page::default());
+    if parsed.pages.is_empty() {
+        parsed.pages.push(Page::default());
     }
-    Ok(said)
+    Ok(parsed)
 }
 
 fn paged(title: Option<String>, mut contents: Vec<Content>) -> ParsedDocument {
@@ -122,10 +122,10 @@ fn paragraphs(lines: &[&str]) -> Vec<Content> {
 mod tests {
     use super::*;
 
-    fn shown(sort: FileType, text: &str) -> String {
-        let said = read(sort, text.as_bytes()).unwrap();
-        let mut out = format!("title: {:?}\nkeywords: {:?}\n", said.title, said.keywords);
-        for (index, page) in said.pages.iter().enumerate() {
+    fn to_json(sort: FileType, text: &str) -> String {
+        let parsed = read(sort, text.as_bytes()).unwrap();
+        let mut out = format!("title: {:?}\nkeywords: {:?}\n", parsed.title, parsed.keywords);
+        for (index, page) in parsed.pages.iter().enumerate() {
             out.push_str(&format!("page {index}: {:?}\n", page.title));
             for element in &page.elements {
                 out.push_str(&format!("  {} {:?}\n", element.id, element.content));
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn plain_text_has_paragraphs_and_pages() {
-        insta::assert_snapshot!(shown(
+        insta::assert_snapshot!(to_json(
             FileType::Txt,
             "\u{feff}one\nstill one\n\n\ntwo\n\u{c}three\n"
         ));
@@ -150,7 +150,7 @@ mod tests {
                     1. one\n2. two\n   - inner\n\n- [x] done\n\n```rust\nfn main() {}\n```\n\n\
                     | k | v |\n|---|---|\n| a | 1 |\n\n![a cat](cat.png)\n\n---\n\n## Next\n\n> said\n\n\
                     $$E = mc^2$$\n\n<b>raw</b>\n\n    indented\n";
-        insta::assert_snapshot!(shown(FileType::Md, text));
+        insta::assert_snapshot!(to_json(FileType::Md, text));
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
                     <p>Some <b>bold</b>\n words<br>here</p>loose<ul><li>a<li>b</ul><ol><li>1</ol><pre>x\n  y</pre>\
                     <table><tr><th>k<th>v<tr><td>a<td>1</table><img src=c.png alt=cat><hr><form>Name<input></form>\
                     <h2>Small</h2><video src=v.mp4></video><noscript>no</noscript><footer>end</footer></body></html>";
-        insta::assert_snapshot!(shown(FileType::Html, text));
+        insta::assert_snapshot!(to_json(FileType::Html, text));
     }
 
     #[test]

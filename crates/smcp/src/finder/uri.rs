@@ -26,7 +26,7 @@ pub struct Uri {
     /// The document, page or element.
     pub part: UriTarget,
     /// The query parameters, with defaults for missing ones.
-    pub wish: ReadOptions,
+    pub options: ReadOptions,
 }
 
 /// The target of an address.
@@ -123,7 +123,7 @@ fn read(text: &str) -> Result<Uri, &'static str> {
         return Err("the host is no name");
     }
     let rest: Vec<&str> = parts.collect();
-    Ok(Uri { host: host.to_owned(), part: part(&rest)?, wish: wish(query)? })
+    Ok(Uri { host: host.to_owned(), part: part(&rest)?, options: options(query)? })
 }
 
 fn part(rest: &[&str]) -> Result<UriTarget, &'static str> {
@@ -154,38 +154,39 @@ fn decoded(part: &str) -> Result<String, &'static str> {
     Ok(text.into_owned())
 }
 
-fn wish(query: &str) -> Result<ReadOptions, &'static str> {
-    let mut wish = ReadOptions::default();
+fn options(query: &str) -> Result<ReadOptions, &'static str> {
+    let mut options = ReadOptions::default();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         match name {
             "format" => {
-                wish.format =
+                options.format =
                     value.parse().map_err(|_| "format is one of json, markdown and text")?;
             }
             "depth" => {
-                wish.with_pages = match value {
+                options.with_pages = match value {
                     "metadata" => false,
                     "pages" => true,
                     _ => return Err("depth is one of metadata and pages"),
                 }
             }
-            "offset" => wish.offset = whole(value).ok_or("offset is a whole number from 0")?,
+            "offset" => options.offset = whole(value).ok_or("offset is a whole number from 0")?,
             "limit" => {
-                wish.limit = whole(value)
+                options.limit = whole(value)
                     .filter(|limit| (1..=LIMIT_MAX).contains(limit))
                     .ok_or("limit is a whole number from 1 to 100")?;
             }
             "categories" => {
                 let listed = decoded(value)?;
                 let known = listed.split(',').map(str::parse).collect::<Result<_, _>>();
-                wish.categories = known.map_err(|_| "categories has a name that is no category")?;
+                options.categories =
+                    known.map_err(|_| "categories has a name that is no category")?;
             }
             // Unknown parameters are ignored, because later versions may add some.
             _ => {}
         }
     }
-    Ok(wish)
+    Ok(options)
 }
 
 fn whole(text: &str) -> Option<usize> {
@@ -229,9 +230,9 @@ mod tests {
             limit: 100,
             categories: vec![],
         };
-        assert_eq!(uri.wish, expected);
+        assert_eq!(uri.options, expected);
         let uri = Uri::parse("dpe://h/d/pages/0?categories=table,pivot_table").unwrap();
-        assert_eq!(uri.wish.categories, [Category::Table, Category::PivotTable]);
+        assert_eq!(uri.options.categories, [Category::Table, Category::PivotTable]);
     }
 
     #[test]

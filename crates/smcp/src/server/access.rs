@@ -48,20 +48,23 @@ impl Access {
     /// Checks the `auth` value of a connection and returns its grant.
     pub(crate) fn admit(&self, auth: Option<&Value>) -> Result<Grant, Fault> {
         let Self::Tokens(tokens) = self else { return Ok(Grant::default()) };
-        let shown = auth.and_then(|auth| auth.get("token")).and_then(Value::as_str);
-        self.find(tokens, shown).ok_or_else(|| {
-            let reason =
-                if shown.is_some() { "auth.token is not valid" } else { "auth.token is missing" };
+        let presented = auth.and_then(|auth| auth.get("token")).and_then(Value::as_str);
+        self.find(tokens, presented).ok_or_else(|| {
+            let reason = if presented.is_some() {
+                "auth.token is not valid"
+            } else {
+                "auth.token is missing"
+            };
             Fault::new(Kind::NotAuthenticated, Operation::Authenticate).with(Fact::Reason, reason)
         })
     }
 
-    fn find(&self, tokens: &[Token], shown: Option<&str>) -> Option<Grant> {
-        let shown = shown?.as_bytes();
+    fn find(&self, tokens: &[Token], presented: Option<&str>) -> Option<Grant> {
+        let presented = presented?.as_bytes();
         // All tokens are compared, so that the duration reveals nothing.
         let mut found = None;
         for token in tokens {
-            if bool::from(token.secret.expose_secret().as_bytes().ct_eq(shown)) {
+            if bool::from(token.secret.expose_secret().as_bytes().ct_eq(presented)) {
                 found = Some(Grant { role: token.role, rooms: token.rooms.clone() });
             }
         }
@@ -69,11 +72,11 @@ impl Access {
     }
 
     /// Whether a client with this bearer token may read the counters.
-    pub(crate) fn admits_to_counters(&self, shown: Option<&str>) -> bool {
+    pub(crate) fn admits_to_counters(&self, presented: Option<&str>) -> bool {
         match self {
             Self::Any => true,
             Self::Tokens(tokens) => self
-                .find(tokens, shown)
+                .find(tokens, presented)
                 .is_some_and(|grant| grant.role.is_none() && grant.rooms.is_none()),
         }
     }

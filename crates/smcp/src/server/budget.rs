@@ -15,10 +15,10 @@ use super::rooms::Key;
 
 /// The limits and the current charges. Clones share one budget.
 #[derive(Clone, Debug)]
-pub(super) struct Budget(Arc<Mutex<Book>>);
+pub(super) struct Budget(Arc<Mutex<BudgetState>>);
 
 #[derive(Debug)]
-struct Book {
+struct BudgetState {
     each_max: usize,
     total_max: usize,
     accounts: BTreeMap<Key, Account>,
@@ -92,18 +92,18 @@ pub(super) struct Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.budget.book().give_back(self.key, self.bytes);
+        self.budget.state().give_back(self.key, self.bytes);
     }
 }
 
 impl Budget {
     pub(super) fn new(each_max: usize, total_max: usize) -> Self {
         let accounts = BTreeMap::new();
-        let book = Book { each_max, total_max, accounts, sum: 0, releasing: 0 };
-        Self(Arc::new(Mutex::new(book)))
+        let state = BudgetState { each_max, total_max, accounts, sum: 0, releasing: 0 };
+        Self(Arc::new(Mutex::new(state)))
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn state(&self) -> MutexGuard<'_, BudgetState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -114,65 +114,65 @@ impl Budget {
         bytes: usize,
         share: Share,
     ) -> Result<Charge, ReachedLimit> {
-        let mut book = self.book();
+        let mut state = self.state();
         let of = |limit: usize| if share == Share::Half { limit / 2 } else { limit };
-        let account = book.accounts.get(&key).copied().unwrap_or_default();
-        if account.is_closing || (account.bytes > 0 && account.bytes + bytes > of(book.each_max)) {
-            return Err(ReachedLimit::Connection(book.each_max));
+        let account = state.accounts.get(&key).copied().unwrap_or_default();
+        if account.is_closing || (account.bytes > 0 && account.bytes + bytes > of(state.each_max)) {
+            return Err(ReachedLimit::Connection(state.each_max));
         }
-        if book.sum > 0 && book.sum + bytes > book.total_max {
-            return Err(ReachedLimit::Total(book.total_max));
+        if state.sum > 0 && state.sum + bytes > state.total_max {
+            return Err(ReachedLimit::Total(state.total_max));
         }
-        book.sum += bytes;
-        book.accounts.entry(key).or_default().bytes += bytes;
+        state.sum += bytes;
+        state.accounts.entry(key).or_default().bytes += bytes;
         Ok(Charge { budget: self.clone(), key, bytes })
     }
 
     /// Marks a connection as closing: it gets nothing more, and its bytes no longer count against the others. Returns
     /// false if it was already marked.
     pub(super) fn close(&self, key: Key) -> bool {
-        let mut book = self.book();
-        let account = book.accounts.entry(key).or_default();
+        let mut state = self.state();
+        let account = state.accounts.entry(key).or_default();
         if account.is_closing {
             return false;
         }
         account.is_closing = true;
         let bytes = account.bytes;
-        book.sum -= bytes;
-        book.releasing += bytes;
+        state.sum -= bytes;
+        state.releasing += bytes;
         true
     }
 
     /// Removes a connection that has ended.
     pub(super) fn forget(&self, key: Key) {
         self.close(key);
-        let mut book = self.book();
-        if book.accounts.get(&key).is_some_and(|account| account.bytes == 0) {
-            book.accounts.remove(&key);
+        let mut state = self.state();
+        if state.accounts.get(&key).is_some_and(|account| account.bytes == 0) {
+            state.accounts.remove(&key);
         }
     }
 
     /// The open connection with the most charged bytes.
     pub(super) fn largest(&self) -> Option<Key> {
-        let book = self.book();
-        let open = book.accounts.iter().filter(|(_, account)| !account.is_closing);
+        let state = self.state();
+        let open = state.accounts.iter().filter(|(_, account)| !account.is_closing);
         open.max_by_key(|(_, account)| account.bytes).map(|(key, _)| *key)
     }
 
     /// Whether closed connections hold so many bytes that new ones must be refused.
     pub(super) fn is_clogged(&self) -> bool {
-        let book = self.book();
-        book.releasing > book.total_max
+        let state = self.state();
+        state.releasing > state.total_max
     }
 
     /// All charged bytes, of open and closed connections.
     pub(super) fn bytes(&self) -> usize {
-        let book = self.book();
-        book.sum + book.releasing
+        let state = self.state();
+        state.sum + state.releasing
     }
 }
 
-impl Book {
+impl BudgetState {
     fn give_back(&mut self, key: Key, bytes: usize) {
         let Some(account) = self.accounts.get_mut(&key) else { return };
         account.bytes -= bytes;
@@ -235,6 +235,6 @@ mod tests {
         drop((held, other));
         assert_eq!((budget.bytes(), budget.is_clogged()), (0, false));
         budget.forget(1);
-        assert!(budget.book().accounts.is_empty(), "nothing is kept of who is gone");
+        assert!(budget.state().accounts.is_empty(), "nothing is kept of who is gone");
     }
 }

@@ -37,9 +37,9 @@ pub trait ClientConnection: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// If the event was not sent.
-    fn tell(&self, event: &'static str, payload: &Value) -> Result<(), DeliveryError>;
+    fn notify(&self, event: &'static str, payload: &Value) -> Result<(), DeliveryError>;
 
-    /// Sends an event and returns its future answer, which fails after `patience`.
+    /// Sends an event and returns its future answer, which fails after `timeout`.
     ///
     /// # Errors
     /// If the event was not sent.
@@ -47,7 +47,7 @@ pub trait ClientConnection: fmt::Debug + Send + Sync {
         &self,
         event: &'static str,
         payload: &Value,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Pending, DeliveryError>;
 
     /// Answers the client's event with this id.
@@ -65,10 +65,10 @@ pub trait ClientConnection: fmt::Debug + Send + Sync {
         &self,
         event: &'static str,
         text: &RawValue,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<PendingText, DeliveryError> {
         let payload: Value = serde_json::from_str(text.get())?;
-        let answer = self.ask(event, &payload, patience)?;
+        let answer = self.ask(event, &payload, timeout)?;
         let text = |value: Value| -> Result<_, AnswerError> {
             if value.is_null() { Ok(None) } else { Ok(Some(to_raw_value(&value)?)) }
         };

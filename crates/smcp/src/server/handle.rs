@@ -52,7 +52,7 @@ pub(super) struct ConnectRefusal {
 pub(super) fn enter(
     hub: &Arc<Inner>,
     key: Key,
-    line: Arc<dyn ClientConnection>,
+    connection: Arc<dyn ClientConnection>,
     auth: Option<&Value>,
     version: Option<String>,
 ) -> Result<ConnectionHandler, ConnectRefusal> {
@@ -78,7 +78,7 @@ pub(super) fn enter(
     {
         let mut state = hub.state();
         state.rooms.connect(key, sid.clone(), version);
-        state.lines.insert(key, line);
+        state.connections.insert(key, connection);
     }
     Ok(ConnectionHandler { hub: Arc::clone(hub), key, sid, grant })
 }
@@ -117,14 +117,14 @@ impl ConnectionHandler {
     /// Handles one event as JSON text; `id` is the acknowledgement id if the client expects an answer.
     ///
     /// The caller passes the connection each time: storing it here would create a reference cycle.
-    pub fn hear(
+    pub fn handle_event(
         &self,
-        line: Arc<dyn ClientConnection>,
+        connection: Arc<dyn ClientConnection>,
         text: &str,
         has_attachments: bool,
         id: Option<i64>,
     ) {
-        let answer = AnswerTarget::new(self.key, Arc::clone(&line), id);
+        let answer = AnswerTarget::new(self.key, Arc::clone(&connection), id);
         let limits = self.hub.config.limits;
         let is_usual = !has_attachments && text.len() <= limits.request_bytes_max;
         if let Some(PlainCall { routed, call, text }) =
@@ -132,31 +132,33 @@ impl ConnectionHandler {
         {
             self.hub.stats.came(RequestEvent::ToolCall.into());
             let (tool, text) = (Some(call), Cow::Borrowed(text));
-            let asked = ParsedRequest { ask: RequestEvent::ToolCall, routed, tool, text };
-            return relay::pass_on(self, asked, answer);
+            let request =
+                ParsedRequest { request_event: RequestEvent::ToolCall, routed, tool, text };
+            return relay::pass_on(self, request, answer);
         }
         let is_over = text.len() > limits.frame_bytes_max;
         let limit = if is_over { limits.frame_bytes_max } else { limits.request_bytes_max };
         let (name, payload) = match request::event(text, has_attachments, limit) {
-            Ok(said) => said,
+            Ok(result) => result,
             // The event is unknown at this point, so the refusal uses the carrier that every caller can read.
             Err(fault) => {
                 self.refuse(&answer, Carrier::Result, "", fault);
                 if is_over {
-                    self.cut(line, text.len());
+                    self.cut(connection, text.len());
                 }
                 return;
             }
         };
         self.hub.stats.came(known(&name));
-        if let Ok(ask) = name.parse::<RequestEvent>() {
-            let is_drafted = matches!(ask, RequestEvent::GetFinder | RequestEvent::GetDpe);
+        if let Ok(request_event) = name.parse::<RequestEvent>() {
+            let is_drafted =
+                matches!(request_event, RequestEvent::GetFinder | RequestEvent::GetDpe);
             if !is_drafted || self.hub.config.dialect == Dialect::V02 {
-                return relay::begin(self, ask, payload, answer);
+                return relay::begin(self, request_event, payload, answer);
             }
         }
         match name.parse::<NotificationEvent>() {
-            Ok(tell) => self.tell(tell, &payload, &answer),
+            Ok(notification) => self.notify(notification, &payload, &answer),
             Err(_) => {
                 let fault = Fault::new(Kind::UnknownEvent, Operation::AcceptFrame);
                 let name: String = name.chars().take(80).collect();
@@ -166,10 +168,10 @@ impl ConnectionHandler {
     }
 
     /// Closes the connection after the answer that gives the reason.
-    fn cut(&self, line: Arc<dyn ClientConnection>, bytes: usize) {
+    fn cut(&self, connection: Arc<dyn ClientConnection>, bytes: usize) {
         tracing::warn!(bytes, "closing connection: client sends too much");
         self.hub.stats.count(|all| all.connections_closed += 1);
-        line.close();
+        connection.close();
     }
 
     /// Removes the connection from its room and notifies the room.
@@ -177,7 +179,7 @@ impl ConnectionHandler {
         self.hub.budget.forget(self.key);
         let left = {
             let mut state = self.hub.state();
-            state.lines.remove(&self.key);
+            state.connections.remove(&self.key);
             state.known.forget(self.key);
             state.ended.remove(&self.key);
             state.rooms.disconnect(self.key)
@@ -226,16 +228,16 @@ impl ConnectionHandler {
         answer.send(&self.hub, render(&fault, carrier, self.hub.rendering()));
     }
 
-    fn tell(&self, tell: NotificationEvent, payload: &Value, answer: &AnswerTarget) {
+    fn notify(&self, notification: NotificationEvent, payload: &Value, answer: &AnswerTarget) {
         let req_id = payload.get("req_id").and_then(Value::as_str).unwrap_or_default().to_owned();
         let wants_details = payload.get("error_details") == Some(&Value::Bool(true));
         let pair = if wants_details { Carrier::Triple } else { Carrier::Pair };
-        let (carrier, done) = match tell {
+        let (carrier, done) = match notification {
             NotificationEvent::Join => (pair, self.join(payload)),
             NotificationEvent::Leave => (pair, self.leave_room(payload)),
             NotificationEvent::List => (Carrier::Flat, self.list(payload)),
             NotificationEvent::Cancel => (Carrier::Flat, self.cancel(payload)),
-            _ => (Carrier::Flat, self.update(tell, payload)),
+            _ => (Carrier::Flat, self.update(notification, payload)),
         };
         match done {
             Ok(args) => answer.send(&self.hub, args),
@@ -285,11 +287,15 @@ impl ConnectionHandler {
         Ok(vec![json!({ "sessions": sessions, "req_id": req_id })])
     }
 
-    fn update(&self, tell: NotificationEvent, payload: &Value) -> Result<Vec<Value>, Fault> {
-        let fields = Fields::new(tell.into(), Operation::RelayCall, payload)?;
+    fn update(
+        &self,
+        notification: NotificationEvent,
+        payload: &Value,
+    ) -> Result<Vec<Value>, Fault> {
+        let fields = Fields::new(notification.into(), Operation::RelayCall, payload)?;
         let computer = fields.name("computer")?;
         let listeners = self.hub.state().rooms.listeners(self.key, &computer)?;
-        if let Some(event) = tell.notification() {
+        if let Some(event) = notification.notification() {
             notify(&self.hub, &listeners, event, &json!({ "computer": computer }));
         }
         Ok(vec![Value::Null])
@@ -326,18 +332,18 @@ impl Inner {
     /// Whether the connection limit is reached. Connections that broke during their setup do not count.
     fn is_full(&self, limit: usize) -> bool {
         let mut state = self.state();
-        if state.lines.len() >= limit {
-            let gone = state.lines.iter().filter(|(_, line)| !line.is_open());
+        if state.connections.len() >= limit {
+            let gone = state.connections.iter().filter(|(_, connection)| !connection.is_open());
             let gone: Vec<Key> = gone.map(|(key, _)| *key).collect();
             for key in gone {
                 self.budget.forget(key);
-                state.lines.remove(&key);
+                state.connections.remove(&key);
                 state.known.forget(key);
                 state.ended.remove(&key);
                 state.rooms.disconnect(key);
             }
         }
-        state.lines.len() >= limit
+        state.connections.len() >= limit
     }
 
     /// Notes a wrong token and returns the delay of its answer.

@@ -160,9 +160,9 @@ async fn counted(hub: &Arc<Inner>, key: Key, response: Response) -> Response {
     let Ok(bytes) = axum::body::to_bytes(body, usize::MAX).await else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
-    let line = hub.state().lines.get(&key).cloned();
-    if let Some(line) = &line {
-        line.sweep();
+    let connection = hub.state().connections.get(&key).cloned();
+    if let Some(connection) = &connection {
+        connection.sweep();
     }
     match make_room(hub, key, bytes.len(), Share::Whole) {
         Ok(_charge) => {
@@ -170,8 +170,8 @@ async fn counted(hub: &Arc<Inner>, key: Key, response: Response) -> Response {
             Response::from_parts(parts, body)
         }
         Err(over) => {
-            if let Some(line) = &line {
-                cut(hub, key, line, over);
+            if let Some(connection) = &connection {
+                cut(hub, key, connection, over);
             }
             let fault = hub.finish(over.too_slow(), "");
             let why = error::flat(&fault, hub.rendering());
@@ -231,8 +231,10 @@ pub(super) fn routes(hub: Arc<Inner>, socket: EngineIoService<Handler>) -> Route
 }
 
 fn may_see(hub: &Inner, headers: &HeaderMap) -> bool {
-    let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    hub.config.access.admits_to_counters(shown.and_then(|shown| shown.strip_prefix("Bearer ")))
+    let presented = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    hub.config
+        .access
+        .admits_to_counters(presented.and_then(|presented| presented.strip_prefix("Bearer ")))
 }
 
 async fn not_admitted(hub: &Inner, address: Option<IpAddr>) -> Response {

@@ -74,10 +74,10 @@ pub(super) async fn serve(
         match accepted {
             Ok((stream, address)) => {
                 // At the limit, the connection is dropped without a response.
-                let Ok(place) = Arc::clone(&sockets).try_acquire_owned() else { continue };
+                let Ok(permit) = Arc::clone(&sockets).try_acquire_owned() else { continue };
                 let _ = stream.set_nodelay(true);
                 let (hub, router, stopping) = (Arc::clone(hub), router.clone(), stopping.clone());
-                running.spawn(attend(hub, stream, address, router, stopping, place));
+                running.spawn(serve_connection(hub, stream, address, router, stopping, permit));
             }
             Err(error) => {
                 tracing::warn!(%error, "no connection could be accepted");
@@ -95,18 +95,18 @@ pub(super) async fn serve(
     }
 }
 
-/// Serves the requests of one TCP connection. `_place` is held until the connection is closed or upgraded.
-async fn attend(
+/// Serves the requests of one TCP connection. `_permit` is held until the connection is closed or upgraded.
+async fn serve_connection(
     hub: Arc<Inner>,
     stream: TcpStream,
     address: SocketAddr,
     router: Router,
     stopping: CancellationToken,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 ) {
     let limits = hub.config.limits;
     // Longer than the hub's own check of its queues, because only that check reports a reason.
-    let stream = Stream::new(stream, &hub.world.clock, limits.send + SWEEP_PAUSE * 5);
+    let stream = WriteTimeoutStream::new(stream, &hub.world.clock, limits.send + SWEEP_PAUSE * 5);
     let token = stream.cut.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(token.clone());
@@ -136,7 +136,7 @@ async fn attend(
 const REST_MAX: usize = 1 << 20;
 
 /// A connection with a time limit for writes.
-pub(super) struct Stream<S: AsyncRead + Unpin> {
+pub(super) struct WriteTimeoutStream<S: AsyncRead + Unpin> {
     stream: S,
     clock: Arc<dyn Clock>,
     limit: Duration,
@@ -147,7 +147,7 @@ pub(super) struct Stream<S: AsyncRead + Unpin> {
     waiting: Option<BoxFuture<'static, ()>>,
 }
 
-impl<S: AsyncRead + Unpin> Drop for Stream<S> {
+impl<S: AsyncRead + Unpin> Drop for WriteTimeoutStream<S> {
     /// Drains received data: closing TCP with unread data resets it, and the peer loses the last packets.
     fn drop(&mut self) {
         let (mut room, mut context) = ([0; 4096], Context::from_waker(Waker::noop()));
@@ -161,74 +161,74 @@ impl<S: AsyncRead + Unpin> Drop for Stream<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> fmt::Debug for Stream<S> {
+impl<S: AsyncRead + Unpin> fmt::Debug for WriteTimeoutStream<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stream").field("limit", &self.limit).finish_non_exhaustive()
+        f.debug_struct("WriteTimeoutStream").field("limit", &self.limit).finish_non_exhaustive()
     }
 }
 
-impl<S: AsyncRead + Unpin> Stream<S> {
+impl<S: AsyncRead + Unpin> WriteTimeoutStream<S> {
     fn new(stream: S, clock: &Arc<dyn Clock>, limit: Duration) -> Self {
         let (clock, cut) = (Arc::clone(clock), CancellationToken::new());
         let ended = Box::pin(cut.clone().cancelled_owned());
         Self { stream, clock, limit, cut, ended, waiting: None }
     }
 
-    fn judge<T>(
+    fn check_timeout<T>(
         &mut self,
         context: &mut Context<'_>,
         polled: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if self.cut.is_cancelled() {
-            return Poll::Ready(Err(given_up()));
+            return Poll::Ready(Err(timed_out()));
         }
         if polled.is_ready() {
             self.waiting = None;
             return polled;
         }
         let waiting = self.waiting.get_or_insert_with(|| {
-            let (patience, cut) = (self.clock.sleep(self.limit), self.cut.clone());
+            let (timer, cut) = (self.clock.sleep(self.limit), self.cut.clone());
             Box::pin(async move {
                 tokio::select! {
                     biased;
                     () = cut.cancelled() => {}
-                    () = patience => {}
+                    () = timer => {}
                 }
             })
         });
         waiting.as_mut().poll(context).map(|()| {
             // Ends reads as well: a connection with failing writes and working reads would lose answers silently.
             self.cut.cancel();
-            Err(given_up())
+            Err(timed_out())
         })
     }
 }
 
-fn given_up() -> io::Error {
+fn timed_out() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the peer does not read")
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Stream<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeoutStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.ended.as_mut().poll(context).is_ready() {
-            return Poll::Ready(Err(given_up()));
+            return Poll::Ready(Err(timed_out()));
         }
         Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.judge(context, polled)
+        self.check_timeout(context, polled)
     }
 
     fn poll_write_vectored(
@@ -237,7 +237,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
-        self.judge(context, polled)
+        self.check_timeout(context, polled)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -246,7 +246,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_flush(context);
-        self.judge(context, polled)
+        self.check_timeout(context, polled)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -265,7 +265,7 @@ mod tests {
     async fn a_write_that_waits_ends_when_the_connection_is_cut_or_nobody_reads_for_too_long() {
         let clock = world::seeded(1).clock;
         let (near, mut far) = tokio::io::duplex(64);
-        let mut stream = Stream::new(near, &clock, Duration::from_secs(600));
+        let mut stream = WriteTimeoutStream::new(near, &clock, Duration::from_secs(600));
         stream.write_all(&[7; 64]).await.unwrap();
         let cut = stream.cut.clone();
         let (written, ()) = tokio::join!(stream.write_all(&[7; 640]), async { cut.cancel() });
@@ -275,7 +275,7 @@ mod tests {
         assert!(stream.read(&mut [0]).await.is_err(), "and nothing is read any more");
 
         let (near, _far) = tokio::io::duplex(64);
-        let mut stream = Stream::new(near, &clock, Duration::from_millis(20));
+        let mut stream = WriteTimeoutStream::new(near, &clock, Duration::from_millis(20));
         let error = stream.write_all(&[7; 640]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(stream.read(&mut [0]).await.is_err(), "no half of it goes on");

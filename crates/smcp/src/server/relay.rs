@@ -44,7 +44,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// A parsed request and the text to forward.
 pub(super) struct ParsedRequest<'a> {
-    pub(super) ask: RequestEvent,
+    pub(super) request_event: RequestEvent,
     pub(super) routed: RoutedRequest,
     /// The fields of a tool call; `None` for other requests.
     pub(super) tool: Option<ToolCall>,
@@ -54,10 +54,10 @@ pub(super) struct ParsedRequest<'a> {
 /// A request that is being relayed.
 struct RelayedRequest {
     hub: Arc<Inner>,
-    ask: RequestEvent,
+    request_event: RequestEvent,
     routed: RoutedRequest,
     tool: Option<ToolCall>,
-    way: Route,
+    route: Route,
     to: Option<Arc<dyn ClientConnection>>,
     deadline: Duration,
     began: Timestamp,
@@ -97,8 +97,8 @@ struct DelayedCall {
 }
 
 impl DelayedCall {
-    fn new(fence: &RequestIdGuard) -> Self {
-        let (hub, id, given_up) = (fence.hub.clone(), fence.id.clone(), CancellationToken::new());
+    fn new(guard: &RequestIdGuard) -> Self {
+        let (hub, id, given_up) = (guard.hub.clone(), guard.id.clone(), CancellationToken::new());
         hub.state().unsent.insert(id.clone(), given_up.clone());
         Self { hub, id, given_up }
     }
@@ -126,121 +126,148 @@ async fn given_up(waiting: Option<&DelayedCall>) {
     }
 }
 
-fn carrier(ask: RequestEvent) -> Carrier {
-    if ask == RequestEvent::ToolCall { Carrier::Result } else { Carrier::Flat }
+fn carrier(request_event: RequestEvent) -> Carrier {
+    if request_event == RequestEvent::ToolCall { Carrier::Result } else { Carrier::Flat }
 }
 
 /// Parses a request and relays it, or refuses it.
 pub(super) fn begin(
-    desk: &ConnectionHandler,
-    ask: RequestEvent,
+    handler: &ConnectionHandler,
+    request_event: RequestEvent,
     payload: Value,
     answer: AnswerTarget,
 ) {
     let id = payload.get("req_id").and_then(Value::as_str).unwrap_or_default().to_owned();
-    match read(ask, payload) {
-        Ok(asked) => pass_on(desk, asked, answer),
-        Err(fault) => desk.refuse(&answer, carrier(ask), &id, fault),
+    match read(request_event, payload) {
+        Ok(request) => pass_on(handler, request, answer),
+        Err(fault) => handler.refuse(&answer, carrier(request_event), &id, fault),
     }
 }
 
-fn read(ask: RequestEvent, mut payload: Value) -> Result<ParsedRequest<'static>, Fault> {
+fn read(request_event: RequestEvent, mut payload: Value) -> Result<ParsedRequest<'static>, Fault> {
     let op = Operation::RelayCall;
-    let fields = Fields::new(ask.into(), op, &payload)?;
+    let fields = Fields::new(request_event.into(), op, &payload)?;
     let routed = fields.routed()?;
-    let tool = (ask == RequestEvent::ToolCall).then(|| fields.tool_call()).transpose()?;
+    let tool = (request_event == RequestEvent::ToolCall).then(|| fields.tool_call()).transpose()?;
     if let Some(call) = &tool {
         payload["timeout"] = call.timeout.as_secs().into();
     }
     let text = to_raw_value(&payload)
         .map_err(|error| Fault::new(Kind::MalformedJson, op).caused_by(&error))?;
-    Ok(ParsedRequest { ask, routed, tool, text: Cow::Owned(text) })
+    Ok(ParsedRequest { request_event, routed, tool, text: Cow::Owned(text) })
 }
 
 /// Relays a parsed request, or refuses it.
-pub(super) fn pass_on(desk: &ConnectionHandler, asked: ParsedRequest<'_>, answer: AnswerTarget) {
+pub(super) fn pass_on(
+    handler: &ConnectionHandler,
+    request: ParsedRequest<'_>,
+    answer: AnswerTarget,
+) {
     if !answer.is_wanted() {
         // Without an acknowledgement id the agent could not get the outcome.
-        desk.hub.stats.refused(400);
-        let trace = trace_of(&asked.routed.req_id);
-        let event = <&str>::from(asked.ask);
+        handler.hub.stats.refused(400);
+        let trace = trace_of(&request.routed.req_id);
+        let event = <&str>::from(request.request_event);
         tracing::warn!(event, trace_id = %trace, "request dropped: no ack id");
         return;
     }
-    let (way, to, fence) = match enter(desk, &asked) {
+    let (route, to, guard) = match enter(handler, &request) {
         Ok(entered) => entered,
         Err(fault) => {
-            return desk.refuse(&answer, carrier(asked.ask), &asked.routed.req_id, fault);
+            return handler.refuse(
+                &answer,
+                carrier(request.request_event),
+                &request.routed.req_id,
+                fault,
+            );
         }
     };
-    let ParsedRequest { ask, routed, tool, text } = named_as_joined(asked, &way);
-    let limits = desk.hub.config.limits;
+    let ParsedRequest { request_event, routed, tool, text } = named_as_joined(request, &route);
+    let limits = handler.hub.config.limits;
     let deadline = tool.as_ref().map_or(limits.question, |call| call.timeout + limits.grace);
-    let hub = desk.hub.clone();
+    let hub = handler.hub.clone();
     let began = hub.world.clock.now();
     let (is_sent, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
-    let question =
-        RelayedRequest { hub, ask, routed, tool, way, to, deadline, began, is_sent, is_over };
+    let question = RelayedRequest {
+        hub,
+        request_event,
+        routed,
+        tool,
+        route,
+        to,
+        deadline,
+        began,
+        is_sent,
+        is_over,
+    };
     // Sent synchronously, so that a computer receives requests in their order.
     let first = question.send(&text);
     // Only an unsent request needs a copy of its text.
     let again = match first {
-        Err(DeliveryError::Full) => match question.keep(text, fence.as_ref()) {
+        Err(DeliveryError::Full) => match question.keep(text, guard.as_ref()) {
             Ok(again) => Some(again),
             Err(over) => {
-                drop(fence);
+                drop(guard);
                 let fault = over.refusal(Operation::RelayCall);
-                return desk.refuse(&answer, carrier(ask), &question.routed.req_id, fault);
+                return handler.refuse(
+                    &answer,
+                    carrier(request_event),
+                    &question.routed.req_id,
+                    fault,
+                );
             }
         },
         _ => None,
     };
     let spawn = question.hub.world.spawn.clone();
-    spawn.spawn(Box::pin(question.run(first, again, answer, fence)));
+    spawn.spawn(Box::pin(question.run(first, again, answer, guard)));
 }
 
 /// The request under the names that both sides joined with, whatever it said.
-fn named_as_joined<'a>(asked: ParsedRequest<'a>, way: &Route) -> ParsedRequest<'a> {
-    let ParsedRequest { ask, mut routed, tool, text } = asked;
-    if routed.agent == way.agent && routed.computer == way.computer {
-        return ParsedRequest { ask, routed, tool, text };
+fn named_as_joined<'a>(request: ParsedRequest<'a>, route: &Route) -> ParsedRequest<'a> {
+    let ParsedRequest { request_event, mut routed, tool, text } = request;
+    if routed.agent == route.agent && routed.computer == route.computer {
+        return ParsedRequest { request_event, routed, tool, text };
     }
-    (routed.agent, routed.computer) = (way.agent.clone(), way.computer.clone());
+    (routed.agent, routed.computer) = (route.agent.clone(), route.computer.clone());
     let mut payload: Value = serde_json::from_str(text.get()).unwrap_or_default();
     if let Some(fields) = payload.as_object_mut() {
-        fields.insert("agent".into(), way.agent.clone().into());
-        fields.insert("computer".into(), way.computer.clone().into());
+        fields.insert("agent".into(), route.agent.clone().into());
+        fields.insert("computer".into(), route.computer.clone().into());
     }
     let text = to_raw_value(&payload).map_or(text, Cow::Owned);
-    ParsedRequest { ask, routed, tool, text }
+    ParsedRequest { request_event, routed, tool, text }
 }
 
 type RegisteredRoute = (Route, Option<Arc<dyn ClientConnection>>, Option<RequestIdGuard>);
 
 /// Finds the computer. For a tool call it also reserves the request id.
-fn enter(desk: &ConnectionHandler, asked: &ParsedRequest<'_>) -> Result<RegisteredRoute, Fault> {
+fn enter(
+    handler: &ConnectionHandler,
+    request: &ParsedRequest<'_>,
+) -> Result<RegisteredRoute, Fault> {
     let op = Operation::RelayCall;
-    if desk.hub.closing.is_cancelled() {
+    if handler.hub.closing.is_cancelled() {
         return Err(Fault::new(Kind::ShuttingDown, op));
     }
-    let mut state = desk.hub.state();
-    let way = state.rooms.way(desk.key, &asked.routed)?;
-    let to = state.lines.get(&way.to).cloned();
-    let Some(call) = &asked.tool else { return Ok((way, to, None)) };
-    let id = (desk.key, asked.routed.req_id.clone());
+    let mut state = handler.hub.state();
+    let route = state.rooms.resolve_route(handler.key, &request.routed)?;
+    let to = state.connections.get(&route.to).cloned();
+    let Some(call) = &request.tool else { return Ok((route, to, None)) };
+    let id = (handler.key, request.routed.req_id.clone());
     if state.calls.contains_key(&id) {
         return Err(Fault::new(Kind::DuplicateCallId, op)
             .with(Fact::CallId, id.1)
             .with(Fact::ToolName, call.tool_name.clone()));
     }
-    let limit = desk.hub.config.limits.calls_max;
-    let from = (desk.key, String::new());
-    let until = (desk.key + 1, String::new());
+    let limit = handler.hub.config.limits.calls_max;
+    let from = (handler.key, String::new());
+    let until = (handler.key + 1, String::new());
     if state.calls.range(from..until).count() >= limit {
         return Err(full("calls_max", limit, op));
     }
-    state.calls.insert(id.clone(), way.to);
-    Ok((way, to, Some(RequestIdGuard { hub: desk.hub.clone(), id, is_sent: false })))
+    state.calls.insert(id.clone(), route.to);
+    Ok((route, to, Some(RequestIdGuard { hub: handler.hub.clone(), id, is_sent: false })))
 }
 
 impl RelayedRequest {
@@ -248,18 +275,18 @@ impl RelayedRequest {
     fn keep(
         &self,
         text: Cow<'_, RawValue>,
-        fence: Option<&RequestIdGuard>,
+        guard: Option<&RequestIdGuard>,
     ) -> Result<DelayedSend, ReachedLimit> {
-        let charge = make_room(&self.hub, self.way.to, text.get().len(), Share::Half)?;
-        let waiting = fence.map(DelayedCall::new);
+        let charge = make_room(&self.hub, self.route.to, text.get().len(), Share::Half)?;
+        let waiting = guard.map(DelayedCall::new);
         Ok(DelayedSend { text: text.into_owned(), waiting, charge: Mutex::new(Some(charge)) })
     }
 
     fn send(&self, text: &RawValue) -> Result<PendingText, DeliveryError> {
         let to = self.to.as_ref().ok_or_else(|| DeliveryError::Disconnected("it left".into()))?;
         // The connection's own timeout must only be longer than the relay's.
-        let patience = self.deadline + self.hub.config.limits.late_watch + Duration::from_secs(60);
-        let sent = to.ask_text(self.ask.into(), text, patience)?;
+        let timeout = self.deadline + self.hub.config.limits.late_watch + Duration::from_secs(60);
+        let sent = to.ask_text(self.request_event.into(), text, timeout)?;
         self.is_sent.store(true, Ordering::Relaxed);
         Ok(sent)
     }
@@ -270,10 +297,10 @@ impl RelayedRequest {
         first: Result<PendingText, DeliveryError>,
         again: Option<DelayedSend>,
         answer: AnswerTarget,
-        mut fence: Option<RequestIdGuard>,
+        mut guard: Option<RequestIdGuard>,
     ) {
         let mut pending = pin!(self.exchange(first, again));
-        let (agent, computer) = (&self.way.agent_present, &self.way.computer_present);
+        let (agent, computer) = (&self.route.agent_present, &self.route.computer_present);
         // A shutdown of the hub cancels both presence tokens.
         let ended = tokio::select! {
             biased;
@@ -287,11 +314,11 @@ impl RelayedRequest {
         };
         let is_late = ended.as_ref().is_err_and(|fault| fault.kind() == Kind::RequestTimedOut);
         let args = self.conclude(ended.and_then(|text| self.judge(text)));
-        if let Some(fence) = &mut fence {
-            fence.is_sent = self.is_sent.load(Ordering::Relaxed);
+        if let Some(guard) = &mut guard {
+            guard.is_sent = self.is_sent.load(Ordering::Relaxed);
         }
         // Released before the answer is sent, so that the agent may reuse the id at once.
-        drop(fence);
+        drop(guard);
         answer.send(&self.hub, args);
         if is_late {
             self.hub.stats.count(|all| all.answers_lost += 1);
@@ -304,7 +331,7 @@ impl RelayedRequest {
     fn give_up(&self) {
         if self.tool.is_some() && self.is_sent.load(Ordering::Relaxed) {
             let gone = json!({ "agent": self.routed.agent, "req_id": self.routed.req_id });
-            notify(&self.hub, &[self.way.to], event::CANCELLED, &gone);
+            notify(&self.hub, &[self.route.to], event::CANCELLED, &gone);
         }
     }
 
@@ -313,7 +340,7 @@ impl RelayedRequest {
         let late = tokio::select! {
             biased;
             late = pending => late.is_ok(),
-            () = self.way.computer_present.cancelled() => false,
+            () = self.route.computer_present.cancelled() => false,
             () = self.hub.world.clock.sleep(self.hub.config.limits.late_watch) => false,
         };
         if late {
@@ -386,7 +413,8 @@ impl RelayedRequest {
             fault = fault.with(Fact::ToolName, call.tool_name.clone());
         }
         // All other requests only read.
-        let changes_something = matches!(self.ask, RequestEvent::ToolCall | RequestEvent::PutBlob);
+        let changes_something =
+            matches!(self.request_event, RequestEvent::ToolCall | RequestEvent::PutBlob);
         let may_have_begun = changes_something && self.is_sent.load(Ordering::Relaxed);
         if may_have_begun { fault.unconfirmed() } else { fault }
     }
@@ -436,7 +464,7 @@ impl RelayedRequest {
                 .with(Fact::Limit, count(limit))
                 .with(Fact::Actual, count(bytes)));
         }
-        if self.ask == RequestEvent::ToolCall && passthrough::is_good_result(text.get()) {
+        if self.request_event == RequestEvent::ToolCall && passthrough::is_good_result(text.get()) {
             return Ok(ComputerAnswer::Raw(text));
         }
         let answer = Some(text.get()).filter(|text| passthrough::is_sound(text));
@@ -445,7 +473,7 @@ impl RelayedRequest {
         if error::has_odd_code(&answer) {
             return Err(self.foreign(&answer));
         }
-        let answer = match self.ask {
+        let answer = match self.request_event {
             RequestEvent::ToolCall if error::is_result(&answer) => Some(answer),
             RequestEvent::ToolCall => error::completed(&answer),
             _ => Some(answer).filter(Value::is_object),
@@ -472,15 +500,15 @@ impl RelayedRequest {
             Ok(ComputerAnswer::Parsed(answer)) => vec![answer],
             Err(fault) => {
                 let fault = self.hub.finish(fault, &self.routed.req_id);
-                render(&fault, carrier(self.ask), self.hub.rendering())
+                render(&fault, carrier(self.request_event), self.hub.rendering())
             }
         };
         let failed = args.first().is_some_and(error::says_failed);
         let code = args.first().filter(|_| failed).and_then(error::code_of);
         match args.first_mut() {
-            Some(answer) if failed => self.tell_failure(answer, code),
-            Some(answer) if self.ask == RequestEvent::GetTools => {
-                self.hub.state().known.learn(self.way.to, answer);
+            Some(answer) if failed => self.report_failure(answer, code),
+            Some(answer) if self.request_event == RequestEvent::GetTools => {
+                self.hub.state().known.learn(self.route.to, answer);
             }
             _ => {}
         }
@@ -489,7 +517,7 @@ impl RelayedRequest {
     }
 
     /// Scrubs a failed answer, adds its trace and logs it.
-    fn tell_failure(&self, answer: &mut Value, code: Option<u16>) {
+    fn report_failure(&self, answer: &mut Value, code: Option<u16>) {
         let trace = trace_of(&self.routed.req_id);
         let before = answer.clone();
         self.hub.scrubber.scrub_json(answer);
@@ -500,7 +528,7 @@ impl RelayedRequest {
         tracing::warn!(
             req_id = self.routed.req_id, tool_name = self.tool_name(),
             computer = self.routed.computer, error_code = code,
-            error_message = %words(answer), trace_id = %trace, "request failed"
+            error_message = %error_text(answer), trace_id = %trace, "request failed"
         );
     }
 
@@ -516,13 +544,13 @@ impl RelayedRequest {
             ended,
             failed: failed.then(|| code.map_or("failed".into(), |code| code.to_string().into())),
             about: SpanOperation::Relay {
-                event: self.ask.into(),
+                event: self.request_event.into(),
                 computer: self.routed.computer.clone(),
                 tool: self.tool_name().to_owned(),
             },
         });
         self.hub.stats.answered(AnsweredRequest {
-            room: &self.way.room,
+            room: &self.route.room,
             computer: &self.routed.computer,
             tool: self.tool.as_ref().map(|call| call.tool_name.as_str()),
             took: ended.since(self.began),
@@ -533,7 +561,7 @@ impl RelayedRequest {
 }
 
 /// The error text of a failed answer, shortened for the log.
-fn words(answer: &Value) -> String {
+fn error_text(answer: &Value) -> String {
     let first = |places: [&str; 3]| places.iter().find_map(|it| answer.pointer(it)?.as_str());
     let text = first(["/message", "/error/message", "/content/0/text"]).unwrap_or("no words");
     let reason = first(["/details/reason", "/error/details/reason", "/structuredContent/error"]);

@@ -30,7 +30,7 @@ pub enum CrossRoomVisibility {
 /// All rooms and connections of a hub.
 #[derive(Debug, Default)]
 pub struct Rooms {
-    elsewhere: CrossRoomVisibility,
+    cross_room: CrossRoomVisibility,
     /// Cancelled on shutdown; every presence token is its child.
     closing: CancellationToken,
     sessions: BTreeMap<Key, HubSession>,
@@ -44,7 +44,7 @@ struct HubSession {
     version: Option<String>,
     /// Set by the first join; later joins must use the same role.
     role: Option<Role>,
-    place: Option<RoomMembership>,
+    membership: Option<RoomMembership>,
 }
 
 #[derive(Debug)]
@@ -138,13 +138,13 @@ mod reason {
 impl Rooms {
     /// An empty registry. Cancelling `closing` ends every membership.
     #[must_use]
-    pub fn new(elsewhere: CrossRoomVisibility, closing: CancellationToken) -> Self {
-        Self { elsewhere, closing, ..Self::default() }
+    pub fn new(cross_room: CrossRoomVisibility, closing: CancellationToken) -> Self {
+        Self { cross_room, closing, ..Self::default() }
     }
 
     /// Registers a connection, which is in no room yet. `sid` is the id its client gets.
     pub fn connect(&mut self, key: Key, sid: String, version: Option<String>) {
-        self.sessions.insert(key, HubSession { sid, version, role: None, place: None });
+        self.sessions.insert(key, HubSession { sid, version, role: None, membership: None });
     }
 
     /// The id of a connection, as its client got it.
@@ -178,11 +178,11 @@ impl Rooms {
         if session.role.is_some_and(|fixed| fixed != role) {
             return Err(forbidden(op, reason::ROLE_FIXED));
         }
-        if let Some(place) = &session.place {
-            if place.room == room && place.name == name {
+        if let Some(membership) = &session.membership {
+            if membership.room == room && membership.name == name {
                 return Ok(JoinResult::AlreadyJoined);
             }
-            if place.room == room {
+            if membership.room == room {
                 return Err(forbidden(op, reason::NAME_FIXED));
             }
             if role == Role::Agent {
@@ -211,7 +211,7 @@ impl Rooms {
         if let Some(session) = self.sessions.get_mut(&key) {
             session.role = Some(role);
             let present = self.closing.child_token();
-            session.place =
+            session.membership =
                 Some(RoomMembership { room: room.clone(), name: name.clone(), present });
         }
         Member { room, role, name, others }
@@ -219,7 +219,7 @@ impl Rooms {
 
     fn remove(&mut self, key: Key) -> Option<Member> {
         let session = self.sessions.get_mut(&key)?;
-        let RoomMembership { room, name, present } = session.place.take()?;
+        let RoomMembership { room, name, present } = session.membership.take()?;
         let role = session.role?;
         present.cancel();
         let there = self.rooms.get_mut(&room)?;
@@ -240,7 +240,7 @@ impl Rooms {
     /// If the caller is in no room, or in another one.
     pub fn leave(&mut self, key: Key, room: &str) -> Result<Member, Fault> {
         let op = Operation::LeaveRoom;
-        let own = self.place(key).map(|place| place.room.clone());
+        let own = self.membership(key).map(|membership| membership.room.clone());
         self.own(own.as_deref(), room, op)?;
         self.remove(key).ok_or_else(|| fault(Kind::NotInRoom, op))
     }
@@ -248,18 +248,18 @@ impl Rooms {
     /// Whether two connections are in the same room.
     #[must_use]
     pub fn are_together(&self, one: Key, other: Key) -> bool {
-        let room = |key| self.place(key).map(|place| place.room.as_str());
+        let room = |key| self.membership(key).map(|membership| membership.room.as_str());
         room(one).is_some() && room(one) == room(other)
     }
 
-    fn place(&self, key: Key) -> Option<&RoomMembership> {
-        self.sessions.get(&key)?.place.as_ref()
+    fn membership(&self, key: Key) -> Option<&RoomMembership> {
+        self.sessions.get(&key)?.membership.as_ref()
     }
 
     /// Checks that `room` is the caller's own room.
     fn own(&self, own: Option<&str>, room: &str, op: Operation) -> Result<(), Fault> {
         let is_known =
-            self.rooms.contains_key(room) && self.elsewhere == CrossRoomVisibility::Named;
+            self.rooms.contains_key(room) && self.cross_room == CrossRoomVisibility::Named;
         match own {
             Some(own) if own == room => Ok(()),
             _ if !is_known => Err(fault(Kind::RoomNotFound, op).with(Fact::Room, room.to_owned())),
@@ -271,38 +271,38 @@ impl Rooms {
     /// The membership of the calling agent. The name it joined with is its identity, whatever a request says.
     fn asking(&self, key: Key, op: Operation) -> Result<&RoomMembership, Fault> {
         let session = self.sessions.get(&key).ok_or_else(|| fault(Kind::ConnectionLost, op))?;
-        let place = session.place.as_ref().ok_or_else(|| fault(Kind::NotInRoom, op))?;
+        let membership = session.membership.as_ref().ok_or_else(|| fault(Kind::NotInRoom, op))?;
         if session.role != Some(Role::Agent) {
             return Err(forbidden(op, reason::AGENT_ONLY));
         }
-        Ok(place)
+        Ok(membership)
     }
 
     /// The route from an agent to a computer in its room, which is given by its name or its id.
     ///
     /// # Errors
     /// If the room has no such computer, or the caller is no agent.
-    pub fn way(&self, key: Key, routed: &RoutedRequest) -> Result<Route, Fault> {
+    pub fn resolve_route(&self, key: Key, routed: &RoutedRequest) -> Result<Route, Fault> {
         let op = Operation::RelayCall;
-        let place = self.asking(key, op)?;
-        let room = self.rooms.get(&place.room).ok_or_else(|| fault(Kind::NotInRoom, op))?;
+        let membership = self.asking(key, op)?;
+        let room = self.rooms.get(&membership.room).ok_or_else(|| fault(Kind::NotInRoom, op))?;
         let by_sid =
             || room.computers.values().find(|key| self.sid(**key) == Some(&routed.computer));
         let found = room.computers.get(&routed.computer).or_else(by_sid);
         let Some(to) = found else { return Err(self.no_way(&routed.computer, room)) };
-        let computer = self.place(*to).ok_or_else(|| self.no_way(&routed.computer, room))?;
+        let computer = self.membership(*to).ok_or_else(|| self.no_way(&routed.computer, room))?;
         Ok(Route {
-            room: place.room.clone(),
-            agent: place.name.clone(),
+            room: membership.room.clone(),
+            agent: membership.name.clone(),
             computer: computer.name.clone(),
             to: *to,
-            agent_present: place.present.clone(),
+            agent_present: membership.present.clone(),
             computer_present: computer.present.clone(),
         })
     }
 
     fn no_way(&self, computer: &str, room: &Room) -> Fault {
-        let is_elsewhere = self.elsewhere == CrossRoomVisibility::Named
+        let is_elsewhere = self.cross_room == CrossRoomVisibility::Named
             && self.rooms.values().any(|room| room.computers.contains_key(computer));
         let op = Operation::RelayCall;
         if is_elsewhere {
@@ -323,8 +323,8 @@ impl Rooms {
     /// If the caller is not the agent of this room.
     pub fn list(&self, key: Key, room: &str) -> Result<Vec<VisibleMember>, Fault> {
         let op = Operation::RelayCall;
-        let place = self.asking(key, op)?;
-        self.own(Some(&place.room), room, op)?;
+        let membership = self.asking(key, op)?;
+        self.own(Some(&membership.room), room, op)?;
         let there = self
             .rooms
             .get(room)
@@ -334,7 +334,7 @@ impl Rooms {
 
     fn seen(&self, key: Key) -> Option<VisibleMember> {
         let session = self.sessions.get(&key)?;
-        let name = session.place.as_ref()?.name.clone();
+        let name = session.membership.as_ref()?.name.clone();
         let (sid, version) = (session.sid.clone(), session.version.clone());
         Some(VisibleMember { sid, name, role: session.role?, version })
     }
@@ -344,7 +344,7 @@ impl Rooms {
     /// # Errors
     /// If the caller is no agent, or in no room.
     pub fn cancelling_agent(&self, key: Key) -> Result<String, Fault> {
-        self.asking(key, Operation::RelayCall).map(|place| place.name.clone())
+        self.asking(key, Operation::RelayCall).map(|membership| membership.name.clone())
     }
 
     /// The connections to notify of a change on a computer: all other members of its room. The computer is given by
@@ -355,12 +355,12 @@ impl Rooms {
     pub fn listeners(&self, key: Key, computer: &str) -> Result<Vec<Key>, Fault> {
         let op = Operation::RelayCall;
         let session = self.sessions.get(&key).ok_or_else(|| fault(Kind::ConnectionLost, op))?;
-        let place = session.place.as_ref().ok_or_else(|| fault(Kind::NotInRoom, op))?;
-        let is_itself = place.name == computer || session.sid == computer;
+        let membership = session.membership.as_ref().ok_or_else(|| fault(Kind::NotInRoom, op))?;
+        let is_itself = membership.name == computer || session.sid == computer;
         if session.role != Some(Role::Computer) || !is_itself {
             return Err(forbidden(op, reason::NOT_ITS_NAME));
         }
-        let room = self.rooms.get(&place.room).ok_or_else(|| fault(Kind::NotInRoom, op))?;
+        let room = self.rooms.get(&membership.room).ok_or_else(|| fault(Kind::NotInRoom, op))?;
         Ok(room.members().filter(|member| *member != key).collect())
     }
 }
@@ -386,8 +386,8 @@ mod tests {
     }
 
     /// Agent 1 and computer 2 in room `a`; agent 3 and computer 4 in room `b`; 5 is nowhere.
-    fn rooms(elsewhere: CrossRoomVisibility) -> Rooms {
-        let mut rooms = Rooms::new(elsewhere, CancellationToken::new());
+    fn rooms(cross_room: CrossRoomVisibility) -> Rooms {
+        let mut rooms = Rooms::new(cross_room, CancellationToken::new());
         (1..=5).for_each(|key| rooms.connect(key, format!("sid{key}"), None));
         for (key, role, name, room) in [
             (1, Role::Agent, "bot", "a"),
@@ -429,7 +429,7 @@ mod tests {
         assert_eq!(code(rooms.join(5, join(Role::Agent, "x", "a"))), 4101);
         assert_eq!(code(rooms.join(4, join(Role::Computer, "pc", "a"))), 403);
         assert_eq!(rooms.count(), before);
-        assert!(rooms.way(3, &routed("bot", "mac")).is_ok(), "it is still where it was");
+        assert!(rooms.resolve_route(3, &routed("bot", "mac")).is_ok(), "it is still where it was");
         assert_eq!(rooms.disconnect(5), None, "and 5 is nowhere");
         rooms.connect(5, "sid5".into(), None);
         assert!(rooms.join(5, join(Role::Computer, "y", "a")).is_ok(), "and has no role yet");
@@ -438,7 +438,7 @@ mod tests {
     #[test]
     fn a_computer_moves_and_the_old_room_hears_of_it_first() {
         let mut rooms = rooms(CrossRoomVisibility::Named);
-        let way = rooms.way(1, &routed("bot", "pc")).unwrap();
+        let route = rooms.resolve_route(1, &routed("bot", "pc")).unwrap();
         let JoinResult::Joined { left: Some(left), entered } =
             rooms.join(2, join(Role::Computer, "pc", "b")).unwrap()
         else {
@@ -446,26 +446,42 @@ mod tests {
         };
         assert_eq!((left.room.as_str(), left.others), ("a", vec![1]));
         assert_eq!((entered.room.as_str(), entered.others), ("b", vec![3, 4]));
-        assert!(way.computer_present.is_cancelled() && !way.agent_present.is_cancelled());
-        assert_eq!(code(rooms.way(1, &routed("bot", "pc"))), 4104);
+        assert!(route.computer_present.is_cancelled() && !route.agent_present.is_cancelled());
+        assert_eq!(code(rooms.resolve_route(1, &routed("bot", "pc"))), 4104);
     }
 
     #[test]
     fn nothing_crosses_rooms() {
         let rooms_named = rooms(CrossRoomVisibility::Named);
         let hidden = rooms(CrossRoomVisibility::Hidden);
-        assert_eq!(rooms_named.way(1, &routed("bot", "pc")).unwrap().to, 2);
-        assert_eq!(code(rooms_named.way(1, &routed("bot", "mac"))), 4104);
-        assert_eq!(code(hidden.way(1, &routed("bot", "mac"))), 404);
-        assert_eq!(code(rooms_named.way(1, &routed("bot", "none"))), 404);
-        assert_eq!(code(rooms_named.way(1, &routed("bot", "bot"))), 404, "an agent is no target");
-        assert_eq!(code(rooms_named.way(5, &routed("bot", "pc"))), 4103);
-        assert_eq!(code(rooms_named.way(2, &routed("pc", "pc"))), 403, "a computer asks nobody");
-        let way = rooms_named.way(1, &routed("other", "sid2")).unwrap();
-        let names = (way.agent.as_str(), way.computer.as_str(), way.to);
+        assert_eq!(rooms_named.resolve_route(1, &routed("bot", "pc")).unwrap().to, 2);
+        assert_eq!(code(rooms_named.resolve_route(1, &routed("bot", "mac"))), 4104);
+        assert_eq!(code(hidden.resolve_route(1, &routed("bot", "mac"))), 404);
+        assert_eq!(code(rooms_named.resolve_route(1, &routed("bot", "none"))), 404);
+        assert_eq!(
+            code(rooms_named.resolve_route(1, &routed("bot", "bot"))),
+            404,
+            "an agent is no target"
+        );
+        assert_eq!(code(rooms_named.resolve_route(5, &routed("bot", "pc"))), 4103);
+        assert_eq!(
+            code(rooms_named.resolve_route(2, &routed("pc", "pc"))),
+            403,
+            "a computer asks nobody"
+        );
+        let route = rooms_named.resolve_route(1, &routed("other", "sid2")).unwrap();
+        let names = (route.agent.as_str(), route.computer.as_str(), route.to);
         assert_eq!(names, ("bot", "pc", 2), "names are those of the joins");
-        assert_eq!(code(rooms_named.way(1, &routed("bot", "sid4"))), 404, "an id of another room");
-        assert_eq!(code(rooms_named.way(1, &routed("bot", "sid1"))), 404, "an id of an agent");
+        assert_eq!(
+            code(rooms_named.resolve_route(1, &routed("bot", "sid4"))),
+            404,
+            "an id of another room"
+        );
+        assert_eq!(
+            code(rooms_named.resolve_route(1, &routed("bot", "sid1"))),
+            404,
+            "an id of an agent"
+        );
         assert_eq!(code(rooms_named.list(1, "b")), 4104);
         assert_eq!(code(hidden.list(1, "b")), 4102);
         assert_eq!(code(rooms_named.list(1, "z")), 4102);
@@ -484,7 +500,7 @@ mod tests {
     #[test]
     fn every_reason_is_told_in_both_languages() {
         let taken = format!("{}: pc", reason::NAME_TAKEN);
-        for said in [
+        for refusal_reason in [
             reason::ROLE_FIXED,
             reason::NAME_FIXED,
             reason::SECOND_ROOM,
@@ -492,7 +508,7 @@ mod tests {
             reason::AGENT_ONLY,
             reason::NOT_ITS_NAME,
         ] {
-            assert_ne!(text::reason(said, Lang::Zh), said);
+            assert_ne!(text::reason(refusal_reason, Lang::Zh), refusal_reason);
         }
     }
 

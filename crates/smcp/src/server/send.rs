@@ -29,7 +29,7 @@ const TASK_BYTES: usize = 16 << 10;
 #[derive(Clone, Debug)]
 pub(super) struct AnswerTarget {
     key: Key,
-    line: Arc<dyn ClientConnection>,
+    connection: Arc<dyn ClientConnection>,
     id: Option<i64>,
 }
 
@@ -48,10 +48,10 @@ impl From<Vec<Value>> for AnswerArgs {
 }
 
 impl AnswerArgs {
-    fn send(&self, line: &Arc<dyn ClientConnection>, id: i64) -> Result<(), DeliveryError> {
+    fn send(&self, connection: &Arc<dyn ClientConnection>, id: i64) -> Result<(), DeliveryError> {
         match self {
-            Self::Values(values) => Arc::clone(line).answer(id, values),
-            Self::Text(text) => Arc::clone(line).answer_text(id, text),
+            Self::Values(values) => Arc::clone(connection).answer(id, values),
+            Self::Text(text) => Arc::clone(connection).answer_text(id, text),
         }
     }
 
@@ -64,8 +64,8 @@ impl AnswerArgs {
 }
 
 impl AnswerTarget {
-    pub(super) fn new(key: Key, line: Arc<dyn ClientConnection>, id: Option<i64>) -> Self {
-        Self { key, line, id }
+    pub(super) fn new(key: Key, connection: Arc<dyn ClientConnection>, id: Option<i64>) -> Self {
+        Self { key, connection, id }
     }
 
     /// Whether the client expects an answer.
@@ -77,14 +77,16 @@ impl AnswerTarget {
     pub(super) fn send(&self, hub: &Arc<Inner>, args: impl Into<AnswerArgs>) {
         let Some(id) = self.id else { return };
         let args = args.into();
-        match args.send(&self.line, id) {
+        match args.send(&self.connection, id) {
             Ok(()) => {}
             Err(DeliveryError::Disconnected(error)) => {
                 tracing::debug!(%error, "answer dropped: client disconnected");
             }
             Err(DeliveryError::Full) => {
-                let (line, bytes) = (Arc::clone(&self.line), args.bytes() + TASK_BYTES);
-                insist(hub, self.key, Arc::clone(&line), bytes, move || args.send(&line, id));
+                let (connection, bytes) = (Arc::clone(&self.connection), args.bytes() + TASK_BYTES);
+                insist(hub, self.key, Arc::clone(&connection), bytes, move || {
+                    args.send(&connection, id)
+                });
             }
         }
     }
@@ -92,19 +94,21 @@ impl AnswerTarget {
 
 /// Sends a notification to several connections.
 pub(super) fn notify(hub: &Arc<Inner>, to: &[Key], event: &'static str, payload: &Value) {
-    let lines: Vec<(Key, Arc<dyn ClientConnection>)> = {
+    let connections: Vec<(Key, Arc<dyn ClientConnection>)> = {
         let state = hub.state();
-        to.iter().filter_map(|key| Some((*key, state.lines.get(key).cloned()?))).collect()
+        to.iter().filter_map(|key| Some((*key, state.connections.get(key).cloned()?))).collect()
     };
-    for (key, line) in lines {
-        match line.tell(event, payload) {
+    for (key, connection) in connections {
+        match connection.notify(event, payload) {
             Ok(()) => {}
             Err(DeliveryError::Disconnected(error)) => {
                 tracing::debug!(%error, event, "notification dropped: client disconnected");
             }
             Err(DeliveryError::Full) => {
                 let (payload, bytes) = (payload.clone(), payload.to_string().len() + TASK_BYTES);
-                insist(hub, key, Arc::clone(&line), bytes, move || line.tell(event, &payload));
+                insist(hub, key, Arc::clone(&connection), bytes, move || {
+                    connection.notify(event, &payload)
+                });
             }
         }
     }
@@ -114,13 +118,13 @@ pub(super) fn notify(hub: &Arc<Inner>, to: &[Key], event: &'static str, payload:
 fn insist(
     hub: &Arc<Inner>,
     key: Key,
-    line: Arc<dyn ClientConnection>,
+    connection: Arc<dyn ClientConnection>,
     bytes: usize,
     send: impl Fn() -> Result<(), DeliveryError> + Send + Sync + 'static,
 ) {
     let charge = match make_room(hub, key, bytes, Share::Whole) {
         Ok(charge) => charge,
-        Err(over) => return cut(hub, key, &line, over),
+        Err(over) => return cut(hub, key, &connection, over),
     };
     let hub = Arc::clone(hub);
     let spawn = Arc::clone(&hub.world.spawn);
@@ -136,7 +140,7 @@ fn insist(
             sent
         });
         if !sent.await {
-            cut(&hub, key, &line, ReachedLimit::Time(hub.config.limits.send));
+            cut(&hub, key, &connection, ReachedLimit::Time(hub.config.limits.send));
         }
     }));
 }
@@ -160,9 +164,9 @@ pub(super) fn make_room(
         };
         let slowest = hub.budget.largest().filter(|slowest| *slowest != key);
         let Some(slowest) = slowest else { return Err(over) };
-        let line = hub.state().lines.get(&slowest).cloned();
-        match line {
-            Some(line) => cut(hub, slowest, &line, over),
+        let connection = hub.state().connections.get(&slowest).cloned();
+        match connection {
+            Some(connection) => cut(hub, slowest, &connection, over),
             None => hub.budget.forget(slowest),
         }
     }
@@ -172,7 +176,7 @@ pub(super) fn make_room(
 pub(super) fn cut(
     hub: &Arc<Inner>,
     key: Key,
-    line: &Arc<dyn ClientConnection>,
+    connection: &Arc<dyn ClientConnection>,
     over: ReachedLimit,
 ) {
     // Concurrent sends may detect the same limit.
@@ -189,9 +193,9 @@ pub(super) fn cut(
         "closing connection: client reads too slowly"
     );
     let why = error::flat(&hub.finish(over.too_slow(), ""), hub.rendering());
-    let line = Arc::clone(line);
+    let connection = Arc::clone(connection);
     // Spawned, because closing notifies the room, which may close further connections.
-    hub.world.spawn.spawn(Box::pin(async move { line.cut(&why) }));
+    hub.world.spawn.spawn(Box::pin(async move { connection.cut(&why) }));
 }
 
 /// Retries until the send succeeds or fails for good. Returns false if the queue stayed full for `limits.send`.

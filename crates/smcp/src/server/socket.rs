@@ -60,13 +60,13 @@ pub(super) struct Slot {
 
 /// A client that has joined the namespace.
 pub(super) struct HubSession {
-    desk: ConnectionHandler,
-    line: Arc<Connection>,
+    handler: ConnectionHandler,
+    connection: Arc<Connection>,
 }
 
 impl HubSession {
     pub(super) fn key(&self) -> Key {
-        self.desk.key
+        self.handler.key
     }
 }
 
@@ -121,9 +121,9 @@ impl EngineIoHandler for Handler {
 
 /// Closes a connection that does not join the namespace within [`CONNECT_MAX`].
 fn expect_namespace(world: &World, engine: &Arc<Engine>) {
-    let (weak, patience) = (Arc::downgrade(engine), world.clock.sleep(CONNECT_MAX));
+    let (weak, timeout) = (Arc::downgrade(engine), world.clock.sleep(CONNECT_MAX));
     world.spawn.spawn(Box::pin(async move {
-        patience.await;
+        timeout.await;
         if let Some(engine) = weak.upgrade().filter(|engine| engine.data.session().is_none()) {
             engine.close(DisconnectReason::TransportClose);
         }
@@ -134,8 +134,8 @@ fn expect_namespace(world: &World, engine: &Arc<Engine>) {
 fn end_session(engine: &Engine) {
     let session = lock(&engine.data.session).take();
     if let Some(session) = session {
-        session.line.end();
-        session.desk.leave();
+        session.connection.end();
+        session.handler.leave();
     }
 }
 
@@ -167,14 +167,14 @@ impl Handler {
                 | PacketData::BinaryEvent(Data::Str(text, attachments), id),
                 Some(session),
             ) => {
-                let line = Arc::clone(&session.line) as Arc<dyn ClientConnection>;
-                session.desk.hear(line, &text, attachments.is_some(), id);
+                let connection = Arc::clone(&session.connection) as Arc<dyn ClientConnection>;
+                session.handler.handle_event(connection, &text, attachments.is_some(), id);
             }
             (PacketData::EventAck(Data::Str(text, _), id), Some(session)) => {
-                session.line.answered(id, passthrough::first(&text));
+                session.connection.answered(id, passthrough::first(&text));
             }
             (PacketData::BinaryAck(_, id), Some(session)) => {
-                session.line.answered(id, Err("an answer with attachments".into()));
+                session.connection.answered(id, Err("an answer with attachments".into()));
             }
             _ => {}
         }
@@ -207,12 +207,13 @@ impl Handler {
             _ => None,
         };
         let version = handshake::value(engine.req_parts.uri.query().unwrap_or_default(), QUERY);
-        let line = Arc::new(Connection::new(&self.0, engine));
-        let entered = enter(&self.0, line.key, Arc::clone(&line) as _, auth.as_ref(), version);
+        let connection = Arc::new(Connection::new(&self.0, engine));
+        let entered =
+            enter(&self.0, connection.key, Arc::clone(&connection) as _, auth.as_ref(), version);
         match entered {
-            Ok(desk) => {
-                let sid = json!({ "sid": desk.sid });
-                *lock(&engine.data.session) = Some(Arc::new(HubSession { desk, line }));
+            Ok(handler) => {
+                let sid = json!({ "sid": handler.sid });
+                *lock(&engine.data.session) = Some(Arc::new(HubSession { handler, connection }));
                 let _ = engine.emit(format!("0{NAMESPACE},{sid}"));
             }
             Err(refusal) => self.refuse_later(engine, refusal),
@@ -238,7 +239,7 @@ pub(super) struct Connection {
     world: World,
     is_ended: AtomicBool,
     ids: AtomicI64,
-    asked: Arc<Mutex<PendingRequests>>,
+    pending: Arc<Mutex<PendingRequests>>,
     queue: Mutex<Queue>,
 }
 
@@ -277,13 +278,13 @@ type PendingRequests = BTreeMap<i64, oneshot::Sender<Answer>>;
 
 /// Removes a request from the table when its caller stops waiting.
 struct PendingRequestGuard {
-    asked: Arc<Mutex<PendingRequests>>,
+    pending: Arc<Mutex<PendingRequests>>,
     id: i64,
 }
 
 impl Drop for PendingRequestGuard {
     fn drop(&mut self) {
-        lock(&self.asked).remove(&self.id);
+        lock(&self.pending).remove(&self.id);
     }
 }
 
@@ -296,7 +297,7 @@ impl Connection {
             world: hub.world.clone(),
             is_ended: AtomicBool::new(false),
             ids: AtomicI64::new(0),
-            asked: Arc::default(),
+            pending: Arc::default(),
             queue: Mutex::default(),
         }
     }
@@ -304,12 +305,12 @@ impl Connection {
     /// Ends all sending and fails the requests that wait for an answer.
     fn end(&self) {
         self.is_ended.store(true, Ordering::Relaxed);
-        lock(&self.asked).clear();
+        lock(&self.pending).clear();
     }
 
     fn answered(&self, id: i64, answer: Answer) {
-        if let Some(asked) = lock(&self.asked).remove(&id) {
-            let _ = asked.send(answer);
+        if let Some(pending) = lock(&self.pending).remove(&id) {
+            let _ = pending.send(answer);
         }
     }
 
@@ -323,14 +324,14 @@ impl Connection {
             return Err(DeliveryError::Disconnected("the connection is closed".into()));
         };
         let packet = Str::from(text);
-        let kept = Bytes::from(packet.clone());
+        let copy = Bytes::from(packet.clone());
         let now = self.world.clock.now();
         let mut queue = lock(&self.queue);
         queue.sweep(now);
         let charge =
-            self.budget.take(self.key, kept.len(), share).map_err(|_| DeliveryError::Full)?;
+            self.budget.take(self.key, copy.len(), share).map_err(|_| DeliveryError::Full)?;
         match engine.emit(packet) {
-            Ok(()) => queue.push(kept, charge, now),
+            Ok(()) => queue.push(copy, charge, now),
             Err(TrySendError::Full(_)) => return Err(DeliveryError::Full),
             Err(TrySendError::Closed(_)) => {
                 return Err(DeliveryError::Disconnected("the connection is closed".into()));
@@ -343,17 +344,17 @@ impl Connection {
         &self,
         event: &str,
         payload: &str,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<PendingText, DeliveryError> {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
         // Registered before the request is sent, because the answer may be fast.
-        lock(&self.asked).insert(id, sender);
-        let place = PendingRequestGuard { asked: Arc::clone(&self.asked), id };
+        lock(&self.pending).insert(id, sender);
+        let guard = PendingRequestGuard { pending: Arc::clone(&self.pending), id };
         self.send(format!("2{NAMESPACE},{id}[\"{event}\",{payload}]"), Share::Half)?;
-        let late = self.world.clock.sleep(patience);
+        let late = self.world.clock.sleep(timeout);
         Ok(Box::pin(async move {
-            let _place = place;
+            let _place = guard;
             tokio::select! {
                 biased;
                 answer = answer => match answer {
@@ -391,9 +392,9 @@ impl ClientConnection for Connection {
         end_session(&engine);
         engine.close(DisconnectReason::ClosingServer);
         let Some(token) = lock(&engine.data.cut).take() else { return };
-        let patience = self.world.clock.sleep(FAREWELL);
+        let timeout = self.world.clock.sleep(FAREWELL);
         self.world.spawn.spawn(Box::pin(async move {
-            patience.await;
+            timeout.await;
             token.cancel();
         }));
     }
@@ -404,7 +405,7 @@ impl ClientConnection for Connection {
         (!queue.packets.is_empty()).then_some(queue.since)
     }
 
-    fn tell(&self, event: &'static str, payload: &Value) -> Result<(), DeliveryError> {
+    fn notify(&self, event: &'static str, payload: &Value) -> Result<(), DeliveryError> {
         self.send(format!("2{NAMESPACE},[\"{event}\",{payload}]"), Share::Whole)
     }
 
@@ -412,9 +413,9 @@ impl ClientConnection for Connection {
         &self,
         event: &'static str,
         payload: &Value,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Pending, DeliveryError> {
-        let answer = self.ask_with(event, &payload.to_string(), patience)?;
+        let answer = self.ask_with(event, &payload.to_string(), timeout)?;
         let value = |text: Option<Box<RawValue>>| -> Result<Value, AnswerError> {
             text.map_or(Ok(Value::Null), |text| Ok(serde_json::from_str(text.get())?))
         };
@@ -435,9 +436,9 @@ impl ClientConnection for Connection {
         &self,
         event: &'static str,
         text: &RawValue,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<PendingText, DeliveryError> {
-        self.ask_with(event, text.get(), patience)
+        self.ask_with(event, text.get(), timeout)
     }
 
     fn answer_text(self: Arc<Self>, id: i64, text: &RawValue) -> Result<(), DeliveryError> {

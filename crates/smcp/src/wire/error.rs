@@ -36,9 +36,9 @@ impl From<Dialect> for Rendering {
 #[must_use]
 pub fn flat(fault: &Fault, rendering: impl Into<Rendering>) -> Value {
     let Rendering { dialect, lang } = rendering.into();
-    let told = render::render_for_peer(fault, lang);
+    let rendered = render::render_for_peer(fault, lang);
     let mut error = Map::new();
-    error.insert("code".into(), told.smcp.into());
+    error.insert("code".into(), rendered.smcp.into());
     error.insert("message".into(), sentence(fault, lang).into());
     // The protocol requires these two facts beside the code.
     if matches!(fault.kind(), Kind::McpServerNotFound | Kind::CapabilityUnsupported) {
@@ -48,7 +48,7 @@ pub fn flat(fault: &Fault, rendering: impl Into<Rendering>) -> Value {
             }
         }
     }
-    error.insert("details".into(), details(fault, &told.hops));
+    error.insert("details".into(), details(fault, &rendered.hops));
     match dialect {
         Dialect::V04 => Value::Object(error),
         Dialect::V02 => json!({ "error": error }),
@@ -214,9 +214,9 @@ pub fn trace(answer: &mut Value, trace: Trace) {
     }
 }
 
-/// Sets `field` of the object at `place`, unless it is set. A place that holds something else stays as it is.
-fn add_trace(object: &mut Map<String, Value>, place: &str, field: &str, trace: Trace) {
-    let inner = object.entry(place).or_insert(Value::Null);
+/// Sets `field` of the object at `key`, unless it is set. A place that holds something else stays as it is.
+fn add_trace(object: &mut Map<String, Value>, key: &str, field: &str, trace: Trace) {
+    let inner = object.entry(key).or_insert(Value::Null);
     if inner.is_null() {
         *inner = json!({});
     }
@@ -238,8 +238,8 @@ pub fn has_odd_code(answer: &Value) -> bool {
 /// The text of a foreign error, for the reason of ours; empty if there is none.
 #[must_use]
 pub fn foreign_text(answer: &Value) -> String {
-    let places = ["/message", "/error/message", "/content/0/text", "/error", "/detail"];
-    let found = places.iter().find_map(|place| answer.pointer(place)?.as_str());
+    let pointers = ["/message", "/error/message", "/content/0/text", "/error", "/detail"];
+    let found = pointers.iter().find_map(|key| answer.pointer(key)?.as_str());
     found.unwrap_or_default().chars().take(FOREIGN_CHARS).collect()
 }
 
@@ -301,14 +301,14 @@ mod tests {
             let (known, unknown) = (fault.clone(), fault.unconfirmed());
             for dialect in [Dialect::V04, Dialect::V02] {
                 let error = |fault| {
-                    let told = result(fault, dialect);
-                    told.get("error").cloned().unwrap_or(told)
+                    let rendered = result(fault, dialect);
+                    rendered.get("error").cloned().unwrap_or(rendered)
                 };
-                let (known, told) = (error(&known), error(&unknown));
-                assert_eq!(told["code"], known["code"]);
+                let (known, rendered) = (error(&known), error(&unknown));
+                assert_eq!(rendered["code"], known["code"]);
                 assert_eq!(known["details"].get("outcome_unknown"), None);
-                assert_eq!(told["details"]["outcome_unknown"], true, "{told}");
-                assert_eq!(told["details"]["retryable"], false, "{told}");
+                assert_eq!(rendered["details"]["outcome_unknown"], true, "{rendered}");
+                assert_eq!(rendered["details"]["retryable"], false, "{rendered}");
                 let whole = result(&unknown, dialect).to_string();
                 assert!(whole.contains("may still be running"), "{whole}");
                 assert!(!whole.contains("was stopped"), "{whole}");

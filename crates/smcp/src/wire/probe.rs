@@ -64,10 +64,11 @@ fn refused(fault: Fault) {
     let fault = fault.with_trace(trace_of("r")).scrub(&budao_scrub::Scrubber::new());
     assert!(!render::render_for_peer(&fault, budao_core::Lang::En).message.is_empty());
     for dialect in [Dialect::V04, Dialect::V02] {
-        let told = error::result(&fault, dialect);
-        assert!(told.to_string().len() < 32 * 1024, "a refusal is short");
-        assert_eq!(error::code_of(&told), Some(fault.row().smcp));
-        let read = answer_reader::fault_of(&told, Operation::ToolCall, &AnswerContext::default());
+        let rendered = error::result(&fault, dialect);
+        assert!(rendered.to_string().len() < 32 * 1024, "a refusal is short");
+        assert_eq!(error::code_of(&rendered), Some(fault.row().smcp));
+        let read =
+            answer_reader::fault_of(&rendered, Operation::ToolCall, &AnswerContext::default());
         assert_eq!(read.map(|read| read.kind()), Some(fault.kind()));
     }
 }

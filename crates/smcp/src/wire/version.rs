@@ -101,11 +101,11 @@ pub fn refusal(fault: &Fault, lang: Lang) -> Value {
         };
         return json!({ "code": 400, "message": message });
     }
-    let told = budao_core::fault::render::render_for_peer(fault, lang);
+    let rendered = budao_core::fault::render::render_for_peer(fault, lang);
     let Version { major, minor, .. } = PROTOCOL;
     json!({
-        "code": told.smcp,
-        "message": told.message,
+        "code": rendered.smcp,
+        "message": rendered.message,
         "server_version": PROTOCOL.to_string(),
         "client_version": fault.detail().text(Fact::Version).unwrap_or_default(),
         "min_supported": format!("{major}.{minor}.0"),

@@ -75,8 +75,8 @@ async fn a_call_whose_time_is_over_is_cancelled_where_it_runs() {
     let fault = within(agent.call(call("slow", 1), &CancellationToken::new())).await.unwrap_err();
     assert_eq!((fault.kind(), fault.row().smcp), (Kind::DeadlinePassed, 4004), "{fault}");
     assert!(began.elapsed() < Duration::from_millis(1900), "its own word was waited for, and came");
-    let heard = computer.hears("notify:tool_call_cancel").await;
-    assert_eq!(heard, json!({ "agent": "bot", "req_id": "id-of-slow" }));
+    let received = computer.receive("notify:tool_call_cancel").await;
+    assert_eq!(received, json!({ "agent": "bot", "req_id": "id-of-slow" }));
     assert_eq!(hub.hub.stats().calls_under_way, 0);
 }
 
@@ -88,11 +88,11 @@ async fn a_call_nobody_wants_any_more_is_cancelled_where_it_runs() {
     let cancel = CancellationToken::new();
     let stop = cancel.clone();
     let calling = tokio::spawn(async move { agent.call(call("slow", 50), &stop).await });
-    computer.hears("client:tool_call").await;
+    computer.receive("client:tool_call").await;
     cancel.cancel();
     let fault = within(calling).await.unwrap().unwrap_err();
     assert_eq!(fault.kind(), Kind::Cancelled);
-    computer.hears("notify:tool_call_cancel").await;
+    computer.receive("notify:tool_call_cancel").await;
 }
 
 #[tokio::test]
@@ -103,25 +103,25 @@ async fn refusals_have_their_reason() {
         |config: Config| async { within(Agent::connect(config, the_world())).await.unwrap_err() };
     let with = |change: &dyn Fn(&mut MemberConfig)| {
         let mut config = settings(&hub);
-        change(&mut config.place);
+        change(&mut config.member);
         config
     };
-    let show = |place: &mut MemberConfig| place.token = Some("right".to_owned().into());
+    let show = |member: &mut MemberConfig| member.token = Some("right".to_owned().into());
     assert_eq!(refused(settings(&hub)).await.kind(), Kind::NotAuthenticated);
     let _first = within(Agent::connect(with(&show), the_world())).await.unwrap();
-    let second = with(&|place| {
-        show(place);
-        place.name = "second".into();
+    let second = with(&|member| {
+        show(member);
+        member.name = "second".into();
     });
     assert_eq!(refused(second).await.kind(), Kind::RoomFull);
-    let bad_name = with(&|place| {
-        show(place);
-        (place.room, place.name) = ("b".into(), String::new());
+    let bad_name = with(&|member| {
+        show(member);
+        (member.room, member.name) = ("b".into(), String::new());
     });
     assert_eq!(refused(bad_name).await.kind(), Kind::BadRequest);
-    let old = with(&|place| place.dialect = Dialect::V02);
+    let old = with(&|member| member.dialect = Dialect::V02);
     assert_eq!(refused(old).await.kind(), Kind::PeerFailed, "without a version there is no way in");
-    let nowhere = with(&|place| place.url = "http://127.0.0.1:1".into());
+    let nowhere = with(&|member| member.url = "http://127.0.0.1:1".into());
     assert_eq!(refused(nowhere).await.kind(), Kind::ConnectionRefused);
 }
 
@@ -129,7 +129,7 @@ async fn refusals_have_their_reason() {
 async fn the_first_draft_is_understood_as_well() {
     let hub = start(server::Config { dialect: Dialect::V02, ..config() }).await;
     let mut config = settings(&hub);
-    config.place.dialect = Dialect::V02;
+    config.member.dialect = Dialect::V02;
     let agent = within(Agent::connect(config, the_world())).await.unwrap();
     let fault = within(agent.call(call("echo", 5), &CancellationToken::new())).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::ComputerNotFound);
@@ -140,16 +140,16 @@ async fn after_a_restart_of_the_hub_the_agent_is_back_in_its_room() {
     let hub = start(config()).await;
     let port = hub.port;
     let agent = agent(&hub).await;
-    let mut news = agent.news();
+    let mut events = agent.events();
     hub.stop().await;
-    within(async { while !matches!(news.recv().await, Ok(RoomEvent::Disconnected(_))) {} }).await;
+    within(async { while !matches!(events.recv().await, Ok(RoomEvent::Disconnected(_))) {} }).await;
     // Asked while nobody is there: waits, and is answered when somebody is.
     let asking = tokio::spawn({
         let agent = agent.clone();
         async move { agent.members().await }
     });
     let hub = start_on(config(), port).await;
-    within(async { while news.recv().await != Ok(RoomEvent::Joined) {} }).await;
+    within(async { while events.recv().await != Ok(RoomEvent::Joined) {} }).await;
     let members = within(asking).await.unwrap().unwrap();
     assert_eq!((members.len(), members[0].role), (1, Role::Agent));
     assert_eq!(hub.hub.stats().rooms, 1);

@@ -35,11 +35,11 @@ pub(crate) fn address(hub: &RunningHub) -> SocketAddr {
     ([127, 0, 0, 1], hub.port).into()
 }
 
-pub(crate) fn place(proxy: &Proxy, name: &str) -> MemberConfig {
-    let mut place = MemberConfig::new(&format!("http://{}", proxy.address()), "a", name);
+pub(crate) fn member_config(proxy: &Proxy, name: &str) -> MemberConfig {
+    let mut member = MemberConfig::new(&format!("http://{}", proxy.address()), "a", name);
     let base = Duration::from_millis(5);
-    (place.reconnect.base, place.reconnect.max) = (base, base * 8);
-    place
+    (member.reconnect.base, member.reconnect.max) = (base, base * 8);
+    member
 }
 
 async fn scene() -> Fixture {
@@ -52,10 +52,11 @@ async fn scene_of(calls_max: usize) -> Fixture {
     let hub = start(config()).await;
     let to_agent = Proxy::start(address(&hub), SEED).await.unwrap();
     let to_computer = Proxy::start(address(&hub), SEED + 1).await.unwrap();
-    let config = ComputerConfig { calls_max, ..ComputerConfig::new(place(&to_computer, "pc")) };
+    let config =
+        ComputerConfig { calls_max, ..ComputerConfig::new(member_config(&to_computer, "pc")) };
     let starting = Computer::start(config, settings(|_| {}), &FixedValues, the_world());
     let computer = within(starting).await.unwrap();
-    let connecting = Agent::connect(AgentConfig::new(place(&to_agent, "bot")), the_world());
+    let connecting = Agent::connect(AgentConfig::new(member_config(&to_agent, "bot")), the_world());
     let agent = within(connecting).await.unwrap();
     let scene = Fixture { hub, to_agent, to_computer, agent, computer };
     scene.until_it_works().await;

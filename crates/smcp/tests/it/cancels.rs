@@ -8,7 +8,7 @@ use tokio_tungstenite::tungstenite::Message;
 use crate::{
     common::{RunningHub, TEST_TIMEOUT, config, pair, peer, start, within},
     computer::{agent, computer, person, settings, tools},
-    raw_frames::{Socket, connected, say, text},
+    raw_frames::{Socket, connected, send_text, text},
 };
 
 /// Often enough that luck is none.
@@ -28,8 +28,8 @@ fn call_and_cancel(tool: &str, number: u32) -> [String; 2] {
 }
 
 fn join() -> String {
-    let wish = json!({ "role": "agent", "name": "bot", "office_id": "a" });
-    format!("42/smcp,1000{}", json!(["server:join_office", wish]))
+    let request = json!({ "role": "agent", "name": "bot", "office_id": "a" });
+    format!("42/smcp,1000{}", json!(["server:join_office", request]))
 }
 
 /// The first argument of the answer, if this packet is the answer to that call.
@@ -41,7 +41,7 @@ fn answer(packet: &str, number: u32) -> Option<Value> {
 
 async fn joined(hub: &RunningHub) -> Socket {
     let mut socket = connected(hub).await;
-    say(&mut socket, &join()).await;
+    send_text(&mut socket, &join()).await;
     while answer(&text(&mut socket).await, 1000).is_none() {}
     socket
 }
@@ -143,13 +143,13 @@ impl Polling {
     }
 
     /// Polls until a packet is what is waited for, whatever else is said.
-    async fn hear<T>(&self, wanted: impl Fn(&str) -> Option<T>) -> T {
+    async fn hear<T>(&self, matches: impl Fn(&str) -> Option<T>) -> T {
         loop {
-            let said = self.client.get(&self.url).send().await.unwrap().text().await.unwrap();
-            if said.split('\u{1e}').any(|packet| packet == "2") {
+            let body = self.client.get(&self.url).send().await.unwrap().text().await.unwrap();
+            if body.split('\u{1e}').any(|packet| packet == "2") {
                 self.post("3".to_owned()).await;
             }
-            if let Some(found) = said.split('\u{1e}').find_map(&wanted) {
+            if let Some(found) = body.split('\u{1e}').find_map(&matches) {
                 return found;
             }
         }

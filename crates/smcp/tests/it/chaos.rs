@@ -56,8 +56,9 @@ async fn every_call_has_exactly_one_answer_and_it_is_its_own() {
                     client.emit("server:tool_call_cancel", Payload::of(cancel)).await.unwrap();
                 });
             }
-            let asked = client.call("client:tool_call", Payload::of(request), TEST_TIMEOUT);
-            let answer = asked.await.unwrap().into_first();
+            let pending_answer =
+                client.call("client:tool_call", Payload::of(request), TEST_TIMEOUT);
+            let answer = pending_answer.await.unwrap().into_first();
             drop(permit);
             (number, tool, answer)
         });

@@ -75,22 +75,26 @@ impl RunningHub {
 /// A connection, and what it heard.
 pub(crate) struct Peer {
     pub(crate) client: Client,
-    pub(crate) heard: mpsc::UnboundedReceiver<(String, Value)>,
+    pub(crate) events_received: mpsc::UnboundedReceiver<(String, Value)>,
 }
 
 pub(crate) async fn peer(hub: &RunningHub) -> Peer {
     let (client, events) = within(Client::connect(hub.dial(), the_world())).await.unwrap();
-    let (sender, heard) = mpsc::unbounded_channel();
+    let (sender, events_received) = mpsc::unbounded_channel();
     tokio::spawn(live(client.clone(), events, sender));
-    Peer { client, heard }
+    Peer { client, events_received }
 }
 
 /// Answers as the tools below say, and notes everything that is not a question.
-async fn live(_client: Client, mut events: Events, heard: mpsc::UnboundedSender<(String, Value)>) {
+async fn live(
+    _client: Client,
+    mut events: Events,
+    events_received: mpsc::UnboundedSender<(String, Value)>,
+) {
     let mut slow = Vec::new();
     while let Some(event) = events.next().await {
         let Event::Message { name, payload, reply, .. } = event else { continue };
-        let _ = heard.send((name.clone(), payload.first().clone()));
+        let _ = events_received.send((name.clone(), payload.first().clone()));
         if name == "notify:tool_call_cancel" {
             let id = payload.first()["req_id"].clone();
             let found = slow.iter().position(|(req_id, _)| *req_id == id);
@@ -157,18 +161,18 @@ fn answer(event: &str, request: &Value) -> Option<Value> {
 
 impl Peer {
     pub(crate) async fn ask(&self, event: &str, payload: Value) -> Value {
-        let asked = self.client.call(event, Payload::of(payload), TEST_TIMEOUT);
-        within(asked).await.unwrap().into_first()
+        let pending_answer = self.client.call(event, Payload::of(payload), TEST_TIMEOUT);
+        within(pending_answer).await.unwrap().into_first()
     }
 
     pub(crate) async fn ask_all(&self, event: &str, payload: Value) -> Vec<Value> {
-        let asked = self.client.call(event, Payload::of(payload), TEST_TIMEOUT);
-        within(asked).await.unwrap().args().to_vec()
+        let pending_answer = self.client.call(event, Payload::of(payload), TEST_TIMEOUT);
+        within(pending_answer).await.unwrap().args().to_vec()
     }
 
     pub(crate) async fn join(&self, role: &str, name: &str, room: &str) -> Vec<Value> {
-        let wish = json!({ "role": role, "name": name, "office_id": room });
-        self.ask_all("server:join_office", wish).await
+        let join_request = json!({ "role": role, "name": name, "office_id": room });
+        self.ask_all("server:join_office", join_request).await
     }
 
     pub(crate) async fn call(
@@ -182,11 +186,11 @@ impl Peer {
     }
 
     /// The next thing it hears by this name.
-    pub(crate) async fn hears(&mut self, name: &str) -> Value {
+    pub(crate) async fn receive(&mut self, name: &str) -> Value {
         within(async {
             loop {
-                let (heard, payload) = self.heard.recv().await.unwrap();
-                if heard == name {
+                let (events_received, payload) = self.events_received.recv().await.unwrap();
+                if events_received == name {
                     return payload;
                 }
             }
@@ -195,11 +199,11 @@ impl Peer {
     }
 
     /// Everything it heard so far, after a question that came and went.
-    pub(crate) async fn heard_so_far(&mut self) -> Vec<(String, Value)> {
+    pub(crate) async fn received_so_far(&mut self) -> Vec<(String, Value)> {
         self.ask("anything", Value::Null).await;
         let mut all = Vec::new();
-        while let Ok(heard) = self.heard.try_recv() {
-            all.push(heard);
+        while let Ok(events_received) = self.events_received.try_recv() {
+            all.push(events_received);
         }
         all
     }

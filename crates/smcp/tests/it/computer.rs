@@ -80,11 +80,11 @@ impl Confirmer for ScriptedConfirmer {
     }
 }
 
-pub(crate) fn place(hub: &RunningHub, name: &str) -> MemberConfig {
-    let mut place = MemberConfig::new(&hub.url(), "a", name);
+pub(crate) fn member_config(hub: &RunningHub, name: &str) -> MemberConfig {
+    let mut member = MemberConfig::new(&hub.url(), "a", name);
     let base = Duration::from_millis(5);
-    (place.reconnect.base, place.reconnect.max) = (base, base * 8);
-    place
+    (member.reconnect.base, member.reconnect.max) = (base, base * 8);
+    member
 }
 
 pub(crate) async fn computer(
@@ -92,18 +92,19 @@ pub(crate) async fn computer(
     confirm: Arc<ScriptedConfirmer>,
     settings: Settings,
 ) -> Computer {
-    let config = Config { confirm, ..Config::new(place(hub, "pc")) };
+    let config = Config { confirm, ..Config::new(member_config(hub, "pc")) };
     within(Computer::start(config, settings, &FixedValues, the_world())).await.unwrap()
 }
 
 /// A computer with the scripted server, wherever it is to go, and nobody to ask.
-pub(crate) async fn of_place(place: MemberConfig) -> Computer {
-    let starting = Computer::start(Config::new(place), settings(|_| {}), &FixedValues, the_world());
+pub(crate) async fn start_computer(member: MemberConfig) -> Computer {
+    let starting =
+        Computer::start(Config::new(member), settings(|_| {}), &FixedValues, the_world());
     within(starting).await.unwrap()
 }
 
 pub(crate) async fn agent(hub: &RunningHub) -> Agent {
-    within(Agent::connect(AgentConfig::new(place(hub, "bot")), the_world())).await.unwrap()
+    within(Agent::connect(AgentConfig::new(member_config(hub, "bot")), the_world())).await.unwrap()
 }
 
 /// Waits until the computer's server has told its tools.
@@ -306,11 +307,11 @@ async fn a_server_that_dies_in_a_call_is_4003_and_comes_back() {
     let computer = computer(&hub, person(0), settings(|_| {})).await;
     let agent = agent(&hub).await;
     tools(&agent).await;
-    let mut news = agent.news();
+    let mut events = agent.events();
     let died = call(&agent, "my_tools__die", json!({}), 10).await.unwrap_err();
     assert_eq!(died.row().smcp, 4003, "{died}");
     let changed = RoomEvent::ToolsChanged("pc".into());
-    within(async { while news.recv().await.as_ref() != Ok(&changed) {} }).await;
+    within(async { while events.recv().await.as_ref() != Ok(&changed) {} }).await;
     tools(&agent).await;
     assert!(call(&agent, "my_tools__echo", json!({ "text": "back" }), 10).await.is_ok());
     computer.shutdown().await;

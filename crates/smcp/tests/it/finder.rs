@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     common::{config, start, the_world, within},
-    computer::{FixedValues, fake, place},
+    computer::{FixedValues, fake, member_config},
 };
 
 fn folder() -> tempfile::TempDir {
@@ -264,15 +264,16 @@ async fn an_agent_reads_the_documents_of_a_folder_and_of_mcp_servers() {
     let servers = json!({ "servers": [{
         "name": "office", "type": "stdio", "server_parameters": { "command": fake(), "args": ["--resources", file.path()] },
     }] });
-    let place = |name| budao_smcp::MemberConfig { dialect: Dialect::V02, ..place(&hub, name) };
+    let member =
+        |name| budao_smcp::MemberConfig { dialect: Dialect::V02, ..member_config(&hub, name) };
     let computer = ComputerConfig {
         documents: Some(folder.path().to_owned()),
-        ..ComputerConfig::new(place("pc"))
+        ..ComputerConfig::new(member("pc"))
     };
     let settings = Settings::read(&servers.to_string()).unwrap();
     let computer =
         within(Computer::start(computer, settings, &FixedValues, the_world())).await.unwrap();
-    let agent = within(Agent::connect(AgentConfig::new(place("bot")), the_world())).await.unwrap();
+    let agent = within(Agent::connect(AgentConfig::new(member("bot")), the_world())).await.unwrap();
     let all = within(async {
         loop {
             let all = ask(&agent, RequestEvent::GetFinder, json!({})).await.unwrap();
@@ -306,12 +307,12 @@ async fn an_agent_reads_the_documents_of_a_folder_and_of_mcp_servers() {
     }
 
     // The room hears of a change in the folder.
-    let mut news = agent.news();
+    let mut events = agent.events();
     fs::write(folder.path().join("new.txt"), "new").unwrap();
     within(async {
         loop {
-            let heard = news.recv().await.unwrap();
-            if heard == RoomEvent::ContentChanged("notify:update_finder".into(), "pc".into()) {
+            let event = events.recv().await.unwrap();
+            if event == RoomEvent::ContentChanged("notify:update_finder".into(), "pc".into()) {
                 return;
             }
         }

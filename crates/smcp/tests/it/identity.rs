@@ -23,12 +23,12 @@ async fn the_joined_name_is_the_identity_whatever_a_request_says() {
         request["agent"] = "somebody else".into();
         let answer = agent.ask(event, request).await;
         assert_eq!(answer["code"], Value::Null, "{answer}");
-        let heard = computer.hears(event).await;
-        assert_eq!(heard["agent"], "bot", "the computer is told who really asks");
+        let received = computer.receive(event).await;
+        assert_eq!(received["agent"], "bot", "the computer is told who really asks");
     }
     for agent_field in [Value::Null, json!(5), json!("x".repeat(10_000))] {
-        let asked = json!({ "agent": agent_field, "req_id": "r2", "computer": "pc" });
-        let answer = agent.ask("client:get_tools", asked).await;
+        let tools_request = json!({ "agent": agent_field, "req_id": "r2", "computer": "pc" });
+        let answer = agent.ask("client:get_tools", tools_request).await;
         assert_eq!(answer["seen"]["agent"], "bot", "{answer}");
     }
     let anonymous = json!({ "req_id": "r2", "computer": "pc" });
@@ -42,10 +42,10 @@ async fn the_joined_name_is_the_identity_whatever_a_request_says() {
     let slow = tokio::spawn(async move {
         client.call("client:tool_call", slow, Duration::from_secs(50)).await
     });
-    computer.hears("client:tool_call").await;
+    computer.receive("client:tool_call").await;
     agent.ask("server:tool_call_cancel", json!({ "agent": "x", "req_id": "r4" })).await;
-    let heard = computer.hears("notify:tool_call_cancel").await;
-    assert_eq!(heard, json!({ "agent": "bot", "req_id": "r4" }));
+    let received = computer.receive("notify:tool_call_cancel").await;
+    assert_eq!(received, json!({ "agent": "bot", "req_id": "r4" }));
     assert_eq!(within(slow).await.unwrap().unwrap().first()["meta"]["a2c_cancelled"], true);
 }
 
@@ -67,8 +67,9 @@ async fn a_refused_join_is_a_pair_that_says_why() {
         let [Value::Bool(false), Value::String(words)] = &args[..] else { panic!("{args:?}") };
         assert!(words.contains(word), "{words}");
     }
-    let wish = json!({ "role": "computer", "name": "pc", "office_id": "a", "error_details": true });
-    let args = third.ask_all("server:join_office", wish).await;
+    let join_request =
+        json!({ "role": "computer", "name": "pc", "office_id": "a", "error_details": true });
+    let args = third.ask_all("server:join_office", join_request).await;
     let [_, words, error] = &args[..] else { panic!("{args:?}") };
     assert_eq!(
         (words, &error["code"]),
@@ -82,9 +83,9 @@ async fn a_room_lists_the_ids_its_members_know_and_they_open_nothing() {
     let hub = start(config()).await;
     let (client, mut events) = within(Client::connect(hub.dial(), the_world())).await.unwrap();
     let Some(Event::Connected { sid, .. }) = within(events.next()).await else { panic!() };
-    let wish = json!({ "role": "agent", "name": "bot", "office_id": "a" });
+    let join_request = json!({ "role": "agent", "name": "bot", "office_id": "a" });
     let limit = Duration::from_secs(20);
-    within(client.call("server:join_office", Payload::of(wish), limit)).await.unwrap();
+    within(client.call("server:join_office", Payload::of(join_request), limit)).await.unwrap();
     let list = json!({ "agent": "bot", "req_id": "r", "office_id": "a" });
     let listed = within(client.call("server:list_room", Payload::of(list), limit)).await.unwrap();
     assert_eq!(listed.first()["sessions"][0]["sid"], sid.as_str());
@@ -104,14 +105,14 @@ async fn a_computer_may_name_itself_by_its_id() {
     let listed = agent.ask("server:list_room", list).await;
     let sid = listed["sessions"][1]["sid"].clone();
     computer.ask("server:update_tool_list", json!({ "computer": sid })).await;
-    assert_eq!(agent.hears("notify:update_tool_list").await, json!({ "computer": sid }));
-    let asked = json!({ "agent": "bot", "req_id": "r", "computer": sid });
-    let tools = agent.ask("client:get_tools", asked).await;
+    assert_eq!(agent.receive("notify:update_tool_list").await, json!({ "computer": sid }));
+    let tools_request = json!({ "agent": "bot", "req_id": "r", "computer": sid });
+    let tools = agent.ask("client:get_tools", tools_request).await;
     assert!(tools["tools"].is_array(), "and is found by it in its room: {tools}");
     let other = peer(&hub).await;
     other.join("agent", "bot", "b").await;
-    let asked = json!({ "agent": "bot", "req_id": "r", "computer": sid });
-    assert_eq!(other.ask("client:get_tools", asked).await["code"], 404, "and nowhere else");
+    let tools_request = json!({ "agent": "bot", "req_id": "r", "computer": sid });
+    assert_eq!(other.ask("client:get_tools", tools_request).await["code"], 404, "and nowhere else");
     let foreign = json!({ "computer": listed["sessions"][0]["sid"] });
     assert_eq!(computer.ask("server:update_tool_list", foreign).await["code"], 403);
 }
@@ -122,17 +123,17 @@ async fn a_cancel_that_comes_after_the_answer_still_reaches_the_computer() {
     let (agent, mut computer) = pair(&hub).await;
     agent.call("pc", "echo", "r1", 5).await;
     agent.ask("server:tool_call_cancel", json!({ "agent": "bot", "req_id": "r1" })).await;
-    assert_eq!(computer.hears("notify:tool_call_cancel").await["req_id"], "r1");
+    assert_eq!(computer.receive("notify:tool_call_cancel").await["req_id"], "r1");
     agent.ask("server:tool_call_cancel", json!({ "agent": "bot", "req_id": "never" })).await;
-    let heard = computer.heard_so_far().await;
-    assert!(heard.iter().all(|(_, payload)| payload["req_id"] != "never"), "{heard:?}");
+    let received = computer.received_so_far().await;
+    assert!(received.iter().all(|(_, payload)| payload["req_id"] != "never"), "{received:?}");
 
     // A computer that has gone to another room hears nothing of this one.
     agent.call("pc", "echo", "r2", 5).await;
     computer.join("computer", "pc", "b").await;
-    computer.heard_so_far().await;
+    computer.received_so_far().await;
     agent.ask("server:tool_call_cancel", json!({ "agent": "bot", "req_id": "r2" })).await;
-    assert_eq!(computer.heard_so_far().await, []);
+    assert_eq!(computer.received_so_far().await, []);
 }
 
 #[tokio::test]
@@ -227,8 +228,8 @@ async fn an_error_whose_code_is_no_number_is_told_in_our_words() {
         assert!(answer["details"]["reason"].as_str().unwrap().contains("disk full"), "{answer}");
         assert!(!answer.to_string().contains("hunter2"), "{answer}");
     }
-    let asked = json!({ "agent": "bot", "req_id": "r", "computer": "pc", "odd": true });
-    let answer = agent.ask("client:get_config", asked).await;
+    let tools_request = json!({ "agent": "bot", "req_id": "r", "computer": "pc", "odd": true });
+    let answer = agent.ask("client:get_config", tools_request).await;
     assert_eq!(answer["code"], 500, "{answer}");
 }
 
@@ -252,9 +253,9 @@ async fn a_chinese_hub_speaks_chinese() {
     let taken = third.join("computer", "pc", "a").await;
     assert!(taken[1].as_str().unwrap().contains("房间中已有同名的计算机：pc"), "{taken:?}");
     let missing = agent.call("nobody", "echo", "r", 5).await;
-    let told: Value =
+    let rendered: Value =
         serde_json::from_str(missing["content"][0]["text"].as_str().unwrap()).unwrap();
-    for words in [&missing["message"], &told["error"], &told["recommendations"][0]] {
+    for words in [&missing["message"], &rendered["error"], &rendered["recommendations"][0]] {
         assert!(words.as_str().unwrap().contains(|letter| letter > '\u{4e00}'), "{words}");
     }
     let dial = Dial::new(&hub.url()).unwrap().namespace("/smcp").query("a2c_version", "0.3.0");

@@ -17,8 +17,8 @@ fn attempts() -> Vec<(&'static str, Value)> {
     let asks = RequestEvent::VARIANTS.iter().map(|ask| <&str>::from(*ask));
     let tells = NotificationEvent::VARIANTS
         .iter()
-        .filter(|tell| **tell != NotificationEvent::Join)
-        .map(|tell| <&str>::from(*tell));
+        .filter(|kind| **kind != NotificationEvent::Join)
+        .map(|kind| <&str>::from(*kind));
     asks.chain(tells).map(|event| (event, whole.clone())).collect()
 }
 
@@ -58,7 +58,7 @@ async fn nobody_outside_a_room_is_heard_in_it_or_hears_it() {
     ex_member.ask_all("server:leave_office", json!({ "office_id": "a" })).await;
     // Everybody's own comings and goings have been heard.
     for peer in [&mut agent, &mut computer, &mut ex_member, &mut other_agent, &mut other_computer] {
-        peer.heard_so_far().await;
+        peer.received_so_far().await;
     }
 
     let mut tried = 0;
@@ -73,8 +73,8 @@ async fn nobody_outside_a_room_is_heard_in_it_or_hears_it() {
         tried += try_all(who, peer).await;
     }
     eprintln!("security T8: {tried} events of strangers in a room, none heard");
-    assert_eq!(agent.heard_so_far().await, []);
-    assert_eq!(computer.heard_so_far().await, []);
+    assert_eq!(agent.received_so_far().await, []);
+    assert_eq!(computer.received_so_far().await, []);
 
     // And what happens in the room is heard nowhere else.
     agent.call("pc", "echo", "r", 5).await;
@@ -90,10 +90,11 @@ async fn nobody_outside_a_room_is_heard_in_it_or_hears_it() {
         &mut refused_computer,
         &mut ex_member,
     ] {
-        assert_eq!(peer.heard_so_far().await, []);
+        assert_eq!(peer.received_so_far().await, []);
     }
-    let heard: Vec<String> = agent.heard_so_far().await.into_iter().map(|(name, _)| name).collect();
-    assert_eq!(heard, ["notify:update_tool_list", "notify:enter_office", "notify:leave_office"]);
+    let received: Vec<String> =
+        agent.received_so_far().await.into_iter().map(|(name, _)| name).collect();
+    assert_eq!(received, ["notify:update_tool_list", "notify:enter_office", "notify:leave_office"]);
 }
 
 #[tokio::test]
@@ -103,13 +104,13 @@ async fn two_rooms_with_the_same_names_do_not_know_each_other() {
     let (agent_b, mut computer_b) = (peer(&hub).await, peer(&hub).await);
     computer_b.join("computer", "pc", "b").await;
     agent_b.join("agent", "bot", "b").await;
-    computer_b.heard_so_far().await;
+    computer_b.received_so_far().await;
     agent.call("pc", "echo", "same", 5).await;
     agent_b.call("pc", "echo", "same", 5).await;
     for peer in [&mut computer, &mut computer_b] {
-        let heard = peer.heard_so_far().await;
-        let calls = heard.iter().filter(|(name, _)| name == "client:tool_call").count();
-        assert_eq!(calls, 1, "{heard:?}");
+        let received = peer.received_so_far().await;
+        let calls = received.iter().filter(|(name, _)| name == "client:tool_call").count();
+        assert_eq!(calls, 1, "{received:?}");
     }
 }
 
@@ -122,7 +123,7 @@ async fn a_call_ends_when_its_computer_leaves_the_room() {
     let slow = tokio::spawn(async move {
         client.call("client:tool_call", call, std::time::Duration::from_secs(50)).await
     });
-    computer.hears("client:tool_call").await;
+    computer.receive("client:tool_call").await;
     computer.join("computer", "pc", "elsewhere").await;
     let answer = crate::common::within(slow).await.unwrap().unwrap().into_first();
     assert_eq!(answer["code"], 404);

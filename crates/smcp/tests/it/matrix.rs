@@ -30,7 +30,7 @@ async fn joining_twice_is_joining_once() {
     let hub = start(config()).await;
     let (agent, mut computer) = pair(&hub).await;
     assert_eq!(agent.join("agent", "bot", "a").await, [json!(true), Value::Null]);
-    let entered: Vec<_> = computer.heard_so_far().await;
+    let entered: Vec<_> = computer.received_so_far().await;
     assert_eq!(
         entered,
         [("notify:enter_office".into(), json!({ "office_id": "a", "agent": "bot" }))]
@@ -52,8 +52,9 @@ async fn a_refused_join_has_its_code_in_the_third_argument_for_who_asks_for_it()
     let (agent, _computer) = pair(&hub).await;
     let third = peer(&hub).await;
     let join = async |peer: &Peer, role: &str, name: &str, room: &str| {
-        let wish = json!({ "role": role, "name": name, "office_id": room, "error_details": true });
-        join_code(&peer.ask_all("server:join_office", wish).await)
+        let join_request =
+            json!({ "role": role, "name": name, "office_id": room, "error_details": true });
+        join_code(&peer.ask_all("server:join_office", join_request).await)
     };
     assert_eq!(join(&agent, "agent", "bot", "b").await, 403, "a second room");
     assert_eq!(join(&third, "agent", "other", "a").await, 4101, "a full room");
@@ -76,9 +77,12 @@ async fn a_refused_join_has_its_code_in_the_third_argument_for_who_asks_for_it()
 fn code(answer: &Value) -> u64 {
     assert_eq!(answer["isError"], true, "{answer}");
     assert_eq!(answer["code"], answer["meta"]["error_code"], "{answer}");
-    let told = answer["content"][0]["text"].as_str().unwrap();
-    let told: Value = serde_json::from_str(told).expect("what a model reads");
-    assert_eq!((&told["ok"], &told["code"]), (&json!(false), &answer["details"]["error_code"]));
+    let rendered = answer["content"][0]["text"].as_str().unwrap();
+    let rendered: Value = serde_json::from_str(rendered).expect("what a model reads");
+    assert_eq!(
+        (&rendered["ok"], &rendered["code"]),
+        (&json!(false), &answer["details"]["error_code"])
+    );
     answer["code"].as_u64().unwrap()
 }
 
@@ -87,8 +91,8 @@ async fn who_may_not_ask_is_told_why() {
     let hub = start(config()).await;
     let (agent, computer) = pair(&hub).await;
     let stranger = peer(&hub).await;
-    let elsewhere = peer(&hub).await;
-    elsewhere.join("computer", "mac", "b").await;
+    let other_room_peer = peer(&hub).await;
+    other_room_peer.join("computer", "mac", "b").await;
 
     assert_eq!(code(&stranger.call("pc", "echo", "r1", 5).await), 4103, "in no room");
     let tools = |computer: &str| json!({ "agent": "bot", "req_id": "r2", "computer": computer });
@@ -115,10 +119,10 @@ async fn who_may_not_ask_is_told_why() {
 
 #[tokio::test]
 async fn a_hub_may_hide_what_is_elsewhere() {
-    let hub = start(Config { elsewhere: CrossRoomVisibility::Hidden, ..config() }).await;
+    let hub = start(Config { cross_room: CrossRoomVisibility::Hidden, ..config() }).await;
     let (agent, _computer) = pair(&hub).await;
-    let elsewhere = peer(&hub).await;
-    elsewhere.join("computer", "mac", "b").await;
+    let other_room_peer = peer(&hub).await;
+    other_room_peer.join("computer", "mac", "b").await;
     let (hidden, missing) =
         (agent.call("mac", "echo", "r", 5).await, agent.call("zzz", "echo", "r", 5).await);
     assert_eq!((code(&hidden), code(&missing)), (404, 404));
@@ -195,9 +199,9 @@ async fn a_result_passes_as_it_is() {
     );
     let flat = agent.call("pc", "flat", "r", 5).await;
     let details = json!({ "trace_id": trace_of("r").to_string() });
-    let told =
+    let rendered =
         json!({ "code": 4001, "message": "no such tool", "trace_id": "kept", "details": details });
-    assert_eq!(flat, told, "as it is, and its trace");
+    assert_eq!(flat, rendered, "as it is, and its trace");
     let tools = json!({ "agent": "bot", "req_id": "r9", "computer": "pc", "extra": 1 });
     let answer = agent.ask("client:get_tools", tools.clone()).await;
     assert_eq!((&answer["seen"], &answer["req_id"]), (&tools, &json!("r9")));
@@ -242,14 +246,14 @@ async fn a_call_past_its_deadline_is_408_with_its_mark_and_a_late_answer_is_coun
     let answer = agent.call("pc", "slow", "r", 1).await;
     assert!(began.elapsed() >= Duration::from_millis(1200));
     assert_eq!((code(&answer), &answer["meta"]["a2c_timeout"]), (408, &json!(true)));
-    computer.hears("client:tool_call").await;
+    computer.receive("client:tool_call").await;
     let stats = hub.hub.stats();
     assert_eq!((stats.answers_lost, stats.calls_under_way), (1, 0));
     let cancel = json!({ "agent": "bot", "req_id": "r" });
     assert_eq!(agent.ask("server:tool_call_cancel", cancel).await, Value::Null);
     // The computer still runs it: it hears the cancel, and its answer comes too late for the agent.
     assert_eq!(hub.hub.stats().cancels.passed_on, 1);
-    assert_eq!(computer.hears("notify:tool_call_cancel").await["req_id"], "r");
+    assert_eq!(computer.receive("notify:tool_call_cancel").await["req_id"], "r");
     let are_late = async |count: u64| {
         within(async {
             while hub.hub.stats().answers_late < count {
@@ -280,8 +284,8 @@ async fn a_cancel_reaches_exactly_its_call() {
         })
         .into_iter()
         .collect();
-    computer.hears("client:tool_call").await;
-    computer.hears("client:tool_call").await;
+    computer.receive("client:tool_call").await;
+    computer.receive("client:tool_call").await;
     let cancel = |agent: &str, id: &str| json!({ "agent": agent, "req_id": id });
     assert_eq!(bystander.ask("server:tool_call_cancel", cancel("bot", "r1")).await["code"], 403);
     assert_eq!(agent.ask("server:tool_call_cancel", cancel("bot", "unknown")).await, Value::Null);
@@ -293,8 +297,8 @@ async fn a_cancel_reaches_exactly_its_call() {
     assert_eq!(cancelled["meta"]["a2c_cancel_reason"], "agent_requested");
     assert!(!first.is_finished(), "the other one runs on");
     assert_eq!(hub.hub.stats().calls_under_way, 1);
-    let heard = bystander.heard_so_far().await;
-    assert!(!heard.iter().any(|(name, _)| name.contains("cancel")), "{heard:?}");
+    let received = bystander.received_so_far().await;
+    assert!(!received.iter().any(|(name, _)| name.contains("cancel")), "{received:?}");
     let cancels = hub.hub.stats().cancels;
     assert_eq!((cancels.passed_on, cancels.unknown, cancels.refused), (1, 1, 1));
 }
@@ -308,7 +312,7 @@ async fn a_request_id_under_way_cannot_be_used_again() {
     let slow = tokio::spawn(async move {
         client.call("client:tool_call", call, Duration::from_secs(50)).await
     });
-    computer.hears("client:tool_call").await;
+    computer.receive("client:tool_call").await;
     let twice = agent.call("pc", "echo", "r", 5).await;
     assert_eq!(
         (code(&twice), &twice["details"]["message_key"]),
@@ -328,7 +332,7 @@ async fn a_computer_that_goes_takes_its_calls_with_it_at_once() {
     let slow = tokio::spawn(async move {
         client.call("client:tool_call", call, Duration::from_secs(50)).await
     });
-    computer.hears("client:tool_call").await;
+    computer.receive("client:tool_call").await;
     computer.client.close();
     let answer = within(slow).await.unwrap().unwrap().into_first();
     assert_eq!((code(&answer), &answer["details"]["message_key"]), (404, &json!("computer_gone")));
@@ -343,7 +347,7 @@ async fn a_hub_that_shuts_down_answers_what_is_under_way() {
     let slow = tokio::spawn(async move {
         client.call("client:tool_call", call, Duration::from_secs(50)).await
     });
-    computer.hears("client:tool_call").await;
+    computer.receive("client:tool_call").await;
     hub.stop().await;
     let answer = within(slow).await.unwrap().unwrap().into_first();
     // The computer has it: nobody can say that nothing happened.
@@ -369,8 +373,9 @@ async fn the_first_draft_nests_its_errors_and_marks_timeouts_plainly() {
     assert_eq!(late["error"]["code"], 408);
     assert_eq!(late["error"]["details"]["outcome_unknown"], true);
     assert_eq!(late["error"]["details"]["retryable"], false);
-    let wish = json!({ "role": "agent", "name": "bot", "office_id": "b", "error_details": true });
-    let refused = agent.ask_all("server:join_office", wish).await;
+    let join_request =
+        json!({ "role": "agent", "name": "bot", "office_id": "b", "error_details": true });
+    let refused = agent.ask_all("server:join_office", join_request).await;
     assert_eq!(refused[2]["error"]["code"], 403);
     let finder = json!({ "agent": "bot", "req_id": "r", "computer": "pc" });
     assert_eq!(agent.ask("client:get_finder", finder.clone()).await["seen"], finder);
@@ -380,14 +385,14 @@ async fn the_first_draft_nests_its_errors_and_marks_timeouts_plainly() {
 async fn updates_reach_the_room_and_only_from_their_owner() {
     let hub = start(config()).await;
     let (mut agent, computer) = pair(&hub).await;
-    for (update, heard) in [
+    for (update, received) in [
         ("server:update_config", "notify:update_config"),
         ("server:update_tool_list", "notify:update_tool_list"),
         ("server:update_desktop", "notify:update_desktop"),
         ("server:update_skills", "notify:update_skills"),
     ] {
         assert_eq!(computer.ask(update, json!({ "computer": "pc" })).await, Value::Null);
-        assert_eq!(agent.hears(heard).await, json!({ "computer": "pc" }));
+        assert_eq!(agent.receive(received).await, json!({ "computer": "pc" }));
         assert_eq!(computer.ask(update, json!({ "computer": "other" })).await["code"], 403);
         assert_eq!(agent.ask(update, json!({ "computer": "pc" })).await["code"], 403);
         assert_eq!(computer.ask(update, json!({})).await["code"], 400);

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     common::{config, fetched, start, the_world, within},
-    computer::{FixedValues, agent, call, computer, fake, person, place, settings, tools},
+    computer::{FixedValues, agent, call, computer, fake, member_config, person, settings, tools},
 };
 
 fn server(name: &str) -> Value {
@@ -47,18 +47,18 @@ async fn servers_come_and_go_while_it_runs_and_the_room_is_told() {
     let computer = computer(&hub, person(0), settings(|_| {})).await;
     let agent = agent(&hub).await;
     tools(&agent).await;
-    let mut news = agent.news();
+    let mut events = agent.events();
     let changed = RoomEvent::ToolsChanged("pc".into());
-    let mut told =
-        async || within(async { while news.recv().await.as_ref() != Ok(&changed) {} }).await;
+    let mut rendered =
+        async || within(async { while events.recv().await.as_ref() != Ok(&changed) {} }).await;
 
     assert_eq!(computer.add(&server("second"), &FixedValues).await.unwrap(), "second");
-    told().await;
+    rendered().await;
     until(&computer, "second", |state| matches!(state, ServerState::Ready { .. })).await;
     assert!(call(&agent, "second__echo", json!({ "text": "x" }), 10).await.is_ok());
 
     computer.stop_server("second").await.unwrap();
-    told().await;
+    rendered().await;
     assert_eq!(state(&computer, "second"), Some(ServerState::Stopped));
     let stopped = call(&agent, "second__echo", json!({ "text": "x" }), 10).await.unwrap_err();
     assert_eq!(stopped.row().smcp, 4003, "{stopped}");
@@ -116,7 +116,7 @@ async fn it_leaves_a_room_and_joins_another() {
 #[tokio::test]
 async fn calls_are_remembered_without_secrets_and_not_for_ever() {
     let hub = start(config()).await;
-    let config = Config { history_max: 3, ..Config::new(place(&hub, "pc")) };
+    let config = Config { history_max: 3, ..Config::new(member_config(&hub, "pc")) };
     let computer =
         within(Computer::start(config, settings(|_| {}), &FixedValues, the_world())).await.unwrap();
     let agent = agent(&hub).await;
@@ -154,13 +154,14 @@ async fn what_a_tool_says_too_much_does_not_leave_the_computer() {
     let agent = agent(&hub).await;
     tools(&agent).await;
     let message = "postgres://admin:hunter2@10.0.0.7:5432/db refused hunter2-long-enough";
-    let wish = json!({ "code": -32603, "message": message });
+    let request = json!({ "code": -32603, "message": message });
     // Past no hub that could have helped.
-    let failed = computer.call("my_tools__error", wish, Duration::from_secs(10)).await.unwrap_err();
+    let failed =
+        computer.call("my_tools__error", request, Duration::from_secs(10)).await.unwrap_err();
     assert_eq!(failed.row().smcp, 4003);
-    let told = format!("{failed:?}");
-    assert!(!told.contains("hunter2") && !told.contains("10.0.0.7"), "{told}");
-    assert!(told.contains("refused"), "the reason is told: {told}");
+    let rendered = format!("{failed:?}");
+    assert!(!rendered.contains("hunter2") && !rendered.contains("10.0.0.7"), "{rendered}");
+    assert!(rendered.contains("refused"), "the reason is told: {rendered}");
     computer.shutdown().await;
 }
 
@@ -184,7 +185,7 @@ async fn a_refusal_comes_with_its_reason_and_a_question_that_hangs_ends_with_the
     let agent = agent(&hub).await;
     for (words, code) in [(Some("not on a Sunday"), 4005), (None, 4004)] {
         let confirm = Arc::new(StrictConfirmer(words));
-        let config = Config { confirm, ..Config::new(place(&hub, "pc")) };
+        let config = Config { confirm, ..Config::new(member_config(&hub, "pc")) };
         let computer = within(Computer::start(config, settings(|_| {}), &FixedValues, the_world()))
             .await
             .unwrap();
@@ -242,21 +243,26 @@ async fn a_server_of_others_works_behind_our_computer() {
         "server_parameters": { "command": "node", "args": [entry, "stdio"] },
     }] });
     let settings = Settings::read(&file.to_string()).unwrap();
-    let starting =
-        Computer::start(Config::new(place(&hub, "pc")), settings, &FixedValues, the_world());
+    let starting = Computer::start(
+        Config::new(member_config(&hub, "pc")),
+        settings,
+        &FixedValues,
+        the_world(),
+    );
     let computer = within(starting).await.unwrap();
     let agent = agent(&hub).await;
     let names = tools(&agent).await;
     assert!(names.contains(&"everything__echo".to_owned()), "{names:?}");
-    let said = call(&agent, "everything__echo", json!({ "message": "不倒" }), 20).await.unwrap();
-    assert_eq!(said["content"][0]["text"], "Echo: 不倒");
+    let echoed = call(&agent, "everything__echo", json!({ "message": "不倒" }), 20).await.unwrap();
+    assert_eq!(echoed["content"][0]["text"], "Echo: 不倒");
     let image = call(&agent, "everything__get-tiny-image", json!({}), 20).await.unwrap();
     assert!(image["content"].as_array().unwrap().iter().any(|it| it["type"] == "image"));
     let wrong = call(&agent, "everything__get-sum", json!({ "a": "x" }), 20).await.unwrap_err();
     assert_eq!(wrong.row().smcp, 400, "{wrong}");
     let more = json!({ "mcp_server": "everything" }).as_object().unwrap().clone();
-    let asked = within(agent.ask(budao_smcp::wire::event::RequestEvent::GetResources, "pc", more));
-    let resources = asked.await.unwrap();
+    let pending_answer =
+        within(agent.ask(budao_smcp::wire::event::RequestEvent::GetResources, "pc", more));
+    let resources = pending_answer.await.unwrap();
     assert!(!resources["resources"].as_array().unwrap().is_empty(), "{resources}");
     let long = json!({ "duration": 60, "steps": 60 });
     let late =

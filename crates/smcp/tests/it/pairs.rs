@@ -33,10 +33,10 @@ fn kit(by: Implementation) -> Option<Kit> {
     }
 }
 
-fn place(url: &str, name: &str) -> MemberConfig {
-    let mut place = MemberConfig::new(url, "a", name);
-    place.token = Some("right".to_owned().into());
-    place
+fn member_config(url: &str, name: &str) -> MemberConfig {
+    let mut member = MemberConfig::new(url, "a", name);
+    member.token = Some("right".to_owned().into());
+    member
 }
 
 enum AnyAgent {
@@ -57,7 +57,7 @@ async fn our_computer(url: &str) -> OurComputer {
         "server_parameters": { "command": python.join("bin/python"), "args": [script("tools.py")] },
     }] });
     let settings = Settings::read(&settings.to_string()).unwrap();
-    let config = ComputerConfig::new(place(url, "pc"));
+    let config = ComputerConfig::new(member_config(url, "pc"));
     let starting = OurComputer::start(config, settings, &crate::computer::FixedValues, the_world());
     within(starting).await.unwrap()
 }
@@ -75,7 +75,7 @@ impl AnyComputer {
         match self {
             Self::Ours(computer) => computer.shutdown().await,
             Self::Theirs(computer) => {
-                computer.tell("leave").await;
+                computer.send("leave").await;
                 computer.says("left").await;
             }
         }
@@ -86,7 +86,7 @@ impl AnyComputer {
         match self {
             Self::Ours(computer) => *computer = our_computer(url).await,
             Self::Theirs(computer) => {
-                computer.tell("join").await;
+                computer.send("join").await;
                 computer.says("joined").await;
             }
         }
@@ -97,7 +97,8 @@ impl AnyAgent {
     async fn start(by: Implementation, url: &str) -> Self {
         match kit(by) {
             None => {
-                let connecting = Ours::connect(AgentConfig::new(place(url, "bot")), the_world());
+                let connecting =
+                    Ours::connect(AgentConfig::new(member_config(url, "bot")), the_world());
                 Self::Ours(within(connecting).await.unwrap())
             }
             Some(kit) => Self::Theirs(by, Box::new(Agent::start(&kit, url).await)),
@@ -111,8 +112,8 @@ impl AnyAgent {
                 tools.into_iter().map(|tool| tool.name).collect()
             }
             Self::Theirs(_, agent) => {
-                let asked = agent.begin(json!({ "do": "tools", "computer": "pc" })).await;
-                let answer = within(asked).await.unwrap();
+                let pending_answer = agent.begin(json!({ "do": "tools", "computer": "pc" })).await;
+                let answer = within(pending_answer).await.unwrap();
                 serde_json::from_value(answer["ok"].clone()).unwrap_or_default()
             }
         }
@@ -184,8 +185,8 @@ async fn a_whole_life(agent_by: Implementation, computer_by: Implementation) {
     let members = agent.members().await;
     assert!(members.contains("pc"), "{who}: {members}");
 
-    let said = agent.call("tools__echo", json!({ "text": "你好" }), 20).await;
-    assert!(said.as_ref().is_ok_and(|said| said.contains("你好")), "{who}: {said:?}");
+    let echoed = agent.call("tools__echo", json!({ "text": "你好" }), 20).await;
+    assert!(echoed.as_ref().is_ok_and(|echoed| echoed.contains("你好")), "{who}: {echoed:?}");
     let failed = agent.call("tools__fail", json!({}), 20).await.unwrap_err();
     assert!(!failed.contains("hunter2"), "{who}: {failed}");
     agent.call("tools__none", json!({}), 10).await.unwrap_err();
@@ -212,7 +213,7 @@ async fn a_whole_life(agent_by: Implementation, computer_by: Implementation) {
     computer.join(&url).await;
     listed(&mut agent).await;
     let again = agent.call("tools__echo", json!({ "text": "again" }), 20).await;
-    assert!(again.as_ref().is_ok_and(|said| said.contains("again")), "{who}: {again:?}");
+    assert!(again.as_ref().is_ok_and(|echoed| echoed.contains("again")), "{who}: {again:?}");
     if let AnyComputer::Ours(computer) = computer {
         computer.shutdown().await;
     }
@@ -305,8 +306,8 @@ async fn our_agent_and_computer_meet_in_the_rust_hub() {
     let computer = our_computer(&url).await;
     let mut agent = AnyAgent::start(Implementation::Us, &url).await;
     listed(&mut agent).await;
-    let said = agent.call("tools__echo", json!({ "text": "hi" }), 20).await.unwrap();
-    assert!(said.contains("hi"), "{said}");
+    let echoed = agent.call("tools__echo", json!({ "text": "hi" }), 20).await.unwrap();
+    assert!(echoed.contains("hi"), "{echoed}");
     let unknown = agent.call("tools__none", json!({}), 20).await.unwrap_err();
     assert!(unknown.contains("UnknownTool"), "{unknown}");
     let late = agent.call("tools__slow", json!({ "seconds": 50 }), 1).await.unwrap_err();

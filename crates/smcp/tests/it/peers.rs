@@ -145,7 +145,7 @@ impl Computer {
         .await;
     }
 
-    pub(crate) async fn tell(&mut self, word: &str) {
+    pub(crate) async fn send(&mut self, word: &str) {
         self.stdin.write_all(format!("{word}\n").as_bytes()).await.unwrap();
     }
 }
@@ -168,12 +168,12 @@ impl Agent {
         let (sender, joined) = oneshot::channel();
         waiting.lock().unwrap().insert(0, sender);
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let heard = waiting.clone();
+        let received = waiting.clone();
         tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
                 let Ok(value) = serde_json::from_str::<Value>(&line) else { continue };
                 let id = value["id"].as_u64().unwrap();
-                if let Some(sender) = heard.lock().unwrap().remove(&id) {
+                if let Some(sender) = received.lock().unwrap().remove(&id) {
                     let _ = sender.send(value);
                 }
             }

@@ -76,20 +76,20 @@ async fn the_reference_agent_and_computer_work_through_our_hub() {
     assert!(began.elapsed() < Duration::from_secs(25));
 
     // Leaving and coming back, heard by the agent.
-    computer.tell("leave").await;
+    computer.send("leave").await;
     computer.says("left").await;
     let gone = agent.call("tools__echo", json!({ "text": "x" }), 5).await;
     assert_eq!(gone["isError"], true);
-    computer.tell("join").await;
+    computer.send("join").await;
     computer.says("joined").await;
     let again = agent.call("tools__echo", json!({ "text": "again" }), 20).await;
     assert_eq!(again["content"][0]["text"], "again", "{again}");
-    let heard = agent.ask(json!({ "do": "heard" })).await;
+    let received = agent.ask(json!({ "do": "heard" })).await;
     let names: Vec<&str> =
-        heard.as_array().unwrap().iter().map(|e| e[0].as_str().unwrap()).collect();
+        received.as_array().unwrap().iter().map(|e| e[0].as_str().unwrap()).collect();
     assert!(
         names.contains(&"enter") && names.contains(&"leave") && names.contains(&"tools"),
-        "{heard}"
+        "{received}"
     );
 
     // A computer that is killed is gone at once.
@@ -120,10 +120,10 @@ async fn the_reference_agent_is_told_what_it_may_not() {
         let dial = hub.dial().auth(json!({ "token": "right" }));
         let (client, _events) =
             budao_socketio::Client::connect(dial, crate::common::the_world()).await.unwrap();
-        let wish = json!({ "role": "agent", "name": "first", "office_id": "a" });
+        let request = json!({ "role": "agent", "name": "first", "office_id": "a" });
         let joined = client.call(
             "server:join_office",
-            budao_socketio::Payload::of(wish),
+            budao_socketio::Payload::of(request),
             Duration::from_secs(10),
         );
         assert_eq!(within(joined).await.unwrap().first(), true);
@@ -146,7 +146,7 @@ async fn the_reference_agent_is_told_what_it_may_not() {
 async fn the_reference_agent_calls_our_computer() {
     let Some(python) = Kit::python() else { return };
     let hub = hub().await;
-    let computer = crate::computer::of_place(right(&hub.url(), "pc")).await;
+    let computer = crate::computer::start_computer(right(&hub.url(), "pc")).await;
     let mut agent = Agent::start(&python, &hub.url()).await;
     let tools = within(async {
         loop {
@@ -177,18 +177,18 @@ async fn the_reference_agent_calls_our_computer() {
     }
     // The model behind their agent reads the result's text, and finds the whole correction in it.
     let wrong = agent.call("my_tools__echo", json!({ "text": 5 }), 20).await;
-    let told: serde_json::Value =
+    let rendered: serde_json::Value =
         serde_json::from_str(wrong["content"][0]["text"].as_str().unwrap()).unwrap();
-    assert_eq!(told["mismatches"][0]["pointer"], "/text", "{told}");
-    assert_eq!(told["mismatches"][0]["received"], "5", "{told}");
-    assert!(told["example"]["text"].is_string(), "{told}");
+    assert_eq!(rendered["mismatches"][0]["pointer"], "/text", "{rendered}");
+    assert_eq!(rendered["mismatches"][0]["received"], "5", "{rendered}");
+    assert!(rendered["example"]["text"].is_string(), "{rendered}");
     computer.shutdown().await;
 }
 
 pub(crate) fn right(url: &str, name: &str) -> budao_smcp::MemberConfig {
-    let mut place = budao_smcp::MemberConfig::new(url, "a", name);
-    place.token = Some("right".to_owned().into());
-    place
+    let mut member = budao_smcp::MemberConfig::new(url, "a", name);
+    member.token = Some("right".to_owned().into());
+    member
 }
 
 async fn our_agent(url: &str) -> budao_smcp::agent::Agent {
@@ -205,8 +205,8 @@ async fn our_agent_calls_the_reference_computer() {
     let _computer = Computer::start(&python, &hub.url(), "pc").await;
     let tools = within(agent.tools("pc")).await.unwrap();
     assert_eq!(tools.len(), 3, "{tools:?}");
-    let said = crate::computer::call(&agent, "tools__echo", json!({ "text": "hi" }), 20).await;
-    assert_eq!(said.unwrap()["content"][0]["text"], "hi");
+    let echoed = crate::computer::call(&agent, "tools__echo", json!({ "text": "hi" }), 20).await;
+    assert_eq!(echoed.unwrap()["content"][0]["text"], "hi");
     let failed = crate::computer::call(&agent, "tools__fail", json!({}), 20).await.unwrap_err();
     assert_eq!(failed.row().smcp, 4003, "{failed}");
     assert!(!failed.to_string().contains("hunter2"), "{failed}");
@@ -218,12 +218,12 @@ async fn our_agent_calls_the_reference_computer() {
 async fn our_agent_and_computer_meet_in_the_reference_hub() {
     let Some(python) = Kit::python() else { return };
     let (_hub, url) = python.hub().await;
-    let computer = crate::computer::of_place(right(&url, "pc")).await;
+    let computer = crate::computer::start_computer(right(&url, "pc")).await;
     let agent = our_agent(&url).await;
     let tools = crate::computer::tools(&agent).await;
     assert!(tools.contains(&"my_tools__echo".to_owned()), "{tools:?}");
-    let said = crate::computer::call(&agent, "my_tools__echo", json!({ "text": "hi" }), 20).await;
-    assert_eq!(said.unwrap()["content"][0]["text"], "hi");
+    let echoed = crate::computer::call(&agent, "my_tools__echo", json!({ "text": "hi" }), 20).await;
+    assert_eq!(echoed.unwrap()["content"][0]["text"], "hi");
     // A tool's own failure passes their hub with its code.
     let unknown = crate::computer::call(&agent, "my_tools__none", json!({}), 20).await.unwrap_err();
     assert_eq!(unknown.row().smcp, 4001, "{unknown}");

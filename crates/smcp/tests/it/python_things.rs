@@ -8,7 +8,7 @@ use crate::{
     common::within,
     peers::{Agent, Kit},
     python::{hub, right},
-    resources::furnish,
+    resources::start_full_computer,
 };
 
 fn digest(bytes: &[u8]) -> String {
@@ -40,7 +40,7 @@ async fn refused(agent: &mut Agent, command: Value) -> Value {
 async fn the_reference_agent_uses_what_our_computer_has_besides_tools() {
     let Some(python) = Kit::python() else { return };
     let hub = hub().await;
-    let furnished = furnish(right(&hub.url(), "pc")).await;
+    let full_computer = start_full_computer(right(&hub.url(), "pc")).await;
     let mut agent = Agent::start(&python, &hub.url()).await;
     ready(&mut agent).await;
     let with = |what: &str, more: Value| {
@@ -101,7 +101,7 @@ async fn the_reference_agent_uses_what_our_computer_has_besides_tools() {
     let put = agent.ask(with("put", json!({ "data": STANDARD.encode(&data) }))).await;
     assert_eq!((&put[1], &put[2]), (&json!(600_000), &json!(digest(&data))));
     assert!(std::fs::read(put[0].as_str().unwrap()).unwrap() == data);
-    furnished.computer.shutdown().await;
+    full_computer.computer.shutdown().await;
 }
 
 fn count_of(list: &Value) -> usize {

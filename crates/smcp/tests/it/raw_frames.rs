@@ -18,19 +18,19 @@ pub(crate) async fn connected(hub: &RunningHub) -> Socket {
     );
     let (mut socket, _) = within(connect_async(url)).await.unwrap();
     assert!(text(&mut socket).await.starts_with('0'));
-    say(&mut socket, "40/smcp,{}").await;
+    send_text(&mut socket, "40/smcp,{}").await;
     assert!(text(&mut socket).await.starts_with("40/smcp,"));
     socket
 }
 
-pub(crate) async fn say(socket: &mut Socket, text: &str) {
+pub(crate) async fn send_text(socket: &mut Socket, text: &str) {
     within(socket.send(Message::text(text))).await.unwrap();
 }
 
 pub(crate) async fn text(socket: &mut Socket) -> String {
     loop {
         match within(socket.next()).await.unwrap().unwrap() {
-            Message::Text(text) if text.as_str() == "2" => say(socket, "3").await,
+            Message::Text(text) if text.as_str() == "2" => send_text(socket, "3").await,
             Message::Text(text) => return text.as_str().to_owned(),
             Message::Close(frame) => panic!("closed: {frame:?}"),
             _ => {}
@@ -39,16 +39,16 @@ pub(crate) async fn text(socket: &mut Socket) -> String {
 }
 
 fn join(padding: usize) -> String {
-    let wish =
+    let request =
         json!({ "role": "computer", "name": "raw", "office_id": "raw", "x": "x".repeat(padding) });
-    format!("42/smcp,7{}", json!(["server:join_office", wish]))
+    format!("42/smcp,7{}", json!(["server:join_office", request]))
 }
 
 #[tokio::test]
 async fn another_namespace_is_refused_with_a_trace() {
     let hub = start(config()).await;
     let mut socket = connected(&hub).await;
-    say(&mut socket, "40/other,{}").await;
+    send_text(&mut socket, "40/other,{}").await;
     let refused = text(&mut socket).await;
     let body = refused.strip_prefix("44/other,").expect("a refusal");
     let body: serde_json::Value = serde_json::from_str(body).unwrap();
@@ -62,13 +62,13 @@ async fn above_the_soft_bound_it_is_answered_and_above_the_hard_one_closed_with_
     let hub = start(config()).await;
     let (agent, _computer) = pair(&hub).await;
     let mut socket = connected(&hub).await;
-    say(&mut socket, &join(2 << 20)).await;
+    send_text(&mut socket, &join(2 << 20)).await;
     let answer = text(&mut socket).await;
     assert!(answer.starts_with("43/smcp,7[") && answer.contains("\"code\":400"), "{answer}");
-    say(&mut socket, &join(0)).await;
+    send_text(&mut socket, &join(0)).await;
     assert_eq!(text(&mut socket).await, "43/smcp,7[true,null]", "the connection stays");
 
-    say(&mut socket, &join(9 << 20)).await;
+    send_text(&mut socket, &join(9 << 20)).await;
     let reason = text(&mut socket).await;
     assert!(reason.starts_with("43/smcp,7[") && reason.contains("\"limit\":8388608"), "{reason}");
     assert_eq!(text(&mut socket).await, "41/smcp,", "then it is closed");
@@ -141,8 +141,8 @@ async fn whatever_bytes_come_the_hub_stays_and_others_are_served() {
         if socket.send(message).await.is_err() {
             socket = connected(&hub).await;
         }
-        while let Some(Some(said)) = futures::FutureExt::now_or_never(socket.next()) {
-            if !matches!(said, Ok(Message::Text(_) | Message::Ping(_) | Message::Pong(_))) {
+        while let Some(Some(received)) = futures::FutureExt::now_or_never(socket.next()) {
+            if !matches!(received, Ok(Message::Text(_) | Message::Ping(_) | Message::Pong(_))) {
                 socket = connected(&hub).await;
                 break;
             }

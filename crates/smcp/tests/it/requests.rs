@@ -27,12 +27,12 @@ async fn polling(hub: &RunningHub, http: &reqwest::Client) -> String {
     let open: serde_json::Value = serde_json::from_str(&open[1..]).unwrap();
     let url = format!("{url}&sid={}", open["sid"].as_str().unwrap());
     within(http.post(&url).body("40/smcp,{}").send()).await.unwrap();
-    heard(http, &url, "40/smcp,").await;
+    wait_for_packet(http, &url, "40/smcp,").await;
     url
 }
 
 /// Polls until a packet begins like this. A ping may come before it.
-async fn heard(http: &reqwest::Client, url: &str, start: &str) -> String {
+async fn wait_for_packet(http: &reqwest::Client, url: &str, start: &str) -> String {
     loop {
         let response = within(http.get(url).send()).await.unwrap();
         assert_eq!(response.status(), 200);
@@ -49,12 +49,12 @@ async fn a_poll_of_nine_megabytes_gets_its_answer() {
     let hub = start(config()).await;
     let http = http();
     let url = polling(&hub, &http).await;
-    let wish =
+    let request =
         json!({ "role": "computer", "name": "x", "office_id": "a", "x": "x".repeat(9 << 20) });
-    let sent = format!("42/smcp,7{}", json!(["server:join_office", wish]));
+    let sent = format!("42/smcp,7{}", json!(["server:join_office", request]));
     let status = within(http.post(&url).body(sent).send()).await.unwrap().status();
     assert_eq!(status, 200);
-    let answer = heard(&http, &url, "43/smcp,7[").await;
+    let answer = wait_for_packet(&http, &url, "43/smcp,7[").await;
     assert!(answer.contains("\"limit\":8388608"), "{answer}");
     // Beyond the transport's own limit the request itself says so.
     let url = polling(&hub, &http).await;
@@ -71,9 +71,9 @@ async fn a_poll_of_nine_megabytes_gets_its_answer() {
 async fn dribble(hub: &RunningHub, bytes: &str) -> String {
     let mut line = TcpStream::connect(("127.0.0.1", hub.port)).await.unwrap();
     line.write_all(bytes.as_bytes()).await.unwrap();
-    let mut heard = String::new();
-    within(line.read_to_string(&mut heard)).await.unwrap();
-    heard
+    let mut text = String::new();
+    within(line.read_to_string(&mut text)).await.unwrap();
+    text
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     common::{RunningHub, config, start, the_world, within},
-    computer::{FixedValues, agent, call, fake, place, tools},
+    computer::{FixedValues, agent, call, fake, member_config, tools},
 };
 
 /// A computer with everything: two servers with resources, a folder with skills, one for uploads.
@@ -26,7 +26,9 @@ pub(crate) struct FullComputer {
     folder: tempfile::TempDir,
 }
 
-pub(crate) fn furnish(place: budao_smcp::MemberConfig) -> impl Future<Output = FullComputer> {
+pub(crate) fn start_full_computer(
+    member: budao_smcp::MemberConfig,
+) -> impl Future<Output = FullComputer> {
     let folder = tempfile::tempdir().unwrap();
     write_skills(folder.path());
     write_resources(folder.path());
@@ -46,8 +48,8 @@ pub(crate) fn furnish(place: budao_smcp::MemberConfig) -> impl Future<Output = F
     let config = Config {
         confirm: Arc::new(NoConfirmer),
         skills: Some(folder.path().join("skills")),
-        landing: Some(folder.path().join("landing")),
-        ..Config::new(place)
+        upload_folder: Some(folder.path().join("landing")),
+        ..Config::new(member)
     };
     async move {
         let starting = Computer::start(config, settings, &FixedValues, the_world());
@@ -118,20 +120,20 @@ async fn ready(agent: &Agent) {
     .await;
 }
 
-async fn furnished(hub: &RunningHub) -> (FullComputer, Agent) {
-    let furnished = furnish(place(hub, "pc")).await;
+async fn full_computer(hub: &RunningHub) -> (FullComputer, Agent) {
+    let full_computer = start_full_computer(member_config(hub, "pc")).await;
     let agent = agent(hub).await;
     ready(&agent).await;
-    (furnished, agent)
+    (full_computer, agent)
 }
 
 /// All of it, piece by piece, with its digest checked.
 async fn drained(agent: &Agent, handle: &Value, piece: u64) -> Result<Vec<u8>, Fault> {
     let mut bytes = Vec::new();
     loop {
-        let wish =
+        let chunk_request =
             json!({ "blob_handle": handle, "chunk_offset": bytes.len(), "max_chunk_bytes": piece });
-        let answer = ask(agent, RequestEvent::GetBlob, wish).await?;
+        let answer = ask(agent, RequestEvent::GetBlob, chunk_request).await?;
         bytes.extend(STANDARD.decode(answer["blob"].as_str().unwrap()).unwrap());
         if answer["eof"] == true {
             assert_eq!(answer["total_size"], bytes.len());
@@ -146,7 +148,7 @@ async fn drained(agent: &Agent, handle: &Value, piece: u64) -> Result<Vec<u8>, F
 #[tokio::test]
 async fn resources_of_a_server_are_listed_by_the_page() {
     let hub = start(config()).await;
-    let (furnished, agent) = furnished(&hub).await;
+    let (full_computer, agent) = full_computer(&hub).await;
     let page =
         ask(&agent, RequestEvent::GetResources, json!({ "mcp_server": "alpha" })).await.unwrap();
     assert_eq!(page["resources"].as_array().unwrap().len(), 5);
@@ -164,13 +166,13 @@ async fn resources_of_a_server_are_listed_by_the_page() {
     assert_eq!(none.row().smcp, 4015);
     let unknown = ask(&agent, RequestEvent::GetResources, json!({ "mcp_server": "gamma" })).await;
     assert_eq!(unknown.unwrap_err().row().smcp, 4014);
-    furnished.computer.shutdown().await;
+    full_computer.computer.shutdown().await;
 }
 
 #[tokio::test]
 async fn windows_are_shown_in_the_order_that_helps() {
     let hub = start(config()).await;
-    let (furnished, agent) = furnished(&hub).await;
+    let (full_computer, agent) = full_computer(&hub).await;
     let shown = async |more: Value| {
         let answer = ask(&agent, RequestEvent::GetDesktop, more).await.unwrap();
         let list = answer["desktops"].as_array().unwrap().iter();
@@ -185,47 +187,47 @@ async fn windows_are_shown_in_the_order_that_helps() {
     assert!(shown(json!({ "window": "window://none" })).await.is_empty());
     let whole = ask(&agent, RequestEvent::GetDesktop, json!({ "desktop_size": 1 })).await.unwrap();
     assert_eq!(whole["desktops"][0], "window://beta/only\n\nshown by window://beta/only");
-    furnished.computer.shutdown().await;
+    full_computer.computer.shutdown().await;
 }
 
 #[tokio::test]
 async fn the_room_hears_when_windows_or_skills_change() {
     let hub = start(config()).await;
-    let (furnished, agent) = furnished(&hub).await;
-    let mut news = agent.news();
-    let mut hears = async |event: &str| {
-        let wanted = RoomEvent::ContentChanged(event.to_owned(), "pc".into());
-        within(async { while news.recv().await.as_ref() != Ok(&wanted) {} }).await;
+    let (full_computer, agent) = full_computer(&hub).await;
+    let mut events = agent.events();
+    let mut receive = async |event: &str| {
+        let expected = RoomEvent::ContentChanged(event.to_owned(), "pc".into());
+        within(async { while events.recv().await.as_ref() != Ok(&expected) {} }).await;
     };
-    let tell = async |method: &str, params: Value| {
-        let told = json!({ "method": method, "params": params });
-        call(&agent, "alpha__tell", told, 10).await.unwrap();
+    let send = async |method: &str, params: Value| {
+        let notification = json!({ "method": method, "params": params });
+        call(&agent, "alpha__tell", notification, 10).await.unwrap();
     };
-    let file = furnished.folder.path().join("alpha.json");
+    let file = full_computer.folder.path().join("alpha.json");
     let mut all: Vec<Value> =
         serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     all.push(window("window://alpha/new", 1.0));
     std::fs::write(&file, json!(all).to_string()).unwrap();
-    tell("notifications/resources/list_changed", json!({})).await;
-    hears("notify:update_desktop").await;
-    tell("notifications/resources/updated", json!({ "uri": "window://alpha/new" })).await;
-    hears("notify:update_desktop").await;
+    send("notifications/resources/list_changed", json!({})).await;
+    receive("notify:update_desktop").await;
+    send("notifications/resources/updated", json!({ "uri": "window://alpha/new" })).await;
+    receive("notify:update_desktop").await;
     all.retain(|it| it["name"] != "sums");
     std::fs::write(&file, json!(all).to_string()).unwrap();
-    tell("notifications/resources/list_changed", json!({})).await;
-    hears("notify:update_skills").await;
+    send("notifications/resources/list_changed", json!({})).await;
+    receive("notify:update_skills").await;
     // The new window was asked to tell of its changes.
     let seen = call(&agent, "alpha__seen", json!({}), 10).await.unwrap();
     assert!(seen.to_string().contains(r#"resources/subscribe"#), "{seen}");
-    furnished.computer.stop_server("alpha").await.unwrap();
-    hears("notify:update_desktop").await;
-    furnished.computer.shutdown().await;
+    full_computer.computer.stop_server("alpha").await.unwrap();
+    receive("notify:update_desktop").await;
+    full_computer.computer.shutdown().await;
 }
 
 #[tokio::test]
 async fn skills_are_listed_and_their_files_given_or_refused_with_a_reason() {
     let hub = start(config()).await;
-    let (furnished, agent) = furnished(&hub).await;
+    let (full_computer, agent) = full_computer(&hub).await;
     let listed = ask(&agent, RequestEvent::GetSkills, json!({})).await.unwrap();
     let listed = listed["skills"].as_array().unwrap();
     let names: Vec<&str> = listed.iter().map(|it| it["name"].as_str().unwrap()).collect();
@@ -265,16 +267,16 @@ async fn skills_are_listed_and_their_files_given_or_refused_with_a_reason() {
         assert_eq!(fault.detail().text(Fact::Reason), reason, "{name} {path}");
     }
     // A handle is looked up anew for each piece.
-    std::fs::remove_file(furnished.folder.path().join("skills/pdf-tools/long.txt")).unwrap();
+    std::fs::remove_file(full_computer.folder.path().join("skills/pdf-tools/long.txt")).unwrap();
     let gone = drained(&agent, &long["blob_handle"], 1 << 20).await.unwrap_err();
     assert_eq!((gone.row().smcp, gone.detail().text(Fact::Reason)), (4018, Some("gone")));
-    furnished.computer.shutdown().await;
+    full_computer.computer.shutdown().await;
 }
 
 #[tokio::test]
 async fn what_is_too_large_for_an_answer_is_fetched_in_pieces() {
     let hub = start(config()).await;
-    let furnished = furnish(place(&hub, "pc")).await;
+    let full_computer = start_full_computer(member_config(&hub, "pc")).await;
     // One that does not fetch by itself.
     let raw = crate::common::peer(&hub).await;
     assert_eq!(raw.join("agent", "bot", "a").await[0], true);
@@ -296,7 +298,7 @@ async fn what_is_too_large_for_an_answer_is_fetched_in_pieces() {
     let huge = tool_call("r-2", "plain__huge", json!({ "bytes": 2_500_000 })).await;
     raw.client.close();
     let agent = within(async {
-        let config = || budao_smcp::agent::Config::new(place(&hub, "bot"));
+        let config = || budao_smcp::agent::Config::new(member_config(&hub, "bot"));
         loop {
             if let Ok(agent) = Agent::connect(config(), the_world()).await {
                 return agent;
@@ -326,29 +328,29 @@ async fn what_is_too_large_for_an_answer_is_fetched_in_pieces() {
     assert_eq!(whole["content"][0].get("_meta"), None);
 
     // What was for one room is not for another.
-    furnished.computer.leave().await.unwrap();
-    furnished.computer.join("a").await.unwrap();
+    full_computer.computer.leave().await.unwrap();
+    full_computer.computer.join("a").await.unwrap();
     let gone = drained(&agent, text, 1 << 20).await.unwrap_err();
     assert_eq!((gone.row().smcp, gone.detail().text(Fact::Reason)), (4018, Some("gone")));
-    furnished.computer.shutdown().await;
+    full_computer.computer.shutdown().await;
 }
 
 #[tokio::test]
 async fn an_agent_sends_a_file_in_pieces() {
     let hub = start(config()).await;
-    let (furnished, agent) = furnished(&hub).await;
+    let (full_computer, agent) = full_computer(&hub).await;
     let data: Vec<u8> = (0..600_000_u32).map(|n| n.to_le_bytes()[0]).collect();
     let landed = within(agent.send("pc", "data.bin", &data)).await.unwrap();
     let landed = PathBuf::from(landed);
-    assert_eq!(landed.parent(), Some(furnished.folder.path().join("landing").as_path()));
+    assert_eq!(landed.parent(), Some(full_computer.folder.path().join("landing").as_path()));
     assert!(std::fs::read(&landed).unwrap() == data, "it is the same file");
-    furnished.computer.shutdown().await;
+    full_computer.computer.shutdown().await;
 }
 
 #[tokio::test]
 async fn a_fresh_computer_has_none_of_it_and_says_so() {
     let hub = start(config()).await;
-    let computer = crate::computer::of_place(place(&hub, "pc")).await;
+    let computer = crate::computer::start_computer(member_config(&hub, "pc")).await;
     let agent = agent(&hub).await;
     tools(&agent).await;
     let piece = json!({ "chunk_offset": 0, "eof": true, "blob": "", "total_size": 1, "sha256": "0".repeat(64) });

@@ -24,7 +24,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     common::{RunningHub, config, start, the_world, within},
-    computer::{FixedValues, agent, call, place},
+    computer::{FixedValues, agent, call, member_config},
 };
 
 /// What it answers with, if not with what was asked for.
@@ -49,19 +49,19 @@ fn refusal(status: u16) -> Response {
 }
 
 /// How the older protocol begins.
-async fn greet(State(mood): State<SharedBehaviour>) -> Response {
-    refusal(mood.lock().unwrap().always.unwrap_or(405))
+async fn greet(State(behaviour): State<SharedBehaviour>) -> Response {
+    refusal(behaviour.lock().unwrap().always.unwrap_or(405))
 }
 
-async fn answer(State(mood): State<SharedBehaviour>, Json(message): Json<Value>) -> Response {
-    let mood = mood.lock().unwrap().clone();
+async fn answer(State(behaviour): State<SharedBehaviour>, Json(message): Json<Value>) -> Response {
+    let behaviour = behaviour.lock().unwrap().clone();
     let method = message["method"].as_str().unwrap_or_default();
     let is_call = method == "tools/call";
-    if let Some(status) = mood.always.or(mood.calls.filter(|_| is_call)) {
+    if let Some(status) = behaviour.always.or(behaviour.calls.filter(|_| is_call)) {
         return refusal(status);
     }
     let id = &message["id"];
-    if let Some(code) = mood.code.filter(|_| is_call) {
+    if let Some(code) = behaviour.code.filter(|_| is_call) {
         let url = "https://login.example/authorize?client_id=c1&state=secret-state";
         let data = json!({ "elicitations": [{ "mode": "url", "url": url, "elicitationId": "1", "message": "m" }] });
         let error = json!({ "code": code, "message": "sign in", "data": data });
@@ -76,7 +76,7 @@ async fn answer(State(mood): State<SharedBehaviour>, Json(message): Json<Value>)
         "tools/list" => json!({ "tools": [{ "name": "t", "inputSchema": { "type": "object" } }] }),
         "resources/list" => {
             let skill = |folder| json!({ "uri": "skill://moody/theirs", "name": "theirs", "_meta": { "source": "mounted", "mount_dir": folder } });
-            json!({ "resources": mood.mounted.map(skill).into_iter().collect::<Vec<_>>() })
+            json!({ "resources": behaviour.mounted.map(skill).into_iter().collect::<Vec<_>>() })
         }
         "tools/call" => json!({ "content": [{ "type": "text", "text": "fine" }] }),
         _ => return StatusCode::ACCEPTED.into_response(),
@@ -84,13 +84,13 @@ async fn answer(State(mood): State<SharedBehaviour>, Json(message): Json<Value>)
     Json(json!({ "jsonrpc": "2.0", "id": id, "result": result })).into_response()
 }
 
-async fn moody(mood: ServerBehaviour) -> (String, SharedBehaviour) {
-    let mood = Arc::new(Mutex::new(mood));
-    let router = Router::new().route("/mcp", post(answer).get(greet)).with_state(mood.clone());
+async fn start_server(behaviour: ServerBehaviour) -> (String, SharedBehaviour) {
+    let behaviour = Arc::new(Mutex::new(behaviour));
+    let router = Router::new().route("/mcp", post(answer).get(greet)).with_state(behaviour.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp?key=secret-query", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, router).await });
-    (url, mood)
+    (url, behaviour)
 }
 
 async fn computer(hub: &RunningHub, kind: &str, url: &str) -> Computer {
@@ -99,7 +99,7 @@ async fn computer(hub: &RunningHub, kind: &str, url: &str) -> Computer {
         "server_parameters": { "url": url, "headers": { "Authorization": "Bearer secret-token" } },
     }] });
     let settings = Settings::read(&file.to_string()).unwrap();
-    let config = Config::new(place(hub, "pc"));
+    let config = Config::new(member_config(hub, "pc"));
     within(Computer::start(config, settings, &FixedValues, the_world())).await.unwrap()
 }
 
@@ -116,9 +116,9 @@ async fn settled(computer: &Computer) {
 /// The raw answer's marks, and that nothing secret is in it.
 fn check_marks(fault: &Fault, code: u16) {
     assert_eq!(fault.row().smcp, code, "{fault}");
-    let told = format!("{fault:?} {fault}");
+    let rendered = format!("{fault:?} {fault}");
     for secret in ["secret-token", "secret-realm", "secret-query", "secret-state", "client_id"] {
-        assert!(!told.contains(secret), "{secret}: {told}");
+        assert!(!rendered.contains(secret), "{secret}: {rendered}");
     }
 }
 
@@ -131,7 +131,7 @@ async fn called(agent: &Agent) -> Result<Value, Fault> {
 
 #[tokio::test]
 async fn a_sign_in_that_is_missing_or_refused_is_told_at_once_during_a_call() {
-    for (mood, code) in [
+    for (behaviour, code) in [
         (ServerBehaviour { calls: Some(401), ..ServerBehaviour::default() }, 4006),
         (ServerBehaviour { calls: Some(403), ..ServerBehaviour::default() }, 4007),
         (ServerBehaviour { code: Some(-32042), ..ServerBehaviour::default() }, 4006),
@@ -139,7 +139,7 @@ async fn a_sign_in_that_is_missing_or_refused_is_told_at_once_during_a_call() {
         (ServerBehaviour { calls: Some(503), ..ServerBehaviour::default() }, 4003),
     ] {
         let hub = start(config()).await;
-        let (url, now) = moody(mood).await;
+        let (url, now) = start_server(behaviour).await;
         let computer = computer(&hub, "streamable", &url).await;
         let agent = agent(&hub).await;
         settled(&computer).await;
@@ -163,8 +163,11 @@ async fn a_server_that_cannot_even_be_reached_without_a_sign_in_says_so_and_not_
     for kind in ["streamable", "sse"] {
         for (status, code) in [(401, 4006), (403, 4007), (500, 4003)] {
             let hub = start(config()).await;
-            let (url, _) =
-                moody(ServerBehaviour { always: Some(status), ..ServerBehaviour::default() }).await;
+            let (url, _) = start_server(ServerBehaviour {
+                always: Some(status),
+                ..ServerBehaviour::default()
+            })
+            .await;
             let computer = computer(&hub, kind, &url).await;
             let agent = agent(&hub).await;
             settled(&computer).await;
@@ -172,10 +175,9 @@ async fn a_server_that_cannot_even_be_reached_without_a_sign_in_says_so_and_not_
             check_marks(&fault, code);
             let more: Map<String, Value> =
                 json!({ "mcp_server": "moody" }).as_object().unwrap().clone();
-            let asked =
-                within(agent.ask(RequestEvent::GetResources, "pc", more)).await.unwrap_err();
+            let send = within(agent.ask(RequestEvent::GetResources, "pc", more)).await.unwrap_err();
             let expected = if code == 4003 { 4014 } else { code };
-            assert_eq!(asked.row().smcp, expected, "{asked}");
+            assert_eq!(send.row().smcp, expected, "{send}");
             computer.shutdown().await;
         }
     }
@@ -184,7 +186,8 @@ async fn a_server_that_cannot_even_be_reached_without_a_sign_in_says_so_and_not_
 #[tokio::test]
 async fn the_marks_are_those_of_the_protocol() {
     let hub = start(config()).await;
-    let (url, _) = moody(ServerBehaviour { calls: Some(403), ..ServerBehaviour::default() }).await;
+    let (url, _) =
+        start_server(ServerBehaviour { calls: Some(403), ..ServerBehaviour::default() }).await;
     let computer = computer(&hub, "streamable", &url).await;
     settled(&computer).await;
     let raw = crate::common::peer(&hub).await;
@@ -214,18 +217,18 @@ async fn a_server_on_the_net_cannot_have_folders_of_this_machine_read() {
     std::fs::write(folder.path().join("SKILL.md"), "---\ndescription: d\n---\nmine").unwrap();
     let hub = start(config()).await;
     let mounted = Some(folder.path().to_owned());
-    let (url, _) = moody(ServerBehaviour { mounted, ..ServerBehaviour::default() }).await;
+    let (url, _) = start_server(ServerBehaviour { mounted, ..ServerBehaviour::default() }).await;
     let computer = computer(&hub, "streamable", &url).await;
     let agent = agent(&hub).await;
     settled(&computer).await;
-    let asked = |ask: RequestEvent, more: Value| {
+    let send = |ask: RequestEvent, more: Value| {
         let agent = agent.clone();
         async move { within(agent.ask(ask, "pc", more.as_object().unwrap().clone())).await }
     };
-    let listed = asked(RequestEvent::GetResources, json!({ "mcp_server": "moody" })).await.unwrap();
+    let listed = send(RequestEvent::GetResources, json!({ "mcp_server": "moody" })).await.unwrap();
     assert_eq!(listed["resources"][0]["uri"], "skill://moody/theirs", "it does say so");
-    assert_eq!(asked(RequestEvent::GetSkills, json!({})).await.unwrap()["skills"], json!([]));
+    assert_eq!(send(RequestEvent::GetSkills, json!({})).await.unwrap()["skills"], json!([]));
     let named = json!({ "name": "mcp:moody:theirs" });
-    assert_eq!(asked(RequestEvent::GetSkill, named).await.unwrap_err().row().smcp, 4014);
+    assert_eq!(send(RequestEvent::GetSkill, named).await.unwrap_err().row().smcp, 4014);
     computer.shutdown().await;
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::{
     common::{RunningHub, config, pair, peer, start, tool_call, within},
-    raw_frames::{Socket, connected, say, text},
+    raw_frames::{Socket, connected, send_text, text},
 };
 
 const MIB: usize = 1 << 20;
@@ -23,8 +23,8 @@ fn limited(change: impl FnOnce(&mut Limits)) -> Config {
 
 /// Joins over a raw socket, which is not read unless somebody does.
 async fn join(socket: &mut Socket, role: &str, name: &str, room: &str) {
-    let wish = json!({ "role": role, "name": name, "office_id": room });
-    say(socket, &format!("42/smcp,0{}", json!(["server:join_office", wish]))).await;
+    let request = json!({ "role": role, "name": name, "office_id": room });
+    send_text(socket, &format!("42/smcp,0{}", json!(["server:join_office", request]))).await;
     while !text(socket).await.starts_with("43/smcp,0[true") {}
 }
 
@@ -41,7 +41,8 @@ async fn unread_agent(hub: &RunningHub, room: &str) -> (Socket, crate::common::P
 async fn ask_for_much(socket: &mut Socket, times: usize) {
     for number in 0..times {
         let call = tool_call("pc", "big", &format!("r{number}"), 30);
-        say(socket, &format!("42/smcp,{}{}", number + 1, json!(["client:tool_call", call]))).await;
+        send_text(socket, &format!("42/smcp,{}{}", number + 1, json!(["client:tool_call", call])))
+            .await;
     }
 }
 
@@ -68,12 +69,12 @@ async fn an_agent_that_does_not_read_is_closed_and_told_why_when_it_reads_again(
     let hub = start(limited(|limits| limits.queue_bytes_max = 4 * MIB)).await;
     let (mut agent, _computer) = unread_agent(&hub, "slow").await;
     // One by one: what the hub has not read when it closes would reset the connection.
-    for asked in 1.. {
+    for count in 1.. {
         ask_for_much(&mut agent, 1).await;
         let is_answered = || {
             let stats = hub.hub.stats();
-            let heard = stats.events.get("client:tool_call").copied().unwrap_or_default();
-            heard >= asked && stats.calls_under_way == 0
+            let received = stats.events.get("client:tool_call").copied().unwrap_or_default();
+            received >= count && stats.calls_under_way == 0
         };
         within(async {
             while !is_answered() {
@@ -104,7 +105,7 @@ async fn an_agent_that_never_reads_again_is_cut_off_and_its_bytes_are_given_back
     let (mut agent, mut computer) = unread_agent(&hub, "slow").await;
     ask_for_much(&mut agent, 30).await;
     until_closed(&hub, "queue_bytes_max").await;
-    computer.hears("notify:leave_office").await;
+    computer.receive("notify:leave_office").await;
     until_nothing_waits(&hub).await;
 }
 
@@ -114,7 +115,7 @@ async fn a_connection_that_takes_nothing_for_too_long_is_closed_however_little_w
     let (mut agent, mut computer) = unread_agent(&hub, "slow").await;
     ask_for_much(&mut agent, 15).await;
     until_closed(&hub, "send").await;
-    computer.hears("notify:leave_office").await;
+    computer.receive("notify:leave_office").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -175,11 +176,11 @@ async fn a_polling_agent_that_never_polls_is_closed_too() {
     let url = format!("{base}&sid={}", open["sid"].as_str().unwrap());
     let post = async |text: String| within(client.post(&url).body(text).send()).await.unwrap();
     post("40/smcp,{}".into()).await;
-    let hears = async |word: &str| while !get(&url).await.text().await.unwrap().contains(word) {};
-    hears("40/smcp,").await;
-    let wish = json!({ "role": "agent", "name": "bot", "office_id": "a" });
-    post(format!("42/smcp,0{}", json!(["server:join_office", wish]))).await;
-    hears("43/smcp,0[true,null]").await;
+    let receive = async |word: &str| while !get(&url).await.text().await.unwrap().contains(word) {};
+    receive("40/smcp,").await;
+    let request = json!({ "role": "agent", "name": "bot", "office_id": "a" });
+    post(format!("42/smcp,0{}", json!(["server:join_office", request]))).await;
+    receive("43/smcp,0[true,null]").await;
     for number in 1..6 {
         let call = tool_call("pc", "big", &format!("r{number}"), 30);
         post(format!("42/smcp,{number}{}", json!(["client:tool_call", call]))).await;

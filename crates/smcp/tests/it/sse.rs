@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     common::{config, start, the_world, within},
-    computer::{FixedValues, agent, call, place, tools},
+    computer::{FixedValues, agent, call, member_config, tools},
 };
 
 /// The streams that are open, by their number; what is told on them is text.
@@ -39,7 +39,7 @@ struct LegacySseServer {
 }
 
 impl LegacySseServer {
-    fn tell(&self, stream: u64, message: &Value) {
+    fn send(&self, stream: u64, message: &Value) {
         let streams = self.streams.lock().unwrap();
         let _ = streams[&stream].send(format!("event: message\ndata: {message}\n\n"));
     }
@@ -51,9 +51,10 @@ impl LegacySseServer {
 
     fn change_tools(&self) {
         self.more.fetch_add(1, Ordering::SeqCst);
-        let news = json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
+        let notification =
+            json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
         let streams: Vec<u64> = self.streams.lock().unwrap().keys().copied().collect();
-        streams.into_iter().for_each(|stream| self.tell(stream, &news));
+        streams.into_iter().for_each(|stream| self.send(stream, &notification));
     }
 }
 
@@ -62,11 +63,11 @@ async fn open(State(older): State<LegacySseServer>, headers: HeaderMap) -> Respo
         return StatusCode::UNAUTHORIZED.into_response();
     }
     let number = older.opened.fetch_add(1, Ordering::SeqCst);
-    let (sender, said) = mpsc::unbounded_channel();
+    let (sender, echoed) = mpsc::unbounded_channel();
     let _ = sender.send(format!("event: endpoint\ndata: /message?stream={number}\n\n"));
     older.streams.lock().unwrap().insert(number, sender);
-    let events = futures::stream::unfold(said, async |mut said| {
-        said.recv().await.map(|text| (Ok::<_, std::io::Error>(text), said))
+    let events = futures::stream::unfold(echoed, async |mut echoed| {
+        echoed.recv().await.map(|text| (Ok::<_, std::io::Error>(text), echoed))
     });
     ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(events)).into_response()
 }
@@ -98,7 +99,7 @@ async fn take(
         _ => return StatusCode::ACCEPTED,
     };
     let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": result });
-    older.tell(query["stream"], &answer);
+    older.send(query["stream"], &answer);
     StatusCode::ACCEPTED
 }
 
@@ -121,20 +122,26 @@ async fn a_server_of_the_older_protocol_behind_a_computer_answers_changes_and_co
         "server_parameters": { "url": url, "timeout": 10.0, "headers": { "x-key": "open-sesame" } },
     }] });
     let settings = Settings::read(&file.to_string()).unwrap();
-    let starting =
-        Computer::start(Config::new(place(&hub, "pc")), settings, &FixedValues, the_world());
+    let starting = Computer::start(
+        Config::new(member_config(&hub, "pc")),
+        settings,
+        &FixedValues,
+        the_world(),
+    );
     let computer = within(starting).await.unwrap();
     let agent = agent(&hub).await;
     assert_eq!(tools(&agent).await, ["older__echo", "older__no"]);
-    let said = call(&agent, "older__echo", json!({ "text": "你好" }), 10).await.unwrap();
-    assert_eq!(said["content"][0]["text"], "你好");
+    let echoed = call(&agent, "older__echo", json!({ "text": "你好" }), 10).await.unwrap();
+    assert_eq!(echoed["content"][0]["text"], "你好");
     let no = call(&agent, "older__no", json!({}), 10).await.unwrap_err();
     assert_eq!(no.row().smcp, 4003, "{no}");
 
-    let mut news = agent.news();
+    let mut room_events = agent.events();
     older.change_tools();
-    within(async { while news.recv().await.unwrap() != RoomEvent::ToolsChanged("pc".into()) {} })
-        .await;
+    within(async {
+        while room_events.recv().await.unwrap() != RoomEvent::ToolsChanged("pc".into()) {}
+    })
+    .await;
     assert_eq!(tools(&agent).await, ["older__echo", "older__no", "older__more0"]);
 
     older.cut();

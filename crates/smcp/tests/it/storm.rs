@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    broken_lines::{address, place},
+    broken_lines::{address, member_config},
     common::{RunningHub, config, start, the_world, within},
 };
 
@@ -87,7 +87,7 @@ impl Storm {
         };
         match within(self.agent.call(call, &cancel)).await {
             Ok(answer) => judge(&answer, tool, &text),
-            Err(fault) => excuse(&fault),
+            Err(fault) => failure_code(&fault),
         }
     }
 }
@@ -99,14 +99,14 @@ fn judge(answer: &Value, tool: &str, text: &str) -> String {
 }
 
 /// Whatever went wrong has the name of something that can: nobody's bug, nobody's rubbish.
-fn excuse(fault: &Fault) -> String {
+fn failure_code(fault: &Fault) -> String {
     let wrong = [Kind::Bug, Kind::PeerFailed, Kind::DuplicateCallId, Kind::CrossRoomAccess];
     assert!(!wrong.contains(&fault.kind()), "{fault:?}");
     fault.row().name.to_owned()
 }
 
 /// The hub dies or stops, and lines break, until it is over.
-async fn weather(
+async fn restart_at_random(
     mut hub: RunningHub,
     lines: Arc<[Proxy; 3]>,
     dice: Arc<dyn Entropy>,
@@ -143,9 +143,9 @@ async fn a_storm_of_broken_lines_and_dying_hubs_leaves_every_call_with_one_end_o
     let hub = start(config()).await;
     let line = async |nth| Proxy::start(address(&hub), seed.wrapping_add(nth)).await.unwrap();
     let lines = Arc::new([line(0).await, line(1).await, line(2).await]);
-    let pc = crate::computer::of_place(place(&lines[1], "pc")).await;
-    let mac = crate::computer::of_place(place(&lines[2], "mac")).await;
-    let connecting = Agent::connect(AgentConfig::new(place(&lines[0], "bot")), the_world());
+    let pc = crate::computer::start_computer(member_config(&lines[1], "pc")).await;
+    let mac = crate::computer::start_computer(member_config(&lines[2], "mac")).await;
+    let connecting = Agent::connect(AgentConfig::new(member_config(&lines[0], "bot")), the_world());
     let agent = within(connecting).await.unwrap();
     let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let storm = Arc::new(Storm { agent, next: AtomicU64::new(0), until });
@@ -155,7 +155,8 @@ async fn a_storm_of_broken_lines_and_dying_hubs_leaves_every_call_with_one_end_o
     }
     let over = Arc::new(AtomicBool::new(false));
     let dice = world::seeded(seed).entropy;
-    let weather = tokio::spawn(weather(hub, Arc::clone(&lines), dice, Arc::clone(&over)));
+    let restarting =
+        tokio::spawn(restart_at_random(hub, Arc::clone(&lines), dice, Arc::clone(&over)));
     let mut callers = JoinSet::new();
     for _ in 0..CALLERS {
         let storm = Arc::clone(&storm);
@@ -174,7 +175,7 @@ async fn a_storm_of_broken_lines_and_dying_hubs_leaves_every_call_with_one_end_o
         }
     }
     over.store(true, Ordering::Relaxed);
-    let (hub, restarts) = within(weather).await.unwrap();
+    let (hub, restarts) = within(restarting).await.unwrap();
     for line in &*lines {
         line.plan(|_| ConnectionPlan::clean());
         line.cut_all(Ending::Close);

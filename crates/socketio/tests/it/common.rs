@@ -1,4 +1,4 @@
-//! What the tests share: the three servers, and patience.
+//! What the tests share: the three servers, and a time limit.
 
 use std::{path::PathBuf, process::Stdio, time::Duration};
 

@@ -81,14 +81,14 @@ async fn a_caller_that_gave_up_while_offline_is_not_sent_for() {
     assert_eq!(gone, Err(Error::TimedOut(limit)));
     within(client.emit("tell", Payload::of("somebody does"))).await.unwrap();
     let _hub = Hub::start(port).await;
-    let told = within(async {
+    let reconnected = within(async {
         loop {
             if let Some(Event::Message { payload, .. }) = events.next().await {
                 return payload;
             }
         }
     });
-    assert_eq!(told.await.first(), &json!("somebody does"));
+    assert_eq!(reconnected.await.first(), &json!("somebody does"));
 }
 
 #[tokio::test]

@@ -31,16 +31,16 @@ impl ScriptedServer {
         let half = silence.as_millis() / 2;
         let open =
             format!(r#"0{{"sid":"s","upgrades":[],"pingInterval":{half},"pingTimeout":{half}}}"#);
-        played.say(&open).await;
+        played.send(&open).await;
         played
     }
 
-    async fn say(&mut self, text: &str) {
+    async fn send(&mut self, text: &str) {
         within(self.0.send(Message::text(text))).await.unwrap();
     }
 
     /// The next words of the client.
-    async fn hear(&mut self) -> String {
+    async fn receive(&mut self) -> String {
         loop {
             match within(self.0.next()).await {
                 Some(Ok(Message::Text(text))) => return text.as_str().to_owned(),
@@ -69,15 +69,15 @@ async fn what_is_said_before_the_last_namespace_is_connected_is_not_lost() {
     let (listener, config) = listen().await;
     let server = tokio::spawn(async move {
         let mut server = ScriptedServer::accept(&listener, LONG).await;
-        assert_eq!(server.hear().await, "40");
+        assert_eq!(server.receive().await, "40");
         // Alive, a noop, somebody else's namespace, an event with bytes: then ours.
-        server.say("2").await;
-        assert_eq!(server.hear().await, "3");
-        server.say("6").await;
-        server.say(r#"40/other,{"sid":"o"}"#).await;
-        server.say(r#"451-["early",{"_placeholder":true,"num":0}]"#).await;
+        server.send("2").await;
+        assert_eq!(server.receive().await, "3");
+        server.send("6").await;
+        server.send(r#"40/other,{"sid":"o"}"#).await;
+        server.send(r#"451-["early",{"_placeholder":true,"num":0}]"#).await;
         within(server.0.send(Message::Binary(Bytes::from_static(b"raw")))).await.unwrap();
-        server.say(r#"40{"sid":"a"}"#).await;
+        server.send(r#"40{"sid":"a"}"#).await;
         server
     });
     let (client, mut events) = within(Client::connect(config, world())).await.unwrap();
@@ -86,12 +86,12 @@ async fn what_is_said_before_the_last_namespace_is_connected_is_not_lost() {
     assert_eq!(name, "early");
     let mut server = within(server).await.unwrap();
     // Once more connected, an event and an answer of elsewhere, an answer nobody waits for: all harmless.
-    server.say(r#"40{"sid":"a"}"#).await;
-    server.say("6").await;
-    server.say(r#"42/other,["not","ours"]"#).await;
-    server.say(r#"43/other,7[1]"#).await;
-    server.say(r#"437[1]"#).await;
-    server.say(r#"42["still","here"]"#).await;
+    server.send(r#"40{"sid":"a"}"#).await;
+    server.send("6").await;
+    server.send(r#"42/other,["not","ours"]"#).await;
+    server.send(r#"43/other,7[1]"#).await;
+    server.send(r#"437[1]"#).await;
+    server.send(r#"42["still","here"]"#).await;
     let Some(Event::Message { name, .. }) = within(events.next()).await else { panic!("lost") };
     assert_eq!(name, "still");
     assert_eq!(client.stats().late_answers, 2);
@@ -105,7 +105,7 @@ async fn a_server_that_talks_without_letting_us_in_is_left() {
     let server = tokio::spawn(async move {
         let mut server = ScriptedServer::accept(&listener, LONG).await;
         for _ in 0..4 {
-            server.say(r#"42["early"]"#).await;
+            server.send(r#"42["early"]"#).await;
         }
         server.gone().await;
     });
@@ -122,10 +122,10 @@ async fn a_handshake_that_takes_too_long_or_is_broken_off_is_an_error_that_says_
         let server = ScriptedServer::accept(&listener, LONG).await;
         server.gone().await;
         let mut server = ScriptedServer::accept(&listener, LONG).await;
-        server.say("1").await;
+        server.send("1").await;
         server.gone().await;
         let mut server = ScriptedServer::accept(&listener, LONG).await;
-        server.say("4?").await;
+        server.send("4?").await;
         server.gone().await;
     });
     let limits = Limits { handshake: Duration::from_millis(300), ..Limits::default() };
@@ -141,8 +141,8 @@ async fn a_handshake_that_takes_too_long_or_is_broken_off_is_an_error_that_says_
 /// Lets a client in whose server may be silent for so long.
 async fn let_in(listener: &TcpListener, silence: Duration) -> ScriptedServer {
     let mut server = ScriptedServer::accept(listener, silence).await;
-    assert_eq!(server.hear().await, "40");
-    server.say(r#"40{"sid":"a"}"#).await;
+    assert_eq!(server.receive().await, "40");
+    server.send(r#"40{"sid":"a"}"#).await;
     server
 }
 
@@ -152,8 +152,8 @@ async fn a_silent_server_is_left_and_the_next_connection_is_as_good() {
     let server = tokio::spawn(async move {
         let silent = let_in(&listener, Duration::from_millis(200)).await;
         let mut next = let_in(&listener, LONG).await;
-        next.say("2").await;
-        let mut heard = [next.hear().await, next.hear().await];
+        next.send("2").await;
+        let mut heard = [next.receive().await, next.receive().await];
         heard.sort();
         assert_eq!(heard, ["3", r#"42["bye"]"#]);
         drop(silent);
@@ -172,7 +172,7 @@ async fn a_server_that_closes_refuses_or_talks_nonsense_is_lost_with_its_reason(
     let server = tokio::spawn(async move {
         for word in ["1", "9", "4?", r#"44{"message":"no more"}"#] {
             let mut server = let_in(&listener, LONG).await;
-            server.say(word).await;
+            server.send(word).await;
             server.gone().await;
         }
     });
@@ -200,7 +200,7 @@ async fn events_nobody_takes_lose_the_connection_before_the_server_gives_us_up()
     let server = tokio::spawn(async move {
         let mut server = let_in(&listener, Duration::from_millis(400)).await;
         for _ in 0..3 {
-            server.say(r#"42["much"]"#).await;
+            server.send(r#"42["much"]"#).await;
         }
         server.gone().await;
     });
@@ -242,8 +242,8 @@ async fn what_was_said_early_and_is_not_taken_loses_the_connection_too() {
     let limits = Limits { inbox_max: 1, ..Limits::default() };
     let server = tokio::spawn(async move {
         let mut server = ScriptedServer::accept(&listener, Duration::from_millis(400)).await;
-        server.say(r#"42["early"]"#).await;
-        server.say(r#"40{"sid":"a"}"#).await;
+        server.send(r#"42["early"]"#).await;
+        server.send(r#"40{"sid":"a"}"#).await;
         server.gone().await;
     });
     let (_client, mut events) =
@@ -295,9 +295,9 @@ async fn events_without_a_reader_are_counted_and_answers_still_come() {
     let (listener, config) = listen().await;
     let server = tokio::spawn(async move {
         let mut server = let_in(&listener, LONG).await;
-        assert_eq!(server.hear().await, r#"421["echo"]"#);
-        server.say(r#"42["nobody","listens"]"#).await;
-        server.say("431[]").await;
+        assert_eq!(server.receive().await, r#"421["echo"]"#);
+        server.send(r#"42["nobody","listens"]"#).await;
+        server.send("431[]").await;
         server
     });
     let (client, events) = within(Client::connect(config, world())).await.unwrap();
@@ -326,11 +326,11 @@ async fn as_much_as_may_wait_is_taken_before_we_are_let_in_and_a_client_that_clo
     let (listener, config) = listen().await;
     let server = tokio::spawn(async move {
         let mut server = ScriptedServer::accept(&listener, LONG).await;
-        assert_eq!(server.hear().await, "40");
-        server.say(r#"42["one"]"#).await;
-        server.say(r#"42["two"]"#).await;
-        server.say(r#"40{"sid":"a"}"#).await;
-        assert_eq!(server.hear().await, "41", "it leaves its namespace");
+        assert_eq!(server.receive().await, "40");
+        server.send(r#"42["one"]"#).await;
+        server.send(r#"42["two"]"#).await;
+        server.send(r#"40{"sid":"a"}"#).await;
+        assert_eq!(server.receive().await, "41", "it leaves its namespace");
         server.gone().await;
     });
     let limits = Limits { inbox_max: 2, ..Limits::default() };

@@ -95,14 +95,14 @@ async fn two_namespaces_share_a_connection_and_nothing_else() {
             within(locked.call("echo", Payload::of(2), SHORT)),
         );
         assert_eq!((one.unwrap().first(), two.unwrap().first()), (&json!(1), &json!(2)));
-        let told = within(async {
+        let reconnected = within(async {
             loop {
                 if let Some(Event::Message { namespace, payload, .. }) = events.next().await {
                     return (namespace, payload);
                 }
             }
         });
-        let (namespace, payload) = told.await;
+        let (namespace, payload) = reconnected.await;
         assert_eq!((&*namespace, payload.first()), ("/locked", &json!("for locked")));
     }
 }

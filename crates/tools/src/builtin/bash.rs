@@ -115,16 +115,16 @@ impl Builtin for BashRun {
 impl BashRun {
     fn timeout(&self, args: &RunArgs) -> Result<Option<Duration>, Fault> {
         let max = self.0.options().timeout_max;
-        let asked = args.timeout_ms.map(Duration::from_millis);
-        match asked {
-            Some(asked) if asked > max && !args.background => Err(invalid(
+        let requested = args.timeout_ms.map(Duration::from_millis);
+        match requested {
+            Some(requested) if requested > max && !args.background => Err(invalid(
                 Operation::RunCommand,
                 "/timeout_ms",
                 "maximum",
                 format!("must be at most {}; use `background` for longer", max.as_millis()),
-                Some(asked.as_millis().to_string()),
+                Some(requested.as_millis().to_string()),
             )),
-            asked => Ok(asked),
+            requested => Ok(requested),
         }
     }
 }

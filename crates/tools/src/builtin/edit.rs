@@ -80,11 +80,11 @@ fn edit(
     let change = TextReplacement { find: old_string, replace: new_string, all: *replace_all };
     let count = draft.apply(&change, "/new_string").map_err(failure)?;
     let bytes = draft.encode("/new_string").map_err(failure)?;
-    store::stage(&draft.place, &bytes, Some(&draft.existing), context.world.entropy.bits())
+    store::stage(&draft.location, &bytes, Some(&draft.existing), context.world.entropy.bits())
         .and_then(store::commit)
         .map_err(|error| failure(store::write_fault(&error, path, bytes.len(), OPERATION)))?;
     let digest = content_hash(&bytes);
-    workspace.wrote(context.session, &draft.place.key, &digest);
+    workspace.wrote(context.session, &draft.location.key, &digest);
     let answer = json!({
         "ok": true,
         "path": path,
@@ -92,7 +92,7 @@ fn edit(
         "lines": draft.text.text.lines().count(),
         "diff": draft.diff(),
     });
-    Ok((answer, Note::FileSeen { path: draft.place.key.clone(), digest: Some(digest) }))
+    Ok((answer, Note::FileSeen { path: draft.location.key.clone(), digest: Some(digest) }))
 }
 
 /// One literal replacement.
@@ -107,7 +107,7 @@ pub(super) struct TextReplacement<'a> {
 #[derive(Debug)]
 pub(super) struct FileDraft {
     pub(super) path: String,
-    pub(super) place: FileLocation,
+    pub(super) location: FileLocation,
     pub(super) existing: ExistingFile,
     before: String,
     pub(super) text: DecodedText,
@@ -121,14 +121,14 @@ impl FileDraft {
         path: &str,
         context: &CallContext,
     ) -> Result<Self, Failure> {
-        let place = workspace.place(path, OPERATION).map_err(failure)?;
+        let location = workspace.locate(path, OPERATION).map_err(failure)?;
         let kept = context.limits.output_bytes_kept;
-        let Some(existing) = store::load(&place, path, kept, OPERATION).map_err(failure)? else {
+        let Some(existing) = store::load(&location, path, kept, OPERATION).map_err(failure)? else {
             let gone = std::io::ErrorKind::NotFound.into();
             return Err(failure(workspace.explain(&gone, path, OPERATION)));
         };
         // A file that was never read may be edited: matching a unique text shows that the content is known.
-        if workspace.knows(context, &place.key, &existing.digest) == Some(false) {
+        if workspace.knows(context, &location.key, &existing.digest) == Some(false) {
             let fault = Fault::new(Kind::FileChanged, OPERATION);
             return Err(failure(fault.with(Fact::Path, path.to_owned())));
         }
@@ -136,7 +136,7 @@ impl FileDraft {
             let fault = Fault::new(Kind::FileNotText, OPERATION);
             failure(fault.with(Fact::Path, path.to_owned()).with(Fact::Position, no.position))
         })?;
-        Ok(Self { path: path.to_owned(), place, existing, before: text.text.clone(), text })
+        Ok(Self { path: path.to_owned(), location, existing, before: text.text.clone(), text })
     }
 
     /// Applies a replacement in memory and returns the number of occurrences. `pointer` locates its new text in the
@@ -172,7 +172,7 @@ impl FileDraft {
 
     /// The diff of all replacements; `None` if the file is too large.
     pub(super) fn diff(&self) -> Option<String> {
-        diff::unified(&self.place.key, &self.before, &self.text.text)
+        diff::unified(&self.location.key, &self.before, &self.text.text)
     }
 
     fn no_match(&self, find: &str) -> Fault {

@@ -115,8 +115,8 @@ pub(super) fn start(
 }
 
 fn compile(workspace: &Workspace, pattern: &str) -> Result<GlobMatcher, Failure> {
-    let asked = Path::new(pattern);
-    if asked.components().any(|part| part == std::path::Component::ParentDir) {
+    let requested = Path::new(pattern);
+    if requested.components().any(|part| part == std::path::Component::ParentDir) {
         return Err(failure(outside(pattern, OPERATION)));
     }
     let inside = workspace.relative(pattern, OPERATION).map_err(failure)?;

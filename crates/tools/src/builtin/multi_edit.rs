@@ -167,7 +167,7 @@ impl Drafts<'_> {
     }
 
     fn find_or_push(&mut self, draft: FileDraft) -> usize {
-        let same = self.opened.iter().position(|known| known.place.key == draft.place.key);
+        let same = self.opened.iter().position(|known| known.location.key == draft.location.key);
         same.unwrap_or_else(|| {
             self.opened.push(draft);
             self.opened.len() - 1
@@ -181,15 +181,15 @@ impl Drafts<'_> {
         for draft in &self.opened {
             let bytes = draft.encode("/edits").map_err(failure)?;
             digests.push(content_hash(&bytes));
-            let stage = store::stage(&draft.place, &bytes, Some(&draft.existing), nonce);
+            let stage = store::stage(&draft.location, &bytes, Some(&draft.existing), nonce);
             staged.push(stage.map_err(|error| {
                 failure(store::write_fault(&error, &draft.path, bytes.len(), OPERATION))
             })?);
         }
         store::commit_all(staged, nonce).map_err(|undone| self.undone(&undone))?;
         let notes = self.opened.iter().zip(digests).map(|(draft, digest)| {
-            self.workspace.wrote(self.context.session, &draft.place.key, &digest);
-            Note::FileSeen { path: draft.place.key.clone(), digest: Some(digest) }
+            self.workspace.wrote(self.context.session, &draft.location.key, &digest);
+            Note::FileSeen { path: draft.location.key.clone(), digest: Some(digest) }
         });
         Ok(notes.collect())
     }

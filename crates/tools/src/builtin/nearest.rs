@@ -13,16 +13,16 @@ const LIKENESS: f64 = 0.72;
 const ENTRIES_MAX: usize = 5_000;
 
 /// The best match: a similar name in the same directory, or the same name elsewhere in the workspace.
-pub(super) fn find(workspace: &Workspace, asked: &Path) -> Option<String> {
-    let wanted = asked.to_string_lossy().into_owned();
-    similar_sibling(workspace, asked).or_else(|| elsewhere(workspace, asked, &wanted))
+pub(super) fn find(workspace: &Workspace, requested: &Path) -> Option<String> {
+    let wanted = requested.to_string_lossy().into_owned();
+    similar_sibling(workspace, requested).or_else(|| elsewhere(workspace, requested, &wanted))
 }
 
 /// Follows the path as far as it exists and replaces the first missing component by a similar name.
-fn similar_sibling(workspace: &Workspace, asked: &Path) -> Option<String> {
+fn similar_sibling(workspace: &Workspace, requested: &Path) -> Option<String> {
     let mut known = PathBuf::new();
     let mut mended = false;
-    for component in asked.components() {
+    for component in requested.components() {
         let Component::Normal(name) = component else { continue };
         let next = known.join(name);
         if workspace.dir().symlink_metadata(&next).is_ok() {
@@ -42,8 +42,8 @@ fn like(workspace: &Workspace, directory: &Path, wanted: &str) -> Option<String>
     best(wanted, names.filter_map(|name| name.into_string().ok()))
 }
 
-fn elsewhere(workspace: &Workspace, asked: &Path, wanted: &str) -> Option<String> {
-    let name = asked.file_name()?;
+fn elsewhere(workspace: &Workspace, requested: &Path, wanted: &str) -> Option<String> {
+    let name = requested.file_name()?;
     let walk = Walk::new(workspace.dir(), Path::new("")).ok()?.entries_max(ENTRIES_MAX);
     let same = walk.filter_map(|entry| match entry {
         WalkEntry::File(path) if path.file_name() == Some(name) => {

@@ -99,8 +99,8 @@ fn read(
     let mut file = workspace.open_file(path, OPERATION).map_err(failure)?;
     let whole_max = limits.output_bytes_kept;
     let mut bytes = Vec::new();
-    let troubled = |error| failure(from_io(&error, path, OPERATION));
-    Read::by_ref(&mut file).take(whole_max as u64 + 1).read_to_end(&mut bytes).map_err(troubled)?;
+    let to_fault = |error| failure(from_io(&error, path, OPERATION));
+    Read::by_ref(&mut file).take(whole_max as u64 + 1).read_to_end(&mut bytes).map_err(to_fault)?;
     let mut page = LineWindow::new(args, budget::text_room(limits));
     if bytes.len() > whole_max {
         drop(bytes);

@@ -36,29 +36,29 @@ pub(super) struct ExistingFile {
 
 /// Reads the current content; `None` if the file does not exist. Fails if the file is not writable.
 pub(super) fn load(
-    place: &FileLocation,
+    location: &FileLocation,
     path: &str,
     bytes_max: usize,
     operation: Operation,
 ) -> Result<Option<ExistingFile>, Fault> {
-    let troubled = |error: &io::Error| from_io(error, path, operation);
-    let file = match place.dir.open_with(&place.name, &reading()) {
+    let to_fault = |error: &io::Error| from_io(error, path, operation);
+    let file = match location.dir.open_with(&location.name, &reading()) {
         Ok(file) => regular(file, path, operation)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(troubled(&error)),
+        Err(error) => return Err(to_fault(&error)),
     };
-    let metadata = file.metadata().map_err(|error| troubled(&error))?;
+    let metadata = file.metadata().map_err(|error| to_fault(&error))?;
     let mut bytes = Vec::new();
-    file.take(bytes_max as u64 + 1).read_to_end(&mut bytes).map_err(|error| troubled(&error))?;
+    file.take(bytes_max as u64 + 1).read_to_end(&mut bytes).map_err(|error| to_fault(&error))?;
     if bytes.len() > bytes_max {
         return Err(too_large(operation, "output_bytes_kept", bytes_max, metadata.len())
             .with(Fact::Path, path.to_owned()));
     }
     // A rename only needs permission for the directory, so a read-only file is rejected here.
-    place
+    location
         .dir
-        .open_with(&place.name, OpenOptions::new().write(true))
-        .map_err(|error| troubled(&error))?;
+        .open_with(&location.name, OpenOptions::new().write(true))
+        .map_err(|error| to_fault(&error))?;
     let digest = content_hash(&bytes);
     Ok(Some(ExistingFile { bytes, digest, permissions: metadata.permissions() }))
 }
@@ -66,7 +66,7 @@ pub(super) fn load(
 /// New content in a temporary file, ready to be renamed. Dropping it without a commit removes the file.
 #[derive(Debug)]
 pub(super) struct StagedFile<'a> {
-    place: &'a FileLocation,
+    location: &'a FileLocation,
     temporary: Option<OsString>,
     /// A second name of the old file, kept until the commit is complete.
     backup: Option<OsString>,
@@ -74,13 +74,13 @@ pub(super) struct StagedFile<'a> {
 
 /// Writes new content to a temporary file in the target directory and syncs it.
 pub(super) fn stage<'a>(
-    place: &'a FileLocation,
+    location: &'a FileLocation,
     bytes: &[u8],
     existing: Option<&ExistingFile>,
     nonce: u64,
 ) -> io::Result<StagedFile<'a>> {
-    let (name, mut file) = create(&place.dir, nonce)?;
-    let staged = StagedFile { place, temporary: Some(name), backup: None };
+    let (name, mut file) = create(&location.dir, nonce)?;
+    let staged = StagedFile { location, temporary: Some(name), backup: None };
     file.write_all(bytes)?;
     if let Some(existing) = existing {
         file.set_permissions(existing.permissions.clone())?;
@@ -113,7 +113,7 @@ fn temporary_name(nonce: u64) -> OsString {
 impl StagedFile<'_> {
     /// Renames the temporary file over the target.
     fn put(&mut self) -> io::Result<()> {
-        let FileLocation { dir, name, .. } = self.place;
+        let FileLocation { dir, name, .. } = self.location;
         if let Some(temporary) = &self.temporary {
             dir.rename(temporary, dir, name)?;
             self.temporary = None;
@@ -123,7 +123,7 @@ impl StagedFile<'_> {
 
     /// Gives the old file a second name, so that it can be restored.
     fn keep_old(&mut self, nonce: u64) -> io::Result<()> {
-        let FileLocation { dir, name, .. } = self.place;
+        let FileLocation { dir, name, .. } = self.location;
         let backup = temporary_name(nonce);
         if dir.hard_link(name, dir, &backup).is_err() {
             // Not every file system supports hard links.
@@ -135,7 +135,7 @@ impl StagedFile<'_> {
 
     /// Restores the old file from its second name.
     fn undo(&mut self) -> io::Result<()> {
-        let FileLocation { dir, name, .. } = self.place;
+        let FileLocation { dir, name, .. } = self.location;
         if let Some(backup) = &self.backup {
             dir.rename(backup, dir, name)?;
             self.backup = None;
@@ -146,9 +146,9 @@ impl StagedFile<'_> {
     /// Syncs the directory. The content is in place already, so a failed sync is logged and does not fail the write.
     fn sync(&self) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let synced = openat(&self.place.dir, ".", flags, Mode::empty()).and_then(fsync);
+        let synced = openat(&self.location.dir, ".", flags, Mode::empty()).and_then(fsync);
         if let Err(error) = synced {
-            tracing::warn!(path = self.place.key, %error, "directory sync failed");
+            tracing::warn!(path = self.location.key, %error, "directory sync failed");
         }
     }
 }
@@ -157,7 +157,7 @@ impl Drop for StagedFile<'_> {
     fn drop(&mut self) {
         for name in [self.temporary.take(), self.backup.take()].into_iter().flatten() {
             // A file that cannot be removed stays behind; it is hidden and has a recognizable name.
-            drop(self.place.dir.remove_file(name));
+            drop(self.location.dir.remove_file(name));
         }
     }
 }
@@ -219,7 +219,7 @@ mod tests {
 
     use super::*;
 
-    fn place(dir: &Dir, name: &str) -> FileLocation {
+    fn locate(dir: &Dir, name: &str) -> FileLocation {
         FileLocation { dir: dir.try_clone().unwrap(), name: name.into(), key: name.to_owned() }
     }
 
@@ -239,12 +239,13 @@ mod tests {
         // by a directory that is not empty, which no file can be renamed over.
         let temporary = tempfile::tempdir().unwrap();
         let dir = Dir::open_ambient_dir(temporary.path(), ambient_authority()).unwrap();
-        let places: Vec<_> = ["one", "two", "three"].iter().map(|name| place(&dir, name)).collect();
-        for place in &places {
-            dir.write(&place.name, "old").unwrap();
+        let places: Vec<_> =
+            ["one", "two", "three"].iter().map(|name| locate(&dir, name)).collect();
+        for location in &places {
+            dir.write(&location.name, "old").unwrap();
         }
         let staged: Vec<_> =
-            places.iter().map(|place| stage(place, b"new", None, 7).unwrap()).collect();
+            places.iter().map(|location| stage(location, b"new", None, 7).unwrap()).collect();
         let undone = commit_each(staged, 7, |index| {
             if index == 2 {
                 dir.remove_file("three").unwrap();
@@ -262,11 +263,12 @@ mod tests {
     fn all_are_replaced_and_nothing_else_is_left() {
         let temporary = tempfile::tempdir().unwrap();
         let dir = Dir::open_ambient_dir(temporary.path(), ambient_authority()).unwrap();
-        let places: Vec<_> = ["one", "two"].iter().map(|name| place(&dir, name)).collect();
-        for place in &places {
-            dir.write(&place.name, "old").unwrap();
+        let places: Vec<_> = ["one", "two"].iter().map(|name| locate(&dir, name)).collect();
+        for location in &places {
+            dir.write(&location.name, "old").unwrap();
         }
-        let staged = places.iter().map(|place| stage(place, b"new", None, 7).unwrap()).collect();
+        let staged =
+            places.iter().map(|location| stage(location, b"new", None, 7).unwrap()).collect();
         commit_all(staged, 7).unwrap();
         assert_eq!(dir.read_to_string("two").unwrap(), "new");
         assert_eq!(names(&dir), ["one", "two"]);

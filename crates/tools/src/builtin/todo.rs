@@ -105,8 +105,8 @@ fn check(todos: &[Item]) -> Result<(), Fault> {
     for (index, todo) in todos.iter().enumerate() {
         if let Some(earlier) = first.insert(&todo.id, index) {
             let expected = format!("must be unique; entry {earlier} has the same id");
-            let place = format!("/todos/{index}/id");
-            return Err(invalid(OPERATION, &place, "unique", expected, Some(todo.id.clone())));
+            let pointer = format!("/todos/{index}/id");
+            return Err(invalid(OPERATION, &pointer, "unique", expected, Some(todo.id.clone())));
         }
         if todo.status == Status::InProgress
             && let Some(earlier) = active.replace(index)
@@ -114,10 +114,10 @@ fn check(todos: &[Item]) -> Result<(), Fault> {
             let expected = format!(
                 "must be `pending` or `completed`, because entry {earlier} is `in_progress` already"
             );
-            let place = format!("/todos/{index}/status");
+            let pointer = format!("/todos/{index}/status");
             return Err(invalid(
                 OPERATION,
-                &place,
+                &pointer,
                 "maximum",
                 expected,
                 Some("in_progress".into()),

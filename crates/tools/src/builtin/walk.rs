@@ -226,19 +226,20 @@ mod tests {
     #[test]
     fn a_directory_swapped_for_a_link_while_walking_shows_nothing_of_the_outside() {
         // Goal and method as for opening a file: one thread swaps the directory, the other walks and reads.
-        let around = tempfile::tempdir().unwrap();
-        let (room, outside) = (around.path().join("room"), around.path().join("outside"));
-        std::fs::create_dir_all(room.join("door/deep")).unwrap();
+        let parent_folder = tempfile::tempdir().unwrap();
+        let (inner_folder, outside) =
+            (parent_folder.path().join("room"), parent_folder.path().join("outside"));
+        std::fs::create_dir_all(inner_folder.join("door/deep")).unwrap();
         std::fs::create_dir_all(outside.join("deep")).unwrap();
-        std::fs::write(room.join("door/deep/inside.txt"), "").unwrap();
+        std::fs::write(inner_folder.join("door/deep/inside.txt"), "").unwrap();
         std::fs::write(outside.join("deep/outside.txt"), "").unwrap();
-        std::os::unix::fs::symlink(&outside, room.join("spare")).unwrap();
-        let root = Dir::open_ambient_dir(&room, ambient_authority()).unwrap();
+        std::os::unix::fs::symlink(&outside, inner_folder.join("spare")).unwrap();
+        let root = Dir::open_ambient_dir(&inner_folder, ambient_authority()).unwrap();
         let over = AtomicBool::new(false);
         let (mut found, mut missed) = (0, 0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let (door, spare) = (room.join("door"), room.join("spare"));
+                let (door, spare) = (inner_folder.join("door"), inner_folder.join("spare"));
                 while !over.load(Ordering::Relaxed) {
                     renameat_with(CWD, &door, CWD, &spare, RenameFlags::EXCHANGE).unwrap();
                 }

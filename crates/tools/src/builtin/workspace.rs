@@ -101,14 +101,14 @@ impl Workspace {
 
     /// Converts a path to one relative to the handle. Does not access the file system.
     pub(super) fn relative(&self, path: &str, operation: Operation) -> Result<PathBuf, Fault> {
-        let asked = Path::new(path);
-        let inside = if asked.is_absolute() {
-            asked
+        let requested = Path::new(path);
+        let inside = if requested.is_absolute() {
+            requested
                 .strip_prefix(&self.0.real)
-                .or_else(|_| asked.strip_prefix(&self.0.given))
+                .or_else(|_| requested.strip_prefix(&self.0.given))
                 .map_err(|_| outside(path, operation))?
         } else {
-            asked
+            requested
         };
         Ok(if inside.as_os_str().is_empty() { ".".into() } else { inside.to_path_buf() })
     }
@@ -131,12 +131,12 @@ impl Workspace {
     }
 
     /// Locates a file that exists or is to be created. Its directory must exist.
-    pub(super) fn place(&self, path: &str, operation: Operation) -> Result<FileLocation, Fault> {
+    pub(super) fn locate(&self, path: &str, operation: Operation) -> Result<FileLocation, Fault> {
         let inside = self.relative(path, operation)?;
         let resolved = match self.0.dir.canonicalize(&inside) {
             Ok(resolved) => resolved,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.place_of_new(&inside).map_err(|error| self.explain(&error, path, operation))?
+                self.locate_new(&inside).map_err(|error| self.explain(&error, path, operation))?
             }
             Err(error) => return Err(self.explain(&error, path, operation)),
         };
@@ -153,7 +153,7 @@ impl Workspace {
         Ok(FileLocation { dir, name, key: resolved.to_string_lossy().into_owned() })
     }
 
-    fn place_of_new(&self, inside: &Path) -> io::Result<PathBuf> {
+    fn locate_new(&self, inside: &Path) -> io::Result<PathBuf> {
         let (Some(parent), Some(name)) = (inside.parent(), inside.file_name()) else {
             return Err(io::ErrorKind::IsADirectory.into());
         };
@@ -164,13 +164,13 @@ impl Workspace {
         Ok(if parent == Path::new(".") { name.into() } else { parent.join(name) })
     }
 
-    /// Like [`Workspace::place`], but creates missing directories.
-    pub(super) fn make_place(
+    /// Like [`Workspace::location`], but creates missing directories.
+    pub(super) fn locate_or_create(
         &self,
         path: &str,
         operation: Operation,
     ) -> Result<FileLocation, Fault> {
-        let first = self.place(path, operation);
+        let first = self.locate(path, operation);
         match &first {
             Err(fault) if fault.kind() == Kind::FileNotFound => {
                 let inside = self.relative(path, operation)?;
@@ -179,7 +179,7 @@ impl Workspace {
                     .dir
                     .create_dir_all(parent)
                     .map_err(|error| from_io(&error, path, operation))?;
-                self.place(path, operation)
+                self.locate(path, operation)
             }
             _ => first,
         }
@@ -267,21 +267,22 @@ mod tests {
         // Goal: no race between checking and opening a path. Method: one thread swaps a directory and a link to the
         // outside as fast as it can, while others open files through it for reading and for writing.
         const OPENS: usize = 120_000;
-        let around = tempfile::tempdir().unwrap();
-        let (room, outside) = (around.path().join("room"), around.path().join("outside"));
-        std::fs::create_dir_all(room.join("door/deep")).unwrap();
+        let parent_folder = tempfile::tempdir().unwrap();
+        let (inner_folder, outside) =
+            (parent_folder.path().join("room"), parent_folder.path().join("outside"));
+        std::fs::create_dir_all(inner_folder.join("door/deep")).unwrap();
         std::fs::create_dir_all(outside.join("deep")).unwrap();
-        std::fs::write(room.join("door/deep/a.txt"), "inside").unwrap();
+        std::fs::write(inner_folder.join("door/deep/a.txt"), "inside").unwrap();
         std::fs::write(outside.join("deep/a.txt"), "OUTSIDE").unwrap();
-        std::os::unix::fs::symlink(&outside, room.join("spare")).unwrap();
-        let workspace = Workspace::open(&room).unwrap();
+        std::os::unix::fs::symlink(&outside, inner_folder.join("spare")).unwrap();
+        let workspace = Workspace::open(&inner_folder).unwrap();
         let (over, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
         let (inside, refused) = (AtomicU64::new(0), AtomicU64::new(0));
         let open = |turn: usize| {
             let path = "door/deep/a.txt";
             let opened = if turn.is_multiple_of(4) {
-                workspace.place(path, Operation::WriteFile).and_then(|place| {
-                    let file = place.dir.open_with(&place.name, &reading());
+                workspace.locate(path, Operation::WriteFile).and_then(|location| {
+                    let file = location.dir.open_with(&location.name, &reading());
                     file.map_err(|error| from_io(&error, path, Operation::WriteFile))
                 })
             } else {
@@ -301,7 +302,7 @@ mod tests {
         };
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let (door, spare) = (room.join("door"), room.join("spare"));
+                let (door, spare) = (inner_folder.join("door"), inner_folder.join("spare"));
                 while !over.load(Ordering::Relaxed) {
                     renameat_with(CWD, &door, CWD, &spare, RenameFlags::EXCHANGE).unwrap();
                     swaps.fetch_add(1, Ordering::Relaxed);

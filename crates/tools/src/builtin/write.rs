@@ -60,9 +60,9 @@ fn write(
 ) -> Result<(Value, Note), Failure> {
     let path = args.path.as_str();
     let _writing = workspace.lock_writing();
-    let place = workspace.make_place(path, OPERATION).map_err(failure)?;
+    let location = workspace.locate_or_create(path, OPERATION).map_err(failure)?;
     let kept = context.limits.output_bytes_kept;
-    let existing = store::load(&place, path, kept, OPERATION).map_err(failure)?;
+    let existing = store::load(&location, path, kept, OPERATION).map_err(failure)?;
     let before = existing.as_ref().and_then(|existing| DecodedText::decode(&existing.bytes).ok());
     let form = before.as_ref().map_or_else(TextFormat::default, |text| text.form);
     let bytes = form
@@ -71,13 +71,14 @@ fn write(
     if let Some(existing) = &existing
         && existing.bytes != bytes
     {
-        check_known(workspace, context, &place.key, path, existing, OPERATION).map_err(failure)?;
+        check_known(workspace, context, &location.key, path, existing, OPERATION)
+            .map_err(failure)?;
     }
-    store::stage(&place, &bytes, existing.as_ref(), context.world.entropy.bits())
+    store::stage(&location, &bytes, existing.as_ref(), context.world.entropy.bits())
         .and_then(store::commit)
         .map_err(|error| failure(store::write_fault(&error, path, bytes.len(), OPERATION)))?;
     let digest = content_hash(&bytes);
-    workspace.wrote(context.session, &place.key, &digest);
+    workspace.wrote(context.session, &location.key, &digest);
     let mut answer = json!({
         "ok": true,
         "path": path,
@@ -86,11 +87,11 @@ fn write(
         "created": existing.is_none(),
     });
     if let Some(before) = &before
-        && let Some(diff) = diff::unified(&place.key, &before.text, &form.unify(&args.content))
+        && let Some(diff) = diff::unified(&location.key, &before.text, &form.unify(&args.content))
     {
         answer["diff"] = Value::from(diff);
     }
-    Ok((answer, Note::FileSeen { path: place.key.clone(), digest: Some(digest) }))
+    Ok((answer, Note::FileSeen { path: location.key.clone(), digest: Some(digest) }))
 }
 
 /// Refuses to replace a file that the session has not seen in its current state.

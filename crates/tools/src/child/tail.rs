@@ -81,16 +81,16 @@ pub async fn drain(
 ) {
     let _closed = tail.closed.clone().drop_guard();
     let mut lines = BoundedLines::new(output, BYTES_MAX);
-    let mut pace = LogLimiter { since: clock.now(), told: 0, held: 0 };
+    let mut pace = LogLimiter { since: clock.now(), logged: 0, dropped: 0 };
     while let Some(line) = lines.next().await {
         let line = match line {
             BoundedLine::Whole(line) => shown(&line, &scrubber),
             BoundedLine::TooLong(skipped) => format!("(a line of {} bytes)", skipped.bytes),
         };
         match pace.may_log(clock.now()) {
-            LogDecision::Line { held: 0 } => tracing::info!(%program, line, "stderr"),
-            LogDecision::Line { held } => {
-                tracing::info!(%program, line, suppressed = held, "stderr");
+            LogDecision::Line { dropped: 0 } => tracing::info!(%program, line, "stderr"),
+            LogDecision::Line { dropped } => {
+                tracing::info!(%program, line, suppressed = dropped, "stderr");
             }
             LogDecision::Nothing => {}
         }
@@ -113,31 +113,31 @@ fn shown(line: &[u8], scrubber: &Scrubber) -> String {
 /// Limits the rate of logged lines.
 struct LogLimiter {
     since: Timestamp,
-    told: usize,
-    held: usize,
+    logged: usize,
+    dropped: usize,
 }
 
 enum LogDecision {
-    /// Log this line; `held` lines before it were not logged.
+    /// Log this line; `dropped` lines before it were not logged.
     Line {
-        held: usize,
+        dropped: usize,
     },
     Nothing,
 }
 
 impl LogLimiter {
     fn may_log(&mut self, now: Timestamp) -> LogDecision {
-        let mut held = 0;
+        let mut dropped = 0;
         if now.since(self.since) >= WINDOW {
-            held = std::mem::take(&mut self.held);
-            (self.since, self.told) = (now, 0);
+            dropped = std::mem::take(&mut self.dropped);
+            (self.since, self.logged) = (now, 0);
         }
-        if self.told == LOGGED_MAX {
-            self.held += 1;
+        if self.logged == LOGGED_MAX {
+            self.dropped += 1;
             return LogDecision::Nothing;
         }
-        self.told += 1;
-        LogDecision::Line { held }
+        self.logged += 1;
+        LogDecision::Line { dropped }
     }
 }
 
@@ -173,13 +173,13 @@ mod tests {
     #[test]
     fn a_program_that_talks_without_end_is_held_back_and_counted() {
         let start = Timestamp::from_micros(0);
-        let mut pace = LogLimiter { since: start, told: 0, held: 0 };
-        let told =
+        let mut pace = LogLimiter { since: start, logged: 0, dropped: 0 };
+        let logged =
             (0..1_000).filter(|_| matches!(pace.may_log(start), LogDecision::Line { .. })).count();
-        assert_eq!(told, LOGGED_MAX);
+        assert_eq!(logged, LOGGED_MAX);
         let later = start.after(WINDOW);
         assert!(
-            matches!(pace.may_log(later), LogDecision::Line { held } if held == 1_000 - LOGGED_MAX)
+            matches!(pace.may_log(later), LogDecision::Line { dropped } if dropped == 1_000 - LOGGED_MAX)
         );
     }
 }

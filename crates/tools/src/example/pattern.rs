@@ -32,8 +32,8 @@ fn write(hir: &Hir, extra: usize, text: &mut String) -> Option<()> {
         HirKind::Class(class) => text.push(one_of(class)?),
         HirKind::Repetition(repetition) => {
             let wanted = (repetition.min as usize).saturating_add(extra);
-            let most = repetition.max.map_or(usize::MAX, |max| max as usize);
-            for _ in 0..wanted.min(most).min(CHARS_MAX) {
+            let upper = repetition.max.map_or(usize::MAX, |max| max as usize);
+            for _ in 0..wanted.min(upper).min(CHARS_MAX) {
                 write(&repetition.sub, 0, text)?;
             }
         }

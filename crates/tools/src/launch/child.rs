@@ -46,7 +46,7 @@ static STARTING: Mutex<()> = Mutex::new(());
 
 /// Time between TERM and KILL, by reason for the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Graces {
+pub struct GracePeriods {
     /// After a call of [`Child::terminate`].
     #[serde(with = "milliseconds")]
     pub stop: Duration,
@@ -98,7 +98,7 @@ pub struct Start {
     /// The destination of the error output.
     pub errors: Errors,
     /// Time between TERM and KILL.
-    pub graces: Graces,
+    pub grace_periods: GracePeriods,
     /// The paths the program may read and write; requires a launcher.
     pub confine: Option<Confinement>,
     /// A random number, unique to this start; it marks the program's processes.
@@ -164,7 +164,7 @@ impl Start {
             directory: None,
             input: Input::default(),
             errors: Errors::default(),
-            graces: Graces { stop: zero, orphan: zero, left: zero },
+            grace_periods: GracePeriods { stop: zero, orphan: zero, left: zero },
             confine: None,
             mark,
         }
@@ -196,7 +196,7 @@ impl Start {
         let order = LaunchRequest {
             programs: self.programs,
             args: self.args,
-            graces: self.graces,
+            grace_periods: self.grace_periods,
             confine: self.confine,
         };
         let answer = match tokio::time::timeout(START_MAX, supervisor.order(&order)).await {

@@ -23,15 +23,15 @@ pub(super) fn restrict_thread(confine: &Confinement) -> Result<(), String> {
 }
 
 fn ruleset(confine: &Confinement) -> Result<RulesetCreated, String> {
-    let said = |error: RulesetError| error.to_string();
+    let describe = |error: RulesetError| error.to_string();
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(REQUIRED))
-        .map_err(said)?
+        .map_err(describe)?
         .create()
-        .map_err(said)?
+        .map_err(describe)?
         .add_rules(path_beneath_rules(&confine.read, AccessFs::from_read(REQUIRED)))
-        .map_err(said)?;
+        .map_err(describe)?;
     for path in &confine.write {
         let handle = PathFd::new(path).map_err(|error| error.to_string())?;
         let access = if path.is_dir() {
@@ -39,7 +39,7 @@ fn ruleset(confine: &Confinement) -> Result<RulesetCreated, String> {
         } else {
             AccessFs::from_all(REQUIRED) & AccessFs::from_file(REQUIRED)
         };
-        rules = rules.add_rule(PathBeneath::new(handle, access)).map_err(said)?;
+        rules = rules.add_rule(PathBeneath::new(handle, access)).map_err(describe)?;
     }
     Ok(rules)
 }

@@ -17,8 +17,8 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, setsid, wait};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
-    CommandExit, Graces, KILL, LaunchRequest, LauncherMessage, Processes, read_message, streams,
-    tree, write_message,
+    CommandExit, GracePeriods, KILL, LaunchRequest, LauncherMessage, Processes, read_message,
+    streams, tree, write_message,
 };
 
 /// How long to repeat KILL before reporting the remaining processes as survivors.
@@ -91,11 +91,11 @@ fn supervise() -> io::Result<CommandExit> {
         // The kernel would otherwise show the name `exe`, from `/proc/self/exe`.
         let _ = rustix::thread::set_name(c"supervisor");
     }
-    let (tell, heard) = mpsc::channel();
-    listen_for_signals(tell.clone())?;
-    listen_to_parent(control.try_clone()?, tell.clone());
+    let (sender, events) = mpsc::channel();
+    listen_for_signals(sender.clone())?;
+    listen_to_parent(control.try_clone()?, sender.clone());
     #[cfg(not(target_os = "linux"))]
-    watch_parent(tell.clone());
+    watch_parent(sender.clone());
     let program = match start(&order, streams) {
         Ok(pid) => pid,
         Err(unstarted) => {
@@ -105,10 +105,10 @@ fn supervise() -> io::Result<CommandExit> {
             return Ok(CommandExit { code: Some(code), ..CommandExit::default() });
         }
     };
-    thread::spawn(move || reap(&tell));
+    thread::spawn(move || reap(&sender));
     // A write error means that the parent is gone; the thread that reads the socket handles that.
     drop(write_message(&control, &LauncherMessage::Started { pid: program }));
-    let ended = ProcessSupervisor::new(program, order.graces, heard).keep();
+    let ended = ProcessSupervisor::new(program, order.grace_periods, events).keep();
     drop(write_message(&control, &LauncherMessage::Ended(ended.clone())));
     Ok(ended)
 }
@@ -151,7 +151,7 @@ fn spawn(program: &OsStr, args: &[impl AsRef<OsStr>], streams: &[OwnedFd; 3]) ->
     Ok(command.spawn()?.id())
 }
 
-fn listen_for_signals(tell: Sender<SupervisorEvent>) -> io::Result<()> {
+fn listen_for_signals(sender: Sender<SupervisorEvent>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let guard = runtime.enter();
     let mut terminate = signal(SignalKind::terminate())?;
@@ -168,12 +168,12 @@ fn listen_for_signals(tell: Sender<SupervisorEvent>) -> io::Result<()> {
             }
         });
         // Sending fails only when the supervisor has already finished.
-        drop(tell.send(SupervisorEvent::Stop(Urgency::Asked)));
+        drop(sender.send(SupervisorEvent::Stop(Urgency::Asked)));
     });
     Ok(())
 }
 
-fn listen_to_parent(mut control: UnixStream, tell: Sender<SupervisorEvent>) {
+fn listen_to_parent(mut control: UnixStream, sender: Sender<SupervisorEvent>) {
     thread::spawn(move || {
         loop {
             let mut byte = [0];
@@ -183,7 +183,8 @@ fn listen_to_parent(mut control: UnixStream, tell: Sender<SupervisorEvent>) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Ok(0) | Err(_) => Urgency::Orphaned,
             };
-            if tell.send(SupervisorEvent::Stop(urgency)).is_err() || urgency == Urgency::Orphaned {
+            if sender.send(SupervisorEvent::Stop(urgency)).is_err() || urgency == Urgency::Orphaned
+            {
                 return;
             }
         }
@@ -192,21 +193,21 @@ fn listen_to_parent(mut control: UnixStream, tell: Sender<SupervisorEvent>) {
 
 /// Polls the parent's id, because a concurrent start may have inherited the parent's end of the socket.
 #[cfg(not(target_os = "linux"))]
-fn watch_parent(tell: Sender<SupervisorEvent>) {
+fn watch_parent(sender: Sender<SupervisorEvent>) {
     const LOOK_STEP: Duration = Duration::from_millis(100);
     let parent = rustix::process::getppid();
     thread::spawn(move || {
         while rustix::process::getppid() == parent {
             thread::sleep(LOOK_STEP);
         }
-        drop(tell.send(SupervisorEvent::Stop(Urgency::Orphaned)));
+        drop(sender.send(SupervisorEvent::Stop(Urgency::Orphaned)));
     });
 }
 
 /// Reaps every child, including adopted ones, until none is left.
-fn reap(tell: &Sender<SupervisorEvent>) {
+fn reap(sender: &Sender<SupervisorEvent>) {
     loop {
-        let heard = match wait(WaitOptions::empty()) {
+        let events = match wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) => SupervisorEvent::Reaped {
                 pid: Pid::as_raw(Some(pid)),
                 code: status.exit_status(),
@@ -215,8 +216,8 @@ fn reap(tell: &Sender<SupervisorEvent>) {
             Ok(None) | Err(rustix::io::Errno::INTR) => continue,
             Err(_) => SupervisorEvent::NoChildren,
         };
-        let alone = matches!(heard, SupervisorEvent::NoChildren);
-        if tell.send(heard).is_err() || alone {
+        let has_no_children = matches!(events, SupervisorEvent::NoChildren);
+        if sender.send(events).is_err() || has_no_children {
             return;
         }
     }
@@ -226,27 +227,35 @@ fn reap(tell: &Sender<SupervisorEvent>) {
 struct ProcessSupervisor {
     program: i32,
     processes: Processes,
-    graces: Graces,
-    heard: Receiver<SupervisorEvent>,
+    grace_periods: GracePeriods,
+    events: Receiver<SupervisorEvent>,
     ended: CommandExit,
-    alone: bool,
+    has_no_children: bool,
     /// Time of KILL. The first stop sets it; later ones can only make it earlier.
     kill_at: Option<Instant>,
 }
 
 impl ProcessSupervisor {
-    fn new(program: u32, graces: Graces, heard: Receiver<SupervisorEvent>) -> Self {
+    fn new(program: u32, grace_periods: GracePeriods, events: Receiver<SupervisorEvent>) -> Self {
         let program = i32::try_from(program).unwrap_or(i32::MAX);
         let processes = Processes { root: Pid::as_raw(Some(getpid())), group: program };
         let ended = CommandExit::default();
-        Self { program, processes, graces, heard, ended, alone: false, kill_at: None }
+        Self {
+            program,
+            processes,
+            grace_periods,
+            events,
+            ended,
+            has_no_children: false,
+            kill_at: None,
+        }
     }
 
     fn keep(mut self) -> CommandExit {
         self.wait_for_the_program();
         if self.kill_at.is_none() {
             self.ended.left = self.running();
-            self.bring_forward(self.graces.left);
+            self.bring_forward(self.grace_periods.left);
         }
         // Without a grace TERM is skipped, because its handler would have no time to run.
         if !self.is_over() && self.kill_at.is_some_and(|at| at > Instant::now()) {
@@ -265,18 +274,22 @@ impl ProcessSupervisor {
     }
 
     fn running(&self) -> usize {
-        if self.alone && cfg!(target_os = "linux") { 0 } else { tree::running(self.processes) }
+        if self.has_no_children && cfg!(target_os = "linux") {
+            0
+        } else {
+            tree::running(self.processes)
+        }
     }
 
     /// Without a subreaper, processes can be left even if there are no children.
     fn is_over(&self) -> bool {
-        self.alone && (cfg!(target_os = "linux") || tree::running(self.processes) == 0)
+        self.has_no_children && (cfg!(target_os = "linux") || tree::running(self.processes) == 0)
     }
 
     /// Returns when the program has ended by itself or a stop is requested.
     fn wait_for_the_program(&mut self) {
-        while let Ok(heard) = self.heard.recv() {
-            let has_ended = self.note(&heard);
+        while let Ok(events) = self.events.recv() {
+            let has_ended = self.note(&events);
             if self.kill_at.is_some() {
                 return;
             }
@@ -305,37 +318,37 @@ impl ProcessSupervisor {
 
     fn wait_for_one(&mut self, deadline: Instant) {
         let mut left = deadline.saturating_duration_since(Instant::now());
-        if self.alone {
+        if self.has_no_children {
             // The end of a process that is not a child causes no event, so the loop polls.
             left = left.min(KILLING_STEP);
         }
-        match self.heard.recv_timeout(left) {
-            Ok(heard) => _ = self.note(&heard),
+        match self.events.recv_timeout(left) {
+            Ok(events) => _ = self.note(&events),
             Err(RecvTimeoutError::Timeout) => {}
             // All senders are gone, the reaper's included: no children are left.
             Err(RecvTimeoutError::Disconnected) => {
-                self.alone = true;
+                self.has_no_children = true;
                 thread::sleep(left);
             }
         }
     }
 
     /// Handles an event. Returns true when the program has ended.
-    fn note(&mut self, heard: &SupervisorEvent) -> bool {
-        match *heard {
+    fn note(&mut self, events: &SupervisorEvent) -> bool {
+        match *events {
             SupervisorEvent::Reaped { pid, code, signal } if pid == self.program => {
                 self.ended.code = code;
                 self.ended.signal = signal;
                 true
             }
             SupervisorEvent::NoChildren => {
-                self.alone = true;
+                self.has_no_children = true;
                 true
             }
             SupervisorEvent::Stop(urgency) => {
                 self.bring_forward(match urgency {
-                    Urgency::Asked => self.graces.stop,
-                    Urgency::Orphaned => self.graces.orphan,
+                    Urgency::Asked => self.grace_periods.stop,
+                    Urgency::Orphaned => self.grace_periods.orphan,
                     Urgency::Now => Duration::ZERO,
                 });
                 false

@@ -54,10 +54,10 @@ impl PoolJob {
     fn run(self: Arc<Self>) {
         let waker = Waker::from(self.clone());
         let mut context = Context::from_waker(&waker);
-        let mut place = self.future.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut slot = self.future.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         loop {
             self.state.store(POLLED, Ordering::Release);
-            let Some(future) = place.as_mut() else { return };
+            let Some(future) = slot.as_mut() else { return };
             let over = self.stopped.load(Ordering::Acquire) || {
                 // The future catches panics of the work; this catches bugs in the pool itself.
                 let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
@@ -65,7 +65,7 @@ impl PoolJob {
             };
             if over {
                 self.state.store(OVER, Ordering::Release);
-                *place = None;
+                *slot = None;
                 return;
             }
             let waits =

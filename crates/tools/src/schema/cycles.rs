@@ -197,7 +197,7 @@ fn anywhere<'a>(map: &'a Map<String, Value>, index: &Index<'a>) -> Vec<&'a Map<S
             Value::Object(inner) => next.push(inner),
             Value::Array(items) => next.extend(items.iter().filter_map(Value::as_object)),
             Value::String(target) if REFERENCES.contains(&keyword.as_str()) => {
-                next.extend(index.meant(target));
+                next.extend(index.targets_of(target));
             }
             _ => {}
         }
@@ -219,7 +219,7 @@ fn on_the_spot<'a>(map: &'a Map<String, Value>, index: &Index<'a>) -> Vec<&'a Ma
                 next.extend(named.values().filter_map(Value::as_object));
             }
             Value::String(target) if REFERENCES.contains(&keyword) => {
-                next.extend(index.meant(target));
+                next.extend(index.targets_of(target));
             }
             _ => {}
         }
@@ -251,7 +251,7 @@ impl<'a> Index<'a> {
     }
 
     /// The possible targets of a reference: a pointer from any root, or an anchor.
-    fn meant(&self, target: &str) -> Vec<&'a Map<String, Value>> {
+    fn targets_of(&self, target: &str) -> Vec<&'a Map<String, Value>> {
         let Some(target) = target.strip_prefix('#') else { return Vec::new() };
         let pointer = percent_decoded(target);
         if !pointer.is_empty() && !pointer.starts_with('/') {

@@ -141,12 +141,12 @@ impl<'a> Inliner<'a> {
         self.open.push(target);
         let part = self.copy(found)?;
         self.open.pop();
-        let beside: Vec<_> = map.iter().filter(|(key, _)| *key != "$ref").collect();
-        if beside.iter().all(|(key, _)| REMARKS.contains(&key.as_str())) {
+        let siblings: Vec<_> = map.iter().filter(|(key, _)| *key != "$ref").collect();
+        if siblings.iter().all(|(key, _)| REMARKS.contains(&key.as_str())) {
             return Ok(match part {
                 Value::Object(mut part) => {
                     part.extend(
-                        beside.into_iter().map(|(key, value)| (key.clone(), value.clone())),
+                        siblings.into_iter().map(|(key, value)| (key.clone(), value.clone())),
                     );
                     Value::Object(part)
                 }
@@ -154,7 +154,7 @@ impl<'a> Inliner<'a> {
             });
         }
         let mut both = Map::new();
-        for (key, value) in beside {
+        for (key, value) in siblings {
             let value = if is_value(key) { value.clone() } else { self.copy(value)? };
             both.insert(key.clone(), value);
         }
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn names_with_slashes_and_percents_are_found() {
         let root = json!({ "$defs": { "a/b c": { "type": "string" } } });
-        let place = json!({ "$ref": "#/$defs/a~1b%20c" });
-        assert_eq!(resolve(&root, &place), &json!({ "type": "string" }));
+        let reference = json!({ "$ref": "#/$defs/a~1b%20c" });
+        assert_eq!(resolve(&root, &reference), &json!({ "type": "string" }));
     }
 }

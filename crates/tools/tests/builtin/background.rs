@@ -12,10 +12,10 @@ use crate::{
 };
 
 fn fixture() -> Fixture {
-    desk_with(Shells::default())
+    fixture_with(Shells::default())
 }
 
-fn desk_with(shells: Shells) -> Fixture {
+fn fixture_with(shells: Shells) -> Fixture {
     let limits = Limits { kill_grace: Duration::from_millis(1_000), ..Limits::default() };
     Fixture::with_limits(
         BuiltinOptions { launcher: Some(launcher()), shells, ..BuiltinOptions::default() },
@@ -40,21 +40,22 @@ async fn wait_for(fixture: &Fixture, shell: &Value, has: impl Fn(&Value) -> bool
     panic!("it never came");
 }
 
-fn redacted(mut told: Value) -> Value {
-    if told["data"]["shell_id"].is_string() {
-        told["data"]["shell_id"] = "‹id›".into();
+fn redacted(mut rendered: Value) -> Value {
+    if rendered["data"]["shell_id"].is_string() {
+        rendered["data"]["shell_id"] = "‹id›".into();
     }
-    if told["shell_id"].is_string() {
-        told["shell_id"] = "‹id›".into();
+    if rendered["shell_id"].is_string() {
+        rendered["shell_id"] = "‹id›".into();
     }
-    told
+    rendered
 }
 
 #[tokio::test]
 async fn output_is_there_while_the_command_runs() {
     let fixture = fixture();
     let cmd = "echo first; while [ ! -e go ]; do sleep 0.02; done; echo second; exit 5";
-    let started = fixture.told("bash_run", json!({ "cmd": cmd, "background": true })).await;
+    let started =
+        fixture.call_and_render("bash_run", json!({ "cmd": cmd, "background": true })).await;
     let shell = json!({ "shell_id": started["data"]["shell_id"].clone() });
     let shell = if shell["shell_id"].is_null() {
         json!({ "shell_id": started["shell_id"] })
@@ -92,12 +93,12 @@ async fn an_id_of_an_earlier_process_is_lost_and_one_nobody_gave_is_unknown() {
     let (before, mut after) = (fixture(), fixture());
     after.context.session = before.context.session;
     let shell = start(&before, "sleep 1000").await;
-    let mut lost = after.told("bash_logs", shell.clone()).await;
+    let mut lost = after.call_and_render("bash_logs", shell.clone()).await;
     lost["error"] =
         lost["error"].as_str().unwrap().replace(shell["shell_id"].as_str().unwrap(), "‹id›").into();
     insta::assert_json_snapshot!("shell_lost", lost);
     assert_eq!(after.fails("bash_kill", shell.clone()).await, Kind::ShellLost);
-    let unknown = after.told("bash_logs", json!({ "shell_id": "shell-1" })).await;
+    let unknown = after.call_and_render("bash_logs", json!({ "shell_id": "shell-1" })).await;
     insta::assert_json_snapshot!("shell_unknown", unknown);
     // Another session of the same process sees nothing of it.
     let mut context = before.context.clone();
@@ -110,7 +111,7 @@ async fn an_id_of_an_earlier_process_is_lost_and_one_nobody_gave_is_unknown() {
 #[tokio::test]
 async fn shells_are_few_and_end_with_their_session() {
     let shells = Shells::default();
-    let fixture = desk_with(shells.clone());
+    let fixture = fixture_with(shells.clone());
     let mark = format!("{:09}", std::process::id() + 400_000_000);
     for _ in 0..8 {
         start(&fixture, &format!("setsid sleep 1000.{mark} & sleep 1000.{mark}")).await;

@@ -7,7 +7,7 @@ use budao_core::limits::Limits;
 use budao_tools::builtin::BuiltinOptions;
 use serde_json::json;
 
-use crate::support::{Fixture, launcher, processes_with, told};
+use crate::support::{Fixture, launcher, processes_with, render_outcome};
 
 /// In a usual run, and with `BUDAO_FULL`.
 const SOME: usize = 14;
@@ -68,7 +68,7 @@ async fn a_bomb_ends_with_everything_it_started_and_the_next_command_works() {
         let mark = format!("5{:04}{index:04}", std::process::id() % 10_000);
         let cmd = BOMBS[index % BOMBS.len()](&mark, 1 + index / BOMBS.len() % 5);
         let outcome = fixture.call("bash_run", json!({ "cmd": cmd, "timeout_ms": 700 })).await;
-        let size = told(&outcome).to_string().len();
+        let size = render_outcome(&outcome).to_string().len();
         assert!(size <= 2 * limits.output_bytes, "{cmd}: {size} bytes are told");
         assert!(processes_with(&mark).is_empty(), "{cmd}: {:?}", processes_with(&mark));
         let next = fixture.done("bash_run", json!({ "cmd": "echo well" })).await;

@@ -10,14 +10,14 @@ use budao_tools::{
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Fixture, data, kind, launcher, processes_with, told};
+use crate::support::{Fixture, data, kind, launcher, processes_with, render_outcome};
 
 /// A fixture where ending things does not take long.
 fn fixture() -> Fixture {
-    desk_with(BuiltinOptions { launcher: Some(launcher()), ..BuiltinOptions::default() })
+    fixture_with(BuiltinOptions { launcher: Some(launcher()), ..BuiltinOptions::default() })
 }
 
-fn desk_with(options: BuiltinOptions) -> Fixture {
+fn fixture_with(options: BuiltinOptions) -> Fixture {
     Fixture::with_limits(options, limits())
 }
 
@@ -41,7 +41,10 @@ async fn a_command_answers_with_its_output() {
     let fixture = fixture();
     fixture.write("a.txt", "hello\n");
     let run = fixture
-        .told("bash_run", json!({ "cmd": "cat a.txt; echo note >&2; pwd -P >/dev/null" }))
+        .call_and_render(
+            "bash_run",
+            json!({ "cmd": "cat a.txt; echo note >&2; pwd -P >/dev/null" }),
+        )
         .await;
     insta::assert_json_snapshot!("run", run);
     assert_eq!(
@@ -55,11 +58,11 @@ async fn a_command_answers_with_its_output() {
 async fn a_failed_command_says_why() {
     let fixture = fixture();
     let run = json!({ "cmd": "echo partial; echo 'no such host' >&2; exit 3" });
-    insta::assert_json_snapshot!("exit_3", fixture.told("bash_run", run).await);
+    insta::assert_json_snapshot!("exit_3", fixture.call_and_render("bash_run", run).await);
     let missing = json!({ "cmd": "definitely_not_a_program_0" });
-    insta::assert_json_snapshot!("exit_127", fixture.told("bash_run", missing).await);
+    insta::assert_json_snapshot!("exit_127", fixture.call_and_render("bash_run", missing).await);
     let killed = json!({ "cmd": "echo before; kill -9 $$" });
-    insta::assert_json_snapshot!("signal_9", fixture.told("bash_run", killed).await);
+    insta::assert_json_snapshot!("signal_9", fixture.call_and_render("bash_run", killed).await);
 }
 
 #[tokio::test]
@@ -69,7 +72,7 @@ async fn standard_input_is_empty_and_the_environment_is_ours() {
     let environment = Environment::filtered(given, &[]);
     let options =
         BuiltinOptions { launcher: Some(launcher()), environment, ..BuiltinOptions::default() };
-    let fixture = desk_with(options);
+    let fixture = fixture_with(options);
     let run =
         fixture.done("bash_run", json!({ "cmd": "cat; echo $MY_API_KEY-$COLOUR; env" })).await;
     let output = run["output"].as_str().unwrap();
@@ -100,9 +103,9 @@ async fn a_deadline_ends_every_descendant() {
     assert!(data(&outcome).get("could_not_be_ended").is_none());
     nobody_is_left(&mark);
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
-    let mut told = told(&outcome);
-    told["data"] = "…".into();
-    insta::assert_json_snapshot!("deadline", told);
+    let mut rendered = render_outcome(&outcome);
+    rendered["data"] = "…".into();
+    insta::assert_json_snapshot!("deadline", rendered);
 }
 
 #[tokio::test]
@@ -172,7 +175,7 @@ async fn a_command_that_deletes_its_own_directory_gets_its_answer_and_so_does_th
     assert_eq!((gone["code"].as_i64(), gone["output"].as_str()), (Some(0), Some("gone\n")));
     insta::assert_json_snapshot!(
         "workspace_gone",
-        fixture.told("bash_run", json!({ "cmd": "ls" })).await
+        fixture.call_and_render("bash_run", json!({ "cmd": "ls" })).await
     );
     assert_eq!(fixture.fails("fs_read", json!({ "path": "a" })).await, Kind::FileNotFound);
     assert_eq!(
@@ -189,7 +192,7 @@ async fn fifty_megabytes_are_bounded_and_counted() {
     let data = data(&outcome);
     assert_eq!(data["output_bytes"], 50_000_009);
     assert!(data["output"].as_str().unwrap().ends_with("the end\n"));
-    assert!(told(&outcome).to_string().len() <= 64 * 1024);
+    assert!(render_outcome(&outcome).to_string().len() <= 64 * 1024);
     assert!(fixture.memory.shown.lock().unwrap().len() <= 64 * 1024);
 }
 
@@ -226,7 +229,10 @@ async fn a_command_line_nobody_can_run_is_told() {
     let nul = json!({ "cmd": "echo a\0b" });
     assert_eq!(fixture.fails("bash_run", nul).await, Kind::CommandNotStarted);
     let slow = json!({ "cmd": "true", "timeout_ms": 86_400_000 });
-    insta::assert_json_snapshot!("timeout_too_long", fixture.told("bash_run", slow).await);
+    insta::assert_json_snapshot!(
+        "timeout_too_long",
+        fixture.call_and_render("bash_run", slow).await
+    );
 }
 
 #[tokio::test]
@@ -238,7 +244,7 @@ async fn a_confined_command_writes_only_inside() {
         confine: Some(confine),
         ..BuiltinOptions::default()
     };
-    let fixture = desk_with(options);
+    let fixture = fixture_with(options);
     let cmd = format!(
         "echo in > in.txt; mkdir d; echo x > /dev/null; echo out > {0}/out.txt; mkdir {0}/dir; \
          sh -c 'rm -rf {0}'; cat in.txt",
@@ -261,7 +267,7 @@ async fn a_command_that_cannot_be_confined_does_not_run() {
     for launcher in [Some(launcher()), None] {
         let options =
             BuiltinOptions { launcher, confine: Some(gone.clone()), ..BuiltinOptions::default() };
-        let fixture = desk_with(options);
+        let fixture = fixture_with(options);
         let outcome = fixture.call("bash_run", json!({ "cmd": "touch ran" })).await;
         assert_eq!(kind(&outcome), Kind::SandboxUnavailable);
         assert!(!fixture.path("ran").exists());
@@ -270,7 +276,7 @@ async fn a_command_that_cannot_be_confined_does_not_run() {
 
 #[tokio::test]
 async fn without_a_launcher_the_group_is_ended() {
-    let fixture = desk_with(BuiltinOptions::default());
+    let fixture = fixture_with(BuiltinOptions::default());
     let ok = fixture.done("bash_run", json!({ "cmd": "echo hello" })).await;
     assert_eq!(ok["output"], "hello\n");
     assert_eq!(fixture.fails("bash_run", json!({ "cmd": "exit 4" })).await, Kind::ExitStatus);
@@ -287,12 +293,13 @@ async fn without_a_launcher_the_group_is_ended() {
 async fn a_launcher_that_is_not_there_is_told() {
     let launcher = budao_tools::launch::Launcher::new("/no/such/program");
     let fixture =
-        desk_with(BuiltinOptions { launcher: Some(launcher), ..BuiltinOptions::default() });
+        fixture_with(BuiltinOptions { launcher: Some(launcher), ..BuiltinOptions::default() });
     assert_eq!(fixture.fails("bash_run", json!({ "cmd": "true" })).await, Kind::CommandNotStarted);
     // A program that is no launcher ends or says nothing of use; that is an answer too.
     let mut other = budao_tools::launch::Launcher::new("/bin/true");
     other.args.clear();
-    let fixture = desk_with(BuiltinOptions { launcher: Some(other), ..BuiltinOptions::default() });
+    let fixture =
+        fixture_with(BuiltinOptions { launcher: Some(other), ..BuiltinOptions::default() });
     assert_eq!(fixture.fails("bash_run", json!({ "cmd": "true" })).await, Kind::CommandNotStarted);
 }
 

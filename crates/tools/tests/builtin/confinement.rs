@@ -142,8 +142,8 @@ async fn no_spelling_of_a_path_leads_out() {
     let outside = around.path().join("outside");
     std::fs::create_dir(&outside).unwrap();
     std::fs::write(outside.join("secret.txt"), SECRET).unwrap();
-    let room = tempfile::Builder::new().tempdir_in(around.path()).unwrap();
-    let fixture = Fixture::at(room, Default::default(), Default::default());
+    let inner_folder = tempfile::Builder::new().tempdir_in(around.path()).unwrap();
+    let fixture = Fixture::at(inner_folder, Default::default(), Default::default());
     fixture.write("sub/a.txt", "inside");
     let link = |to: &Path, name: &str| std::os::unix::fs::symlink(to, fixture.path(name)).unwrap();
     link(&outside, "out");
@@ -154,7 +154,7 @@ async fn no_spelling_of_a_path_leads_out() {
     link(Path::new("/proc/self/root"), "magic");
     let (before, beside) = (snapshot(&outside), std::fs::read_dir(around.path()).unwrap().count());
 
-    let all = spellings(&outside, fixture.room.path());
+    let all = spellings(&outside, fixture.folder.path());
     assert!(all.len() >= 2_000, "{} spellings", all.len());
     // Every spelling in every run with one of the tools; with all of them if there is time.
     let is_full = std::env::var_os("BUDAO_FULL").is_some();
@@ -178,10 +178,10 @@ async fn no_spelling_of_a_path_leads_out() {
             );
             let outcome = fixture.call(tool, arguments).await;
             if let Outcome::Done(output) = &outcome {
-                let told = output.data.to_string();
+                let rendered = output.data.to_string();
                 assert!(
-                    !told.contains(SECRET) && !told.contains("root:x:"),
-                    "{tool} {path:?}: {told}"
+                    !rendered.contains(SECRET) && !rendered.contains("root:x:"),
+                    "{tool} {path:?}: {rendered}"
                 );
             }
         }
@@ -209,8 +209,8 @@ async fn no_swap_of_a_component_leads_out() {
     let outside = around.path().join("outside");
     std::fs::create_dir(&outside).unwrap();
     std::fs::write(outside.join("secret.txt"), SECRET).unwrap();
-    let room = tempfile::Builder::new().tempdir_in(around.path()).unwrap();
-    let fixture = Fixture::at(room, Default::default(), Default::default());
+    let inner_folder = tempfile::Builder::new().tempdir_in(around.path()).unwrap();
+    let fixture = Fixture::at(inner_folder, Default::default(), Default::default());
     fixture.write("inside/secret.txt", "inside");
     std::os::unix::fs::symlink(&outside, fixture.path("leads_out")).unwrap();
     std::os::unix::fs::symlink("inside", fixture.path("leads_in")).unwrap();
@@ -219,7 +219,8 @@ async fn no_swap_of_a_component_leads_out() {
 
     let wanted = if std::env::var_os("BUDAO_FULL").is_some() { ALL } else { SOME };
     let (swaps, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let (counted, stopped, folder) = (swaps.clone(), stop.clone(), fixture.room.path().to_owned());
+    let (counted, stopped, folder) =
+        (swaps.clone(), stop.clone(), fixture.folder.path().to_owned());
     let swapping = std::thread::spawn(move || {
         let mut leads_out = true;
         while !stopped.load(Ordering::Relaxed) {
@@ -245,8 +246,8 @@ async fn no_swap_of_a_component_leads_out() {
             calls += 1;
             if let Outcome::Done(output) = fixture.call(tool, arguments).await {
                 inside += 1;
-                let told = output.data.to_string();
-                assert!(!told.contains(SECRET), "{tool}: {told}");
+                let rendered = output.data.to_string();
+                assert!(!rendered.contains(SECRET), "{tool}: {rendered}");
             }
         }
     }

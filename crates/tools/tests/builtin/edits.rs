@@ -12,7 +12,7 @@ async fn one_text_is_replaced_and_the_diff_is_shown() {
     let fixture = Fixture::new();
     fixture.write("main.rs", TEXT);
     let edit = json!({ "path": "main.rs", "old_string": "total = 1", "new_string": "total = 2" });
-    insta::assert_json_snapshot!("edit", fixture.told("fs_edit", edit).await);
+    insta::assert_json_snapshot!("edit", fixture.call_and_render("fs_edit", edit).await);
     let all = json!({
         "path": "main.rs", "old_string": "print", "new_string": "show", "replace_all": true
     });
@@ -35,11 +35,11 @@ async fn a_text_that_is_not_there_is_answered_with_the_closest_lines() {
     let fixture = Fixture::new();
     fixture.write("main.rs", TEXT);
     let edit = |old: &str| json!({ "path": "main.rs", "old_string": old, "new_string": "x" });
-    let spaces = fixture.told("fs_edit", edit("  print(total);\n  print(total);")).await;
+    let spaces = fixture.call_and_render("fs_edit", edit("  print(total);\n  print(total);")).await;
     insta::assert_json_snapshot!("only_spaces_differ", spaces);
-    let typo = fixture.told("fs_edit", edit("let totl = 1;")).await;
+    let typo = fixture.call_and_render("fs_edit", edit("let totl = 1;")).await;
     insta::assert_json_snapshot!("close_line", typo);
-    let far = fixture.told("fs_edit", edit("nothing of the kind at all")).await;
+    let far = fixture.call_and_render("fs_edit", edit("nothing of the kind at all")).await;
     insta::assert_json_snapshot!("nothing_close", far);
     assert_eq!(fixture.read("main.rs"), TEXT);
 }
@@ -49,9 +49,9 @@ async fn a_text_found_several_times_is_not_replaced_somewhere() {
     let fixture = Fixture::new();
     fixture.write("main.rs", TEXT);
     let edit = json!({ "path": "main.rs", "old_string": "print(total);", "new_string": "x" });
-    insta::assert_json_snapshot!("several_matches", fixture.told("fs_edit", edit).await);
+    insta::assert_json_snapshot!("several_matches", fixture.call_and_render("fs_edit", edit).await);
     let same = json!({ "path": "main.rs", "old_string": "total = 1", "new_string": "total = 1" });
-    insta::assert_json_snapshot!("no_change", fixture.told("fs_edit", same).await);
+    insta::assert_json_snapshot!("no_change", fixture.call_and_render("fs_edit", same).await);
     assert_eq!(fixture.read("main.rs"), TEXT);
 }
 
@@ -73,7 +73,10 @@ async fn many_edits_are_made_together() {
         { "path": "b.txt", "find": "three", "replace": "3" },
         { "path": "./a.txt", "find": "1 two", "replace": "1 2" },
     ]});
-    insta::assert_json_snapshot!("multi_edit", fixture.told("fs_multi_edit", edits).await);
+    insta::assert_json_snapshot!(
+        "multi_edit",
+        fixture.call_and_render("fs_multi_edit", edits).await
+    );
     assert_eq!((fixture.read("a.txt"), fixture.read("b.txt")), ("1 2\n".into(), "3\n".into()));
 }
 
@@ -88,7 +91,10 @@ async fn one_bad_edit_of_many_means_none_is_made() {
         { "path": "c.txt", "find": "three", "replace": "3" },
         { "path": "a.txt", "find": "uno", "replace": "1" },
     ]});
-    insta::assert_json_snapshot!("multi_edit_refused", fixture.told("fs_multi_edit", edits).await);
+    insta::assert_json_snapshot!(
+        "multi_edit_refused",
+        fixture.call_and_render("fs_multi_edit", edits).await
+    );
     assert_eq!(
         (fixture.read("a.txt"), fixture.read("b.txt")),
         ("one\n".into(), "two two\n".into())

@@ -14,12 +14,15 @@ async fn a_file_is_read_whole_or_in_part() {
     fixture.write("src/a.txt", "one\ntwo\nthree\nfour");
     insta::assert_json_snapshot!(
         "read_whole",
-        fixture.told("fs_read", json!({ "path": "src/a.txt" })).await
+        fixture.call_and_render("fs_read", json!({ "path": "src/a.txt" })).await
     );
     let part = json!({ "path": "./src//a.txt", "offset": 2, "limit": 2 });
-    insta::assert_json_snapshot!("read_part", fixture.told("fs_read", part).await);
+    insta::assert_json_snapshot!("read_part", fixture.call_and_render("fs_read", part).await);
     let beyond = json!({ "path": "src/a.txt", "offset": 9 });
-    insta::assert_json_snapshot!("read_beyond_the_end", fixture.told("fs_read", beyond).await);
+    insta::assert_json_snapshot!(
+        "read_beyond_the_end",
+        fixture.call_and_render("fs_read", beyond).await
+    );
     let absolute = fixture.path("src/a.txt");
     assert_eq!(fixture.done("fs_read", json!({ "path": absolute })).await["totalLines"], 4);
     fixture.write("empty", "");
@@ -31,7 +34,7 @@ async fn a_missing_file_is_answered_with_the_nearest_path() {
     let fixture = Fixture::new();
     fixture.write("src/parser/lexer.rs", "x");
     fixture.write("docs/guide.md", "x");
-    let near = fixture.told("fs_read", json!({ "path": "src/parser/lexr.rs" })).await;
+    let near = fixture.call_and_render("fs_read", json!({ "path": "src/parser/lexr.rs" })).await;
     insta::assert_json_snapshot!("missing_but_near", near);
     for (asked, meant) in [
         ("src/praser/lexer.rs", "src/parser/lexer.rs"),
@@ -44,7 +47,7 @@ async fn a_missing_file_is_answered_with_the_nearest_path() {
         let found = outcome.fault().unwrap().detail().text(budao_core::fault::Fact::NearestPath);
         assert_eq!(found.unwrap_or_default(), meant, "{asked}");
     }
-    let far = fixture.told("fs_read", json!({ "path": "zzz" })).await;
+    let far = fixture.call_and_render("fs_read", json!({ "path": "zzz" })).await;
     insta::assert_json_snapshot!("missing_and_far", far);
 }
 
@@ -57,11 +60,11 @@ async fn what_is_no_text_file_is_told_not_dumped() {
     rustix::fs::mkfifoat(rustix::fs::CWD, fixture.path("pipe"), 0o600.into()).unwrap();
     insta::assert_json_snapshot!(
         "binary",
-        fixture.told("fs_read", json!({ "path": "image.png" })).await
+        fixture.call_and_render("fs_read", json!({ "path": "image.png" })).await
     );
     insta::assert_json_snapshot!(
         "directory",
-        fixture.told("fs_read", json!({ "path": "dir" })).await
+        fixture.call_and_render("fs_read", json!({ "path": "dir" })).await
     );
     assert_eq!(fixture.fails("fs_read", json!({ "path": "latin" })).await, Kind::FileNotText);
     assert_eq!(fixture.fails("fs_read", json!({ "path": "pipe" })).await, Kind::NotAFile);
@@ -142,7 +145,7 @@ async fn a_file_keeps_its_encoding_and_its_line_ends() {
     let fixture = Fixture::new();
     let (gbk, ..) = encoding_rs::GBK.encode("第一行\r\n第二行\r\n");
     fixture.write("gbk.txt", &gbk);
-    let read = fixture.told("fs_read", json!({ "path": "gbk.txt" })).await;
+    let read = fixture.call_and_render("fs_read", json!({ "path": "gbk.txt" })).await;
     insta::assert_json_snapshot!("read_gbk", read);
     let edit =
         json!({ "path": "gbk.txt", "old_string": "第二行\n", "new_string": "第二行\n末行\n" });
@@ -150,20 +153,26 @@ async fn a_file_keeps_its_encoding_and_its_line_ends() {
     let (want, ..) = encoding_rs::GBK.encode("第一行\r\n第二行\r\n末行\r\n");
     assert_eq!(std::fs::read(fixture.path("gbk.txt")).unwrap(), want.as_ref());
     let outside = json!({ "path": "gbk.txt", "content": "😀" });
-    insta::assert_json_snapshot!("no_such_character", fixture.told("fs_write", outside).await);
+    insta::assert_json_snapshot!(
+        "no_such_character",
+        fixture.call_and_render("fs_write", outside).await
+    );
 }
 
 #[tokio::test]
 async fn a_new_file_needs_no_read_and_an_old_one_does() {
     let fixture = Fixture::new();
-    let new =
-        fixture.told("fs_write", json!({ "path": "a/b/new.txt", "content": "one\ntwo\n" })).await;
+    let new = fixture
+        .call_and_render("fs_write", json!({ "path": "a/b/new.txt", "content": "one\ntwo\n" }))
+        .await;
     insta::assert_json_snapshot!("write_new", new);
-    let again =
-        fixture.told("fs_write", json!({ "path": "a/b/new.txt", "content": "one\n2\n" })).await;
+    let again = fixture
+        .call_and_render("fs_write", json!({ "path": "a/b/new.txt", "content": "one\n2\n" }))
+        .await;
     insta::assert_json_snapshot!("write_again", again);
     fixture.write("old.txt", "somebody's");
-    let unread = fixture.told("fs_write", json!({ "path": "old.txt", "content": "mine" })).await;
+    let unread =
+        fixture.call_and_render("fs_write", json!({ "path": "old.txt", "content": "mine" })).await;
     insta::assert_json_snapshot!("write_unread", unread);
     assert_eq!(fixture.read("old.txt"), "somebody's");
     fixture.done("fs_read", json!({ "path": "old.txt" })).await;
@@ -177,7 +186,8 @@ async fn a_file_that_changed_since_it_was_read_is_not_written() {
     fixture.write("a.txt", "one");
     fixture.done("fs_read", json!({ "path": "a.txt" })).await;
     fixture.write("a.txt", "two");
-    let refused = fixture.told("fs_write", json!({ "path": "a.txt", "content": "three" })).await;
+    let refused =
+        fixture.call_and_render("fs_write", json!({ "path": "a.txt", "content": "three" })).await;
     insta::assert_json_snapshot!("changed_since_read", refused);
     let edit = json!({ "path": "a.txt", "old_string": "two", "new_string": "three" });
     assert_eq!(fixture.fails("fs_edit", edit.clone()).await, Kind::FileChanged);
@@ -196,7 +206,7 @@ async fn permissions_are_kept_and_no_temporary_file_stays() {
     fixture.done("fs_write", json!({ "path": "run.sh", "content": "#!/bin/sh\nls\n" })).await;
     let mode = std::fs::metadata(fixture.path("run.sh")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o750);
-    let names: Vec<_> = std::fs::read_dir(fixture.room.path()).unwrap().flatten().collect();
+    let names: Vec<_> = std::fs::read_dir(fixture.folder.path()).unwrap().flatten().collect();
     assert_eq!(names.len(), 1);
 }
 
@@ -230,26 +240,27 @@ async fn two_writers_of_one_step_do_not_lose_each_others_work() {
 async fn a_full_disk_is_told_and_leaves_the_old_file() {
     // Goal: a write that runs out of room is one well-formed answer. Method: a file system of 64 KiB, where
     // the machine lets us have one.
-    let room = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let mounted = std::process::Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"])
-        .arg(room.path())
+        .arg(folder.path())
         .stderr(std::process::Stdio::null())
         .status();
     if !mounted.is_ok_and(|status| status.success()) {
         eprintln!("skipped: no file system can be mounted here");
         return;
     }
-    let place = room.path().to_path_buf();
-    let fixture = Fixture::at(room, BuiltinOptions::default(), Default::default());
+    let place = folder.path().to_path_buf();
+    let fixture = Fixture::at(folder, BuiltinOptions::default(), Default::default());
     fixture.done("fs_write", json!({ "path": "a.txt", "content": "small" })).await;
-    let told =
-        fixture.told("fs_write", json!({ "path": "a.txt", "content": "x".repeat(200_000) })).await;
+    let rendered = fixture
+        .call_and_render("fs_write", json!({ "path": "a.txt", "content": "x".repeat(200_000) }))
+        .await;
     let kept = fixture.read("a.txt");
     let names = std::fs::read_dir(&place).unwrap().count();
     let after = fixture.call("fs_write", json!({ "path": "a.txt", "content": "fits" })).await;
     std::process::Command::new("umount").arg(&place).status().unwrap();
-    insta::assert_json_snapshot!("disk_full", told);
+    insta::assert_json_snapshot!("disk_full", rendered);
     assert_eq!((kept.as_str(), names, after.is_done()), ("small", 1, true));
 }
 

@@ -91,7 +91,7 @@ async fn only_a_shell_acts_on_what_looks_like_a_command() {
             drop(fixture.call(tool, arguments).await);
         }
     }
-    let traces: Vec<_> = std::fs::read_dir(fixture.room.path())
+    let traces: Vec<_> = std::fs::read_dir(fixture.folder.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
         .filter(|name| name == mark)

@@ -41,7 +41,7 @@ async fn paths_are_found_and_ignored_ones_are_not() {
     assert_eq!(paths(&dot), ["src/.hidden.rs"]);
     let within = fixture.done("fs_glob", json!({ "pattern": "**/*.rs", "cwd": "src/own" })).await;
     assert_eq!(paths(&within), ["src/own/below/only_here.rs"]);
-    let few = fixture.told("fs_glob", json!({ "pattern": "**", "limit": 2 })).await;
+    let few = fixture.call_and_render("fs_glob", json!({ "pattern": "**", "limit": 2 })).await;
     insta::assert_json_snapshot!("glob", few);
     // A directory that is named is searched, ignored or not.
     let named = fixture.done("fs_glob", json!({ "pattern": "*", "cwd": "target" })).await;
@@ -53,20 +53,21 @@ async fn a_pattern_that_is_no_pattern_is_told() {
     let fixture = tree();
     insta::assert_json_snapshot!(
         "bad_glob",
-        fixture.told("fs_glob", json!({ "pattern": "a[" })).await
+        fixture.call_and_render("fs_glob", json!({ "pattern": "a[" })).await
     );
     let up = json!({ "pattern": "../**" });
     assert_eq!(fixture.fails("fs_glob", up).await, Kind::OutsideWorkspace);
     let bad = json!({ "pattern": "a(b", "path": ".", "regex": true });
-    insta::assert_json_snapshot!("bad_regex", fixture.told("fs_grep", bad).await);
+    insta::assert_json_snapshot!("bad_regex", fixture.call_and_render("fs_grep", bad).await);
     let huge = json!({ "pattern": "(a{1000}){1000}", "path": ".", "regex": true });
-    insta::assert_json_snapshot!("huge_regex", fixture.told("fs_grep", huge).await);
+    insta::assert_json_snapshot!("huge_regex", fixture.call_and_render("fs_grep", huge).await);
 }
 
 #[tokio::test]
 async fn lines_are_found_with_their_place() {
     let fixture = tree();
-    let found = fixture.told("fs_grep", json!({ "pattern": "hello", "path": "." })).await;
+    let found =
+        fixture.call_and_render("fs_grep", json!({ "pattern": "hello", "path": "." })).await;
     insta::assert_json_snapshot!("grep", found);
     let found = fixture
         .done("fs_grep", json!({ "pattern": "hello (", "path": "src", "case_sensitive": false }))

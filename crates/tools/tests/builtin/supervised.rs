@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use budao_tools::launch::{Child, Graces, Input, Launcher, Start};
+use budao_tools::launch::{Child, GracePeriods, Input, Launcher, Start};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::support::{launcher, processes_with};
@@ -93,8 +93,11 @@ async fn a_dropped_handle_ends_what_ignores_every_signal_and_left_the_group() {
         "trap '' TERM HUP INT; (setsid sh -c 'trap \"\" TERM; sleep 1000' &); echo up; sleep 1000",
     );
     // A grace of an hour for whoever asks; none for an orphan.
-    start.graces =
-        Graces { stop: Duration::from_secs(3_600), orphan: Duration::ZERO, left: Duration::ZERO };
+    start.grace_periods = GracePeriods {
+        stop: Duration::from_secs(3_600),
+        orphan: Duration::ZERO,
+        left: Duration::ZERO,
+    };
     let marker = format!("BUDAO_COMMAND={:032x}", start.mark);
     let mut child = spawn(start).await;
     let mut up = [0; 3];

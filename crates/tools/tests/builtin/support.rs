@@ -21,7 +21,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 pub(crate) struct Fixture {
-    pub(crate) room: TempDir,
+    pub(crate) folder: TempDir,
     pub(crate) toolbox: Toolbox,
     pub(crate) memory: Arc<Remembered>,
     pub(crate) context: CallContext,
@@ -73,23 +73,23 @@ impl Fixture {
     }
 
     pub(crate) fn with_limits(options: BuiltinOptions, limits: Limits) -> Self {
-        let room = tempfile::Builder::new().prefix("fixture").tempdir().unwrap();
-        Self::at(room, options, limits)
+        let folder = tempfile::Builder::new().prefix("fixture").tempdir().unwrap();
+        Self::at(folder, options, limits)
     }
 
-    pub(crate) fn at(room: TempDir, options: BuiltinOptions, limits: Limits) -> Self {
-        let workspace = Workspace::open(room.path()).unwrap();
+    pub(crate) fn at(folder: TempDir, options: BuiltinOptions, limits: Limits) -> Self {
+        let workspace = Workspace::open(folder.path()).unwrap();
         let tools = builtin::tools(&workspace, &options);
         drop(options);
         let toolbox = Toolbox::builder().build().with_all(tools).unwrap();
         let memory = Arc::new(Remembered::default());
         let mut context = isolation::context_with(limits);
         context.memory = memory.clone();
-        Self { room, toolbox, memory, context }
+        Self { folder, toolbox, memory, context }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.room.path().join(name)
+        self.folder.path().join(name)
     }
 
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
@@ -117,11 +117,11 @@ impl Fixture {
             Ok(ready) => ready,
             Err(fault) => return fault.into(),
         };
-        let (notes, mut heard) = NoteSender::channel(1024);
+        let (notes, mut notes_received) = NoteSender::channel(1024);
         context.notes = notes;
         let memory = self.memory.clone();
         let listening = tokio::spawn(async move {
-            while let Some(note) = heard.recv().await {
+            while let Some(note) = notes_received.recv().await {
                 memory.take(note);
             }
         });
@@ -144,8 +144,8 @@ impl Fixture {
     }
 
     /// What the model reads of a call.
-    pub(crate) async fn told(&self, tool: &str, arguments: Value) -> Value {
-        told(&self.call(tool, arguments).await)
+    pub(crate) async fn call_and_render(&self, tool: &str, arguments: Value) -> Value {
+        render_outcome(&self.call(tool, arguments).await)
     }
 }
 
@@ -154,11 +154,11 @@ pub(crate) fn kind(outcome: &Outcome) -> Kind {
 }
 
 /// What the model reads, without what every answer of its kind says.
-pub(crate) fn told(outcome: &Outcome) -> Value {
+pub(crate) fn render_outcome(outcome: &Outcome) -> Value {
     let (text, is_error) = outcome.render_for_model(Lang::En);
-    let told: Value = serde_json::from_str(&text).unwrap();
+    let rendered: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(is_error, !outcome.is_done());
-    told
+    rendered
 }
 
 /// The data of a call, good or bad.

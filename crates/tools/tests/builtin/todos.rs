@@ -31,7 +31,13 @@ async fn a_list_that_breaks_a_rule_changes_nothing_and_names_the_place() {
         { "id": "a", "title": "one", "status": "in_progress" },
         { "id": "b", "title": "two", "status": "in_progress" },
     ]});
-    insta::assert_json_snapshot!("same_id_twice", fixture.told("todo_write", twice).await);
-    insta::assert_json_snapshot!("two_in_progress", fixture.told("todo_write", two_active).await);
+    insta::assert_json_snapshot!(
+        "same_id_twice",
+        fixture.call_and_render("todo_write", twice).await
+    );
+    insta::assert_json_snapshot!(
+        "two_in_progress",
+        fixture.call_and_render("todo_write", two_active).await
+    );
     assert_eq!(fixture.done("todo_read", json!({})).await, json!({ "todos": kept }));
 }

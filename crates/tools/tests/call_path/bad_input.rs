@@ -12,14 +12,14 @@ use crate::support::{self, call, read, refused, toolbox};
 
 /// The answer is well formed: one shape, a class, a code, advice.
 fn is_well_formed(fault: &budao_core::Fault) {
-    let told = read(&Outcome::from(fault.clone()));
-    assert_eq!(told["ok"], false);
-    assert_eq!(told["errorType"], "validation");
-    assert_eq!(told["retryable"], false);
-    assert!(!told["error"].as_str().unwrap().contains('⟨'), "{told}");
-    let advice = told["recommendations"].as_array().unwrap();
+    let rendered = read(&Outcome::from(fault.clone()));
+    assert_eq!(rendered["ok"], false);
+    assert_eq!(rendered["errorType"], "validation");
+    assert_eq!(rendered["retryable"], false);
+    assert!(!rendered["error"].as_str().unwrap().contains('⟨'), "{rendered}");
+    let advice = rendered["recommendations"].as_array().unwrap();
     assert!((1..=8).contains(&advice.len()));
-    assert!(told.to_string().len() < 16 * 1024, "an answer is bounded");
+    assert!(rendered.to_string().len() < 16 * 1024, "an answer is bounded");
 }
 
 #[tokio::test]
@@ -86,8 +86,8 @@ async fn duplicate_keys_are_refused_and_named() {
     let toolbox = toolbox();
     let fault = refused(&toolbox, "search", r#"{"query": "a", "limit": 1, "query": "b"}"#);
     assert_eq!(fault.kind(), Kind::MalformedArguments);
-    let told = read(&Outcome::from(fault.clone()));
-    assert!(told["recommendations"][0].as_str().unwrap().contains("query"), "{told}");
+    let rendered = read(&Outcome::from(fault.clone()));
+    assert!(rendered["recommendations"][0].as_str().unwrap().contains("query"), "{rendered}");
     is_well_formed(&fault);
     support::still_works(&toolbox).await;
 }
@@ -161,8 +161,8 @@ async fn secrets_in_wrong_arguments_do_not_come_back() {
     let toolbox = toolbox();
     let key = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFG";
     let fault = refused(&toolbox, "search", json!({ "query": "x", "limit": key }).to_string());
-    let told = read(&Outcome::from(fault)).to_string();
-    assert!(!told.contains("abcdefghijklmnop"), "{told}");
+    let rendered = read(&Outcome::from(fault)).to_string();
+    assert!(!rendered.contains("abcdefghijklmnop"), "{rendered}");
 }
 
 #[tokio::test]

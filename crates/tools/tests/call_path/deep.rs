@@ -65,8 +65,8 @@ fn no_value_is_too_deep_for_the_process() {
                 .env_remove("RUST_MIN_STACK")
                 .output()
                 .unwrap();
-            let said = String::from_utf8_lossy(&child.stdout);
-            if !child.status.success() || !said.contains("one outcome") {
+            let stdout = String::from_utf8_lossy(&child.stdout);
+            if !child.status.success() || !stdout.contains("one outcome") {
                 let why = String::from_utf8_lossy(&child.stderr);
                 died.push(format!("{case} at {levels}: {} {why}", child.status));
             }

@@ -162,13 +162,13 @@ async fn a_struct_is_called_with_its_arguments() {
 async fn a_no_on_purpose_is_logical_and_a_foreign_error_keeps_its_text() {
     let no = failed(call("send-message", json!({ "to": [] })).await);
     assert_eq!(no.fault.kind(), Kind::ToolSaidNo);
-    let told = read(&Outcome::Failed(no));
-    assert_eq!(told["recommendations"][0], "name at least one person");
+    let rendered = read(&Outcome::Failed(no));
+    assert_eq!(rendered["recommendations"][0], "name at least one person");
     let foreign = failed(call("broken", json!({})).await);
     assert_eq!(foreign.fault.kind(), Kind::ToolFailed);
     assert_eq!(foreign.fault.detail().text(Fact::ToolName), Some("broken"));
-    let told = read(&Outcome::Failed(foreign)).to_string();
-    assert!(!told.contains("10.1.2.3"), "{told}");
+    let rendered = read(&Outcome::Failed(foreign)).to_string();
+    assert!(!rendered.contains("10.1.2.3"), "{rendered}");
 }
 
 #[tokio::test]

@@ -157,8 +157,8 @@ async fn a_finished_outcome_stands_whatever_hooks_do() {
         .hook(Breaks::Panics)
         .guard(Breaks::Hangs)
         .hook(Says(HookVerdict::Pass, Some("seen by the auditor")));
-    let (told, faults) = hooks.after(&call, outcome, &context).await;
-    let output = done(told);
+    let (rendered, faults) = hooks.after(&call, outcome, &context).await;
+    let output = done(rendered);
     assert_eq!(output.data, json!({ "written": 3 }));
     assert_eq!(output.note.as_deref(), Some("seen by the auditor"));
     assert_eq!(faults.len(), 2);
@@ -166,8 +166,8 @@ async fn a_finished_outcome_stands_whatever_hooks_do() {
         Kind::ToolFailed,
         budao_core::fault::Operation::ToolCall,
     ));
-    let (told, _) = hooks.after(&call, failed, &context).await;
-    assert_eq!(told.fault().unwrap().kind(), Kind::ToolFailed);
+    let (rendered, _) = hooks.after(&call, failed, &context).await;
+    assert_eq!(rendered.fault().unwrap().kind(), Kind::ToolFailed);
 }
 
 #[tokio::test]

@@ -49,8 +49,11 @@ async fn a_tool_that_panics_with_any_payload_is_an_exception() {
         assert_eq!(kind(&outcome), Some(Kind::ToolPanicked), "{how}");
         let failure = failed(outcome);
         assert_eq!(failure.fault.row().error_type, ErrorType::Exception);
-        let told = support::read(&Outcome::Failed(failure)).to_string();
-        assert!(!told.contains("secret"), "the words of a panic are for the operator: {told}");
+        let rendered = support::read(&Outcome::Failed(failure)).to_string();
+        assert!(
+            !rendered.contains("secret"),
+            "the words of a panic are for the operator: {rendered}"
+        );
     }
     assert_eq!(toolbox.counts().panics, 3);
     support::still_works(&toolbox).await;
@@ -105,12 +108,12 @@ async fn the_deadline_of_the_tool_counts_not_the_general_one() {
 
 #[tokio::test]
 async fn a_tool_that_obeys_is_aborted_whatever_it_says() {
-    let said_no = run(any("obeys", |_, context| async move {
+    let aborted = run(any("obeys", |_, context| async move {
         context.cancel.cancelled().await;
         Ok(json!({ "ok": false, "error": "stopped", "data": { "rows": 3 } }))
     }))
     .await;
-    let failure = failed(said_no);
+    let failure = failed(aborted);
     assert_eq!(failure.fault.kind(), Kind::DeadlinePassed);
     assert_eq!(failure.data, Some(json!({ "rows": 3 })));
     let finished = run(any("finishes", |_, context| async move {
@@ -166,8 +169,8 @@ async fn abandoned_calls_are_bounded() {
     assert!(outcomes.iter().all(|outcome| kind(outcome) == Some(Kind::ToolAbandoned)));
     let refused = run_in(&toolbox, isolation::context_with(limits.clone())).await;
     assert_eq!(kind(&refused), Some(Kind::LimitReached));
-    let told = support::read(&refused);
-    assert!(told["error"].as_str().unwrap().contains("abandoned_calls"), "{told}");
+    let rendered = support::read(&refused);
+    assert!(rendered["error"].as_str().unwrap().contains("abandoned_calls"), "{rendered}");
     let_go.store(true, Ordering::Relaxed);
     until(|| toolbox.counts().abandoned == 0).await;
 }

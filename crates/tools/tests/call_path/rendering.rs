@@ -14,13 +14,13 @@ fn english(fault: Fault) -> Value {
 fn lines(fault: &Fault) -> String {
     [Lang::En, Lang::Zh]
         .map(|lang| {
-            let told: Value =
+            let rendered: Value =
                 serde_json::from_str(&Outcome::from(fault.clone()).render_for_model(lang).0)
                     .unwrap();
-            let advice = told["recommendations"].as_array().unwrap();
+            let advice = rendered["recommendations"].as_array().unwrap();
             let advice: Vec<_> =
                 advice.iter().map(|line| format!("  - {}", line.as_str().unwrap())).collect();
-            format!("{}\n{}", told["error"].as_str().unwrap(), advice.join("\n"))
+            format!("{}\n{}", rendered["error"].as_str().unwrap(), advice.join("\n"))
         })
         .join("\n")
 }
@@ -107,8 +107,8 @@ fn alternatives_speak_of_the_closest() {
     .iter()
     .map(|sent| {
         let fault = refused(&toolbox, "open", sent.to_string());
-        let told = english(fault);
-        format!("{sent}\n{}\n{}", told["error"].as_str().unwrap(), told["example"])
+        let rendered = english(fault);
+        format!("{sent}\n{}\n{}", rendered["error"].as_str().unwrap(), rendered["example"])
     })
     .collect();
     insta::assert_snapshot!(all.join("\n\n"));
@@ -133,8 +133,8 @@ fn the_alternative_whose_keys_were_sent_is_explained() {
         (json!({ "commit": "c", "branch": "b" }), vec!["/from/id"]),
         (json!({ "path": 5 }), vec!["/from/path"]),
     ] {
-        let told = english(refused(&toolbox, "open", json!({ "from": sent }).to_string()));
-        let mut named: Vec<&str> = told["mismatches"]
+        let rendered = english(refused(&toolbox, "open", json!({ "from": sent }).to_string()));
+        let mut named: Vec<&str> = rendered["mismatches"]
             .as_array()
             .unwrap()
             .iter()
@@ -202,6 +202,6 @@ fn advice_of_the_program_stands_before_ours() {
     use budao_core::fault::Kind;
     let rule = advice::AdviceRule::for_family("fs_", Kind::InvalidArguments, "ask the style guide");
     let toolbox = Toolbox::builder().advise(rule).add(multi_edit()).unwrap().build();
-    let told = english(refused(&toolbox, "fs_multi_edit", "{}"));
-    assert_eq!(told["recommendations"][0], "ask the style guide");
+    let rendered = english(refused(&toolbox, "fs_multi_edit", "{}"));
+    assert_eq!(rendered["recommendations"][0], "ask the style guide");
 }

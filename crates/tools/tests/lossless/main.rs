@@ -150,23 +150,23 @@ fn as_sent(ready: &budao_tools::CheckedCall) -> Value {
 }
 
 /// Does a refusal name the place and what is allowed there?
-fn is_named(told: &Value, broken: &BrokenCall) -> bool {
-    let mismatches = told["mismatches"].as_array().cloned().unwrap_or_default();
-    let near = |place: &str| {
+fn is_named(rendered: &Value, broken: &BrokenCall) -> bool {
+    let mismatches = rendered["mismatches"].as_array().cloned().unwrap_or_default();
+    let near = |prefix: &str| {
         broken
-            .place
+            .pointer
             .as_ref()
-            .is_none_or(|at| at.starts_with(place) || place.starts_with(at.as_str()))
+            .is_none_or(|at| at.starts_with(prefix) || prefix.starts_with(at.as_str()))
     };
     let says = |it: &Value| {
         let expected = it["expected"].as_str().unwrap_or_default();
         it["allowed"].as_array().is_some_and(|all| !all.is_empty())
             || ["must ", "known are ", "none is allowed"].iter().any(|word| expected.contains(word))
-            || (expected == "required" && is_shown(&told["example"], &it["pointer"]))
+            || (expected == "required" && is_shown(&rendered["example"], &it["pointer"]))
     };
-    let places = mismatches.iter().filter(|it| near(it["pointer"].as_str().unwrap_or_default()));
-    let fits = places.clone().count() > 0 && places.clone().all(says);
-    let lines: Vec<&str> = told["recommendations"]
+    let pointers = mismatches.iter().filter(|it| near(it["pointer"].as_str().unwrap_or_default()));
+    let fits = pointers.clone().count() > 0 && pointers.clone().all(says);
+    let lines: Vec<&str> = rendered["recommendations"]
         .as_array()
         .into_iter()
         .flatten()
@@ -210,19 +210,19 @@ fn no_repair_changes_what_a_call_means() {
             Ok(ready) => {
                 tally.repaired += 1;
                 let ran = as_sent(&ready);
-                if !broken.meant.as_ref().is_some_and(|meant| is_same(meant, &ran)) {
+                if !broken.intended.as_ref().is_some_and(|intended| is_same(intended, &ran)) {
                     tally.changed += 1;
                     shown.push(format!("{name}: {} ran as {ran}", broken.text));
                 }
             }
             Err(fault) => {
                 tally.refused += 1;
-                let told = Outcome::from(fault).render_for_model(Lang::En).0;
-                let told: Value = serde_json::from_str(&told).expect("a model reads JSON");
-                if !is_named(&told, &broken) {
+                let rendered = Outcome::from(fault).render_for_model(Lang::En).0;
+                let rendered: Value = serde_json::from_str(&rendered).expect("a model reads JSON");
+                if !is_named(&rendered, &broken) {
                     tally.unnamed += 1;
                     if std::env::var_os("SHOW_UNNAMED").is_some() {
-                        shown.push(format!("{name}: {} told {told}", broken.text));
+                        shown.push(format!("{name}: {} told {rendered}", broken.text));
                     }
                 }
             }

@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use crate::{
     spelled::{self, Make},
-    support::{BrokenCall, Dice, has_type, is_optional, place, places, schemas_at, with, without},
+    support::{
+        BrokenCall, Dice, has_type, is_optional, pointer, pointers, schemas_at, with, without,
+    },
 };
 
 pub(crate) const CLASSES: &[(&str, Make)] = &[
@@ -38,18 +40,18 @@ pub(crate) const CLASSES: &[(&str, Make)] = &[
     ("map for a list", map_for_a_list),
 ];
 
-fn sent(call: &Value, at: &str, value: Value, meant: Option<Value>) -> Option<BrokenCall> {
+fn sent(call: &Value, at: &str, value: Value, intended: Option<Value>) -> Option<BrokenCall> {
     let text = with(call, at, value).to_string();
-    Some(BrokenCall { text, meant, place: Some(at.to_owned()) })
+    Some(BrokenCall { text, intended, pointer: Some(at.to_owned()) })
 }
 
 fn number_as_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, Value::is_number)?;
+    let at = pointer(call, dice, Value::is_number)?;
     sent(call, &at, json!(call.pointer(&at)?.to_string()), Some(call.clone()))
 }
 
 fn odd_number_as_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, Value::is_number)?;
+    let at = pointer(call, dice, Value::is_number)?;
     let all = [
         ("1,000", Some(json!(1000))),
         ("0x1F", Some(json!(31))),
@@ -69,12 +71,12 @@ fn odd_number_as_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<Broken
         ("12345678901234567890123", None),
         ("0.1234567890123456789", None),
     ];
-    let (text, meant) = dice.pick(&all)?;
-    sent(call, &at, json!(text), meant.clone().map(|meant| with(call, &at, meant)))
+    let (text, intended) = dice.pick(&all)?;
+    sent(call, &at, json!(text), intended.clone().map(|intended| with(call, &at, intended)))
 }
 
 fn truth_as_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, Value::is_boolean)?;
+    let at = pointer(call, dice, Value::is_boolean)?;
     let all = [
         (json!("true"), Some(true)),
         (json!("False"), Some(false)),
@@ -87,22 +89,22 @@ fn truth_as_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall>
         (json!("maybe"), None),
         (json!("not false"), None),
     ];
-    let (value, meant) = dice.pick(&all)?;
-    sent(call, &at, value.clone(), meant.map(|meant| with(call, &at, json!(meant))))
+    let (value, intended) = dice.pick(&all)?;
+    sent(call, &at, value.clone(), intended.map(|intended| with(call, &at, json!(intended))))
 }
 
 fn list_as_json_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, Value::is_array)?;
+    let at = pointer(call, dice, Value::is_array)?;
     sent(call, &at, json!(call.pointer(&at)?.to_string()), Some(call.clone()))
 }
 
 fn object_as_json_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, Value::is_object)?;
+    let at = pointer(call, dice, Value::is_object)?;
     sent(call, &at, json!(call.pointer(&at)?.to_string()), Some(call.clone()))
 }
 
 fn list_as_python_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, Value::is_array)?;
+    let at = pointer(call, dice, Value::is_array)?;
     let list = call.pointer(&at)?.to_string();
     (!list.contains('\'') && !list.contains('\\')).then_some(())?;
     let text = spelled::python(call.pointer(&at)?);
@@ -113,12 +115,12 @@ fn list_as_python_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<Broke
         2 => format!("{}, ...]", &text[..text.len() - 1]),
         _ => text,
     };
-    let meant = (!text.ends_with(", ...]")).then(|| call.clone());
-    sent(call, &at, json!(text), meant)
+    let intended = (!text.ends_with(", ...]")).then(|| call.clone());
+    sent(call, &at, json!(text), intended)
 }
 
 fn joined_list(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, |it| {
+    let at = pointer(call, dice, |it| {
         let items = it.as_array();
         items.is_some_and(|items| {
             !items.is_empty() && items.iter().all(|it| it.is_string() || it.is_number())
@@ -132,20 +134,20 @@ fn joined_list(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     let words: Vec<String> = items.iter().map(plain).collect();
     let separator =
         *dice.pick(&[", ", ",", "; ", "\n", " ", " and ", "|", "、", "，", "\t", " & ", " / "])?;
-    let meant = words.iter().all(|it| !it.is_empty() && !it.contains(separator));
-    let meant = meant.then(|| with(call, &at, Value::Array(items)));
-    sent(call, &at, json!(words.join(separator)), meant)
+    let intended = words.iter().all(|it| !it.is_empty() && !it.contains(separator));
+    let intended = intended.then(|| with(call, &at, Value::Array(items)));
+    sent(call, &at, json!(words.join(separator)), intended)
 }
 
 fn one_for_a_list(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, |it| it.as_array().is_some_and(|items| !items.is_empty()))?;
+    let at = pointer(call, dice, |it| it.as_array().is_some_and(|items| !items.is_empty()))?;
     let one = call.pointer(&at)?.as_array()?.first()?.clone();
-    let meant = with(call, &at, json!([one]));
-    sent(call, &at, one, Some(meant))
+    let intended = with(call, &at, json!([one]));
+    sent(call, &at, one, Some(intended))
 }
 
 fn word_for_a_list(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, Value::is_array)?;
+    let at = pointer(call, dice, Value::is_array)?;
     has_type(schema, &at, "array").then_some(())?;
     let word = dice.pick(&[
         "none",
@@ -159,12 +161,12 @@ fn word_for_a_list(schema: &Value, call: &Value, dice: &mut Dice) -> Option<Brok
         "empty",
         "same as before",
     ])?;
-    let meant = (*word == "[]").then(|| with(call, &at, json!([])));
-    sent(call, &at, json!(word), meant)
+    let intended = (*word == "[]").then(|| with(call, &at, json!([])));
+    sent(call, &at, json!(word), intended)
 }
 
 fn flat_for_a_matrix(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, |it| {
+    let at = pointer(call, dice, |it| {
         it.as_array().is_some_and(|items| items.first().is_some_and(Value::is_array))
     })?;
     let rows = call.pointer(&at)?.as_array()?;
@@ -177,7 +179,7 @@ fn flat_for_a_matrix(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenC
 }
 
 fn list_for_one(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, |it| it.is_string() || it.is_number() || it.is_boolean())?;
+    let at = pointer(call, dice, |it| it.is_string() || it.is_number() || it.is_boolean())?;
     let one = call.pointer(&at)?.clone();
     match dice.roll(3) {
         0 => sent(call, &at, json!([one, one]), None),
@@ -186,22 +188,22 @@ fn list_for_one(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> 
 }
 
 fn null_for_optional(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, |_| true)?;
+    let at = pointer(call, dice, |_| true)?;
     is_optional(schema, &at).then_some(())?;
     sent(call, &at, Value::Null, without(call, &at))
 }
 
 fn null_for_required(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, |_| true)?;
+    let at = pointer(call, dice, |_| true)?;
     (!is_optional(schema, &at)).then_some(())?;
     sent(call, &at, Value::Null, None)
 }
 
 fn null_as_text(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, |it| it.is_number() || it.is_array() || it.is_boolean())?;
+    let at = pointer(call, dice, |it| it.is_number() || it.is_array() || it.is_boolean())?;
     let word = dice.pick(&["null", "None", "undefined", "nil", ""])?;
-    let meant = without(call, &at).filter(|_| is_optional(schema, &at));
-    sent(call, &at, json!(word), meant)
+    let intended = without(call, &at).filter(|_| is_optional(schema, &at));
+    sent(call, &at, json!(word), intended)
 }
 
 fn choices<'a>(schema: &'a Value, at: &str) -> Vec<&'a str> {
@@ -210,7 +212,7 @@ fn choices<'a>(schema: &'a Value, at: &str) -> Vec<&'a str> {
 }
 
 fn other_case(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, Value::is_string)?;
+    let at = pointer(call, dice, Value::is_string)?;
     let value = call.pointer(&at)?.as_str()?;
     (!choices(schema, &at).is_empty()).then_some(())?;
     let other = match dice.roll(3) {
@@ -222,7 +224,7 @@ fn other_case(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCal
 }
 
 fn misspelt_value(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, Value::is_string)?;
+    let at = pointer(call, dice, Value::is_string)?;
     let value = call.pointer(&at)?.as_str()?;
     (!choices(schema, &at).is_empty()).then_some(())?;
     let other = match dice.roll(4) {
@@ -243,7 +245,7 @@ fn renamed(call: &Value, at: &str, to: &str) -> Option<Value> {
 }
 
 fn misspelt_key(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, |_| true)?;
+    let at = pointer(call, dice, |_| true)?;
     let (parent, key) = at.rsplit_once('/')?;
     let to = match dice.roll(3) {
         0 => format!("{key}s"),
@@ -255,20 +257,20 @@ fn misspelt_key(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> 
 }
 
 fn other_key_case(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, |_| true)?;
+    let at = pointer(call, dice, |_| true)?;
     let (parent, key) = at.rsplit_once('/')?;
     let text = renamed(call, &at, &key.to_uppercase())?.to_string();
     Some(BrokenCall::text(text, call).at(parent))
 }
 
 fn missing_key(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, |_| true)?;
+    let at = pointer(call, dice, |_| true)?;
     let text = without(call, &at)?.to_string();
     Some(BrokenCall::unclear(text).at(&at))
 }
 
 fn unknown_key(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let objects: Vec<String> = places(call)
+    let objects: Vec<String> = pointers(call)
         .into_iter()
         .filter(|it| call.pointer(it).is_some_and(Value::is_object))
         .collect();
@@ -290,26 +292,26 @@ fn arguments_as_text(_: &Value, call: &Value, _: &mut Dice) -> Option<BrokenCall
 }
 
 fn number_for_text(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, Value::is_string)?;
+    let at = pointer(call, dice, Value::is_string)?;
     let all = [(json!(5), "5"), (json!(true), "true"), (json!(1.5), "1.5")];
-    let (value, meant) = dice.pick(&all)?;
-    sent(call, &at, value.clone(), Some(with(call, &at, json!(meant))))
+    let (value, intended) = dice.pick(&all)?;
+    sent(call, &at, value.clone(), Some(with(call, &at, json!(intended))))
 }
 
 fn object_for_a_list(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, |it| {
+    let at = pointer(call, dice, |it| {
         it.as_array().is_some_and(|items| items.first().is_some_and(Value::is_object))
     })?;
     let one = call.pointer(&at)?.as_array()?.first()?.clone();
-    let meant = with(call, &at, json!([one]));
+    let intended = with(call, &at, json!([one]));
     match dice.roll(3) {
-        0 => sent(call, &at, json!(one.to_string()), Some(meant)),
-        _ => sent(call, &at, one, Some(meant)),
+        0 => sent(call, &at, json!(one.to_string()), Some(intended)),
+        _ => sent(call, &at, one, Some(intended)),
     }
 }
 
 fn map_for_a_list(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, |it| it.as_array().is_some_and(|items| !items.is_empty()))?;
+    let at = pointer(call, dice, |it| it.as_array().is_some_and(|items| !items.is_empty()))?;
     let items = call.pointer(&at)?.as_array()?;
     let keyed = |(index, it): (usize, &Value)| (index.to_string(), it.clone());
     let map: serde_json::Map<_, _> = items.iter().enumerate().map(keyed).collect();
@@ -321,7 +323,7 @@ fn map_for_a_list(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall
 }
 
 fn fraction(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, Value::is_i64)?;
+    let at = pointer(call, dice, Value::is_i64)?;
     has_type(schema, &at, "integer").then_some(())?;
     let value = call.pointer(&at)?.as_i64()?;
     match dice.roll(2) {
@@ -331,13 +333,13 @@ fn fraction(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall>
 }
 
 fn out_of_range(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, Value::is_number)?;
+    let at = pointer(call, dice, Value::is_number)?;
     let all = [json!(-99_999), json!(99_999_999), json!("-99999"), json!(1e300)];
     let value = dice.pick(&all)?;
     // Where it is in range, its text is the number it spells.
     let number = value.as_str().and_then(|text| text.parse::<i64>().ok());
-    let meant = number.map(|number| with(call, &at, json!(number)));
-    sent(call, &at, value.clone(), meant)
+    let intended = number.map(|number| with(call, &at, json!(number)));
+    sent(call, &at, value.clone(), intended)
 }
 
 /// A value of another branch's type, or a branch with a hole.
@@ -347,7 +349,7 @@ fn wrong_branch(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenC
         all.iter().any(|it| it.get("anyOf").is_some() || it.get("oneOf").is_some())
     };
     let all: Vec<String> =
-        places(call).into_iter().filter(|at| !at.is_empty() && branched(at)).collect();
+        pointers(call).into_iter().filter(|at| !at.is_empty() && branched(at)).collect();
     let at = dice.pick(&all)?;
     match call.pointer(at)? {
         Value::Object(map) => {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::{
     style::{JSON, Style},
     support::{
-        BrokenCall, Dice, is_free_text, is_optional, place, places, with, with_raw, without,
+        BrokenCall, Dice, is_free_text, is_optional, pointer, pointers, with, with_raw, without,
     },
 };
 
@@ -87,12 +87,12 @@ pub(crate) fn enriched(schema: &Value, call: Value, dice: &mut Dice) -> Value {
     if dice.roll(2) == 0 {
         return call;
     }
-    let free = places(&call)
+    let free = pointers(&call)
         .into_iter()
         .filter(|it| call.pointer(it).is_some_and(Value::is_string) && is_free_text(schema, it));
     let free: Vec<String> = free.collect();
     match (dice.pick(&free), dice.pick(TEXTS)) {
-        (Some(place), Some(text)) => with(&call, place, json!(text)),
+        (Some(pointer), Some(text)) => with(&call, pointer, json!(text)),
         _ => call,
     }
 }
@@ -175,7 +175,7 @@ fn hash_comment(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> 
 }
 
 fn hash_value(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, Value::is_string)?;
+    let at = pointer(call, dice, Value::is_string)?;
     is_free_text(schema, &at).then_some(())?;
     let raw = dice.pick(&["#ff0000", "#12", "#main .item"])?;
     Some(BrokenCall::text(with_raw(call, &at, raw), &with(call, &at, json!(raw))))
@@ -202,24 +202,24 @@ const BACKSLASHES: &[&str] = &[
 ];
 
 fn lone_backslash(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, Value::is_string)?;
+    let at = pointer(call, dice, Value::is_string)?;
     is_free_text(schema, &at).then_some(())?;
     let raw = dice.pick(BACKSLASHES)?;
     Some(BrokenCall::text(with_raw(call, &at, &format!("\"{raw}\"")), &with(call, &at, json!(raw))))
 }
 
 fn lone_backslash_single(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, Value::is_string)?;
+    let at = pointer(call, dice, Value::is_string)?;
     is_free_text(schema, &at).then_some(())?;
     let raw = dice.pick(BACKSLASHES)?;
     let style = Style { open: "'", close: "'", ..JSON };
     let text = style.value(&with(call, &at, json!("@@mark@@")));
     let text = text.replace("@@mark@@", raw);
     // Between these quotes \' can only be a quote.
-    let meant = with(call, &at, json!(raw.replace("\\'", "'")));
+    let intended = with(call, &at, json!(raw.replace("\\'", "'")));
     // A Python or JavaScript writer may have meant the escape.
     let unclear = raw.contains("\\n") || raw.contains("\\x");
-    Some(if unclear { BrokenCall::unclear(text) } else { BrokenCall::text(text, &meant) })
+    Some(if unclear { BrokenCall::unclear(text) } else { BrokenCall::text(text, &intended) })
 }
 
 fn ellipsis(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
@@ -228,7 +228,7 @@ fn ellipsis(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
         let text = call.to_string();
         return Some(BrokenCall::unclear(format!("{}, {dots}}}", &text[..text.len() - 1])));
     }
-    let at = place(call, dice, |it| it.as_array().is_some_and(|items| !items.is_empty()))?;
+    let at = pointer(call, dice, |it| it.as_array().is_some_and(|items| !items.is_empty()))?;
     let list = call.pointer(&at)?.to_string();
     let raw = match dice.roll(2) {
         0 => format!("{}, {dots}]", &list[..list.len() - 1]),
@@ -257,13 +257,13 @@ fn two_objects(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
 }
 
 fn not_a_number(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, Value::is_number)?;
+    let at = pointer(call, dice, Value::is_number)?;
     let raw = dice.pick(&["NaN", "Infinity", "-Infinity", "nan", "inf", "-inf", "float('nan')"])?;
     Some(BrokenCall::unclear(with_raw(call, &at, raw)).at(&at))
 }
 
 fn undefined(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, |it| !it.is_null())?;
+    let at = pointer(call, dice, |it| !it.is_null())?;
     let raw = dice.pick(&["undefined", "undefined", "void", "nil", "N/A", "?", ""])?;
     // Nothing at the end of a list is a trailing comma.
     (!raw.is_empty() || !is_item(&at)).then_some(())?;
@@ -271,7 +271,7 @@ fn undefined(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
 }
 
 fn odd_number(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, Value::is_number)?;
+    let at = pointer(call, dice, Value::is_number)?;
     let all = [
         ("0x1F", json!(31)),
         ("+5", json!(5)),
@@ -292,10 +292,10 @@ fn odd_number(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
         ("2+3", json!(5)),
         ("1e5f", json!(null)),
     ];
-    let (raw, meant) = dice.pick(&all)?;
+    let (raw, intended) = dice.pick(&all)?;
     let text = with_raw(call, &at, raw);
-    let meaning = (!meant.is_null()).then(|| with(call, &at, meant.clone()));
-    Some(BrokenCall { text, meant: meaning, place: Some(at) })
+    let meaning = (!intended.is_null()).then(|| with(call, &at, intended.clone()));
+    Some(BrokenCall { text, intended: meaning, pointer: Some(at) })
 }
 
 fn smart_quotes(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
@@ -333,20 +333,20 @@ const QUOTED: &[&str] = &[
 ];
 
 fn inner_quotes(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, Value::is_string)?;
+    let at = pointer(call, dice, Value::is_string)?;
     is_free_text(schema, &at).then_some(())?;
     let text = *dice.pick(QUOTED)?;
     // In a list these are two items for any reader.
     (!text.contains(", ") || !is_item(&at)).then_some(())?;
     let single = dice.roll(3) == 0;
-    let meant = if single { text.replace('"', "'") } else { text.to_owned() };
+    let intended = if single { text.replace('"', "'") } else { text.to_owned() };
     let style = if single { Style { open: "'", close: "'", ..JSON } } else { JSON };
-    let raw = style.value(&with(call, &at, json!("@@mark@@"))).replace("@@mark@@", &meant);
-    Some(BrokenCall::text(raw, &with(call, &at, json!(meant))))
+    let raw = style.value(&with(call, &at, json!("@@mark@@"))).replace("@@mark@@", &intended);
+    Some(BrokenCall::text(raw, &with(call, &at, json!(intended))))
 }
 
 fn raw_line_break(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, Value::is_string)?;
+    let at = pointer(call, dice, Value::is_string)?;
     is_free_text(schema, &at).then_some(())?;
     let text = *dice.pick(&[
         "one\ntwo",
@@ -379,7 +379,7 @@ fn missing_quote(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall>
 }
 
 fn missing_closer(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, |it| it.is_array() || it.is_object())?;
+    let at = pointer(call, dice, |it| it.is_array() || it.is_object())?;
     let part = call.pointer(&at)?.to_string();
     Some(BrokenCall::text(with_raw(call, &at, &part[..part.len() - 1]), call))
 }
@@ -389,7 +389,7 @@ fn extra_closer(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> 
     match dice.roll(2) {
         0 => Some(BrokenCall::text(format!("{call}{extra}"), call)),
         _ => {
-            let at = place(call, dice, |it| it.is_array() || it.is_object())?;
+            let at = pointer(call, dice, |it| it.is_array() || it.is_object())?;
             let part = format!("{}{extra}", call.pointer(&at)?);
             Some(BrokenCall::text(with_raw(call, &at, &part), call))
         }
@@ -397,7 +397,7 @@ fn extra_closer(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> 
 }
 
 fn bare_word(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, |it| it.as_str().is_some_and(|it| !it.is_empty()))?;
+    let at = pointer(call, dice, |it| it.as_str().is_some_and(|it| !it.is_empty()))?;
     let raw = call.pointer(&at)?.as_str()?;
     // A bare `None` is no text for any reader.
     (!["None", "True"].contains(&raw)).then_some(())?;
@@ -406,7 +406,7 @@ fn bare_word(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
 
 /// A name for a value that the model never put in.
 fn placeholder(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, |it| !it.is_null())?;
+    let at = pointer(call, dice, |it| !it.is_null())?;
     let free = is_free_text(schema, &at);
     let raw = dice.pick(&[
         "file_content",
@@ -422,7 +422,7 @@ fn placeholder(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCa
 }
 
 fn joined_strings(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, Value::is_string)?;
+    let at = pointer(call, dice, Value::is_string)?;
     is_free_text(schema, &at).then_some(())?;
     let raw = *dice.pick(&[
         "\"ab\" + \"cd\"",
@@ -431,11 +431,11 @@ fn joined_strings(schema: &Value, call: &Value, dice: &mut Dice) -> Option<Broke
         "\"ab\" + name + \"cd\"",
     ])?;
     let text = with_raw(call, &at, raw);
-    let meant = with(call, &at, json!("abcd"));
+    let intended = with(call, &at, json!("abcd"));
     Some(if raw.contains("name") {
         BrokenCall::unclear(text)
     } else {
-        BrokenCall::text(text, &meant)
+        BrokenCall::text(text, &intended)
     })
 }
 
@@ -460,7 +460,7 @@ fn backticks(_: &Value, call: &Value, _: &mut Dice) -> Option<BrokenCall> {
 }
 
 fn triple_quotes(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, Value::is_string)?;
+    let at = pointer(call, dice, Value::is_string)?;
     is_free_text(schema, &at).then_some(())?;
     let quote = *dice.pick(&["\"\"\"", "'''"])?;
     let text = *dice.pick(&["one\ntwo", "plain", "say \"hi\" now", "it's"])?;
@@ -471,7 +471,7 @@ fn triple_quotes(schema: &Value, call: &Value, dice: &mut Dice) -> Option<Broken
 }
 
 fn tuple(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, Value::is_array)?;
+    let at = pointer(call, dice, Value::is_array)?;
     let list = call.pointer(&at)?.to_string();
     let raw = format!("({})", &list[1..list.len() - 1]);
     Some(BrokenCall::text(with_raw(call, &at, &raw), call).at(&at))
@@ -505,7 +505,7 @@ fn odd_spaces(_: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
 }
 
 fn bare_date(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
-    let at = place(call, dice, Value::is_string)?;
+    let at = pointer(call, dice, Value::is_string)?;
     is_free_text(schema, &at).then_some(())?;
     let raw = dice.pick(&[
         "2024-01-05",
@@ -520,14 +520,14 @@ fn bare_date(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall
 
 fn function_call(schema: &Value, call: &Value, dice: &mut Dice) -> Option<BrokenCall> {
     if dice.roll(2) == 0 {
-        let at = place(call, dice, Value::is_number)?;
+        let at = pointer(call, dice, Value::is_number)?;
         let number = call.pointer(&at)?.to_string();
         let name = dice.pick(&["NumberLong", "int", "Decimal", "abs", "f"])?;
         return Some(
             BrokenCall::unclear(with_raw(call, &at, &format!("{name}({number})"))).at(&at),
         );
     }
-    let at = place(call, dice, |_| true)?;
+    let at = pointer(call, dice, |_| true)?;
     is_optional(schema, &at).then_some(())?;
     let less = without(call, &at)?;
     // A key without a value says nothing certain.

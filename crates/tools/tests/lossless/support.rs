@@ -29,37 +29,37 @@ pub(crate) struct BrokenCall {
     /// The text a model sends.
     pub(crate) text: String,
     /// The arguments the call may run with; none if no reading is certain.
-    pub(crate) meant: Option<Value>,
+    pub(crate) intended: Option<Value>,
     /// JSON pointer to the broken place, where it is one.
-    pub(crate) place: Option<String>,
+    pub(crate) pointer: Option<String>,
 }
 
 impl BrokenCall {
-    pub(crate) fn text(text: String, meant: &Value) -> Self {
-        Self { text, meant: Some(meant.clone()), place: None }
+    pub(crate) fn text(text: String, intended: &Value) -> Self {
+        Self { text, intended: Some(intended.clone()), pointer: None }
     }
 
     pub(crate) fn unclear(text: String) -> Self {
-        Self { text, meant: None, place: None }
+        Self { text, intended: None, pointer: None }
     }
 
-    pub(crate) fn at(self, place: &str) -> Self {
-        Self { place: Some(place.to_owned()), ..self }
+    pub(crate) fn at(self, pointer: &str) -> Self {
+        Self { pointer: Some(pointer.to_owned()), ..self }
     }
 }
 
 /// Every place inside a value, the value itself first.
-pub(crate) fn places(value: &Value) -> Vec<String> {
+pub(crate) fn pointers(value: &Value) -> Vec<String> {
     let mut found = vec![String::new()];
     let mut next = 0;
-    while let Some(place) = found.get(next).cloned() {
-        match value.pointer(&place) {
+    while let Some(pointer) = found.get(next).cloned() {
+        match value.pointer(&pointer) {
             Some(Value::Object(map)) => {
                 let escaped = |key: &String| key.replace('~', "~0").replace('/', "~1");
-                found.extend(map.keys().map(|key| format!("{place}/{}", escaped(key))));
+                found.extend(map.keys().map(|key| format!("{pointer}/{}", escaped(key))));
             }
             Some(Value::Array(items)) => {
-                found.extend((0..items.len()).map(|index| format!("{place}/{index}")));
+                found.extend((0..items.len()).map(|index| format!("{pointer}/{index}")));
             }
             _ => {}
         }
@@ -69,30 +69,30 @@ pub(crate) fn places(value: &Value) -> Vec<String> {
 }
 
 /// A random place whose value the test accepts, the root left out.
-pub(crate) fn place(
+pub(crate) fn pointer(
     value: &Value,
     dice: &mut Dice,
     accepts: impl Fn(&Value) -> bool,
 ) -> Option<String> {
-    let all: Vec<String> = places(value)
+    let all: Vec<String> = pointers(value)
         .into_iter()
-        .filter(|place| !place.is_empty() && value.pointer(place).is_some_and(&accepts))
+        .filter(|pointer| !pointer.is_empty() && value.pointer(pointer).is_some_and(&accepts))
         .collect();
     dice.pick(&all).cloned()
 }
 
 /// The value with another one at a place.
-pub(crate) fn with(value: &Value, place: &str, other: Value) -> Value {
+pub(crate) fn with(value: &Value, pointer: &str, other: Value) -> Value {
     let mut changed = value.clone();
-    if let Some(slot) = changed.pointer_mut(place) {
+    if let Some(slot) = changed.pointer_mut(pointer) {
         *slot = other;
     }
     changed
 }
 
 /// The value without what is at a place of an object.
-pub(crate) fn without(value: &Value, place: &str) -> Option<Value> {
-    let (parent, key) = place.rsplit_once('/')?;
+pub(crate) fn without(value: &Value, pointer: &str) -> Option<Value> {
+    let (parent, key) = pointer.rsplit_once('/')?;
     let mut changed = value.clone();
     changed.pointer_mut(parent)?.as_object_mut()?.remove(&name(key))?;
     Some(changed)
@@ -104,15 +104,15 @@ pub(crate) fn name(part: &str) -> String {
 }
 
 /// JSON text in which a place holds this raw text.
-pub(crate) fn with_raw(value: &Value, place: &str, raw: &str) -> String {
-    let marked = with(value, place, json!("@@mark@@")).to_string();
+pub(crate) fn with_raw(value: &Value, pointer: &str, raw: &str) -> String {
+    let marked = with(value, pointer, json!("@@mark@@")).to_string();
     marked.replacen("\"@@mark@@\"", raw, 1)
 }
 
 /// What the schema says about a place, references and alternatives included.
-pub(crate) fn schemas_at<'a>(root: &'a Value, place: &str) -> Vec<&'a Value> {
+pub(crate) fn schemas_at<'a>(root: &'a Value, pointer: &str) -> Vec<&'a Value> {
     let mut here = opened(root, root);
-    for part in place.split('/').skip(1) {
+    for part in pointer.split('/').skip(1) {
         let key = name(part);
         let mut next = Vec::new();
         for schema in &here {
@@ -144,15 +144,15 @@ fn opened<'a>(root: &'a Value, schema: &'a Value) -> Vec<&'a Value> {
 }
 
 /// Does a place of this call have this type, and only this one?
-pub(crate) fn has_type(root: &Value, place: &str, kind: &str) -> bool {
-    let all = schemas_at(root, place);
+pub(crate) fn has_type(root: &Value, pointer: &str, kind: &str) -> bool {
+    let all = schemas_at(root, pointer);
     let named: Vec<&Value> = all.iter().filter_map(|schema| schema.get("type")).collect();
     !named.is_empty() && named.iter().all(|it| it.as_str() == Some(kind))
 }
 
 /// May this place be left out?
-pub(crate) fn is_optional(root: &Value, place: &str) -> bool {
-    let Some((parent, key)) = place.rsplit_once('/') else { return false };
+pub(crate) fn is_optional(root: &Value, pointer: &str) -> bool {
+    let Some((parent, key)) = pointer.rsplit_once('/') else { return false };
     let key = name(key);
     let holders = schemas_at(root, parent);
     let required = |schema: &&Value| {
@@ -166,8 +166,10 @@ pub(crate) fn is_optional(root: &Value, place: &str) -> bool {
 }
 
 /// Is a text here free: no enum, pattern, format or length?
-pub(crate) fn is_free_text(root: &Value, place: &str) -> bool {
+pub(crate) fn is_free_text(root: &Value, pointer: &str) -> bool {
     let rules = ["enum", "const", "pattern", "format", "minLength", "maxLength"];
-    has_type(root, place, "string")
-        && schemas_at(root, place).iter().all(|it| rules.iter().all(|rule| it.get(rule).is_none()))
+    has_type(root, pointer, "string")
+        && schemas_at(root, pointer)
+            .iter()
+            .all(|it| rules.iter().all(|rule| it.get(rule).is_none()))
 }

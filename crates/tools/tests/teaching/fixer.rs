@@ -3,18 +3,18 @@
 use serde_json::{Value, json};
 
 /// The call with every told place mended once, or nothing if it does not know how.
-pub(crate) fn mend(call: &Value, told: &Value) -> Option<Value> {
+pub(crate) fn fix(call: &Value, rendered: &Value) -> Option<Value> {
     let mut mended = call.clone();
-    let example = told.get("example").unwrap_or(&Value::Null);
-    let mismatches = told["mismatches"].as_array()?;
+    let example = rendered.get("example").unwrap_or(&Value::Null);
+    let mismatches = rendered["mismatches"].as_array()?;
     // Places in a list are taken out from the back.
     for mismatch in mismatches {
-        mend_one(&mut mended, mismatch, example);
+        fix_one(&mut mended, mismatch, example);
     }
     Some(mended)
 }
 
-fn mend_one(call: &mut Value, mismatch: &Value, example: &Value) -> Option<()> {
+fn fix_one(call: &mut Value, mismatch: &Value, example: &Value) -> Option<()> {
     let pointer = mismatch["pointer"].as_str()?;
     let rule = mismatch["rule"].as_str()?;
     let expected = mismatch["expected"].as_str()?;
@@ -66,8 +66,8 @@ fn by_rule(rule: &str, expected: &str, sent: &Value, mismatch: &Value) -> Option
 
 /// The value it sent, in the type it was told.
 fn as_told(expected: &str, sent: &Value) -> Option<Value> {
-    let meant = sent.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
-    let candidates = [meant, sent.as_array().and_then(|items| items.first().cloned())];
+    let parsed = sent.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
+    let candidates = [parsed, sent.as_array().and_then(|items| items.first().cloned())];
     candidates.into_iter().flatten().find(|value| {
         expected.split(" or ").any(|kind| match kind.trim_start_matches("must be ") {
             "an integer" => value.is_i64(),

@@ -59,8 +59,8 @@ fn toolbox(corpus: &[Sample]) -> Toolbox {
 /// What a model would read about a call that does not fit; nothing if it fits.
 fn refusal(toolbox: &Toolbox, name: &str, call: &Value) -> Option<Value> {
     let fault = toolbox.check_value(name, call.clone(), &Limits::default()).err()?;
-    let told = Outcome::from(fault).render_for_model(Lang::En).0;
-    Some(serde_json::from_str(&told).expect("a model reads JSON"))
+    let rendered = Outcome::from(fault).render_for_model(Lang::En).0;
+    Some(serde_json::from_str(&rendered).expect("a model reads JSON"))
 }
 
 #[test]
@@ -83,10 +83,12 @@ fn every_refusal_of_an_empty_call_comes_with_an_example_that_fits() {
     let corpus = corpus();
     let toolbox = toolbox(&corpus);
     for sample in &corpus {
-        let Some(told) = refusal(&toolbox, &sample.name, &json!({ "no_such_key_here": 1 })) else {
+        let Some(rendered) = refusal(&toolbox, &sample.name, &json!({ "no_such_key_here": 1 }))
+        else {
             continue;
         };
-        let example = told.get("example").unwrap_or_else(|| panic!("{}: {told}", sample.name));
+        let example =
+            rendered.get("example").unwrap_or_else(|| panic!("{}: {rendered}", sample.name));
         assert!(toolbox.fits(&sample.name, example), "{}: {example}", sample.name);
     }
 }
@@ -105,9 +107,9 @@ fn a_fixer_that_reads_nothing_but_our_error_mends_95_of_100_calls() {
         let sample = dice.pick(&corpus);
         let call = dice.pick(&sample.calls);
         let Some((change, broken)) = mutate::mutate(call, &mut dice) else { continue };
-        let Some(told) = refusal(&toolbox, &sample.name, &broken) else { continue };
+        let Some(rendered) = refusal(&toolbox, &sample.name, &broken) else { continue };
         made += 1;
-        let mended = fixer::mend(&broken, &told);
+        let mended = fixer::fix(&broken, &rendered);
         let fits = mended.as_ref().is_some_and(|call| toolbox.fits(&sample.name, call));
         let count = by_change.entry(change).or_default();
         count.0 += usize::from(fits);
@@ -116,7 +118,7 @@ fn a_fixer_that_reads_nothing_but_our_error_mends_95_of_100_calls() {
             shown += 1;
             eprintln!(
                 "{} {change}\n  {broken}\n  {}\n  {}",
-                sample.name, told["mismatches"], told["example"]
+                sample.name, rendered["mismatches"], rendered["example"]
             );
         }
     }

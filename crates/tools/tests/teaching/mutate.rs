@@ -27,10 +27,10 @@ impl Dice {
 /// Changes one thing; says what sort of change it was.
 pub(crate) fn mutate(call: &Value, dice: &mut Dice) -> Option<(&'static str, Value)> {
     let mut broken = call.clone();
-    let mut places = Vec::new();
-    collect(call, String::new(), &mut places);
-    let place = dice.pick(&places).clone();
-    let value = broken.pointer_mut(&place)?;
+    let mut pointers = Vec::new();
+    collect(call, String::new(), &mut pointers);
+    let pointer = dice.pick(&pointers).clone();
+    let value = broken.pointer_mut(&pointer)?;
     let change = match dice.roll(12) {
         0 => drop_key(value, dice)?,
         1 => misspell_key(value, dice)?,
@@ -48,22 +48,22 @@ pub(crate) fn mutate(call: &Value, dice: &mut Dice) -> Option<(&'static str, Val
     (&broken != call).then_some((change, broken))
 }
 
-fn collect(value: &Value, place: String, places: &mut Vec<String>) {
+fn collect(value: &Value, pointer: String, pointers: &mut Vec<String>) {
     match value {
         Value::Object(map) => {
             for (key, value) in map {
                 let key = key.replace('~', "~0").replace('/', "~1");
-                collect(value, format!("{place}/{key}"), places);
+                collect(value, format!("{pointer}/{key}"), pointers);
             }
         }
         Value::Array(items) => {
             for (index, value) in items.iter().enumerate() {
-                collect(value, format!("{place}/{index}"), places);
+                collect(value, format!("{pointer}/{index}"), pointers);
             }
         }
         _ => {}
     }
-    places.push(place);
+    pointers.push(pointer);
 }
 
 fn set(value: &mut Value, new: Value, change: &'static str) -> &'static str {

@@ -34,7 +34,7 @@ async fn a_cli_killed_in_the_middle_fails_its_prompt_at_once_and_the_next_one_wo
             ("@tool", "tool_call"),
         ] {
             let mut stage = Fixture::open(age).await;
-            stage.editor.mood = UserBehaviour::Silent;
+            stage.editor.behaviour = UserBehaviour::Silent;
             stage.runs_well("P1").await;
             let id = stage.prompt(&format!("P2 {word}")).await;
             stage.editor.until(|it| it["params"]["update"]["sessionUpdate"] == sign).await;
@@ -91,7 +91,7 @@ async fn a_silent_cli_is_judged_and_one_that_does_not_stop_is_stopped() {
 async fn an_editor_that_hangs_up_is_gone_within_a_second_and_no_cli_is_left() {
     for word in ["", "@slow", "@tool", "@free", "@silent", "@dead", "@slow @deaf"] {
         let mut stage = Fixture::open(CliVersion::Current).await;
-        stage.editor.mood = UserBehaviour::Silent;
+        stage.editor.behaviour = UserBehaviour::Silent;
         stage.prompt(&format!("P1 {word}")).await;
         stage.prompt("P2").await;
         stage.editor.read_for(Duration::from_millis(300)).await;

@@ -88,10 +88,10 @@ async fn storm(seed: u64) {
                     UserBehaviour::Option("reject"),
                     UserBehaviour::Silent,
                 ];
-                stage.editor.mood = dice.pick(&moods).clone();
+                stage.editor.behaviour = dice.pick(&moods).clone();
             }
             11 => {
-                for question in std::mem::take(&mut stage.editor.asked) {
+                for question in std::mem::take(&mut stage.editor.questions) {
                     let option = dice.pick(&["allow", "reject", "nonsense"]);
                     stage.editor.choose(&question, option).await;
                 }

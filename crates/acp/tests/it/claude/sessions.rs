@@ -19,7 +19,7 @@ async fn a_session_is_loaded_with_its_history_and_goes_on_with_its_conversation(
         engine.shutdown(std::time::Duration::ZERO).await;
 
         let mut editor = Editor::connect(bridge.clone());
-        editor.voice = AgentKind::Claude;
+        editor.agent_kind = AgentKind::Claude;
         editor.initialize().await;
         let params = json!({"sessionId": session, "cwd": "/tmp", "mcpServers": []});
         let loaded = editor.ask("session/load", params).await;

@@ -39,12 +39,12 @@ async fn dropped(stage: &Fixture) -> usize {
 async fn no_stray_result_ends_feeds_or_colours_a_prompt() {
     for age in AGES {
         let mut stage = Fixture::open(age).await;
-        for place in ["before", "mid", "after"] {
+        for position in ["before", "mid", "after"] {
             for kind in ["", "-stamped", "-foreign"] {
                 for fine in ["", " @fine"] {
                     for slow in ["", " @slow"] {
                         stage.runs_well("P1").await;
-                        stage.runs_well(&format!("P2 @stray-{place}{kind}{fine}{slow}")).await;
+                        stage.runs_well(&format!("P2 @stray-{position}{kind}{fine}{slow}")).await;
                         stage.runs_well("P3").await;
                     }
                 }
@@ -117,17 +117,18 @@ async fn a_prompt_is_cancelled_before_it_began_and_twice() {
 async fn a_cancel_while_a_silent_person_is_asked_takes_the_question_back() {
     for age in AGES {
         let mut stage = Fixture::open(age).await;
-        stage.editor.mood = UserBehaviour::Silent;
+        stage.editor.behaviour = UserBehaviour::Silent;
         let first = stage.prompt("P1 @tool").await;
         stage.editor.until(|value| value["method"] == "session/request_permission").await;
         stage.cancel().await;
         assert_eq!(stage.editor.stop(first).await, "cancelled");
-        let asked = stage.editor.asked[0]["id"].clone();
+        let questions = stage.editor.questions[0]["id"].clone();
         let withdrawn = stage.editor.transcript.iter().any(|line| {
-            line.value["method"] == "$/cancel_request" && line.value["params"]["requestId"] == asked
+            line.value["method"] == "$/cancel_request"
+                && line.value["params"]["requestId"] == questions
         });
         assert!(withdrawn, "{age:?}");
-        stage.editor.mood = UserBehaviour::Option("allow");
+        stage.editor.behaviour = UserBehaviour::Option("allow");
         stage.runs_well("P2 @tool").await;
         stage.close().await;
     }
@@ -160,9 +161,9 @@ async fn a_background_turn_between_prompts_is_shown_and_is_nobodys_answer() {
         assert_eq!(stage.editor.stop(second).await, "end_turn", "{wait} ms");
         stage.runs_well("P3").await;
         stage.editor.read_for(Duration::from_secs(1)).await;
-        let heard = stage.editor.updates("agent_message_chunk");
-        let asides = stage.editor.updates("agent_thought_chunk");
-        let all = heard.iter().chain(&asides);
+        let chunks = stage.editor.updates("agent_message_chunk");
+        let thoughts = stage.editor.updates("agent_thought_chunk");
+        let all = chunks.iter().chain(&thoughts);
         let own = all.filter(|it| it["content"]["text"].as_str().unwrap().contains(BY_ITSELF));
         assert_eq!(own.count(), 1, "{wait} ms: shown once, as an answer of its own or beside one");
         stage.close().await;

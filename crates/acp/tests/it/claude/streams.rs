@@ -25,9 +25,9 @@ async fn each_character_is_shown_once_whatever_happens_to_the_stream() {
 async fn the_clis_own_tries_are_told() {
     let mut stage = Fixture::open(CliVersion::Current).await;
     stage.runs_well("P1 @cut").await;
-    let asides = stage.editor.updates("agent_thought_chunk");
-    let told = asides[0]["content"]["text"].as_str().unwrap();
-    assert!(told.contains("retrying in"), "{told}");
+    let thoughts = stage.editor.updates("agent_thought_chunk");
+    let shown_before = thoughts[0]["content"]["text"].as_str().unwrap();
+    assert!(shown_before.contains("retrying in"), "{shown_before}");
     stage.close().await;
 }
 
@@ -53,7 +53,7 @@ async fn tools_are_shown_to_their_end_however_it_comes() {
         for word in ["@tool", "@free", "@early", "@withdraw", "@tool @cut", "@tool @slow"] {
             stage.runs_well(&format!("P1 {word}")).await;
         }
-        stage.editor.mood = crate::editor::UserBehaviour::Option("reject");
+        stage.editor.behaviour = crate::editor::UserBehaviour::Option("reject");
         stage.runs_well("P2 @tool").await;
         let calls = stage.editor.updates("tool_call_update");
         let last = calls.iter().rev().find_map(|call| call["status"].as_str());

@@ -31,8 +31,8 @@ fn init_in(prompts: &[&str], mode: &str) -> Value {
 }
 
 /// Requests for another mode that the last input sent: id, mode.
-fn modes_sent(talk: &Talk) -> Vec<(String, String)> {
-    let sent = talk.sent();
+fn modes_sent(conversation: &Conversation) -> Vec<(String, String)> {
+    let sent = conversation.sent();
     let requests = sent.iter().filter(|it| it["request"]["subtype"] == "set_permission_mode");
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     requests.map(|it| (text(&it["request_id"]), text(&it["request"]["mode"]))).collect()
@@ -44,19 +44,19 @@ fn answer(request: &str, response: Value) -> Value {
 }
 
 /// A turn in plan mode whose plan was handed in and waits for a person.
-fn planned() -> Talk {
-    let (mut talk, _) = Talk::begun_with(Mode::Readonly);
-    talk.line(stream_begins("m1"));
-    talk.line(whole("m1", json!([call("t1", "ExitPlanMode", json!({"plan": "do it"}))])));
-    talk.line(stream_ends());
-    talk.line(may_use("r1", "t1", "ExitPlanMode"));
-    talk
+fn planned() -> Conversation {
+    let (mut conversation, _) = Conversation::started_with(Mode::Readonly);
+    conversation.line(stream_begins("m1"));
+    conversation.line(whole("m1", json!([call("t1", "ExitPlanMode", json!({"plan": "do it"}))])));
+    conversation.line(stream_ends());
+    conversation.line(permission_request("r1", "t1", "ExitPlanMode"));
+    conversation
 }
 
-fn decide(talk: &mut Talk, decision: Decision) {
+fn decide(conversation: &mut Conversation, decision: Decision) {
     let question = QuestionId("ask_call_1_1_1".into());
     let (note, arguments, digest) = (None, None, None);
-    talk.ask(CommandBody::Decide { question, decision, note, arguments, digest });
+    conversation.ask(CommandBody::Decide { question, decision, note, arguments, digest });
 }
 
 #[test]
@@ -64,8 +64,8 @@ fn a_cli_is_always_told_the_mode_it_starts_in() {
     for (mode, word) in
         [(Mode::Approval, "default"), (Mode::Auto, "default"), (Mode::Readonly, "plan")]
     {
-        let (talk, _) = (Talk::begun_with(mode).0, ());
-        let settings = talk.machine.session().settings.clone();
+        let (conversation, _) = (Conversation::started_with(mode).0, ());
+        let settings = conversation.machine.session().settings.clone();
         for launch in [budao_claude::Launch::Fresh, budao_claude::Launch::Resume] {
             let session = SessionId(Uuid::from_u128(7));
             let settings = settings.clone();
@@ -79,38 +79,38 @@ fn a_cli_is_always_told_the_mode_it_starts_in() {
 
 #[test]
 fn a_mode_the_cli_reports_is_the_sessions_mode() {
-    let (mut talk, prompt) = Talk::begun_with(Mode::Approval);
-    assert_eq!(recorded(&talk.line(status("plan"))), Some(Mode::Readonly));
-    assert_eq!(recorded(&talk.line(status("plan"))), None, "said again");
-    let events = talk.line(status("acceptEdits"));
+    let (mut conversation, prompt) = Conversation::started_with(Mode::Approval);
+    assert_eq!(recorded(&conversation.line(status("plan"))), Some(Mode::Readonly));
+    assert_eq!(recorded(&conversation.line(status("plan"))), None, "said again");
+    let events = conversation.line(status("acceptEdits"));
     assert_eq!(recorded(&events), Some(Mode::Approval));
-    assert_eq!(talk.machine.session().settings.extra[permissions::MODE], "acceptEdits");
-    talk.line(result(&prompt));
+    assert_eq!(conversation.machine.session().settings.extra[permissions::MODE], "acceptEdits");
+    conversation.line(result(&prompt));
     // An older CLI says it only when a turn begins.
-    let prompt = talk.say("again");
-    assert_eq!(recorded(&talk.line(init_in(&[&prompt], "plan"))), Some(Mode::Readonly));
-    assert!(modes_sent(&talk).is_empty(), "the CLI is there already");
+    let prompt = conversation.say("again");
+    assert_eq!(recorded(&conversation.line(init_in(&[&prompt], "plan"))), Some(Mode::Readonly));
+    assert!(modes_sent(&conversation).is_empty(), "the CLI is there already");
 }
 
 #[test]
 fn a_report_that_is_older_than_a_change_of_ours_does_not_undo_it() {
-    let (mut talk, _) = Talk::begun_with(Mode::Approval);
-    talk.ask(set(Mode::Readonly));
-    let [(request, mode)] = modes_sent(&talk).try_into().unwrap();
+    let (mut conversation, _) = Conversation::started_with(Mode::Approval);
+    conversation.ask(set(Mode::Readonly));
+    let [(request, mode)] = modes_sent(&conversation).try_into().unwrap();
     assert_eq!(mode, "plan");
-    assert_eq!(recorded(&talk.line(status("default"))), None, "said before it heard of it");
-    assert_eq!(recorded(&talk.line(answer(&request, json!({"mode": "plan"})))), None);
-    assert_eq!(recorded(&talk.line(status("plan"))), None);
-    assert_eq!(talk.machine.session().settings.permissions.mode, Mode::Readonly);
-    assert_eq!(recorded(&talk.line(status("default"))), Some(Mode::Approval), "news again");
+    assert_eq!(recorded(&conversation.line(status("default"))), None, "said before it heard of it");
+    assert_eq!(recorded(&conversation.line(answer(&request, json!({"mode": "plan"})))), None);
+    assert_eq!(recorded(&conversation.line(status("plan"))), None);
+    assert_eq!(conversation.machine.session().settings.permissions.mode, Mode::Readonly);
+    assert_eq!(recorded(&conversation.line(status("default"))), Some(Mode::Approval), "news again");
 }
 
 #[test]
 fn a_mode_the_cli_refuses_is_not_shown_as_in_force() {
-    let (mut talk, _) = Talk::begun_with(Mode::Approval);
-    talk.ask(set(Mode::Readonly));
-    let [(request, _)] = modes_sent(&talk).try_into().unwrap();
-    let events = talk.line(json!({"type": "control_response", "response":
+    let (mut conversation, _) = Conversation::started_with(Mode::Approval);
+    conversation.ask(set(Mode::Readonly));
+    let [(request, _)] = modes_sent(&conversation).try_into().unwrap();
+    let events = conversation.line(json!({"type": "control_response", "response":
         {"subtype": "error", "request_id": request, "error": "not now"}}));
     assert_eq!(recorded(&events), Some(Mode::Approval));
     assert!(events.iter().any(|event| matches!(event, Event::FaultRaised { .. })), "and told");
@@ -118,60 +118,61 @@ fn a_mode_the_cli_refuses_is_not_shown_as_in_force() {
 
 #[test]
 fn a_mode_nobody_can_choose_is_undone_once() {
-    let (mut talk, _) = Talk::begun_with(Mode::Approval);
-    assert_eq!(recorded(&talk.line(status("telepathy"))), None);
-    let [(request, mode)] = modes_sent(&talk).try_into().unwrap();
+    let (mut conversation, _) = Conversation::started_with(Mode::Approval);
+    assert_eq!(recorded(&conversation.line(status("telepathy"))), None);
+    let [(request, mode)] = modes_sent(&conversation).try_into().unwrap();
     assert_eq!(mode, "default");
-    talk.line(json!({"type": "control_response", "response":
+    conversation.line(json!({"type": "control_response", "response":
         {"subtype": "error", "request_id": request, "error": "no"}}));
-    assert!(modes_sent(&talk).is_empty(), "no endless argument");
+    assert!(modes_sent(&conversation).is_empty(), "no endless argument");
 }
 
 #[test]
 fn an_approved_plan_ends_plan_mode_whether_the_cli_says_so_or_not() {
     for says_so in [true, false] {
-        let mut talk = planned();
-        decide(&mut talk, Decision::Allow);
-        let sent = talk.sent().pop().unwrap();
+        let mut conversation = planned();
+        decide(&mut conversation, Decision::Allow);
+        let sent = conversation.sent().pop().unwrap();
         let updates = &sent["response"]["response"]["updatedPermissions"];
         assert_eq!(updates[0]["mode"], "default", "{sent}");
-        let said = if says_so { recorded(&talk.line(status("default"))) } else { None };
-        let events = talk.line(gave("t1", json!("approved")));
-        assert_eq!(said.or(recorded(&events)), Some(Mode::Approval), "{says_so}");
-        assert!(said.is_none() || recorded(&events).is_none(), "once");
+        let mode_reported =
+            if says_so { recorded(&conversation.line(status("default"))) } else { None };
+        let events = conversation.line(gave("t1", json!("approved")));
+        assert_eq!(mode_reported.or(recorded(&events)), Some(Mode::Approval), "{says_so}");
+        assert!(mode_reported.is_none() || recorded(&events).is_none(), "once");
     }
 }
 
 #[test]
 fn a_rejected_plan_leaves_plan_mode_on() {
-    let mut talk = planned();
-    decide(&mut talk, Decision::Deny);
-    let events = talk.line(json!({"type": "user", "message": {"content": [
+    let mut conversation = planned();
+    decide(&mut conversation, Decision::Deny);
+    let events = conversation.line(json!({"type": "user", "message": {"content": [
         {"type": "tool_result", "tool_use_id": "t1", "is_error": true, "content": "no"}]}}));
     assert_eq!(recorded(&events), None);
-    assert_eq!(talk.machine.session().settings.permissions.mode, Mode::Readonly);
+    assert_eq!(conversation.machine.session().settings.permissions.mode, Mode::Readonly);
 }
 
 #[test]
 fn a_model_that_begins_to_plan_is_in_plan_mode_at_once() {
-    let (mut talk, _) = Talk::begun_with(Mode::Approval);
-    talk.line(stream_begins("m1"));
-    talk.line(whole("m1", json!([call("t1", "EnterPlanMode", json!({}))])));
-    talk.line(stream_ends());
-    assert_eq!(recorded(&talk.line(gave("t1", json!("entered")))), Some(Mode::Readonly));
-    talk.line(stream_begins("m2"));
-    talk.line(whole("m2", json!([call("t2", "Bash", json!({"command": "make"}))])));
-    talk.line(stream_ends());
-    talk.line(may_use("r2", "t2", "Bash"));
-    assert_eq!(talk.permitted().as_deref(), Some("deny"));
+    let (mut conversation, _) = Conversation::started_with(Mode::Approval);
+    conversation.line(stream_begins("m1"));
+    conversation.line(whole("m1", json!([call("t1", "EnterPlanMode", json!({}))])));
+    conversation.line(stream_ends());
+    assert_eq!(recorded(&conversation.line(gave("t1", json!("entered")))), Some(Mode::Readonly));
+    conversation.line(stream_begins("m2"));
+    conversation.line(whole("m2", json!([call("t2", "Bash", json!({"command": "make"}))])));
+    conversation.line(stream_ends());
+    conversation.line(permission_request("r2", "t2", "Bash"));
+    assert_eq!(conversation.permitted().as_deref(), Some("deny"));
 }
 
 #[test]
 fn the_engine_of_a_session_is_no_setting() {
-    let mut talk = Talk::of(Session::default());
+    let mut conversation = Conversation::of(Session::default());
     let mut settings = Settings::default();
     settings.labels.insert(Settings::ENGINE.to_owned(), "claude".to_owned());
-    talk.input(Input::Opened { settings: Box::new(settings), origin: None });
-    talk.ask(set(Mode::Auto));
-    assert_eq!(talk.machine.session().settings.labels[Settings::ENGINE], "claude");
+    conversation.input(Input::Opened { settings: Box::new(settings), origin: None });
+    conversation.ask(set(Mode::Auto));
+    assert_eq!(conversation.machine.session().settings.labels[Settings::ENGINE], "claude");
 }

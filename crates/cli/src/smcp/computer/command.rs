@@ -48,7 +48,7 @@ impl CommandHandler<'_> {
             "start" => self.named(rest, self.computer.start_server(rest, self.values)).await,
             "stop" => self.named(rest, self.computer.stop_server(rest)).await,
             "join" => self.named(rest, self.computer.join(rest)).await,
-            "leave" => self.computer.leave().await.map(|()| self.fine()),
+            "leave" => self.computer.leave().await.map(|()| self.print_ok()),
             other => self.usage(&format!(
                 "{other}: {}",
                 localize(self.show.lang, "unknown command; see `help`", "未知命令；请看 `help`")
@@ -83,7 +83,7 @@ impl CommandHandler<'_> {
         Ok(())
     }
 
-    fn fine(&self) {
+    fn print_ok(&self) {
         self.show.remark(localize(self.show.lang, "done", "完成"), &json!({ "done": true }));
     }
 
@@ -100,7 +100,7 @@ impl CommandHandler<'_> {
                 "缺少名称；请看 `help`",
             ));
         }
-        action.await.map(|()| self.fine())
+        action.await.map(|()| self.print_ok())
     }
 
     fn status(&self) -> String {
@@ -139,10 +139,10 @@ impl CommandHandler<'_> {
             if self.show.as_json {
                 return format!("{tool}\n");
             }
-            let about = tool["description"].as_str().unwrap_or_default();
-            let about = about.lines().next().unwrap_or_default();
+            let description = tool["description"].as_str().unwrap_or_default();
+            let description = description.lines().next().unwrap_or_default();
             let name = tool["name"].as_str().unwrap_or_default();
-            format!("{}  {about}\n", self.show.terminal.name(name))
+            format!("{}  {description}\n", self.show.terminal.name(name))
         };
         self.computer.tools().iter().map(line).collect()
     }

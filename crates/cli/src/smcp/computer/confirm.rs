@@ -94,7 +94,7 @@ impl Confirmer for ProgramConfirmer {
         };
         match ended.code {
             Some(0) => Confirmation::Yes,
-            Some(1) => Confirmation::No(reason(ended.said.lines().next().unwrap_or_default())),
+            Some(1) => Confirmation::No(reason(ended.output.lines().next().unwrap_or_default())),
             Some(code) => unanswered(format!("the confirmation program exited with status {code}")),
             None => unanswered("the confirmation program was killed"),
         }
@@ -192,14 +192,14 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(300);
     const LONG: Duration = Duration::from_secs(30);
 
-    async fn asked(confirm: &dyn Confirmer) -> Option<String> {
+    async fn ask(confirm: &dyn Confirmer) -> Option<String> {
         let params = json!({ "path": "/" });
         let question = Question { req_id: "r", bundle_id: "s", tool: "t", params: &params };
         confirm.confirm(&question).await.refusal()
     }
 
     async fn program(command: &str, limit: Duration) -> Option<String> {
-        asked(&ProgramConfirmer::new(command, limit).unwrap()).await
+        ask(&ProgramConfirmer::new(command, limit).unwrap()).await
     }
 
     #[tokio::test]
@@ -244,7 +244,7 @@ mod tests {
         };
         let service = ServiceConfirmer::new(&url, limit).unwrap();
         tokio::select! {
-            answer = asked(&service) => answer,
+            answer = ask(&service) => answer,
             () = serving => unreachable!("it serves for ever"),
         }
     }
@@ -271,7 +271,7 @@ mod tests {
         let hangs = service(None, SHORT).await.unwrap();
         assert!(hangs.contains("did not answer"), "{hangs}");
         let nobody =
-            asked(&ServiceConfirmer::new("http://127.0.0.1:1/", LONG).unwrap()).await.unwrap();
+            ask(&ServiceConfirmer::new("http://127.0.0.1:1/", LONG).unwrap()).await.unwrap();
         assert!(nobody.contains("cannot be reached"), "{nobody}");
         assert!(
             ServiceConfirmer::new("ftp://x", LONG).is_err()

@@ -44,7 +44,7 @@ impl Console {
         let (sender, lines) = mpsc::channel(1);
         std::thread::spawn(move || read(&sender));
         let (requests, wanted) = mpsc::channel(WAITING_MAX);
-        tokio::spawn(attend(wanted, lines, is_terminal));
+        tokio::spawn(serve_requests(wanted, lines, is_terminal));
         Self { requests, is_terminal }
     }
 
@@ -84,21 +84,21 @@ fn read(lines: &mpsc::Sender<String>) {
     }
 }
 
-async fn attend(
+async fn serve_requests(
     mut wanted: mpsc::Receiver<Request>,
     mut lines: mpsc::Receiver<String>,
     is_terminal: bool,
 ) {
     let mut waiting: VecDeque<Request> = VecDeque::new();
     let mut is_over = false;
-    let mut shown = false;
+    let mut is_shown = false;
     loop {
         if is_over {
             waiting.drain(..).for_each(|it| drop(it.line.send(None)));
         }
-        if let Some(first) = waiting.front().filter(|_| !shown) {
+        if let Some(first) = waiting.front().filter(|_| !is_shown) {
             first.show(is_terminal);
-            shown = true;
+            is_shown = true;
         }
         tokio::select! {
             biased;
@@ -107,22 +107,22 @@ async fn attend(
                 Some(request) => {
                     let is_question = request.question.is_some();
                     // Questions go before commands, in order of arrival.
-                    let place = waiting.iter().position(|it| is_question && it.question.is_none());
-                    let place = place.unwrap_or(waiting.len());
-                    shown &= place > 0;
-                    waiting.insert(place, request);
+                    let index = waiting.iter().position(|it| is_question && it.question.is_none());
+                    let index = index.unwrap_or(waiting.len());
+                    is_shown &= index > 0;
+                    waiting.insert(index, request);
                 }
             },
             () = gone(&mut waiting) => {
                 waiting.pop_front();
                 hide(is_terminal);
-                shown = false;
+                is_shown = false;
             }
             line = lines.recv(), if !waiting.is_empty() => match line {
                 None => is_over = true,
                 Some(line) => {
                     hide(is_terminal);
-                    shown = false;
+                    is_shown = false;
                     if let Some(first) = waiting.pop_front() {
                         drop(first.line.send(Some(line)));
                     }

@@ -20,33 +20,33 @@ pub(in crate::computer) fn split(text: &str) -> (&str, &str) {
 }
 
 /// The fields that an agent receives, under their names on the wire. Invalid fields are left out.
-pub(in crate::computer) fn about(text: &str) -> Map<String, Value> {
+pub(in crate::computer) fn parse_fields(text: &str) -> Map<String, Value> {
     let read: Value = serde_saphyr::from_str(split(text).0).unwrap_or_default();
-    let mut about = Map::new();
+    let mut fields = Map::new();
     for field in ["description", "license", "compatibility", "version"] {
-        let said = match &read[field] {
+        let field_value = match &read[field] {
             Value::String(text) => Some(text.clone()),
             Value::Number(number) => Some(number.to_string()),
             _ => None,
         };
-        about.extend(said.map(|said| (field.to_owned(), said.into())));
+        fields.extend(field_value.map(|field_value| (field.to_owned(), field_value.into())));
     }
-    if let Some(tools) = words(&read["allowed-tools"]) {
-        about.insert("allowed_tools".into(), tools);
+    if let Some(tools) = parse_tags(&read["allowed-tools"]) {
+        fields.insert("allowed_tools".into(), tools);
     }
     if let tags @ Value::Array(_) = &read["tags"]
-        && words(tags).is_some()
+        && parse_tags(tags).is_some()
     {
-        about.insert("tags".into(), tags.clone());
+        fields.insert("tags".into(), tags.clone());
     }
     if read["metadata"].is_object() {
-        about.insert("skill_metadata".into(), read["metadata"].clone());
+        fields.insert("skill_metadata".into(), read["metadata"].clone());
     }
-    about
+    fields
 }
 
 /// A list of words, or one text with words separated by spaces or commas.
-fn words(value: &Value) -> Option<Value> {
+fn parse_tags(value: &Value) -> Option<Value> {
     match value {
         Value::Array(list) if list.iter().all(Value::is_string) => Some(value.clone()),
         Value::String(text) => {
@@ -75,14 +75,14 @@ mod tests {
         let text = "---\nname: x\ndescription: >\n  Two\n  lines\nversion: 2\nallowed-tools: Read, Bash\n\
                     tags: [a, b]\nmetadata:\n  author: me\n---\nbody";
         assert_eq!(
-            Value::Object(about(text)),
+            Value::Object(parse_fields(text)),
             json!({
                 "description": "Two lines\n", "version": "2", "allowed_tools": ["Read", "Bash"],
                 "tags": ["a", "b"], "skill_metadata": { "author": "me" },
             })
         );
-        assert_eq!(about("---\ntags: [1]\ndescription: {}\n---\n"), Map::new());
-        assert_eq!(about("---\n: : :\n---\n"), Map::new());
-        assert_eq!(about("---\n- a\n---\n"), Map::new());
+        assert_eq!(parse_fields("---\ntags: [1]\ndescription: {}\n---\n"), Map::new());
+        assert_eq!(parse_fields("---\n: : :\n---\n"), Map::new());
+        assert_eq!(parse_fields("---\n- a\n---\n"), Map::new());
     }
 }

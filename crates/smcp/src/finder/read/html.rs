@@ -43,7 +43,7 @@ pub(super) fn contents(text: &str) -> (Option<String>, Vec<String>, Vec<Content>
         match token {
             Token::StartTag(tag) => reader.begin(&tag),
             Token::EndTag(tag) => reader.end(&name(&tag.name)),
-            Token::String(text) => reader.say(&String::from_utf8_lossy(&text)),
+            Token::String(text) => reader.push_text(&String::from_utf8_lossy(&text)),
             Token::Comment(_) | Token::Doctype(_) | Token::Error(_) => {}
         }
     }
@@ -61,7 +61,7 @@ struct Reader {
     keywords: Vec<String>,
     contents: Vec<Content>,
     /// Text that belongs to no element yet.
-    words: String,
+    text_buffer: String,
     /// The element that is being read.
     gathering: Option<OpenElement>,
     /// The invisible tag and its nesting depth.
@@ -115,30 +115,30 @@ impl Reader {
     }
 
     fn begin_inside(&mut self, name: &str) {
-        let said = one_line(&self.words);
+        let line_text = one_line(&self.text_buffer);
         let Some(gathering) = &mut self.gathering else { return };
         gathering.open += usize::from(gathering.tag == name);
         match (&mut gathering.sort, name) {
             (ElementKind::List(_, items), "li") if gathering.open == 1 => {
-                self.words.clear();
-                if !said.is_empty() {
-                    items.push(said);
+                self.text_buffer.clear();
+                if !line_text.is_empty() {
+                    items.push(line_text);
                 }
             }
             (ElementKind::Table(_, _, row), "td" | "th") => {
-                self.words.clear();
+                self.text_buffer.clear();
                 let row = row.get_or_insert_with(Row::default);
-                if !said.is_empty() {
-                    row.cells.push(said);
+                if !line_text.is_empty() {
+                    row.cells.push(line_text);
                 }
                 row.is_head |= name == "th";
             }
             (ElementKind::Table(head, rows, row), "tr") => {
-                self.words.clear();
-                end_row(head, rows, row.take(), said);
+                self.text_buffer.clear();
+                end_row(head, rows, row.take(), line_text);
             }
             (ElementKind::Code, _) => {}
-            _ => self.words.push(' '),
+            _ => self.text_buffer.push(' '),
         }
     }
 
@@ -161,7 +161,7 @@ impl Reader {
             "hr" => return self.single(Content::Separator),
             "audio" => return self.single(Content::Other(Category::Audio, attr("src"))),
             "video" => return self.single(Content::Other(Category::Video, attr("src"))),
-            "br" => return self.words.push(' '),
+            "br" => return self.text_buffer.push(' '),
             _ if BLOCKS.contains(&name.as_str()) => return self.flush(),
             _ => return,
         };
@@ -192,11 +192,11 @@ impl Reader {
         }
     }
 
-    fn say(&mut self, text: &str) {
+    fn push_text(&mut self, text: &str) {
         if self.is_title {
             self.title.get_or_insert_default().push_str(text);
         } else if self.unseen.is_none() {
-            self.words.push_str(text);
+            self.text_buffer.push_str(text);
         }
     }
 
@@ -207,8 +207,8 @@ impl Reader {
         if value("name").is_some_and(|name| name.eq_ignore_ascii_case("keywords"))
             && let Some(listed) = value("content")
         {
-            let words = listed.split(',').map(|word| word.trim().to_owned());
-            self.keywords.extend(words.filter(|word| !word.is_empty()));
+            let text_buffer = listed.split(',').map(|word| word.trim().to_owned());
+            self.keywords.extend(text_buffer.filter(|word| !word.is_empty()));
         }
     }
 
@@ -218,7 +218,7 @@ impl Reader {
     }
 
     fn flush(&mut self) {
-        let text = one_line(&std::mem::take(&mut self.words));
+        let text = one_line(&std::mem::take(&mut self.text_buffer));
         if !text.is_empty() {
             self.contents.push(Content::Text(text));
         }
@@ -227,25 +227,25 @@ impl Reader {
     /// Closes the element that is being read.
     fn gathered(&mut self) {
         let Some(gathering) = self.gathering.take() else { return };
-        let raw = std::mem::take(&mut self.words);
-        let said = one_line(&raw);
+        let raw = std::mem::take(&mut self.text_buffer);
+        let line_text = one_line(&raw);
         self.contents.push(match gathering.sort {
-            ElementKind::Heading(level) => Content::Heading(level, said),
+            ElementKind::Heading(level) => Content::Heading(level, line_text),
             ElementKind::List(ordered, mut items) => {
-                items.extend(Some(said).filter(|said| !said.is_empty()));
+                items.extend(Some(line_text).filter(|line_text| !line_text.is_empty()));
                 Content::List(ordered, items)
             }
             ElementKind::Code => {
                 Content::Code(None, raw.strip_prefix('\n').unwrap_or(&raw).to_owned())
             }
             ElementKind::Table(mut head, mut rows, row) => {
-                end_row(&mut head, &mut rows, row, said);
+                end_row(&mut head, &mut rows, row, line_text);
                 if head.is_empty() {
                     head = vec![String::new(); rows.iter().map(Vec::len).max().unwrap_or_default()];
                 }
                 Content::Table(head, rows)
             }
-            ElementKind::Other(category) => Content::Other(category, said),
+            ElementKind::Other(category) => Content::Other(category, line_text),
         });
     }
 

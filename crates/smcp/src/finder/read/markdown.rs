@@ -42,20 +42,22 @@ impl Reader {
             Event::Start(tag) => self.begin(tag),
             Event::End(tag) => self.end(tag),
             Event::Text(_) if self.is_metadata => {}
-            Event::Text(text) | Event::Code(text) | Event::InlineMath(text) => self.say(&text),
+            Event::Text(text) | Event::Code(text) | Event::InlineMath(text) => {
+                self.push_text(&text)
+            }
             Event::DisplayMath(text) => {
                 self.formula = self.text.trim().is_empty().then(|| text.trim().to_owned());
-                self.say(&text);
+                self.push_text(&text);
             }
-            Event::SoftBreak | Event::HardBreak => self.say("\n"),
-            Event::TaskListMarker(is_done) => self.say(if is_done { "[x] " } else { "[ ] " }),
+            Event::SoftBreak | Event::HardBreak => self.push_text("\n"),
+            Event::TaskListMarker(is_done) => self.push_text(if is_done { "[x] " } else { "[ ] " }),
             Event::Rule => self.push(Content::Separator),
             // The text inside of inline markup arrives as text events.
             Event::Html(_) | Event::InlineHtml(_) | Event::FootnoteReference(_) => {}
         }
     }
 
-    fn say(&mut self, text: &str) {
+    fn push_text(&mut self, text: &str) {
         self.text.push_str(text);
         if !text.trim().is_empty() && self.image.is_none() {
             self.picture = None;

@@ -97,14 +97,18 @@ mod tests {
 
     #[test]
     fn each_page_has_its_text() {
-        let said = read(&pdf(&["The first page", "The second page"])).unwrap();
-        let texts: Vec<_> =
-            said.pages.iter().flat_map(|page| &page.elements).map(|e| e.content.clone()).collect();
+        let parsed = read(&pdf(&["The first page", "The second page"])).unwrap();
+        let texts: Vec<_> = parsed
+            .pages
+            .iter()
+            .flat_map(|page| &page.elements)
+            .map(|e| e.content.clone())
+            .collect();
         assert_eq!(
             texts,
             [Content::Text("The first page".into()), Content::Text("The second page".into())]
         );
-        assert_eq!(said.pages.len(), 2);
+        assert_eq!(parsed.pages.len(), 2);
     }
 
     /// A compressed stream of spaces, about a thousand times smaller than its content.

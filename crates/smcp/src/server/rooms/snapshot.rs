@@ -162,7 +162,7 @@ mod tests {
         known.learn(1, &json!({ "tools": tools }));
         let present = rooms.present(&known, &BTreeMap::new());
         assert_eq!((present.len(), present[0].computers.len()), (ROOMS_MAX, COMPUTERS_MAX));
-        let told = present[0].computers[0].tools.as_ref().unwrap();
-        assert_eq!((told.len(), told[0].len()), (TOOLS_MAX, NAME_MAX));
+        let tool_names = present[0].computers[0].tools.as_ref().unwrap();
+        assert_eq!((tool_names.len(), tool_names[0].len()), (TOOLS_MAX, NAME_MAX));
     }
 }

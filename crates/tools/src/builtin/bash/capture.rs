@@ -49,11 +49,11 @@ impl Capture {
 
     /// The whole output, if none of it was dropped.
     pub(super) fn whole(&self) -> Option<Bytes> {
-        let held = self.head.len() + self.tail.len();
-        (held as u64 == self.total).then(|| self.held().into())
+        let buffered = self.head.len() + self.tail.len();
+        (buffered as u64 == self.total).then(|| self.buffered().into())
     }
 
-    fn held(&self) -> Vec<u8> {
+    fn buffered(&self) -> Vec<u8> {
         self.head.iter().chain(&self.tail).copied().collect()
     }
 
@@ -75,7 +75,7 @@ impl Capture {
 
     /// The kept bytes as text.
     pub(super) fn end(&self) -> String {
-        String::from_utf8_lossy(&self.held()).into_owned()
+        String::from_utf8_lossy(&self.buffered()).into_owned()
     }
 }
 

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::super::{BuiltinOptions, Workspace, budget};
 use crate::{
     contract::CallContext,
-    launch::{Child, CommandExit, Confinement, Graces, Start, StartError},
+    launch::{Child, CommandExit, Confinement, GracePeriods, Start, StartError},
 };
 
 /// Time after the grace before a command that does not end is given up.
@@ -96,7 +96,7 @@ pub(super) async fn start(setup: &CommandSpec<'_>) -> Result<RunningCommand, Fau
         .collect();
     start.directory = Some(setup.workspace.path().to_path_buf());
     // If the call is dropped, the command is killed at once, because its file changes would not be recorded.
-    start.graces = Graces { stop: grace, orphan: Duration::ZERO, left: grace };
+    start.grace_periods = GracePeriods { stop: grace, orphan: Duration::ZERO, left: grace };
     start.confine = setup.options.confine.as_ref().map(|confine| with_workspace(confine, setup));
     match start.start(setup.options.launcher.as_ref()).await {
         Ok(child) => Ok(RunningCommand::new(child, grace, setup.context)),

@@ -1,23 +1,23 @@
-// One fault as it was told to the model, to the user and to the operator, side by side. The words are the server's.
+// One fault as rendered for the model, the user and the operator, side by side. The server writes the texts.
 
 import { api } from "./api.js";
 import { clock, h, pretty, refill, t } from "./kit.js";
 
-/** A fold-out with the three tellings; they are fetched when it opens. `session` may be a function. */
-export function tellings(session, fault, { open = false } = {}) {
+/** A fold-out with the three renderings of a fault. They are fetched when it opens. `session` may be a function. */
+export function faultRenderings(session, fault, { open = false } = {}) {
   const body = h("div", { class: "three" });
-  const box = h("details", { class: "tellings" }, h("summary", {}, t("told")), body);
-  let asked = false;
+  const box = h("details", { class: "renderings" }, h("summary", {}, t("renderings")), body);
+  let isLoaded = false;
   const show = async () => {
-    if (!box.open || asked) return;
-    asked = true;
+    if (!box.open || isLoaded) return;
+    isLoaded = true;
     refill(body, h("p", { class: "faint" }, t("loading")));
     try {
       const id = typeof session === "function" ? session() : session;
-      const told = await api(`/v1/sessions/${encodeURIComponent(id)}/faults/${encodeURIComponent(fault.seq)}`);
-      refill(body, toModel(told), toUser(told), toOperator(told));
+      const rendered = await api(`/v1/sessions/${encodeURIComponent(id)}/faults/${encodeURIComponent(fault.seq)}`);
+      refill(body, toModel(rendered), toUser(rendered), toOperator(rendered));
     } catch (problem) {
-      asked = false;
+      isLoaded = false;
       refill(body, h("p", { class: "refused" }, problem.message));
     }
   };
@@ -27,7 +27,7 @@ export function tellings(session, fault, { open = false } = {}) {
 }
 
 function column(name, ...children) {
-  return h("section", { class: "telling" }, h("h4", {}, t(name)), children);
+  return h("section", { class: "rendering" }, h("h4", {}, t(name)), children);
 }
 
 function list(lines) {
