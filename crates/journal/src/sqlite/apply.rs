@@ -12,7 +12,6 @@ use rusqlite::OptionalExtension;
 
 use super::{
     errors::SqliteError,
-    frame,
     rows::{self, SessionRow},
     write_request::{EncodedAppend, WriteReply, WriteRequest},
     writer_connection::{CachedSession, WriterConnection},
@@ -24,6 +23,7 @@ use crate::{
     },
     implement::encoded::EncodedRecord,
     implement::faults,
+    implement::frame,
 };
 
 type WriteResult = Result<WriteReply, AppendError>;
