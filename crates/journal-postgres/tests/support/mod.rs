@@ -1,0 +1,40 @@
+//! What several test programs need.
+
+#![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use budao_core::{limits::Limits, world::World};
+use budao_journal::{Access, Journal, Memory};
+use budao_journal_postgres::{Credentials, LeaseClock, Postgres, PostgresOptions};
+use budao_testkit::postgres::PostgresServer;
+use uuid::Uuid;
+
+/// Keeps the server running while a test uses it.
+#[derive(Debug)]
+pub struct Guard(#[allow(dead_code)] Option<Arc<PostgresServer>>);
+
+/// A schema of a test's own.
+pub fn schema() -> String {
+    format!("test_{}", Uuid::new_v4().simple())
+}
+
+pub fn options() -> PostgresOptions {
+    PostgresOptions { clock: LeaseClock::World, ..PostgresOptions::default() }
+}
+
+pub async fn open(url: &str, world: World) -> Postgres {
+    let credentials = Credentials::default();
+    Postgres::open(url, Access::Create, &credentials, world, options()).await.unwrap()
+}
+
+/// A journal in a schema of its own; in memory if there is no PostgreSQL, which was reported then.
+pub async fn journal_or_memory(world: World) -> (Guard, Arc<dyn Journal>) {
+    match PostgresServer::shared() {
+        Some(server) => {
+            let journal = open(&server.url(&schema()), world).await;
+            (Guard(Some(server)), Arc::new(journal))
+        }
+        None => (Guard(None), Arc::new(Memory::new(world, Limits::default()))),
+    }
+}
