@@ -41,7 +41,7 @@ impl PageSource for Pages {
 impl Postgres {
     /// Refuses a change of a journal that was opened for reading.
     fn must_write(&self, operation: Operation) -> Result<(), Fault> {
-        match self.purpose {
+        match self.shared.purpose {
             Purpose::Write => Ok(()),
             Purpose::Read => {
                 let address = self.shared.pool.address();

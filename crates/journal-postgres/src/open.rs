@@ -9,6 +9,7 @@ use budao_core::{
 };
 use budao_journal::{Access, implement::Notifier};
 use tokio::sync::mpsc;
+use tokio_postgres::config::TargetSessionAttrs;
 
 use crate::{
     address::{self, Address},
@@ -41,7 +42,6 @@ pub struct PostgresOptions {
 pub struct Postgres {
     pub(crate) shared: Arc<Shared>,
     pub(crate) tasks: Arc<TaskGuard>,
-    pub(crate) purpose: Purpose,
 }
 
 impl Postgres {
@@ -59,8 +59,12 @@ impl Postgres {
         world: World,
         options: PostgresOptions,
     ) -> Result<Self, Fault> {
-        let address = Arc::new(address::parse(url, credentials)?);
+        let mut address = address::parse(url, credentials)?;
         let purpose = if access == Access::ReadOnly { Purpose::Read } else { Purpose::Write };
+        if purpose == Purpose::Read {
+            address.config.target_session_attrs(TargetSessionAttrs::Any);
+        }
+        let address = Arc::new(address);
         let pool = connect(&address, purpose).await?;
         let content = inspect(&pool).await?;
         let journal = match (content, access) {
@@ -75,13 +79,13 @@ impl Postgres {
             .wake
             .clone()
             .unwrap_or_else(|| Arc::new(NotifyTransport::new(address, journal)));
-        let (shared, renewals) = shared(pool, world, &options);
+        let (shared, renewals) = shared(pool, world, &options, purpose);
         if purpose == Purpose::Write {
             cohort::make_ahead(&shared.pool, cohort::day_of(shared.now())).await?;
         }
         let tasks = Arc::new(TaskGuard::default());
-        start(&shared, &tasks, purpose, renewals, transport);
-        Ok(Self { shared, tasks, purpose })
+        start(&shared, &tasks, renewals, transport);
+        Ok(Self { shared, tasks })
     }
 }
 
@@ -107,6 +111,7 @@ fn shared(
     pool: Pool,
     world: World,
     options: &PostgresOptions,
+    purpose: Purpose,
 ) -> (Arc<Shared>, mpsc::Receiver<crate::lease::Renewal>) {
     let (renewals, receiver) = mpsc::channel(RENEWALS);
     #[expect(clippy::cast_possible_truncation, reason = "a part is as random as the whole")]
@@ -116,6 +121,7 @@ fn shared(
         world,
         limits: options.limits.clone(),
         clock: options.clock,
+        purpose,
         notifier: Arc::<Notifier>::default(),
         announcer: Announcer::default(),
         appends: Default::default(),
@@ -132,7 +138,6 @@ fn shared(
 fn start(
     shared: &Arc<Shared>,
     tasks: &TaskGuard,
-    purpose: Purpose,
     renewals: mpsc::Receiver<crate::lease::Renewal>,
     transport: Arc<dyn WakeTransport>,
 ) {
@@ -140,7 +145,7 @@ fn start(
     tasks.spawn(async move { listening.listen(wake).await });
     let comparing = Arc::clone(shared);
     tasks.spawn(async move { comparing.compare_regularly().await });
-    if purpose == Purpose::Read {
+    if shared.purpose == Purpose::Read {
         return;
     }
     for lane in 0..LANES {

@@ -20,7 +20,9 @@ use bytes::Bytes;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::{connection::lock, errors, pool::LaneKind, schema::VIEWS, shared::Shared};
+use crate::{
+    connection::lock, errors, pool::LaneKind, schema::VIEWS, settings::Purpose, shared::Shared,
+};
 
 const DIRTY: &str = "SELECT id FROM @session WHERE dirty AND id > $1 ORDER BY id LIMIT 256";
 
@@ -94,8 +96,11 @@ struct DirtySession {
 }
 
 impl Shared {
-    /// Brings the views up to the records that are durable now.
+    /// Brings the views up to the records that are durable now. A journal opened for reading shows them as they are.
     pub(crate) async fn catch_up(&self) -> Result<(), Fault> {
+        if self.purpose == Purpose::Read {
+            return Ok(());
+        }
         let mut last = 0_i64;
         loop {
             let operation = Operation::ReadRecords;

@@ -19,6 +19,7 @@ use crate::{
     pool::Pool,
     project::WrittenSessions,
     reader::CohortCache,
+    settings::Purpose,
     wake::Announcer,
 };
 
@@ -39,6 +40,7 @@ pub(crate) struct Shared {
     pub(crate) world: World,
     pub(crate) limits: Limits,
     pub(crate) clock: LeaseClock,
+    pub(crate) purpose: Purpose,
     pub(crate) notifier: Arc<Notifier>,
     pub(crate) announcer: Announcer,
     pub(crate) appends: AppendQueue,

@@ -1,6 +1,9 @@
 //! What several test programs need.
 
-#![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)]
+#![allow(dead_code, unused_imports, missing_docs, unreachable_pub, clippy::unwrap_used)]
+
+#[path = "../../../journal/tests/support/mod.rs"]
+mod journal;
 
 use std::sync::Arc;
 
@@ -9,6 +12,8 @@ use budao_journal::{Access, Journal, Memory};
 use budao_journal_postgres::{Credentials, LeaseClock, Postgres, PostgresOptions};
 use budao_testkit::postgres::PostgresServer;
 use uuid::Uuid;
+
+pub use self::journal::{append, entries, entry, lease, number, read_all, session, world};
 
 /// Keeps the server running while a test uses it.
 #[derive(Debug)]
