@@ -13,14 +13,14 @@ use budao_core::{
     event::SessionId,
     fault::{Fact, Kind, Operation},
 };
-use budao_journal::{Access, Backends, CheckReport, ExportReport, Journal, partial_copy};
+use budao_journal::{Access, CheckReport, ExportReport, Journal, partial_copy};
 use budao_runtime::world;
 use serde_json::json;
 
 use crate::{
     exit::Exit,
     progress,
-    setup::JournalArgs,
+    setup::{self, JournalArgs},
     terminal::{Terminal, pad},
     texts::localize,
     transcript::count,
@@ -37,7 +37,7 @@ pub(crate) struct Args {
 enum Action {
     /// Verify a journal, even while it is in use, and report what is damaged and what survives
     Check {
-        /// The journal: a path or `sqlite:PATH`
+        /// The journal: a path, `sqlite:PATH` or `postgres://USER@HOST/DATABASE`
         file: String,
         /// Print one JSON object on stdout
         #[arg(long)]
@@ -45,7 +45,7 @@ enum Action {
     },
     /// Export sessions as JSON lines
     Export {
-        /// The journal: a path or `sqlite:PATH`
+        /// The journal: a path, `sqlite:PATH` or `postgres://USER@HOST/DATABASE`
         file: String,
         /// Export only this session; can be repeated
         #[arg(long = "session", value_name = "ID")]
@@ -62,7 +62,7 @@ enum Action {
     },
     /// Import sessions from JSON lines; existing sessions are skipped
     Import {
-        /// The journal: a path or `sqlite:PATH`; created if it does not exist
+        /// The journal: a path, `sqlite:PATH` or `postgres://USER@HOST/DATABASE`; created if it does not exist
         file: String,
         /// File to read [default: stdin]
         input: Option<PathBuf>,
@@ -72,7 +72,7 @@ enum Action {
     },
     /// Show the size of a journal and what it contains
     Stats {
-        /// The journal: a path or `sqlite:PATH`
+        /// The journal: a path, `sqlite:PATH` or `postgres://USER@HOST/DATABASE`
         file: String,
         /// Print one JSON object on stdout
         #[arg(long)]
@@ -159,7 +159,7 @@ pub(crate) async fn backup(
 }
 
 async fn open_to_read(url: &str) -> Result<Arc<dyn Journal>, Fault> {
-    Backends::embedded().open(url, Access::ReadOnly, world::system()).await
+    setup::backends().open(url, Access::ReadOnly, world::system()).await
 }
 
 async fn check(url: &str, json: bool, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
@@ -169,7 +169,7 @@ async fn check(url: &str, json: bool, lang: Lang, terminal: &Terminal) -> Result
         shown.set_length(all);
         shown.set_position(done);
     });
-    let found = Backends::embedded().of(url)?.check(url, progress).await;
+    let found = setup::backends().of(url)?.check(url, progress).await;
     bar.finish_and_clear();
     let found = found?;
     if json {
@@ -217,7 +217,7 @@ async fn export(
     if salvage {
         let output = output.map(Path::to_owned);
         let output = Box::new(move || create_output(output.as_deref()));
-        return Backends::embedded().of(url)?.salvage(url, output).await;
+        return setup::backends().of(url)?.salvage(url, output).await;
     }
     let only = (!sessions.is_empty()).then_some(sessions);
     let journal = open_to_read(url).await?;
@@ -258,7 +258,7 @@ async fn import(
         }
         None => Box::new(BufReader::new(io::stdin())),
     };
-    let journal = budao_journal::open(url, world::system()).await?;
+    let journal = setup::backends().open(url, Access::Create, world::system()).await?;
     let report = journal.import(&mut *lines).await?;
     journal.close().await;
     if is_json {

@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use budao_core::{Fault, Kind, Lang, fault::text, world::World};
-use budao_journal::{Access, Backends, Inspection};
+use budao_journal::{Access, Inspection};
 use budao_models::Models;
 use budao_runtime::world;
 
@@ -129,7 +129,7 @@ async fn journal(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
         return Finding { what: what.to_owned(), fine: false, told: told.to_owned() };
     };
     let is_default = args.journal.journal.is_none();
-    let backends = Backends::embedded();
+    let backends = setup::backends();
     let inspected = match backends.of(&url) {
         Ok(backend) => backend.inspect(&url).await,
         Err(fault) => Err(fault),
@@ -138,7 +138,8 @@ async fn journal(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
         Ok(Inspection { exists: true, .. }) => {}
         Ok(Inspection { file: Some(_), .. }) => return not_yet(what, Path::new(&url), lang),
         Ok(Inspection { file: None, .. }) => {
-            return Finding { what: what.to_owned(), fine: true, told: url };
+            let told = setup::url_without_secrets(&url);
+            return Finding { what: what.to_owned(), fine: true, told };
         }
         // The default directory is created with the journal.
         Err(fault) if is_default && fault.kind() == Kind::NoJournal => {
@@ -150,7 +151,7 @@ async fn journal(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
         Ok(journal) => {
             let found = journal.sessions(budao_journal::Filter::default()).await;
             journal.close().await;
-            found.map(|_| url)
+            found.map(|_| setup::url_without_secrets(&url))
         }
         Err(fault) => Err(fault),
     };
