@@ -4,6 +4,7 @@
 
 #[path = "../../../journal/tests/support/mod.rs"]
 mod journal;
+pub mod marker_proxy;
 
 use std::sync::Arc;
 
