@@ -30,8 +30,8 @@ use crate::{
 const NOTIFICATIONS: usize = 1024;
 
 /// Setup of a connection that runs the journal's statements. Generic plans: planning an append anew costs three times
-/// its execution.
-const SETUP: &str = "SET plan_cache_mode = force_generic_plan; SET lock_timeout = '5s'; \
+/// its execution. A short wait for locks: one locked session holds up a group of appends no longer than this.
+const SETUP: &str = "SET plan_cache_mode = force_generic_plan; SET lock_timeout = '1s'; \
                      SET idle_in_transaction_session_timeout = '60s'";
 
 /// The parameters of a statement.

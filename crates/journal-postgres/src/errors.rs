@@ -50,6 +50,11 @@ impl StatementError {
         )
     }
 
+    /// Whether another transaction holds the lock of a row for longer than the connection waits.
+    pub(crate) fn is_locked(&self) -> bool {
+        self.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
+    }
+
     /// Whether another connection may succeed: this one leads to a server that cannot write any more.
     pub(crate) fn needs_other_server(&self) -> bool {
         self.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)

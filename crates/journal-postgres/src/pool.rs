@@ -257,7 +257,9 @@ impl<'a> Retry<'a> {
         self.conflicts += u32::from(failed.is_conflict());
         let may_repeat = match &failed {
             StatementError::Refused(_) => {
-                failed.needs_other_server() || (failed.is_conflict() && self.conflicts < 3)
+                failed.needs_other_server()
+                    || failed.is_locked()
+                    || (failed.is_conflict() && self.conflicts < 3)
             }
             StatementError::Unknown(_) => true,
             StatementError::NotSent(fault) => {
@@ -315,7 +317,7 @@ impl Exclusive<'_> {
 
     pub(crate) async fn begin(&mut self) -> Result<(), Fault> {
         self.is_in_transaction = true;
-        self.execute("BEGIN").await
+        self.execute("BEGIN; SET LOCAL lock_timeout = '10s'").await
     }
 
     pub(crate) async fn commit(&mut self) -> Result<(), Fault> {

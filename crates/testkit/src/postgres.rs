@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
 /// How long a server may take to start, with recovery after a crash.
@@ -145,12 +146,15 @@ impl PostgresServer {
     /// If the server does not run.
     pub fn kill(&self) {
         let main = self.main_process();
+        // A stopped one starts no further process between the look and the kill.
+        signal(main, Signal::STOP);
         let mut all = children_of(main);
-        all.insert(0, main);
-        for process in all {
-            let Some(process) = rustix::process::Pid::from_raw(process) else { continue };
-            // One that ended by itself meanwhile is as dead.
-            let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+        all.push(main);
+        for process in &all {
+            signal(*process, Signal::KILL);
+        }
+        while all.iter().any(|process| is_alive(*process)) {
+            std::thread::yield_now();
         }
         self.reap();
     }
@@ -292,6 +296,18 @@ fn free_port() -> u16 {
     listener.local_addr().expect("it is bound").port()
 }
 
+/// Sends a signal; a process that ended by itself meanwhile is as dead.
+fn signal(process: i32, signal: Signal) {
+    if let Some(process) = Pid::from_raw(process) {
+        let _ = rustix::process::kill_process(process, signal);
+    }
+}
+
+/// Whether a process still runs; one that only waits for its parent does not.
+fn is_alive(process: i32) -> bool {
+    stat_of(process).is_some_and(|(state, _)| state != "Z" && state != "X")
+}
+
 /// The ids of a process's children.
 fn children_of(parent: i32) -> Vec<i32> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -300,9 +316,15 @@ fn children_of(parent: i32) -> Vec<i32> {
 }
 
 fn parent_of(process: i32) -> Option<i32> {
+    stat_of(process).map(|(_, parent)| parent)
+}
+
+/// The state and the parent of a process.
+fn stat_of(process: i32) -> Option<(String, i32)> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name in parentheses may hold spaces; the state and the parent follow it.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
 }
 
 /// Waits for the server's own word that it is ready; its later output is read so that it never blocks.
@@ -335,7 +357,7 @@ mod tests {
         let main = server.main_process();
         assert!(!children_of(main).is_empty());
         server.kill();
-        assert!(parent_of(main).is_none(), "it is gone");
+        assert!(!is_alive(main), "it is gone");
         server.restart();
         assert_eq!(server.sql("SELECT n FROM t"), "7");
         let directory = server.directory.path().to_owned();

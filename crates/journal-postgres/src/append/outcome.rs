@@ -20,7 +20,7 @@ use crate::{
     shared::Shared,
 };
 
-/// How long an outcome may stay unknown before the caller gets `journal_busy`.
+/// How long an outcome may stay unknown, or its session locked, before the caller gets `journal_busy`.
 const UNKNOWN_MAX: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(100);
 /// Attempts of a statement that conflicts with others.
@@ -64,7 +64,9 @@ impl Shared {
             let may_repeat = match &failed {
                 StatementError::Unknown(_) | StatementError::NotSent(_) => true,
                 StatementError::Refused(_) => {
-                    failed.needs_other_server() || (failed.is_conflict() && conflicts < CONFLICTS)
+                    failed.needs_other_server()
+                        || failed.is_locked()
+                        || (failed.is_conflict() && conflicts < CONFLICTS)
                 }
             };
             if failed.code() == Some(&SqlState::UNIQUE_VIOLATION) {

@@ -7,6 +7,7 @@ use budao_core::{
     fault::{Fault, Operation},
 };
 use budao_journal::{AppendError, LeaseToken};
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::{
@@ -23,6 +24,8 @@ use crate::{
 /// The ends of several histories.
 const ENDS: &str = "SELECT uuid, id, epoch, head, chain, token FROM @session WHERE uuid = ANY($1)";
 
+type Reply = oneshot::Sender<Result<Seq, AppendError>>;
+
 /// An append at a worker, and the end of its history.
 type ReadyAppend = (QueuedAppend, CachedSession);
 
@@ -37,15 +40,15 @@ impl Shared {
         }
     }
 
-    fn reply(&self, queued: QueuedAppend, outcome: Result<Seq, AppendError>) {
-        let (session, token) = (queued.append.session, queued.append.token);
+    /// Answers an append and lets the next one of its session go.
+    fn reply(&self, append: &EncodedAppend, reply: Reply, outcome: Result<Seq, AppendError>) {
         if outcome.is_err() {
             // The next append reads the end of the history anew.
-            self.sessions.forget(session, token);
+            self.sessions.forget(append.session, append.token);
         }
-        self.appends.finish(session);
+        self.appends.finish(append.session);
         // The caller may have given up.
-        drop(queued.reply.send(outcome));
+        drop(reply.send(outcome));
     }
 
     /// Answers the appends that cannot succeed, and adds the end of the history to the others.
@@ -69,7 +72,7 @@ impl Shared {
             });
             match known {
                 Ok(known) => ready.push((queued, known)),
-                Err(refusal) => self.reply(queued, Err(refusal)),
+                Err(refusal) => self.reply(&queued.append, queued.reply, Err(refusal)),
             }
         }
         ready
@@ -100,31 +103,30 @@ impl Shared {
         if ready.is_empty() {
             return;
         }
-        let packed: Vec<PackedAppend<'_>> =
-            ready.iter().map(|(queued, known)| PackedAppend::new(&queued.append, *known)).collect();
+        let (queued, known): (Vec<QueuedAppend>, Vec<CachedSession>) = ready.into_iter().unzip();
+        let (appends, replies): (Vec<EncodedAppend>, Vec<Reply>) =
+            queued.into_iter().map(|queued| (queued.append, queued.reply)).unzip();
+        let packed: Vec<PackedAppend<'_>> = appends
+            .iter()
+            .zip(known)
+            .map(|(append, known)| PackedAppend::new(append, known))
+            .collect();
         let done = group::write(&self.pool, self.pool.write_lane(lane), &packed).await;
         self.count_commit();
-        let mut outcomes = Vec::with_capacity(packed.len());
-        match done {
-            Ok(written) => {
-                for (packed, is_written) in packed.iter().zip(written) {
-                    let outcome = match is_written {
-                        true => Ok(self.announce(packed)),
-                        false => self.explain(packed).await,
-                    };
-                    outcomes.push(outcome);
-                }
+        // One append may have failed the statement of all, and after a lost connection each has its own outcome. They
+        // are spread over the lanes, so that a locked session holds up as few others as possible.
+        let finishing = packed.iter().zip(replies).enumerate().map(|(number, (packed, reply))| {
+            let written = done.as_ref().map(|written| written[number]);
+            async move {
+                let outcome = match written {
+                    Ok(true) => Ok(self.announce(packed)),
+                    Ok(false) => self.explain(packed).await,
+                    Err(failed) => self.settle(lane + number, packed, failed).await,
+                };
+                self.reply(packed.append, reply, outcome);
             }
-            // One append may have failed the statement of all, and after a lost connection each has its own outcome.
-            Err(failed) => {
-                let settling = packed.iter().map(|packed| self.settle(lane, packed, &failed));
-                outcomes = futures::future::join_all(settling).await;
-            }
-        }
-        drop(packed);
-        for ((queued, _), outcome) in ready.into_iter().zip(outcomes) {
-            self.reply(queued, outcome);
-        }
+        });
+        futures::future::join_all(finishing).await;
     }
 
     /// Tells this process and others about a durable append, and remembers the new end. Returns the head.

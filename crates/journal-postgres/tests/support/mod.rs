@@ -44,3 +44,21 @@ pub async fn journal_or_memory(world: World) -> (Guard, Arc<dyn Journal>) {
         None => (Guard(None), Arc::new(Memory::new(world, Limits::default()))),
     }
 }
+
+/// A world whose clock is off by some seconds.
+pub fn manual_world_at(offset_seconds: i64) -> World {
+    #[derive(Debug)]
+    struct SkewedClock(Arc<dyn budao_core::world::Clock>, i64);
+    impl budao_core::world::Clock for SkewedClock {
+        fn now(&self) -> budao_core::time::Timestamp {
+            let micros = self.0.now().as_micros() + self.1 * 1_000_000;
+            budao_core::time::Timestamp::from_micros(micros)
+        }
+
+        fn sleep(&self, wait: std::time::Duration) -> futures::future::BoxFuture<'static, ()> {
+            self.0.sleep(wait)
+        }
+    }
+    let world = world();
+    World { clock: Arc::new(SkewedClock(world.clock.clone(), offset_seconds)), ..world }
+}
