@@ -12,7 +12,7 @@ use budao_core::{
     fault::{Fault, Kind, Operation},
 };
 use budao_journal::{
-    Append, AppendError, LeaseToken,
+    Append, AppendError, Lease, LeaseToken,
     implement::{EncodedRecord, encode, faults},
 };
 use tokio::sync::oneshot;
@@ -81,6 +81,19 @@ pub(crate) struct EncodedAppend {
 }
 
 impl EncodedAppend {
+    /// An append of records that are encoded already, with a snapshot that covers them.
+    pub(crate) fn of_records(
+        lease: &Lease,
+        expected: Seq,
+        records: Vec<EncodedRecord>,
+        snapshot: Option<Vec<u8>>,
+    ) -> Self {
+        let bytes = records_size(&records) + snapshot.as_ref().map_or(0, Vec::len);
+        let (session, token) = (lease.session, lease.token);
+        let (answers, direct) = (Vec::new(), Vec::new());
+        Self { session, token, expected, records, answers, direct, snapshot, bytes }
+    }
+
     /// Encodes the parts and refuses an id that occurs twice: the statement would take it for one.
     fn new(append: Append) -> Result<Self, Fault> {
         let session = append.session;
@@ -100,13 +113,17 @@ impl EncodedAppend {
         if let Some(id) = repeated_id(direct.iter().map(|(id, ..)| id)) {
             return Err(faults::repeated(session, id));
         }
-        let bytes = records.iter().map(|record| record.body.len() + 40).sum::<usize>()
+        let bytes = records_size(&records)
             + answers.iter().map(|(_, answer)| answer.len() + 80).sum::<usize>()
             + direct.iter().map(|(_, body, answer)| body.len() + answer.len() + 80).sum::<usize>()
             + append.snapshot.as_ref().map_or(0, Vec::len);
         let (token, expected, snapshot) = (append.token, append.expected, append.snapshot);
         Ok(Self { session, token, expected, records, answers, direct, snapshot, bytes })
     }
+}
+
+fn records_size(records: &[EncodedRecord]) -> usize {
+    records.iter().map(|record| record.body.len() + 40).sum()
 }
 
 fn repeated_id<'a>(ids: impl Iterator<Item = &'a CommandId>) -> Option<&'a CommandId> {
@@ -116,10 +133,13 @@ fn repeated_id<'a>(ids: impl Iterator<Item = &'a CommandId>) -> Option<&'a Comma
 }
 
 impl Shared {
-    /// Queues an append and waits for its outcome.
     pub(crate) async fn append(&self, append: Append) -> Result<Seq, AppendError> {
+        self.append_encoded(EncodedAppend::new(append)?).await
+    }
+
+    /// Queues an append and waits for its outcome.
+    pub(crate) async fn append_encoded(&self, append: EncodedAppend) -> Result<Seq, AppendError> {
         let session = append.session;
-        let append = EncodedAppend::new(append)?;
         let (reply, mut outcome) = oneshot::channel();
         let address = self.pool.address();
         let busy = |cause: &str| errors::busy(address, Operation::AppendRecords, cause);

@@ -121,11 +121,9 @@ where
 
 fn take_message(message: AsyncMessage, unconfirmed: &AtomicU64, sender: &mpsc::Sender<String>) {
     match message {
-        AsyncMessage::Notice(notice) => {
-            if notice.message().contains("synchronous replication") {
-                unconfirmed.fetch_add(1, Ordering::AcqRel);
-                tracing::warn!(notice = notice.message(), "commit not confirmed by a standby");
-            }
+        AsyncMessage::Notice(notice) if notice.message().contains("synchronous replication") => {
+            unconfirmed.fetch_add(1, Ordering::AcqRel);
+            tracing::warn!(notice = notice.message(), "commit not confirmed by a standby");
         }
         // A full channel loses a wake-up; the comparison of heads finds what it announced.
         AsyncMessage::Notification(told) => drop(sender.try_send(told.payload().to_owned())),

@@ -50,7 +50,11 @@ pub(crate) fn encode(value: &impl Serialize) -> Vec<u8> {
 }
 
 impl Shared {
-    fn decode<T: DeserializeOwned>(&self, session: SessionId, bytes: &[u8]) -> Result<T, Fault> {
+    pub(crate) fn decode<T: DeserializeOwned>(
+        &self,
+        session: SessionId,
+        bytes: &[u8],
+    ) -> Result<T, Fault> {
         serde_json::from_slice(bytes).map_err(|error| {
             let what = format!("a command of session {session} is damaged: {error}");
             errors::damaged(self.pool.address(), Operation::SubmitCommand, what)

@@ -12,7 +12,7 @@ use budao_journal::{
     Lease, LeaseRequest, Load, Page, PageLimits, Rate, RateQuery, Reader, Retention,
     RetentionReport, SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession,
     Writer,
-    implement::{PageSource, faults, follow},
+    implement::{PageSource, faults, follow, transfer::Transfer},
 };
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -40,7 +40,7 @@ impl PageSource for Pages {
 
 impl Postgres {
     /// Refuses a change of a journal that was opened for reading.
-    fn must_write(&self, operation: Operation) -> Result<(), Fault> {
+    pub(crate) fn must_write(&self, operation: Operation) -> Result<(), Fault> {
         match self.shared.purpose {
             Purpose::Write => Ok(()),
             Purpose::Read => {
@@ -201,6 +201,10 @@ impl Admin for Postgres {
     async fn rebuild_views(&self) -> Result<(), Fault> {
         self.must_write(Operation::ReadRecords)?;
         self.shared.rebuild_views().await
+    }
+
+    fn transfer(&self) -> Option<&dyn Transfer> {
+        Some(self)
     }
 
     async fn stats(&self) -> Result<JournalStats, Fault> {

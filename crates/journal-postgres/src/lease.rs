@@ -96,7 +96,7 @@ impl Shared {
         Err(errors::busy(self.pool.address(), Operation::TakeLease, cause))
     }
 
-    fn remember_lease(&self, session: SessionId, row: &Row) -> Lease {
+    pub(crate) fn remember_lease(&self, session: SessionId, row: &Row) -> Lease {
         let token = LeaseToken(row.get::<_, i64>(4).cast_unsigned());
         let epoch = Epoch(row.get::<_, i32>(1).cast_unsigned());
         let head = row.get::<_, i64>(2).cast_unsigned();

@@ -26,6 +26,7 @@ mod schema;
 mod settings;
 mod shared;
 mod tls;
+mod transfer;
 mod wake;
 
 pub use self::{

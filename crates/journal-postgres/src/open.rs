@@ -114,7 +114,6 @@ fn shared(
     purpose: Purpose,
 ) -> (Arc<Shared>, mpsc::Receiver<crate::lease::Renewal>) {
     let (renewals, receiver) = mpsc::channel(RENEWALS);
-    #[expect(clippy::cast_possible_truncation, reason = "a part is as random as the whole")]
     let node = (world.entropy.bits() >> 33) as i32;
     let shared = Shared {
         pool,

@@ -232,13 +232,22 @@ impl Shared {
         session: SessionId,
         content: &Bytes,
     ) -> Result<Digest, Fault> {
-        let (operation, limit) = (Operation::WriteBlob, self.limits.output_bytes_kept);
-        let digest = Digest::of(content);
-        let (hash, body) = (digest.0.as_slice(), &content[..]);
-        if body.len() > limit {
-            let name = "output_bytes_kept";
-            return Err(faults::limit(operation, name, "bytes", limit, body.len()));
+        let (limit, size) = (self.limits.output_bytes_kept, content.len());
+        if size > limit {
+            let (operation, name) = (Operation::WriteBlob, "output_bytes_kept");
+            return Err(faults::limit(operation, name, "bytes", limit, size));
         }
+        self.store_blob(session, content).await
+    }
+
+    /// Stores an output of any size.
+    pub(crate) async fn store_blob(
+        &self,
+        session: SessionId,
+        content: &Bytes,
+    ) -> Result<Digest, Fault> {
+        let (operation, digest) = (Operation::WriteBlob, Digest::of(content));
+        let (hash, body) = (digest.0.as_slice(), &content[..]);
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
             [&session.0, &hash, &body];
         let found = self.pool.run(LaneKind::Write, operation, PUT_BLOB, &parameters).await?;

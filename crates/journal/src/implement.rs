@@ -12,6 +12,7 @@ pub mod frame;
 pub(crate) mod notifier;
 pub mod page;
 pub mod retention;
+pub mod transfer;
 pub mod views;
 
 pub use self::{

@@ -292,11 +292,18 @@ pub(super) fn blobs_of(
     Ok(found.collect::<Result<_, _>>()?)
 }
 
-/// The ids of all sessions, in order.
-pub(super) fn session_ids(connection: &Connection) -> Result<Vec<SessionId>, SqliteError> {
-    let mut statement = connection.prepare("SELECT uuid FROM session ORDER BY uuid")?;
-    let found =
-        statement.query_map([], |row| Ok(SessionId(uuid::Uuid::from_bytes(row.get(0)?))))?;
+/// The ids of sessions in order, starting after `after`.
+pub(super) fn session_ids(
+    connection: &Connection,
+    after: Option<SessionId>,
+    limit: usize,
+) -> Result<Vec<SessionId>, SqliteError> {
+    let sql = "SELECT uuid FROM session WHERE uuid > ?1 ORDER BY uuid LIMIT ?2";
+    let mut statement = connection.prepare_cached(sql)?;
+    let after = after.map_or(Vec::new(), |session| session.0.as_bytes().to_vec());
+    let found = statement.query_map((after, rows::sql_limit(limit)), |row| {
+        Ok(SessionId(uuid::Uuid::from_bytes(row.get(0)?)))
+    })?;
     Ok(found.collect::<Result<_, _>>()?)
 }
 
