@@ -3,11 +3,19 @@
 use std::{path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
-use budao_core::{fault::Fault, limits::Limits, world::World};
-use budao_journal::{Access, Backend, Inspection, Journal};
+use budao_core::{
+    fault::{Fault, Kind, Operation},
+    limits::Limits,
+    world::World,
+};
+use budao_journal::{Access, Backend, CheckReport, Inspection, Journal, Progress};
+
+use tokio_postgres::config::TargetSessionAttrs;
 
 use crate::{
     address,
+    check::Check,
+    errors,
     open::{self, Postgres, PostgresOptions},
     schema::SchemaContent,
     settings::Purpose,
@@ -74,5 +82,16 @@ impl Backend for PostgresBackend {
         let pool = open::connect(&address, Purpose::Write).await?;
         let content = open::inspect(&pool).await?;
         Ok(Inspection { file: None, exists: content != SchemaContent::Nothing })
+    }
+
+    async fn check(&self, url: &str, progress: Progress) -> Result<CheckReport, Fault> {
+        let mut address = address::parse(url, &self.credentials)?;
+        address.config.target_session_attrs(TargetSessionAttrs::Any);
+        let address = Arc::new(address);
+        let pool = open::connect(&address, Purpose::Read).await?;
+        if open::inspect(&pool).await? == SchemaContent::Nothing {
+            return Err(errors::fault(&address, Kind::NoJournal, Operation::CheckJournal));
+        }
+        Check { pool: &pool }.run(&progress).await
     }
 }

@@ -8,6 +8,7 @@
 mod address;
 mod append;
 mod backend;
+mod check;
 mod cohort;
 mod connection;
 mod errors;
