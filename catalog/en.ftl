@@ -1591,6 +1591,7 @@ not-a-journal =
         [socket] { $path } is a socket, not a journal. Nothing was changed.
         [device] { $path } is a device, not a journal. Nothing was changed.
         [database] { $path } is a database of another program, not a journal. Nothing was changed.
+        [schema] The schema in { $path } belongs to another program. Name another one with `schema=`. Nothing was changed.
         [dangling_link] { $path } is a symbolic link that leads nowhere. Nothing was changed.
         [link_loop] { $path } is a symbolic link that leads back to itself. Nothing was changed.
         [link_of_other_user] { $path } is a symbolic link of another user, so it is not followed. Nothing was changed.
@@ -1611,6 +1612,78 @@ journal-of-other-user =
     .check = Run the program as the owner of { $path }, or change the owner of the file and of the files beside it.
     .rec-1 = Run the command as the owner of the journal
     .rec-2 = Use another journal
+
+journal-unreachable =
+    .title = Database of the journal cannot be reached
+    .model = The database of the journal cannot be reached.
+    .user = { $reason ->
+        [none] The database server of { $path } cannot be reached.
+       *[other] The database server of { $path } cannot be reached: { $reason }.
+    }
+    .about = No connection to the database server came about: the address or port is wrong, the server does not run, or a firewall is in between. Nothing was created or changed.
+    .check = Try `pg_isready` with the same host and port. Correct the address in `--journal`, start the server, or open the way to it.
+    .rec-1 = Correct the host and port of the journal
+    .rec-2 = Start the database server
+
+journal-login-refused =
+    .title = Database refuses the login
+    .model = The database of the journal refuses the login.
+    .user = The database of { $path } refuses the login of { $holder }: the role or its password is wrong.
+    .about = The server answered, but does not accept this role with this password. A password comes from the address, the variable `PGPASSWORD`, or a password file (`PGPASSFILE`, `~/.pgpass`, `passfile=`). It is never written to a log or a fault. Nothing was created or changed.
+    .check = Try `psql` with the same address. Look at the role's password and at the server's `pg_hba.conf`.
+    .rec-1 = Correct the password in `PGPASSWORD` or the password file
+    .rec-2 = Correct the role in the address, or create it with `CREATE ROLE`
+
+journal-no-database =
+    .title = Database does not exist
+    .model = The database of the journal does not exist.
+    .user = The database named in { $path } does not exist on this server. Create it with `createdb`, or correct the name.
+    .about = The server accepts the login, but has no database of this name. The program creates its tables, never the database itself. Nothing was created or changed.
+    .check = List the databases with `psql -l`. Correct the name in the address, or create the database and grant the role `CREATE` on it.
+    .rec-1 = Correct the name of the database
+    .rec-2 = Create the database, then start again
+
+journal-no-rights =
+    .title = Role lacks a right in the database
+    .model = The database role of the journal lacks a right.
+    .user = { $reason ->
+        [none] The role { $holder } lacks a right in the database of { $path }.
+       *[other] The role { $holder } lacks a right in the database of { $path }: { $reason }.
+    }
+    .about = The role may log in, but not do what the journal needs. To create a journal it needs `CREATE` on the database; to use one it should own the schema. Nothing was created or changed.
+    .check = As an administrator run `GRANT CREATE ON DATABASE … TO …`, or `ALTER SCHEMA … OWNER TO …` with all its tables.
+    .rec-1 = Grant the role the missing right
+    .rec-2 = Use the role that owns the journal's schema
+
+journal-setting-unsafe =
+    .title = Database setting breaks a promise
+    .model = A setting of the database makes the journal unsafe.
+    .user = The database of { $path } has { $config_key } = { $received }, but the journal needs { $expected }.
+    .about = The journal promises that what was confirmed survives a crash. With this setting the database does not keep that promise, so the journal is not opened. Nothing was created or changed.
+    .check = Run `ALTER SYSTEM SET { $config_key } = …` as an administrator and reload or restart the server; look at `ALTER ROLE` and `ALTER DATABASE` too, which override it. A server that is too old needs an upgrade.
+    .rec-1 = Change the setting { $config_key }, then start again
+    .rec-2 = Use another database server
+
+journal-not-trusted =
+    .title = Certificate of the database is not trusted
+    .model = The certificate of the journal's database is not trusted.
+    .user = { $reason ->
+        [none] The certificate of the database server of { $path } is not trusted.
+       *[other] The certificate of the database server of { $path } is not trusted: { $reason }.
+    }
+    .about = Off this machine the connection is encrypted and the server's certificate must fit its host name and a known authority. Otherwise the password and all records could go to another machine. Nothing was sent.
+    .check = Name the authority's certificate with `sslrootcert=FILE` in the address, and use the host name that is in the server's certificate. `sslmode=disable` gives up encryption and belongs in protected networks only.
+    .rec-1 = Add `sslrootcert=FILE` to the address of the journal
+    .rec-2 = Give the server a certificate for its host name
+
+journal-connections-full =
+    .title = Database has no free connection
+    .model = The database of the journal has no free connection.
+    .user = The database server of { $path } has no free connection for this process.
+    .about = Each process uses up to eleven connections. The server, the database or the role has reached its limit. Processes that are connected already go on.
+    .check = Compare `max_connections` and the limits of the database and the role with eleven connections for each process; look at `pg_stat_activity` for connections of others.
+    .rec-1 = Raise `max_connections`, or the connection limit of the role
+    .rec-2 = End connections that nobody needs
 
 ## CONF: configuration
 

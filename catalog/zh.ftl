@@ -1558,6 +1558,7 @@ not-a-journal =
         [socket] { $path } 是套接字，不是会话日志。没有做任何改动。
         [device] { $path } 是设备，不是会话日志。没有做任何改动。
         [database] { $path } 是其他程序的数据库，不是会话日志。没有做任何改动。
+        [schema] { $path } 中的模式属于其他程序，不是会话日志。请用 `schema=` 指定另一个模式。没有做任何改动。
         [dangling_link] { $path } 是指向不存在目标的符号链接。没有做任何改动。
         [link_loop] { $path } 是指向自身的符号链接。没有做任何改动。
         [link_of_other_user] { $path } 是其他用户的符号链接，因此不跟随。没有做任何改动。
@@ -1578,6 +1579,78 @@ journal-of-other-user =
     .check = 以 { $path } 的所有者运行程序，或者更改该文件及其附属文件的所有者。
     .rec-1 = 以会话日志的所有者运行命令
     .rec-2 = 使用另一份会话日志
+
+journal-unreachable =
+    .title = 无法连接会话日志的数据库
+    .model = 无法连接会话日志的数据库。
+    .user = { $reason ->
+        [none] 无法连接 { $path } 的数据库服务器。
+       *[other] 无法连接 { $path } 的数据库服务器：{ $reason }。
+    }
+    .about = 没有建立到数据库服务器的连接：地址或端口错误、服务器没有运行，或者中间有防火墙。没有创建或更改任何内容。
+    .check = 用相同的主机和端口运行 `pg_isready`。更正 `--journal` 中的地址、启动服务器，或放行网络。
+    .rec-1 = 更正会话日志的主机和端口
+    .rec-2 = 启动数据库服务器
+
+journal-login-refused =
+    .title = 数据库拒绝登录
+    .model = 会话日志的数据库拒绝登录。
+    .user = { $path } 的数据库拒绝 { $holder } 登录：角色或密码错误。
+    .about = 服务器有应答，但不接受这个角色和密码。密码来自地址、变量 `PGPASSWORD` 或密码文件（`PGPASSFILE`、`~/.pgpass`、`passfile=`），绝不会写入日志行或错误信息。没有创建或更改任何内容。
+    .check = 用相同的地址运行 `psql`。检查角色的密码和服务器的 `pg_hba.conf`。
+    .rec-1 = 更正 `PGPASSWORD` 或密码文件中的密码
+    .rec-2 = 更正地址中的角色，或用 `CREATE ROLE` 创建它
+
+journal-no-database =
+    .title = 数据库不存在
+    .model = 会话日志的数据库不存在。
+    .user = { $path } 中的数据库在这台服务器上不存在。用 `createdb` 创建它，或更正名称。
+    .about = 服务器接受登录，但没有这个名称的数据库。程序会创建自己的表，但绝不创建数据库。没有创建或更改任何内容。
+    .check = 用 `psql -l` 列出数据库。更正地址中的名称，或创建数据库并授予角色 `CREATE` 权限。
+    .rec-1 = 更正数据库名称
+    .rec-2 = 创建数据库，然后重新启动
+
+journal-no-rights =
+    .title = 角色缺少数据库权限
+    .model = 会话日志的数据库角色缺少权限。
+    .user = { $reason ->
+        [none] 角色 { $holder } 在 { $path } 的数据库中缺少权限。
+       *[other] 角色 { $holder } 在 { $path } 的数据库中缺少权限：{ $reason }。
+    }
+    .about = 角色可以登录，但不能执行会话日志需要的操作。创建会话日志需要数据库的 `CREATE` 权限；使用会话日志时角色应拥有该模式。没有创建或更改任何内容。
+    .check = 以管理员身份运行 `GRANT CREATE ON DATABASE … TO …`，或对模式及其所有表运行 `ALTER SCHEMA … OWNER TO …`。
+    .rec-1 = 授予角色缺少的权限
+    .rec-2 = 使用拥有会话日志模式的角色
+
+journal-setting-unsafe =
+    .title = 数据库设置违背承诺
+    .model = 数据库的一项设置使会话日志不安全。
+    .user = { $path } 的数据库设置为 { $config_key } = { $received }，但会话日志需要 { $expected }。
+    .about = 会话日志承诺：已确认的内容在崩溃后仍然存在。在这个设置下数据库无法兑现承诺，因此没有打开会话日志。没有创建或更改任何内容。
+    .check = 以管理员身份运行 `ALTER SYSTEM SET { $config_key } = …`，然后重新加载或重启服务器；也检查会覆盖它的 `ALTER ROLE` 和 `ALTER DATABASE`。过旧的服务器需要升级。
+    .rec-1 = 更改设置 { $config_key }，然后重新启动
+    .rec-2 = 使用另一台数据库服务器
+
+journal-not-trusted =
+    .title = 数据库证书不受信任
+    .model = 会话日志数据库的证书不受信任。
+    .user = { $reason ->
+        [none] { $path } 的数据库服务器证书不受信任。
+       *[other] { $path } 的数据库服务器证书不受信任：{ $reason }。
+    }
+    .about = 离开本机的连接会加密，服务器证书必须与主机名和已知的颁发机构相符，否则密码和所有记录可能发往另一台机器。没有发送任何内容。
+    .check = 在地址中用 `sslrootcert=FILE` 指定颁发机构的证书，并使用服务器证书中的主机名。`sslmode=disable` 会放弃加密，只适用于受保护的网络。
+    .rec-1 = 在会话日志地址中加入 `sslrootcert=FILE`
+    .rec-2 = 为服务器签发与主机名相符的证书
+
+journal-connections-full =
+    .title = 数据库没有空闲连接
+    .model = 会话日志的数据库没有空闲连接。
+    .user = { $path } 的数据库服务器没有可供此进程使用的连接。
+    .about = 每个进程最多使用十一个连接。服务器、数据库或角色已达到上限。已经连接的进程继续工作。
+    .check = 将 `max_connections` 以及数据库和角色的上限与每个进程十一个连接相比较；在 `pg_stat_activity` 中查看其他连接。
+    .rec-1 = 提高 `max_connections` 或角色的连接上限
+    .rec-2 = 结束没有用的连接
 
 ## CONF：配置
 

@@ -13,20 +13,22 @@ use budao_core::{
     event::SessionId,
     fault::{Fact, Kind, Operation},
 };
-use budao_journal::{Access, Backends, CheckReport, ExportReport, Journal, partial_copy};
+use budao_journal::{
+    Access, CheckReport, ExportReport, Journal, implement::transfer, partial_copy,
+};
 use budao_runtime::world;
 use serde_json::json;
 
 use crate::{
     exit::Exit,
     progress,
-    setup::JournalArgs,
+    setup::{self, JournalArgs},
     terminal::{Terminal, pad},
     texts::localize,
     transcript::count,
 };
 
-/// Check, export, import and measure journal files.
+/// Check, export, import, copy and measure journals.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -37,7 +39,7 @@ pub(crate) struct Args {
 enum Action {
     /// Verify a journal, even while it is in use, and report what is damaged and what survives
     Check {
-        /// The journal: a path or `sqlite:PATH`
+        /// The journal: a path, `sqlite:PATH` or `postgres://USER@HOST/DATABASE`
         file: String,
         /// Print one JSON object on stdout
         #[arg(long)]
@@ -45,7 +47,7 @@ enum Action {
     },
     /// Export sessions as JSON lines
     Export {
-        /// The journal: a path or `sqlite:PATH`
+        /// The journal: a path, `sqlite:PATH` or `postgres://USER@HOST/DATABASE`
         file: String,
         /// Export only this session; can be repeated
         #[arg(long = "session", value_name = "ID")]
@@ -62,7 +64,7 @@ enum Action {
     },
     /// Import sessions from JSON lines; existing sessions are skipped
     Import {
-        /// The journal: a path or `sqlite:PATH`; created if it does not exist
+        /// The journal: a path, `sqlite:PATH` or `postgres://USER@HOST/DATABASE`; created if it does not exist
         file: String,
         /// File to read [default: stdin]
         input: Option<PathBuf>,
@@ -70,9 +72,20 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
+    /// Copy every session to another journal with its ids, positions and epochs; the source may be in use. An
+    /// interrupted copy goes on where it stopped
+    Copy {
+        /// The journal to read: a path, `sqlite:PATH` or `postgres://USER@HOST/DATABASE`
+        from: String,
+        /// The journal to write; created if it does not exist
+        to: String,
+        /// Print the report as one JSON object on stdout
+        #[arg(long)]
+        json: bool,
+    },
     /// Show the size of a journal and what it contains
     Stats {
-        /// The journal: a path or `sqlite:PATH`
+        /// The journal: a path, `sqlite:PATH` or `postgres://USER@HOST/DATABASE`
         file: String,
         /// Print one JSON object on stdout
         #[arg(long)]
@@ -94,7 +107,7 @@ pub(crate) struct BackupArgs {
     json: bool,
 }
 
-/// Runs `budao journal check`, `export`, `import` or `stats`.
+/// Runs `budao journal check`, `export`, `import`, `copy` or `stats`.
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     match &args.action {
         Action::Check { file, json } => check(file, *json, lang, terminal).await,
@@ -117,6 +130,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
         Action::Import { file, input, json } => {
             import(file, input.as_deref(), *json, lang, terminal).await
         }
+        Action::Copy { from, to, json } => copy(from, to, *json, lang, terminal).await,
         Action::Stats { file, json } => {
             let journal = open_to_read(file).await?;
             let stats = pretty(&journal.stats().await?)?;
@@ -159,7 +173,7 @@ pub(crate) async fn backup(
 }
 
 async fn open_to_read(url: &str) -> Result<Arc<dyn Journal>, Fault> {
-    Backends::embedded().open(url, Access::ReadOnly, world::system()).await
+    setup::backends().open(url, Access::ReadOnly, world::system()).await
 }
 
 async fn check(url: &str, json: bool, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
@@ -169,7 +183,7 @@ async fn check(url: &str, json: bool, lang: Lang, terminal: &Terminal) -> Result
         reported.set_length(all);
         reported.set_position(done);
     });
-    let found = Backends::embedded().of(url)?.check(url, progress).await;
+    let found = setup::backends().of(url)?.check(url, progress).await;
     bar.finish_and_clear();
     let found = found?;
     if json {
@@ -217,7 +231,7 @@ async fn export(
     if salvage {
         let output = output.map(Path::to_owned);
         let output = Box::new(move || create_output(output.as_deref()));
-        return Backends::embedded().of(url)?.salvage(url, output).await;
+        return setup::backends().of(url)?.salvage(url, output).await;
     }
     let only = (!sessions.is_empty()).then_some(sessions);
     let journal = open_to_read(url).await?;
@@ -258,7 +272,7 @@ async fn import(
         }
         None => Box::new(BufReader::new(io::stdin())),
     };
-    let journal = budao_journal::open(url, world::system()).await?;
+    let journal = setup::backends().open(url, Access::Create, world::system()).await?;
     let report = journal.import(&mut *lines).await?;
     journal.close().await;
     if is_json {
@@ -270,6 +284,45 @@ async fn import(
     let skipped = count(lang, report.skipped, ["already existed", "already existed"], "个已存在");
     terminal.say(&format!("{taken}, {skipped}"));
     Ok(Exit::Success)
+}
+
+async fn copy(
+    from: &str,
+    to: &str,
+    is_json: bool,
+    lang: Lang,
+    terminal: &Terminal,
+) -> Result<Exit, Fault> {
+    let source = open_to_read(from).await?;
+    let target = setup::backends().open(to, Access::Create, world::system()).await?;
+    let cannot = |journal: &Arc<dyn Journal>| {
+        Fault::new(Kind::JournalUnsupported, Operation::ImportSession)
+            .with(Fact::Service, journal.kind())
+    };
+    let out = source.transfer().ok_or_else(|| cannot(&source))?;
+    let into = target.transfer().ok_or_else(|| cannot(&target))?;
+    let bar = progress::parts(localize(lang, "copying", "正在复制"));
+    let done = transfer::copy(out, into, &|report| bar.set_position(report.sessions)).await;
+    bar.finish_and_clear();
+    target.close().await;
+    let report = done?;
+    if is_json {
+        terminal.data(&format!("{}\n", json!(report)));
+    } else {
+        let sessions =
+            count(lang, report.sessions, ["session copied", "sessions copied"], "个会话已复制");
+        let records = count(lang, report.records, ["new record", "new records"], "条新记录");
+        terminal.say(&format!("{sessions}, {records}"));
+        if report.conflicts > 0 {
+            let words = localize(
+                lang,
+                "sessions have another history in the target and were left as they are",
+                "个会话在目标中有另一段历史，未作改动",
+            );
+            terminal.say(&format!("{} {words}", report.conflicts));
+        }
+    }
+    Ok(if report.conflicts == 0 { Exit::Success } else { Exit::Failed })
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> Fault {

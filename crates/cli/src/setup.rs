@@ -15,6 +15,7 @@ use budao_core::{
     world::World,
 };
 use budao_journal::{Access, Admin, Backends, Inspection, Journal, Retention};
+use budao_journal_postgres::{Credentials, PostgresBackend};
 use budao_mcp::ServerSet;
 use budao_models::{Keys, Model, Models};
 use budao_runtime::{Builder, CleanUp, ModelSource, Runtime, ToolSource};
@@ -46,7 +47,8 @@ const MODELS_OPEN: usize = 64;
 /// Option for the journal file.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct JournalArgs {
-    /// The journal: a path, `sqlite:PATH` or `memory:`. Default: a file in the user's state directory
+    /// The journal: a path, `sqlite:PATH`, `postgres://USER@HOST/DATABASE` or `memory:`. Default: a file in the user's
+    /// state directory
     #[arg(long, value_name = "URL", env = "BUDAO_JOURNAL")]
     pub(crate) journal: Option<String>,
 
@@ -78,7 +80,7 @@ impl JournalArgs {
     pub(crate) async fn inspect(&self) -> Result<Inspection, Fault> {
         self.create_default_directory()?;
         let url = self.url()?;
-        Backends::embedded().of(&url)?.inspect(&url).await
+        backends().of(&url)?.inspect(&url).await
     }
 
     /// Creates the directory of the default file; a directory named by the user is never created.
@@ -98,7 +100,7 @@ impl JournalArgs {
     /// Opens the journal with the access the command asked for. A command that only reads opens it for writing where
     /// permitted, so that the session lists are up to date.
     pub(crate) async fn open(&self, world: &World) -> Result<Arc<dyn Journal>, Fault> {
-        let (url, backends) = (self.url()?, Backends::embedded());
+        let (url, backends) = (self.url()?, backends());
         match self.access {
             Access::Create => {
                 self.create_default_directory()?;
@@ -114,6 +116,31 @@ impl JournalArgs {
                 opened => opened,
             },
         }
+    }
+}
+
+/// The kinds of journal that every command accepts.
+pub(crate) fn backends() -> Backends {
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let home = || set("HOME").map(|home| Path::new(&home).join(".pgpass"));
+    let credentials = Credentials {
+        user: set("PGUSER").or_else(|| set("USER")),
+        password: set("PGPASSWORD"),
+        passfile: set("PGPASSFILE").map(PathBuf::from).or_else(home),
+    };
+    Backends::embedded().with(Arc::new(PostgresBackend::new(credentials)))
+}
+
+/// A journal's URL for people: without a password and the parameters that may name files.
+pub(crate) fn url_without_secrets(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
+    match rest.rsplit_once('@') {
+        Some((login, place)) => {
+            let user = login.split_once(':').map_or(login, |(user, _)| user);
+            format!("{scheme}://{user}@{place}")
+        }
+        None => format!("{scheme}://{rest}"),
     }
 }
 

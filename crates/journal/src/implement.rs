@@ -1,14 +1,18 @@
 //! What implementations of [`crate::Journal`] share. For implementers alone: it may change in any release.
 //!
 //! [`Notifier`] wakes followers and writers of this process, [`follow()`] makes a follower stream of a [`PageSource`],
-//! [`encode`] encodes the entries of an append, [`views`] derives what operators search by, [`retention`] decides what
-//! is removed, [`faults`] raises the same fault for the same cause in every journal.
+//! [`encode`] encodes the entries of an append, [`frame`] packs them into batches, [`page`] makes pages of batches,
+//! [`views`] derives what operators search by, [`retention`] decides what is removed, [`faults`] raises the same fault
+//! for the same cause in every journal.
 
 pub(crate) mod encoded;
 pub mod faults;
 pub(crate) mod follow;
+pub mod frame;
 pub(crate) mod notifier;
+pub mod page;
 pub mod retention;
+pub mod transfer;
 pub mod views;
 
 pub use self::{

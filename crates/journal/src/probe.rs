@@ -6,10 +6,8 @@ use uuid::Uuid;
 
 use crate::{
     implement::encoded::EncodedRecord,
-    sqlite::{
-        frame::{self, BatchLocation},
-        watermark::{self, Watermark},
-    },
+    implement::frame::{self, BatchLocation},
+    sqlite::watermark::{self, Watermark},
 };
 
 const SESSION: SessionId = SessionId(Uuid::from_u128(7));

@@ -1,7 +1,7 @@
 //! A journal in one SQLite file, for several processes at once.
 //!
 //! One thread writes, several connections read, and one thread polls for writes of other processes. `docs/journal.md`
-//! describes the file, `frame` the encoding of records.
+//! describes the file, `implement::frame` the encoding of records.
 
 mod admin;
 mod apply;
@@ -9,7 +9,6 @@ mod backend;
 mod check;
 mod errors;
 mod files;
-pub(crate) mod frame;
 mod inspect;
 mod journal;
 mod open;

@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use budao_core::{Fault, Kind, Lang, fault::text, world::World};
-use budao_journal::{Access, Backends, Inspection};
+use budao_journal::{Access, Inspection};
 use budao_models::Models;
 use budao_runtime::world;
 
@@ -158,7 +158,7 @@ async fn journal(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
         return Finding { check, ok: false, detail: detail.to_owned() };
     };
     let is_default = args.journal.journal.is_none();
-    let backends = Backends::embedded();
+    let backends = setup::backends();
     let inspected = match backends.of(&url) {
         Ok(backend) => backend.inspect(&url).await,
         Err(fault) => Err(fault),
@@ -167,7 +167,8 @@ async fn journal(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
         Ok(Inspection { exists: true, .. }) => {}
         Ok(Inspection { file: Some(_), .. }) => return not_yet(check, Path::new(&url), lang),
         Ok(Inspection { file: None, .. }) => {
-            return Finding { check, ok: true, detail: url };
+            let detail = setup::url_without_secrets(&url);
+            return Finding { check, ok: true, detail };
         }
         // The default directory is created with the journal.
         Err(fault) if is_default && fault.kind() == Kind::NoJournal => {
@@ -179,7 +180,7 @@ async fn journal(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
         Ok(journal) => {
             let found = journal.sessions(budao_journal::Filter::default()).await;
             journal.close().await;
-            found.map(|_| url)
+            found.map(|_| setup::url_without_secrets(&url))
         }
         Err(fault) => Err(fault),
     };

@@ -14,6 +14,8 @@ use budao_core::{
 };
 use serde::Serialize;
 
+use crate::implement::transfer::{self, Transfer};
+
 /// Maintains a journal. A backend that has its own tools for a task keeps the default, which says so.
 #[async_trait]
 pub trait Admin: Send + Sync + fmt::Debug {
@@ -65,10 +67,13 @@ pub trait Admin: Send + Sync + fmt::Debug {
     /// When a named session does not exist, or writing fails; `journal_unsupported`.
     async fn export(
         &self,
-        _only: Option<&[SessionId]>,
-        _out: &mut (dyn Write + Send),
+        only: Option<&[SessionId]>,
+        out: &mut (dyn Write + Send),
     ) -> Result<ExportReport, Fault> {
-        Err(unsupported(Operation::BackUpJournal, self.kind()))
+        match self.transfer() {
+            Some(source) => transfer::export(source, only, out).await,
+            None => Err(unsupported(Operation::BackUpJournal, self.kind())),
+        }
     }
 
     /// Adds sessions from JSON lines, each with a new epoch. Existing sessions are left unchanged.
@@ -76,8 +81,16 @@ pub trait Admin: Send + Sync + fmt::Debug {
     /// # Errors
     /// When a line is invalid or the input is incomplete. Complete sessions before that line stay; the incomplete one
     /// is removed again. `journal_unsupported`.
-    async fn import(&self, _input: &mut (dyn BufRead + Send)) -> Result<ImportReport, Fault> {
-        Err(unsupported(Operation::ImportSession, self.kind()))
+    async fn import(&self, input: &mut (dyn BufRead + Send)) -> Result<ImportReport, Fault> {
+        match self.transfer() {
+            Some(target) => transfer::import(target, input).await,
+            None => Err(unsupported(Operation::ImportSession, self.kind())),
+        }
+    }
+
+    /// What moves sessions into and out of the journal; `None` if sessions cannot be moved.
+    fn transfer(&self) -> Option<&dyn Transfer> {
+        None
     }
 
     /// Finishes the queued requests and closes the journal. Later requests are refused as `shutting_down`.

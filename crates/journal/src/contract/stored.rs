@@ -173,6 +173,12 @@ impl GapReason {
             Self::Bytes => "bytes",
         }
     }
+
+    /// The reason with this name; `None` for another text.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Age, Self::Count, Self::Bytes].into_iter().find(|reason| reason.as_str() == name)
+    }
 }
 
 /// A session's state in its writer's encoding, and the position it covers.

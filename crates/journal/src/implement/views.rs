@@ -2,7 +2,7 @@
 //!
 //! Every implementation uses these functions, so their views agree and can be rebuilt from the records at any time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use budao_core::{
     event::{Event, SessionId},
@@ -35,6 +35,51 @@ pub struct CodeMark {
     pub code: &'static str,
     /// True if the record raises the fault; false if the fault ends a turn, task or session.
     pub is_raised: bool,
+}
+
+/// The changes of several records of one session, collected so that each row of a view is written once.
+#[derive(Debug, Default)]
+pub struct SessionChanges {
+    /// Whether the session's labels differ from those in the views.
+    pub has_new_labels: bool,
+    /// The traces of the records.
+    pub traces: HashSet<u128>,
+    /// The tools that were called.
+    pub tools: HashSet<String>,
+    /// The codes of faults.
+    pub codes: HashSet<&'static str>,
+    /// Faults raised and ended, by code and minute.
+    pub rates: HashMap<(&'static str, i64), (i64, i64)>,
+}
+
+impl SessionChanges {
+    /// Adds a record to the session's summary and its changes here. A record that the summary contains already has no
+    /// effect; one that cannot be decoded is left out, and its readers get a fault.
+    pub fn add(&mut self, summary: &mut SessionSummary, record: &StoredRecord) {
+        if record.seq <= summary.head {
+            return;
+        }
+        let changes = match apply(summary, record) {
+            Ok(changes) => changes,
+            Err(fault) => {
+                let (session, seq) = (record.session, record.seq);
+                tracing::warn!(%session, seq, %fault, "skipping record in views");
+                return;
+            }
+        };
+        self.has_new_labels |= changes.has_new_labels;
+        if record.trace.is_some() {
+            self.traces.insert(record.trace.as_u128());
+        }
+        self.tools.extend(changes.tool);
+        if let Some(mark) = changes.code {
+            self.codes.insert(mark.code);
+            let minute = bucket(record.at, 1).as_micros();
+            let count = self.rates.entry((mark.code, minute)).or_default();
+            count.0 += i64::from(mark.is_raised);
+            count.1 += i64::from(!mark.is_raised);
+        }
+    }
 }
 
 /// Prefixes of frequent events that change no view; they are not decoded.

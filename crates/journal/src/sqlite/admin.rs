@@ -1,9 +1,6 @@
 //! The operator's face of a journal file.
 
-use std::{
-    io::{BufRead, Write},
-    path::Path,
-};
+use std::path::Path;
 
 use async_trait::async_trait;
 use budao_core::{
@@ -16,8 +13,9 @@ use super::{
     write_request::{WriteReply, WriteRequest},
 };
 use crate::{
-    contract::{Admin, ExportReport, ImportReport, JournalStats, Retention, RetentionReport},
+    contract::{Admin, JournalStats, Retention, RetentionReport},
     implement::notifier::lock,
+    implement::transfer::Transfer,
 };
 
 #[async_trait]
@@ -78,16 +76,8 @@ impl Admin for Sqlite {
         .await
     }
 
-    async fn export(
-        &self,
-        only: Option<&[SessionId]>,
-        out: &mut (dyn Write + Send),
-    ) -> Result<ExportReport, Fault> {
-        self.export_sessions(only, out).await
-    }
-
-    async fn import(&self, input: &mut (dyn BufRead + Send)) -> Result<ImportReport, Fault> {
-        self.import_sessions(input).await
+    fn transfer(&self) -> Option<&dyn Transfer> {
+        Some(self)
     }
 
     async fn close(&self) {

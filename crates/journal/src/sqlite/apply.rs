@@ -12,18 +12,17 @@ use rusqlite::OptionalExtension;
 
 use super::{
     errors::SqliteError,
-    frame,
     rows::{self, SessionRow},
     write_request::{EncodedAppend, WriteReply, WriteRequest},
     writer_connection::{CachedSession, WriterConnection},
     writer_thread::CommitNotice,
 };
 use crate::{
-    contract::{
-        AppendError, Digest, GapReason, IfMissing, Lease, LeaseRequest, LeaseToken, SubmitOutcome,
-    },
+    contract::{AppendError, Digest, IfMissing, Lease, LeaseRequest, LeaseToken, SubmitOutcome},
     implement::encoded::EncodedRecord,
     implement::faults,
+    implement::frame,
+    implement::transfer::TransferredHistory,
 };
 
 type WriteResult = Result<WriteReply, AppendError>;
@@ -48,9 +47,7 @@ impl WriterConnection {
             WriteRequest::Retain(after, retention) => self.retain_some(*after, retention),
             WriteRequest::Sweep => self.sweep_blobs(),
             WriteRequest::Delete(session) => self.delete(*session),
-            WriteRequest::Adopt { session, removed_to, removed_reason } => {
-                self.adopt(*session, *removed_to, *removed_reason)
-            }
+            WriteRequest::Adopt(history) => self.adopt(*history),
             WriteRequest::AdoptCommand(session, command, answer) => {
                 self.adopt_command(*session, command, answer.as_ref())
             }
@@ -121,17 +118,15 @@ impl WriterConnection {
         }
     }
 
-    fn adopt(
-        &mut self,
-        session: SessionId,
-        removed_to: Seq,
-        removed_reason: Option<GapReason>,
-    ) -> Result<WriteResult, SqliteError> {
+    fn adopt(&mut self, history: TransferredHistory) -> Result<WriteResult, SqliteError> {
+        let TransferredHistory { session, epoch, removed_to, removed_reason } = history;
         if SessionRow::load(self.connection()?, self.path(), session)?.is_some() {
             let now = self.context.world.clock.now();
             return Ok(Err(faults::busy(session, "", now, now).into()));
         }
-        let mut row = SessionRow { removed_to, removed_reason, ..self.new_row(session) };
+        let row = self.new_row(session);
+        let epoch = epoch.unwrap_or(row.epoch);
+        let mut row = SessionRow { epoch, removed_to, removed_reason, ..row };
         row.insert(self.connection()?)?;
         self.take_lease(&LeaseRequest {
             session,

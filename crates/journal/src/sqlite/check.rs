@@ -12,14 +12,16 @@ use rusqlite::{Connection, OptionalExtension};
 use super::{
     apply::snapshot_checksum,
     errors::SqliteError,
-    frame::{self, BatchLocation},
     inspect::{self, PathContent},
     rows::{self, InboxRow, SessionRow, position},
     schema::{self, ConnectionOptions, Meta, Purpose},
     watermark::{self, Watermark},
     writer_connection::{mark_of, read_watermark},
 };
-use crate::contract::{CheckReport, Damage, Digest};
+use crate::{
+    contract::{CheckReport, Damage, Digest},
+    implement::frame::{self, BatchLocation},
+};
 
 /// The number of findings after which a check stops collecting.
 const MAX_FINDINGS: usize = 1000;

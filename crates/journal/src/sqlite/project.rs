@@ -3,7 +3,7 @@
 //! The updates run when the writer is idle, when the views are far behind, and before a query. By measurement they do
 //! not slow appends down.
 
-use std::collections::{HashMap, HashSet, hash_map::Entry};
+use std::collections::{HashMap, hash_map::Entry};
 
 use budao_core::{
     event::{Epoch, SessionId},
@@ -16,14 +16,14 @@ use uuid::Uuid;
 
 use super::{
     errors::SqliteError,
-    frame::{self, BatchLocation},
     rows::{self, position},
     schema::{Meta, VIEWS},
     writer_connection::WriterConnection,
 };
 use crate::{
-    contract::{SessionSummary, StoredRecord},
-    implement::views,
+    contract::SessionSummary,
+    implement::frame::{self, BatchLocation},
+    implement::views::{self, SessionChanges},
 };
 
 /// The number of batches added to the views in one transaction.
@@ -36,16 +36,9 @@ struct BatchRow {
     body: Bytes,
 }
 
-/// The changes of one slice, collected so that each row is written once.
+/// The changes of one slice by session, collected so that each row is written once.
 #[derive(Default)]
-struct ViewChanges {
-    summaries: HashMap<i64, SessionSummary>,
-    relabelled: HashSet<i64>,
-    traces: HashSet<(u128, i64)>,
-    tools: HashSet<(String, i64)>,
-    codes: HashSet<(&'static str, i64)>,
-    rates: HashMap<(&'static str, i64), (i64, i64)>,
-}
+struct ViewChanges(HashMap<i64, (SessionSummary, SessionChanges)>);
 
 impl WriterConnection {
     /// Adds the next slice to the views. Returns whether more batches are left.
@@ -75,46 +68,20 @@ impl WriterConnection {
         let meta = Meta { viewed, ..self.meta.clone() };
         meta.store(connection)?;
         self.meta = meta;
-        self.frames += 8 + changes.summaries.len() as u64;
+        self.frames += 8 + changes.0.len() as u64;
         Ok(viewed < self.mark.batch_id)
     }
 
     fn apply_batch(&self, row: &BatchRow, changes: &mut ViewChanges) -> Result<(), SqliteError> {
-        let mut records = Vec::new();
-        // Damaged records are left out of the views; readers of the session get a fault.
-        frame::unpack(row.location, &row.body, |record| records.push(record));
-        let summary = match changes.summaries.entry(row.key) {
+        let (summary, marks) = match changes.0.entry(row.key) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(free) => {
-                free.insert(summary(self.connection()?, row.key, row.location.session)?)
+                let summary = summary(self.connection()?, row.key, row.location.session)?;
+                free.insert((summary, SessionChanges::default()))
             }
         };
-        for record in &records {
-            if record.seq <= summary.head {
-                continue;
-            }
-            match views::apply(summary, record) {
-                Ok(marks) => {
-                    if marks.has_new_labels {
-                        changes.relabelled.insert(row.key);
-                    }
-                    if record.trace.is_some() {
-                        changes.traces.insert((record.trace.as_u128(), row.key));
-                    }
-                    if let Some(tool) = marks.tool {
-                        changes.tools.insert((tool, row.key));
-                    }
-                    if let Some(code) = marks.code {
-                        changes.codes.insert((code.code, row.key));
-                        let minute = views::bucket(record.at, 1).as_micros();
-                        let count = changes.rates.entry((code.code, minute)).or_default();
-                        count.0 += i64::from(code.is_raised);
-                        count.1 += i64::from(!code.is_raised);
-                    }
-                }
-                Err(fault) => log_unreadable(record, &fault),
-            }
-        }
+        // Damaged records are left out of the views; readers of the session get a fault.
+        frame::unpack(row.location, &row.body, |record| marks.add(summary, &record));
         Ok(())
     }
 
@@ -129,10 +96,6 @@ impl WriterConnection {
         self.meta = meta;
         Ok(())
     }
-}
-
-fn log_unreadable(record: &StoredRecord, fault: &budao_core::Fault) {
-    tracing::warn!(session = %record.session, seq = record.seq, %fault, "skipping record in views");
 }
 
 impl BatchRow {
@@ -191,36 +154,19 @@ pub(super) fn summary_from_row(
 
 impl ViewChanges {
     fn store(&self, connection: &Connection) -> Result<(), SqliteError> {
-        for (key, summary) in &self.summaries {
+        let mut rates: HashMap<(&str, i64), (i64, i64)> = HashMap::new();
+        for (key, (summary, changes)) in &self.0 {
             store_summary(connection, *key, summary)?;
-        }
-        for key in &self.relabelled {
-            connection.execute("DELETE FROM view_label WHERE session = ?1", [key])?;
-            let Some(summary) = self.summaries.get(key) else { continue };
-            for (name, value) in &summary.labels {
-                connection
-                    .prepare_cached(
-                        "INSERT INTO view_label(key, value, session) VALUES (?1, ?2, ?3)",
-                    )?
-                    .execute((name, value, key))?;
+            if changes.has_new_labels {
+                store_labels(connection, *key, summary)?;
+            }
+            store_marks(connection, *key, changes)?;
+            for (place, (raised, ended)) in &changes.rates {
+                let count = rates.entry(*place).or_default();
+                *count = (count.0 + raised, count.1 + ended);
             }
         }
-        for (trace, key) in &self.traces {
-            connection
-                .prepare_cached("INSERT OR IGNORE INTO view_trace(trace, session) VALUES (?1, ?2)")?
-                .execute((trace.to_be_bytes(), key))?;
-        }
-        for (tool, key) in &self.tools {
-            connection
-                .prepare_cached("INSERT OR IGNORE INTO view_tool(tool, session) VALUES (?1, ?2)")?
-                .execute((tool, key))?;
-        }
-        for (code, key) in &self.codes {
-            connection
-                .prepare_cached("INSERT OR IGNORE INTO view_code(code, session) VALUES (?1, ?2)")?
-                .execute((code, key))?;
-        }
-        for ((code, minute), (raised, ended)) in &self.rates {
+        for ((code, minute), (raised, ended)) in rates {
             connection
                 .prepare_cached(
                     "INSERT INTO view_rate(code, minute, raised, ended) VALUES (?1, ?2, ?3, ?4) \
@@ -230,6 +176,43 @@ impl ViewChanges {
         }
         Ok(())
     }
+}
+
+fn store_labels(
+    connection: &Connection,
+    key: i64,
+    summary: &SessionSummary,
+) -> Result<(), SqliteError> {
+    connection.execute("DELETE FROM view_label WHERE session = ?1", [key])?;
+    for (name, value) in &summary.labels {
+        connection
+            .prepare_cached("INSERT INTO view_label(key, value, session) VALUES (?1, ?2, ?3)")?
+            .execute((name, value, key))?;
+    }
+    Ok(())
+}
+
+fn store_marks(
+    connection: &Connection,
+    key: i64,
+    changes: &SessionChanges,
+) -> Result<(), SqliteError> {
+    for trace in &changes.traces {
+        connection
+            .prepare_cached("INSERT OR IGNORE INTO view_trace(trace, session) VALUES (?1, ?2)")?
+            .execute((trace.to_be_bytes(), key))?;
+    }
+    for tool in &changes.tools {
+        connection
+            .prepare_cached("INSERT OR IGNORE INTO view_tool(tool, session) VALUES (?1, ?2)")?
+            .execute((tool, key))?;
+    }
+    for code in &changes.codes {
+        connection
+            .prepare_cached("INSERT OR IGNORE INTO view_code(code, session) VALUES (?1, ?2)")?
+            .execute((code, key))?;
+    }
+    Ok(())
 }
 
 fn store_summary(

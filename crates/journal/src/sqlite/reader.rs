@@ -20,14 +20,14 @@ use super::{
     apply::snapshot_checksum,
     errors::{SqliteError, damaged},
     files::OpenFile,
-    frame::{self, BatchLocation},
     rows::{self, InboxRow, SessionRow, UnindexedBatch, damaged_record, position},
     schema::{self, ConnectionOptions, Meta, Purpose},
 };
 use crate::{
-    contract::{Digest, HistoryInfo, Page, PageLimits, Snapshot, StoredRecord},
+    contract::{Digest, HistoryInfo, Page, PageLimits, Snapshot},
     implement::faults,
     implement::notifier::lock,
+    implement::page::{PageBuilder, PageHistory},
 };
 
 /// A pool of read connections, opened on demand.
@@ -165,147 +165,69 @@ pub(super) fn page(
     if after > head {
         return Err(faults::beyond_head(session, after, head, row.epoch).into());
     }
-    let mut gather = PageBuilder::new(path, &row, after, head, limits);
-    if gather.next <= head {
-        gather.take_indexed(connection)?;
+    let history = PageHistory { session, epoch: row.epoch, head, removed_to: row.removed_to };
+    let mut builder = PageBuilder::new(history, after, limits);
+    if builder.is_open() {
+        take_indexed(&mut builder, connection, row.key)?;
     }
-    if gather.is_open() {
-        gather.take_recent(connection, &recent)?;
+    if builder.is_open() {
+        take_recent(&mut builder, connection, &recent)?;
     }
     Ok(Page {
         epoch: row.epoch,
         head,
         first_available: row.removed_to + 1,
         gap: row.gap_after(after),
-        records: gather.finish()?,
+        records: builder.finish().map_err(|seq| damaged_record(path, session, seq))?,
     })
 }
 
-/// Collects consecutive records until the page is full, the head is reached or a record is damaged.
-struct PageBuilder<'a> {
-    path: &'a Path,
-    row: &'a SessionRow,
-    limits: PageLimits,
-    head: Seq,
-    /// The position of the next record.
-    next: Seq,
-    /// The checksum that the next batch must continue; `None` before the first batch.
-    chain: Option<u32>,
-    bytes: usize,
-    is_full: bool,
-    damaged: Option<Seq>,
-    records: Vec<StoredRecord>,
+/// Adds the batches of a session from the index.
+fn take_indexed(
+    page: &mut PageBuilder,
+    connection: &Connection,
+    key: i64,
+) -> Result<(), SqliteError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT b.session, b.first, b.count, b.body, s.first FROM batch_index s \
+         LEFT JOIN batch b ON b.batch_id = s.batch_id \
+         WHERE s.session = ?1 AND s.first >= coalesce((SELECT max(first) FROM batch_index \
+         WHERE session = ?1 AND first <= ?2), ?2) ORDER BY s.first",
+    )?;
+    let mut rows = statement.query((key, page.next_seq().cast_signed()))?;
+    while page.is_open() {
+        let Some(row) = rows.next()? else { break };
+        let found: Option<i64> = row.get(0)?;
+        if found != Some(key) || position(row, 1)? != position(row, 4)? {
+            page.mark_damaged();
+            break;
+        }
+        let blob = row.get_ref(3)?.as_blob().map_err(rusqlite::Error::from)?;
+        page.take(position(row, 1)?, position(row, 2)?, &Bytes::copy_from_slice(blob));
+    }
+    Ok(())
 }
 
-impl<'a> PageBuilder<'a> {
-    fn new(path: &'a Path, row: &'a SessionRow, after: Seq, head: Seq, limits: PageLimits) -> Self {
-        let next = after.max(row.removed_to) + 1;
-        let expected = usize::try_from((head + 1).saturating_sub(next)).unwrap_or(usize::MAX);
-        // A damaged head may be any number, so the allocation is bounded by the page limits.
-        let records = Vec::with_capacity(expected.min(limits.records).min(16 * 1024));
-        let (chain, damaged) = (None, None);
-        Self { path, row, limits, head, next, chain, bytes: 0, is_full: false, damaged, records }
+/// Adds the batches that are not in the index yet.
+fn take_recent(
+    page: &mut PageBuilder,
+    connection: &Connection,
+    recent: &[UnindexedBatch],
+) -> Result<(), SqliteError> {
+    let mut statement = connection.prepare_cached("SELECT body FROM batch WHERE batch_id = ?1")?;
+    for batch in recent {
+        if !page.is_open() {
+            break;
+        }
+        if batch.first.saturating_add(batch.count) <= page.next_seq() {
+            continue;
+        }
+        let mut rows = statement.query([batch.batch_id])?;
+        let Some(row) = rows.next()? else { break };
+        let blob = row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?;
+        page.take(batch.first, batch.count, &Bytes::copy_from_slice(blob));
     }
-
-    fn is_open(&self) -> bool {
-        self.next <= self.head && !self.is_full && self.damaged.is_none()
-    }
-
-    fn take_indexed(&mut self, connection: &Connection) -> Result<(), SqliteError> {
-        let mut statement = connection.prepare_cached(
-            "SELECT b.session, b.first, b.count, b.body, s.first FROM batch_index s \
-             LEFT JOIN batch b ON b.batch_id = s.batch_id \
-             WHERE s.session = ?1 AND s.first >= coalesce((SELECT max(first) FROM batch_index \
-             WHERE session = ?1 AND first <= ?2), ?2) ORDER BY s.first",
-        )?;
-        let mut rows = statement.query((self.row.key, self.next.cast_signed()))?;
-        while self.is_open() {
-            let Some(row) = rows.next()? else { break };
-            let key: Option<i64> = row.get(0)?;
-            if key != Some(self.row.key) || position(row, 1)? != position(row, 4)? {
-                self.damaged = Some(self.next);
-                break;
-            }
-            let blob = row.get_ref(3)?.as_blob().map_err(rusqlite::Error::from)?;
-            self.take(position(row, 1)?, position(row, 2)?, blob);
-        }
-        Ok(())
-    }
-
-    fn take_recent(
-        &mut self,
-        connection: &Connection,
-        recent: &[UnindexedBatch],
-    ) -> Result<(), SqliteError> {
-        let mut statement =
-            connection.prepare_cached("SELECT body FROM batch WHERE batch_id = ?1")?;
-        for batch in recent {
-            if !self.is_open() {
-                break;
-            }
-            if batch.first.saturating_add(batch.count) <= self.next {
-                continue;
-            }
-            let mut rows = statement.query([batch.batch_id])?;
-            let Some(row) = rows.next()? else { break };
-            let blob = row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?;
-            self.take(batch.first, batch.count, blob);
-        }
-        Ok(())
-    }
-
-    fn take(&mut self, first: Seq, count: u64, blob: &[u8]) {
-        let end = first.saturating_add(count);
-        if end <= self.next && self.chain.is_none() {
-            return;
-        }
-        if first > self.next || (self.chain.is_some() && first != self.next) {
-            self.damaged = Some(self.next);
-            return;
-        }
-        let body = Bytes::copy_from_slice(blob);
-        let location =
-            BatchLocation { session: self.row.session, epoch: self.row.epoch, first, count };
-        let (next, before) = (self.next, self.records.len());
-        let unpacked = frame::unpack(location, &body, |record| {
-            if record.seq < next || self.is_full {
-                return;
-            }
-            self.bytes += record.body.len();
-            let is_over =
-                self.records.len() >= self.limits.records.max(1) || self.bytes > self.limits.bytes;
-            if is_over && !self.records.is_empty() {
-                self.is_full = true;
-                return;
-            }
-            self.records.push(record);
-        });
-        let taken = (self.records.len() - before) as u64;
-        self.next += taken;
-        let breaks_chain =
-            self.chain.is_some() && unpacked.previous != self.chain && unpacked.damaged.is_none();
-        if breaks_chain {
-            self.records.truncate(before);
-            self.next -= taken;
-            self.damaged = Some(self.next);
-        } else if !self.is_full {
-            self.damaged = unpacked.damaged;
-        }
-        self.chain = Some(unpacked.checksum);
-    }
-
-    fn finish(mut self) -> Result<Vec<StoredRecord>, SqliteError> {
-        // A missing record counts as damage too.
-        if self.is_open() {
-            self.damaged = Some(self.next);
-        }
-        match self.damaged {
-            Some(seq) if self.records.is_empty() => {
-                Err(damaged_record(self.path, self.row.session, seq).into())
-            }
-            _ => Ok(std::mem::take(&mut self.records)),
-        }
-    }
+    Ok(())
 }
 
 pub(super) fn inbox(
@@ -370,11 +292,18 @@ pub(super) fn blobs_of(
     Ok(found.collect::<Result<_, _>>()?)
 }
 
-/// The ids of all sessions, in order.
-pub(super) fn session_ids(connection: &Connection) -> Result<Vec<SessionId>, SqliteError> {
-    let mut statement = connection.prepare("SELECT uuid FROM session ORDER BY uuid")?;
-    let found =
-        statement.query_map([], |row| Ok(SessionId(uuid::Uuid::from_bytes(row.get(0)?))))?;
+/// The ids of sessions in order, starting after `after`.
+pub(super) fn session_ids(
+    connection: &Connection,
+    after: Option<SessionId>,
+    limit: usize,
+) -> Result<Vec<SessionId>, SqliteError> {
+    let sql = "SELECT uuid FROM session WHERE uuid > ?1 ORDER BY uuid LIMIT ?2";
+    let mut statement = connection.prepare_cached(sql)?;
+    let after = after.map_or(Vec::new(), |session| session.0.as_bytes().to_vec());
+    let found = statement.query_map((after, rows::sql_limit(limit)), |row| {
+        Ok(SessionId(uuid::Uuid::from_bytes(row.get(0)?)))
+    })?;
     Ok(found.collect::<Result<_, _>>()?)
 }
 

@@ -9,7 +9,6 @@ use rusqlite::OptionalExtension;
 
 use super::{
     errors::SqliteError,
-    frame::{self, BatchLocation},
     rows::{SessionRow, position},
     schema::Meta,
     write_request::WriteReply,
@@ -18,6 +17,7 @@ use super::{
 };
 use crate::{
     contract::{AppendError, Retention, RetentionReport},
+    implement::frame::{self, BatchLocation},
     implement::retention::{self, RetainedSize},
 };
 

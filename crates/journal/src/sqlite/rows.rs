@@ -12,11 +12,11 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::{
-    errors::{SqliteError, damaged},
-    frame::{self, BatchLocation},
+use super::errors::{SqliteError, damaged};
+use crate::{
+    contract::{Gap, GapReason, LeaseInfo, LeaseToken},
+    implement::frame::{self, BatchLocation},
 };
-use crate::contract::{Gap, GapReason, LeaseInfo, LeaseToken};
 
 /// The row of a session.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ impl SessionRow {
             session: SessionId(Uuid::from_bytes(row.get(1)?)),
             epoch: Epoch(row.get(2)?),
             removed_to: position(row, 3)?,
-            removed_reason: reason(row.get_ref(4)?.as_str_or_null()?.unwrap_or_default()),
+            removed_reason: row.get_ref(4)?.as_str_or_null()?.and_then(GapReason::from_name),
             token: row.get::<_, Option<i64>>(5)?.map(|token| LeaseToken(token.cast_unsigned())),
             holder: row.get(6)?,
             expires: Timestamp::from_micros(row.get(7)?),
@@ -166,12 +166,6 @@ pub(super) fn position(row: &Row<'_>, column: usize) -> Result<u64, rusqlite::Er
 /// A row limit as an SQLite integer.
 pub(super) fn sql_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
-}
-
-fn reason(text: &str) -> Option<GapReason> {
-    [GapReason::Age, GapReason::Count, GapReason::Bytes]
-        .into_iter()
-        .find(|reason| reason.as_str() == text)
 }
 
 /// The end of a session's history.

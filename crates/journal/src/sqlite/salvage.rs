@@ -17,11 +17,13 @@ use uuid::Uuid;
 
 use super::{
     errors::io_fault,
-    frame::{self, BatchLocation},
     inspect::regular_file,
     pages::{DatabasePages, PageValue},
 };
-use crate::contract::StoredRecord;
+use crate::{
+    contract::StoredRecord,
+    implement::frame::{self, BatchLocation},
+};
 
 /// The recovered part of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,10 +11,10 @@ use bytes::Bytes;
 use super::rows;
 use crate::{
     contract::{
-        Append, Digest, GapReason, Lease, LeaseRequest, LeaseToken, Retention, RetentionReport,
-        SubmitOutcome,
+        Append, Digest, Lease, LeaseRequest, LeaseToken, Retention, RetentionReport, SubmitOutcome,
     },
     implement::encoded::{self, EncodedRecord},
+    implement::transfer::TransferredHistory,
 };
 
 /// Every request to the writer. Deliberately a closed set.
@@ -34,11 +34,7 @@ pub(super) enum WriteRequest {
     Sweep,
     Delete(SessionId),
     /// Creates a session whose history may begin with a gap, and takes its lease. For imports.
-    Adopt {
-        session: SessionId,
-        removed_to: Seq,
-        removed_reason: Option<GapReason>,
-    },
+    Adopt(TransferredHistory),
     /// Adds a command with its answer, regardless of the limit on pending commands. For imports.
     AdoptCommand(SessionId, Box<Command>, Option<Answer>),
 }

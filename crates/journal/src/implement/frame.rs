@@ -17,10 +17,8 @@ use budao_core::{
 };
 use bytes::Bytes;
 
-use crate::{
-    contract::{CachedEvent, StoredRecord},
-    implement::encoded::EncodedRecord,
-};
+use super::encoded::EncodedRecord;
+use crate::contract::{CachedEvent, StoredRecord};
 
 const VERSION: u8 = 1;
 const HEADER: usize = 5;
@@ -28,7 +26,8 @@ const HAS_TURN: u8 = 1;
 const HAS_TRACE: u8 = 2;
 
 /// The first value of a session's checksum chain.
-pub(crate) fn seed(session: SessionId) -> u32 {
+#[must_use]
+pub fn seed(session: SessionId) -> u32 {
     crc32fast::hash(session.0.as_bytes())
 }
 
@@ -47,7 +46,8 @@ fn begin(previous: u32, session: SessionId, first: Seq, count: u64) -> u32 {
 }
 
 /// Packs a batch. Returns its bytes and the checksum that the next batch continues.
-pub(crate) fn pack(
+#[must_use]
+pub fn pack(
     session: SessionId,
     first: Seq,
     previous: u32,
@@ -82,26 +82,30 @@ pub(crate) fn pack(
 
 /// The session and positions that a batch's row states.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct BatchLocation {
-    pub(crate) session: SessionId,
-    pub(crate) epoch: Epoch,
-    pub(crate) first: Seq,
-    pub(crate) count: u64,
+pub struct BatchLocation {
+    /// The session that the batch belongs to.
+    pub session: SessionId,
+    /// The epoch of its history.
+    pub epoch: Epoch,
+    /// The position of its first record.
+    pub first: Seq,
+    /// The number of its records.
+    pub count: u64,
 }
 
 /// The result of unpacking a batch.
 #[derive(Debug)]
-pub(crate) struct UnpackedBatch {
+pub struct UnpackedBatch {
     /// The checksum that the batch continues; `None` if it is unreadable.
-    pub(crate) previous: Option<u32>,
+    pub previous: Option<u32>,
     /// The checksum that the next batch must continue. Valid only if `damaged` is `None`.
-    pub(crate) checksum: u32,
+    pub checksum: u32,
     /// The first damaged record; `None` if all are intact.
-    pub(crate) damaged: Option<Seq>,
+    pub damaged: Option<Seq>,
 }
 
 /// Unpacks a batch and passes each record before the first damage to `take`.
-pub(crate) fn unpack(
+pub fn unpack(
     location: BatchLocation,
     body: &Bytes,
     mut take: impl FnMut(StoredRecord),

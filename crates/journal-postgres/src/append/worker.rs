@@ -1,0 +1,175 @@
+//! A worker: takes what has gathered, writes it, and answers every append.
+
+use std::{collections::HashMap, sync::Arc};
+
+use budao_core::{
+    event::{Epoch, Seq, SessionId},
+    fault::{Fault, Operation},
+};
+use budao_journal::{AppendError, LeaseToken};
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use super::{
+    CachedSession, EncodedAppend,
+    group::{self, PackedAppend},
+    queue::QueuedAppend,
+};
+use crate::{
+    errors::StatementError,
+    pool::{LaneKind, running_fault},
+    shared::Shared,
+};
+
+/// The ends of several histories.
+const ENDS: &str = "SELECT uuid, id, epoch, head, chain, token FROM @session WHERE uuid = ANY($1)";
+
+type Reply = oneshot::Sender<Result<Seq, AppendError>>;
+
+/// An append at a worker, and the end of its history.
+type ReadyAppend = (QueuedAppend, CachedSession);
+
+impl Shared {
+    /// Writes groups on one lane until it is aborted.
+    pub(crate) async fn write_appends(self: Arc<Self>, lane: usize) {
+        loop {
+            let group = self.appends.take_group().await;
+            let mut ready = self.admit(group).await;
+            ready.sort_by_key(|(_, known)| known.key);
+            self.write_group(lane, ready).await;
+        }
+    }
+
+    /// Answers an append and lets the next one of its session go.
+    fn reply(&self, append: &EncodedAppend, reply: Reply, outcome: Result<Seq, AppendError>) {
+        if outcome.is_err() {
+            // The next append reads the end of the history anew.
+            self.sessions.forget(append.session, append.token);
+        }
+        self.appends.finish(append.session);
+        // The caller may have given up.
+        drop(reply.send(outcome));
+    }
+
+    /// Answers the appends that cannot succeed, and adds the end of the history to the others.
+    async fn admit(&self, group: Vec<QueuedAppend>) -> Vec<ReadyAppend> {
+        let cached = |append: &EncodedAppend| {
+            let known = self.sessions.get(append.session, append.token);
+            known.filter(|known| known.head == append.expected)
+        };
+        let missing: Vec<Uuid> = group
+            .iter()
+            .filter(|queued| cached(&queued.append).is_none())
+            .map(|queued| queued.append.session.0)
+            .collect();
+        let loaded =
+            if missing.is_empty() { Ok(HashMap::new()) } else { self.load_ends(&missing).await };
+        let mut ready = Vec::with_capacity(group.len());
+        for queued in group {
+            let known = cached(&queued.append).map(Ok).unwrap_or_else(|| match &loaded {
+                Ok(ends) => check_end(&queued.append, ends.get(&queued.append.session)),
+                Err(fault) => Err(fault.clone().not_started().into()),
+            });
+            match known {
+                Ok(known) => ready.push((queued, known)),
+                Err(refusal) => self.reply(&queued.append, queued.reply, Err(refusal)),
+            }
+        }
+        ready
+    }
+
+    /// The ends of histories that have a writer.
+    pub(super) async fn load_ends(
+        &self,
+        sessions: &[Uuid],
+    ) -> Result<HashMap<SessionId, CachedSession>, Fault> {
+        let operation = Operation::AppendRecords;
+        let rows = self.pool.run(LaneKind::Read, operation, ENDS, &[&sessions]).await?;
+        let ends = rows.iter().filter_map(|row| {
+            let token = LeaseToken(row.get::<_, Option<i64>>(5)?.cast_unsigned());
+            let known = CachedSession {
+                key: row.get(1),
+                epoch: Epoch(row.get::<_, i32>(2).cast_unsigned()),
+                head: row.get::<_, i64>(3).cast_unsigned(),
+                chain: row.get::<_, i32>(4).cast_unsigned(),
+                token,
+            };
+            Some((SessionId(row.get(0)), known))
+        });
+        Ok(ends.collect())
+    }
+
+    async fn write_group(&self, lane: usize, ready: Vec<ReadyAppend>) {
+        if ready.is_empty() {
+            return;
+        }
+        let (queued, known): (Vec<QueuedAppend>, Vec<CachedSession>) = ready.into_iter().unzip();
+        let (appends, replies): (Vec<EncodedAppend>, Vec<Reply>) =
+            queued.into_iter().map(|queued| (queued.append, queued.reply)).unzip();
+        let packed: Vec<PackedAppend<'_>> = appends
+            .iter()
+            .zip(known)
+            .map(|(append, known)| PackedAppend::new(append, known))
+            .collect();
+        let done = group::write(&self.pool, self.pool.write_lane(lane), &packed).await;
+        self.count_commit();
+        // One append may have failed the statement of all, and after a lost connection each has its own outcome. They
+        // are spread over the lanes, so that a locked session holds up as few others as possible.
+        let finishing = packed.iter().zip(replies).enumerate().map(|(number, (packed, reply))| {
+            let written = done.as_ref().map(|written| written[number]);
+            async move {
+                let outcome = match written {
+                    Ok(true) => Ok(self.announce(packed)),
+                    Ok(false) => self.explain(packed).await,
+                    Err(failed) => self.settle(lane + number, packed, failed).await,
+                };
+                self.reply(packed.append, reply, outcome);
+            }
+        });
+        futures::future::join_all(finishing).await;
+    }
+
+    /// Tells this process and others about a durable append, and remembers the new end. Returns the head.
+    pub(super) fn announce(&self, packed: &PackedAppend<'_>) -> Seq {
+        let (append, head) = (packed.append, packed.head());
+        let known = CachedSession { head, chain: packed.chain, ..packed.known };
+        self.sessions.remember(append.session, known);
+        let session = append.session;
+        if !append.records.is_empty() {
+            let mut batch = Vec::new();
+            if self.notifier.has_subscribers(session) {
+                let first = packed.known.head + 1;
+                let stored = (first..).zip(&append.records);
+                batch = stored.map(|(seq, r)| r.stored(session, packed.known.epoch, seq)).collect();
+            }
+            self.notifier.records(session, head, batch);
+            self.announcer.records(session, head);
+            self.written.add(packed.known.key);
+        }
+        if !(append.answers.is_empty() && append.direct.is_empty()) {
+            self.notifier.answered(session);
+            self.announcer.answered(session);
+        }
+        head
+    }
+
+    /// The fault of an append that was refused by the server.
+    pub(super) fn append_fault(&self, failed: StatementError) -> AppendError {
+        running_fault(failed, self.pool.address(), Operation::AppendRecords).into()
+    }
+}
+
+/// Compares an append with the end of its history in the database.
+fn check_end(
+    append: &EncodedAppend,
+    found: Option<&CachedSession>,
+) -> Result<CachedSession, AppendError> {
+    match found {
+        Some(known) if known.token != append.token => Err(AppendError::Fenced),
+        Some(known) if known.head != append.expected => {
+            Err(AppendError::Conflict { head: known.head })
+        }
+        Some(known) => Ok(*known),
+        None => Err(AppendError::Fenced),
+    }
+}

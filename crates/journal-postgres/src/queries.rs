@@ -1,0 +1,155 @@
+//! Queries on the views: lists of sessions, unfinished sessions, counts of fault codes.
+
+use budao_core::{
+    event::SessionId,
+    fault::{Fault, Operation},
+    time::Timestamp,
+};
+use budao_journal::{
+    Filter, LeaseInfo, Rate, RateQuery, SessionSummary, UnfinishedSession, implement::views,
+};
+use tokio_postgres::types::{ToSql, Type};
+use uuid::Uuid;
+
+use crate::{errors, project::indexed, shared::Shared};
+
+/// A query that is assembled from conditions. Each condition has `?` where its values go.
+struct Query {
+    sql: String,
+    values: Vec<(Box<dyn ToSql + Send + Sync>, Type)>,
+}
+
+impl Query {
+    fn value(&mut self, value: impl ToSql + Send + Sync + 'static, kind: Type) -> String {
+        self.values.push((Box::new(value), kind));
+        format!("${}", self.values.len())
+    }
+
+    fn and(&mut self, condition: &str, value: impl ToSql + Send + Sync + 'static, kind: Type) {
+        let place = self.value(value, kind);
+        self.sql.push_str(" AND ");
+        self.sql.push_str(&condition.replace('?', &place));
+    }
+}
+
+fn sql_limit(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+fn sessions_query(filter: &Filter) -> Query {
+    let sql =
+        "SELECT v.body, s.uuid FROM @view_session v JOIN @session s ON s.id = v.session WHERE true";
+    let mut query = Query { sql: sql.into(), values: Vec::new() };
+    if let Some(state) = filter.state {
+        query.and("v.state = ?", state.as_str(), Type::TEXT);
+    }
+    if let Some(since) = filter.since {
+        query.and("v.updated >= ?", since.as_micros(), Type::INT8);
+    }
+    if let Some(until) = filter.until {
+        query.and("v.updated < ?", until.as_micros(), Type::INT8);
+    }
+    if let Some((updated, session)) = filter.after {
+        let updated = query.value(updated.as_micros(), Type::INT8);
+        query.and(&format!("(v.updated, s.uuid) < ({updated}, ?)"), session.0, Type::UUID);
+    }
+    if let Some(trace) = filter.trace {
+        let condition = "v.session IN (SELECT session FROM @view_trace WHERE trace = ?)";
+        query.and(condition, trace.as_u128().to_be_bytes().to_vec(), Type::BYTEA);
+    }
+    if let Some(code) = filter.code.clone().filter(|code| !code.contains('\0')) {
+        let condition = "v.session IN (SELECT session FROM @view_code WHERE code = ?)";
+        query.and(condition, code, Type::TEXT);
+    }
+    if let Some(tool) = &filter.tool {
+        let condition = "v.session IN (SELECT session FROM @view_tool WHERE tool = ?)";
+        query.and(condition, indexed(tool).to_vec(), Type::BYTEA);
+    }
+    if let Some((key, value)) = &filter.label {
+        let value = value.as_ref().map(|value| indexed(value).to_vec());
+        let value = query.value(value, Type::BYTEA);
+        let condition = format!(
+            "v.session IN (SELECT session FROM @view_label WHERE key = ? AND value = coalesce({value}, value))"
+        );
+        query.and(&condition, indexed(key).to_vec(), Type::BYTEA);
+    }
+    let limit = query.value(sql_limit(filter.limit), Type::INT8);
+    query.sql.push_str(&format!(" ORDER BY v.updated DESC, s.uuid DESC LIMIT {limit}"));
+    query
+}
+
+const UNFINISHED: &str = "SELECT s.uuid, v.open_turn, \
+    (SELECT count(*) FROM @inbox i WHERE i.session = s.id AND i.answer IS NULL), s.holder, s.expires, \
+    s.token IS NOT NULL AND s.expires > coalesce($3, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) \
+    FROM @session s LEFT JOIN @view_session v ON v.session = s.id \
+    WHERE s.id IN (SELECT session FROM @view_session WHERE open_turn IS NOT NULL \
+        UNION SELECT session FROM @inbox WHERE answer IS NULL) \
+    AND ($1 IS NULL OR s.uuid > $1) ORDER BY s.uuid LIMIT $2";
+
+const RATES: &str = "SELECT code, minute - (minute % $1 + $1) % $1 AS at, sum(raised)::bigint, sum(ended)::bigint \
+    FROM @view_rate WHERE minute >= $2 AND minute < $3 AND ($4 IS NULL OR code = $4) \
+    GROUP BY code, at ORDER BY code COLLATE \"C\", at";
+
+impl Shared {
+    pub(crate) async fn sessions(&self, filter: &Filter) -> Result<Vec<SessionSummary>, Fault> {
+        self.catch_up().await?;
+        let operation = Operation::ReadRecords;
+        let query = sessions_query(filter);
+        let values: Vec<(&(dyn ToSql + Sync), Type)> =
+            query.values.iter().map(|(value, kind)| (&**value as _, kind.clone())).collect();
+        let rows = self.pool.search(operation, &query.sql, &values).await?;
+        let summaries = rows.iter().map(|row| {
+            serde_json::from_slice(row.get(0)).map_err(|error| {
+                let session: Uuid = row.get(1);
+                let what = format!("the view of session {session} is damaged: {error}");
+                errors::damaged(self.pool.address(), operation, what)
+            })
+        });
+        summaries.collect()
+    }
+
+    pub(crate) async fn unfinished(
+        &self,
+        after: Option<SessionId>,
+        limit: usize,
+    ) -> Result<Vec<UnfinishedSession>, Fault> {
+        self.catch_up().await?;
+        let (after, limit, now) = (after.map(|id| id.0), sql_limit(limit), self.lease_time());
+        let values: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&after, Type::UUID), (&limit, Type::INT8), (&now, Type::INT8)];
+        let rows = self.pool.search(Operation::ReadRecords, UNFINISHED, &values).await?;
+        let unfinished = rows.iter().map(|row| UnfinishedSession {
+            session: SessionId(row.get(0)),
+            turn: row.get::<_, Option<i64>>(1).map(i64::cast_unsigned),
+            pending: usize::try_from(row.get::<_, i64>(2)).unwrap_or(usize::MAX),
+            lease: row.get::<_, bool>(5).then(|| LeaseInfo {
+                holder: row.get(3),
+                expires: Timestamp::from_micros(row.get(4)),
+            }),
+        });
+        Ok(unfinished.collect())
+    }
+
+    pub(crate) async fn rates(&self, query: &RateQuery) -> Result<Vec<Rate>, Fault> {
+        self.catch_up().await?;
+        let minutes = views::minutes(query.bucket);
+        let length = views::BUCKET_MICROS.saturating_mul(minutes);
+        let since = views::bucket(query.since, minutes).as_micros();
+        let until = query.until.as_micros();
+        let code = query.code.clone().filter(|code| !code.contains('\0'));
+        let values: [(&(dyn ToSql + Sync), Type); 4] = [
+            (&length, Type::INT8),
+            (&since, Type::INT8),
+            (&until, Type::INT8),
+            (&code, Type::TEXT),
+        ];
+        let rows = self.pool.search(Operation::ReadRecords, RATES, &values).await?;
+        let rates = rows.iter().map(|row| Rate {
+            code: row.get(0),
+            at: Timestamp::from_micros(row.get(1)),
+            raised: row.get::<_, i64>(2).cast_unsigned(),
+            ended: row.get::<_, i64>(3).cast_unsigned(),
+        });
+        Ok(rates.collect())
+    }
+}

@@ -1,0 +1,149 @@
+//! Sessions move between a file and PostgreSQL, both ways, and stay what they were.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may fail where it stands")]
+
+mod support;
+
+use std::sync::Arc;
+
+use budao_core::event::Answer;
+use budao_journal::{
+    Append, Journal, PageLimits, Retention,
+    conformance::fixture::message,
+    implement::transfer::{CopyReport, copy},
+    sqlite::{Sqlite, SqliteOptions},
+};
+use budao_testkit::postgres::PostgresServer;
+use support::{append, entries, lease, session, world};
+
+/// A journal with sessions of several kinds: plain, trimmed, with commands and outputs, empty.
+async fn fill(journal: &dyn Journal) {
+    let plain = lease(journal, session(1), "writer").await;
+    let head = append(journal, &plain, 0, 700).await;
+    append(journal, &plain, head, 1500).await;
+    let trimmed = lease(journal, session(2), "writer").await;
+    append(journal, &trimmed, 0, 20).await;
+    let with_snapshot =
+        Append { snapshot: Some(vec![7; 99]), ..Append::new(&trimmed, 20, entries(20, 3, 9)) };
+    journal.append(with_snapshot).await.unwrap();
+    append(journal, &trimmed, 23, 4).await;
+    journal.retain(Retention { records: Some(8), ..Retention::default() }).await.unwrap();
+    let busy = lease(journal, session(3), "writer").await;
+    for id in ["a", "b"] {
+        journal.submit(busy.session, message(id, "x")).await.unwrap();
+    }
+    let answers = vec![("a".into(), Answer::Accepted { at: 1 })];
+    journal.append(Append { answers, ..Append::new(&busy, 0, entries(0, 1, 5)) }).await.unwrap();
+    journal.put_blob(busy.session, "an output".into()).await.unwrap();
+    let empty = lease(journal, session(4), "writer").await;
+    for lease in [plain, trimmed, busy, empty] {
+        journal.release(&lease).await.unwrap();
+    }
+}
+
+/// Compares all that a reader can see.
+async fn check_same(ours: &dyn Journal, theirs: &dyn Journal) {
+    for number in 1..=4 {
+        let id = session(number);
+        assert_eq!(ours.info(id).await.unwrap(), theirs.info(id).await.unwrap(), "{number}");
+        let mut after = 0;
+        loop {
+            let limits = PageLimits::default();
+            let page = ours.read(id, after, limits).await.unwrap();
+            assert_eq!(page, theirs.read(id, after, limits).await.unwrap(), "{number}");
+            let Some(last) = page.records.last() else { break };
+            after = last.seq;
+        }
+        assert_eq!(ours.snapshot(id).await.unwrap(), theirs.snapshot(id).await.unwrap());
+        assert_eq!(ours.inbox(id).await.unwrap(), theirs.inbox(id).await.unwrap());
+        for command in ["a", "b"] {
+            let command = command.into();
+            let answer = ours.answer(id, &command).await.unwrap();
+            assert_eq!(answer, theirs.answer(id, &command).await.unwrap());
+        }
+    }
+    let digest = budao_journal::Digest::of(b"an output");
+    assert_eq!(theirs.blob(digest).await.unwrap().unwrap(), "an output");
+    let filter = budao_journal::Filter::default;
+    assert_eq!(ours.sessions(filter()).await.unwrap().len(), 3);
+    assert_eq!(ours.unfinished(None, 9).await.unwrap(), theirs.unfinished(None, 9).await.unwrap());
+}
+
+async fn run(from: &dyn Journal, to: &dyn Journal) -> CopyReport {
+    copy(from.transfer().unwrap(), to.transfer().unwrap(), &|_| {}).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_up_and_down_again_keeps_ids_positions_epochs_and_traces() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name);
+    let open_file = |name: &'static str| {
+        let path = file(name);
+        async move { Sqlite::open(&path, world(), SqliteOptions::default()).await.unwrap() }
+    };
+    let source: Arc<dyn Journal> = Arc::new(open_file("source.db").await);
+    fill(&*source).await;
+    let above: Arc<dyn Journal> =
+        Arc::new(support::open(&server.url(&support::schema()), world()).await);
+    let report = run(&*source, &*above).await;
+    assert_eq!((report.sessions, report.conflicts), (4, 0));
+    assert_eq!((report.records, report.commands, report.blobs), (2200 + 8 + 1, 2, 1));
+    check_same(&*source, &*above).await;
+    let again = run(&*source, &*above).await;
+    assert_eq!(again, CopyReport { sessions: 4, ..CopyReport::default() }, "nothing is left to do");
+    let below: Arc<dyn Journal> = Arc::new(open_file("below.db").await);
+    run(&*above, &*below).await;
+    check_same(&*source, &*below).await;
+    for journal in [source, above, below] {
+        journal.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_goes_on_where_the_last_one_stopped_and_leaves_other_histories_alone() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let source: Arc<dyn Journal> =
+        Arc::new(support::open(&server.url(&support::schema()), world()).await);
+    fill(&*source).await;
+    let target: Arc<dyn Journal> =
+        Arc::new(support::open(&server.url(&support::schema()), world()).await);
+    let other = lease(&*target, session(4), "writer").await;
+    append(&*target, &other, 0, 1).await;
+    target.release(&other).await.unwrap();
+    let first = run(&*source, &*target).await;
+    assert_eq!((first.sessions, first.conflicts), (3, 1));
+    // The source goes on: records, a command, and the answer to one that waited.
+    let writer = lease(&*source, session(3), "writer").await;
+    let answers = vec![("b".into(), Answer::Accepted { at: 2 })];
+    source.append(Append { answers, ..Append::new(&writer, 1, entries(1, 5, 5)) }).await.unwrap();
+    source.submit(session(3), message("c", "x")).await.unwrap();
+    let second = run(&*source, &*target).await;
+    assert_eq!((second.records, second.commands, second.conflicts), (5, 2, 1));
+    let answer = target.answer(session(3), &"b".into()).await.unwrap();
+    assert_eq!(answer, Some(Answer::Accepted { at: 2 }));
+    assert_eq!(support::read_all(&*target, session(3)).await.len(), 6);
+    source.close().await;
+    target.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_exported_from_postgresql_is_imported_with_new_epochs() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let source = support::open(&server.url(&support::schema()), world()).await;
+    fill(&source).await;
+    let target = support::open(&server.url(&support::schema()), world()).await;
+    let mut lines = Vec::new();
+    let (out, into): (&dyn Journal, &dyn Journal) = (&source, &target);
+    let exported = out.export(None, &mut lines).await.unwrap();
+    assert_eq!((exported.sessions, exported.records, exported.cut), (4, 2209, 0));
+    let imported = into.import(&mut &lines[..]).await.unwrap();
+    assert_eq!((imported.sessions, imported.records, imported.skipped), (4, 2209, 0));
+    let again = into.import(&mut &lines[..]).await.unwrap();
+    assert_eq!((again.sessions, again.skipped), (0, 4));
+    let epoch = |info: Option<budao_journal::HistoryInfo>| info.unwrap().epoch;
+    let ours = epoch(out.info(session(2)).await.unwrap());
+    assert_ne!(ours, epoch(into.info(session(2)).await.unwrap()));
+    out.close().await;
+    into.close().await;
+}

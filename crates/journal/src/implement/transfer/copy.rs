@@ -1,0 +1,232 @@
+//! Copies sessions from one journal to another with their ids, positions, epochs and traces.
+//!
+//! The source may be in use. A copy that was interrupted goes on where it stopped: what the target has already is
+//! compared, not written again. Every record is read back and compared.
+
+use std::time::Duration;
+
+use budao_core::{
+    event::{Seq, SessionId},
+    fault::{Fact, Fault, Kind, Operation},
+};
+use serde::Serialize;
+
+use super::{Transfer, TransferredHistory};
+use crate::{
+    contract::{
+        Append, HistoryInfo, IfMissing, Lease, LeaseRequest, PageLimits, Snapshot, StoredRecord,
+    },
+    implement::{encoded::EncodedRecord, faults},
+};
+
+/// Sessions in one list of ids, and records in one page.
+const SESSIONS: usize = 1000;
+const PAGE: PageLimits = PageLimits { records: 1000, bytes: 4 << 20 };
+const LEASE: Duration = Duration::from_secs(60);
+
+/// Counts of what a copy found and wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CopyReport {
+    /// Sessions that are the same in both journals now.
+    pub sessions: u64,
+    /// Records written by this run.
+    pub records: u64,
+    /// Commands written by this run.
+    pub commands: u64,
+    /// Stored outputs written by this run.
+    pub blobs: u64,
+    /// Sessions that the target has with another history; they were left as they are.
+    pub conflicts: u64,
+}
+
+/// Copies every session. `progress` gets the report so far after each session.
+///
+/// # Errors
+/// When one of the journals fails, or what was read back differs. Sessions before that one are complete.
+pub async fn copy(
+    source: &dyn Transfer,
+    target: &dyn Transfer,
+    progress: &(dyn Fn(CopyReport) + Sync),
+) -> Result<CopyReport, Fault> {
+    let mut report = CopyReport::default();
+    let mut sessions = source.session_ids(None, SESSIONS).await?;
+    while let Some(last) = sessions.last().copied() {
+        for session in sessions {
+            let run = SessionCopy { source, target, session };
+            match run.copy(&mut report).await {
+                Ok(true) => report.sessions += 1,
+                Ok(false) => report.conflicts += 1,
+                // Deleted from the source meanwhile.
+                Err(fault) if run.is_gone(&fault).await? => {}
+                Err(fault) => return Err(fault),
+            }
+            progress(report);
+        }
+        sessions = source.session_ids(Some(last), SESSIONS).await?;
+    }
+    Ok(report)
+}
+
+/// The copy of one session.
+struct SessionCopy<'a> {
+    source: &'a dyn Transfer,
+    target: &'a dyn Transfer,
+    session: SessionId,
+}
+
+impl SessionCopy<'_> {
+    async fn is_gone(&self, fault: &Fault) -> Result<bool, Fault> {
+        let is_unknown = fault.kind() == Kind::UnknownSession;
+        Ok(is_unknown && self.source.info(self.session).await?.is_none())
+    }
+
+    /// Returns false if the target has another history.
+    async fn copy(&self, report: &mut CopyReport) -> Result<bool, Fault> {
+        let (session, operation) = (self.session, Operation::ImportSession);
+        let info = self.source.info(session).await?;
+        let info = info.ok_or_else(|| faults::unknown_session(session, operation))?;
+        let lease = match self.target.info(session).await? {
+            Some(there) if there.epoch != info.epoch || there.head > info.head => return Ok(false),
+            Some(there) => self.lease(&there).await?,
+            None => self.adopt(&info).await?,
+        };
+        let done = self.fill(&info, &lease, report).await;
+        self.target.release(&lease).await?;
+        done?;
+        self.verify(&info).await?;
+        Ok(true)
+    }
+
+    async fn lease(&self, there: &HistoryInfo) -> Result<Lease, Fault> {
+        let request = LeaseRequest {
+            session: self.session,
+            holder: "copy".into(),
+            ttl: LEASE,
+            if_missing: IfMissing::Refuse,
+            dead_holder: None,
+        };
+        let lease = self.target.take_lease(request).await?;
+        Ok(Lease { head: lease.head.max(there.head), ..lease })
+    }
+
+    async fn adopt(&self, info: &HistoryInfo) -> Result<Lease, Fault> {
+        let removed_to = info.first_available - 1;
+        let page = self.source.read(self.session, 0, PageLimits { records: 1, bytes: 0 }).await?;
+        let history = TransferredHistory {
+            session: self.session,
+            epoch: Some(info.epoch),
+            removed_to,
+            removed_reason: page.gap.map(|gap| gap.reason),
+        };
+        let lease = self.target.adopt(history).await?;
+        Ok(Lease { head: lease.head.max(removed_to), ..lease })
+    }
+
+    async fn fill(
+        &self,
+        info: &HistoryInfo,
+        lease: &Lease,
+        report: &mut CopyReport,
+    ) -> Result<(), Fault> {
+        let snapshot = self.source.snapshot(self.session).await?;
+        self.fill_records(info, lease, snapshot, report).await?;
+        self.fill_commands(lease, report).await?;
+        let known = self.target.blobs_of(self.session).await?;
+        for digest in self.source.blobs_of(self.session).await? {
+            if known.contains(&digest) {
+                continue;
+            }
+            if let Some(content) = self.source.blob(digest).await? {
+                self.target.adopt_blob(self.session, content).await?;
+                report.blobs += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends what the target lacks up to the head that the copy began with, with the snapshot where it belongs.
+    async fn fill_records(
+        &self,
+        info: &HistoryInfo,
+        lease: &Lease,
+        mut snapshot: Option<Snapshot>,
+        report: &mut CopyReport,
+    ) -> Result<(), Fault> {
+        let mut head = lease.head;
+        loop {
+            if let Some(due) = snapshot.take_if(|snapshot| snapshot.seq == head) {
+                let body = Some(due.body.to_vec());
+                self.target.adopt_records(lease, head, Vec::new(), body).await?;
+            }
+            if head >= info.head {
+                return Ok(());
+            }
+            let page = self.source.read(self.session, head, PAGE).await?;
+            let until = snapshot.as_ref().filter(|s| s.seq > head).map_or(Seq::MAX, |s| s.seq);
+            let until = until.min(info.head);
+            let records = page.records.iter().filter(|record| record.seq <= until);
+            let records: Vec<EncodedRecord> = records.map(encoded).collect();
+            if records.is_empty() || page.gap.is_some() {
+                return Err(self.changed("the source removed records while they were copied"));
+            }
+            report.records += records.len() as u64;
+            head = self.target.adopt_records(lease, head, records, None).await?;
+        }
+    }
+
+    async fn fill_commands(&self, lease: &Lease, report: &mut CopyReport) -> Result<(), Fault> {
+        let known = self.target.commands(self.session).await?;
+        for (command, answer) in self.source.commands(self.session).await? {
+            let there = known.iter().find(|(other, _)| other.id == command.id);
+            match (there, answer) {
+                (None, answer) => {
+                    self.target.adopt_command(self.session, command, answer).await?;
+                    report.commands += 1;
+                }
+                // It was answered since an earlier run.
+                (Some((_, None)), Some(answer)) => {
+                    let head = self.target.info(self.session).await?.map_or(0, |info| info.head);
+                    let answers = vec![(command.id, answer)];
+                    let append = Append { answers, ..Append::new(lease, head, Vec::new()) };
+                    let done = self.target.append(append).await;
+                    done.map_err(|error| error.into_fault(self.session))?;
+                    report.commands += 1;
+                }
+                (Some(_), _) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads both histories up to the head that the copy began with, and compares every record.
+    async fn verify(&self, info: &HistoryInfo) -> Result<(), Fault> {
+        let mut after = info.first_available - 1;
+        while after < info.head {
+            let source = self.source.read(self.session, after, PAGE).await?;
+            let target = self.target.read(self.session, after, PAGE).await?;
+            let pairs = source.records.iter().zip(&target.records);
+            let same = pairs.take_while(|(ours, theirs)| ours == theirs).count();
+            let last = source.records.get(same.wrapping_sub(1)).map(|record| record.seq);
+            let is_short = same < source.records.len() && same < target.records.len();
+            let Some(last) = last.filter(|_| !is_short) else {
+                return Err(self
+                    .changed("a record that was read back differs")
+                    .with(Fact::FromSeq, after + same as u64 + 1));
+            };
+            after = last;
+        }
+        Ok(())
+    }
+
+    fn changed(&self, what: &str) -> Fault {
+        Fault::new(Kind::SyncFailed, Operation::ImportSession)
+            .with(Fact::Path, self.target.kind())
+            .with(Fact::Session, self.session.to_string())
+            .with_cause(what)
+    }
+}
+
+fn encoded(record: &StoredRecord) -> EncodedRecord {
+    let (at, trace, turn, body) = (record.at, record.trace, record.turn, record.body.clone());
+    EncodedRecord { at, trace, turn, body, event: None }
+}

@@ -1,0 +1,450 @@
+//! Export and import of a journal as JSON lines.
+//!
+//! ```text
+//! {"journal":1}
+//! {"session":"0190…","epoch":"1f2e3d4c","removed_to":0,"removed_reason":null}
+//! {"seq":1,"at":1800000000000000,"trace":"4bf9…","turn":1,"event":{…}}
+//! {"snapshot":1000,"body":"base64"}            right after the record it covers
+//! {"command":{…},"answer":{…}}
+//! {"blob":"base64"}
+//! {"end":"0190…","records":1}
+//! {"done":1}                                   sessions; without this line the file was cut
+//! ```
+
+use std::io::{BufRead, Write};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use budao_core::{
+    event::{Answer, Command, Seq, SessionId},
+    fault::{Fact, Fault, Kind, Operation},
+    time::Timestamp,
+    trace::Trace,
+};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{Transfer, TransferredHistory};
+use crate::{
+    contract::{ExportReport, GapReason, ImportReport, Lease, PageLimits, StoredRecord},
+    implement::encoded::EncodedRecord,
+};
+
+/// Records per append during an import.
+const CHUNK: usize = 1000;
+
+/// The longest line that an import reads, in bytes. An export never writes a longer one.
+const LINE_BYTES_MAX: u64 = 128 << 20;
+
+/// Upper bound for a plausible position; a higher one in a file is refused.
+const POSITION_MAX: Seq = 1 << 53;
+
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(crate) enum ExportLine<'a> {
+    Head {
+        journal: u32,
+    },
+    Session {
+        session: SessionId,
+        epoch: String,
+        removed_to: Seq,
+        removed_reason: Option<GapReason>,
+    },
+    Record {
+        seq: Seq,
+        at: Timestamp,
+        trace: Trace,
+        turn: u64,
+        event: &'a RawValue,
+    },
+    Snapshot {
+        snapshot: Seq,
+        body: String,
+    },
+    Command {
+        command: Box<Command>,
+        answer: Option<Answer>,
+    },
+    Blob {
+        blob: String,
+    },
+    End {
+        end: SessionId,
+        records: u64,
+    },
+    Done {
+        done: u64,
+    },
+}
+
+/// Any line of the format. The fields that are present identify its type.
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct ParsedLine<'a> {
+    journal: Option<u32>,
+    session: Option<SessionId>,
+    removed_to: Seq,
+    removed_reason: Option<GapReason>,
+    seq: Option<Seq>,
+    at: Timestamp,
+    trace: Trace,
+    turn: u64,
+    #[serde(borrow)]
+    event: Option<&'a RawValue>,
+    snapshot: Option<Seq>,
+    body: String,
+    command: Option<Box<Command>>,
+    answer: Option<Answer>,
+    blob: Option<String>,
+    end: Option<SessionId>,
+    records: u64,
+    done: Option<u64>,
+}
+
+impl<'a> ParsedLine<'a> {
+    fn line(self) -> Option<ExportLine<'a>> {
+        let (removed_to, removed_reason) = (self.removed_to, self.removed_reason);
+        let (at, trace, turn) = (self.at, self.trace, self.turn);
+        Some(match self {
+            Self { journal: Some(journal), .. } => ExportLine::Head { journal },
+            Self { session: Some(session), .. } => {
+                ExportLine::Session { session, epoch: String::new(), removed_to, removed_reason }
+            }
+            Self { seq: Some(seq), event: Some(event), .. } => {
+                ExportLine::Record { seq, at, trace, turn, event }
+            }
+            Self { snapshot: Some(snapshot), body, .. } => ExportLine::Snapshot { snapshot, body },
+            Self { command: Some(command), answer, .. } => ExportLine::Command { command, answer },
+            Self { blob: Some(blob), .. } => ExportLine::Blob { blob },
+            Self { end: Some(end), records, .. } => ExportLine::End { end, records },
+            Self { done: Some(done), .. } => ExportLine::Done { done },
+            _ => return None,
+        })
+    }
+}
+
+pub(crate) fn write_line(out: &mut dyn Write, line: &ExportLine<'_>) -> Result<(), Fault> {
+    let failed = |error: &(dyn std::error::Error + 'static)| {
+        Fault::new(Kind::SyncFailed, Operation::BackUpJournal).caused_by(error)
+    };
+    serde_json::to_writer(&mut *out, line).map_err(|error| failed(&error))?;
+    out.write_all(b"\n").map_err(|error| failed(&error))
+}
+
+pub(crate) fn write_record(out: &mut dyn Write, record: &StoredRecord) -> Result<(), Fault> {
+    let event: &RawValue = serde_json::from_slice(&record.body).map_err(|error| {
+        Fault::new(Kind::JournalDamaged, Operation::BackUpJournal)
+            .with(Fact::Session, record.session.to_string())
+            .with(Fact::FromSeq, record.seq)
+            .caused_by(&error)
+    })?;
+    let (seq, at, trace, turn) = (record.seq, record.at, record.trace, record.turn);
+    write_line(out, &ExportLine::Record { seq, at, trace, turn, event })
+}
+
+/// Sessions in one list of ids.
+const SESSIONS: usize = 1000;
+
+/// Writes sessions as JSON lines: all, or those in `only`.
+///
+/// # Errors
+/// As [`crate::Admin::export`].
+pub async fn export(
+    source: &dyn Transfer,
+    only: Option<&[SessionId]>,
+    out: &mut (dyn Write + Send),
+) -> Result<ExportReport, Fault> {
+    let mut report = ExportReport::default();
+    write_line(out, &ExportLine::Head { journal: 1 })?;
+    let mut sessions = match only {
+        Some(sessions) => sessions.to_vec(),
+        None => source.session_ids(None, SESSIONS).await?,
+    };
+    while let Some(last) = sessions.last().copied() {
+        for session in sessions {
+            let (records, is_cut) = export_session(source, session, out).await?;
+            report.sessions += 1;
+            report.records += records;
+            report.cut += u64::from(is_cut);
+        }
+        sessions = match only {
+            Some(_) => Vec::new(),
+            None => source.session_ids(Some(last), SESSIONS).await?,
+        };
+    }
+    write_line(out, &ExportLine::Done { done: report.sessions })?;
+    Ok(report)
+}
+
+async fn export_session(
+    source: &dyn Transfer,
+    session: SessionId,
+    out: &mut (dyn Write + Send),
+) -> Result<(u64, bool), Fault> {
+    let limits = PageLimits::default();
+    let mut page = source.read(session, 0, limits).await;
+    let (removed_to, removed_reason) = match &page {
+        Ok(page) => (page.first_available - 1, page.gap.map(|gap| gap.reason)),
+        Err(fault) if fault.kind() == Kind::UnknownSession => return Err(fault.clone()),
+        Err(_) => (0, None),
+    };
+    let epoch = page.as_ref().map_or(String::new(), |page| page.epoch.to_string());
+    write_line(out, &ExportLine::Session { session, epoch, removed_to, removed_reason })?;
+    let snapshot = source.snapshot(session).await;
+    let is_snapshot_lost = snapshot.is_err();
+    let snapshot = snapshot.unwrap_or_default();
+    let mut records = 0;
+    let mut snapshot_line = snapshot.map(|snapshot| {
+        (
+            snapshot.seq,
+            ExportLine::Snapshot { snapshot: snapshot.seq, body: BASE64.encode(&snapshot.body) },
+        )
+    });
+    let mut give_snapshot = |out: &mut (dyn Write + Send), seq: Seq| match &snapshot_line {
+        Some((at, line)) if *at == seq => {
+            write_line(out, line)?;
+            snapshot_line = None;
+            Ok(())
+        }
+        _ => Ok::<(), Fault>(()),
+    };
+    give_snapshot(out, removed_to)?;
+    let is_cut = loop {
+        let found = match page {
+            Ok(page) if page.records.is_empty() => break false,
+            Ok(page) => page.records,
+            Err(fault) => {
+                tracing::warn!(%session, %fault, "session export truncated");
+                break true;
+            }
+        };
+        for record in &found {
+            write_record(out, record)?;
+            give_snapshot(out, record.seq)?;
+        }
+        records += found.len() as u64;
+        let last = found.last().map_or(0, |record| record.seq);
+        page = source.read(session, last, limits).await;
+    };
+    export_rest(source, session, out).await?;
+    write_line(out, &ExportLine::End { end: session, records })?;
+    Ok((records, is_cut || is_snapshot_lost))
+}
+
+async fn export_rest(
+    source: &dyn Transfer,
+    session: SessionId,
+    out: &mut (dyn Write + Send),
+) -> Result<(), Fault> {
+    let commands = source.commands(session).await?;
+    for (command, answer) in commands {
+        write_line(out, &ExportLine::Command { command: Box::new(command), answer })?;
+    }
+    let digests = source.blobs_of(session).await?;
+    for digest in digests {
+        match source.blob(digest).await {
+            Ok(Some(content)) => {
+                write_line(out, &ExportLine::Blob { blob: BASE64.encode(&content) })?;
+            }
+            Ok(None) => {}
+            Err(fault) => tracing::warn!(%session, %fault, "skipping output in export"),
+        }
+    }
+    Ok(())
+}
+
+/// Adds sessions from JSON lines, each with a new epoch. Existing sessions are left unchanged.
+///
+/// # Errors
+/// As [`crate::Admin::import`].
+pub async fn import(
+    target: &dyn Transfer,
+    input: &mut (dyn BufRead + Send),
+) -> Result<ImportReport, Fault> {
+    let mut import =
+        Import { journal: target, report: ImportReport::default(), line: 0, current: None };
+    let done = import.run(input).await;
+    if let (Err(_), Some(current)) = (&done, import.current.take()) {
+        target.delete(current.lease.session).await?;
+    }
+    done.map(|()| import.report)
+}
+
+struct Import<'a> {
+    journal: &'a dyn Transfer,
+    report: ImportReport,
+    line: u64,
+    current: Option<ImportingSession>,
+}
+
+struct ImportingSession {
+    lease: Lease,
+    head: Seq,
+    entries: Vec<EncodedRecord>,
+    records: u64,
+}
+
+impl ImportingSession {
+    /// The position of the next record; `None` on overflow, which an invalid file may cause.
+    fn next(&self) -> Option<Seq> {
+        self.head.checked_add(self.entries.len() as u64)?.checked_add(1)
+    }
+}
+
+impl Import<'_> {
+    async fn run(&mut self, input: &mut (dyn BufRead + Send)) -> Result<(), Fault> {
+        let mut text = String::new();
+        let mut skipping = None;
+        loop {
+            text.clear();
+            self.line += 1;
+            let mut line = std::io::Read::take(&mut *input, LINE_BYTES_MAX);
+            let length =
+                line.read_line(&mut text).map_err(|error| self.wrong(&error.to_string()))?;
+            if length == 0 {
+                return Err(self.wrong("the file ends before its `done` line"));
+            }
+            if line.limit() == 0 && !text.ends_with('\n') {
+                return Err(self.wrong("the line is longer than an export writes"));
+            }
+            let read: ParsedLine<'_> =
+                serde_json::from_str(&text).map_err(|error| self.wrong(&error.to_string()))?;
+            let line = read.line().ok_or_else(|| self.wrong("unknown kind of line"))?;
+            match line {
+                ExportLine::Head { journal: 1 } if self.line == 1 => {}
+                ExportLine::Head { .. } => return Err(self.wrong("unsupported export version")),
+                _ if self.line == 1 => return Err(self.wrong("not an exported journal")),
+                ExportLine::Session { .. } | ExportLine::Done { .. }
+                    if self.current.is_some() || skipping.is_some() =>
+                {
+                    return Err(self.wrong("the previous session has no `end` line"));
+                }
+                ExportLine::Done { done } if done == self.report.sessions + self.report.skipped => {
+                    return Ok(());
+                }
+                ExportLine::Done { .. } => {
+                    return Err(self.wrong("the number of sessions differs from the `done` line"));
+                }
+                ExportLine::Session { session, removed_to, removed_reason, .. } => {
+                    if self.journal.info(session).await?.is_some() {
+                        skipping = Some(session);
+                        self.report.skipped += 1;
+                    } else {
+                        self.begin(session, removed_to, removed_reason).await?;
+                    }
+                }
+                ExportLine::End { end, .. } if skipping == Some(end) => skipping = None,
+                _ if skipping.is_some() => {}
+                line => self.take(line).await?,
+            }
+        }
+    }
+
+    async fn begin(
+        &mut self,
+        session: SessionId,
+        removed_to: Seq,
+        removed_reason: Option<GapReason>,
+    ) -> Result<(), Fault> {
+        if removed_to > POSITION_MAX {
+            return Err(self.wrong("the position is out of range"));
+        }
+        let history = TransferredHistory { session, epoch: None, removed_to, removed_reason };
+        let lease = self.journal.adopt(history).await?;
+        let current = ImportingSession { lease, head: removed_to, entries: Vec::new(), records: 0 };
+        self.current = Some(current);
+        Ok(())
+    }
+
+    async fn take(&mut self, line: ExportLine<'_>) -> Result<(), Fault> {
+        let Some(mut current) = self.current.take() else {
+            return Err(self.wrong("the line belongs to no session"));
+        };
+        let taken = self.take_into(&mut current, line).await;
+        match taken {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                self.current = Some(current);
+                Ok(())
+            }
+            Err(fault) => {
+                self.current = Some(current);
+                Err(fault)
+            }
+        }
+    }
+
+    /// Adds one line to the current session. Returns whether the session is complete.
+    async fn take_into(
+        &mut self,
+        current: &mut ImportingSession,
+        line: ExportLine<'_>,
+    ) -> Result<bool, Fault> {
+        match line {
+            ExportLine::Record { seq, at, trace, turn, event } => {
+                if Some(seq) != current.next() {
+                    return Err(self.wrong("a record is missing before this one"));
+                }
+                let body = Bytes::copy_from_slice(event.get().as_bytes());
+                current.entries.push(EncodedRecord { at, trace, turn, body, event: None });
+                current.records += 1;
+                if current.entries.len() >= CHUNK {
+                    self.flush(current, None).await?;
+                }
+            }
+            ExportLine::Snapshot { snapshot, body } => {
+                let body = BASE64.decode(body).map_err(|error| self.wrong(&error.to_string()))?;
+                if Some(snapshot) != current.next().and_then(|next| next.checked_sub(1)) {
+                    return Err(self.wrong("a snapshot must follow the record it covers"));
+                }
+                self.flush(current, Some(body)).await?;
+            }
+            ExportLine::Command { command, answer } => {
+                self.flush(current, None).await?;
+                let session = current.lease.session;
+                self.journal.adopt_command(session, *command, answer).await?;
+            }
+            ExportLine::Blob { blob } => {
+                let content =
+                    BASE64.decode(blob).map_err(|error| self.wrong(&error.to_string()))?;
+                self.journal.adopt_blob(current.lease.session, content.into()).await?;
+            }
+            ExportLine::End { end, records } => {
+                if end != current.lease.session || records != current.records {
+                    return Err(self.wrong("the session differs from its `end` line"));
+                }
+                self.flush(current, None).await?;
+                self.journal.release(&current.lease).await?;
+                self.report.sessions += 1;
+                self.report.records += current.records;
+                return Ok(true);
+            }
+            ExportLine::Head { .. } | ExportLine::Session { .. } | ExportLine::Done { .. } => {
+                return Err(self.wrong("the line belongs to no session"));
+            }
+        }
+        Ok(false)
+    }
+
+    async fn flush(
+        &self,
+        current: &mut ImportingSession,
+        snapshot: Option<Vec<u8>>,
+    ) -> Result<(), Fault> {
+        if current.entries.is_empty() && snapshot.is_none() {
+            return Ok(());
+        }
+        let entries = std::mem::take(&mut current.entries);
+        let (lease, head) = (&current.lease, current.head);
+        current.head = self.journal.adopt_records(lease, head, entries, snapshot).await?;
+        Ok(())
+    }
+
+    fn wrong(&self, why: &str) -> Fault {
+        Fault::new(Kind::BadRequest, Operation::ImportSession)
+            .with(Fact::Line, self.line)
+            .with_cause(why)
+    }
+}
