@@ -979,6 +979,9 @@ export type ErrorRecoveryStarted = {
     by_model?: boolean;
     tokens_before?: number;
     tokens_after?: number;
+    from_model?: string;
+    to_model?: string;
+    change_reason?: string;
     stage?: "planning" | "solving" | "aggregation";
     task_id?: string;
   };
@@ -1647,12 +1650,12 @@ export type UserCreateSessionCommand = {
       theme?: string;
     };
     config?: {
-      model?: string;
       system?: string;
       tools?: (string)[];
       max_steps?: number;
       patience_ms?: number;
       confirm?: boolean;
+      model?: (string | (string)[]);
       permission_mode?: "auto" | "approval" | "readonly";
       on_disconnect?: "continue" | "cancel";
       mode?: "chat" | "plan";

@@ -186,7 +186,7 @@ fn failed(fault: &Fault, lang: Lang, terminal: &Terminal) -> Exit {
     {
         let question = localize(lang, "Did you mean", "您是否要写");
         let mark = localize(lang, "?", "？");
-        terminal.say(&format!("  {question} `{}`{mark}", terminal.name(&nearest.to_string())));
+        terminal.say(&format!("  {question} `{}`{mark}", terminal.name(nearest.to_string())));
     }
     for cause in fault.causes() {
         terminal.say(&terminal.faint(format!("  {cause}")));

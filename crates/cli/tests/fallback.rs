@@ -8,12 +8,18 @@ use std::{
 };
 
 fn budao(directory: &Path, args: &[&str]) -> (i32, String, String) {
+    budao_with(directory, args, "off")
+}
+
+/// Runs the program with this level of log lines.
+fn budao_with(directory: &Path, args: &[&str], log: &str) -> (i32, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_budao"))
         .args(args)
         .current_dir(directory)
         .env_clear()
         .env("HOME", directory)
         .env("BUDAO_JOURNAL", directory.join("journal.db"))
+        .env("BUDAO_LOG", log)
         .output();
     let Output { status, stdout, stderr } = output.unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -66,6 +72,19 @@ fn a_turn_is_answered_by_the_next_model_and_the_user_learns_why() {
         assert_eq!(code, 0, "{stderr}");
         assert!(stdout.contains("the second answers"), "{stdout}");
         assert!(format!("{stdout}{stderr}").contains(expected), "{stdout}{stderr}");
+    }
+}
+
+#[test]
+fn the_operator_finds_the_change_in_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    scripts(directory.path());
+    let args = ["run", "--model", "script:spent.toml,script:works.toml", "hello"];
+    let (code, _, stderr) = budao_with(directory.path(), &args, "warn");
+    assert_eq!(code, 0, "{stderr}");
+    let line = stderr.lines().find(|line| line.contains("model changed")).unwrap_or_default();
+    for field in ["session=", "turn=1", "script:spent.toml", "script:works.toml", "quota_spent"] {
+        assert!(line.contains(field), "{field}: {stderr}");
     }
 }
 

@@ -192,10 +192,14 @@ async fn storm(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_with_a_kill_in_the_middle_ends_with_fifty_answers() {
     let is_down = Arc::new(AtomicBool::new(true));
-    let down = Arc::clone(&is_down);
-    let provider = Provider::answering(move |_| match down.load(Ordering::SeqCst) {
-        true => Reply::refuse(503, &json!({ "error": { "message": "down for maintenance" } })),
-        false => answer(),
+    let requests = Arc::new(AtomicUsize::new(0));
+    let (down, count) = (Arc::clone(&is_down), Arc::clone(&requests));
+    let provider = Provider::answering(move |_| {
+        count.fetch_add(1, Ordering::SeqCst);
+        match down.load(Ordering::SeqCst) {
+            true => Reply::refuse(503, &json!({ "error": { "message": "down for maintenance" } })),
+            false => answer(),
+        }
     })
     .await;
     let directory = tempfile::tempdir().unwrap();
@@ -207,8 +211,9 @@ async fn an_outage_with_a_kill_in_the_middle_ends_with_fifty_answers() {
     }
     provider.reached(8).await;
     drop(server);
+    let before = requests.load(Ordering::SeqCst);
     let server = Server::start(directory.path(), &model);
-    provider.reached(16).await;
+    provider.reached(before + 8).await;
     let stats: Value = serde_json::from_str(&server.get("/api/stats").await).unwrap();
     let gate = &stats["gates"][0];
     assert_eq!(gate["state"], "held", "{stats}");

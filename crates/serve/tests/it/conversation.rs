@@ -152,3 +152,28 @@ async fn a_session_that_was_sent_something_is_observed_from_there() {
     let frames = later.until("agent.final_answer").await;
     assert_eq!(frames.last().unwrap()["content"], "fine");
 }
+
+#[tokio::test]
+async fn a_client_names_several_of_the_servers_models_and_no_others() {
+    let own = |config: &mut budao_serve::Config| {
+        config.settings.model = "a".to_owned();
+        config.settings.fallbacks = vec!["b".to_owned()];
+        config.models = vec!["c".to_owned()];
+    };
+    let stage = Setup::new(Script::new()).with(own).open().await;
+    let mut client = stage.client().await;
+    let list_of = async |session: String| {
+        let state = stage.runtime.state(session.parse().unwrap()).await.unwrap();
+        state.settings.models().collect::<Vec<_>>().join(",")
+    };
+    let session = client.create(json!({})).await;
+    assert_eq!(list_of(session).await, "a,b", "the server's own list");
+    let session = client.create(json!({"config": {"model": "c,b"}})).await;
+    assert_eq!(list_of(session).await, "c,b");
+    let session = client.create(json!({"config": {"model": ["a"]}})).await;
+    assert_eq!(list_of(session).await, "a", "one model has no fallbacks");
+    let content = json!({"config": {"model": "a,x"}});
+    client.send(json!({"event": "user.create_session", "content": content})).await;
+    let refused = client.next().await;
+    assert_eq!(refused["metadata"]["kind"], "unknown_model", "{refused}");
+}

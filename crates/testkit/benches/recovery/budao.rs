@@ -84,10 +84,7 @@ pub(crate) async fn run(storm: &Storm, program: &Path, endpoints: &Endpoints) ->
     let folder = tempfile::tempdir().context("make a folder")?;
     let setup = ServerSetup::new(program, &endpoints.urls(), folder.path())?;
     let server = setup.start("127.0.0.1:0").await?;
-    let sessions = match open(storm, &server).await {
-        Err(error) if storm.has_second => return Ok(unsupported(&format!("{error:#}"))),
-        sessions => sessions?,
-    };
+    let sessions = open(storm, &server).await?;
     let deadline = Instant::now() + time_limit(storm);
     let turns = sessions.into_iter().enumerate().map(|(number, (session, events))| {
         tokio::spawn(async move { turn(number, &session, events, deadline).await })
@@ -102,15 +99,7 @@ pub(crate) async fn run(storm: &Storm, program: &Path, endpoints: &Endpoints) ->
         }
     }
     outcome.twice = calls_done_twice(&folder.path().join("work/ledger"));
-    if storm.has_second && endpoints.log().requests == 0 {
-        return Ok(unsupported("neither endpoint got a request"));
-    }
     Ok(outcome)
-}
-
-fn unsupported(reason: &str) -> Outcome {
-    let reason = format!("this program does not know `--model a,b`: {reason}");
-    Outcome { unsupported: Some(reason), ..Outcome::default() }
 }
 
 /// Opens the sessions of all turns, each with a connection of its own.
