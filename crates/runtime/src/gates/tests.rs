@@ -217,9 +217,11 @@ async fn ten_thousand_waiting_requests_wake_nobody_but_the_one_that_is_due() {
     }
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(sleeps() - before <= 1, "the probe is due");
-    let mut granted = 0;
+    let mut granted = Vec::new();
     for wait in &mut waits {
-        granted += usize::from(futures::poll!(wait.as_mut()).is_ready());
+        if let std::task::Poll::Ready(admission) = futures::poll!(wait.as_mut()) {
+            granted.push(admission);
+        }
     }
-    assert_eq!(granted, 1, "and wakes one request");
+    assert_eq!(granted.len(), 1, "and wakes one request");
 }
