@@ -89,6 +89,14 @@ pub struct Limits {
     pub abandoned_calls: usize,
 }
 
+impl Limits {
+    /// How work of a turn is retried. The longest hint that it follows is that of the gates.
+    #[must_use]
+    pub fn retry_policy(&self) -> RetryPolicy {
+        RetryPolicy { hint_ceiling: self.gate.hint_ceiling, ..self.retry }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         const KIB: usize = 1024;

@@ -28,8 +28,9 @@ pub struct RetryPolicy {
     pub max: Duration,
     /// The growth factor from delay to delay.
     pub multiplier: f64,
-    /// The longest hint that is followed; a longer one ends the retries.
-    #[serde(with = "millis")]
+    /// The longest hint that is followed; a longer one ends the retries. Not a setting of its own: the runtime's is
+    /// `models.gate.hint_ceiling`.
+    #[serde(skip)]
     pub hint_ceiling: Duration,
 }
 

@@ -40,6 +40,10 @@ fn sessions_query(filter: &Filter) -> Query {
     let sql =
         "SELECT v.body, s.uuid FROM @view_session v JOIN @session s ON s.id = v.session WHERE true";
     let mut query = Query { sql: sql.into(), values: Vec::new() };
+    if let Some((first, last)) = filter.ids {
+        let first = query.value(first.0, Type::UUID);
+        query.and(&format!("s.uuid BETWEEN {first} AND ?"), last.0, Type::UUID);
+    }
     if let Some(state) = filter.state {
         query.and("v.state = ?", state.as_str(), Type::TEXT);
     }

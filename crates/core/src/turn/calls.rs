@@ -245,7 +245,7 @@ impl Stepper<'_> {
 
     /// Schedules a retry of an idempotent call, if its fault and its attempts allow one.
     fn try_call_again(&mut self, id: &CallId, attempt: u32, failure: &Failure) -> bool {
-        let (env, policy) = (self.env, self.env.limits.retry);
+        let (env, policy) = (self.env, self.env.limits.retry_policy());
         let fault = failure.fault.clone().with_trace(self.session.trace());
         let retry::RetryDecision::Retry(wait) = policy.after(fault.clone(), attempt, env.jitter)
         else {

@@ -29,7 +29,7 @@ impl Stepper<'_> {
         // Only the service is waited for: tools and hooks that fail have their tries.
         let is_of_service = fault.operation() == Operation::ModelRequest;
         if patience.is_zero() || !is_of_service || !fault.may_auto_retry() {
-            return policy.after(fault, attempt, env.jitter);
+            return env.limits.retry_policy().after(fault, attempt, env.jitter);
         }
         let hint = fault.retry_hint().unwrap_or_default();
         let wait = match attempt < policy.tries {

@@ -419,3 +419,15 @@ fn a_compaction_that_waits_ends_with_the_patience_of_its_turn() {
     assert_eq!(play.wait(MINUTE * 15), ["recovery_failed", "turn_ended"]);
     play.replayed();
 }
+
+#[test]
+fn one_setting_says_how_long_a_hint_is_followed() {
+    let mut play = Play::without_patience();
+    play.limits.gate.hint_ceiling = MINUTE;
+    play.say("go");
+    let names = play.fails_with(limited().retry_after(MINUTE * 2));
+    assert_eq!(names, ["fault_raised", "recovery_failed", "turn_ended"]);
+    assert_eq!(play.last_fault().kind(), Kind::RetryAfterTooLong);
+    let unknown = serde_json::json!({"hint_ceiling": 1000});
+    assert!(serde_json::from_value::<budao_core::retry::RetryPolicy>(unknown).is_err());
+}

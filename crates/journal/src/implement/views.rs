@@ -6,11 +6,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use budao_core::{
     event::{Event, SessionId},
-    fault::Fault,
+    fault::{Fault, Kind, Operation},
     session::SessionState,
     tally::FaultTally,
     time::Timestamp,
 };
+
+use serde::{Deserialize, Serialize};
 
 use crate::contract::{SessionSummary, StoredRecord};
 
@@ -184,6 +186,28 @@ fn code_mark(event: &Event) -> Option<CodeMark> {
         | Event::AggregateEnded { .. } => Some(CodeMark { code, is_raised: false }),
         _ => None,
     }
+}
+
+/// A summary with the open faults of its turn, which lists do not show.
+#[derive(Serialize, Deserialize)]
+struct StoredSummary<S> {
+    summary: S,
+    faults: FaultTally,
+}
+
+/// Encodes a summary, for an implementation that stores it as one value.
+///
+/// # Errors
+/// If the summary cannot be written as JSON, which is a bug.
+pub fn encode_summary(summary: &SessionSummary) -> Result<Vec<u8>, Fault> {
+    serde_json::to_vec(&StoredSummary { summary, faults: summary.faults.clone() })
+        .map_err(|error| Fault::new(Kind::Bug, Operation::AppendRecords).caused_by(&error))
+}
+
+/// Decodes what [`encode_summary`] wrote; none if it is something else.
+pub fn decode_summary(body: &[u8]) -> Option<SessionSummary> {
+    let stored: StoredSummary<SessionSummary> = serde_json::from_slice(body).ok()?;
+    Some(SessionSummary { faults: stored.faults, ..stored.summary })
 }
 
 /// The start of the bucket that contains `at`, for buckets of `minutes` minutes.

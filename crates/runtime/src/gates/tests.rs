@@ -168,3 +168,60 @@ async fn an_observer_who_joins_makes_a_waiting_request_come_first() {
     assert!(held[1].waiter.is_granted(), "the probe is that of the observed session");
     assert!(!held[0].waiter.is_granted());
 }
+
+/// Counts how often somebody sleeps: each time is one wake-up.
+#[derive(Debug)]
+struct CountingClock(Arc<dyn budao_core::world::Clock>, std::sync::atomic::AtomicUsize);
+
+impl budao_core::world::Clock for CountingClock {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    fn sleep(&self, wait: Duration) -> futures::future::BoxFuture<'static, ()> {
+        self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.0.sleep(wait)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_waiting_requests_wake_nobody_but_the_one_that_is_due() {
+    let world = world::seeded(1);
+    let clock = Arc::new(CountingClock(Arc::clone(&world.clock), 0.into()));
+    let gates =
+        Gates::new(World { clock: Arc::clone(&clock) as _, ..world }, GateConfig::default());
+    let key = key("http://one");
+    admit(&gates, &key).await.failed(&limited(Duration::from_secs(86_400)));
+    let mut waiting = Vec::new();
+    for session in 0..10_000 {
+        let requester = Requester { priority: Priority::Background, ..requester(session) };
+        match gates.request(&key, requester).unwrap() {
+            Admission::Held(held) => waiting.push(held.progress().await.unwrap().0),
+            Admission::Granted(_) => panic!("the gate is shut"),
+        }
+    }
+    tokio::task::yield_now().await;
+    let sleeps = || clock.1.load(std::sync::atomic::Ordering::Relaxed);
+    let before = sleeps();
+    let mut waits: Vec<_> = waiting
+        .into_iter()
+        .map(|admission| match admission {
+            Admission::Held(held) => Box::pin(held.progress()),
+            Admission::Granted(_) => panic!("the gate is shut"),
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_secs(598)).await;
+    assert_eq!(sleeps() - before, 0, "nothing is due within the hold");
+    for wait in &mut waits {
+        assert!(futures::poll!(wait.as_mut()).is_pending(), "nobody has news");
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(sleeps() - before <= 1, "the probe is due");
+    let mut granted = Vec::new();
+    for wait in &mut waits {
+        if let std::task::Poll::Ready(admission) = futures::poll!(wait.as_mut()) {
+            granted.push(admission);
+        }
+    }
+    assert_eq!(granted.len(), 1, "and wakes one request");
+}

@@ -63,6 +63,8 @@ pub(super) struct ServiceNature {
 
 /// The time in which a service counts requests.
 const WINDOW: Duration = Duration::from_secs(10);
+/// The longest time that a refusal takes.
+const REFUSAL: Duration = Duration::from_millis(100);
 
 impl ServiceNature {
     fn new(dice: &mut StdRng, may_be_gone: bool) -> Self {
@@ -80,7 +82,7 @@ impl ServiceNature {
         });
         Self {
             troubles: troubles.collect(),
-            per_window: *pick(dice, &[None, Some(20), Some(50), Some(150)]),
+            per_window: *pick(dice, &[None, Some(10), Some(20), Some(60)]),
             hint: *pick(dice, &[Hint::Absent, Hint::Right, Hint::Right, Hint::Short, Hint::Long]),
             latency: Duration::from_millis(*pick(dice, &[5, 200, 200, 2_500])),
             is_gone: may_be_gone && dice.random_bool(0.3),
@@ -147,8 +149,8 @@ impl KeyedService {
         self.state.lock().expect("nobody panics with it").log.clone()
     }
 
-    /// Decides on a request and counts it. Returns its place in the log.
-    fn decide(&self, session: usize, turn: usize) -> (Verdict, usize) {
+    /// Decides on a request and logs it.
+    fn decide(&self, session: usize, turn: usize) -> Verdict {
         let now = self.clock.elapsed();
         let is_probe = self.is_held();
         let mut state = self.state.lock().expect("nobody panics with it");
@@ -157,12 +159,12 @@ impl KeyedService {
         let verdict = self.verdict(&mut state, now, &mut chance(self.seed, &name));
         let is_early = state.told.is_some_and(|(since, until)| since < now && now < until);
         if let (Verdict::Refuse(Some(wait)), Hint::Right) = (&verdict, self.nature.hint) {
-            let since = now + self.nature.latency;
+            let since = now + self.latency(&verdict);
             state.told = Some((since, since + *wait));
         }
         let (is_refused, is_answered) =
             (matches!(verdict, Verdict::Refuse(_)), matches!(verdict, Verdict::Answer));
-        let until = now + self.nature.latency;
+        let until = now + self.latency(&verdict);
         state.log.push(LoggedRequest {
             session,
             turn,
@@ -173,7 +175,15 @@ impl KeyedService {
             is_probe,
             is_early,
         });
-        (verdict, number)
+        verdict
+    }
+
+    /// A refusal comes soon, however slow the answers are.
+    fn latency(&self, verdict: &Verdict) -> Duration {
+        match verdict {
+            Verdict::Refuse(_) => self.nature.latency.min(REFUSAL),
+            Verdict::Answer | Verdict::Fail(_) => self.nature.latency,
+        }
     }
 
     fn verdict(&self, state: &mut ServiceState, now: Duration, dice: &mut StdRng) -> Verdict {
@@ -239,8 +249,8 @@ impl Model for KeyedService {
 
     async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {
         let (session, turn) = sender(&request.messages);
-        let (verdict, _) = self.decide(session, turn);
-        tokio::time::sleep(self.nature.latency).await;
+        let verdict = self.decide(session, turn);
+        tokio::time::sleep(self.latency(&verdict)).await;
         match verdict {
             Verdict::Answer => Ok(answer()),
             Verdict::Fail(kind) => Err(self.fault(kind)),
