@@ -95,7 +95,7 @@ impl Shared {
         let (id, body) = (command.id.0.as_bytes(), encode(command));
         for _ in 0..ATTEMPTS {
             let parameters: [&(dyn ToSql + Sync); 4] = [&session.0, &id, &body, &room];
-            let rows = self.body(LaneKind::Write, session, SUBMIT, &parameters).await?;
+            let rows = self.ask(LaneKind::Write, session, SUBMIT, &parameters).await?;
             if let Some(known) = self.stored(session, &rows[0])? {
                 return match known.answer {
                     _ if known.command.body != command.body => {
@@ -132,7 +132,7 @@ impl Shared {
         let rejected = Answer::Rejected { fault };
         let (id, body, answer) = (command.id.0.as_bytes(), encode(command), encode(&rejected));
         for _ in 0..ATTEMPTS {
-            let rows = self.body(LaneKind::Read, session, KNOWN, &[&session.0, &id]).await?;
+            let rows = self.ask(LaneKind::Read, session, KNOWN, &[&session.0, &id]).await?;
             let known = self.stored(session, &rows[0])?;
             match known {
                 Some(known) if known.command.body != command.body => {
@@ -152,7 +152,7 @@ impl Shared {
     }
 
     pub(crate) async fn inbox(&self, session: SessionId) -> Result<Vec<Command>, Fault> {
-        let rows = self.body(LaneKind::Read, session, WAITING, &[&session.0]).await?;
+        let rows = self.ask(LaneKind::Read, session, WAITING, &[&session.0]).await?;
         let bodies = rows.iter().filter_map(|row| row.get::<_, Option<&[u8]>>(0));
         bodies.map(|body| self.decode(session, body)).collect()
     }
@@ -164,7 +164,7 @@ impl Shared {
         id: &CommandId,
     ) -> Result<Option<Option<Answer>>, Fault> {
         let id = id.0.as_bytes();
-        let rows = self.body(LaneKind::Read, session, KNOWN, &[&session.0, &id]).await?;
+        let rows = self.ask(LaneKind::Read, session, KNOWN, &[&session.0, &id]).await?;
         Ok(self.stored(session, &rows[0])?.map(|known| known.answer))
     }
 }

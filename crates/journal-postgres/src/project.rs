@@ -149,7 +149,7 @@ impl Shared {
         let viewed = row.get::<_, i64>(3).cast_unsigned();
         // Views that were cleared, or that this version cannot read, begin anew.
         let known = row.get::<_, Option<&[u8]>>(4).filter(|_| viewed > 0);
-        let summary = known.and_then(|body| serde_json::from_slice(body).ok());
+        let summary = known.and_then(views::decode_summary);
         Ok(Some(DirtySession {
             key,
             session,
@@ -184,9 +184,7 @@ impl Shared {
         let (viewed, head) = (session.viewed.cast_signed(), session.head.cast_signed());
         let turn = summary.open_turn.map(u64::cast_signed);
         let (state, updated) = (summary.state.as_str(), summary.updated_at.as_micros());
-        let body = serde_json::to_vec(summary).map_err(|error| {
-            Fault::new(budao_core::fault::Kind::Bug, Operation::ReadRecords).caused_by(&error)
-        })?;
+        let body = views::encode_summary(summary)?;
         let keys: Vec<&[u8]> = summary.labels.keys().map(|key| indexed(key)).collect();
         let values: Vec<&[u8]> = summary.labels.values().map(|value| indexed(value)).collect();
         let traces: Vec<Vec<u8>> =

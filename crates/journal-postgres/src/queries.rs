@@ -103,9 +103,9 @@ impl Shared {
             query.values.iter().map(|(value, kind)| (&**value as _, kind.clone())).collect();
         let rows = self.pool.search(operation, &query.sql, &values).await?;
         let summaries = rows.iter().map(|row| {
-            serde_json::from_slice(row.get(0)).map_err(|error| {
+            views::decode_summary(row.get(0)).ok_or_else(|| {
                 let session: Uuid = row.get(1);
-                let what = format!("the view of session {session} is damaged: {error}");
+                let what = format!("the view of session {session} is damaged");
                 errors::damaged(self.pool.address(), operation, what)
             })
         });
