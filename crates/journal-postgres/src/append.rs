@@ -17,7 +17,7 @@ use budao_journal::{
 };
 use tokio::sync::oneshot;
 
-use crate::{connection::lock, errors, inbox, pool::PATIENCE, shared::Shared};
+use crate::{connection::lock, errors, inbox, pool::PATIENCE, shared::PostgresShared};
 
 pub(crate) use self::queue::AppendQueue;
 
@@ -132,7 +132,7 @@ fn repeated_id<'a>(ids: impl Iterator<Item = &'a CommandId>) -> Option<&'a Comma
     ids.find(|id| !seen.insert(*id))
 }
 
-impl Shared {
+impl PostgresShared {
     pub(crate) async fn append(&self, append: Append) -> Result<Seq, AppendError> {
         self.append_encoded(EncodedAppend::new(append)?).await
     }

@@ -97,39 +97,76 @@ async fn write_until(
 async fn nothing_answered_is_missing_and_nothing_is_there_twice_after_the_server_was_killed() {
     let Some(server) = PostgresServer::start() else { return };
     let journal: Arc<dyn Journal> = Arc::new(open(&server.url("budao")).await);
-    let stop = Arc::new(AtomicBool::new(false));
-    let answered = Arc::new(AtomicU64::new(0));
+    let (writers, stop, answered) = start_writers(&journal, 16).await;
+    for _ in 0..3 {
+        within(more(&answered, 200)).await;
+        server.kill();
+        server.restart();
+    }
+    within(more(&answered, 200)).await;
+    stop.store(true, Ordering::SeqCst);
+    check_writers(&*journal, writers).await;
+    journal.close().await;
+}
+
+type Writers = Vec<tokio::task::JoinHandle<(Seq, u64)>>;
+
+/// Starts a writer for each of so many sessions, with a switch to stop them and a count of answered appends.
+async fn start_writers(
+    journal: &Arc<dyn Journal>,
+    count: u64,
+) -> (Writers, Arc<AtomicBool>, Arc<AtomicU64>) {
+    let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let mut writers = Vec::new();
-    for number in 0..16 {
-        let lease = lease(&*journal, number).await;
-        let (journal, stop) = (Arc::clone(&journal), Arc::clone(&stop));
+    for number in 0..count {
+        let lease = lease(&**journal, number).await;
+        let (journal, stop) = (Arc::clone(journal), Arc::clone(&stop));
         let answered = Arc::clone(&answered);
         writers.push(tokio::spawn(async move {
             write_until(&*journal, &lease, &stop, &answered).await
         }));
     }
-    let more = |than: u64| {
-        let answered = Arc::clone(&answered);
-        async move {
-            while answered.load(Ordering::SeqCst) < than {
-                tokio::task::yield_now().await;
-            }
-        }
-    };
-    for _ in 0..3 {
-        within(more(answered.load(Ordering::SeqCst) + 200)).await;
-        server.kill();
-        server.restart();
+    (writers, stop, answered)
+}
+
+/// Waits until so many more appends were answered.
+async fn more(answered: &AtomicU64, count: u64) {
+    let until = answered.load(Ordering::SeqCst) + count;
+    while answered.load(Ordering::SeqCst) < until {
+        tokio::task::yield_now().await;
     }
-    within(more(answered.load(Ordering::SeqCst) + 200)).await;
-    stop.store(true, Ordering::SeqCst);
+}
+
+/// Compares the records of each session with what its writer was answered.
+async fn check_writers(journal: &dyn Journal, writers: Writers) {
     for (number, writer) in (0..).zip(writers) {
         let (head, _) = within(writer).await.unwrap();
         // `read_all` checks that each record is the one after the last.
-        let records = read_all(&*journal, session(number)).await;
-        assert!(records.len() as u64 >= head, "session {number} lost a record");
-        assert!(records.len() as u64 <= head + 1, "at most one was on its way");
+        let records = read_all(journal, session(number)).await.len() as u64;
+        assert!(records >= head, "session {number} lost a record");
+        assert!(records <= head + 1, "at most one was on its way");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_to_the_synchronous_standby_loses_nothing_and_is_only_a_pause() {
+    let Some(server) = PostgresServer::start() else { return };
+    let standby = server.standby("second");
+    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'second'");
+    server.reload();
+    let synchronous = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+    wait_for(&server, synchronous, "1").await;
+    let (first, second) = (server.address(), standby.address());
+    let url = format!("postgres://postgres@{first},{second}/postgres");
+    let journal: Arc<dyn Journal> = Arc::new(open(&url).await);
+    let (writers, stop, answered) = start_writers(&journal, 8).await;
+    within(more(&answered, 200)).await;
+    server.kill();
+    standby.promote();
+    within(more(&answered, 200)).await;
+    stop.store(true, Ordering::SeqCst);
+    check_writers(&*journal, writers).await;
+    assert_eq!(standby.sql("SELECT pg_is_in_recovery()"), "f");
     journal.close().await;
 }
 

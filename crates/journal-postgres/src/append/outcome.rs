@@ -17,7 +17,7 @@ use super::group::{self, PackedAppend};
 use crate::{
     errors::{self, StatementError},
     pool::LaneKind,
-    shared::Shared,
+    shared::PostgresShared,
 };
 
 /// How long an outcome may stay unknown, or its session locked, before the caller gets `journal_busy`.
@@ -36,7 +36,7 @@ const SNAPSHOT: &str = "SELECT seq, body FROM @snapshot WHERE session = $1";
 /// A change of the session's row without effect. Its commit waits for the standby, and so for all commits before it.
 const CONFIRM: &str = "UPDATE @session SET dirty = dirty WHERE id = $1";
 
-impl Shared {
+impl PostgresShared {
     /// Finishes an append whose group failed: finds out whether it was written, and writes it alone if not.
     pub(super) async fn settle(
         &self,

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     errors::StatementError,
     pool::{LaneKind, running_fault},
-    shared::Shared,
+    shared::PostgresShared,
 };
 
 /// The ends of several histories.
@@ -29,7 +29,7 @@ type Reply = oneshot::Sender<Result<Seq, AppendError>>;
 /// An append at a worker, and the end of its history.
 type ReadyAppend = (QueuedAppend, CachedSession);
 
-impl Shared {
+impl PostgresShared {
     /// Writes groups on one lane until it is aborted.
     pub(crate) async fn write_appends(self: Arc<Self>, lane: usize) {
         loop {
