@@ -17,7 +17,7 @@ use std::{
 use async_trait::async_trait;
 use budao_core::{
     event::{Answer, Seq},
-    fault::{Fault, Kind, Operation},
+    fault::{Fact, Fault, Kind, Operation},
 };
 use budao_journal::{
     Admin as _, Append, AppendError, Inbox as _, Journal, Lease, LeaseRequest, Reader as _,
@@ -167,6 +167,45 @@ async fn a_failover_to_the_synchronous_standby_loses_nothing_and_is_only_a_pause
     stop.store(true, Ordering::SeqCst);
     check_writers(&*journal, writers).await;
     assert_eq!(standby.sql("SELECT pg_is_in_recovery()"), "f");
+    journal.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_that_a_failover_lost_are_named_and_their_session_gets_a_new_epoch() {
+    let Some(server) = PostgresServer::start() else { return };
+    let standby = server.standby("second");
+    let (first, second) = (server.address(), standby.address());
+    let url = format!("postgres://postgres@{first},{second}/postgres");
+    let journal = open(&url).await;
+    let lease = lease(&journal, 1).await;
+    append(&journal, &lease, 0, 3).await;
+    let flushed = server.sql("SELECT pg_current_wal_flush_lsn()");
+    wait_for(&standby, &format!("SELECT pg_last_wal_replay_lsn() >= '{flushed}'"), "t").await;
+    // The standby misses what is answered while it is away, and becomes the primary all the same.
+    standby.stop();
+    append(&journal, &lease, 3, 2).await;
+    server.kill();
+    standby.restart();
+    standby.promote();
+    let refused = within(async {
+        loop {
+            let append = Append::new(&lease, 5, entries(5, 1, 10));
+            match journal.append(append).await {
+                Err(AppendError::Failed(fault)) if fault.kind() == Kind::JournalBusy => {}
+                refused => break refused,
+            }
+        }
+    })
+    .await;
+    let Err(AppendError::Failed(fault)) = refused else { panic!("{refused:?}") };
+    assert_eq!(fault.kind(), Kind::JournalDamaged, "{fault:?}");
+    assert_eq!(fault.detail().number(Fact::FromSeq), Some(4));
+    let again = support::lease(&journal, lease.session, "writer").await;
+    assert_eq!(again.head, 3);
+    assert_ne!(again.epoch, lease.epoch, "no reader takes new records for the lost ones");
+    let lost = journal.stats().await.unwrap().lost.unwrap();
+    assert!(lost.contains("records 4 to 5"), "{lost}");
+    assert_eq!(append(&journal, &again, 3, 1).await, 4);
     journal.close().await;
 }
 
