@@ -24,7 +24,10 @@ use budao_journal::{
     SubmitOutcome, Writer as _, conformance::fixture::message,
 };
 use budao_journal_postgres::{Credentials, Postgres, PostgresOptions, WakeTransport};
-use budao_testkit::postgres::PostgresServer;
+use budao_testkit::{
+    postgres::PostgresServer,
+    proxy::{ConnectionPlan, Ending, Lane, Proxy},
+};
 use futures::StreamExt as _;
 use support::{
     append, entries,
@@ -474,5 +477,42 @@ async fn readers_do_not_wait_behind_appends_that_are_stuck() {
     assert_eq!(within(append(&*journal, &free, 0, 1)).await, 1, "another lane writes");
     proxy.release();
     assert_eq!(within(held).await.unwrap(), Ok(1));
+    journal.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn appends_behind_a_server_that_does_not_answer_are_refused_in_time_and_none_is_written_twice()
+ {
+    let Some(server) = PostgresServer::shared() else { return };
+    let proxy = Proxy::start(server.address(), 1).await.unwrap();
+    let options = PostgresOptions { wake: Some(Arc::new(Deaf)), ..Default::default() };
+    let url = server.url_at(proxy.address(), &support::schema());
+    let journal = Arc::new(open_with(&url, options).await);
+    let lease = lease(&*journal, 1).await;
+    append(&*journal, &lease, 0, 1).await;
+    proxy.plan(|_| ConnectionPlan::down(Lane::default().cut(0, Ending::Silence)));
+    proxy.cut_all(Ending::Silence);
+    // One after the other goes to a worker, the rest waits in the queue; further ones find it full.
+    let offered = (0..20_000).map(|_| journal.append(Append::new(&lease, 1, entries(1, 1, 1))));
+    let refused = within(futures::future::join_all(offered)).await;
+    for outcome in &refused {
+        let Err(AppendError::Failed(fault)) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(fault.kind(), Kind::JournalBusy, "{fault:?}");
+    }
+    assert_eq!(journal.load().waiting, 0);
+    proxy.plan(|_| ConnectionPlan::clean());
+    proxy.cut_all(Ending::Close);
+    let head = within(async {
+        loop {
+            match journal.append(Append::new(&lease, 1, entries(1, 1, 1))).await {
+                Ok(head) | Err(AppendError::Conflict { head }) => break head,
+                Err(AppendError::Failed(_)) => {}
+                Err(AppendError::Fenced) => panic!("nobody took the lease"),
+            }
+        }
+    })
+    .await;
+    assert_eq!(head, 2);
+    assert_eq!(read_all(&*journal, lease.session).await.len(), 2);
     journal.close().await;
 }

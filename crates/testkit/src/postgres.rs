@@ -184,6 +184,20 @@ impl PostgresServer {
         wait_until_ready(lines);
     }
 
+    /// Writes a file beside the server's data that only the server can read, such as its private key.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn install(&self, name: &str, content: &[u8]) {
+        use std::os::unix::fs::PermissionsExt as _;
+        let file = self.data().join(name);
+        fs::write(&file, content).expect("its own directory");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("its own file");
+        if let Some((user, group)) = self.owner {
+            chown(&file, Some(user), Some(group)).expect("root may change the owner");
+        }
+    }
+
     /// Kills every process of the server at once, as a crash does.
     ///
     /// # Panics
