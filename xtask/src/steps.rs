@@ -9,6 +9,7 @@ mod clients;
 mod dependencies;
 mod deploy;
 mod examples;
+mod postgres;
 mod release;
 mod sdk;
 mod smoke;
@@ -111,6 +112,14 @@ pub(crate) static STEPS: &[Step] = &[
         when: StepScope::Always,
         needs: &[],
         run: peers,
+    },
+    Step {
+        name: "postgres",
+        about: "the PostgreSQL that tests start is here",
+        budget: Duration::from_secs(5),
+        when: StepScope::Always,
+        needs: &[],
+        run: postgres::run,
     },
     Step {
         name: "clippy",

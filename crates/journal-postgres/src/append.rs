@@ -15,9 +15,9 @@ use budao_journal::{
     Append, AppendError, Lease, LeaseToken,
     implement::{EncodedRecord, encode, faults},
 };
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 
-use crate::{connection::lock, errors, inbox, pool::PATIENCE, shared::Shared};
+use crate::{connection::lock, errors, inbox, pool::PATIENCE, shared::PostgresShared};
 
 pub(crate) use self::queue::AppendQueue;
 
@@ -132,9 +132,14 @@ fn repeated_id<'a>(ids: impl Iterator<Item = &'a CommandId>) -> Option<&'a Comma
     ids.find(|id| !seen.insert(*id))
 }
 
-impl Shared {
+impl PostgresShared {
     pub(crate) async fn append(&self, append: Append) -> Result<Seq, AppendError> {
-        self.append_encoded(EncodedAppend::new(append)?).await
+        let began = Instant::now();
+        let done = self.append_encoded(EncodedAppend::new(append)?).await;
+        if done.is_ok() {
+            metrics::histogram!("budao_journal_append_seconds").record(began.elapsed());
+        }
+        done
     }
 
     /// Queues an append and waits for its outcome.

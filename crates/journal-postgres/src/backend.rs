@@ -38,7 +38,7 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// Opens `postgres://USER@HOST/DATABASE`.
+/// Opens `postgres://USER@HOST/DATABASE`, and `postgresql://` as well, with the credentials of the program.
 #[derive(Clone, Debug, Default)]
 pub struct PostgresBackend {
     credentials: Credentials,

@@ -8,7 +8,7 @@ use budao_journal::{SubmitOutcome, implement::faults};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio_postgres::{Row, types::ToSql};
 
-use crate::{errors, pool::LaneKind, shared::Shared};
+use crate::{errors, pool::LaneKind, shared::PostgresShared};
 
 /// Looks the command up and adds it if it is new and there is room. The lock keeps the session from being deleted
 /// meanwhile, and makes the answer wait for the standby even if nothing is added.
@@ -49,7 +49,7 @@ pub(crate) fn encode(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("commands and answers have string keys and finite numbers")
 }
 
-impl Shared {
+impl PostgresShared {
     pub(crate) fn decode<T: DeserializeOwned>(
         &self,
         session: SessionId,

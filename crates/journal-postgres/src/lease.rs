@@ -19,7 +19,7 @@ use crate::{
     append::CachedSession,
     errors,
     pool::LaneKind,
-    shared::{Shared, micros},
+    shared::{PostgresShared, micros},
 };
 
 /// Takes a free lease or makes the session. `$3` is the time to live, `$5` the time of a test, `$6` and `$7` belong to
@@ -60,7 +60,7 @@ pub(crate) struct Renewal {
     reply: oneshot::Sender<Result<Lease, Fault>>,
 }
 
-impl Shared {
+impl PostgresShared {
     pub(crate) async fn take_lease(&self, request: &LeaseRequest) -> Result<Lease, Fault> {
         let session = request.session;
         let (ttl, is_create) = (micros(request.ttl), request.if_missing == IfMissing::Create);

@@ -19,7 +19,7 @@ use crate::{
     pool::{LANES, Pool},
     schema::{self, SchemaContent},
     settings::{self, Purpose},
-    shared::{LeaseClock, Shared, TaskGuard},
+    shared::{LeaseClock, PostgresShared, TaskGuard},
     wake::{Announcer, WakeTransport},
 };
 
@@ -40,7 +40,7 @@ pub struct PostgresOptions {
 /// A journal on PostgreSQL. Clones share its connections.
 #[derive(Clone, Debug)]
 pub struct Postgres {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<PostgresShared>,
     pub(crate) tasks: Arc<TaskGuard>,
 }
 
@@ -112,10 +112,10 @@ fn shared(
     world: World,
     options: &PostgresOptions,
     purpose: Purpose,
-) -> (Arc<Shared>, mpsc::Receiver<crate::lease::Renewal>) {
+) -> (Arc<PostgresShared>, mpsc::Receiver<crate::lease::Renewal>) {
     let (renewals, receiver) = mpsc::channel(RENEWALS);
     let node = (world.entropy.bits() >> 33) as i32;
-    let shared = Shared {
+    let shared = PostgresShared {
         pool,
         world,
         limits: options.limits.clone(),
@@ -135,7 +135,7 @@ fn shared(
 }
 
 fn start(
-    shared: &Arc<Shared>,
+    shared: &Arc<PostgresShared>,
     tasks: &TaskGuard,
     renewals: mpsc::Receiver<crate::lease::Renewal>,
     transport: Arc<dyn WakeTransport>,

@@ -21,7 +21,8 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::{
-    connection::lock, errors, pool::LaneKind, schema::VIEWS, settings::Purpose, shared::Shared,
+    connection::lock, errors, pool::LaneKind, schema::VIEWS, settings::Purpose,
+    shared::PostgresShared,
 };
 
 const DIRTY: &str = "SELECT id FROM @session WHERE dirty AND id > $1 ORDER BY id LIMIT 256";
@@ -95,7 +96,7 @@ struct DirtySession {
     summary: SessionSummary,
 }
 
-impl Shared {
+impl PostgresShared {
     /// Brings the views up to the records that are durable now. A journal opened for reading shows them as they are.
     pub(crate) async fn catch_up(&self) -> Result<(), Fault> {
         if self.purpose == Purpose::Read {

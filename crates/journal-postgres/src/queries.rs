@@ -11,15 +11,15 @@ use budao_journal::{
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
-use crate::{errors, project::indexed, shared::Shared};
+use crate::{errors, project::indexed, shared::PostgresShared};
 
 /// A query that is assembled from conditions. Each condition has `?` where its values go.
-struct Query {
+struct SearchQuery {
     sql: String,
     values: Vec<(Box<dyn ToSql + Send + Sync>, Type)>,
 }
 
-impl Query {
+impl SearchQuery {
     fn value(&mut self, value: impl ToSql + Send + Sync + 'static, kind: Type) -> String {
         self.values.push((Box::new(value), kind));
         format!("${}", self.values.len())
@@ -36,10 +36,10 @@ fn sql_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-fn sessions_query(filter: &Filter) -> Query {
+fn sessions_query(filter: &Filter) -> SearchQuery {
     let sql =
         "SELECT v.body, s.uuid FROM @view_session v JOIN @session s ON s.id = v.session WHERE true";
-    let mut query = Query { sql: sql.into(), values: Vec::new() };
+    let mut query = SearchQuery { sql: sql.into(), values: Vec::new() };
     if let Some((first, last)) = filter.ids {
         let first = query.value(first.0, Type::UUID);
         query.and(&format!("s.uuid BETWEEN {first} AND ?"), last.0, Type::UUID);
@@ -94,7 +94,7 @@ const RATES: &str = "SELECT code, minute - (minute % $1 + $1) % $1 AS at, sum(ra
     FROM @view_rate WHERE minute >= $2 AND minute < $3 AND ($4 IS NULL OR code = $4) \
     GROUP BY code, at ORDER BY code COLLATE \"C\", at";
 
-impl Shared {
+impl PostgresShared {
     pub(crate) async fn sessions(&self, filter: &Filter) -> Result<Vec<SessionSummary>, Fault> {
         self.catch_up().await?;
         let operation = Operation::ReadRecords;

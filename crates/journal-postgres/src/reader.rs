@@ -17,7 +17,7 @@ use budao_journal::{
 use bytes::Bytes;
 use tokio_postgres::Row;
 
-use crate::{connection::lock, errors, pool::LaneKind, shared::Shared};
+use crate::{connection::lock, errors, pool::LaneKind, shared::PostgresShared};
 
 /// The session's row and its batches from one snapshot. `$2` is the first wanted position, `$3` the session's day,
 /// which must be a parameter: only then are the other partitions left out.
@@ -99,7 +99,7 @@ impl HistoryRow {
     }
 }
 
-impl Shared {
+impl PostgresShared {
     pub(crate) async fn info(&self, session: SessionId) -> Result<Option<HistoryInfo>, Fault> {
         let now = self.lease_time();
         let operation = Operation::ReadRecords;

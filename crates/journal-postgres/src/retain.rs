@@ -20,7 +20,7 @@ use uuid::Uuid;
 use crate::{
     cohort,
     pool::{Exclusive, LaneKind},
-    shared::{Shared, micros},
+    shared::{PostgresShared, micros},
 };
 
 /// Finished sessions that did not change for a while, after the key `$1`. `$2` is the latest time of their last record.
@@ -97,7 +97,7 @@ struct CoveredSession {
     snapshot: Seq,
 }
 
-impl Shared {
+impl PostgresShared {
     pub(crate) async fn retain(&self, retention: &Retention) -> Result<RetentionReport, Fault> {
         self.catch_up().await?;
         let mut report = RetentionReport::default();

@@ -35,7 +35,7 @@ pub enum LeaseClock {
 
 /// An open journal without its tasks.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct PostgresShared {
     pub(crate) pool: Pool,
     pub(crate) world: World,
     pub(crate) limits: Limits,
@@ -58,7 +58,7 @@ pub(crate) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX / 4)
 }
 
-impl Shared {
+impl PostgresShared {
     /// The time for a statement about leases; `None` means the database's clock.
     pub(crate) fn lease_time(&self) -> Option<i64> {
         match self.clock {

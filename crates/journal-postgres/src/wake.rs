@@ -17,7 +17,7 @@ use budao_core::{
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::{connection::lock, pool::LaneKind, shared::Shared};
+use crate::{connection::lock, pool::LaneKind, shared::PostgresShared};
 
 /// Pause between two messages of a busy process.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -156,7 +156,7 @@ const COMPARE: &str = "SELECT a.uuid, s.epoch, s.head, s.removed_to, i.count, i.
     LEFT JOIN LATERAL (SELECT count(*) AS count, coalesce(max(i.id), 0) AS last FROM @inbox i \
         WHERE i.session = s.id AND i.answer IS NULL) i ON true";
 
-impl Shared {
+impl PostgresShared {
     /// Wakes subscriptions for what other processes announced, until it is aborted.
     pub(crate) async fn listen(&self, transport: Arc<dyn WakeTransport>) {
         loop {

@@ -11,7 +11,6 @@ use budao_journal::{
     Append, Journal, PageLimits, Retention,
     conformance::fixture::message,
     implement::transfer::{CopyReport, copy},
-    sqlite::{Sqlite, SqliteOptions},
 };
 use budao_testkit::postgres::PostgresServer;
 use support::{append, entries, lease, session, world};
@@ -77,12 +76,11 @@ async fn run(from: &dyn Journal, to: &dyn Journal) -> CopyReport {
 async fn a_copy_up_and_down_again_keeps_ids_positions_epochs_and_traces() {
     let Some(server) = PostgresServer::shared() else { return };
     let directory = tempfile::tempdir().unwrap();
-    let file = |name: &str| directory.path().join(name);
-    let open_file = |name: &'static str| {
-        let path = file(name);
-        async move { Sqlite::open(&path, world(), SqliteOptions::default()).await.unwrap() }
+    let open_file = |name: &str| {
+        let file = directory.path().join(name).display().to_string();
+        async move { budao_journal::open(&file, world()).await.unwrap() }
     };
-    let source: Arc<dyn Journal> = Arc::new(open_file("source.db").await);
+    let source = open_file("source.db").await;
     fill(&*source).await;
     let above: Arc<dyn Journal> =
         Arc::new(support::open(&server.url(&support::schema()), world()).await);
@@ -92,7 +90,7 @@ async fn a_copy_up_and_down_again_keeps_ids_positions_epochs_and_traces() {
     check_same(&*source, &*above).await;
     let again = run(&*source, &*above).await;
     assert_eq!(again, CopyReport { sessions: 4, ..CopyReport::default() }, "nothing is left to do");
-    let below: Arc<dyn Journal> = Arc::new(open_file("below.db").await);
+    let below = open_file("below.db").await;
     run(&*above, &*below).await;
     check_same(&*source, &*below).await;
     for journal in [source, above, below] {

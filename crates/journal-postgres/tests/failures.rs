@@ -17,14 +17,17 @@ use std::{
 use async_trait::async_trait;
 use budao_core::{
     event::{Answer, Seq},
-    fault::{Fault, Kind, Operation},
+    fault::{Fact, Fault, Kind, Operation},
 };
 use budao_journal::{
     Admin as _, Append, AppendError, Inbox as _, Journal, Lease, LeaseRequest, Reader as _,
     SubmitOutcome, Writer as _, conformance::fixture::message,
 };
 use budao_journal_postgres::{Credentials, Postgres, PostgresOptions, WakeTransport};
-use budao_testkit::postgres::PostgresServer;
+use budao_testkit::{
+    postgres::PostgresServer,
+    proxy::{ConnectionPlan, Ending, Lane, Proxy},
+};
 use futures::StreamExt as _;
 use support::{
     append, entries,
@@ -97,39 +100,115 @@ async fn write_until(
 async fn nothing_answered_is_missing_and_nothing_is_there_twice_after_the_server_was_killed() {
     let Some(server) = PostgresServer::start() else { return };
     let journal: Arc<dyn Journal> = Arc::new(open(&server.url("budao")).await);
-    let stop = Arc::new(AtomicBool::new(false));
-    let answered = Arc::new(AtomicU64::new(0));
+    let (writers, stop, answered) = start_writers(&journal, 16).await;
+    for _ in 0..3 {
+        within(more(&answered, 200)).await;
+        server.kill();
+        server.restart();
+    }
+    within(more(&answered, 200)).await;
+    stop.store(true, Ordering::SeqCst);
+    check_writers(&*journal, writers).await;
+    journal.close().await;
+}
+
+type Writers = Vec<tokio::task::JoinHandle<(Seq, u64)>>;
+
+/// Starts a writer for each of so many sessions, with a switch to stop them and a count of answered appends.
+async fn start_writers(
+    journal: &Arc<dyn Journal>,
+    count: u64,
+) -> (Writers, Arc<AtomicBool>, Arc<AtomicU64>) {
+    let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let mut writers = Vec::new();
-    for number in 0..16 {
-        let lease = lease(&*journal, number).await;
-        let (journal, stop) = (Arc::clone(&journal), Arc::clone(&stop));
+    for number in 0..count {
+        let lease = lease(&**journal, number).await;
+        let (journal, stop) = (Arc::clone(journal), Arc::clone(&stop));
         let answered = Arc::clone(&answered);
         writers.push(tokio::spawn(async move {
             write_until(&*journal, &lease, &stop, &answered).await
         }));
     }
-    let more = |than: u64| {
-        let answered = Arc::clone(&answered);
-        async move {
-            while answered.load(Ordering::SeqCst) < than {
-                tokio::task::yield_now().await;
-            }
-        }
-    };
-    for _ in 0..3 {
-        within(more(answered.load(Ordering::SeqCst) + 200)).await;
-        server.kill();
-        server.restart();
+    (writers, stop, answered)
+}
+
+/// Waits until so many more appends were answered.
+async fn more(answered: &AtomicU64, count: u64) {
+    let until = answered.load(Ordering::SeqCst) + count;
+    while answered.load(Ordering::SeqCst) < until {
+        tokio::task::yield_now().await;
     }
-    within(more(answered.load(Ordering::SeqCst) + 200)).await;
-    stop.store(true, Ordering::SeqCst);
+}
+
+/// Compares the records of each session with what its writer was answered.
+async fn check_writers(journal: &dyn Journal, writers: Writers) {
     for (number, writer) in (0..).zip(writers) {
         let (head, _) = within(writer).await.unwrap();
         // `read_all` checks that each record is the one after the last.
-        let records = read_all(&*journal, session(number)).await;
-        assert!(records.len() as u64 >= head, "session {number} lost a record");
-        assert!(records.len() as u64 <= head + 1, "at most one was on its way");
+        let records = read_all(journal, session(number)).await.len() as u64;
+        assert!(records >= head, "session {number} lost a record");
+        assert!(records <= head + 1, "at most one was on its way");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_to_the_synchronous_standby_loses_nothing_and_is_only_a_pause() {
+    let Some(server) = PostgresServer::start() else { return };
+    let standby = server.standby("second");
+    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'second'");
+    server.reload();
+    let synchronous = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+    wait_for(&server, synchronous, "1").await;
+    let (first, second) = (server.address(), standby.address());
+    let url = format!("postgres://postgres@{first},{second}/postgres");
+    let journal: Arc<dyn Journal> = Arc::new(open(&url).await);
+    let (writers, stop, answered) = start_writers(&journal, 8).await;
+    within(more(&answered, 200)).await;
+    server.kill();
+    standby.promote();
+    within(more(&answered, 200)).await;
+    stop.store(true, Ordering::SeqCst);
+    check_writers(&*journal, writers).await;
+    assert_eq!(standby.sql("SELECT pg_is_in_recovery()"), "f");
+    journal.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_that_a_failover_lost_are_named_and_their_session_gets_a_new_epoch() {
+    let Some(server) = PostgresServer::start() else { return };
+    let standby = server.standby("second");
+    let (first, second) = (server.address(), standby.address());
+    let url = format!("postgres://postgres@{first},{second}/postgres");
+    let journal = open(&url).await;
+    let lease = lease(&journal, 1).await;
+    append(&journal, &lease, 0, 3).await;
+    let flushed = server.sql("SELECT pg_current_wal_flush_lsn()");
+    wait_for(&standby, &format!("SELECT pg_last_wal_replay_lsn() >= '{flushed}'"), "t").await;
+    // The standby misses what is answered while it is away, and becomes the primary all the same.
+    standby.stop();
+    append(&journal, &lease, 3, 2).await;
+    server.kill();
+    standby.restart();
+    standby.promote();
+    let refused = within(async {
+        loop {
+            let append = Append::new(&lease, 5, entries(5, 1, 10));
+            match journal.append(append).await {
+                Err(AppendError::Failed(fault)) if fault.kind() == Kind::JournalBusy => {}
+                refused => break refused,
+            }
+        }
+    })
+    .await;
+    let Err(AppendError::Failed(fault)) = refused else { panic!("{refused:?}") };
+    assert_eq!(fault.kind(), Kind::JournalDamaged, "{fault:?}");
+    assert_eq!(fault.detail().number(Fact::FromSeq), Some(4));
+    let again = support::lease(&journal, lease.session, "writer").await;
+    assert_eq!(again.head, 3);
+    assert_ne!(again.epoch, lease.epoch, "no reader takes new records for the lost ones");
+    let lost = journal.stats().await.unwrap().lost.unwrap();
+    assert!(lost.contains("records 4 to 5"), "{lost}");
+    assert_eq!(append(&journal, &again, 3, 1).await, 4);
     journal.close().await;
 }
 
@@ -398,5 +477,42 @@ async fn readers_do_not_wait_behind_appends_that_are_stuck() {
     assert_eq!(within(append(&*journal, &free, 0, 1)).await, 1, "another lane writes");
     proxy.release();
     assert_eq!(within(held).await.unwrap(), Ok(1));
+    journal.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn appends_behind_a_server_that_does_not_answer_are_refused_in_time_and_none_is_written_twice()
+ {
+    let Some(server) = PostgresServer::shared() else { return };
+    let proxy = Proxy::start(server.address(), 1).await.unwrap();
+    let options = PostgresOptions { wake: Some(Arc::new(Deaf)), ..Default::default() };
+    let url = server.url_at(proxy.address(), &support::schema());
+    let journal = Arc::new(open_with(&url, options).await);
+    let lease = lease(&*journal, 1).await;
+    append(&*journal, &lease, 0, 1).await;
+    proxy.plan(|_| ConnectionPlan::down(Lane::default().cut(0, Ending::Silence)));
+    proxy.cut_all(Ending::Silence);
+    // One after the other goes to a worker, the rest waits in the queue; further ones find it full.
+    let offered = (0..20_000).map(|_| journal.append(Append::new(&lease, 1, entries(1, 1, 1))));
+    let refused = within(futures::future::join_all(offered)).await;
+    for outcome in &refused {
+        let Err(AppendError::Failed(fault)) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(fault.kind(), Kind::JournalBusy, "{fault:?}");
+    }
+    assert_eq!(journal.load().waiting, 0);
+    proxy.plan(|_| ConnectionPlan::clean());
+    proxy.cut_all(Ending::Close);
+    let head = within(async {
+        loop {
+            match journal.append(Append::new(&lease, 1, entries(1, 1, 1))).await {
+                Ok(head) | Err(AppendError::Conflict { head }) => break head,
+                Err(AppendError::Failed(_)) => {}
+                Err(AppendError::Fenced) => panic!("nobody took the lease"),
+            }
+        }
+    })
+    .await;
+    assert_eq!(head, 2);
+    assert_eq!(read_all(&*journal, lease.session).await.len(), 2);
     journal.close().await;
 }

@@ -209,3 +209,64 @@ async fn processes_that_open_an_empty_database_at_once_make_one_journal() {
     }
     assert_eq!(server.sql(&format!("SELECT count(*), max(version) FROM {schema}.meta")), "1|1");
 }
+
+/// A certificate for `localhost` that signs itself, and its key; `None` where OpenSSL is missing.
+fn certificate(directory: &std::path::Path) -> Option<(std::path::PathBuf, Vec<u8>)> {
+    let (certificate, key) = (directory.join("server.crt"), directory.join("server.key"));
+    let made = std::process::Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "30",
+            "-subj",
+            "/CN=localhost",
+        ])
+        .args(["-addext", "subjectAltName=DNS:localhost"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+        .arg("-keyout")
+        .arg(&key)
+        .arg("-out")
+        .arg(&certificate)
+        .output();
+    let Ok(made) = made else {
+        let advice = "NOT TESTED: openssl is missing, so no certificate can be made";
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{advice}");
+        eprintln!("\n*** {advice} ***\n");
+        return None;
+    };
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    Some((certificate, std::fs::read(key).unwrap()))
+}
+
+#[tokio::test]
+async fn a_certificate_must_fit_the_host_name_and_a_named_authority() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((file, key)) = certificate(directory.path()) else { return };
+    let Some(server) = PostgresServer::start() else { return };
+    server.install("server.crt", &std::fs::read(&file).unwrap());
+    server.install("server.key", &key);
+    server.sql("ALTER SYSTEM SET ssl = on");
+    server.stop();
+    server.restart();
+    let port = server.address().port();
+    let url = |host: &str, rest: &str| format!("postgres://postgres@{host}:{port}/postgres?{rest}");
+    let root = format!("sslrootcert={}", file.display());
+    let journal = open_as(&url("localhost", &root), &Credentials::default()).await.unwrap();
+    let encrypted = "SELECT count(*) > 0 FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) \
+                     WHERE a.application_name = 'budao' AND s.ssl";
+    assert_eq!(server.sql(encrypted), "t");
+    let lease = support::lease(&journal, support::session(1), "writer").await;
+    assert_eq!(support::append(&journal, &lease, 0, 2).await, 2);
+    journal.close().await;
+    for (what, url) in [
+        ("an unknown authority", url("localhost", "sslmode=verify-full")),
+        ("another host name", url("127.0.0.1", &root)),
+    ] {
+        let fault = refused(&url).await;
+        assert_eq!(fault.kind(), Kind::JournalNotTrusted, "{what}: {fault:?}");
+    }
+}

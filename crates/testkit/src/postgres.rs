@@ -20,8 +20,11 @@ use tempfile::TempDir;
 
 /// How long a server may take to start, with recovery after a crash.
 const READY: Duration = Duration::from_secs(60);
-/// What the server prints when clients can connect.
-const READY_LINE: &str = "database system is ready to accept connections";
+/// What the server prints when clients can connect; a standby ends it with `read-only connections`.
+const READY_LINES: [&str; 2] = [
+    "database system is ready to accept connections",
+    "database system is ready to accept read-only connections",
+];
 /// The superuser of the server.
 pub const ADMINISTRATOR: &str = "postgres";
 /// A role whose connections over TCP need a password; a test creates it.
@@ -85,6 +88,47 @@ impl PostgresServer {
         Some(server)
     }
 
+    /// Starts a standby that follows this server by streaming. It is synchronous if this server's
+    /// `synchronous_standby_names` names it.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn standby(&self, name: &str) -> Self {
+        let directory = tempfile::Builder::new().prefix("budao-pg").tempdir();
+        let directory = directory.expect("a temporary directory");
+        if let Some((user, group)) = self.owner {
+            chown(directory.path(), Some(user), Some(group)).expect("root may change the owner");
+        }
+        let (programs, owner) = (self.programs.clone(), self.owner);
+        let (port, process) = (free_port(), Mutex::new(None));
+        let settings = Vec::new();
+        let standby = Self { programs, owner, port, settings, process, directory };
+        let source = format!(
+            "host={} port={} user={ADMINISTRATOR} application_name={name}",
+            self.socket().display(),
+            self.port
+        );
+        let copied = standby
+            .program("pg_basebackup")
+            .args(["--no-sync", "--checkpoint=fast", "--write-recovery-conf", "--dbname", &source])
+            .arg("--pgdata")
+            .arg(standby.data())
+            .output()
+            .expect("pg_basebackup runs");
+        assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+        standby.restart();
+        standby
+    }
+
+    /// Makes a standby the primary, and waits until it takes writes.
+    ///
+    /// # Panics
+    /// If `pg_ctl` fails.
+    pub fn promote(&self) {
+        self.control(&["promote", "-w"]);
+    }
+
     fn data(&self) -> PathBuf {
         self.directory.path().join("data")
     }
@@ -138,6 +182,20 @@ impl PostgresServer {
         let lines = BufReader::new(child.stderr.take().expect("piped"));
         *process = Some(child);
         wait_until_ready(lines);
+    }
+
+    /// Writes a file beside the server's data that only the server can read, such as its private key.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn install(&self, name: &str, content: &[u8]) {
+        use std::os::unix::fs::PermissionsExt as _;
+        let file = self.data().join(name);
+        fs::write(&file, content).expect("its own directory");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("its own file");
+        if let Some((user, group)) = self.owner {
+            chown(&file, Some(user), Some(group)).expect("root may change the owner");
+        }
     }
 
     /// Kills every process of the server at once, as a crash does.
@@ -339,7 +397,7 @@ fn wait_until_ready(lines: BufReader<impl io::Read + Send + 'static>) {
     let mut said = Vec::new();
     loop {
         match receiver.recv_timeout(READY) {
-            Ok(line) if line.contains(READY_LINE) => return,
+            Ok(line) if READY_LINES.iter().any(|ready| line.contains(ready)) => return,
             Ok(line) => said.push(line),
             Err(_) => panic!("PostgreSQL did not start:\n{}", said.join("\n")),
         }

@@ -26,7 +26,11 @@ const NOT_IN_CORE: &[&str] = &["tokio", "reqwest", "rusqlite", "axum"];
 const ONE_VERSION: &[&str] = &["rusqlite", "libsqlite3-sys", "rustls", "serde_json", "tokio"];
 
 /// Crates that only one of ours may use, so that an upgrade changes one place.
-const FENCED: &[(&str, &str)] = &[("rmcp", "budao-mcp"), ("agent-client-protocol", "budao-acp")];
+const FENCED: &[(&str, &str)] = &[
+    ("rmcp", "budao-mcp"),
+    ("agent-client-protocol", "budao-acp"),
+    ("tokio-postgres", "budao-journal-postgres"),
+];
 
 pub(super) fn run(run: &StepContext) -> Result<StepResult> {
     let all = tree(&run.root, &["--workspace", "--target", "all"])?;

@@ -6,18 +6,24 @@
 use std::time::Duration;
 
 use budao_core::{
-    event::Seq,
-    fault::{Fault, Operation},
+    event::{Seq, SessionId},
+    fault::{Fact, Fault, Operation},
 };
-use budao_journal::{AppendError, implement::faults};
+use budao_journal::{
+    AppendError,
+    implement::{faults, new_epoch},
+};
 use tokio::time::Instant;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::{error::SqlState, types::ToSql};
 
-use super::group::{self, PackedAppend};
+use super::{
+    CachedSession,
+    group::{self, PackedAppend},
+};
 use crate::{
     errors::{self, StatementError},
     pool::LaneKind,
-    shared::Shared,
+    shared::PostgresShared,
 };
 
 /// How long an outcome may stay unknown, or its session locked, before the caller gets `journal_busy`.
@@ -36,7 +42,12 @@ const SNAPSHOT: &str = "SELECT seq, body FROM @snapshot WHERE session = $1";
 /// A change of the session's row without effect. Its commit waits for the standby, and so for all commits before it.
 const CONFIRM: &str = "UPDATE @session SET dirty = dirty WHERE id = $1";
 
-impl Shared {
+/// Gives a session a new epoch and no writer, and notes what is lost, at most a few kilobytes of it.
+const LOSS: &str = "WITH s AS (UPDATE @session SET epoch = $4, token = NULL, holder = '', viewed = least(viewed, head), \
+        dirty = true WHERE id = $1 AND token = $2 AND head = $3 RETURNING id) \
+    UPDATE @meta SET lost = left(concat_ws('; ', lost, $5::text), 4000) FROM s";
+
+impl PostgresShared {
     /// Finishes an append whose group failed: finds out whether it was written, and writes it alone if not.
     pub(super) async fn settle(
         &self,
@@ -123,12 +134,39 @@ impl Shared {
         Ok(self.announce(packed))
     }
 
+    /// Records that answered records are gone, as after a failover to a standby that lagged. The session gets a new
+    /// epoch, so that no reader takes new records for the lost ones, and its lease ends.
+    pub(super) async fn declare_loss(
+        &self,
+        session: SessionId,
+        end: &CachedSession,
+        answered: Seq,
+    ) -> AppendError {
+        let operation = Operation::AppendRecords;
+        let lost = format!("records {} to {answered} of session {session}", end.head + 1);
+        tracing::error!(%session, head = end.head, answered, "the database lost answered records");
+        let epoch = new_epoch(&self.world).0.cast_signed();
+        let (token, head) = (end.token.0.cast_signed(), end.head.cast_signed());
+        let parameters: [&(dyn ToSql + Sync); 5] = [&end.key, &token, &head, &epoch, &lost];
+        if let Err(fault) = self.pool.run(LaneKind::Write, operation, LOSS, &parameters).await {
+            return fault.into();
+        }
+        self.notifier.history_changed(session);
+        self.announcer.history_changed(session);
+        let what = format!("the database lost {lost}");
+        let fault = errors::damaged(self.pool.address(), operation, what);
+        fault.with(Fact::Session, session.to_string()).with(Fact::FromSeq, end.head + 1).into()
+    }
+
     /// Why an append was refused.
     pub(super) async fn explain(&self, packed: &PackedAppend<'_>) -> Result<Seq, AppendError> {
         let append = packed.append;
         let ends = self.load_ends(&[append.session.0]).await?;
         match ends.get(&append.session) {
             Some(end) if end.token == append.token && end.key == packed.known.key => {
+                if end.head < append.expected {
+                    return Err(self.declare_loss(append.session, end, append.expected).await);
+                }
                 if end.head != append.expected {
                     return Err(AppendError::Conflict { head: end.head });
                 }

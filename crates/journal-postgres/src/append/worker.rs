@@ -7,7 +7,7 @@ use budao_core::{
     fault::{Fault, Operation},
 };
 use budao_journal::{AppendError, LeaseToken};
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 use uuid::Uuid;
 
 use super::{
@@ -18,7 +18,7 @@ use super::{
 use crate::{
     errors::StatementError,
     pool::{LaneKind, running_fault},
-    shared::Shared,
+    shared::PostgresShared,
 };
 
 /// The ends of several histories.
@@ -29,7 +29,7 @@ type Reply = oneshot::Sender<Result<Seq, AppendError>>;
 /// An append at a worker, and the end of its history.
 type ReadyAppend = (QueuedAppend, CachedSession);
 
-impl Shared {
+impl PostgresShared {
     /// Writes groups on one lane until it is aborted.
     pub(crate) async fn write_appends(self: Arc<Self>, lane: usize) {
         loop {
@@ -66,10 +66,12 @@ impl Shared {
             if missing.is_empty() { Ok(HashMap::new()) } else { self.load_ends(&missing).await };
         let mut ready = Vec::with_capacity(group.len());
         for queued in group {
-            let known = cached(&queued.append).map(Ok).unwrap_or_else(|| match &loaded {
-                Ok(ends) => check_end(&queued.append, ends.get(&queued.append.session)),
-                Err(fault) => Err(fault.clone().not_started().into()),
-            });
+            let append = &queued.append;
+            let known = match (cached(append), &loaded) {
+                (Some(known), _) => Ok(known),
+                (None, Ok(ends)) => self.check_end(append, ends.get(&append.session)).await,
+                (None, Err(fault)) => Err(fault.clone().not_started().into()),
+            };
             match known {
                 Ok(known) => ready.push((queued, known)),
                 Err(refusal) => self.reply(&queued.append, queued.reply, Err(refusal)),
@@ -111,7 +113,12 @@ impl Shared {
             .zip(known)
             .map(|(append, known)| PackedAppend::new(append, known))
             .collect();
+        let began = Instant::now();
         let done = group::write(&self.pool, self.pool.write_lane(lane), &packed).await;
+        match &done {
+            Ok(_) => metrics::histogram!("budao_journal_sync_seconds").record(began.elapsed()),
+            Err(_) => metrics::counter!("budao_journal_failures_total").increment(1),
+        }
         self.count_commit();
         // One append may have failed the statement of all, and after a lost connection each has its own outcome. They
         // are spread over the lanes, so that a locked session holds up as few others as possible.
@@ -157,19 +164,24 @@ impl Shared {
     pub(super) fn append_fault(&self, failed: StatementError) -> AppendError {
         running_fault(failed, self.pool.address(), Operation::AppendRecords).into()
     }
-}
 
-/// Compares an append with the end of its history in the database.
-fn check_end(
-    append: &EncodedAppend,
-    found: Option<&CachedSession>,
-) -> Result<CachedSession, AppendError> {
-    match found {
-        Some(known) if known.token != append.token => Err(AppendError::Fenced),
-        Some(known) if known.head != append.expected => {
-            Err(AppendError::Conflict { head: known.head })
+    /// Compares an append with the end of its history in the database.
+    async fn check_end(
+        &self,
+        append: &EncodedAppend,
+        found: Option<&CachedSession>,
+    ) -> Result<CachedSession, AppendError> {
+        let Some(end) = found.filter(|end| end.token == append.token) else {
+            return Err(AppendError::Fenced);
+        };
+        // This process was answered for more records with the same token, and nobody else can write with it.
+        let known = self.sessions.get(append.session, append.token);
+        if let Some(known) = known.filter(|known| known.head > end.head) {
+            return Err(self.declare_loss(append.session, end, known.head).await);
         }
-        Some(known) => Ok(*known),
-        None => Err(AppendError::Fenced),
+        match end.head == append.expected {
+            true => Ok(*end),
+            false => Err(AppendError::Conflict { head: end.head }),
+        }
     }
 }
