@@ -126,7 +126,20 @@ async fn a_refusal_is_classified(
 
 #[rstest]
 #[case(&[("retry-after", "12")], 12_000)]
-#[case(&[("retry-after", "Sun, 15 Nov 2026 08:01:00 GMT")], 60_000)]
+#[case(
+    &[
+        ("date", "Sun, 15 Nov 2026 08:00:00 GMT"),
+        ("retry-after", "Sun, 15 Nov 2026 08:01:00 GMT"),
+    ],
+    60_000
+)]
+#[case(
+    &[
+        ("date", "Mon, 16 Nov 2026 08:00:00 GMT"),
+        ("retry-after", "Mon, 16 Nov 2026 08:01:00 GMT"),
+    ],
+    60_000
+)]
 #[case(&[("retry-after-ms", "250"), ("retry-after", "12")], 250)]
 #[tokio::test]
 async fn a_rate_limit_says_when_to_come_back(

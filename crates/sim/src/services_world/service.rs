@@ -82,7 +82,7 @@ impl ServiceNature {
         });
         Self {
             troubles: troubles.collect(),
-            per_window: *pick(dice, &[None, Some(10), Some(20), Some(60)]),
+            per_window: *pick(dice, &[None, Some(20), Some(50), Some(150)]),
             hint: *pick(dice, &[Hint::Absent, Hint::Right, Hint::Right, Hint::Short, Hint::Long]),
             latency: Duration::from_millis(*pick(dice, &[5, 200, 200, 2_500])),
             is_gone: may_be_gone && dice.random_bool(0.3),
