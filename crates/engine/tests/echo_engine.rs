@@ -90,7 +90,8 @@ impl EchoDecider {
 
     fn end(&mut self, fault: Option<Fault>, batch: &mut Batch) {
         self.is_echoing = false;
-        let (stop, usage) = (StopReason::EndTurn, Usage::default());
+        let stop = if fault.is_some() { StopReason::Failed } else { StopReason::EndTurn };
+        let usage = Usage::default();
         self.emit(Event::TurnEnded { stop, fault, steps: 1, usage }, batch);
         self.begin(batch);
     }

@@ -270,11 +270,7 @@ impl Connection {
                 let lang = self.command_language().unwrap_or(meta.language);
                 if !self.is_observing(session) {
                     // A client that sends a command observes its effects.
-                    let request = ObserveRequest {
-                        after: at,
-                        ..ObserveRequest::new(session, None, ObserveMode::Fresh)
-                    };
-                    self.watch(meta, request)?;
+                    self.watch(meta, ObserveRequest::after_command(session, at))?;
                 }
                 Ok(Some(frames::accepted(self.server.now(), command_ref, more, lang)))
             }
@@ -416,7 +412,7 @@ impl Connection {
         }
     }
 
-    fn is_observing(&self, session: SessionId) -> bool {
+    pub(crate) fn is_observing(&self, session: SessionId) -> bool {
         self.observed().iter().any(|known| known.session == session)
     }
 

@@ -51,6 +51,8 @@ pub(crate) struct ObserveRequest {
     pub(crate) after: Seq,
     pub(crate) command: Option<CommandId>,
     pub(crate) mode: ObserveMode,
+    /// The action that a refusal names.
+    pub(crate) action: &'static str,
     /// The client's language; `None` means the session's.
     pub(crate) language: Option<Lang>,
 }
@@ -59,7 +61,18 @@ impl ObserveRequest {
     /// Observes from a cursor, or from the beginning without one.
     pub(crate) fn new(session: SessionId, cursor: Option<Cursor>, mode: ObserveMode) -> Self {
         let (epoch, after) = cursor.map_or((None, 0), |cursor| (cursor.epoch, cursor.seq));
-        Self { session, epoch, after, command: None, mode, language: None }
+        let action = match mode {
+            ObserveMode::Fresh => "create_session",
+            ObserveMode::Resume => "reconnect",
+            ObserveMode::Restore => "reconnect_with_state",
+        };
+        Self { session, epoch, after, command: None, mode, action, language: None }
+    }
+
+    /// Observes what follows an accepted command. A refusal names `reconnect`: the command itself was not refused.
+    pub(crate) fn after_command(session: SessionId, at: Seq) -> Self {
+        let request = Self::new(session, None, ObserveMode::Fresh);
+        Self { after: at, action: "reconnect", ..request }
     }
 }
 
@@ -68,6 +81,8 @@ impl ObserveRequest {
 pub(crate) enum ObserveError {
     /// The client has disconnected.
     Disconnected,
+    /// The history has expired. The answer to a resume has said so.
+    Expired,
     /// The request failed.
     Fault(Fault),
 }
@@ -135,7 +150,7 @@ pub(crate) async fn observe(
     let lang = projector.language();
     answer(server, outbox, request, &plan, lang).await?;
     if plan.coverage == Coverage::Expired {
-        return Err(ObserveError::Disconnected);
+        return Err(ObserveError::Expired);
     }
     let until = plan.info.head;
     let mut at = plan.start;
@@ -313,8 +328,8 @@ async fn answer(
         outbox.send(EncodedFrame::from(&frame)).await?;
     }
     if plan.is_snapshot {
-        let frame =
-            project::snapshot(server.now(), request.session, plan.info.epoch, &plan.state, None);
+        let (session, epoch) = (request.session, plan.info.epoch);
+        let frame = project::snapshot(server.now(), session, epoch, &plan.state, Some(lang));
         outbox.send(EncodedFrame::from(&frame)).await?;
     }
     Ok(())

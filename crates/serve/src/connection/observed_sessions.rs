@@ -2,14 +2,18 @@
 
 use std::sync::Arc;
 
-use budao_core::{Fault, event::CommandBody, trace::SpanId};
+use budao_core::{
+    Fault,
+    event::{CommandBody, SessionId},
+    trace::SpanId,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{Connection, Departure, ObservedSession};
 use crate::{
     hub::Hub,
     inbound::Refusal,
-    observe::{ObserveError, ObserveMode, ObserveRequest, observe},
+    observe::{ObserveError, ObserveRequest, observe},
     server::CommandRequest,
     session_meta::SessionMeta,
 };
@@ -91,17 +95,22 @@ impl Connection {
         match observe(self, &meta, request).await {
             Ok(hub) => self.joined(hub, cancel),
             Err(ObserveError::Disconnected) => {}
+            Err(ObserveError::Expired) => self.forget(request.session, cancel),
             Err(ObserveError::Fault(fault)) => {
-                self.observed().retain(|known| known.session != request.session);
-                let action = Some(match request.mode {
-                    ObserveMode::Fresh => "create_session",
-                    ObserveMode::Resume => "reconnect",
-                    ObserveMode::Restore => "reconnect_with_state",
-                });
+                self.forget(request.session, cancel);
                 let (session, command) = (Some(request.session), request.command.clone());
+                let action = Some(request.action);
                 let refusal = Refusal { fault, action, session, command, language: None };
                 let _ = self.refuse(refusal, self.server.world.trace()).await;
             }
+        }
+    }
+
+    /// Removes the entry of an observation that failed, unless a newer observation has replaced it.
+    fn forget(&self, session: SessionId, cancel: &CancellationToken) {
+        let mut observed = self.observed();
+        if !cancel.is_cancelled() {
+            observed.retain(|known| known.session != session);
         }
     }
 
