@@ -14,12 +14,12 @@ use budao_core::{
     fault::{Fact, Operation},
     session::Session,
 };
-use budao_journal::{Gap, GapReason as Bound, HistoryInfo, PageLimits, Reader, fold_at};
+use budao_journal::{Gap, GapReason, HistoryInfo, PageLimits, Reader, fold_at};
 
 use crate::{
     admission::PAGE_RECORDS,
     connection::{Connection, FOLD},
-    frame::connection::{Coverage, GapReason, Head, RestoredState, Resumption, replayed, resuming},
+    frame::connection::{Coverage, Head, RestoredState, Resumption, replayed, resuming},
     hub::{Hub, HubStart, JoinResult, MissedFrames},
     inbound::Cursor,
     outbox::{EncodedFrame, Outbox, OutboxClosed},
@@ -269,7 +269,7 @@ async fn plan(server: &Server, request: &ObserveRequest) -> Result<ReplayPlan, F
         };
         let start = state.head;
         if coverage == Coverage::Complete {
-            let reason = reason_of(page.gap.as_ref());
+            let reason = page.gap.map_or(GapReason::Age, |gap| gap.reason);
             coverage = Coverage::Gap { from: after + 1, to: start, reason };
         }
         return Ok(ReplayPlan { info, coverage, start, state, is_snapshot: true });
@@ -291,14 +291,6 @@ async fn latest(journal: &dyn Reader, session: SessionId) -> Result<Option<Sessi
 fn expired(info: HistoryInfo) -> ReplayPlan {
     let (start, state) = (info.head, Session::default());
     ReplayPlan { info, coverage: Coverage::Expired, start, state, is_snapshot: false }
-}
-
-fn reason_of(gap: Option<&Gap>) -> GapReason {
-    match gap.map(|gap| gap.reason) {
-        Some(Bound::Count) => GapReason::Count,
-        Some(Bound::Bytes) => GapReason::Bytes,
-        Some(Bound::Age) | None => GapReason::Age,
-    }
 }
 
 /// Sends the answer to a resume, and the snapshot if the plan has one.

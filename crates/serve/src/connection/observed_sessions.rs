@@ -20,20 +20,20 @@ use crate::{
 
 impl Connection {
     /// Observes a session in a task of its own. A repeated call restarts the observation at the new position.
-    pub(crate) fn watch(
+    pub(crate) fn observe(
         self: &Arc<Self>,
         meta: SessionMeta,
         request: ObserveRequest,
     ) -> Result<(), Fault> {
         let (request, cancel) = self.begin(&meta, request)?;
         let connection = Arc::clone(self);
-        let watching = async move { connection.follow_until(meta, &request, &cancel).await };
-        self.server.world.spawn.spawn(Box::pin(watching));
+        let observing = async move { connection.follow_until(meta, &request, &cancel).await };
+        self.server.world.spawn.spawn(Box::pin(observing));
         Ok(())
     }
 
     /// Observes a new session and waits until it is joined; its history is short.
-    pub(crate) async fn watch_first(
+    pub(crate) async fn observe_new(
         self: &Arc<Self>,
         meta: SessionMeta,
         request: ObserveRequest,
@@ -48,7 +48,7 @@ impl Connection {
         meta: &SessionMeta,
         request: ObserveRequest,
     ) -> Result<(ObserveRequest, CancellationToken), Fault> {
-        self.room_for_one_more(Some(request.session))?;
+        self.check_session_limit(Some(request.session))?;
         // The client's own language takes precedence over the session's.
         let request = ObserveRequest {
             language: self.command_language().filter(|language| *language != meta.language),

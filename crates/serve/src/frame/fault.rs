@@ -23,7 +23,7 @@ pub struct FaultContext<'a> {
     /// The call, task, stage or step that the fault concerns.
     pub scope: &'a Scope,
     /// True if no further attempt follows.
-    pub given_up: bool,
+    pub not_recovered: bool,
 }
 
 /// Renders faults: `content` is English, `show_content` is in the user's language.
@@ -43,7 +43,7 @@ fn attempts_text(fault: &Fault, context: &FaultContext<'_>) -> String {
     let counts = |tries: &Attempts| tries.attempt > 1 || (tries.max > 1 && fault.row().auto_retry);
     let Some(tries) = fault.attempts().filter(counts) else { return String::new() };
     let args = [("attempt", tries.attempt.into()), ("max", tries.max.into())];
-    match fault.retry_hint().filter(|_| !context.given_up && fault.may_auto_retry()) {
+    match fault.retry_hint().filter(|_| !context.not_recovered && fault.may_auto_retry()) {
         Some(wait) => {
             let [attempt, max] = args;
             translate_with("try-and-wait", &[attempt, max, ("wait", seconds(wait))], context.lang)
@@ -65,7 +65,7 @@ pub fn metadata_of(fault: &Fault, context: &FaultContext<'_>) -> Map<String, Val
             set("rate_limit_reset", context.at.after(wait).to_string().into());
         }
     }
-    if row.event == Announcement::RecoveryFailed || context.given_up {
+    if row.event == Announcement::RecoveryFailed || context.not_recovered {
         set("cause", row.name.into());
     }
     for (name, value) in facts(&user.facts) {
@@ -102,7 +102,7 @@ pub fn common_fields(fault: &Fault, context: &FaultContext<'_>) -> Map<String, V
     set("category", <&str>::from(row.category).into());
     set("timestamp", context.at.to_string().into());
     set("recoverable", row.recoverable.into());
-    set("auto_retry", (!context.given_up && fault.may_auto_retry()).into());
+    set("auto_retry", (!context.not_recovered && fault.may_auto_retry()).into());
     set("recovery_strategy", <&str>::from(strategy(fault, context)).into());
     set("severity", <&str>::from(row.severity).into());
     set("operation", <&str>::from(fault.operation()).into());
@@ -125,7 +125,7 @@ pub fn common_fields(fault: &Fault, context: &FaultContext<'_>) -> Map<String, V
 fn strategy(fault: &Fault, context: &FaultContext<'_>) -> Strategy {
     let row = fault.row();
     match row.strategy {
-        _ if !context.given_up => row.strategy,
+        _ if !context.not_recovered => row.strategy,
         _ if !row.recoverable => Strategy::Terminate,
         Strategy::Retry
         | Strategy::ExponentialBackoff
