@@ -220,6 +220,7 @@ model-rate-limited =
     }
     .user = { $wait_seconds ->
         [none] The model service is receiving too many requests.
+        [0] The model service is receiving too many requests. It can be asked again now.
         [one] The model service is receiving too many requests. It can be asked again in { $wait_seconds } second.
        *[other] The model service is receiving too many requests. It can be asked again in { $wait_seconds } seconds.
     }
@@ -236,6 +237,7 @@ service-rate-limited =
     }
     .user = { $wait_seconds ->
         [none] A service the assistant uses is receiving too many requests.
+        [0] A service the assistant uses is receiving too many requests. It can be asked again now.
         [one] A service the assistant uses is receiving too many requests. It can be asked again in { $wait_seconds } second.
        *[other] A service the assistant uses is receiving too many requests. It can be asked again in { $wait_seconds } seconds.
     }
@@ -1759,7 +1761,7 @@ word-category-resource = something is used up
 word-category-permanent = stays until something is changed
 word-category-connection = a line was lost
 
-word-remedy-runtime = the runtime: it tries again
+word-remedy-runtime = the runtime
 word-remedy-model = the model: it changes the call
 word-remedy-user = the user: decide, correct or sign in
 word-remedy-operator = the operator: look at the machine or the code
@@ -1819,6 +1821,7 @@ label-no = no
 ## Trying again
 
 retry-scheduled = { $seconds ->
+    [0] Trying again now (attempt { $attempt } of { $max_attempts } failed)
     [one] Trying again in { $seconds } second (attempt { $attempt } of { $max_attempts } failed)
    *[other] Trying again in { $seconds } seconds (attempt { $attempt } of { $max_attempts } failed)
 }
@@ -1917,3 +1920,49 @@ advice-shells-running = End one of the running commands with bash_kill first: { 
 advice-shell-started = Running in the background: { $command }. Use bash_logs to read its output and bash_kill to end it.
 advice-shell-ended = The command was ended.
 advice-shell-had-ended = The command had already ended.
+
+## In place of a fact that a fault of its kind always has, if a record or a foreign program left it out
+
+absent-constraint = a rule
+absent-mismatches = the arguments do not fit
+absent-tool-name = the tool
+absent-limit = the limit
+absent-event-name = the event
+absent-call-id = the call
+absent-timeout-ms = the set number of
+absent-service = the service
+absent-mcp-server = the MCP server
+absent-hook = the hook
+absent-question-id = the question
+absent-computer = the computer
+absent-path = the file
+absent-matches = several
+absent-exit-code = an error
+absent-signal = a signal
+absent-command = the command
+absent-shell-id = the shell
+absent-host = the host
+absent-wait-ms = some
+absent-limit-name = a limit
+absent-model = the model
+absent-times = several
+absent-task-id = the task
+absent-listener = the listener
+absent-from-seq = an earlier record
+absent-to-seq = a later record
+absent-session = the session
+absent-command-id = the command
+absent-engine = another engine
+absent-program = the program
+absent-room = the room
+absent-doc-ref = the document
+absent-page = the page
+absent-element-id = the element
+absent-uri = the resource
+absent-capability = this capability
+absent-skill = the skill
+absent-cause = an error
+absent-holder = another process
+absent-config-key = a setting
+absent-required-config = a setting
+absent-endpoint = the address

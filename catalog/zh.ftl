@@ -211,6 +211,7 @@ model-rate-limited =
     }
     .user = { $wait_seconds ->
         [none] 对模型服务的请求太频繁。
+        [0] 对模型服务的请求太频繁，现在可以再次请求。
        *[other] 对模型服务的请求太频繁，{ $wait_seconds } 秒后才能再次请求。
     }
     .about = 模型服务对这个账号每分钟的请求数或 token 数有限制。运行时会等待，至少等到服务要求的时间，然后逐次拉长间隔再试。等待期间不会丢失任何工作。
@@ -226,6 +227,7 @@ service-rate-limited =
     }
     .user = { $wait_seconds ->
         [none] 对助手所用服务的请求太频繁。
+        [0] 对助手所用服务的请求太频繁，现在可以再次请求。
        *[other] 对助手所用服务的请求太频繁，{ $wait_seconds } 秒后才能再次请求。
     }
     .about = 工具依赖的一项服务在一段时间内只接受一定数量的请求。如果工具声明重复调用是安全的，运行时会等一等再调用；否则由模型决定。
@@ -1726,7 +1728,7 @@ word-category-resource = 有东西用完了
 word-category-permanent = 不做改变就不会恢复
 word-category-connection = 断了线
 
-word-remedy-runtime = 运行时：再试
+word-remedy-runtime = 运行时
 word-remedy-model = 模型：修改调用
 word-remedy-user = 用户：决定、改正或登录
 word-remedy-operator = 运维：查看机器或代码
@@ -1785,7 +1787,10 @@ label-no = 否
 
 ## 重试
 
-retry-scheduled = { $seconds } 秒后重试（第 { $attempt } 次失败，共 { $max_attempts } 次）
+retry-scheduled = { $seconds ->
+    [0] 现在重试（第 { $attempt } 次失败，共 { $max_attempts } 次）
+   *[other] { $seconds } 秒后重试（第 { $attempt } 次失败，共 { $max_attempts } 次）
+}
 recovered = 第 { $attempt } 次成功
 gave-up = 试了 { $attempt } 次，未恢复
 
@@ -1877,3 +1882,49 @@ advice-shells-running = 先用 bash_kill 结束一个正在运行的命令：{ $
 advice-shell-started = 正在后台运行：{ $command }。用 bash_logs 查看输出，用 bash_kill 结束它。
 advice-shell-ended = 命令已被结束。
 advice-shell-had-ended = 命令早已结束。
+
+## 该类故障必有的事实缺失时（记录或外部程序未提供），用下面的词代替
+
+absent-constraint = 一条规则
+absent-mismatches = 参数不符合要求
+absent-tool-name = 该工具
+absent-limit = 上限
+absent-event-name = 该事件
+absent-call-id = 该调用
+absent-timeout-ms = 限定的
+absent-service = 该服务
+absent-mcp-server = 该 MCP 服务器
+absent-hook = 该钩子
+absent-question-id = 该问题
+absent-computer = 该计算机
+absent-path = 该文件
+absent-matches = 多
+absent-exit-code = 错误
+absent-signal = 信号
+absent-command = 该命令
+absent-shell-id = 该 shell
+absent-host = 该主机
+absent-wait-ms = 一些
+absent-limit-name = 一项上限
+absent-model = 该模型
+absent-times = 多
+absent-task-id = 该任务
+absent-listener = 该监听者
+absent-from-seq = 较早的记录
+absent-to-seq = 较晚的记录
+absent-session = 该会话
+absent-command-id = 该命令
+absent-engine = 另一个引擎
+absent-program = 该程序
+absent-room = 该房间
+absent-doc-ref = 该文档
+absent-page = 该页
+absent-element-id = 该元素
+absent-uri = 该资源
+absent-capability = 此项能力
+absent-skill = 该技能
+absent-cause = 错误
+absent-holder = 另一个进程
+absent-config-key = 一项设置
+absent-required-config = 一项设置
+absent-endpoint = 该地址

@@ -73,6 +73,12 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
         let _ = (session, is_watched);
     }
 
+    /// Whether a turn of the session waits for a service that is busy or down. Its patience ends such a wait.
+    fn is_waiting(&self, session: SessionId) -> bool {
+        let _ = session;
+        false
+    }
+
     /// The gates of this process and their state, for operators; empty for an engine without gates.
     fn gates(&self) -> Vec<(GateKey, GateStatus)> {
         Vec::new()

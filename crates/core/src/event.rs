@@ -187,7 +187,7 @@ pub enum Event {
         step: u32,
         /// Why the gate holds the request.
         reason: HoldReason,
-        /// The last failure of the service, with the first record of a wait; absent if the turn has recorded one.
+        /// The last failure of the service; absent if the turn has recorded one of this kind.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         fault: Option<Fault>,
         /// When the gate opens or probes the service; absent if that is not known.

@@ -3,12 +3,16 @@
 //! The gate is pure: callers pass the time in and perform the returned actions. A request asks with [`Gate::request`]
 //! and is granted, reported or refused by [`Gate::advance`], which callers run after every call and at
 //! [`Gate::next_wake`]. What holds requests: a hint of the service, a limit on requests in flight and on their rate,
-//! and an outage, which one request at a time probes. No hold lasts longer than `hint_ceiling` without a probe.
+//! and an outage, which one request at a time probes. No hold lasts longer than `hint_ceiling` without a probe. A clock
+//! that is set back stops no wait: within a gate, time never runs back.
 
+mod clock;
 mod config;
 mod limit;
 mod outage;
+mod outcome;
 mod queue;
+mod report;
 mod signal;
 mod status;
 #[cfg(test)]
@@ -26,13 +30,12 @@ use crate::{event::SessionId, fault::Fault, time::Timestamp};
 pub use config::GateConfig;
 pub use status::{GateStatus, HoldReason, HoldReport};
 
+use clock::GateClock;
 use limit::{InFlightLimit, RateLimit};
 use outage::{Outage, RecentRequests};
 use queue::{FairQueue, QueueEntry};
+use report::KnownState;
 use signal::ServiceSignal;
-
-/// The shortest time between two reports about one waiting request.
-const REPORT_MIN: Duration = Duration::from_secs(5);
 
 /// Identifies a gate. The credential is a hash, which does not reveal it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +70,14 @@ pub enum Priority {
     Interactive,
     /// Nobody observes the session.
     Background,
+}
+
+impl Priority {
+    /// The priority of a session's requests.
+    #[must_use]
+    pub fn of(is_watched: bool) -> Self {
+        if is_watched { Self::Interactive } else { Self::Background }
+    }
 }
 
 /// How far a request is willing to wait.
@@ -128,9 +139,12 @@ pub enum GateAction {
 #[derive(Debug)]
 pub struct Gate {
     config: GateConfig,
+    clock: GateClock,
     tickets: u64,
     queue: FairQueue,
     waiting: BTreeMap<Ticket, WaitingRequest>,
+    /// Waiting requests by session, for changes of their priority.
+    by_session: BTreeSet<(SessionId, Ticket)>,
     /// Times at which waiting requests are reported.
     reports: BTreeSet<(Timestamp, Ticket)>,
     /// Waiting requests that are refused when the gate shuts.
@@ -144,6 +158,11 @@ pub struct Gate {
     /// Refusals in a row, each after the hold of the one before, without an answer between.
     refusals: u32,
     last_error: Option<(Fault, Timestamp)>,
+    /// When requests of background work are reported again if their sessions know an outdated state.
+    refresh_at: Option<Timestamp>,
+    /// Whether a request was sent; until then, [`Gate::restore`] may bring back what a past process knew.
+    has_sent: bool,
+    last_used: Timestamp,
     actions: Vec<GateAction>,
 }
 
@@ -152,6 +171,8 @@ struct WaitingRequest {
     entry: QueueEntry,
     since: Timestamp,
     report_at: Option<Timestamp>,
+    /// What the session was told last; absent before the first report.
+    known: Option<KnownState>,
 }
 
 #[derive(Debug)]
@@ -172,9 +193,11 @@ impl Gate {
     #[must_use]
     pub fn new(config: GateConfig) -> Self {
         Self {
+            clock: GateClock::default(),
             tickets: 0,
             queue: FairQueue::new(config.background_share),
             waiting: BTreeMap::new(),
+            by_session: BTreeSet::new(),
             reports: BTreeSet::new(),
             while_open: BTreeSet::new(),
             in_flight: BTreeMap::new(),
@@ -185,6 +208,9 @@ impl Gate {
             outage: None,
             refusals: 0,
             last_error: None,
+            refresh_at: None,
+            has_sent: false,
+            last_used: Timestamp::default(),
             actions: Vec::new(),
             config,
         }
@@ -195,6 +221,8 @@ impl Gate {
     /// # Errors
     /// When too many requests wait, or the gate is shut and the request does not wait for that.
     pub fn request(&mut self, requester: Requester, now: Timestamp) -> Result<Ticket, Refusal> {
+        let now = self.clock.read(now);
+        self.last_used = now;
         let may_probe = self.may_probe(now);
         let is_shut = self.is_shut(now) && !may_probe;
         let never_waits = requester.willingness == Willingness::Never;
@@ -222,17 +250,48 @@ impl Gate {
     fn enqueue(&mut self, ticket: Ticket, requester: Requester, now: Timestamp) {
         let Requester { session, tenant, priority, willingness } = requester;
         let entry = self.queue.push(ticket, tenant, session, priority);
+        self.by_session.insert((session, ticket));
         if willingness == Willingness::WhileOpen {
             self.while_open.insert(ticket);
         }
         let visible = now.after(self.config.visible_after);
         let is_long = self.is_shut(now) && self.opens_at(now).is_none_or(|at| at >= visible);
-        let report_at = match willingness {
-            Willingness::Wait => Some(if is_long { now } else { visible }),
-            Willingness::WhileOpen | Willingness::Never => None,
-        };
-        self.reports.extend(report_at.map(|at| (at, ticket)));
-        self.waiting.insert(ticket, WaitingRequest { entry, since: now, report_at });
+        let report_at = if is_long { now } else { report::on_grid(visible) };
+        self.reports.insert((report_at, ticket));
+        let report_at = Some(report_at);
+        self.waiting.insert(ticket, WaitingRequest { entry, since: now, report_at, known: None });
+    }
+
+    /// Brings back what a session's records say of a hold, so that a restart is no reason for a burst of requests: one
+    /// request probes the service after `until`. Does nothing once this gate has sent a request of its own.
+    pub fn restore(&mut self, fault: &Fault, until: Timestamp, now: Timestamp) {
+        let now = self.clock.read(now);
+        let signal = ServiceSignal::of(fault, false);
+        if self.has_sent || !signal.is_of_service() {
+            return;
+        }
+        self.last_used = now;
+        let reason = signal.hold_reason();
+        let probe_at = until.max(now).min(now.after(self.config.hint_ceiling));
+        let outage = self.outage.get_or_insert_with(|| Outage::new(now, Duration::ZERO, reason));
+        outage.next_probe = outage.next_probe.max(probe_at);
+        // The hint is over at `until`; what the record says of it is that of an earlier time.
+        let known = fault.clone().retry_after(until.since(now));
+        self.last_error.get_or_insert((known, now));
+    }
+
+    /// Changes the priority of the waiting requests of a session, which keep their order.
+    pub fn set_priority(&mut self, session: SessionId, priority: Priority, now: Timestamp) {
+        let now = self.clock.read(now);
+        let all = (session, Ticket(0))..=(session, Ticket(u64::MAX));
+        let tickets: Vec<Ticket> = self.by_session.range(all).map(|(_, ticket)| *ticket).collect();
+        for ticket in tickets {
+            let Some(waiting) = self.waiting.get_mut(&ticket) else { continue };
+            if waiting.entry.priority != priority {
+                self.queue.set_priority(ticket, &mut waiting.entry, priority);
+                self.plan_report(ticket, now);
+            }
+        }
     }
 
     /// Withdraws a waiting request. Does nothing if it does not wait.
@@ -244,6 +303,7 @@ impl Gate {
 
     /// Reports the first part of an answer: the service works, although the request goes on.
     pub fn started(&mut self, ticket: Ticket, now: Timestamp) {
+        let now = self.clock.read(now);
         let Some(request) = self.in_flight.get_mut(&ticket) else { return };
         if !mem::replace(&mut request.has_started, true) {
             self.service_answered(now);
@@ -252,6 +312,8 @@ impl Gate {
 
     /// Ends a granted request. Returns true if it failed as a probe, which costs its session no try.
     pub fn finish(&mut self, ticket: Ticket, end: RequestEnd<'_>, now: Timestamp) -> bool {
+        let now = self.clock.read(now);
+        self.last_used = now;
         let Some(request) = self.in_flight.remove(&ticket) else { return false };
         let is_probe = self.outage.as_ref().is_some_and(|outage| outage.probe == Some(ticket));
         match end {
@@ -269,7 +331,7 @@ impl Gate {
 
     /// Applies the time: returns everything that is due now.
     pub fn advance(&mut self, now: Timestamp) -> Vec<GateAction> {
-        self.bound_holds(now);
+        let now = self.clock.read(now);
         self.hold = self.hold.filter(|hold| hold.until > now);
         while let Some(is_probe) = self.may_send(now) {
             let Some(ticket) = self.queue.pop() else { break };
@@ -297,6 +359,7 @@ impl Gate {
         if self.queue.len() == 0 {
             return None;
         }
+        let now = self.clock.peek(now);
         let report = self.reports.first().map(|(at, _)| *at);
         let next = match (&self.hold, &self.outage) {
             (Some(hold), _) => Some(hold.until),
@@ -305,40 +368,62 @@ impl Gate {
             (None, None) if self.is_full() => self.limit.ramp_at(),
             (None, None) => Some(self.rate.next_at(now, &self.config).unwrap_or(now)),
         };
-        report.into_iter().chain(next).min()
+        let refresh = self.refresh_at.filter(|_| self.queue.background() > 0);
+        let first = report.into_iter().chain(next).chain(refresh).min();
+        first.map(|at| self.clock.outside(at))
     }
 
     /// The state for operators.
     #[must_use]
     pub fn status(&self, now: Timestamp) -> GateStatus {
+        let now = self.clock.peek(now);
         let is_shut = self.is_shut(now);
+        let outside = |at: Timestamp| self.clock.outside(at);
         let since = self.outage.as_ref().map(|outage| outage.since);
         GateStatus {
-            held: self.held(now),
-            since: since.or(self.hold.map(|hold| hold.since)).filter(|_| is_shut),
-            until: self.opens_at(now).filter(|_| is_shut),
+            held: is_shut.then(|| self.reason()),
+            since: since.or(self.hold.map(|hold| hold.since)).filter(|_| is_shut).map(outside),
+            until: self.opens_at(now).filter(|_| is_shut).map(outside),
             waiting: self.queue.len(),
             waiting_background: self.queue.background(),
             in_flight: self.in_flight.len(),
             limit: self.limit.get(),
             rate: self.rate.get(now, &self.config),
-            last_error: self.last_error.clone(),
+            last_error: self.last_error.clone().map(|(fault, at)| (fault, outside(at))),
         }
     }
 
     /// Why the gate is shut; absent while it is open.
     #[must_use]
     pub fn held(&self, now: Timestamp) -> Option<HoldReason> {
-        self.is_shut(now).then(|| self.reason())
+        self.is_shut(self.clock.peek(now)).then(|| self.reason())
     }
 
     /// Whether the gate keeps nothing worth remembering: nothing waits or runs, and no trouble is known.
     #[must_use]
     pub fn is_quiet(&self, now: Timestamp) -> bool {
-        self.queue.len() == 0
-            && self.in_flight.is_empty()
-            && !self.is_shut(now)
-            && self.rate.get(now, &self.config).is_none()
+        let inside = self.clock.peek(now);
+        let is_carefree = !self.is_shut(inside) && self.rate.get(inside, &self.config).is_none();
+        self.is_forgettable(now) || (self.is_unused() && is_carefree)
+    }
+
+    /// Whether nothing waits or runs, and nobody asked for so long that every hold is over.
+    #[must_use]
+    pub fn is_forgettable(&self, now: Timestamp) -> bool {
+        let idle = self.clock.peek(now).since(self.last_used);
+        self.is_unused() && idle > self.config.hint_ceiling
+    }
+
+    /// Whether nothing waits or runs.
+    #[must_use]
+    pub fn is_unused(&self) -> bool {
+        self.queue.len() == 0 && self.in_flight.is_empty()
+    }
+
+    /// When a request last asked or ended, by the gate's own clock.
+    #[must_use]
+    pub fn last_used(&self) -> Timestamp {
+        self.last_used
     }
 
     fn is_shut(&self, now: Timestamp) -> bool {
@@ -358,7 +443,7 @@ impl Gate {
 
     fn reason(&self) -> HoldReason {
         match (&self.outage, &self.hold) {
-            (Some(_), _) => HoldReason::Outage,
+            (Some(outage), _) => outage.reason,
             (None, Some(_)) => HoldReason::RateLimit,
             (None, None) => HoldReason::Capacity,
         }
@@ -390,6 +475,7 @@ impl Gate {
     }
 
     fn send(&mut self, ticket: Ticket, now: Timestamp) {
+        self.has_sent = true;
         let was_idle = self.in_flight.is_empty() && self.queue.len() == 0;
         let cycle = self.rate.sent(now, was_idle, &self.config);
         self.in_flight.insert(ticket, RequestInFlight { sent: now, cycle, has_started: false });
@@ -401,149 +487,9 @@ impl Gate {
         if let Some(at) = waiting.report_at {
             self.reports.remove(&(at, ticket));
         }
+        self.by_session.remove(&(waiting.entry.session, ticket));
         self.while_open.remove(&ticket);
         Some(waiting)
-    }
-
-    /// Holds end in time even if the clock was set back.
-    fn bound_holds(&mut self, now: Timestamp) {
-        let latest = now.after(self.config.hint_ceiling);
-        if let Some(hold) = &mut self.hold {
-            hold.until = hold.until.min(latest);
-        }
-        if let Some(outage) = &mut self.outage {
-            outage.next_probe = outage.next_probe.min(latest);
-        }
-    }
-
-    fn service_answered(&mut self, now: Timestamp) {
-        self.refusals = 0;
-        if self.outage.take().is_some() {
-            self.recent.clear();
-            self.limit.restart(now);
-        }
-        self.recent.add(now, false, &self.config);
-        self.limit.succeeded(self.in_flight.len(), &self.config);
-    }
-
-    fn failed(
-        &mut self,
-        ticket: Ticket,
-        request: &RequestInFlight,
-        fault: &Fault,
-        signal: ServiceSignal,
-        now: Timestamp,
-    ) {
-        if !signal.is_of_service() {
-            self.free_probe(ticket, now);
-            if signal == ServiceSignal::Alive && !request.has_started {
-                self.service_answered(now);
-            }
-            return;
-        }
-        self.last_error = Some((fault.clone(), now));
-        if self.rate.failed(request.cycle) {
-            self.limit.restart(now);
-        }
-        let hint = fault.retry_hint().filter(|hint| !hint.is_zero());
-        match signal {
-            ServiceSignal::RateLimited => self.refused(ticket, request.sent, hint, now),
-            _ => self.broke(ticket, request, signal, hint, now),
-        }
-    }
-
-    /// Handles a rate limit: everybody waits until the service wants requests again.
-    fn refused(&mut self, ticket: Ticket, sent: Timestamp, hint: Option<Duration>, now: Timestamp) {
-        let is_probe = self.outage.as_ref().is_some_and(|outage| outage.probe == Some(ticket));
-        let is_late = self.hold.is_some_and(|hold| sent <= hold.since);
-        if !is_late {
-            self.refusals = self.refusals.saturating_add(1);
-        }
-        let ceiling = self.config.hint_ceiling;
-        let wait = hint.map_or(Duration::ZERO, |hint| hint.min(ceiling)).max(self.backoff(hint));
-        let until = now.after(wait);
-        if hint.is_some_and(|hint| hint > ceiling) {
-            let outage = self.outage.get_or_insert_with(|| Outage::new(now, wait));
-            outage.probe = outage.probe.filter(|probe| *probe != ticket);
-            outage.next_probe = outage.next_probe.max(until);
-            self.limit.trouble(now);
-            return;
-        }
-        if is_probe {
-            self.outage = None;
-            self.recent.clear();
-            self.limit.restart(now);
-        }
-        match (&mut self.hold, is_late) {
-            (Some(hold), true) => hold.until = hold.until.max(until),
-            (hold, _) => {
-                let since = hold.map_or(now, |hold| hold.since);
-                *hold = Some(Hold { since, until });
-                match self.rate.refused(now, until, &self.config) {
-                    true => self.limit.trouble(now),
-                    false => self.limit.restart(now),
-                }
-            }
-        }
-    }
-
-    /// The wait after a refusal that the service's own hint does not explain.
-    fn backoff(&self, hint: Option<Duration>) -> Duration {
-        // One refusal after a followed hint may be chance; from the second on the hint is too short.
-        let steps = self.refusals.saturating_sub(if hint.is_some() { 2 } else { 1 });
-        if hint.is_some() && self.refusals < 2 {
-            return Duration::ZERO;
-        }
-        let factor = 1_u32.checked_shl(steps.min(16)).unwrap_or(u32::MAX);
-        self.config.backoff.saturating_mul(factor).min(self.config.probe_max)
-    }
-
-    /// Handles an overload, a time-out or a failure of the service.
-    fn broke(
-        &mut self,
-        ticket: Ticket,
-        request: &RequestInFlight,
-        signal: ServiceSignal,
-        hint: Option<Duration>,
-        now: Timestamp,
-    ) {
-        if signal.is_overload() {
-            self.limit.reduce(request.sent, now, self.in_flight.len(), &self.config);
-        } else {
-            self.limit.trouble(now);
-        }
-        if request.has_started {
-            return;
-        }
-        if !signal.is_overload() && !self.recent.has_success() {
-            self.limit.shrink_by_one();
-        }
-        self.recent.add(now, true, &self.config);
-        let hint = hint.unwrap_or_default().min(self.config.hint_ceiling);
-        match &mut self.outage {
-            Some(outage) if outage.probe == Some(ticket) => {
-                outage.probe_failed(now, hint, &self.config);
-            }
-            Some(outage) => outage.next_probe = outage.next_probe.max(now.after(hint)),
-            None if self.recent.show_outage(&self.config) => {
-                self.outage = Some(Outage::new(now, self.config.probe_min.max(hint)));
-            }
-            None if !hint.is_zero() => {
-                let since = self.hold.map_or(now, |hold| hold.since);
-                let until = self.hold.map_or(now, |hold| hold.until).max(now.after(hint));
-                self.hold = Some(Hold { since, until });
-            }
-            None => {}
-        }
-    }
-
-    fn free_probe(&mut self, ticket: Ticket, now: Timestamp) {
-        if let Some(outage) = &mut self.outage
-            && outage.probe == Some(ticket)
-        {
-            outage.probe = None;
-            outage.next_probe = now;
-        }
     }
 
     fn refuse_impatient(&mut self, now: Timestamp) {
@@ -554,46 +500,5 @@ impl Gate {
                 self.actions.push(GateAction::Refuse(ticket, report));
             }
         }
-    }
-
-    fn report_due(&mut self, now: Timestamp) {
-        let mut due = BTreeSet::new();
-        while let Some((at, ticket)) = self.reports.first().copied()
-            && at <= now
-        {
-            self.reports.pop_first();
-            due.insert(ticket);
-        }
-        if due.is_empty() {
-            return;
-        }
-        for (ticket, before) in self.queue.positions(&due) {
-            self.plan_report(ticket, now);
-            let report = self.hold_report(before, now);
-            self.actions.push(GateAction::Report(ticket, report));
-        }
-    }
-
-    /// Plans the next report: each after twice the time, and only if a person waits.
-    fn plan_report(&mut self, ticket: Ticket, now: Timestamp) {
-        let Some(waiting) = self.waiting.get_mut(&ticket) else { return };
-        let again = now.after(now.since(waiting.since).max(REPORT_MIN));
-        let is_watched = waiting.entry.priority == Priority::Interactive;
-        waiting.report_at = is_watched.then_some(again);
-        self.reports.extend(waiting.report_at.map(|at| (at, ticket)));
-    }
-
-    fn hold_report(&self, before: usize, now: Timestamp) -> HoldReport {
-        let rate = self.rate.get(now, &self.config);
-        let is_troubled = self.is_shut(now) || rate.is_some();
-        let fault =
-            self.last_error.as_ref().filter(|_| is_troubled).map(|(fault, _)| fault.clone());
-        let hint_until =
-            self.last_error.as_ref().filter(|_| self.is_shut(now)).and_then(|(fault, at)| {
-                // A hint ends in time even if the clock was set back.
-                fault.retry_hint().map(|hint| at.after(hint).min(now.after(hint)))
-            });
-        let (reason, until) = (self.reason(), self.opens_at(now));
-        HoldReport { reason, until, hint_until, before, fault }
     }
 }

@@ -82,9 +82,12 @@ impl RetryPolicy {
             return RetryDecision::GiveUp(fault);
         }
         let delay = self.delay(attempt, jitter);
+        let named = |fact| fault.detail().text(fact).map(str::to_owned);
+        let service = named(Fact::Service).or_else(|| named(Fact::ToolName));
         match fault.retry_hint() {
             Some(hint) if hint > self.hint_ceiling => RetryDecision::GiveUp(
                 Fault::new(Kind::RetryAfterTooLong, fault.operation())
+                    .with(Fact::Service, service.unwrap_or_else(|| "the service".to_owned()))
                     .with(Fact::WaitMs, hint)
                     .with(Fact::LimitMs, self.hint_ceiling)
                     .with_cause(fault.to_string())

@@ -269,10 +269,11 @@ impl Session {
     /// Gives every open call a result in `history`. A complete history has none; this covers damaged ones.
     fn seal_open_calls(&mut self) {
         let calls = self.turn.iter().flat_map(|turn| &turn.calls);
-        let ids: Vec<CallId> =
-            calls.filter(|call| call.is_open()).map(|call| call.id.clone()).collect();
-        for id in ids {
-            self.call_ended(&id, &Fault::new(Kind::OutcomeUnknown, Operation::ToolCall).into());
+        let open = calls.filter(|call| call.is_open());
+        let open: Vec<_> = open.map(|call| (call.id.clone(), call.tool.to_string())).collect();
+        for (id, tool) in open {
+            let fault = Fault::new(Kind::OutcomeUnknown, Operation::ToolCall);
+            self.call_ended(&id, &fault.with(Fact::ToolName, tool).into());
         }
     }
 

@@ -111,14 +111,14 @@ pub fn due(session: &Session, limits: &Limits) -> Vec<Work> {
     let number = turn.number;
     match turn.phase {
         Phase::AwaitingModel { .. } | Phase::Waiting { .. } if turn.cancelling => Vec::new(),
-        Phase::AwaitingModel { .. } if needs_compaction(session, turn, limits) => {
-            vec![Work::Compact { turn: number, step: turn.step }]
-        }
         Phase::AwaitingModel { attempt } => {
             let patience = turn.wait.ends_at().filter(|_| turn.wait.is_held);
             let wake = patience.map(|at| Work::Wake { turn: number, at });
-            let model = Work::Model { turn: number, step: turn.step, attempt };
-            std::iter::once(model).chain(wake).collect()
+            let request = match needs_compaction(session, turn, limits) {
+                true => Work::Compact { turn: number, step: turn.step },
+                false => Work::Model { turn: number, step: turn.step, attempt },
+            };
+            std::iter::once(request).chain(wake).collect()
         }
         Phase::Waiting { until, .. } => vec![Work::Wake { turn: number, at: until }],
         Phase::Calling => calls::due(turn),
@@ -376,7 +376,10 @@ impl Stepper<'_> {
             return self.end_turn(StopReason::Cancelled, None);
         }
         match turn.brake.trip(self.env.limits) {
-            Some(tripped) => self.give_up(stuck(tripped)),
+            Some(tripped) => {
+                let tool = turn.calls.last().map_or_else(String::new, |call| call.tool.to_string());
+                self.give_up(stuck(tripped, tool));
+            }
             None => self.next_step(),
         }
     }
@@ -396,10 +399,12 @@ fn placed(mut event: Event, origin: Option<&Origin>) -> Event {
     event
 }
 
-fn stuck(tripped: BrakeTrip) -> Fault {
+/// `tool`: the tool that was called last.
+fn stuck(tripped: BrakeTrip, tool: String) -> Fault {
     match tripped {
         BrakeTrip::SameInvalidCall(times) => {
             Fault::new(Kind::RepeatedCallStopped, Operation::RunTurn)
+                .with(Fact::ToolName, tool)
                 .with(Fact::Times, times)
                 .with(Fact::LimitName, "identical_invalid_calls")
         }

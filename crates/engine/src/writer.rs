@@ -217,6 +217,7 @@ impl SessionWriter {
     pub fn admit_opening(&self, state: &Session, reply: Reply<()>, batch: &mut Batch) -> bool {
         if state.head > 0 {
             let fault = Fault::new(Kind::CommandRepeated, Operation::OpenSession)
+                .with(Fact::CommandId, self.session.to_string())
                 .with(Fact::Session, self.session.to_string());
             drop(reply.send(Err(fault)));
             return false;

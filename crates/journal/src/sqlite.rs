@@ -454,7 +454,8 @@ fn into_fault(error: AppendError) -> Fault {
     match error {
         AppendError::Failed(fault) => fault,
         AppendError::Conflict { .. } | AppendError::Fenced => {
-            Fault::new(Kind::Fenced, Operation::AppendRecords)
+            Fault::new(Kind::Bug, Operation::AppendRecords)
+                .with_cause("a request without a lease was fenced or in conflict")
         }
     }
 }

@@ -5,14 +5,7 @@
 
 mod connect;
 
-use std::{
-    error::Error,
-    hash::{DefaultHasher, Hash, Hasher},
-    io,
-    net::IpAddr,
-    sync::Arc,
-    time::Duration,
-};
+use std::{error::Error, io, net::IpAddr, sync::Arc, time::Duration};
 
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
@@ -25,6 +18,7 @@ use futures::{StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderValue, header};
 use reqwest::{Client, Response, Url};
 use secrecy::{ExposeSecret, SecretString};
+use sha2::{Digest, Sha256};
 
 use crate::{
     answer::AnswerDeadlines,
@@ -210,12 +204,13 @@ fn bytes(response: Response) -> ByteStream {
     bytes.map_err(|error| io::Error::other(chain(&error.without_url()))).boxed()
 }
 
-/// The gate of an endpoint. Of the credential it has 32 bits of a hash, which tell two keys apart and reveal none.
+/// The gate of an endpoint. Of the credential it has 64 bits of a SHA-256 that is salted with the address: they tell two
+/// keys apart, reveal none, and do not show that two services have the same.
 fn gate_key(url: &Url, service: &Service) -> GateKey {
     let credential = service.key.as_ref().map_or_else(String::new, |key| {
-        let mut hasher = DefaultHasher::new();
-        key.expose_secret().hash(&mut hasher);
-        format!("{:08x}", hasher.finish() >> 32)
+        let salted = Sha256::new().chain_update("budao gate\n").chain_update(url.as_str());
+        let hash = salted.chain_update("\n").chain_update(key.expose_secret()).finalize();
+        hash.iter().take(8).fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
     });
     GateKey {
         endpoint: url.as_str().into(),
@@ -368,6 +363,9 @@ mod tests {
         assert_ne!(one, key("http://a/v1", "m", Some("sk-1234567891")));
         assert_ne!(one, key("http://a/v1", "m", None));
         assert!(!format!("{one} {one:?}").contains("1234567890"));
+        assert_eq!(one.credential.len(), 16);
+        let elsewhere = key("http://b/v1", "m", Some("sk-1234567890"));
+        assert_ne!(one.credential, elsewhere.credential, "nobody sees that two keys are the same");
     }
 
     #[test]

@@ -27,11 +27,13 @@ pub(crate) struct ResponseHints {
 }
 
 impl ResponseHints {
-    /// Reads the headers; `now` converts dates to waits.
+    /// Reads the headers. The service's own `Date` converts its dates to waits, because its clock may differ from ours;
+    /// `now` does so if the response has no date.
     pub(crate) fn read(headers: &HeaderMap, now: Timestamp) -> Self {
         let text = |names: &[&str]| {
             names.iter().find_map(|name| headers.get(*name)?.to_str().ok()).map(str::trim)
         };
+        let clocks = Clocks { ours: now, theirs: text(&["date"]).and_then(http_date) };
         let number = |names: &[&str]| text(names).and_then(|text| text.parse::<u64>().ok());
         let limit = number(&["anthropic-ratelimit-requests-limit", "x-ratelimit-limit-requests"]);
         let remaining =
@@ -39,11 +41,11 @@ impl ResponseHints {
         let reset = text(&["anthropic-ratelimit-requests-reset", "x-ratelimit-reset-requests"]);
         Self {
             request_id: text(&["request-id", "x-request-id"]).map(str::to_owned),
-            retry_after: retry_after(text(&["retry-after-ms"]), text(&["retry-after"]), now),
+            retry_after: retry_after(text(&["retry-after-ms"]), text(&["retry-after"]), clocks),
             limit_per_minute: limit,
             requests_made: limit.zip(remaining).map(|(limit, left)| limit.saturating_sub(left)),
-            reset: reset.and_then(|reset| parse_reset(reset, now)),
-            exhausted: exhausted(text, now),
+            reset: reset.and_then(|reset| parse_reset(reset, clocks)),
+            exhausted: exhausted(text, clocks),
         }
     }
 
@@ -67,9 +69,23 @@ impl ResponseHints {
     }
 }
 
+/// The time of a response by our clock, and by that of the service if it says so.
+#[derive(Clone, Copy)]
+struct Clocks {
+    ours: Timestamp,
+    theirs: Option<Timestamp>,
+}
+
+impl Clocks {
+    /// The time until a date of the service; zero if it has passed.
+    fn wait_until(self, date: Timestamp) -> Duration {
+        date.since(self.theirs.unwrap_or(self.ours))
+    }
+}
+
 /// The time until the latest reset of a limit with nothing left. Without a count of what is left, the limit on
 /// requests is taken to be the one that was reached.
-fn exhausted<'a>(text: impl Fn(&[&str]) -> Option<&'a str>, now: Timestamp) -> Option<Duration> {
+fn exhausted<'a>(text: impl Fn(&[&str]) -> Option<&'a str>, clocks: Clocks) -> Option<Duration> {
     let resets = COUNTED.iter().filter_map(|counted| {
         let header = |part: &str| {
             let (ours, theirs) = (
@@ -80,21 +96,21 @@ fn exhausted<'a>(text: impl Fn(&[&str]) -> Option<&'a str>, now: Timestamp) -> O
         };
         let left = header("remaining")
             .map_or(u64::from(*counted != "requests"), |left| left.parse().unwrap_or(1));
-        let reset = header("reset").and_then(|reset| parse_reset(reset, now));
-        reset.filter(|_| left == 0).map(|reset| reset.since(now))
+        let reset = header("reset").and_then(|reset| parse_reset(reset, clocks));
+        reset.filter(|_| left == 0).map(|reset| reset.since(clocks.ours))
     });
     resets.max().map(|wait| wait.min(LONGEST))
 }
 
 /// Precedence: milliseconds, then seconds, then a date. A date in the past means no wait.
-fn retry_after(millis: Option<&str>, after: Option<&str>, now: Timestamp) -> Option<Duration> {
+fn retry_after(millis: Option<&str>, after: Option<&str>, clocks: Clocks) -> Option<Duration> {
     let wait = |number: f64| Duration::try_from_secs_f64(number.max(0.0)).unwrap_or(LONGEST);
     let finite = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite());
     let wait = match (millis.and_then(finite), after) {
         (Some(millis), _) => wait(millis / 1000.0),
         (None, Some(after)) => match finite(after) {
             Some(seconds) => wait(seconds),
-            None => http_date(after)?.since(now),
+            None => clocks.wait_until(http_date(after)?),
         },
         (None, None) => return None,
     };
@@ -112,12 +128,13 @@ fn http_date(text: &str) -> Option<Timestamp> {
     Some(Timestamp::from_micros(zoned.timestamp().as_microsecond()))
 }
 
-/// Parses a reset time: RFC 3339, or the time until then (`6m0s`, `120ms`).
-fn parse_reset(text: &str, now: Timestamp) -> Option<Timestamp> {
-    text.parse().ok().or_else(|| {
-        let span: jiff::SignedDuration = text.parse().ok()?;
-        Some(now.after(Duration::try_from(span).ok()?.min(LONGEST)))
-    })
+/// Parses a reset time: RFC 3339, or the time until then (`6m0s`, `120ms`). Returns it by our clock.
+fn parse_reset(text: &str, clocks: Clocks) -> Option<Timestamp> {
+    let wait = match text.parse() {
+        Ok(date) => clocks.wait_until(date),
+        Err(_) => Duration::try_from(text.parse::<jiff::SignedDuration>().ok()?).ok()?,
+    };
+    Some(clocks.ours.after(wait.min(LONGEST)))
 }
 
 #[cfg(test)]
@@ -150,6 +167,20 @@ mod tests {
         assert_eq!(after("99999999999999"), Some(LONGEST));
         assert_eq!(after("NaN"), None);
         assert_eq!(after("soon"), None);
+    }
+
+    #[test]
+    fn dates_are_judged_by_the_clock_of_the_service() {
+        let ahead = ("date", "Mon, 16 Nov 2026 08:00:00 GMT");
+        let after = |value| hints(&[ahead, ("retry-after", value)]).retry_after;
+        assert_eq!(after("Mon, 16 Nov 2026 08:00:30 GMT"), Some(Duration::from_secs(30)));
+        assert_eq!(after("7"), Some(Duration::from_secs(7)), "seconds need no clock");
+        let behind = ("date", "Sat, 14 Nov 2026 08:00:00 GMT");
+        let reset = [behind, ("anthropic-ratelimit-requests-reset", "2026-11-14T08:01:00Z")];
+        assert_eq!(hints(&reset).exhausted, Some(Duration::from_secs(60)));
+        assert_eq!(hints(&reset).reset, Some(NOW.after(Duration::from_secs(60))), "by our clock");
+        let nonsense = [("date", "soon"), ("retry-after", "Sun, 15 Nov 2026 08:00:30 GMT")];
+        assert_eq!(hints(&nonsense).retry_after, Some(Duration::from_secs(30)));
     }
 
     #[test]

@@ -15,7 +15,10 @@ use budao_core::{
 use budao_models::Model;
 use futures::StreamExt;
 
-use crate::work::WorkContext;
+use crate::{
+    model::{self, AttemptId},
+    work::WorkContext,
+};
 
 /// Target size of the kept history, in percent of `limits.context_tokens`.
 const KEPT_PERCENT: u64 = 40;
@@ -30,7 +33,10 @@ const SUMMARY_TOKENS: u32 = 2_048;
 
 /// A history that is too long, copied from the session when the compaction was decided.
 pub(crate) struct LongHistory {
-    pub(crate) turn: TurnNumber,
+    /// The request that follows; a wait of the summary is recorded as its wait.
+    pub(crate) attempt: AttemptId,
+    /// Whether the records say that the gate holds this request.
+    pub(crate) is_held: bool,
     pub(crate) history: Arc<Vec<Message>>,
     /// Index of the running turn's first message, its question.
     pub(crate) first_message: usize,
@@ -51,7 +57,7 @@ pub(crate) async fn compact(work_context: WorkContext, long: LongHistory) -> Inp
     let (summary, usage) = match written {
         Ok(written) => written,
         Err(fault) => {
-            report(&work_context, long.turn, fault.with_trace(long.trace)).await;
+            report(&work_context, long.attempt.turn, fault.with_trace(long.trace)).await;
             (by_rule(old), Usage::default())
         }
     };
@@ -60,7 +66,7 @@ pub(crate) async fn compact(work_context: WorkContext, long: LongHistory) -> Inp
     let question = question(history, long.first_message, cut);
     let kept: u64 = history[cut..].iter().chain(question).map(estimate_tokens).sum();
     let tokens_after = kept + estimate_tokens(&Message::user(summary.as_str()));
-    let (turn, messages) = (long.turn, cut as u64);
+    let (turn, messages) = (long.attempt.turn, cut as u64);
     Input::HistoryCompacted { turn, messages, summary, by_model, tokens_after, usage }
 }
 
@@ -113,10 +119,10 @@ async fn summarise(
         max_tokens: SUMMARY_TOKENS,
         thinking_tokens: None,
         trace: long.trace,
-        span: SpanId::of_turn(work_context.session, long.turn),
+        span: SpanId::of_turn(work_context.session, long.attempt.turn),
     };
-    let gates = &work_context.shared.gates;
-    let permit = gates.admit(&model.gate_key(), long.requester.clone()).await?;
+    let (key, requester, mut is_held) = (model.gate_key(), long.requester.clone(), long.is_held);
+    let permit = model::admit(work_context, long.attempt, &key, requester, &mut is_held).await?;
     let written = match read(&*model, request).await {
         Ok(written) => {
             permit.answered();
@@ -129,6 +135,7 @@ async fn summarise(
     };
     match written.0.trim().is_empty() {
         true => Err(Fault::new(Kind::EmptyAnswer, Operation::CompactHistory)
+            .with(Fact::Service, model.provider().to_owned())
             .with(Fact::Model, model.name().to_owned())),
         false => Ok(written),
     }
@@ -144,7 +151,9 @@ async fn read(model: &dyn Model, request: ModelRequest) -> Result<(String, Usage
             _ => {}
         }
     }
-    Err(Fault::new(Kind::ModelStreamCut, Operation::CompactHistory))
+    Err(Fault::new(Kind::ModelStreamCut, Operation::CompactHistory)
+        .with(Fact::Service, model.provider().to_owned())
+        .with(Fact::Model, model.name().to_owned()))
 }
 
 fn transcript(old: &[Message]) -> String {

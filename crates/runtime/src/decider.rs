@@ -62,6 +62,8 @@ impl DeciderFactory for NativeFactory {
     }
 
     fn load(&self, context: SessionContext<Self>, state: Session) -> NativeDecider {
+        self.0.observers.session_loaded(context.session, context.generation, &state);
+        self.0.restore_hold(&state);
         NativeDecider::new(Arc::clone(&self.0), context, state)
     }
 
@@ -85,6 +87,8 @@ pub(crate) struct NativeDecider {
     tools: work::SessionTools,
     slots: Arc<tokio::sync::Semaphore>,
     hook_notifier: HookNotifier,
+    /// Whether the turn waits for its service, as last reported.
+    is_waiting: bool,
     /// The grace period of a shutdown is over: running calls are asked to stop and nothing new starts.
     is_parked: bool,
 }
@@ -121,6 +125,7 @@ impl NativeDecider {
             hook_notifier: HookNotifier::new(&shared.model_hooks, &session.history),
             session,
             running: Vec::new(),
+            is_waiting: false,
             is_parked: false,
             shared,
         }
@@ -153,7 +158,7 @@ impl NativeDecider {
         let env = Env {
             now,
             jitter: world.jitter(),
-            is_watched: self.shared.observers.watches(self.id, &self.session),
+            is_watched: self.shared.observers.watches(self.id),
             trace: world.trace(),
             limits: &self.shared.limits,
         };
@@ -164,6 +169,7 @@ impl NativeDecider {
             self.known.lock().expect("no code panics while holding this").apply(&entry.event);
             if let Event::SettingsChanged { .. } = *entry.event {
                 self.tools = work::SessionTools::default();
+                self.stop_held_request();
             }
             batch.entries.push(entry);
         }
@@ -211,6 +217,7 @@ impl Decider for NativeDecider {
         if entries.iter().any(|entry| matches!(*entry.event, Event::SessionEnded { .. })) {
             self.shared.release_tools(self.id);
         }
+        self.report_waiting();
         let mut hook_notifier = std::mem::take(&mut self.hook_notifier);
         hook_notifier.notify(|| self.work_context(), entries, &self.session.history);
         self.hook_notifier = hook_notifier;

@@ -12,10 +12,11 @@ use std::{
 };
 
 use budao_core::{
+    event::SessionId,
     fault::{Fact, Fault, Kind, Operation},
     gate::{
-        Gate, GateAction, GateConfig, GateKey, GateStatus, HoldReason, HoldReport, Refusal,
-        RequestEnd, Requester, Ticket,
+        Gate, GateAction, GateConfig, GateKey, GateStatus, HoldReason, HoldReport, Priority,
+        Refusal, RequestEnd, Requester, Ticket,
     },
     time::Timestamp,
     world::World,
@@ -24,7 +25,7 @@ use tokio::sync::Notify;
 
 use waiter::{News, Waiter};
 
-/// Gates kept at most; above it, those that know of no trouble are forgotten.
+/// Gates kept at most, beside those that requests wait at or pass. The least useful one is forgotten for a new one.
 const GATES_MAX: usize = 256;
 
 /// The gates of a runtime, by what they admit to.
@@ -68,24 +69,6 @@ impl Gates {
         Arc::new(Self { world, config, state, changed })
     }
 
-    /// Waits for admission, without reports about the wait.
-    ///
-    /// # Errors
-    /// As [`Gates::request`] and [`HeldRequest::progress`].
-    pub(crate) async fn admit(
-        self: &Arc<Self>,
-        key: &GateKey,
-        requester: Requester,
-    ) -> Result<Permit, Fault> {
-        let mut admission = self.request(key, requester)?;
-        loop {
-            admission = match admission {
-                Admission::Granted(permit) => return Ok(permit),
-                Admission::Held(held) => held.progress().await?.0,
-            };
-        }
-    }
-
     /// Asks for admission.
     ///
     /// # Errors
@@ -113,6 +96,25 @@ impl Gates {
         Ok(Admission::Held(HeldRequest { waiter, permit }))
     }
 
+    /// Restores a hold that the records of a session tell of, as [`Gate::restore`] says.
+    pub(crate) fn restore(&self, key: &GateKey, fault: &Fault, until: Timestamp) {
+        let now = self.world.clock.now();
+        let mut state = self.lock();
+        let slot = state.slot(key, &self.config, now);
+        slot.gate.restore(fault, until, now);
+        slot.log_change(key, now);
+    }
+
+    /// Changes the priority of the waiting requests of a session.
+    pub(crate) fn set_priority(self: &Arc<Self>, session: SessionId, priority: Priority) {
+        let now = self.world.clock.now();
+        let mut state = self.lock();
+        for slot in state.gates.values_mut() {
+            slot.gate.set_priority(session, priority, now);
+        }
+        self.drive(&mut state, now);
+    }
+
     /// Applies a change to a gate, and then the time.
     fn change<T>(
         self: &Arc<Self>,
@@ -131,7 +133,8 @@ impl Gates {
     /// The state of every gate, for operators.
     pub(crate) fn status(&self) -> Vec<(GateKey, GateStatus)> {
         let now = self.world.clock.now();
-        let state = self.lock();
+        let mut state = self.lock();
+        state.gates.retain(|_, slot| !slot.gate.is_forgettable(now));
         state.gates.iter().map(|(key, slot)| (key.clone(), slot.gate.status(now))).collect()
     }
 
@@ -181,11 +184,24 @@ impl GatesState {
         if self.gates.len() >= GATES_MAX && !self.gates.contains_key(key) {
             self.gates.retain(|_, slot| !slot.gate.is_quiet(now));
         }
+        if self.gates.len() >= GATES_MAX && !self.gates.contains_key(key) {
+            self.forget_unused();
+        }
         self.gates.entry(key.clone()).or_insert_with(|| GateSlot {
             gate: Gate::new(config.clone()),
             waiters: BTreeMap::new(),
             logged: None,
         })
+    }
+
+    /// Forgets the gate without requests that was asked the longest ago, whatever it knows.
+    fn forget_unused(&mut self) {
+        let unused = self.gates.iter().filter(|(_, slot)| slot.gate.is_unused());
+        let oldest =
+            unused.min_by_key(|(_, slot)| slot.gate.last_used()).map(|(key, _)| key.clone());
+        if let Some(key) = oldest {
+            self.gates.remove(&key);
+        }
     }
 
     fn next_wake(&self, now: Timestamp) -> Option<Timestamp> {
@@ -307,7 +323,7 @@ impl Drop for Permit {
 fn refused(hold: HoldReport, key: &GateKey) -> Fault {
     let fault = hold.fault.unwrap_or_else(|| {
         Fault::new(Kind::ModelOverloaded, Operation::ModelRequest)
-            .with(Fact::Service, key.endpoint.to_string())
+            .with(Fact::Service, key.model.to_string())
             .with(Fact::Model, key.model.to_string())
     });
     fault.attempt(1, 1)

@@ -236,6 +236,7 @@ impl ListenerTask {
         };
         if let Some(reason) = why {
             let fault = Fault::new(Kind::ListenerFailed, Operation::NotifyListener)
+                .with(Fact::Listener, format!("of session {}", self.session.id))
                 .with(Fact::Reason, reason);
             tracing::warn!(session = %self.session.id, %fault, "listener failed");
         }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use budao_core::{
     event::{SessionId, Settings, Thinking, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
-    gate::{Priority, Requester, Willingness},
+    gate::{GateKey, Priority, Requester, Willingness},
     message::{Block, Message, ModelRequest, Piece},
-    session::Session,
+    session::{Phase, Session},
+    tool::ToolSpec,
     trace::{SpanId, Trace},
     turn::Input,
 };
@@ -25,6 +26,27 @@ use crate::{
 const ANSWER_TOKENS: u32 = 8_192;
 /// Buffered text is recorded at the latest at this size, in bytes.
 const DELTA_BYTES: usize = 16 * 1024;
+
+/// Identifies an attempt of a step.
+#[derive(Clone, Copy)]
+pub(crate) struct AttemptId {
+    pub(crate) turn: TurnNumber,
+    pub(crate) step: u32,
+    pub(crate) attempt: u32,
+}
+
+impl AttemptId {
+    /// The attempt that the session's turn makes or prepares.
+    pub(crate) fn of(session: &Session) -> Self {
+        let phase = session.turn.as_ref().map(|turn| turn.phase);
+        let attempt = match phase {
+            Some(Phase::AwaitingModel { attempt }) => attempt,
+            _ => 1,
+        };
+        let step = session.turn.as_ref().map_or(0, |turn| turn.step);
+        Self { turn: session.turns, step, attempt }
+    }
+}
 
 /// One attempt of a step, with its inputs copied from the session at its start.
 pub(crate) struct ModelAttempt {
@@ -56,7 +78,7 @@ impl ModelAttempt {
             history: Arc::clone(&session.history),
             trace: session.trace(),
             toolbox: Arc::clone(&tools.toolbox),
-            requester: requester(work_context, session, willingness(work_context, session)),
+            requester: requester(work_context, session, Willingness::Wait),
             is_held: session.turn.as_ref().is_some_and(|turn| turn.wait.is_held),
         }
     }
@@ -65,64 +87,108 @@ impl ModelAttempt {
         self.turn
     }
 
+    fn id(&self) -> AttemptId {
+        let Self { turn, step, attempt, .. } = *self;
+        AttemptId { turn, step, attempt }
+    }
+
     fn failed(&self, fault: Fault) -> Input {
         let Self { turn, step, attempt, .. } = *self;
         Input::ModelFailed { turn, step, attempt, fault }
     }
 }
 
-/// The party that makes a session's requests.
+/// The party that makes a session's requests. A turn without patience does not wait, whatever the willingness.
 pub(crate) fn requester(
     work_context: &WorkContext,
     session: &Session,
     willingness: Willingness,
 ) -> Requester {
-    let is_watched = work_context.shared.observers.watches(work_context.session, session);
+    let gate = &work_context.shared.limits.gate;
+    let is_watched = work_context.shared.observers.watches(work_context.session);
+    let configured = if is_watched { gate.patience_watched } else { gate.patience_background };
+    let has_none = session.settings.patience_ms.map_or(configured.is_zero(), |own| own == 0);
     Requester {
         session: work_context.session,
         tenant: session.settings.tenant().into(),
-        priority: if is_watched { Priority::Interactive } else { Priority::Background },
-        willingness,
+        priority: Priority::of(is_watched),
+        willingness: if has_none { Willingness::Never } else { willingness },
     }
 }
 
-/// A turn without patience does not wait for a gate.
-fn willingness(work_context: &WorkContext, session: &Session) -> Willingness {
-    let gate = &work_context.shared.limits.gate;
-    let is_watched = work_context.shared.observers.watches(work_context.session, session);
-    let configured = if is_watched { gate.patience_watched } else { gate.patience_background };
-    let has_none = session.settings.patience_ms.map_or(configured.is_zero(), |own| own == 0);
-    if has_none { Willingness::Never } else { Willingness::Wait }
-}
-
-/// Waits for the gate, makes one request and reports its deltas. The last input is the complete answer or the
-/// fault. A request that fails as a probe of the gate waits again; that is no try.
+/// Prepares one request, waits for the gate, makes the request and reports its deltas. The last input is the complete
+/// answer or the fault. A request that fails as a probe of the gate waits again; that is no try. Tools and hooks come
+/// before the gate: a slow one takes no room from other sessions, and its fault is none of the service.
 pub(crate) async fn ask(work_context: WorkContext, mut asked: ModelAttempt) -> Input {
     let model = match work_context.shared.models.model(&asked.settings.model) {
         Ok(model) => model,
         Err(fault) => return asked.failed(fault),
     };
     loop {
-        let permit = match admit(&work_context, &mut asked, &*model).await {
+        // Boxed: a request that waits keeps only what it needs for that.
+        let prepared = match Box::pin(prepare(&work_context, &asked, &*model)).await {
+            Ok(prepared) => prepared,
+            Err(fault) => return asked.failed(fault),
+        };
+        let (id, key, requester) = (asked.id(), model.gate_key(), asked.requester.clone());
+        let permit = match admit(&work_context, id, &key, requester, &mut asked.is_held).await {
             Ok(permit) => permit,
             Err(fault) => return asked.failed(fault),
         };
-        // Boxed: a request that waits keeps only what it needs for that.
-        if let Some(input) = Box::pin(ask_once(&work_context, &asked, &*model, permit)).await {
+        let request = prepared.into_request(&work_context, &asked, &*model);
+        let asking = ask_once(&work_context, &asked, &*model, request, permit);
+        if let Some(input) = Box::pin(asking).await {
             return input;
         }
     }
 }
 
-/// Waits for the gate. A long wait and its end are recorded.
-async fn admit(
+/// What is ready before a request waits: its tools, or all of it if hooks have seen it.
+enum PreparedRequest {
+    Tools(Arc<[Arc<ToolSpec>]>),
+    Whole(Box<ModelRequest>),
+}
+
+impl PreparedRequest {
+    fn into_request(
+        self,
+        work_context: &WorkContext,
+        asked: &ModelAttempt,
+        model: &dyn Model,
+    ) -> ModelRequest {
+        match self {
+            Self::Tools(tools) => request(work_context.session, asked, model, tools),
+            Self::Whole(request) => *request,
+        }
+    }
+}
+
+/// Loads the tools and lets the hooks see the request.
+async fn prepare(
     work_context: &WorkContext,
-    asked: &mut ModelAttempt,
+    asked: &ModelAttempt,
     model: &dyn Model,
+) -> Result<PreparedRequest, Fault> {
+    let toolbox = check::toolbox(work_context, &asked.settings, &asked.toolbox).await?;
+    let hooks = &work_context.shared.model_hooks;
+    if hooks.is_empty() {
+        return Ok(PreparedRequest::Tools(toolbox.specs()));
+    }
+    let request = request(work_context.session, asked, model, toolbox.specs());
+    let request = hooks.before(work_context, asked.step, request).await;
+    Ok(PreparedRequest::Whole(Box::new(request)))
+}
+
+/// Waits for the gate. A long wait and its end are recorded.
+pub(crate) async fn admit(
+    work_context: &WorkContext,
+    id: AttemptId,
+    key: &GateKey,
+    requester: Requester,
+    is_held: &mut bool,
 ) -> Result<Permit, Fault> {
-    let ModelAttempt { turn, step, attempt, .. } = *asked;
-    let gates = &work_context.shared.gates;
-    let mut admission = gates.request(&model.gate_key(), asked.requester.clone())?;
+    let AttemptId { turn, step, attempt } = id;
+    let mut admission = work_context.shared.gates.request(key, requester)?;
     let permit = loop {
         let held = match admission {
             Admission::Granted(permit) => break permit,
@@ -131,11 +197,11 @@ async fn admit(
         let (next, report) = held.progress().await?;
         admission = next;
         if let Some(hold) = report.map(Box::new) {
-            asked.is_held = true;
+            *is_held = true;
             work_context.report(Input::RequestHeld { turn, step, attempt, hold }).await;
         }
     };
-    if std::mem::take(&mut asked.is_held) {
+    if std::mem::take(is_held) {
         work_context.report(Input::RequestReleased { turn, step, attempt }).await;
     }
     Ok(permit)
@@ -146,17 +212,9 @@ async fn ask_once(
     work_context: &WorkContext,
     asked: &ModelAttempt,
     model: &dyn Model,
+    request: ModelRequest,
     permit: Permit,
 ) -> Option<Input> {
-    // A fault of tools or hooks is none of the service: the permit is dropped.
-    let toolbox = match check::toolbox(work_context, &asked.settings, &asked.toolbox).await {
-        Ok(toolbox) => toolbox,
-        Err(fault) => return Some(asked.failed(fault)),
-    };
-    let mut request = request(work_context.session, asked, model, &toolbox);
-    if !work_context.shared.model_hooks.is_empty() {
-        request = work_context.shared.model_hooks.before(work_context, asked.step, request).await;
-    }
     match stream(work_context, asked, model, request, &permit).await {
         Ok(answered) => {
             permit.answered();
@@ -171,13 +229,13 @@ fn request(
     session: SessionId,
     asked: &ModelAttempt,
     model: &dyn Model,
-    toolbox: &Toolbox,
+    tools: Arc<[Arc<ToolSpec>]>,
 ) -> ModelRequest {
     ModelRequest {
         model: model.name().to_owned(),
         system: asked.settings.system.clone(),
         messages: Arc::clone(&asked.history),
-        tools: toolbox.specs(),
+        tools,
         max_tokens: asked.settings.max_answer_tokens.unwrap_or(ANSWER_TOKENS),
         thinking_tokens: asked.settings.thinking.map(Thinking::tokens),
         trace: asked.trace,
@@ -247,7 +305,9 @@ async fn stream(
                 return Err(fault);
             }
             None => {
-                return Err(Fault::new(Kind::ModelStreamCut, Operation::ModelRequest));
+                return Err(Fault::new(Kind::ModelStreamCut, Operation::ModelRequest)
+                    .with(Fact::Service, model.provider().to_owned())
+                    .with(Fact::Model, model.name().to_owned()));
             }
         }
     }

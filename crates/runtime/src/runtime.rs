@@ -10,7 +10,7 @@ use budao_core::{
         TurnNumber,
     },
     fault::{Fact, Fault, Kind, Operation},
-    gate::{GateKey, GateStatus},
+    gate::{GateKey, GateStatus, Priority},
     limits::Limits,
     message::{Block, text_of},
     retention::{Retention, RetentionReport},
@@ -338,7 +338,13 @@ impl Engine for Runtime {
     }
 
     fn set_watched(&self, session: SessionId, is_watched: bool) {
-        self.shared.observers.set(session, is_watched);
+        for (session, is_watched) in self.shared.observers.set(session, is_watched) {
+            self.shared.gates.set_priority(session, Priority::of(is_watched));
+        }
+    }
+
+    fn is_waiting(&self, session: SessionId) -> bool {
+        self.shared.observers.is_waiting(session)
     }
 
     async fn recover(&self) -> Result<usize, Fault> {

@@ -232,8 +232,16 @@ pub(crate) fn task(
             let first_message = session.turn.as_ref().map_or(0, |turn| turn.first_message);
             let trace = session.trace();
             let requester = model::requester(&work_context, session, Willingness::WhileOpen);
-            let long =
-                compact::LongHistory { turn, history, first_message, settings, trace, requester };
+            let long = compact::LongHistory {
+                attempt: model::AttemptId::of(session),
+                is_held: session.turn.as_ref().is_some_and(|turn| turn.wait.is_held),
+                history,
+                first_message,
+                settings,
+                trace,
+                requester,
+            };
+            debug_assert_eq!(long.attempt.turn, turn, "work is due for the running turn");
             Box::pin(compact::compact(work_context, long))
         }
         Work::Check { turn, calls } => {

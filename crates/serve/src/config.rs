@@ -158,7 +158,7 @@ pub struct Limits {
     /// The reconnect delay that a shutdown announces to clients.
     #[serde(with = "millis")]
     pub reconnect_delay: Duration,
-    /// How long a run may continue without any observer.
+    /// How long a run may continue without any observer. Waits for a service that is busy or down are not counted.
     #[serde(with = "millis")]
     pub unobserved_timeout: Duration,
     /// How long a session is kept after its last event.

@@ -114,10 +114,6 @@ fn describe() {
         ("budao_commands_waiting", "Commands waiting in those sessions."),
         ("budao_journal_bytes", "Size of the journal files."),
         ("budao_journal_queue", "Requests waiting for the journal writer."),
-        ("budao_gate_open", "1 while the gate to a model service is open, 0 while it is held."),
-        ("budao_gate_waiting", "Requests waiting at a gate."),
-        ("budao_gate_in_flight", "Requests to a model service in flight."),
-        ("budao_gate_limit", "Largest number of requests that a gate lets through at a time."),
         ("budao_stats_complete", "0 while records are still to be counted."),
     ];
     for (name, meaning) in gauges {

@@ -17,7 +17,7 @@ use std::{
 use budao_core::{Fault, Kind, Timestamp, event::SessionId};
 use budao_journal::{Filter, PageLimits, Reader, SessionSummary};
 
-pub(crate) use self::gates::{GateReport, gate_reports};
+pub(crate) use self::gates::{GateReport, gate_reports, render_gates};
 pub use self::report::{Report, Window};
 use crate::{alerts::Alarm, metrics::Metrics};
 

@@ -30,7 +30,9 @@ impl Server {
 
     /// Records that a session has an observer.
     pub(crate) fn observer_joined(&self, session: SessionId) {
-        self.unobserved().remove(&session);
+        let mut unobserved = self.unobserved();
+        unobserved.remove(&session);
+        // Under the lock, as in `last_observer_left`: the engine learns of both in their order.
         self.engine.set_watched(session, true);
     }
 
@@ -50,13 +52,14 @@ impl Server {
 
     /// Handles the departure of a hub's last observer. The session may have observers in another language.
     pub(crate) fn last_observer_left(self: &Arc<Self>, hub: &Hub) {
+        let mut unobserved = self.unobserved();
         if self.stopping.is_cancelled() || self.hubs.observers(hub.session) > 0 {
             return;
         }
         self.engine.set_watched(hub.session, false);
         match hub.on_disconnect {
             OnDisconnect::Continue => {
-                self.unobserved().insert(hub.session, self.now());
+                unobserved.insert(hub.session, self.now());
             }
             OnDisconnect::Cancel => {
                 let (server, session) = (Arc::clone(self), hub.session);
@@ -77,13 +80,17 @@ impl Server {
         }
     }
 
-    /// Cancels runs that had no observer for longer than `Limits::unobserved_timeout`.
+    /// Cancels runs that had no observer for longer than `Limits::unobserved_timeout`. A turn that waits for its service is
+    /// left to its patience; the time counts anew from then.
     async fn cancel_unobserved(&self) {
         let (now, limit) = (self.now(), self.config.limits.unobserved_timeout);
         let due: Vec<SessionId> = {
             let mut unobserved = self.unobserved();
             let due = unobserved.iter().filter(|(_, since)| now.since(**since) >= limit);
             let due: Vec<SessionId> = due.map(|(session, _)| *session).collect();
+            let (waiting, due) = due.into_iter().partition(|id| self.engine.is_waiting(*id));
+            let waiting: Vec<SessionId> = waiting;
+            unobserved.extend(waiting.into_iter().map(|session| (session, now)));
             unobserved.retain(|session, _| !due.contains(session));
             due
         };

@@ -55,15 +55,26 @@ child-ended = A subagent finished.
 todos-changed = The to-do list changed.
 
 observer-lost = An observer lost its connection. The run continues.
-request-held = { $wait ->
-    [none] The service is busy.
-   *[other] The service is busy; next try in { $wait } s.
+request-held = { $reason ->
+    [outage] { $wait ->
+        [none] The service does not work at the moment.
+        [0] The service does not work at the moment; next try now.
+       *[other] The service does not work at the moment; next try in { $wait } s.
+    }
+   *[other] { $wait ->
+        [none] The service is busy.
+        [0] The service is busy; next try now.
+       *[other] The service is busy; next try in { $wait } s.
+    }
 }{ $before ->
     [0] { "" }
     [one] { " " }{ $before } request is waiting before yours.
    *[other] { " " }{ $before } requests are waiting before yours.
 }
-retry = Trying again in { $wait } s (try { $next } of { $max }).
+retry = { $wait ->
+    [0] Trying again now (try { $next } of { $max }).
+   *[other] Trying again in { $wait } s (try { $next } of { $max }).
+}
 recovery-started = Recovering: the conversation is shortened so that it fits.
 recovery-success = Recovered; the run continues.
 

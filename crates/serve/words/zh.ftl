@@ -53,14 +53,25 @@ child-ended = 一个子智能体已结束。
 todos-changed = 待办清单已更新。
 
 observer-lost = 一个观察者的连接已断开，运行继续。
-request-held = { $wait ->
-    [none] 服务繁忙。
-   *[other] 服务繁忙，{ $wait } 秒后再试。
+request-held = { $reason ->
+    [outage] { $wait ->
+        [none] 服务暂时不可用。
+        [0] 服务暂时不可用，现在再试。
+       *[other] 服务暂时不可用，{ $wait } 秒后再试。
+    }
+   *[other] { $wait ->
+        [none] 服务繁忙。
+        [0] 服务繁忙，现在再试。
+       *[other] 服务繁忙，{ $wait } 秒后再试。
+    }
 }{ $before ->
     [0] { "" }
    *[other] 前面还有 { $before } 个请求在等待。
 }
-retry = 将在 { $wait } 秒后重试（第 { $next } 次，共 { $max } 次）。
+retry = { $wait ->
+    [0] 现在重试（第 { $next } 次，共 { $max } 次）。
+   *[other] 将在 { $wait } 秒后重试（第 { $next } 次，共 { $max } 次）。
+}
 recovery-started = 正在恢复：精简对话以适应长度限制。
 recovery-success = 已恢复，运行继续。
 

@@ -311,6 +311,9 @@ fn expected_lines(catalog: &Catalog) -> BTreeMap<String, &'static [&'static str]
             lines.insert(kebab(&format!("word-{column}-{word}")), &[]);
         }
     }
+    for fact in catalog.kinds.iter().flat_map(|kind| &kind.always) {
+        lines.insert(format!("absent-{}", kebab(fact)), &[]);
+    }
     for label in LABELS {
         lines.insert(format!("label-{label}"), &[]);
     }

@@ -105,12 +105,22 @@ impl<'a> FaultText<'a> {
 
     /// Renders a text and, if no component confirmed the end of the work, appends that it may still be running.
     fn with_doubt(&self, text: &'static Template, doubt: &str) -> String {
-        let text = self.render(text).into_owned();
+        let mut text = self.render(text).into_owned();
+        if self.begins_with_absent_fact(&text) {
+            text = capitalised(text);
+        }
         if !self.is_doubtful() {
             return text;
         }
         let space = if self.lang == Lang::En { " " } else { "" };
         format!("{text}{space}{}", line(doubt, &Detail::new(), self.lang))
+    }
+
+    /// Whether a text begins with the general words for a fact that the fault lacks.
+    fn begins_with_absent_fact(&self, text: &str) -> bool {
+        let lacking = self.fault.row().always.iter();
+        let mut lacking = lacking.filter(|fact| self.fault.detail().get(**fact).is_none());
+        lacking.any(|fact| text.starts_with(&absent(*fact, self.lang)))
     }
 
     /// Whether the outcome is unknown and the kind's own texts do not say so.
@@ -316,7 +326,24 @@ fn fill(attribute: &FluentAttribute<'static>, args: &FluentArgs<'_>, lang: Lang)
     text
 }
 
-/// The facts that a fault's texts may use. An absent fact becomes `none`, or "(unknown)" if the kind always
+/// The words for an absent fact that every fault of its kind carries: "the service". A test keeps the runtime's own
+/// faults complete; records of other versions and faults of other programs may not be.
+fn absent(fact: Fact, lang: Lang) -> String {
+    let name: &'static str = fact.into();
+    line(&format!("absent-{}", name.replace('_', "-")), &Detail::new(), lang)
+}
+
+/// Begins a sentence with a capital letter.
+fn capitalised(text: String) -> String {
+    match text.chars().next() {
+        Some(first) if first.is_ascii_lowercase() => {
+            format!("{}{}", first.to_ascii_uppercase(), &text[1..])
+        }
+        _ => text,
+    }
+}
+
+/// The facts that a fault's texts may use. An absent fact becomes `none`, or its general word if the kind always
 /// carries it.
 fn args_of<'a>(fault: &'a Fault, lang: Lang) -> FluentArgs<'a> {
     let row = fault.row();
@@ -331,10 +358,7 @@ fn args_of<'a>(fault: &'a Fault, lang: Lang) -> FluentArgs<'a> {
                 FluentValue::from(reason(said, lang))
             }
             Some(value) => fluent(value),
-            None if row.always.contains(fact) => FluentValue::from(match lang {
-                Lang::En => "(unknown)",
-                Lang::Zh => "（未知）",
-            }),
+            None if row.always.contains(fact) => FluentValue::from(absent(*fact, lang)),
             None => FluentValue::from("none"),
         };
         set_fact(&mut args, *fact, value);

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::{Ticket, config::GateConfig};
+use super::{HoldReason, Ticket, config::GateConfig};
 use crate::time::Timestamp;
 
 /// The latest requests: whether the service failed them.
@@ -45,12 +45,14 @@ pub(super) struct Outage {
     pub(super) since: Timestamp,
     pub(super) next_probe: Timestamp,
     pub(super) probe: Option<Ticket>,
+    /// What sessions and operators are told.
+    pub(super) reason: HoldReason,
 }
 
 impl Outage {
     /// Begins an outage; the first probe follows after `wait`.
-    pub(super) fn new(now: Timestamp, wait: Duration) -> Self {
-        Self { since: now, next_probe: now.after(wait), probe: None }
+    pub(super) fn new(now: Timestamp, wait: Duration, reason: HoldReason) -> Self {
+        Self { since: now, next_probe: now.after(wait), probe: None, reason }
     }
 
     /// Plans the next probe after a failed one, `hint` after now at the earliest.

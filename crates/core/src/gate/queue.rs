@@ -113,12 +113,38 @@ impl FairQueue {
         self.background.waiting
     }
 
+    /// Moves a waiting request to the other priority. It keeps its place by arrival.
+    pub(super) fn set_priority(
+        &mut self,
+        ticket: Ticket,
+        entry: &mut QueueEntry,
+        priority: Priority,
+    ) {
+        self.remove(entry);
+        let arrival = entry.place.1;
+        entry.place = self.of(priority).push(ticket, &entry.tenant, entry.session, arrival);
+        entry.priority = priority;
+    }
+
     /// How many requests are before each of these, in the same order. One walk over the queue for all of them.
     pub(super) fn positions(&self, tickets: &BTreeSet<Ticket>) -> BTreeMap<Ticket, usize> {
-        let mut positions = BTreeMap::new();
-        self.interactive.positions(tickets, 0, &mut positions);
-        self.background.positions(tickets, self.interactive.waiting, &mut positions);
-        positions
+        let order = self.interactive.order().into_iter().chain(self.background.order());
+        let order = order.enumerate().filter(|(_, ticket)| tickets.contains(ticket));
+        order.map(|(before, ticket)| (ticket, before)).collect()
+    }
+
+    /// How many requests are before this one at most, if it is the last of its tenant. Needs no walk over the queue.
+    pub(super) fn last_position(&self, entry: &QueueEntry) -> Option<usize> {
+        let (queue, ahead) = match entry.priority {
+            Priority::Interactive => (&self.interactive, 0),
+            Priority::Background => (&self.background, self.interactive.waiting),
+        };
+        let tenant = queue.tenants.get(&entry.tenant)?;
+        let is_last =
+            tenant.requests.last_key_value().is_some_and(|(place, _)| *place == entry.place);
+        // Each tenant is served as often as this one until then, if it has so many requests.
+        let most = tenant.requests.len().saturating_mul(queue.tenants.len()).min(queue.waiting);
+        is_last.then(|| ahead + most.saturating_sub(1))
     }
 
     fn of(&mut self, priority: Priority) -> &mut PriorityQueue {
@@ -188,22 +214,17 @@ impl PriorityQueue {
         Some(ticket)
     }
 
-    fn positions(
-        &self,
-        tickets: &BTreeSet<Ticket>,
-        ahead: usize,
-        positions: &mut BTreeMap<Ticket, usize>,
-    ) {
+    /// All requests in the order in which they are served if no further one comes.
+    fn order(&self) -> Vec<Ticket> {
+        let mut order = Vec::with_capacity(self.waiting);
         for (tenant, queue) in &self.tenants {
-            for (own, ticket) in queue.requests.values().enumerate() {
-                if !tickets.contains(ticket) {
-                    continue;
-                }
-                let others = self.tenants.iter().filter(|(other, _)| *other != tenant);
-                let others: usize = others.map(|(_, other)| other.requests.len().min(own)).sum();
-                positions.insert(*ticket, ahead + own + others);
-            }
+            let times = queue.virtual_time..;
+            order.extend(
+                times.zip(queue.requests.values()).map(|(at, ticket)| (at, tenant, *ticket)),
+            );
         }
+        order.sort_unstable();
+        order.into_iter().map(|(_, _, ticket)| ticket).collect()
     }
 
     /// Ends the share of a session whose request was taken.

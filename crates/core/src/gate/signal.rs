@@ -1,5 +1,6 @@
 //! What the end of a request says about its service.
 
+use super::HoldReason;
 use crate::fault::{Fault, Kind};
 
 /// The meaning of a failed request for the gate.
@@ -53,6 +54,14 @@ impl ServiceSignal {
     /// Whether the failure is trouble of the service and not of one request.
     pub(super) fn is_of_service(self) -> bool {
         matches!(self, Self::RateLimited | Self::Overloaded | Self::TimedOut | Self::Down)
+    }
+
+    /// Why requests are held after such a failure.
+    pub(super) fn hold_reason(self) -> HoldReason {
+        match self {
+            Self::RateLimited => HoldReason::RateLimit,
+            _ => HoldReason::Outage,
+        }
     }
 
     /// Whether the failure asks for fewer requests at a time.

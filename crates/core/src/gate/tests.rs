@@ -1,5 +1,6 @@
-//! Tests of the gate: its rules one by one; `storm` runs it against simulated services.
+//! Tests of the gate: its rules one by one; `hold` has those of holds and reports, `storm` runs it against services.
 
+mod hold;
 mod storm;
 
 use uuid::Uuid;

@@ -106,6 +106,9 @@ pub struct TurnWait {
     pub patience_ms: u64,
     /// Whether the gate holds the current request.
     pub is_held: bool,
+    /// When the gate opens or probes the service, as last recorded; a gate of a later process is held until then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
     /// The last failure of the service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
@@ -133,9 +136,11 @@ impl TurnWait {
         *self = Self { ended_ms, patience_ms: self.patience_ms, ..Self::default() };
     }
 
-    fn begin(&mut self, at: Timestamp, is_held: bool) {
-        self.since.get_or_insert(at);
+    fn begin(&mut self, at: Timestamp, is_held: bool, until: Option<Timestamp>) {
+        // With a clock that was set back, the wait counts from the earlier time: patience is never longer than once more.
+        self.since = Some(self.since.map_or(at, |since| since.min(at)));
         self.is_held = is_held;
+        self.until = until;
     }
 }
 
@@ -163,8 +168,8 @@ impl Turn {
                 self.wait.is_held = false;
                 self.wait.asked_at = Some(at);
             }
-            Event::RequestHeld { fault, patience_ms, .. } => {
-                self.wait.begin(at, true);
+            Event::RequestHeld { fault, patience_ms, until, .. } => {
+                self.wait.begin(at, true, *until);
                 self.wait.patience_ms = *patience_ms;
                 if let Some(fault) = fault {
                     self.note_failure(fault, at);
@@ -233,7 +238,7 @@ impl Turn {
             Phase::AwaitingModel { attempt } => attempt.saturating_add(1),
             _ => next_attempt,
         };
-        self.wait.begin(at, false);
+        self.wait.begin(at, false, Some(until));
         self.phase = Phase::Waiting { attempt, until };
     }
 

@@ -31,6 +31,7 @@ impl Stepper<'_> {
         content.retain(|block| !matches!(block, Block::Text(text) if text.is_empty()));
         if content.is_empty() && !self.may_be_silent(stop) {
             let fault = Fault::new(Kind::EmptyAnswer, Operation::ModelRequest)
+                .with(Fact::Service, self.service())
                 .with(Fact::Model, self.session.settings.model.clone());
             return self.model_failed(step, attempt, fault);
         }
@@ -47,6 +48,7 @@ impl Stepper<'_> {
             ModelStop::MaxTokens => self.end_turn(StopReason::MaxTokens, None),
             ModelStop::Refusal => {
                 let fault = Fault::new(Kind::ModelRefused, Operation::ModelRequest)
+                    .with(Fact::Service, self.service())
                     .with(Fact::Model, self.session.settings.model.clone());
                 self.end_turn(StopReason::Refusal, Some(fault));
             }
@@ -101,6 +103,10 @@ impl Stepper<'_> {
         let verdict = self.after_failure(fault, attempt);
         let told = match &verdict {
             retry::RetryDecision::Retry(wait) => told.retry_after(*wait).continues(),
+            // No attempt follows, whatever the number of attempts says: the hint goes beyond the patience.
+            retry::RetryDecision::GiveUp(_) if told.may_auto_retry() => {
+                told.attempt(attempt, attempt)
+            }
             retry::RetryDecision::GiveUp(_) => told,
         };
         self.emit(Event::FaultRaised { fault: told, scope: scope.clone() });

@@ -66,7 +66,9 @@ impl Stepper<'_> {
         }
         let HoldReport { reason, until, before, fault, .. } = hold;
         let wait = until.map(|until| until.since(now));
-        let fault = fault.filter(|_| self.turn().failing.is_none());
+        let known = self.turn().wait.fault.as_ref().map(Fault::kind);
+        // Each kind is told once; the last one told is the fault of a turn whose patience ends.
+        let fault = fault.filter(|fault| Some(fault.kind()) != known);
         let fault =
             fault.map(|fault| described(fault, wait, asked).with_trace(self.session.trace()));
         self.emit(Event::RequestHeld {
@@ -114,11 +116,15 @@ impl Stepper<'_> {
 
     /// The fault of a service that failed nothing and has no room for the request.
     fn no_capacity(&self) -> Fault {
-        let model = self.session.settings.model.clone();
-        let service = model.split(':').next().unwrap_or_default().to_owned();
         Fault::new(Kind::ModelOverloaded, Operation::ModelRequest)
-            .with(Fact::Service, service)
-            .with(Fact::Model, model)
+            .with(Fact::Service, self.service())
+            .with(Fact::Model, self.session.settings.model.clone())
+    }
+
+    /// The name of the service that answers the session's requests, as its model's specification begins.
+    pub(super) fn service(&self) -> String {
+        let model = &self.session.settings.model;
+        model.split(':').next().unwrap_or_default().to_owned()
     }
 
     fn waited(&self) -> Duration {
@@ -132,7 +138,9 @@ impl Stepper<'_> {
             return Duration::from_millis(patience);
         }
         let recorded = self.session.turn.as_ref().map_or(0, |turn| turn.wait.patience_ms);
-        let is_background = recorded >= millis(gate.patience_background) && recorded > 0;
+        let is_background = recorded > 0
+            && recorded != millis(gate.patience_watched)
+            && recorded >= millis(gate.patience_background);
         match self.env.is_watched && !is_background {
             true => gate.patience_watched,
             false => gate.patience_background,

@@ -148,7 +148,69 @@ fn the_fault_is_told_once_and_progress_after_it() {
         .entries
         .iter()
         .filter(|entry| matches!(&*entry.event, Event::RequestHeld { fault: Some(_), .. }));
-    assert_eq!(told.count(), 0, "the failed try was told");
+    assert_eq!(told.count(), 1, "the failed try was told, and then the new kind");
+    play.replayed();
+}
+
+#[test]
+fn a_turn_whose_patience_ends_fails_with_the_last_fault_of_its_service() {
+    let mut play = Play::new();
+    play.say("go");
+    let fault = None;
+    let capacity = HoldReport { reason: HoldReason::Capacity, fault, ..hold(&play, SECOND) };
+    play.held(capacity);
+    let broken = Some(Fault::new(Kind::ModelServerError, Operation::ModelRequest));
+    for fault in [broken.clone(), Some(limited()), broken] {
+        let report = HoldReport { fault, hint_until: None, ..hold(&play, SECOND) };
+        play.held(report);
+    }
+    assert_eq!(play.wait(MINUTE * 15), ["recovery_failed", "turn_ended"]);
+    assert_eq!(play.last_fault().kind(), Kind::ModelServerError, "and not with an invented one");
+    play.replayed();
+}
+
+#[test]
+fn a_patience_in_front_of_observers_may_be_the_longer_one() {
+    let mut play = Play::new();
+    play.limits.gate.patience_watched = MINUTE * 60;
+    play.limits.gate.patience_background = MINUTE * 30;
+    play.say("go");
+    for _ in 0..2 {
+        let report = hold(&play, SECOND);
+        play.held(report);
+        assert_eq!(play.patience_ends(), Timestamp::from_micros(1_000_000).after(MINUTE * 60));
+    }
+    play.is_watched = false;
+    assert_eq!(play.wait(MINUTE), ["patience_changed"]);
+    play.is_watched = true;
+    assert_eq!(play.wait(MINUTE * 29), ["recovery_failed", "turn_ended"]);
+}
+
+#[test]
+fn a_wait_says_until_when_for_the_gate_of_a_later_process() {
+    let mut play = Play::new();
+    play.say("go");
+    let report = hold(&play, MINUTE);
+    play.held(report);
+    let until = Some(play.now.after(MINUTE));
+    assert_eq!(play.replayed().turn.unwrap().wait.until, until);
+    play.now = play.now.after(MINUTE);
+    play.released();
+    play.answer_calls(&[("read", "{}")]);
+    assert_eq!(play.replayed().turn.unwrap().wait.until, None);
+}
+
+#[test]
+fn a_clock_that_is_set_back_lengthens_a_wait_by_no_more_than_the_patience() {
+    let mut play = Play::new();
+    play.now = play.now.after(MINUTE * 60 * 24);
+    play.say("go");
+    let report = hold(&play, SECOND);
+    play.held(report);
+    play.now = Timestamp::from_micros(1_000_000);
+    let report = hold(&play, SECOND);
+    play.held(report);
+    assert_eq!(play.patience_ends(), play.now.after(MINUTE * 15));
     play.replayed();
 }
 
@@ -204,6 +266,11 @@ fn a_hint_beyond_the_patience_fails_the_turn_at_once() {
     play.say("go");
     let names = play.fails_with(limited().retry_after(MINUTE * 16));
     assert_eq!(names, ["fault_raised", "recovery_failed", "turn_ended"]);
+    let told = play.entries.iter().rev().find_map(|entry| match &*entry.event {
+        Event::FaultRaised { fault, .. } => Some(fault.clone()),
+        _ => None,
+    });
+    assert!(!told.unwrap().may_auto_retry(), "no text promises a retry that will not come");
     assert_eq!(play.last_fault().kind(), Kind::ModelRateLimited);
     assert_eq!(play.last_fault().retry_hint(), Some(MINUTE * 16), "the service's own figure");
     play.say("again");
@@ -329,5 +396,26 @@ fn a_hint_beyond_the_patience_ends_the_turn_with_the_fault_that_has_it() {
     let report = hold(&play, MINUTE * 60);
     play.held(report);
     assert_eq!(play.last_fault().kind(), Kind::ModelRateLimited);
+    play.replayed();
+}
+
+#[test]
+fn a_compaction_that_waits_ends_with_the_patience_of_its_turn() {
+    let mut play = Play::new();
+    for text in ["one", "two"] {
+        play.say(text);
+        play.answer_text("ok");
+    }
+    play.say("go");
+    play.model_fails(Kind::ContextTooLong);
+    let report = HoldReport { reason: HoldReason::Capacity, fault: None, ..hold(&play, SECOND) };
+    let held = Input::RequestHeld { turn: 3, step: 1, attempt: 1, hold: Box::new(report) };
+    assert_eq!(play.input(held), ["request_held"]);
+    assert!(
+        matches!(play.due()[..], [Work::Compact { .. }, Work::Wake { .. }]),
+        "{:?}",
+        play.due()
+    );
+    assert_eq!(play.wait(MINUTE * 15), ["recovery_failed", "turn_ended"]);
     play.replayed();
 }

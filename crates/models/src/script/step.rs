@@ -249,7 +249,9 @@ impl ScriptStep {
         } else {
             (Kind::ModelStalled, limits.model_between_tokens)
         };
-        let fault = Fault::new(kind, Operation::ModelRequest).with(Fact::TimeoutMs, wait);
+        let fault = Fault::new(kind, Operation::ModelRequest)
+            .with(Fact::Service, "script")
+            .with(Fact::TimeoutMs, wait);
         beats.push_back(PlaybackStep::Wait(wait));
         beats.extend(Ending::Fault(Box::new(fault)).fault(model).map(PlaybackStep::Fault));
     }

@@ -4,7 +4,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use budao_core::{
     event::SessionId,
-    fault::Fault,
+    fault::{Fact, Fault},
     session::{CallState, Session},
     turn::{self, Input, Work},
 };
@@ -32,6 +32,23 @@ impl NativeDecider {
                 let running = self.perform(work.clone());
                 self.running.push((work, running));
             }
+        }
+    }
+
+    /// Stops a request that waits at a gate, so that it asks again with the session's new settings.
+    pub(super) fn stop_held_request(&mut self) {
+        if self.session.turn.as_ref().is_some_and(|turn| turn.wait.is_held) {
+            let waits = |work: &Work| matches!(work, Work::Model { .. } | Work::Compact { .. });
+            self.running.retain(|(work, _)| !waits(work));
+        }
+    }
+
+    /// Tells the gateways of this process whether the turn waits for its service.
+    pub(super) fn report_waiting(&mut self) {
+        let turn = self.session.turn.as_ref();
+        let is_waiting = turn.is_some_and(|turn| turn.wait.since.is_some());
+        if std::mem::replace(&mut self.is_waiting, is_waiting) != is_waiting {
+            self.shared.observers.set_waiting(self.id, is_waiting);
         }
     }
 
@@ -90,7 +107,27 @@ fn is_over(work: &Work, session: &Session) -> bool {
     !running
 }
 
+impl Drop for NativeDecider {
+    fn drop(&mut self) {
+        self.shared.observers.session_unloaded(self.id, self.generation);
+    }
+}
+
 impl RuntimeShared {
+    /// Holds the gate of a waiting turn as its records say, so that a restart makes no burst of requests.
+    pub(super) fn restore_hold(&self, session: &Session) {
+        let Some(wait) = session.turn.as_ref().map(|turn| &turn.wait) else { return };
+        let (Some(_), Some(fault)) = (wait.since, &wait.fault) else { return };
+        // Of a wait between two tries, only what the service asked for concerns others.
+        if !wait.is_held && fault.detail().get(Fact::WaitMs).is_none() {
+            return;
+        }
+        if let Ok(model) = self.models.model(&session.settings.model) {
+            let until = wait.until.unwrap_or_else(|| self.world.clock.now());
+            self.gates.restore(&model.gate_key(), fault, until);
+        }
+    }
+
     /// Runs every clean-up once, before one more attempt. A slow clean-up continues in the background,
     /// because the lease must be renewed.
     pub(super) async fn clean_up(&self, fault: &Fault) {

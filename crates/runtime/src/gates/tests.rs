@@ -29,7 +29,13 @@ fn gates() -> Arc<Gates> {
 }
 
 async fn admit(gates: &Arc<Gates>, key: &GateKey) -> Permit {
-    gates.admit(key, requester(1)).await.unwrap()
+    let mut admission = gates.request(key, requester(1)).unwrap();
+    loop {
+        admission = match admission {
+            Admission::Granted(permit) => return permit,
+            Admission::Held(held) => held.progress().await.unwrap().0,
+        };
+    }
 }
 
 fn limited(wait: Duration) -> Fault {
@@ -116,7 +122,49 @@ async fn a_bound_on_what_waits_is_named_in_the_fault() {
     admit(&gates, &key).await.failed(&limited(Duration::from_secs(30)));
     let mut waiting = Box::pin(admit(&gates, &key));
     assert!(futures::poll!(waiting.as_mut()).is_pending());
-    let fault = gates.admit(&key, requester(3)).await.unwrap_err();
+    let Err(fault) = gates.request(&key, requester(3)) else { panic!("one may wait") };
     assert_eq!(fault.kind(), Kind::LimitReached);
     assert_eq!(fault.detail().text(Fact::LimitName), Some("models.gate.waiting"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gate_in_an_outage_is_forgotten_when_nobody_asks_any_more() {
+    let gates = gates();
+    let key = key("http://one");
+    admit(&gates, &key).await.failed(&limited(Duration::from_secs(86_400)));
+    assert_eq!(gates.status()[0].1.held, Some(HoldReason::RateLimit));
+    tokio::time::sleep(Duration::from_secs(601)).await;
+    assert_eq!(gates.status(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_number_of_gates_is_bounded_though_all_are_shut() {
+    let gates = gates();
+    for number in 0..GATES_MAX + 50 {
+        let key = key(&format!("http://{number}"));
+        admit(&gates, &key).await.failed(&limited(Duration::from_secs(60)));
+    }
+    let kept = gates.status();
+    assert_eq!(kept.len(), GATES_MAX);
+    assert!(kept.iter().all(|(key, _)| *key.endpoint != *"http://0"), "the oldest one is gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_who_joins_makes_a_waiting_request_come_first() {
+    let gates = gates();
+    let key = key("http://one");
+    admit(&gates, &key).await.failed(&limited(Duration::from_secs(86_400)));
+    let background = |session| Requester { priority: Priority::Background, ..requester(session) };
+    let mut held = Vec::new();
+    for session in [7, 8] {
+        match gates.request(&key, background(session)).unwrap() {
+            Admission::Held(request) => held.push(request),
+            Admission::Granted(_) => panic!("the gate is shut"),
+        }
+    }
+    gates.set_priority(requester(8).session, Priority::Interactive);
+    assert_eq!(gates.status()[0].1.waiting_background, 1);
+    tokio::time::sleep(Duration::from_secs(601)).await;
+    assert!(held[1].waiter.is_granted(), "the probe is that of the observed session");
+    assert!(!held[0].waiter.is_granted());
 }

@@ -127,6 +127,120 @@ async fn a_restart_in_the_middle_of_a_wait_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_restart_remembers_the_hold_and_makes_no_burst_of_requests() {
+    let first = held().await;
+    for _ in 0..9 {
+        let session = first.runtime.open(SessionOptions::default()).await.unwrap();
+        let content = vec![Block::Text("go".into())];
+        let command = first.runtime.command("ada", CommandBody::Message { content });
+        first.runtime.submit(session, command).await.unwrap();
+        let mut records = first.runtime.follow(session, 0).await.unwrap();
+        while !matches!(records.next().await.unwrap().unwrap().event, Event::RequestHeld { .. }) {}
+    }
+    first.runtime.shutdown(Duration::ZERO).await;
+    let script = Script::new().step(limited(Duration::from_secs(20))).say("ok").forever();
+    let (second, _) = Setup {
+        journal: Some(Arc::clone(&first.journal)),
+        world: world::seeded(2),
+        ..Setup::new(script)
+    }
+    .runtime();
+    assert_eq!(second.runtime.recover().await.unwrap(), 11);
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    assert_eq!(second.model.asked(), 0, "the hold of a minute is not over");
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert_eq!(second.model.asked(), 1, "one probe");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(second.model.asked(), 12, "and then everybody, once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_engine_knows_which_sessions_wait() {
+    let stage = held().await;
+    assert!(stage.runtime.is_waiting(stage.session));
+    stage.until("turn_ended").await;
+    stage.runtime.shutdown(Duration::ZERO).await;
+    assert!(!stage.runtime.is_waiting(stage.session));
+}
+
+/// Two models under their own names, each with its own gate.
+#[derive(Debug)]
+struct TwoModels([Arc<budao_models::ScriptedModel>; 2]);
+
+impl budao_runtime::ModelSource for TwoModels {
+    fn model(&self, name: &str) -> Result<Arc<dyn budao_models::Model>, Fault> {
+        Ok(Arc::clone(&self.0[usize::from(name == "other")]) as _)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_model_is_asked_at_once_when_it_is_set_during_a_hold() {
+    let world = world::seeded(1);
+    let script = Script::new().step(limited(Duration::from_secs(600)));
+    let one = script.say("one").forever().into_model(Arc::clone(&world.clock)).named("one");
+    let other = Script::new().say("other").forever();
+    let other = other.into_model(Arc::clone(&world.clock)).named("other");
+    let models = Arc::new(TwoModels([Arc::new(one), Arc::new(other)]));
+    let limits = budao_core::limits::Limits::default();
+    let journal = Arc::new(budao_journal::Memory::new(world.clone(), limits));
+    let tools = Arc::new(budao_tools::Toolbox::builder().build());
+    let runtime = budao_runtime::Builder::new(journal, models, tools).world(world).build().unwrap();
+    let refused = runtime.open(SessionOptions::default()).await.unwrap();
+    let session = runtime.open(SessionOptions::default()).await.unwrap();
+    for session in [refused, session] {
+        let content = vec![Block::Text("go".into())];
+        let command = runtime.command("ada", CommandBody::Message { content });
+        runtime.submit(session, command).await.unwrap();
+        let mut records = runtime.follow(session, 0).await.unwrap();
+        let waits = |event: &Event| {
+            matches!(event, Event::RetryScheduled { .. } | Event::RequestHeld { .. })
+        };
+        while !waits(&records.next().await.unwrap().unwrap().event) {}
+    }
+    let before = Instant::now();
+    let settings = budao_core::event::Settings { model: "other".into(), ..Default::default() };
+    let command = runtime.command("ada", CommandBody::Settings { settings: Box::new(settings) });
+    runtime.submit(session, command).await.unwrap();
+    let mut records = runtime.follow(session, 0).await.unwrap();
+    while !matches!(records.next().await.unwrap().unwrap().event, Event::TurnEnded { .. }) {}
+    assert!(before.elapsed() < Duration::from_secs(1), "{:?}", before.elapsed());
+}
+
+/// A hook that takes its time, and looks at the gates meanwhile.
+#[derive(Debug)]
+struct SlowHook(Arc<tokio::sync::Semaphore>);
+
+#[async_trait::async_trait]
+impl budao_runtime::ModelHook for SlowHook {
+    fn name(&self) -> &'static str {
+        "slow"
+    }
+
+    async fn before(
+        &self,
+        _: &budao_core::message::ModelRequest,
+    ) -> Option<budao_runtime::RequestChange> {
+        self.0.acquire().await.unwrap().forget();
+        None
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_hook_takes_no_room_from_the_requests_of_others() {
+    let may_end = Arc::new(tokio::sync::Semaphore::new(0));
+    let mut setup = Setup::new(Script::new().say("ok").forever());
+    setup.model_hooks = vec![Arc::new(SlowHook(Arc::clone(&may_end)))];
+    let stage = setup.open().await;
+    stage.say("go").await;
+    stage.until("step_started").await;
+    tokio::task::yield_now().await;
+    let in_flight: usize = stage.runtime.gates().iter().map(|(_, gate)| gate.in_flight).sum();
+    assert_eq!(in_flight, 0, "the request is not under way");
+    may_end.add_permits(1);
+    stage.until("turn_ended").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_session_that_nobody_observes_waits_for_a_day() {
     let script = Script::new().fail(Kind::ModelServerError).forever();
     let stage = Setup::new(script).open().await;

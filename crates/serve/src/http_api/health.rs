@@ -22,7 +22,7 @@ use super::{
     stats::for_operators,
 };
 use crate::server::Server;
-use crate::stats::gate_reports;
+use crate::stats::render_gates;
 
 /// Time limit for the journal probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -107,21 +107,10 @@ async fn render_metrics(server: &Server, caller: &Caller) -> Result<String, Faul
         gauge!("budao_sessions_unfinished").set(count(unfinished.len()));
         gauge!("budao_commands_waiting").set(count(waiting));
         gauge!("budao_stats_complete").set(f64::from(u8::from(is_complete)));
-        for gate in gate_reports(&*server.engine) {
-            let labels = [
-                ("endpoint", gate.endpoint),
-                ("model", gate.model),
-                ("credential", gate.credential),
-            ];
-            gauge!("budao_gate_open", &labels).set(f64::from(u8::from(gate.state == "open")));
-            gauge!("budao_gate_waiting", &labels).set(count(gate.waiting));
-            gauge!("budao_gate_in_flight", &labels).set(count(gate.in_flight));
-            gauge!("budao_gate_limit", &labels).set(f64::from(gate.limit));
-        }
         gauge!("budao_journal_queue").set(count(load.waiting));
         gauge!("budao_journal_bytes").set(count(usize::try_from(load.bytes).unwrap_or(usize::MAX)));
     });
-    Ok(metrics.render())
+    Ok(metrics.render() + &render_gates(&server.engine.gates()))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]

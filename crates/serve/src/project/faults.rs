@@ -201,7 +201,9 @@ impl RecordedHold {
             Some(until) => seconds(until.since(now)),
             None => "none".into(),
         };
-        translate_with("request-held", &[("wait", wait), ("before", self.before.into())], lang)
+        let reason = <&str>::from(self.reason).into();
+        let args = [("reason", reason), ("wait", wait), ("before", self.before.into())];
+        translate_with("request-held", &args, lang)
     }
 }
 

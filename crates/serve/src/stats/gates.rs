@@ -1,6 +1,10 @@
-//! The state of the gates to model services, as `/api/stats` and `/metrics` report it.
+//! The state of the gates to model services, as `/api/stats` and `/metrics` report it. Metrics are written here and not
+//! kept by the recorder, which would report a gate for ever.
+
+use std::fmt::Write;
 
 use budao_core::{
+    Timestamp,
     engine::Engine,
     gate::{GateKey, GateStatus},
 };
@@ -10,13 +14,13 @@ use serde::Serialize;
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct GateReport {
     /// The address of the service, or the name of its provider.
-    pub(crate) endpoint: String,
+    endpoint: String,
     /// The model, as the service names it.
-    pub(crate) model: String,
+    model: String,
     /// A short hash that tells credentials apart; empty without one.
-    pub(crate) credential: String,
+    credential: String,
     /// `open` or `held`.
-    pub(crate) state: &'static str,
+    state: &'static str,
     /// Why it is held: `rate_limit` or `outage`.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
@@ -27,16 +31,16 @@ pub(crate) struct GateReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<String>,
     /// Requests that wait.
-    pub(crate) waiting: usize,
+    waiting: usize,
     /// Waiting requests of sessions that nobody observes.
     waiting_background: usize,
     /// Requests under way.
-    pub(crate) in_flight: usize,
+    in_flight: usize,
     /// The most requests that may be under way.
-    pub(crate) limit: u32,
+    limit: u32,
     /// The most requests in a second; absent while no limit is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) rate: Option<f64>,
+    rate: Option<f64>,
     /// The code of the last failure of the service.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_error: Option<&'static str>,
@@ -68,5 +72,107 @@ impl GateReport {
             last_error: status.last_error.as_ref().map(|(fault, _)| fault.row().code),
             last_error_at: status.last_error.as_ref().map(|(_, at)| at.to_string()),
         }
+    }
+}
+
+/// The value of a metric for one gate; absent if the gate has none.
+type MetricValue = fn(&GateStatus) -> Option<f64>;
+
+const METRICS: [(&str, &str, MetricValue); 9] = [
+    ("open", "1 while the gate to a model service is open, 0 while it is held.", |gate| {
+        Some(f64::from(u8::from(gate.held.is_none())))
+    }),
+    ("waiting", "Requests waiting at a gate.", |gate| Some(count(gate.waiting))),
+    ("waiting_background", "Waiting requests of sessions that nobody observes.", |gate| {
+        Some(count(gate.waiting_background))
+    }),
+    ("in_flight", "Requests to a model service in flight.", |gate| Some(count(gate.in_flight))),
+    ("limit", "Largest number of requests that a gate lets through at a time.", |gate| {
+        Some(f64::from(gate.limit))
+    }),
+    ("rate", "Largest number of requests in a second, while a limit is known.", |gate| gate.rate),
+    ("held_since_seconds", "Unix time since which a gate is held.", |gate| {
+        gate.since.map(unix_seconds)
+    }),
+    ("held_until_seconds", "Unix time at which a held gate opens or probes, if known.", |gate| {
+        gate.until.map(unix_seconds)
+    }),
+    ("last_error_seconds", "Unix time of the last failure of a model service.", |gate| {
+        gate.last_error.as_ref().map(|(_, at)| unix_seconds(*at))
+    }),
+];
+
+/// The gates as metrics in the Prometheus text format.
+pub(crate) fn render_gates(gates: &[(GateKey, GateStatus)]) -> String {
+    let mut text = String::new();
+    for (name, meaning, value) in METRICS {
+        let values = gates.iter().filter_map(|(key, gate)| value(gate).map(|value| (key, value)));
+        let values: Vec<_> = values.collect();
+        if values.is_empty() {
+            continue;
+        }
+        let _ =
+            writeln!(text, "# HELP budao_gate_{name} {meaning}\n# TYPE budao_gate_{name} gauge");
+        for (key, value) in values {
+            let [endpoint, model, credential] =
+                [&key.endpoint, &key.model, &key.credential].map(|label| escape_label(label));
+            let _ = writeln!(
+                text,
+                "budao_gate_{name}{{endpoint=\"{endpoint}\",model=\"{model}\",\
+                 credential=\"{credential}\"}} {value}"
+            );
+        }
+    }
+    text
+}
+
+fn escape_label(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+fn count(number: usize) -> f64 {
+    number as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "seconds with milliseconds need fewer bits")]
+fn unix_seconds(at: Timestamp) -> f64 {
+    at.as_millis() as f64 / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use budao_core::{Fault, Kind, fault::Operation, gate::HoldReason};
+
+    use super::*;
+
+    #[test]
+    fn gates_are_written_with_escaped_labels_and_vanish_with_their_gates() {
+        let key = GateKey {
+            endpoint: "http://a".into(),
+            model: "m\"\\\n".into(),
+            credential: "c".into(),
+        };
+        let at = Timestamp::from_micros(1_794_729_600_500_000);
+        let fault = Fault::new(Kind::ModelRateLimited, Operation::ModelRequest);
+        let status = GateStatus {
+            held: Some(HoldReason::RateLimit),
+            since: Some(at),
+            until: None,
+            waiting: 3,
+            waiting_background: 1,
+            in_flight: 0,
+            limit: 4,
+            rate: None,
+            last_error: Some((fault, at)),
+        };
+        let text = render_gates(&[(key, status)]);
+        let labels = r#"{endpoint="http://a",model="m\"\\\n",credential="c"}"#;
+        assert!(text.contains(&format!("budao_gate_open{labels} 0\n")), "{text}");
+        assert!(text.contains(&format!("budao_gate_waiting{labels} 3\n")), "{text}");
+        let since = format!("budao_gate_held_since_seconds{labels} 1794729600.5\n");
+        assert!(text.contains(&since), "{text}");
+        assert!(!text.contains("rate") && !text.contains("until"), "{text}");
+        assert_eq!(render_gates(&[]), "");
     }
 }

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use budao_core::event::Event;
+use budao_core::{Fault, Kind, event::Event, fault::Operation};
 use budao_journal::{PageLimits, SessionState};
-use budao_models::Script;
+use budao_models::{
+    Script,
+    script::{Ending, ScriptStep},
+};
 use budao_serve::OnDisconnect;
 use serde_json::{Value, json};
 
@@ -146,6 +149,28 @@ async fn a_run_that_nobody_looks_at_for_too_long_is_cancelled() {
     client.until("agent.tool_call").await;
     drop(client);
     until_cancelled(&stage, &session).await;
+}
+
+#[tokio::test]
+async fn a_run_that_waits_for_its_service_is_not_cancelled_because_nobody_looks() {
+    let limited = Fault::new(Kind::ModelRateLimited, Operation::ModelRequest);
+    let limited = limited.retry_after(Duration::from_millis(1200));
+    let limited = ScriptStep::new().end(Ending::Fault(Box::new(limited)));
+    let script = Script::new().step(limited).say("fine").forever();
+    let setup = Setup::new(script).with(|config| {
+        config.limits.unobserved_timeout = Duration::from_millis(300);
+        config.on_disconnect = OnDisconnect::Continue;
+    });
+    let stage = setup.open().await;
+    let mut client = stage.client().await;
+    let session = client.create(json!({})).await;
+    client.ask(&session, "take your time").await;
+    client.until("error.rate_limited").await;
+    drop(client);
+    until_cancelled(&stage, &session).await;
+    let mut client = stage.client().await;
+    client.reconnect(&session, 0).await;
+    client.until("agent.final_answer").await;
 }
 
 #[tokio::test]

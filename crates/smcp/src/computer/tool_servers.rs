@@ -272,7 +272,8 @@ impl ToolServers {
         })?;
         let id = owner.bundle_id.clone();
         if owner.described.disabled {
-            let fault = Fault::new(Kind::ToolDisabled, Operation::ToolCall);
+            let fault = Fault::new(Kind::ToolDisabled, Operation::ToolCall)
+                .with(Fact::ToolName, exposed.to_owned());
             return Some(fault.with(Fact::McpServer, id));
         }
         let running = table.running.iter().find(|running| running.bundle_id == id);
