@@ -243,7 +243,7 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, Fault> {
                     || "the listening process is unknown".to_owned(),
                     |who| format!("in use by {who}"),
                 ))
-                .advise([Advice::Custom(format!(
+                .advise_user([Advice::Custom(format!(
                     "To use a free port: --listen {}:0",
                     address.ip()
                 ))]),

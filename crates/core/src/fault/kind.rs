@@ -352,6 +352,8 @@ impl Kind {
                 always: &[Fact::Constraint],
                 facts: &[Fact::Constraint, Fact::Field, Fact::ProvidedValue],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::InvalidArguments => &CatalogRow {
                 name: "invalid_arguments",
@@ -376,7 +378,9 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::Mismatches],
                 facts: &[Fact::Mismatches, Fact::ToolName],
-                recommendations: 3,
+                recommendations: 2,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::MalformedArguments => &CatalogRow {
                 name: "malformed_arguments",
@@ -401,7 +405,9 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[],
                 facts: &[Fact::ToolName, Fact::Position, Fact::Excerpt],
-                recommendations: 3,
+                recommendations: 2,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::SchemaRefused => &CatalogRow {
                 name: "schema_refused",
@@ -427,6 +433,8 @@ impl Kind {
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::McpServer, Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ToolNameRefused => &CatalogRow {
                 name: "tool_name_refused",
@@ -452,6 +460,8 @@ impl Kind {
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::McpServer, Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::BadRequest => &CatalogRow {
                 name: "bad_request",
@@ -477,6 +487,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::EventName, Fact::Field, Fact::Expected, Fact::Received],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::MalformedJson => &CatalogRow {
                 name: "malformed_json",
@@ -502,6 +514,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Position, Fact::Excerpt],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::InvalidUtf8 => &CatalogRow {
                 name: "invalid_utf8",
@@ -527,6 +541,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Position],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::JsonTooDeep => &CatalogRow {
                 name: "json_too_deep",
@@ -552,6 +568,8 @@ impl Kind {
                 always: &[Fact::Limit],
                 facts: &[Fact::Limit, Fact::Depth],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::FrameTooLarge => &CatalogRow {
                 name: "frame_too_large",
@@ -577,6 +595,8 @@ impl Kind {
                 always: &[Fact::Limit],
                 facts: &[Fact::Limit, Fact::Actual],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::UnknownEvent => &CatalogRow {
                 name: "unknown_event",
@@ -602,6 +622,8 @@ impl Kind {
                 always: &[Fact::EventName],
                 facts: &[Fact::EventName, Fact::Nearest, Fact::Allowed],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::DuplicateCallId => &CatalogRow {
                 name: "duplicate_call_id",
@@ -626,7 +648,9 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::CallId],
                 facts: &[Fact::CallId, Fact::ToolName],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::PlanCoercionFailed => &CatalogRow {
                 name: "plan_coercion_failed",
@@ -652,6 +676,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Mismatches, Fact::Stage],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::RequestTimedOut => &CatalogRow {
                 name: "request_timed_out",
@@ -683,6 +709,8 @@ impl Kind {
                     Fact::ElapsedMs,
                 ],
                 recommendations: 3,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::DeadlinePassed => &CatalogRow {
                 name: "deadline_passed",
@@ -706,8 +734,16 @@ impl Kind {
                 editor: EditorOutcome::ToolCallFailed,
                 context: &[Fact::ToolName],
                 always: &[Fact::TimeoutMs],
-                facts: &[Fact::TimeoutMs, Fact::ToolName, Fact::ElapsedMs, Fact::OutcomeUnknown],
+                facts: &[
+                    Fact::TimeoutMs,
+                    Fact::ToolName,
+                    Fact::ElapsedMs,
+                    Fact::State,
+                    Fact::OutcomeUnknown,
+                ],
                 recommendations: 3,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::ModelRateLimited => &CatalogRow {
                 name: "model_rate_limited",
@@ -739,7 +775,9 @@ impl Kind {
                     Fact::RateLimitReset,
                     Fact::WaitMs,
                 ],
-                recommendations: 2,
+                recommendations: 3,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ServiceRateLimited => &CatalogRow {
                 name: "service_rate_limited",
@@ -771,7 +809,9 @@ impl Kind {
                     Fact::RateLimitReset,
                     Fact::WaitMs,
                 ],
-                recommendations: 3,
+                recommendations: 2,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::ModelAuthentication => &CatalogRow {
                 name: "model_authentication",
@@ -797,6 +837,8 @@ impl Kind {
                 always: &[Fact::Service],
                 facts: &[Fact::Service, Fact::Cause, Fact::RequiredConfig, Fact::Model],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::NotAuthenticated => &CatalogRow {
                 name: "not_authenticated",
@@ -822,6 +864,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::UpstreamSignInNeeded => &CatalogRow {
                 name: "upstream_sign_in_needed",
@@ -847,6 +891,8 @@ impl Kind {
                 always: &[Fact::McpServer],
                 facts: &[Fact::McpServer, Fact::ToolName, Fact::AuthAction, Fact::Uri],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::UpstreamSignInRefused => &CatalogRow {
                 name: "upstream_sign_in_refused",
@@ -872,6 +918,8 @@ impl Kind {
                 always: &[Fact::McpServer],
                 facts: &[Fact::McpServer, Fact::ToolName, Fact::AuthAction, Fact::Uri],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::DeniedByPolicy => &CatalogRow {
                 name: "denied_by_policy",
@@ -896,7 +944,9 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::Reason],
-                recommendations: 3,
+                recommendations: 2,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::DeniedByPerson => &CatalogRow {
                 name: "denied_by_person",
@@ -921,7 +971,9 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::Note],
-                recommendations: 3,
+                recommendations: 2,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::DeniedByHook => &CatalogRow {
                 name: "denied_by_hook",
@@ -947,6 +999,8 @@ impl Kind {
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::Hook, Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::NeedsConfirmation => &CatalogRow {
                 name: "needs_confirmation",
@@ -972,6 +1026,8 @@ impl Kind {
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::QuestionId, Fact::Reason],
                 recommendations: 2,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::GuardFailed => &CatalogRow {
                 name: "guard_failed",
@@ -997,6 +1053,8 @@ impl Kind {
                 always: &[Fact::Hook],
                 facts: &[Fact::Hook, Fact::ToolName, Fact::Reason, Fact::TimeoutMs],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::QuestionExpired => &CatalogRow {
                 name: "question_expired",
@@ -1022,6 +1080,8 @@ impl Kind {
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::QuestionId, Fact::TimeoutMs],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::QuestionNotOpen => &CatalogRow {
                 name: "question_not_open",
@@ -1047,6 +1107,8 @@ impl Kind {
                 always: &[Fact::QuestionId],
                 facts: &[Fact::QuestionId, Fact::Session, Fact::Reason],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::NotAllowed => &CatalogRow {
                 name: "not_allowed",
@@ -1072,6 +1134,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::EventName, Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::UnknownTool => &CatalogRow {
                 name: "unknown_tool",
@@ -1097,6 +1161,8 @@ impl Kind {
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::Nearest, Fact::Allowed],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ToolDisabled => &CatalogRow {
                 name: "tool_disabled",
@@ -1122,6 +1188,8 @@ impl Kind {
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::McpServer],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ToolSaidNo => &CatalogRow {
                 name: "tool_said_no",
@@ -1147,6 +1215,8 @@ impl Kind {
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ToolFailed => &CatalogRow {
                 name: "tool_failed",
@@ -1171,7 +1241,9 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::Reason],
-                recommendations: 3,
+                recommendations: 2,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::ToolPanicked => &CatalogRow {
                 name: "tool_panicked",
@@ -1197,6 +1269,8 @@ impl Kind {
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::Cancelled => &CatalogRow {
                 name: "cancelled",
@@ -1221,7 +1295,9 @@ impl Kind {
                 context: &[Fact::ToolName, Fact::LastOperation],
                 always: &[],
                 facts: &[Fact::ToolName, Fact::Reason, Fact::State, Fact::OutcomeUnknown],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::OutcomeUnknown => &CatalogRow {
                 name: "outcome_unknown",
@@ -1246,7 +1322,9 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::CallId],
-                recommendations: 3,
+                recommendations: 2,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::OutputTooLarge => &CatalogRow {
                 name: "output_too_large",
@@ -1272,6 +1350,8 @@ impl Kind {
                 always: &[Fact::Limit],
                 facts: &[Fact::Limit, Fact::ToolName, Fact::Actual, Fact::Path],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::RepeatedCallStopped => &CatalogRow {
                 name: "repeated_call_stopped",
@@ -1296,7 +1376,9 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::Times, Fact::Mismatches],
-                recommendations: 3,
+                recommendations: 2,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::ToolAbandoned => &CatalogRow {
                 name: "tool_abandoned",
@@ -1321,7 +1403,9 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::TimeoutMs],
-                recommendations: 3,
+                recommendations: 2,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::LateResultDropped => &CatalogRow {
                 name: "late_result_dropped",
@@ -1346,7 +1430,9 @@ impl Kind {
                 context: &[Fact::ToolName, Fact::State],
                 always: &[],
                 facts: &[Fact::ToolName, Fact::Turn, Fact::OtherTurn, Fact::ElapsedMs],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::UnsupportedOperation => &CatalogRow {
                 name: "unsupported_operation",
@@ -1371,7 +1457,9 @@ impl Kind {
                 context: &[Fact::ToolName, Fact::Service],
                 always: &[],
                 facts: &[Fact::ToolName, Fact::Reason],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::McpServerFailed => &CatalogRow {
                 name: "mcp_server_failed",
@@ -1397,6 +1485,8 @@ impl Kind {
                 always: &[Fact::McpServer],
                 facts: &[Fact::McpServer, Fact::ToolName, Fact::Reason, Fact::ExitCode],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ComputerGone => &CatalogRow {
                 name: "computer_gone",
@@ -1422,6 +1512,8 @@ impl Kind {
                 always: &[Fact::Computer],
                 facts: &[Fact::Computer, Fact::ToolName, Fact::Room, Fact::OutcomeUnknown],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::FileNotFound => &CatalogRow {
                 name: "file_not_found",
@@ -1446,7 +1538,9 @@ impl Kind {
                 context: &[Fact::ToolName, Fact::Path],
                 always: &[Fact::Path],
                 facts: &[Fact::Path, Fact::NearestPath],
-                recommendations: 3,
+                recommendations: 2,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::FilePermission => &CatalogRow {
                 name: "file_permission",
@@ -1471,7 +1565,9 @@ impl Kind {
                 context: &[Fact::ToolName, Fact::Path],
                 always: &[Fact::Path],
                 facts: &[Fact::Path],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::OutsideWorkspace => &CatalogRow {
                 name: "outside_workspace",
@@ -1497,6 +1593,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::FileChanged => &CatalogRow {
                 name: "file_changed",
@@ -1522,6 +1620,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::EditNoMatch => &CatalogRow {
                 name: "edit_no_match",
@@ -1546,7 +1646,9 @@ impl Kind {
                 context: &[Fact::ToolName, Fact::Path],
                 always: &[Fact::Path],
                 facts: &[Fact::Path, Fact::Line, Fact::Excerpt],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::EditSeveralMatches => &CatalogRow {
                 name: "edit_several_matches",
@@ -1572,6 +1674,8 @@ impl Kind {
                 always: &[Fact::Path, Fact::Matches],
                 facts: &[Fact::Path, Fact::Matches],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::NotAFile => &CatalogRow {
                 name: "not_a_file",
@@ -1597,6 +1701,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path, Fact::Received],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::FileNotText => &CatalogRow {
                 name: "file_not_text",
@@ -1622,6 +1728,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path, Fact::Position],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::FileUnread => &CatalogRow {
                 name: "file_unread",
@@ -1646,7 +1754,9 @@ impl Kind {
                 context: &[Fact::ToolName, Fact::Path],
                 always: &[Fact::Path],
                 facts: &[Fact::Path],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::FileExists => &CatalogRow {
                 name: "file_exists",
@@ -1672,6 +1782,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::ExitStatus => &CatalogRow {
                 name: "exit_status",
@@ -1697,6 +1809,8 @@ impl Kind {
                 always: &[Fact::ExitCode],
                 facts: &[Fact::ExitCode, Fact::Command, Fact::StderrTail],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::KilledBySignal => &CatalogRow {
                 name: "killed_by_signal",
@@ -1722,6 +1836,8 @@ impl Kind {
                 always: &[Fact::Signal],
                 facts: &[Fact::Signal, Fact::Command, Fact::StderrTail],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::CommandNotStarted => &CatalogRow {
                 name: "command_not_started",
@@ -1747,6 +1863,8 @@ impl Kind {
                 always: &[Fact::Command],
                 facts: &[Fact::Command, Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ShellUnknown => &CatalogRow {
                 name: "shell_unknown",
@@ -1771,7 +1889,9 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::ShellId],
                 facts: &[Fact::ShellId, Fact::Allowed],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ShellLost => &CatalogRow {
                 name: "shell_lost",
@@ -1796,7 +1916,9 @@ impl Kind {
                 context: &[Fact::ToolName, Fact::Command],
                 always: &[Fact::ShellId],
                 facts: &[Fact::ShellId, Fact::Command],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::SandboxUnavailable => &CatalogRow {
                 name: "sandbox_unavailable",
@@ -1822,6 +1944,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::ToolName, Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::NetworkUnavailable => &CatalogRow {
                 name: "network_unavailable",
@@ -1847,6 +1971,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Service, Fact::Host],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::NameNotResolved => &CatalogRow {
                 name: "name_not_resolved",
@@ -1872,6 +1998,8 @@ impl Kind {
                 always: &[Fact::Host],
                 facts: &[Fact::Host, Fact::Service],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ConnectionRefused => &CatalogRow {
                 name: "connection_refused",
@@ -1897,6 +2025,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Service, Fact::Host],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::TlsFailed => &CatalogRow {
                 name: "tls_failed",
@@ -1922,6 +2052,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Service, Fact::Host, Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::RetryAfterTooLong => &CatalogRow {
                 name: "retry_after_too_long",
@@ -1947,6 +2079,8 @@ impl Kind {
                 always: &[Fact::Service, Fact::WaitMs],
                 facts: &[Fact::Service, Fact::WaitMs, Fact::LimitMs, Fact::RateLimitReset],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::OutOfMemory => &CatalogRow {
                 name: "out_of_memory",
@@ -1972,6 +2106,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::ToolName, Fact::Command, Fact::Limit],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::DiskFull => &CatalogRow {
                 name: "disk_full",
@@ -1996,7 +2132,9 @@ impl Kind {
                 context: &[Fact::Path, Fact::LastOperation],
                 always: &[],
                 facts: &[Fact::Path, Fact::NeededBytes, Fact::FreeBytes],
-                recommendations: 3,
+                recommendations: 2,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::QuotaExceeded => &CatalogRow {
                 name: "quota_exceeded",
@@ -2021,7 +2159,9 @@ impl Kind {
                 context: &[Fact::Service, Fact::Endpoint, Fact::ToolName],
                 always: &[],
                 facts: &[Fact::Service, Fact::LimitName, Fact::Limit, Fact::RateLimitReset],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::LimitReached => &CatalogRow {
                 name: "limit_reached",
@@ -2047,6 +2187,8 @@ impl Kind {
                 always: &[Fact::LimitName, Fact::Limit],
                 facts: &[Fact::LimitName, Fact::Limit, Fact::Actual, Fact::Unit],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ModelPermission => &CatalogRow {
                 name: "model_permission",
@@ -2072,6 +2214,8 @@ impl Kind {
                 always: &[Fact::Service],
                 facts: &[Fact::Service, Fact::Model, Fact::RequestId],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ModelQuota => &CatalogRow {
                 name: "model_quota",
@@ -2097,6 +2241,8 @@ impl Kind {
                 always: &[Fact::Service],
                 facts: &[Fact::Service, Fact::Model, Fact::RateLimitReset],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ModelOverloaded => &CatalogRow {
                 name: "model_overloaded",
@@ -2122,6 +2268,8 @@ impl Kind {
                 always: &[Fact::Service],
                 facts: &[Fact::Service, Fact::Model, Fact::WaitMs],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ModelServerError => &CatalogRow {
                 name: "model_server_error",
@@ -2147,6 +2295,8 @@ impl Kind {
                 always: &[Fact::Service],
                 facts: &[Fact::Service, Fact::Model, Fact::Status, Fact::RequestId],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ModelConnectTimeout => &CatalogRow {
                 name: "model_connect_timeout",
@@ -2172,6 +2322,8 @@ impl Kind {
                 always: &[Fact::Service, Fact::TimeoutMs],
                 facts: &[Fact::Service, Fact::TimeoutMs, Fact::Model],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ModelFirstTokenTimeout => &CatalogRow {
                 name: "model_first_token_timeout",
@@ -2197,6 +2349,8 @@ impl Kind {
                 always: &[Fact::Service, Fact::TimeoutMs],
                 facts: &[Fact::Service, Fact::TimeoutMs, Fact::Model],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ModelStalled => &CatalogRow {
                 name: "model_stalled",
@@ -2222,6 +2376,8 @@ impl Kind {
                 always: &[Fact::Service, Fact::TimeoutMs],
                 facts: &[Fact::Service, Fact::TimeoutMs, Fact::Model],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ModelStreamCut => &CatalogRow {
                 name: "model_stream_cut",
@@ -2247,6 +2403,8 @@ impl Kind {
                 always: &[Fact::Service],
                 facts: &[Fact::Service, Fact::Model],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ModelMalformedStream => &CatalogRow {
                 name: "model_malformed_stream",
@@ -2272,6 +2430,8 @@ impl Kind {
                 always: &[Fact::Service],
                 facts: &[Fact::Service, Fact::Model, Fact::Position],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ContextTooLong => &CatalogRow {
                 name: "context_too_long",
@@ -2297,6 +2457,8 @@ impl Kind {
                 always: &[Fact::Service],
                 facts: &[Fact::Service, Fact::Model, Fact::Limit, Fact::Actual],
                 recommendations: 3,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::OutputLimit => &CatalogRow {
                 name: "output_limit",
@@ -2322,6 +2484,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Service, Fact::Model, Fact::Limit],
                 recommendations: 2,
+                model_advice: 1,
+                same_advice: false,
             },
             Self::ModelRefused => &CatalogRow {
                 name: "model_refused",
@@ -2347,6 +2511,8 @@ impl Kind {
                 always: &[Fact::Service],
                 facts: &[Fact::Service, Fact::Model],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ModelBadRequest => &CatalogRow {
                 name: "model_bad_request",
@@ -2372,6 +2538,8 @@ impl Kind {
                 always: &[Fact::Service],
                 facts: &[Fact::Service, Fact::Model, Fact::Status, Fact::RequestId],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::UnknownModel => &CatalogRow {
                 name: "unknown_model",
@@ -2397,6 +2565,8 @@ impl Kind {
                 always: &[Fact::Model],
                 facts: &[Fact::Model, Fact::Service, Fact::Nearest],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::EmptyAnswer => &CatalogRow {
                 name: "empty_answer",
@@ -2422,6 +2592,8 @@ impl Kind {
                 always: &[Fact::Service],
                 facts: &[Fact::Service, Fact::Model],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::StepsExhausted => &CatalogRow {
                 name: "steps_exhausted",
@@ -2447,6 +2619,8 @@ impl Kind {
                 always: &[Fact::Limit],
                 facts: &[Fact::Limit],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::TokensExhausted => &CatalogRow {
                 name: "tokens_exhausted",
@@ -2472,6 +2646,8 @@ impl Kind {
                 always: &[Fact::Limit],
                 facts: &[Fact::Limit, Fact::Actual, Fact::Model],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::FailuresExhausted => &CatalogRow {
                 name: "failures_exhausted",
@@ -2497,6 +2673,8 @@ impl Kind {
                 always: &[Fact::Times],
                 facts: &[Fact::Times, Fact::ToolName],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::DepthExceeded => &CatalogRow {
                 name: "depth_exceeded",
@@ -2521,7 +2699,9 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::Limit],
                 facts: &[Fact::Limit, Fact::Depth],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::BudgetSpent => &CatalogRow {
                 name: "budget_spent",
@@ -2547,6 +2727,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Limit, Fact::Actual, Fact::Unit],
                 recommendations: 2,
+                model_advice: 1,
+                same_advice: false,
             },
             Self::TaskFailed => &CatalogRow {
                 name: "task_failed",
@@ -2572,6 +2754,8 @@ impl Kind {
                 always: &[Fact::TaskId],
                 facts: &[Fact::TaskId, Fact::Stage, Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::HookFailed => &CatalogRow {
                 name: "hook_failed",
@@ -2596,7 +2780,9 @@ impl Kind {
                 context: &[Fact::Hook, Fact::ToolName],
                 always: &[Fact::Hook],
                 facts: &[Fact::Hook, Fact::ToolName, Fact::Reason, Fact::TimeoutMs],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 1,
+                same_advice: false,
             },
             Self::ListenerFailed => &CatalogRow {
                 name: "listener_failed",
@@ -2621,7 +2807,9 @@ impl Kind {
                 context: &[Fact::Listener, Fact::EventName],
                 always: &[Fact::Listener],
                 facts: &[Fact::Listener, Fact::EventName, Fact::Reason, Fact::TimeoutMs],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::ConnectionLost => &CatalogRow {
                 name: "connection_lost",
@@ -2647,6 +2835,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::CloseCode, Fact::CloseReason, Fact::LastEventSeq, Fact::UptimeMs],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::HistoryGap => &CatalogRow {
                 name: "history_gap",
@@ -2672,6 +2862,8 @@ impl Kind {
                 always: &[Fact::FromSeq, Fact::ToSeq],
                 facts: &[Fact::FromSeq, Fact::ToSeq, Fact::Session, Fact::Reason],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::HistoryExpired => &CatalogRow {
                 name: "history_expired",
@@ -2697,6 +2889,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Session, Fact::OldestSeq],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::EpochMismatch => &CatalogRow {
                 name: "epoch_mismatch",
@@ -2722,6 +2916,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Session, Fact::Epoch, Fact::ExpectedEpoch, Fact::HeadSeq],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::ObserverTooSlow => &CatalogRow {
                 name: "observer_too_slow",
@@ -2747,6 +2943,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Limit, Fact::LastEventSeq],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::ShuttingDown => &CatalogRow {
                 name: "shutting_down",
@@ -2772,6 +2970,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::LastEventSeq],
                 recommendations: 2,
+                model_advice: 1,
+                same_advice: false,
             },
             Self::StateForged => &CatalogRow {
                 name: "state_forged",
@@ -2797,6 +2997,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Session, Fact::Reason],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::StateExpired => &CatalogRow {
                 name: "state_expired",
@@ -2822,6 +3024,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Session, Fact::ElapsedMs, Fact::LimitMs],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::StateReused => &CatalogRow {
                 name: "state_reused",
@@ -2847,6 +3051,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Session, Fact::CommandId],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::UnknownSession => &CatalogRow {
                 name: "unknown_session",
@@ -2872,6 +3078,8 @@ impl Kind {
                 always: &[Fact::Session],
                 facts: &[Fact::Session, Fact::Nearest],
                 recommendations: 2,
+                model_advice: 1,
+                same_advice: false,
             },
             Self::SessionBusy => &CatalogRow {
                 name: "session_busy",
@@ -2897,6 +3105,8 @@ impl Kind {
                 always: &[Fact::Session],
                 facts: &[Fact::Session, Fact::Holder],
                 recommendations: 2,
+                model_advice: 1,
+                same_advice: false,
             },
             Self::CommandRepeated => &CatalogRow {
                 name: "command_repeated",
@@ -2922,6 +3132,8 @@ impl Kind {
                 always: &[Fact::CommandId],
                 facts: &[Fact::CommandId, Fact::Session],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::TooManySessions => &CatalogRow {
                 name: "too_many_sessions",
@@ -2947,6 +3159,8 @@ impl Kind {
                 always: &[Fact::Limit],
                 facts: &[Fact::Limit],
                 recommendations: 2,
+                model_advice: 1,
+                same_advice: false,
             },
             Self::WrongEngine => &CatalogRow {
                 name: "wrong_engine",
@@ -2972,6 +3186,8 @@ impl Kind {
                 always: &[Fact::Session, Fact::Engine],
                 facts: &[Fact::Session, Fact::Engine],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::CliNotInstalled => &CatalogRow {
                 name: "cli_not_installed",
@@ -2997,6 +3213,8 @@ impl Kind {
                 always: &[Fact::Program],
                 facts: &[Fact::Program, Fact::RequiredConfig],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::CliExited => &CatalogRow {
                 name: "cli_exited",
@@ -3022,6 +3240,8 @@ impl Kind {
                 always: &[Fact::Program],
                 facts: &[Fact::Program, Fact::ExitCode, Fact::Signal, Fact::StderrTail],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::CliSilent => &CatalogRow {
                 name: "cli_silent",
@@ -3047,6 +3267,8 @@ impl Kind {
                 always: &[Fact::Program, Fact::TimeoutMs],
                 facts: &[Fact::Program, Fact::TimeoutMs],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::CliWrongTurn => &CatalogRow {
                 name: "cli_wrong_turn",
@@ -3072,6 +3294,8 @@ impl Kind {
                 always: &[Fact::Program],
                 facts: &[Fact::Program, Fact::Turn, Fact::OtherTurn],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::CliProtocol => &CatalogRow {
                 name: "cli_protocol",
@@ -3097,6 +3321,8 @@ impl Kind {
                 always: &[Fact::Program],
                 facts: &[Fact::Program, Fact::Version, Fact::Excerpt],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::CliTurnFailed => &CatalogRow {
                 name: "cli_turn_failed",
@@ -3122,6 +3348,8 @@ impl Kind {
                 always: &[Fact::Program],
                 facts: &[Fact::Program, Fact::Reason, Fact::RequestId],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::RoomFull => &CatalogRow {
                 name: "room_full",
@@ -3147,6 +3375,8 @@ impl Kind {
                 always: &[Fact::Room],
                 facts: &[Fact::Room, Fact::Holder],
                 recommendations: 2,
+                model_advice: 1,
+                same_advice: false,
             },
             Self::RoomNotFound => &CatalogRow {
                 name: "room_not_found",
@@ -3172,6 +3402,8 @@ impl Kind {
                 always: &[Fact::Room],
                 facts: &[Fact::Room, Fact::Nearest],
                 recommendations: 2,
+                model_advice: 1,
+                same_advice: false,
             },
             Self::NotInRoom => &CatalogRow {
                 name: "not_in_room",
@@ -3197,6 +3429,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Room, Fact::EventName],
                 recommendations: 2,
+                model_advice: 1,
+                same_advice: false,
             },
             Self::CrossRoomAccess => &CatalogRow {
                 name: "cross_room_access",
@@ -3222,6 +3456,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Room, Fact::Computer],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ComputerNotFound => &CatalogRow {
                 name: "computer_not_found",
@@ -3246,7 +3482,9 @@ impl Kind {
                 context: &[Fact::Computer, Fact::Room, Fact::ToolName],
                 always: &[Fact::Computer],
                 facts: &[Fact::Computer, Fact::Room, Fact::Nearest],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::DocumentNotFound => &CatalogRow {
                 name: "document_not_found",
@@ -3272,6 +3510,8 @@ impl Kind {
                 always: &[Fact::DocRef],
                 facts: &[Fact::DocRef, Fact::Nearest],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::PageOutOfRange => &CatalogRow {
                 name: "page_out_of_range",
@@ -3296,7 +3536,9 @@ impl Kind {
                 context: &[Fact::DocRef],
                 always: &[Fact::Page],
                 facts: &[Fact::Page, Fact::PageCount, Fact::DocRef],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ElementNotFound => &CatalogRow {
                 name: "element_not_found",
@@ -3321,7 +3563,9 @@ impl Kind {
                 context: &[Fact::DocRef],
                 always: &[Fact::ElementId],
                 facts: &[Fact::ElementId, Fact::DocRef, Fact::Nearest],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::DocumentUriInvalid => &CatalogRow {
                 name: "document_uri_invalid",
@@ -3347,6 +3591,8 @@ impl Kind {
                 always: &[Fact::Uri],
                 facts: &[Fact::Uri, Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::VersionMismatch => &CatalogRow {
                 name: "version_mismatch",
@@ -3372,6 +3618,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Version, Fact::Supported],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::McpServerNotFound => &CatalogRow {
                 name: "mcp_server_not_found",
@@ -3396,7 +3644,9 @@ impl Kind {
                 context: &[Fact::McpServer, Fact::Computer],
                 always: &[Fact::McpServer],
                 facts: &[Fact::McpServer, Fact::Nearest],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::CapabilityUnsupported => &CatalogRow {
                 name: "capability_unsupported",
@@ -3422,6 +3672,8 @@ impl Kind {
                 always: &[Fact::Capability, Fact::McpServer],
                 facts: &[Fact::Capability, Fact::McpServer],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::SkillNameInvalid => &CatalogRow {
                 name: "skill_name_invalid",
@@ -3447,6 +3699,8 @@ impl Kind {
                 always: &[Fact::Skill],
                 facts: &[Fact::Skill, Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::SkillNotFound => &CatalogRow {
                 name: "skill_not_found",
@@ -3471,7 +3725,9 @@ impl Kind {
                 context: &[Fact::Skill],
                 always: &[Fact::Skill],
                 facts: &[Fact::Skill, Fact::Nearest],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::SkillResourceUnavailable => &CatalogRow {
                 name: "skill_resource_unavailable",
@@ -3497,6 +3753,8 @@ impl Kind {
                 always: &[Fact::Skill],
                 facts: &[Fact::Skill, Fact::RelPath, Fact::Reason, Fact::TotalSize],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::BlobUnavailable => &CatalogRow {
                 name: "blob_unavailable",
@@ -3521,7 +3779,9 @@ impl Kind {
                 context: &[Fact::Blob, Fact::Computer],
                 always: &[],
                 facts: &[Fact::Blob, Fact::Reason],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::BlobWriteFailed => &CatalogRow {
                 name: "blob_write_failed",
@@ -3547,6 +3807,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Blob, Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::PeerFailed => &CatalogRow {
                 name: "peer_failed",
@@ -3572,6 +3834,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Computer, Fact::PeerCode],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::JournalDamaged => &CatalogRow {
                 name: "journal_damaged",
@@ -3597,6 +3861,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path, Fact::Position],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::JournalFull => &CatalogRow {
                 name: "journal_full",
@@ -3622,6 +3888,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path, Fact::Limit],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::Fenced => &CatalogRow {
                 name: "fenced",
@@ -3647,6 +3915,8 @@ impl Kind {
                 always: &[Fact::Session],
                 facts: &[Fact::Session, Fact::Holder],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::JournalNewer => &CatalogRow {
                 name: "journal_newer",
@@ -3672,6 +3942,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path, Fact::Version, Fact::Supported],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::JournalOutdated => &CatalogRow {
                 name: "journal_outdated",
@@ -3697,6 +3969,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path, Fact::Version, Fact::Supported],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::JournalUnsupported => &CatalogRow {
                 name: "journal_unsupported",
@@ -3722,6 +3996,8 @@ impl Kind {
                 always: &[Fact::Service],
                 facts: &[Fact::Service],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::JournalReadOnly => &CatalogRow {
                 name: "journal_read_only",
@@ -3747,6 +4023,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::JournalGone => &CatalogRow {
                 name: "journal_gone",
@@ -3772,6 +4050,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::SyncFailed => &CatalogRow {
                 name: "sync_failed",
@@ -3797,6 +4077,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::JournalBusy => &CatalogRow {
                 name: "journal_busy",
@@ -3822,6 +4104,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path, Fact::Holder, Fact::TimeoutMs],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::NoJournal => &CatalogRow {
                 name: "no_journal",
@@ -3847,6 +4131,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path, Fact::Cause],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::NotAJournal => &CatalogRow {
                 name: "not_a_journal",
@@ -3872,6 +4158,8 @@ impl Kind {
                 always: &[Fact::Path, Fact::Cause],
                 facts: &[Fact::Path, Fact::Cause],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::JournalOfOtherUser => &CatalogRow {
                 name: "journal_of_other_user",
@@ -3897,6 +4185,8 @@ impl Kind {
                 always: &[Fact::Path, Fact::Holder],
                 facts: &[Fact::Path, Fact::Holder],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::ConfigurationWrong => &CatalogRow {
                 name: "configuration_wrong",
@@ -3929,6 +4219,8 @@ impl Kind {
                     Fact::Nearest,
                 ],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::CredentialMissing => &CatalogRow {
                 name: "credential_missing",
@@ -3954,6 +4246,8 @@ impl Kind {
                 always: &[Fact::RequiredConfig],
                 facts: &[Fact::RequiredConfig, Fact::Service],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::AddressInUse => &CatalogRow {
                 name: "address_in_use",
@@ -3979,6 +4273,8 @@ impl Kind {
                 always: &[Fact::Endpoint],
                 facts: &[Fact::Endpoint],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::Bug => &CatalogRow {
                 name: "bug",
@@ -4004,6 +4300,8 @@ impl Kind {
                 always: &[],
                 facts: &[],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
         }
     }
