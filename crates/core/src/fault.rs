@@ -318,6 +318,15 @@ impl Fault {
         &self.0.causes
     }
 
+    /// The address that a network fault concerns. For operators and the command line; texts for remote users leave it
+    /// out.
+    #[must_use]
+    pub fn address(&self) -> Option<&str> {
+        let is_network = self.row().code.starts_with("ERR_NET_");
+        let named = [Fact::Host, Fact::Endpoint].into_iter();
+        named.filter(|_| is_network).find_map(|fact| self.0.detail.text(fact))
+    }
+
     /// Whether the runtime may repeat the operation by itself. False when its attempts are used up, so that an outer
     /// loop does not multiply an inner one, and when the work may have been done: see [`repeat`].
     #[must_use]
@@ -328,11 +337,17 @@ impl Fault {
 }
 
 impl fmt::Display for Fault {
-    /// The operator's line: code, operation, summary, attempts and causes. Always a single line.
+    /// The operator's line: code, operation, summary, address, attempts and causes. Always a single line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let row = self.row();
         write!(f, "{} {}: ", row.code, self.0.operation)?;
-        on_one_line(f, &text::summary(self))?;
+        let summary = text::summary(self);
+        on_one_line(f, &summary)?;
+        if let Some(address) = self.address().filter(|address| !summary.contains(*address)) {
+            f.write_str(" (at ")?;
+            on_one_line(f, address)?;
+            f.write_str(")")?;
+        }
         if let Some(tries) = self.0.attempts {
             write!(f, " (attempt {} of {})", tries.attempt, tries.max)?;
         }

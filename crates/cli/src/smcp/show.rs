@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::{
     exit::Exit,
     terminal::Terminal,
-    texts::localize,
+    texts::{localize, with_address},
 };
 
 /// Prints in the chosen format and language.
@@ -72,7 +72,8 @@ impl Printer<'_> {
         let row = fault.row();
         let failure = Failure { fault, data: None, note: None };
         let model = render::render_for_model(&failure, lang);
-        terminal.say(&format!("{} {}", terminal.strong(row.smcp), model.error));
+        let sentence = with_address(model.error.clone(), &failure.fault);
+        terminal.say(&format!("{} {sentence}", terminal.strong(row.smcp)));
         let reason = failure.fault.detail().text(Fact::Reason);
         if let Some(reason) = reason.filter(|reason| !model.error.contains(*reason)) {
             terminal.say(&format!("  {reason}"));
