@@ -2,7 +2,7 @@
 
 use budao_core::{
     Fault, Kind, Lang,
-    fault::{Advice, render, text},
+    fault::{Advice, Fact, render, text},
     tool::Failure,
 };
 use budao_testkit::faults;
@@ -103,4 +103,20 @@ fn nobody_is_told_to_look_for_work_that_never_started() {
             assert!(doubts.iter().all(|words| !told.contains(words)), "{fault}: {told}");
         }
     }
+}
+
+#[test]
+fn the_operator_reads_the_address_of_a_network_fault_and_a_remote_user_does_not() {
+    for kind in [Kind::ConnectionRefused, Kind::NetworkUnavailable] {
+        let fault = faults::bare(kind).with(Fact::Host, "10.0.0.7:8080");
+        assert_eq!(fault.address(), Some("10.0.0.7:8080"));
+        assert!(fault.to_string().contains("(at 10.0.0.7:8080)"), "{fault}");
+        for lang in Lang::VARIANTS {
+            let mut told = to_people(&fault, *lang);
+            told.push(text::user_text(&fault, *lang));
+            assert!(!told.join("\n").contains("10.0.0.7"), "{told:?}");
+        }
+    }
+    let elsewhere = faults::bare(Kind::DiskFull).with(Fact::Host, "10.0.0.7");
+    assert_eq!(elsewhere.address(), None);
 }
