@@ -185,8 +185,8 @@ plan-coercion-failed =
     .user = The plan could not be read.
     .about = The model was asked for a plan and answered something that cannot be turned into tasks. It is told the places that do not fit and asked once more; if that is no plan either, the run ends. Tasks that were handed in and are no plan are refused at once.
     .check = If it happens often, make the plan's schema simpler, or use a model that keeps to schemas.
-    .rec-1 = Wait: the assistant writes the plan again
-    .rec-2 = If it fails again, describe the task in fewer and clearer steps
+    .rec-1 = If the assistant has stopped, send the message again
+    .rec-2 = Describe the task in fewer and clearer steps
     .next-1 = Write the plan again and correct every listed place
     .next-2 = Answer with the plan only, without text around it
 
@@ -2112,6 +2112,7 @@ reason-token-wrong = auth.token is not valid
 
 advice-may-still-run = The call may still be running, or may be done.
 advice-may-still-run-user = It may still be running there, or may be done.
+advice-attempt-follows = Wait: the next attempt follows by itself
 advice-malformed-at = The place is marked with <HERE>: { $excerpt }
 advice-duplicate-key = Write the key { $field } once; it came twice in the same object
 advice-ends-early = The arguments stop before they are complete: send them again in full, or split the work into smaller calls

@@ -182,8 +182,8 @@ plan-coercion-failed =
     .user = 计划无法读取。
     .about = 请模型写计划，它的回答却无法变成任务。不符之处会告诉它，并再请它写一次；仍然不是计划，就到此结束。直接交来的任务如果不是计划，当场拒绝。
     .check = 如果经常发生，把计划的 schema 改简单，或换一个更守格式的模型。
-    .rec-1 = 稍等，助手会重写计划
-    .rec-2 = 再次失败时，把任务说成更少、更清楚的步骤
+    .rec-1 = 如果助手已停下，重新发送消息
+    .rec-2 = 把任务说成更少、更清楚的步骤
     .next-1 = 重写计划，逐一改正列出的位置
     .next-2 = 只回答计划本身，前后不要加别的文字
 
@@ -2070,6 +2070,7 @@ reason-token-wrong = auth.token 无效
 
 advice-may-still-run = 这次调用可能仍在运行，也可能已经完成。
 advice-may-still-run-user = 它可能仍在那边运行，也可能已经完成。
+advice-attempt-follows = 稍等，会自动再试
 advice-malformed-at = 出错的地方标作 <HERE>：{ $excerpt }
 advice-duplicate-key = 键 { $field } 在同一个对象里出现了两次，只写一次
 advice-ends-early = 参数没有写完就断了：请完整地重新发送，或把工作拆成更小的调用
