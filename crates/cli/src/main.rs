@@ -175,8 +175,8 @@ fn wait(work: impl Future<Output = Result<Exit, Fault>>, lang: Lang, terminal: &
 }
 
 fn failed(fault: &Fault, lang: Lang, terminal: &Terminal) -> Exit {
-    terminal.say(&text::user_text(fault, lang));
-    for advice in fault.advice() {
+    terminal.say(&texts::with_address(text::user_text(fault, lang), fault));
+    for advice in fault.user_advice() {
         if let Advice::Custom(advice) = advice {
             terminal.say(&format!("  {advice}"));
         }

@@ -7,7 +7,10 @@ use budao_core::{
     tool::{Outcome, Repair, RepairKind},
 };
 
-use crate::{terminal::Terminal, texts::localize};
+use crate::{
+    terminal::Terminal,
+    texts::{localize, with_address},
+};
 
 /// Maximum characters of arguments and outputs in a line.
 const PREVIEW: usize = 100;
@@ -236,7 +239,7 @@ impl TranscriptPrinter<'_> {
         format!(
             "✗ {} {tool_prefix}{}",
             self.terminal.strong(fault.row().code),
-            text::user_text(fault, self.lang)
+            with_address(text::user_text(fault, self.lang), fault)
         )
     }
 

@@ -9,10 +9,16 @@ use budao_core::{
     fault::text,
     session::Session,
 };
+use budao_models::Spec;
 use budao_runtime::{Question, Runtime};
 use futures::StreamExt;
 
-use crate::{exit::Exit, terminal::Terminal, texts::localize, transcript::TranscriptPrinter};
+use crate::{
+    exit::Exit,
+    terminal::Terminal,
+    texts::{is_hidden, localize},
+    transcript::TranscriptPrinter,
+};
 
 /// The output format of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +75,7 @@ impl Watcher<'_> {
             let Some(record) = record else { return Ok(Exit::Failed) };
             let record = record?;
             self.print_record(&record);
+            self.print_address(&record).await?;
             match &record.event {
                 asked @ Event::QuestionAsked { .. } => {
                     if let Some(question) = Question::of(asked) {
@@ -107,6 +114,23 @@ impl Watcher<'_> {
         if let Some(line) = line {
             self.terminal.say(&line);
         }
+    }
+
+    /// Names the address of an unreachable model if the record hides it. The settings still have it.
+    async fn print_address(&self, record: &Record) -> Result<(), Fault> {
+        let fault = record.event.fault().filter(|fault| fault.address().is_some_and(is_hidden));
+        if fault.is_none() || self.show == TurnFormat::Json {
+            return Ok(());
+        }
+        let model = self.runtime.state(self.session).await?.settings.model.clone();
+        let spec: Option<Spec> = model.parse().ok();
+        if let Some(Spec::Anthropic { url: Some(url), .. } | Spec::OpenAi { url: Some(url), .. }) =
+            spec
+            && let Ok(url) = reqwest::Url::parse(&url)
+        {
+            self.terminal.say(&format!("  {}", url.origin().ascii_serialization()));
+        }
+        Ok(())
     }
 
     fn ended(&self, stop: StopReason, fault: Option<&Fault>) -> Exit {

@@ -124,12 +124,11 @@ fn places() -> Vec<Place> {
 }
 
 fn texts(fault: &Fault, lang: Lang) -> String {
-    let recommendations = text::recommendations(fault, lang).join("\n");
-    format!(
-        "{}\n{}\n{recommendations}",
-        text::model_text(fault, lang),
-        text::user_text(fault, lang)
-    )
+    let mut texts = vec![text::model_text(fault, lang), text::user_text(fault, lang)];
+    for list in [text::recommendations(fault, lang), text::model_advice(fault, lang)] {
+        texts.extend(list.into_iter().map(std::borrow::Cow::into_owned));
+    }
+    texts.join("\n")
 }
 
 fn fault(kind: Kind, facts: &BTreeSet<Fact>, has_mismatches: bool) -> Fault {
