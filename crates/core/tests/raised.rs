@@ -22,7 +22,6 @@ const COMPLETED_ELSEWHERE: [(&str, &str); 4] = [
     ("smcp/src/server/budget.rs", "Kind::LimitReached"),
     ("smcp/src/answer_reader.rs", "kind"),
     ("tools/src/error.rs", "kind"),
-    ("models/src/fallback.rs", "Kind::UnknownModel"),
 ];
 
 /// A place that raises faults.
