@@ -22,7 +22,7 @@ use crate::{
     setup::{self, Application, JournalArgs},
     terminal::Terminal,
     texts::localize,
-    transcript::{Channel, channel},
+    transcript::{Channel, channel, clock},
     watch::{TurnFormat, Watcher, can_ask},
 };
 
@@ -391,6 +391,7 @@ fn print_message(record: &budao_core::Record, terminal: &Terminal, lang: Lang) {
     if let budao_core::Event::MessageAccepted { content, .. } = &record.event {
         let who = localize(lang, "you", "用户");
         let text = budao_core::message::text_of(content);
-        terminal.say(&format!("{} {text}", terminal.strong(format!("{who}:"))));
+        let (time, who) = (clock(record.at), terminal.strong(format!("{who}:")));
+        terminal.say(&format!("{time} {who} {text}"));
     }
 }

@@ -40,7 +40,7 @@ pub(super) async fn show(
         "session": session,
         "state": state.state(),
         "title": state.settings.title,
-        "tenant": state.settings.tenant(),
+        "tenant": Some(state.settings.tenant()).filter(|tenant| !tenant.is_empty()),
         "turns": state.turns,
         "last_fault": fault.map(|fault| fault.row().code),
         "last_fault_text": fault.map(|fault| text::user_text(fault, lang)),
