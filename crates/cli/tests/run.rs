@@ -122,6 +122,7 @@ fn without_a_terminal_a_question_is_denied_and_it_is_said_how_to_allow() {
     std::fs::write(directory.path().join("bash.toml"), script).unwrap();
     let denied = run(directory.path(), &["run", "--model", "script:bash.toml", "go"]);
     assert_eq!(out(&denied).trim(), "fine", "{}", err(&denied));
+    assert_eq!(denied.status.code(), Some(3), "the task may be incomplete: {}", err(&denied));
     assert!(err(&denied).contains("--permission auto"), "{}", err(&denied));
     assert!(!directory.path().join("made").exists());
 

@@ -18,11 +18,10 @@ use budao_core::{
 use strum::VariantArray as _;
 
 /// Functions whose caller or callee adds the facts: the file, and how the fault begins.
-const COMPLETED_ELSEWHERE: [(&str, &str); 4] = [
+const COMPLETED_ELSEWHERE: [(&str, &str); 3] = [
     ("smcp/src/server/budget.rs", "Kind::LimitReached"),
     ("smcp/src/answer_reader.rs", "kind"),
     ("tools/src/error.rs", "kind"),
-    ("models/src/fallback.rs", "Kind::UnknownModel"),
 ];
 
 /// A place that raises faults.

@@ -285,7 +285,7 @@ impl MembershipTask {
                     }
                 }
                 Some(Event::Disconnected { error, retry_in }) => {
-                    let fault = refused(&error, &self.place);
+                    let fault = refused(&error, &self.config);
                     if retry_in.is_none() {
                         return self.end(fault).await;
                     }
