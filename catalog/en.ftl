@@ -1663,7 +1663,7 @@ journal-setting-unsafe =
     .rec-2 = Use another database server
 
 journal-not-trusted =
-    .title = Certificate of the database is not trusted
+    .title = Database certificate is not trusted
     .model = The certificate of the journal's database is not trusted.
     .user = { $reason ->
         [none] The certificate of the database server of { $path } is not trusted.

@@ -323,7 +323,7 @@ pub enum Kind {
     JournalNoRights,
     /// `ERR_JRNL_018`: database setting breaks a promise.
     JournalSettingUnsafe,
-    /// `ERR_JRNL_019`: certificate of the database is not trusted.
+    /// `ERR_JRNL_019`: database certificate is not trusted.
     JournalNotTrusted,
     /// `ERR_JRNL_020`: database has no free connection.
     JournalConnectionsFull,
