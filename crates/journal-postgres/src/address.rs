@@ -166,7 +166,7 @@ impl AddressParts {
             let rule = "schema=NAME of small letters, digits and _, not starting with pg_";
             return Err(wrong(rule, &schema));
         }
-        let names: Vec<&str> = self.hosts.iter().map(|(host, _)| host.as_str()).collect();
+        let names: Vec<String> = self.hosts.iter().map(shown_host).collect();
         let label = format!("postgres://{user}@{}/{database}", names.join(","));
         let tls = self.tls_mode()?;
         let mut config = Config::new();
@@ -206,13 +206,25 @@ impl AddressParts {
     }
 }
 
+/// A host as it is written in an address; its port only if it is not the usual one.
+fn shown_host((host, port): &(String, u16)) -> String {
+    let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+    if *port == PORT { host } else { format!("{host}:{port}") }
+}
+
 fn unknown_parameter(name: &str) -> Fault {
     let known = PARAMETERS.iter().map(|known| (strsim::jaro_winkler(name, known), *known));
     let nearest = known.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(near, _)| *near > 0.7);
-    let fault = wrong(format!("an address with {}", PARAMETERS.join(", ")), name);
+    let short: String = name.chars().take(40).collect();
     match nearest {
-        Some((_, nearest)) => fault.with(Fact::Nearest, vec![nearest.to_owned()]),
-        None => fault,
+        Some((_, nearest)) => {
+            let expected = format!("an address without `{short}`; perhaps `{nearest}` was meant");
+            wrong(expected, name).with(Fact::Nearest, vec![nearest.to_owned()])
+        }
+        None => {
+            let known = PARAMETERS.join(", ");
+            wrong(format!("an address without `{short}`; known are {known}"), name)
+        }
     }
 }
 
@@ -263,7 +275,7 @@ mod tests {
         assert_eq!(address.config.get_ports(), [1, 2, PORT]);
         assert_eq!(address.config.get_dbname(), Some("db"));
         assert_eq!(address.schema, "other");
-        assert_eq!(address.label, "postgres://me@a,::1,b/db");
+        assert_eq!(address.label, "postgres://me@a:1,[::1]:2,b/db");
         let socket = parsed("postgres://me@/db?host=/run/postgresql").unwrap();
         assert_eq!(socket.hosts(), "/run/postgresql");
     }

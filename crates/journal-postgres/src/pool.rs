@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use budao_core::fault::{Fact, Fault, Kind, Operation};
+use budao_core::fault::{Fault, Kind, Operation};
 use tokio::{
     sync::{Mutex, MutexGuard, Semaphore},
     time::Instant,
@@ -285,8 +285,8 @@ pub(crate) fn running_fault(
 ) -> Fault {
     match failed {
         StatementError::NotSent(fault) if fault.kind() == Kind::JournalUnreachable => {
-            let reason = fault.detail().text(Fact::Reason).unwrap_or_default().to_owned();
-            errors::busy(address, operation, reason)
+            let cause = fault.causes().first().cloned().unwrap_or_default();
+            errors::busy(address, operation, cause)
         }
         failed => failed.into_fault(address, operation),
     }

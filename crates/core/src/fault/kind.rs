@@ -3934,7 +3934,7 @@ impl Kind {
                 editor: EditorOutcome::Error,
                 context: &[Fact::Path, Fact::Host],
                 always: &[Fact::Path],
-                facts: &[Fact::Path, Fact::Host, Fact::Reason],
+                facts: &[Fact::Path, Fact::Host],
                 recommendations: 2,
             },
             Self::JournalLoginRefused => &CatalogRow {
@@ -4009,7 +4009,7 @@ impl Kind {
                 editor: EditorOutcome::Error,
                 context: &[Fact::Path, Fact::Holder],
                 always: &[Fact::Path, Fact::Holder],
-                facts: &[Fact::Path, Fact::Holder, Fact::Reason],
+                facts: &[Fact::Path, Fact::Holder],
                 recommendations: 2,
             },
             Self::JournalSettingUnsafe => &CatalogRow {
@@ -4059,7 +4059,7 @@ impl Kind {
                 editor: EditorOutcome::Error,
                 context: &[Fact::Path, Fact::Host],
                 always: &[Fact::Path],
-                facts: &[Fact::Path, Fact::Host, Fact::Reason],
+                facts: &[Fact::Path, Fact::Host],
                 recommendations: 2,
             },
             Self::JournalConnectionsFull => &CatalogRow {
@@ -4084,7 +4084,7 @@ impl Kind {
                 editor: EditorOutcome::Error,
                 context: &[Fact::Path],
                 always: &[Fact::Path],
-                facts: &[Fact::Path, Fact::Reason],
+                facts: &[Fact::Path],
                 recommendations: 2,
             },
             Self::ConfigurationWrong => &CatalogRow {
