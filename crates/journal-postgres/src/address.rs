@@ -58,6 +58,8 @@ struct AddressParts {
     user: Option<String>,
     password: Option<String>,
     hosts: Vec<(String, u16)>,
+    /// The port of all hosts.
+    port: Option<u16>,
     database: Option<String>,
     schema: Option<String>,
     ssl_mode: Option<String>,
@@ -133,10 +135,7 @@ impl AddressParts {
     fn set(&mut self, name: &str, value: String) -> Result<(), Fault> {
         match name {
             "host" => self.hosts.push((value, PORT)),
-            "port" => {
-                let port = port_number(&value)?;
-                self.hosts.iter_mut().for_each(|host| host.1 = port);
-            }
+            "port" => self.port = Some(port_number(&value)?),
             "user" => self.user = Some(value),
             "dbname" => self.database = Some(value),
             "schema" => self.schema = Some(value),
@@ -154,7 +153,10 @@ impl AddressParts {
         Ok(())
     }
 
-    fn finish(self, credentials: &Credentials) -> Result<Address, Fault> {
+    fn finish(mut self, credentials: &Credentials) -> Result<Address, Fault> {
+        if let Some(port) = self.port {
+            self.hosts.iter_mut().for_each(|host| host.1 = port);
+        }
         let user = self.user.clone().or_else(|| credentials.user.clone());
         let user = user.ok_or_else(|| wrong("postgres://USER@HOST/DATABASE with a role", ""))?;
         let database = self.database.clone().unwrap_or_else(|| user.clone());
@@ -276,8 +278,11 @@ mod tests {
         assert_eq!(address.config.get_dbname(), Some("db"));
         assert_eq!(address.schema, "other");
         assert_eq!(address.label, "postgres://me@a:1,[::1]:2,b/db");
-        let socket = parsed("postgres://me@/db?host=/run/postgresql").unwrap();
-        assert_eq!(socket.hosts(), "/run/postgresql");
+        let socket = parsed("postgres://me@/db?port=99&host=/run/postgresql").unwrap();
+        assert_eq!(
+            (socket.hosts().as_str(), socket.config.get_ports()),
+            ("/run/postgresql", &[99][..])
+        );
     }
 
     #[test]
