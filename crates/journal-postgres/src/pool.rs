@@ -125,16 +125,12 @@ impl Pool {
         }
         // Without a permit too many are left behind already, and the lane waits for its own.
         let Ok(permit) = Arc::clone(&self.abandoned).try_acquire_owned() else { return };
-        let connection = place.take();
+        let Some(connection) = place.take() else { return };
         tokio::spawn(async move {
             let _permit = permit;
-            let deadline = Instant::now() + ABANDONED_AGE;
-            // The server may still commit for it, so it is not closed before it answers.
-            while connection.as_ref().is_some_and(|c| c.in_flight() > 0 && !c.is_closed())
-                && Instant::now() < deadline
-            {
-                tokio::time::sleep(PAUSE_MAX).await;
-            }
+            // The server may still commit for it, so it is not closed before it answers. An empty statement is answered
+            // after all that were sent before it.
+            let _ = tokio::time::timeout(ABANDONED_AGE, connection.execute("")).await;
         });
     }
 
