@@ -1855,10 +1855,7 @@ journal-of-other-user =
 journal-unreachable =
     .title = Database of the journal cannot be reached
     .model = The database of the journal cannot be reached.
-    .user = { $reason ->
-        [none] The database server of { $path } cannot be reached.
-       *[other] The database server of { $path } cannot be reached: { $reason }.
-    }
+    .user = The database server of { $path } cannot be reached. Check the host and port, and whether the server runs.
     .about = No connection to the database server came about: the address or port is wrong, the server does not run, or a firewall is in between. Nothing was created or changed.
     .check = Try `pg_isready` with the same host and port. Correct the address in `--journal`, start the server, or open the way to it.
     .rec-1 = Correct the host and port of the journal
@@ -1885,10 +1882,7 @@ journal-no-database =
 journal-no-rights =
     .title = Role lacks a right in the database
     .model = The database role of the journal lacks a right.
-    .user = { $reason ->
-        [none] The role { $holder } lacks a right in the database of { $path }.
-       *[other] The role { $holder } lacks a right in the database of { $path }: { $reason }.
-    }
+    .user = The role { $holder } lacks a right in the database of { $path }. Grant it, or use the role that owns the journal.
     .about = The role may log in, but not do what the journal needs. To create a journal it needs `CREATE` on the database; to use one it should own the schema. Nothing was created or changed.
     .check = As an administrator run `GRANT CREATE ON DATABASE … TO …`, or `ALTER SCHEMA … OWNER TO …` with all its tables.
     .rec-1 = Grant the role the missing right
@@ -1904,12 +1898,9 @@ journal-setting-unsafe =
     .rec-2 = Use another database server
 
 journal-not-trusted =
-    .title = Certificate of the database is not trusted
+    .title = Database certificate is not trusted
     .model = The certificate of the journal's database is not trusted.
-    .user = { $reason ->
-        [none] The certificate of the database server of { $path } is not trusted.
-       *[other] The certificate of the database server of { $path } is not trusted: { $reason }.
-    }
+    .user = The certificate of the database server of { $path } is not trusted. Name its authority with `sslrootcert=FILE` in the address.
     .about = Off this machine the connection is encrypted and the server's certificate must fit its host name and a known authority. Otherwise the password and all records could go to another machine. Nothing was sent.
     .check = Name the authority's certificate with `sslrootcert=FILE` in the address, and use the host name that is in the server's certificate. `sslmode=disable` gives up encryption and belongs in protected networks only.
     .rec-1 = Add `sslrootcert=FILE` to the address of the journal

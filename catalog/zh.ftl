@@ -1817,10 +1817,7 @@ journal-of-other-user =
 journal-unreachable =
     .title = 无法连接会话日志的数据库
     .model = 无法连接会话日志的数据库。
-    .user = { $reason ->
-        [none] 无法连接 { $path } 的数据库服务器。
-       *[other] 无法连接 { $path } 的数据库服务器：{ $reason }。
-    }
+    .user = 无法连接 { $path } 的数据库服务器。请检查主机和端口，以及服务器是否在运行。
     .about = 没有建立到数据库服务器的连接：地址或端口错误、服务器没有运行，或者中间有防火墙。没有创建或更改任何内容。
     .check = 用相同的主机和端口运行 `pg_isready`。更正 `--journal` 中的地址、启动服务器，或放行网络。
     .rec-1 = 更正会话日志的主机和端口
@@ -1847,10 +1844,7 @@ journal-no-database =
 journal-no-rights =
     .title = 角色缺少数据库权限
     .model = 会话日志的数据库角色缺少权限。
-    .user = { $reason ->
-        [none] 角色 { $holder } 在 { $path } 的数据库中缺少权限。
-       *[other] 角色 { $holder } 在 { $path } 的数据库中缺少权限：{ $reason }。
-    }
+    .user = 角色 { $holder } 在 { $path } 的数据库中缺少权限。请授予权限，或使用拥有会话日志的角色。
     .about = 角色可以登录，但不能执行会话日志需要的操作。创建会话日志需要数据库的 `CREATE` 权限；使用会话日志时角色应拥有该模式。没有创建或更改任何内容。
     .check = 以管理员身份运行 `GRANT CREATE ON DATABASE … TO …`，或对模式及其所有表运行 `ALTER SCHEMA … OWNER TO …`。
     .rec-1 = 授予角色缺少的权限
@@ -1868,10 +1862,7 @@ journal-setting-unsafe =
 journal-not-trusted =
     .title = 数据库证书不受信任
     .model = 会话日志数据库的证书不受信任。
-    .user = { $reason ->
-        [none] { $path } 的数据库服务器证书不受信任。
-       *[other] { $path } 的数据库服务器证书不受信任：{ $reason }。
-    }
+    .user = { $path } 的数据库服务器证书不受信任。请在地址中用 `sslrootcert=FILE` 指定其颁发机构。
     .about = 离开本机的连接会加密，服务器证书必须与主机名和已知的颁发机构相符，否则密码和所有记录可能发往另一台机器。没有发送任何内容。
     .check = 在地址中用 `sslrootcert=FILE` 指定颁发机构的证书，并使用服务器证书中的主机名。`sslmode=disable` 会放弃加密，只适用于受保护的网络。
     .rec-1 = 在会话日志地址中加入 `sslrootcert=FILE`

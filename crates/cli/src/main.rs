@@ -199,6 +199,11 @@ fn failed(fault: &Fault, lang: Lang, terminal: &Terminal) -> Exit {
         | Kind::UnknownSession
         | Kind::NoJournal
         | Kind::NotAJournal
+        | Kind::JournalLoginRefused
+        | Kind::JournalNoDatabase
+        | Kind::JournalNoRights
+        | Kind::JournalSettingUnsafe
+        | Kind::JournalNotTrusted
         | Kind::FileExists => Exit::Usage,
         Kind::Bug => Exit::Bug,
         _ => Exit::Failed,

@@ -323,7 +323,7 @@ pub enum Kind {
     JournalNoRights,
     /// `ERR_JRNL_018`: database setting breaks a promise.
     JournalSettingUnsafe,
-    /// `ERR_JRNL_019`: certificate of the database is not trusted.
+    /// `ERR_JRNL_019`: database certificate is not trusted.
     JournalNotTrusted,
     /// `ERR_JRNL_020`: database has no free connection.
     JournalConnectionsFull,
@@ -4224,7 +4224,7 @@ impl Kind {
                 editor: EditorOutcome::Error,
                 context: &[Fact::Path, Fact::Host],
                 always: &[Fact::Path],
-                facts: &[Fact::Path, Fact::Host, Fact::Reason],
+                facts: &[Fact::Path, Fact::Host],
                 recommendations: 2,
                 model_advice: 0,
                 same_advice: false,
@@ -4305,7 +4305,7 @@ impl Kind {
                 editor: EditorOutcome::Error,
                 context: &[Fact::Path, Fact::Holder],
                 always: &[Fact::Path, Fact::Holder],
-                facts: &[Fact::Path, Fact::Holder, Fact::Reason],
+                facts: &[Fact::Path, Fact::Holder],
                 recommendations: 2,
                 model_advice: 0,
                 same_advice: false,
@@ -4359,7 +4359,7 @@ impl Kind {
                 editor: EditorOutcome::Error,
                 context: &[Fact::Path, Fact::Host],
                 always: &[Fact::Path],
-                facts: &[Fact::Path, Fact::Host, Fact::Reason],
+                facts: &[Fact::Path, Fact::Host],
                 recommendations: 2,
                 model_advice: 0,
                 same_advice: false,
@@ -4386,7 +4386,7 @@ impl Kind {
                 editor: EditorOutcome::Error,
                 context: &[Fact::Path],
                 always: &[Fact::Path],
-                facts: &[Fact::Path, Fact::Reason],
+                facts: &[Fact::Path],
                 recommendations: 2,
                 model_advice: 0,
                 same_advice: false,
