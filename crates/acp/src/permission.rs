@@ -37,7 +37,7 @@ pub(crate) fn request(
             PermissionOptionKind::RejectOnce,
         ),
     ];
-    if question.rules {
+    if question.allows_rule {
         let tool = &question.tool;
         let (always, never) = match lang {
             Lang::En => (

@@ -64,7 +64,7 @@ pub(crate) struct PermissionRequest {
     pub(crate) digest: String,
     pub(crate) tool: String,
     /// True if the user may turn the answer into a rule.
-    pub(crate) rules: bool,
+    pub(crate) allows_rule: bool,
     pub(crate) call: ToolCallUpdate,
 }
 
@@ -181,7 +181,7 @@ impl Projector {
     }
 
     /// Notes that the editor itself sent this message.
-    pub(crate) fn expect(&mut self, message: CommandId) {
+    pub(crate) fn add_own_message(&mut self, message: CommandId) {
         self.own_messages.insert(message);
     }
 
@@ -231,13 +231,18 @@ impl Projector {
                 let title = text::model_changed(*reason, from, to, self.lang);
                 self.notify(NoticeSeverity::Warning, title, record.seq, &mut actions);
             }
-            event => self.work(event, record, &mut actions),
+            event => self.project_model_and_tools(event, record, &mut actions),
         }
         actions
     }
 
     /// Projects events of the model and the tools.
-    fn work(&mut self, event: &Event, record: &Record, actions: &mut Vec<EditorAction>) {
+    fn project_model_and_tools(
+        &mut self,
+        event: &Event,
+        record: &Record,
+        actions: &mut Vec<EditorAction>,
+    ) {
         match event {
             Event::StepStarted { step, .. } => self.message.step(record.turn, *step),
             Event::TextDelta { text, .. } => {
@@ -492,7 +497,7 @@ impl Projector {
             question: question.clone(),
             digest: digest.clone(),
             tool: tool.clone(),
-            rules: view.takes_rules(),
+            allows_rule: view.takes_rules(),
             call: ToolCallUpdate::new(Arc::clone(&call.0), fields),
         })));
     }
@@ -520,7 +525,7 @@ impl Projector {
         }
         let open = self.calls.remove(call).unwrap_or_default();
         actions.extend(open.question.map(EditorAction::WithdrawQuestion));
-        let (status, content) = call::over(outcome, open.has_differences, self.lang);
+        let (status, content) = call::render_outcome(outcome, open.has_differences, self.lang);
         let output = match outcome {
             Outcome::Done(output) => Some(output.data.clone()).filter(|data| !data.is_null()),
             Outcome::Failed(failure) => failure.data.clone(),

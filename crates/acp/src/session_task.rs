@@ -79,7 +79,7 @@ struct Question {
     handle: Option<RequestCancellationHandle>,
 }
 
-/// Upper bound of remembered muted turns.
+/// Upper bound of remembered hidden turns.
 const HIDDEN_MAX: usize = 64;
 
 /// A turn whose prompt was answered before its end; nothing more of it is shown.
@@ -88,6 +88,7 @@ struct HiddenTurn {
     turn: Option<TurnNumber>,
 }
 
+/// The task of one open session: takes prompts in order, follows the records and answers each prompt when its turn ends.
 pub(crate) struct SessionTask {
     bridge: Arc<Bridge>,
     session: SessionId,
@@ -165,13 +166,13 @@ impl SessionTask {
         while !self.is_over {
             self.start_job();
             match self.wake().await {
-                LoopEvent::Command(Some(input)) => self.input(input).await,
+                LoopEvent::Command(Some(input)) => self.handle_command(input).await,
                 LoopEvent::Command(None) => break,
                 LoopEvent::PermissionAnswered((question, answer)) => {
-                    self.answered(&question, &answer);
+                    self.handle_permission_answer(&question, &answer);
                 }
-                LoopEvent::JobDone(job, answer) => self.done(job, answer).await,
-                LoopEvent::PromptWithdrawn(number) => self.withdrawn(number),
+                LoopEvent::JobDone(job, answer) => self.handle_job_result(job, answer).await,
+                LoopEvent::PromptWithdrawn(number) => self.handle_withdrawal(number),
                 LoopEvent::TimedOut => self.cancel_timed_out().await,
                 LoopEvent::OutboxReady => self.outbox.flush(),
                 LoopEvent::Record(Some(Ok(record))) => self.record(&record).await,
@@ -198,7 +199,7 @@ impl SessionTask {
         }
     }
 
-    async fn input(&mut self, input: EditorCommand) {
+    async fn handle_command(&mut self, input: EditorCommand) {
         match input {
             EditorCommand::Begin(begin) => self.begin(*begin).await,
             EditorCommand::Prompt(prompt) => self.prompt(*prompt).await,
@@ -274,7 +275,7 @@ impl SessionTask {
         {
             self.change(editor_options::SettingsChange::Title(title), SettingsResponder::None);
         }
-        self.projector.expect(prompt.command.clone());
+        self.projector.add_own_message(prompt.command.clone());
         let (command, body) = (prompt.command.clone(), self.message_command(content));
         self.jobs.push(Job::Message { command, body });
         self.prompts.active = Some(prompt);
@@ -304,7 +305,7 @@ impl SessionTask {
         }
     }
 
-    fn withdrawn(&mut self, number: u64) {
+    fn handle_withdrawal(&mut self, number: u64) {
         if let Some(prompt) = self.prompts.remove(number) {
             self.answer_cancelled(prompt);
         } else if self.prompts.is_active(number) {
@@ -372,7 +373,7 @@ impl SessionTask {
         self.jobs.start(job, asking);
     }
 
-    async fn done(&mut self, job: Job, answer: Result<Answer, Fault>) {
+    async fn handle_job_result(&mut self, job: Job, answer: Result<Answer, Fault>) {
         let refused = match answer {
             Ok(Answer::Accepted { .. }) => None,
             Ok(Answer::Rejected { fault }) | Err(fault) => Some(fault),
@@ -382,7 +383,7 @@ impl SessionTask {
             Job::Settings { reply, new_settings, .. } => {
                 self.set(reply, new_settings, refused.as_ref());
             }
-            Job::Close => self.closed(refused.as_ref()),
+            Job::Close => self.handle_close_result(refused.as_ref()),
             Job::Cancel | Job::Decide { .. } | Job::Withdraw { .. } | Job::Resume => {
                 if let Some(fault) = refused {
                     tracing::info!(session = %self.session, %fault, "command refused");
@@ -440,7 +441,7 @@ impl SessionTask {
             }
             _ => {}
         }
-        self.replayed(record.seq).await;
+        self.finish_replay(record.seq).await;
     }
 
     fn is_hidden(&mut self, record: &Record) -> bool {
@@ -454,7 +455,7 @@ impl SessionTask {
     }
 
     /// Hides the rest of this prompt's turn, because the prompt is being answered.
-    fn mute(&mut self, prompt: &Prompt) {
+    fn hide(&mut self, prompt: &Prompt) {
         if self.hidden_turns.len() == HIDDEN_MAX {
             self.hidden_turns.remove(0);
         }
@@ -512,7 +513,7 @@ impl SessionTask {
         }
     }
 
-    fn answered(
+    fn handle_permission_answer(
         &mut self,
         question: &QuestionId,
         answer: &Result<RequestPermissionResponse, Error>,

@@ -12,7 +12,7 @@ use budao_core::{
     time::Timestamp,
 };
 use budao_engine::{
-    Batch, Decider, DeciderFactory, Input as HostInput, NoReclaimer, SessionContext, SpaceReclaimer,
+    Batch, Decider, DeciderFactory, HostInput, NoReclaimer, SessionContext, SpaceReclaimer,
 };
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
@@ -47,7 +47,7 @@ pub(crate) struct ClaudeFactory(pub(crate) Arc<ClaudeShared>);
 impl DeciderFactory for ClaudeFactory {
     type Decider = ClaudeDecider;
 
-    fn owns(&self, settings: &Settings) -> bool {
+    fn accepts(&self, settings: &Settings) -> bool {
         settings.labels.get(ENGINE_LABEL).is_some_and(|name| name == ENGINE_NAME)
     }
 

@@ -235,7 +235,9 @@ pub(crate) async fn assemble_within(
     let mcp_secrets: Vec<String> =
         mcp.iter().flat_map(|server| server.secrets().map(str::to_owned)).collect();
     let journal = journal.open(&world).await?;
-    let servers = Arc::new(ServerSet::open(mcp, &world, &Arc::new(limits.clone()))?);
+    let variables = std::env::vars_os().collect();
+    let servers = ServerSet::open(mcp, &variables, &world, &Arc::new(limits.clone()))?;
+    let servers = Arc::new(servers);
     let mut missing = servers.ready(&world, ready).await;
     let editor_servers = Arc::new(EditorServers::new(world.clone(), Arc::new(limits.clone())));
     let (keys, mut secrets) = keys();

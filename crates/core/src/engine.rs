@@ -64,13 +64,13 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// until the session is finished there or the lease has run out.
     fn touch(&self, session: SessionId);
 
-    /// Announces a gateway that reports observers: from now on, only sessions that [`Engine::set_watched`] names count
+    /// Announces a gateway that reports observers: from now on, only sessions that [`Engine::set_observed`] names count
     /// as observed. Until then every session does.
     fn track_observers(&self) {}
 
     /// Tells the engine whether a session has observers. Engines whose turns do not wait for a service ignore it.
-    fn set_watched(&self, session: SessionId, is_watched: bool) {
-        let _ = (session, is_watched);
+    fn set_observed(&self, session: SessionId, is_observed: bool) {
+        let _ = (session, is_observed);
     }
 
     /// Whether a turn of the session waits for a service that is busy or down. Its patience ends such a wait.

@@ -75,8 +75,8 @@ pub enum Priority {
 impl Priority {
     /// The priority of a session's requests.
     #[must_use]
-    pub fn of(is_watched: bool) -> Self {
-        if is_watched { Self::Interactive } else { Self::Background }
+    pub fn of(is_observed: bool) -> Self {
+        if is_observed { Self::Interactive } else { Self::Background }
     }
 }
 

@@ -1,5 +1,5 @@
-//! A timer that survives the loop's iterations: waking too early costs one look, a new timer for each message costs
-//! more.
+//! A timer that is kept across the iterations of a session's loop. It may fire too early, which costs one iteration; a
+//! new timer for each message would cost more.
 
 use budao_core::{time::Timestamp, world::Clock};
 use futures::future::BoxFuture;

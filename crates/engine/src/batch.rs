@@ -35,14 +35,15 @@ pub struct Batch {
 pub(crate) struct KnownAnswer {
     id: CommandId,
     /// Hash of the command's body: the same id with another body is refused.
-    body: u64,
+    body_hash: u64,
     answer: Answer,
 }
 
 /// A command that is new and must be decided.
 #[derive(Debug)]
 pub struct AdmittedCommand {
-    pub(crate) body: u64,
+    pub(crate) body_hash: u64,
+    /// The command itself, if the batch records it: it came directly and has the id of its caller.
     pub(crate) recorded: Option<Command>,
     pub(crate) from_inbox: bool,
     pub(crate) reply: Reply<Answer>,
@@ -51,13 +52,13 @@ pub struct AdmittedCommand {
 impl Batch {
     /// Adds the answer to an admitted command.
     pub fn answer(&mut self, admitted: AdmittedCommand, id: CommandId, answer: Answer) {
-        let AdmittedCommand { body, recorded, from_inbox, reply } = admitted;
+        let AdmittedCommand { body_hash, recorded, from_inbox, reply } = admitted;
         match recorded {
             Some(command) => self.direct_answers.push((command, answer.clone())),
             None if from_inbox => self.inbox_answers.push((id.clone(), answer.clone())),
             None => {}
         }
-        self.known.push(KnownAnswer { id, body, answer: answer.clone() });
+        self.known.push(KnownAnswer { id, body_hash, answer: answer.clone() });
         self.replies.push((reply, answer));
     }
 
@@ -78,17 +79,19 @@ impl Batch {
         reply: Reply<Answer>,
         remembered: &VecDeque<KnownAnswer>,
     ) -> Option<(Reply<Answer>, u64)> {
-        let body = hash(&command.body);
+        let body_hash = hash(&command.body);
         let mut known = self.known.iter().chain(remembered);
         match known.find(|known| known.id == command.id) {
-            Some(known) if known.body == body => self.replies.push((reply, known.answer.clone())),
+            Some(known) if known.body_hash == body_hash => {
+                self.replies.push((reply, known.answer.clone()))
+            }
             Some(known) => drop(reply.send(Err(command_repeated(session, &known.id)))),
-            None => return Some((reply, body)),
+            None => return Some((reply, body_hash)),
         }
         None
     }
 
-    /// Has the batch nothing to append?
+    /// Whether the batch has nothing to append.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.inbox_answers.is_empty() && self.direct_answers.is_empty()
     }

@@ -20,7 +20,7 @@ use crate::{batch::Batch, host::Host, session_task::Message, writer::SpaceReclai
 
 /// Everything that a decider decides about. `S` is the engine's own signal type.
 #[derive(Debug)]
-pub enum Input<S> {
+pub enum HostInput<S> {
     /// The session has no records and is to be opened.
     Open {
         /// The settings it starts with.
@@ -55,7 +55,7 @@ pub trait Decider: Send + 'static {
     /// command.
     fn decide(
         &mut self,
-        input: Input<Self::Signal>,
+        input: HostInput<Self::Signal>,
         batch: &mut Batch,
     ) -> Option<(CommandId, Answer)>;
 
@@ -69,24 +69,24 @@ pub trait Decider: Send + 'static {
         let _ = entries;
     }
 
-    /// Starts the work that is due and stops what no longer is. Whatever fails at once goes into `failed`, which is
+    /// Starts the work that is due and stops what no longer is. Work that fails at once goes into `failed`, which is
     /// committed next. Called after every commit; must not start the same work twice.
     fn act(&mut self, failed: &mut Batch);
 
-    /// When the decider wants [`Input::TimerFired`].
+    /// When the decider wants [`HostInput::TimerFired`].
     fn wake_at(&self) -> Option<Timestamp> {
         None
     }
 
-    /// Has the session no turn and no running work?
+    /// Whether the session has no turn and no running work.
     fn is_idle(&self) -> bool;
 
-    /// May the session be unloaded? Called when it is idle.
+    /// Whether the session may be unloaded. Called when it is idle.
     fn can_unload(&self) -> bool {
         true
     }
 
-    /// After [`Input::Parked`]: is work still stopping that should be waited for?
+    /// After [`HostInput::Parked`]: whether work is still stopping that should be waited for.
     fn is_winding_down(&self) -> bool {
         false
     }
@@ -103,8 +103,8 @@ pub trait DeciderFactory: fmt::Debug + Send + Sync + Sized + 'static {
     /// The engine's decider.
     type Decider: Decider;
 
-    /// Does this engine run sessions with these settings?
-    fn owns(&self, settings: &Settings) -> bool;
+    /// Whether this engine runs sessions with these settings.
+    fn accepts(&self, settings: &Settings) -> bool;
 
     /// Checks and completes the settings of a new session.
     ///
@@ -123,7 +123,7 @@ pub trait DeciderFactory: fmt::Debug + Send + Sync + Sized + 'static {
 /// The signal type of an engine.
 pub type SignalOf<F> = <<F as DeciderFactory>::Decider as Decider>::Signal;
 
-/// What a decider knows of its place in the host.
+/// The id of a loaded session and its links to the host.
 #[derive(Debug)]
 pub struct SessionContext<F: DeciderFactory> {
     /// The session's id.

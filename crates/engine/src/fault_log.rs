@@ -26,7 +26,7 @@ impl CommitSubscriber for FaultLog {
     }
 }
 
-/// Does this event only repeat a fault of an earlier event of the same append?
+/// Whether this event only repeats a fault of an earlier event of the same append.
 fn is_repetition(earlier: &[Entry], event: &Event, fault: &Fault) -> bool {
     let is_end = match event {
         Event::TurnEnded { .. }

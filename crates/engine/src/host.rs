@@ -1,4 +1,5 @@
-//! The session host: loads sessions when they are used, routes commands to them, and finishes what others left.
+//! The session host: loads sessions when they are used, routes commands to them, and resumes sessions
+//! whose process died.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -23,7 +24,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::{
     decider::{DeciderFactory, SignalOf},
     registry::SessionRegistry,
-    remote::{REMOTE_ANSWER, confirm_failure, submit_remote},
+    remote::{REMOTE_ANSWER, RemoteSubmission, confirm_failure, submit_remote},
     session_task::{Message, SessionTask},
     writer::{HolderLiveness, WriterConfig, task_gone},
 };
@@ -34,7 +35,7 @@ const POLL_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Unfinished sessions read at a time when a process starts.
 const RECOVERY_PAGE: usize = 256;
 
-/// What a host is started with.
+/// The journal, the clock and the bounds that all sessions of a host share.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
     /// The journal that holds the sessions.
@@ -45,7 +46,7 @@ pub struct HostConfig {
     pub limits: Arc<Limits>,
     /// The name under which leases are taken; unique for each process run.
     pub holder: String,
-    /// Whose leases may be taken before they run out.
+    /// Reports dead holders, whose leases are taken at once.
     pub liveness: Arc<dyn HolderLiveness>,
     /// How long an idle session stays loaded.
     pub idle_keep: Duration,
@@ -72,7 +73,7 @@ struct HostState<F: DeciderFactory> {
     factory: F,
     registry: SessionRegistry<Message<SignalOf<F>>>,
     /// Sessions with a retry task.
-    retrying: DashMap<SessionId, ()>,
+    polled: DashMap<SessionId, ()>,
 }
 
 impl<F: DeciderFactory> fmt::Debug for HostState<F> {
@@ -92,11 +93,11 @@ impl<F: DeciderFactory> Host<F> {
     /// A host without loaded sessions.
     #[must_use]
     pub fn new(config: HostConfig, factory: F) -> Self {
-        let (registry, retrying) = (SessionRegistry::default(), DashMap::new());
-        Self(Arc::new(HostState { config, factory, registry, retrying }))
+        let (registry, polled) = (SessionRegistry::default(), DashMap::new());
+        Self(Arc::new(HostState { config, factory, registry, polled }))
     }
 
-    /// What the host was started with.
+    /// The configuration given to [`Host::new`].
     #[must_use]
     pub fn config(&self) -> &HostConfig {
         &self.0.config
@@ -134,10 +135,10 @@ impl<F: DeciderFactory> Host<F> {
         self.send(session, IfMissing::Refuse, Message::Signal(signal)).await
     }
 
-    /// Finishes a session: looks at it again until nothing in it is unfinished or it is loaded here. One retry task
-    /// runs for each session.
-    pub(crate) fn retry_until_finished(&self, session: SessionId) {
-        if self.0.retrying.insert(session, ()).is_some() {
+    /// Loads a session again and again until it is loaded here or nothing in it is unfinished. One polling task runs
+    /// for each session.
+    pub(crate) fn poll_until_finished(&self, session: SessionId) {
+        if self.0.polled.insert(session, ()).is_some() {
             return;
         }
         let host = self.clone();
@@ -148,15 +149,15 @@ impl<F: DeciderFactory> Host<F> {
                 wait = (wait * 2).min(POLL_WAIT_MAX);
                 drop(host.load(session));
             }
-            host.0.retrying.remove(&session);
-            // A task that abandoned the session a moment ago saw this retry and started none.
+            host.0.polled.remove(&session);
+            // A task that abandoned the session a moment ago saw this task and started none.
             if !host.is_settled(session).await {
-                host.retry_until_finished(session);
+                host.poll_until_finished(session);
             }
         }));
     }
 
-    /// Is the session loaded here, finished, another engine's, or deleted?
+    /// Whether the session is loaded here, finished, another engine's, or deleted.
     async fn is_settled(&self, session: SessionId) -> bool {
         let journal = &self.config().journal;
         if self.0.registry.contains(session) {
@@ -172,7 +173,7 @@ impl<F: DeciderFactory> Host<F> {
                 true
             }
             Ok(Some(_)) => match self.state(session).await {
-                Ok(state) if state.head > 0 && !self.factory().owns(&state.settings) => true,
+                Ok(state) if state.head > 0 && !self.factory().accepts(&state.settings) => true,
                 Ok(state) => {
                     let inbox = journal.inbox(session).await;
                     state.turn.is_none()
@@ -206,11 +207,11 @@ impl<F: DeciderFactory> Host<F> {
     async fn submit_remotely(&self, session: SessionId, command: Command) -> Result<Answer, Fault> {
         let HostConfig { journal, world, .. } = self.config();
         let mut remote = match submit_remote(&**journal, session, command).await? {
-            Ok(answer) => return Ok(answer),
-            Err(remote) => remote,
+            RemoteSubmission::Answered(answer) => return Ok(answer),
+            RemoteSubmission::Pending(remote) => remote,
         };
         // The other process may have died; its session is loaded here when the lease has run out.
-        self.retry_until_finished(session);
+        self.poll_until_finished(session);
         loop {
             if let Some(answer) = remote.wait(&**journal, &*world.clock, REMOTE_ANSWER).await? {
                 return Ok(answer);
@@ -267,7 +268,7 @@ impl<F: DeciderFactory> Engine for Host<F> {
 
     fn touch(&self, session: SessionId) {
         drop(self.load(session));
-        self.retry_until_finished(session);
+        self.poll_until_finished(session);
     }
 
     async fn recover(&self) -> Result<usize, Fault> {
@@ -279,7 +280,7 @@ impl<F: DeciderFactory> Engine for Host<F> {
             for unfinished in page {
                 let state = self.state(unfinished.session).await;
                 let is_foreign =
-                    |state: &Session| state.head > 0 && !self.factory().owns(&state.settings);
+                    |state: &Session| state.head > 0 && !self.factory().accepts(&state.settings);
                 if !state.is_ok_and(|state| is_foreign(&state)) {
                     recovered += 1;
                     self.touch(unfinished.session);

@@ -21,10 +21,10 @@ mod subscribers;
 mod writer;
 
 pub use batch::{AdmittedCommand, Batch, Reply};
-pub use decider::{Decider, DeciderFactory, Input, SessionContext, SignalOf, SignalSender};
+pub use decider::{Decider, DeciderFactory, HostInput, SessionContext, SignalOf, SignalSender};
 pub use host::{Host, HostConfig};
 pub use registry::SessionRegistry;
-pub use remote::{REMOTE_ANSWER, RemoteCommand, confirm_failure, submit_remote};
+pub use remote::{REMOTE_ANSWER, RemoteCommand, RemoteSubmission, confirm_failure, submit_remote};
 pub use restart::{RestartDecision, RestartPolicy, WriterExit};
 pub use writer::{
     CommitResult, HolderLiveness, NoReclaimer, SessionWriter, SpaceReclaimer, UnknownLiveness,

@@ -37,13 +37,13 @@ impl<M> SessionRegistry<M> {
         self.0.len()
     }
 
-    /// Is no session loaded?
+    /// Whether no session is loaded.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Is the session loaded and its task not ending?
+    /// Whether the session is loaded and its task not ending.
     #[must_use]
     pub fn contains(&self, session: SessionId) -> bool {
         self.0.get(&session).is_some_and(|sender| !sender.is_closed())

@@ -22,6 +22,15 @@ pub struct RemoteCommand {
     waited: Duration,
 }
 
+/// The state of a command after [`submit_remote`].
+#[derive(Debug)]
+pub enum RemoteSubmission {
+    /// The command was answered before.
+    Answered(Answer),
+    /// The command waits in the inbox.
+    Pending(RemoteCommand),
+}
+
 /// Puts a command into the inbox. Returns the answer if the command was answered before.
 ///
 /// # Errors
@@ -30,13 +39,16 @@ pub async fn submit_remote(
     journal: &dyn Journal,
     session: SessionId,
     command: Command,
-) -> Result<Result<Answer, RemoteCommand>, Fault> {
+) -> Result<RemoteSubmission, Fault> {
     match journal.submit(session, command.clone()).await {
-        Ok(SubmitOutcome::Answered(answer)) => Ok(Ok(answer)),
+        Ok(SubmitOutcome::Answered(answer)) => Ok(RemoteSubmission::Answered(answer)),
         Ok(SubmitOutcome::New | SubmitOutcome::Pending) => {
-            Ok(Err(RemoteCommand { session, command, waited: Duration::ZERO }))
+            let waited = Duration::ZERO;
+            Ok(RemoteSubmission::Pending(RemoteCommand { session, command, waited }))
         }
-        Err(fault) => withdraw(journal, session, command, fault).await.map(Ok),
+        Err(fault) => {
+            withdraw(journal, session, command, fault).await.map(RemoteSubmission::Answered)
+        }
     }
 }
 

@@ -88,7 +88,7 @@ impl RestartPolicy {
     }
 }
 
-/// Can loading the session again, or repeating the append, succeed?
+/// Whether loading the session again, or repeating the append, can succeed.
 pub(crate) fn is_transient(fault: &Fault) -> bool {
     !matches!(
         fault.kind(),

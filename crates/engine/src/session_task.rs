@@ -36,7 +36,7 @@ pub(crate) enum Message<S> {
     },
     Command {
         command: Box<Command>,
-        /// Was it read from the journal's inbox?
+        /// Whether it was read from the journal's inbox.
         from_inbox: bool,
         reply: Reply<Answer>,
     },
@@ -121,7 +121,7 @@ impl<F: DeciderFactory> SessionTask<F> {
         self.leave(end).await;
         if is_abandoned {
             // Only after the task has left the registry: until then the session counts as loaded.
-            host.retry_until_finished(session);
+            host.poll_until_finished(session);
         }
     }
 

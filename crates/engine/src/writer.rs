@@ -245,17 +245,18 @@ impl SessionWriter {
             drop(reply.send(Err(fault)));
             return None;
         }
-        let (reply, body) = batch.answer_known(self.session, command, reply, &self.remembered)?;
+        let (reply, body_hash) =
+            batch.answer_known(self.session, command, reply, &self.remembered)?;
         let recorded = (!from_inbox && !command.id.is_own()).then(|| command.clone());
         if recorded.is_some() && self.was_answered(&command.id).await {
             // `session_busy` sends the caller to the inbox, which knows every answer.
             drop(reply.send(Err(session_busy(self.session))));
             return None;
         }
-        Some(AdmittedCommand { body, recorded, from_inbox, reply })
+        Some(AdmittedCommand { body_hash, recorded, from_inbox, reply })
     }
 
-    /// Does the journal hold an answer to this command id? `true` when it cannot tell.
+    /// Whether the journal holds an answer to this command id; `true` when it cannot tell.
     async fn was_answered(&self, id: &CommandId) -> bool {
         !matches!(self.journal.answer(self.session, id).await, Ok(None))
     }

@@ -17,7 +17,7 @@ use budao_core::{
     world::World,
 };
 use budao_engine::{
-    Batch, Decider, DeciderFactory, Host, HostConfig, Input, NoReclaimer, SessionContext,
+    Batch, Decider, DeciderFactory, Host, HostConfig, HostInput, NoReclaimer, SessionContext,
     SignalSender, SpaceReclaimer, UnknownLiveness,
 };
 use budao_journal::{Entry, Journal, Memory, Reader as _};
@@ -34,7 +34,7 @@ struct EchoFactory {
 impl DeciderFactory for EchoFactory {
     type Decider = EchoDecider;
 
-    fn owns(&self, settings: &Settings) -> bool {
+    fn accepts(&self, settings: &Settings) -> bool {
         !settings.is_foreign()
     }
 
@@ -90,7 +90,8 @@ impl EchoDecider {
 
     fn end(&mut self, fault: Option<Fault>, batch: &mut Batch) {
         self.is_echoing = false;
-        let (stop, usage) = (StopReason::EndTurn, Usage::default());
+        let stop = if fault.is_some() { StopReason::Failed } else { StopReason::EndTurn };
+        let usage = Usage::default();
         self.emit(Event::TurnEnded { stop, fault, steps: 1, usage }, batch);
         self.begin(batch);
     }
@@ -105,27 +106,27 @@ impl Decider for EchoDecider {
 
     fn decide(
         &mut self,
-        input: Input<EchoReady>,
+        input: HostInput<EchoReady>,
         batch: &mut Batch,
     ) -> Option<(CommandId, Answer)> {
         match input {
-            Input::Open { settings, origin } => {
+            HostInput::Open { settings, origin } => {
                 self.emit(Event::SessionOpened { settings: *settings, origin }, batch);
             }
-            Input::Command(Command { id, body: CommandBody::Message { content }, .. }) => {
+            HostInput::Command(Command { id, body: CommandBody::Message { content }, .. }) => {
                 let at = self.state.head;
                 self.emit(Event::MessageAccepted { command: id.clone(), content }, batch);
                 self.begin(batch);
                 return Some((id, Answer::Accepted { at }));
             }
-            Input::Command(command) => {
+            HostInput::Command(command) => {
                 let fault = Fault::new(Kind::BadRequest, Operation::SubmitCommand);
                 return Some((command.id, Answer::Rejected { fault }));
             }
-            Input::Signal(ready) if self.state.turn.is_some() && ready == self.ready() => {
+            HostInput::Signal(ready) if self.state.turn.is_some() && ready == self.ready() => {
                 self.end(None, batch);
             }
-            Input::Aborted(fault) if self.state.turn.is_some() => self.end(Some(fault), batch),
+            HostInput::Aborted(fault) if self.state.turn.is_some() => self.end(Some(fault), batch),
             _ => {}
         }
         None

@@ -62,7 +62,7 @@ impl Backend for PostgresBackend {
         "postgres"
     }
 
-    fn form(&self) -> &'static str {
+    fn url_form(&self) -> &'static str {
         "postgres://USER@HOST/DATABASE"
     }
 

@@ -1,4 +1,4 @@
-//! The four faces of a journal on PostgreSQL.
+//! The four interfaces of a journal on PostgreSQL.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,8 +8,8 @@ use budao_core::{
     fault::{Fault, Kind, Operation},
 };
 use budao_journal::{
-    Admin, Append, AppendError, ChangeWatch, Digest, Filter, HistoryInfo, Inbox, JournalStats,
-    Lease, LeaseRequest, Load, Page, PageLimits, Rate, RateQuery, Reader, Retention,
+    Admin, Append, AppendError, ChangeWatch, Digest, FaultRate, Filter, HistoryInfo, Inbox,
+    JournalLoad, JournalStats, Lease, LeaseRequest, Page, PageLimits, RateQuery, Reader, Retention,
     RetentionReport, SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession,
     Writer,
     implement::{PageSource, faults, follow, transfer::Transfer},
@@ -95,11 +95,11 @@ impl Reader for Postgres {
         self.shared.unfinished(after, limit).await
     }
 
-    async fn rates(&self, query: RateQuery) -> Result<Vec<Rate>, Fault> {
+    async fn rates(&self, query: RateQuery) -> Result<Vec<FaultRate>, Fault> {
         self.shared.rates(&query).await
     }
 
-    fn load(&self) -> Load {
+    fn load(&self) -> JournalLoad {
         self.shared.load()
     }
 }

@@ -6,7 +6,7 @@ use budao_core::{
     time::Timestamp,
 };
 use budao_journal::{
-    Filter, LeaseInfo, Rate, RateQuery, SessionSummary, UnfinishedSession, implement::views,
+    FaultRate, Filter, LeaseInfo, RateQuery, SessionSummary, UnfinishedSession, implement::views,
 };
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
@@ -134,7 +134,7 @@ impl PostgresShared {
         Ok(unfinished.collect())
     }
 
-    pub(crate) async fn rates(&self, query: &RateQuery) -> Result<Vec<Rate>, Fault> {
+    pub(crate) async fn rates(&self, query: &RateQuery) -> Result<Vec<FaultRate>, Fault> {
         self.catch_up().await?;
         let minutes = views::minutes(query.bucket);
         let length = views::BUCKET_MICROS.saturating_mul(minutes);
@@ -148,7 +148,7 @@ impl PostgresShared {
             (&code, Type::TEXT),
         ];
         let rows = self.pool.search(Operation::ReadRecords, RATES, &values).await?;
-        let rates = rows.iter().map(|row| Rate {
+        let rates = rows.iter().map(|row| FaultRate {
             code: row.get(0),
             at: Timestamp::from_micros(row.get(1)),
             raised: row.get::<_, i64>(2).cast_unsigned(),

@@ -9,7 +9,7 @@ use std::{
 };
 
 use budao_core::{limits::Limits, time::Timestamp, world::World};
-use budao_journal::{Load, implement::Notifier};
+use budao_journal::{JournalLoad, implement::Notifier};
 use tokio::{sync::mpsc, task::AbortHandle};
 
 use crate::{
@@ -75,9 +75,9 @@ impl PostgresShared {
         self.commits.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn load(&self) -> Load {
+    pub(crate) fn load(&self) -> JournalLoad {
         let commits = self.commits.load(Ordering::Relaxed);
-        Load { waiting: self.appends.len(), bytes: 0, commits }
+        JournalLoad { waiting: self.appends.len(), bytes: 0, commits }
     }
 }
 

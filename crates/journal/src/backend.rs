@@ -1,4 +1,4 @@
-//! Opens a journal from a URL: `sqlite:PATH` or a bare path for a file, `memory:` for none.
+//! Opens a journal from a URL: `sqlite:PATH` or a bare path for a file, `memory:` for memory.
 //!
 //! A [`Backend`] of another crate joins with [`Backends::with`].
 
@@ -29,7 +29,7 @@ pub enum Access {
     ReadOnly,
 }
 
-/// What a URL leads to.
+/// The file of a URL, and whether a journal exists there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection {
     /// The file, with links resolved; `None` for a journal without a file of its own on this machine.
@@ -54,7 +54,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn kind(&self) -> &'static str;
 
     /// The form of the URLs, for people: `sqlite:PATH`.
-    fn form(&self) -> &'static str;
+    fn url_form(&self) -> &'static str;
 
     /// Opens the journal.
     ///
@@ -119,7 +119,7 @@ impl Backends {
     pub fn of(&self, url: &str) -> Result<&dyn Backend, Fault> {
         let backend = self.0.iter().find(|backend| backend.accepts(url));
         backend.map(|backend| &**backend).ok_or_else(|| {
-            let forms: Vec<&str> = self.0.iter().map(|backend| backend.form()).collect();
+            let forms: Vec<&str> = self.0.iter().map(|backend| backend.url_form()).collect();
             let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
             Fault::new(Kind::ConfigurationWrong, Operation::OpenJournal)
                 .with(Fact::ConfigKey, "--journal")

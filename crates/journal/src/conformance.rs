@@ -24,7 +24,7 @@ macro_rules! conformance_suite {
             lease::tokens_grow_and_are_never_given_twice
             lease::a_running_lease_is_not_taken_by_another
             lease::a_lease_that_ran_out_is_taken_by_another_and_its_writer_is_refused_for_ever
-            lease::a_lease_that_ran_out_still_writes_until_somebody_takes_it
+            lease::a_lease_that_ran_out_still_writes_until_another_takes_it
             lease::a_holder_may_take_its_own_lease_again_and_fences_itself
             lease::the_lease_of_a_holder_that_is_gone_is_taken_at_once
             lease::a_renewed_lease_runs_on
@@ -45,20 +45,20 @@ macro_rules! conformance_suite {
             commands::a_command_submitted_twice_waits_once_and_gets_one_answer
             commands::a_command_id_used_for_something_else_is_refused
             commands::too_many_waiting_commands_are_refused
-            commands::taking_up_a_command_and_its_effects_are_one
-            commands::a_command_taken_up_directly_is_remembered
+            commands::a_command_and_its_effects_are_appended_together
+            commands::a_command_without_a_submission_is_remembered
             commands::a_command_that_was_withdrawn_never_takes_effect
             commands::what_was_answered_cannot_be_withdrawn
             commands::answering_what_does_not_wait_changes_nothing
-            commands::whoever_waits_for_an_answer_hears_it
+            commands::a_waiter_gets_the_answer
             commands::a_writer_is_woken_by_a_command
             follow::goes_from_history_to_live_without_a_seam
             follow::from_every_position_gives_exactly_the_rest
             follow::under_concurrent_append_and_reconnects_gives_exactly_the_sequence
             follow::a_slow_follower_stops_nobody_and_misses_nothing
             follow::waits_for_a_session_without_records
-            follow::is_told_when_the_session_is_deleted
-            follow::is_told_of_a_gap
+            follow::ends_with_a_fault_when_the_session_is_deleted
+            follow::reports_a_gap
             retention::retention_removes_only_what_a_snapshot_covers
             retention::retention_by_count_leaves_an_exact_gap
             retention::retention_by_bytes_leaves_an_exact_gap
@@ -67,7 +67,7 @@ macro_rules! conformance_suite {
             retention::a_fold_without_a_snapshot_or_its_records_is_a_gap
             retention::appending_goes_on_after_everything_was_removed
             retention::old_finished_sessions_go_and_unfinished_ones_stay
-            retention::a_deleted_session_is_gone_for_everybody
+            retention::a_deleted_session_is_unknown_to_every_reader
             retention::a_session_made_again_is_another_incarnation
             retention::outputs_are_kept_by_content_as_long_as_a_session_uses_them
             retention::an_output_above_the_limit_is_refused

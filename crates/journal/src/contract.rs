@@ -18,8 +18,8 @@ pub use self::{
         unsupported,
     },
     inbox::{ChangeWatch, Inbox, SubmitOutcome},
-    reader::{Load, Reader},
-    search::{Filter, Rate, RateQuery, SessionSummary, UnfinishedSession},
+    reader::{JournalLoad, Reader},
+    search::{FaultRate, Filter, RateQuery, SessionSummary, UnfinishedSession},
     stored::{
         CachedEvent, Digest, Gap, GapReason, HistoryInfo, LeaseInfo, Page, PageLimits, Snapshot,
         StoredRecord,

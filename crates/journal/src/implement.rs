@@ -2,8 +2,8 @@
 //!
 //! [`Notifier`] wakes followers and writers of this process, [`follow()`] makes a follower stream of a [`PageSource`],
 //! [`encode`] encodes the entries of an append, [`frame`] packs them into batches, [`page`] makes pages of batches,
-//! [`views`] derives what operators search by, [`retention`] decides what is removed, [`faults`] raises the same fault
-//! for the same cause in every journal.
+//! [`views`] derives what operators search by, [`retention`] decides what is removed, [`transfer`] moves
+//! sessions between journals, [`faults`] raises the same fault for the same cause in every journal.
 
 pub(crate) mod encoded;
 pub mod faults;

@@ -1,7 +1,7 @@
 //! Durable, ordered records per session: append, read, follow.
 //!
 //! A session is the sequence of its records; state, replay, resume, metrics and audit are derived from it. A journal
-//! has four faces: [`Reader`] for gateways, [`Inbox`] for commands, [`Writer`] for the lease holder, [`Admin`] for
+//! has four interfaces: [`Reader`] for gateways, [`Inbox`] for commands, [`Writer`] for the lease holder, [`Admin`] for
 //! operators. [`Journal`] is all of them and lists the promises. [`open`] opens one from a URL. [`Memory`] keeps records
 //! in memory only; the SQLite journal keeps them in one crash-safe file that several processes can use at once.
 //! [`conformance`] is the test suite for every implementation, [`implement`] what implementations share.
@@ -20,10 +20,10 @@ pub mod sqlite;
 pub use backend::{Access, Backend, Backends, Inspection, OutputFactory, Progress, open};
 pub use contract::{
     Admin, Append, AppendError, ChangeWatch, CheckReport, Damage, Digest, Entry, ExportReport,
-    Filter, Gap, GapReason, HistoryInfo, IfMissing, ImportReport, Inbox, Journal, JournalStats,
-    Lease, LeaseInfo, LeaseRequest, LeaseToken, Load, Page, PageLimits, Rate, RateQuery, Reader,
-    Retention, RetentionReport, SessionState, SessionSummary, Snapshot, StoredRecord,
-    SubmitOutcome, UnfinishedSession, Writer, partial_copy,
+    FaultRate, Filter, Gap, GapReason, HistoryInfo, IfMissing, ImportReport, Inbox, Journal,
+    JournalLoad, JournalStats, Lease, LeaseInfo, LeaseRequest, LeaseToken, Page, PageLimits,
+    RateQuery, Reader, Retention, RetentionReport, SessionState, SessionSummary, Snapshot,
+    StoredRecord, SubmitOutcome, UnfinishedSession, Writer, partial_copy,
 };
 pub use fold::{fold, fold_at};
 pub use memory::Memory;

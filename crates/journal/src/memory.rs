@@ -19,9 +19,10 @@ use futures::stream::BoxStream;
 use crate::{
     backend::{Access, Backend, Inspection},
     contract::{
-        Admin, Append, AppendError, ChangeWatch, Digest, Filter, HistoryInfo, Inbox, Journal,
-        Lease, LeaseRequest, Page, PageLimits, Rate, RateQuery, Reader, Retention, RetentionReport,
-        SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession, Writer,
+        Admin, Append, AppendError, ChangeWatch, Digest, FaultRate, Filter, HistoryInfo, Inbox,
+        Journal, Lease, LeaseRequest, Page, PageLimits, RateQuery, Reader, Retention,
+        RetentionReport, SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession,
+        Writer,
     },
     implement::encoded,
     implement::faults,
@@ -71,7 +72,7 @@ impl Backend for MemoryBackend {
         "memory"
     }
 
-    fn form(&self) -> &'static str {
+    fn url_form(&self) -> &'static str {
         "memory:"
     }
 
@@ -149,7 +150,7 @@ impl Reader for Memory {
         self.with(|state, world| state.unfinished(after, limit, world.clock.now()))
     }
 
-    async fn rates(&self, query: RateQuery) -> Result<Vec<Rate>, Fault> {
+    async fn rates(&self, query: RateQuery) -> Result<Vec<FaultRate>, Fault> {
         self.with(|state, _| state.rates(&query))
     }
 }

@@ -12,7 +12,7 @@ use budao_core::{
     trace::Trace,
 };
 use budao_journal::{
-    ChangeWatch, Digest, Filter, HistoryInfo, Page, PageLimits, Rate, RateQuery, Reader,
+    ChangeWatch, Digest, FaultRate, Filter, HistoryInfo, Page, PageLimits, RateQuery, Reader,
     SessionSummary, Snapshot, StoredRecord, UnfinishedSession,
     implement::{self, CachedEvent, Notifier, PageSource},
 };
@@ -115,7 +115,7 @@ impl Reader for ListReader {
         Ok(Vec::new())
     }
 
-    async fn rates(&self, _: RateQuery) -> Result<Vec<Rate>, Fault> {
+    async fn rates(&self, _: RateQuery) -> Result<Vec<FaultRate>, Fault> {
         Ok(Vec::new())
     }
 }

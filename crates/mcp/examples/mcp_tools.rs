@@ -27,7 +27,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let context = isolation::context();
     let limits = Arc::new(Limits::default());
-    let server = ServerHandle::connect(config, &context.world, &limits).await?;
+    let variables = std::env::vars_os().collect();
+    let server = ServerHandle::connect(config, &variables, &context.world, &limits).await?;
     let toolbox = Toolbox::builder().build().with_all(server.tools())?;
 
     match args.next() {

@@ -27,6 +27,7 @@ mod web;
 
 pub use config::{Address, McpServerConfig, Stdio, Timeouts, Transport};
 pub use name::of as tool_name;
+pub use process::ProcessVariables;
 pub use resources::{ResourceChange, ResourcePage};
 pub use server::{ServerHandle, ServerState};
 pub use servers::ServerSet;

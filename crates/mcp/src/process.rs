@@ -3,7 +3,7 @@
 //! One task owns the child and reaps it, so no zombie remains. When the task is stopped or dropped, it closes the
 //! input, waits, sends TERM, waits again and sends KILL.
 
-use std::{ffi::OsString, io, sync::Arc, time::Duration};
+use std::{ffi::OsString, fmt, io, sync::Arc, time::Duration};
 
 use budao_core::{limits::Limits, world::World};
 use budao_scrub::Scrubber;
@@ -64,6 +64,23 @@ pub(crate) enum ProcessExit {
     Unknown,
 }
 
+/// The environment variables of the program that starts servers: `std::env::vars_os().collect()`. A stdio server gets
+/// the usual ones (`PATH`, `HOME` …) and those that its `inherit` names. Debug output omits the values.
+#[derive(Clone, Default)]
+pub struct ProcessVariables(Arc<[(OsString, OsString)]>);
+
+impl FromIterator<(OsString, OsString)> for ProcessVariables {
+    fn from_iter<I: IntoIterator<Item = (OsString, OsString)>>(variables: I) -> Self {
+        Self(variables.into_iter().collect())
+    }
+}
+
+impl fmt::Debug for ProcessVariables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
+    }
+}
+
 /// The environment of a connection: clock, limits, scrubber and channels.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionContext {
@@ -71,6 +88,7 @@ pub(crate) struct ConnectionContext {
     pub(crate) world: World,
     pub(crate) limits: Arc<Limits>,
     pub(crate) scrubber: Scrubber,
+    pub(crate) variables: ProcessVariables,
     /// Sends changes of the server's resources.
     pub(crate) changes: broadcast::Sender<ResourceChange>,
     /// Cancelled when the last handle is dropped or the server is shut down.
@@ -148,7 +166,7 @@ fn to_start(config: &Stdio, connection_context: &ConnectionContext) -> Start {
     let mut start = Start::new(&config.command, connection_context.world.uuid().as_u128());
     start.args = config.args.iter().map(Into::into).collect();
     start.inherits_env = false;
-    start.env = inherited(config).collect();
+    start.env = connection_context.variables.inherited(config).collect();
     let own = config.env.iter();
     start.env.extend(own.map(|(name, value)| (name.into(), value.expose_secret().into())));
     start.directory = config.cwd.as_ref().map(Into::into);
@@ -159,13 +177,15 @@ fn to_start(config: &Stdio, connection_context: &ConnectionContext) -> Start {
     start
 }
 
-/// The variables of our own environment to pass on. Their values are not inspected.
-fn inherited(config: &Stdio) -> impl Iterator<Item = (OsString, OsString)> {
-    std::env::vars_os().filter(|(name, _)| {
-        let Some(name) = name.to_str() else { return false };
-        USUAL.iter().any(|pattern| matches(pattern, name))
-            || config.inherit.iter().any(|pattern| matches(pattern, name))
-    })
+impl ProcessVariables {
+    /// The variables to pass on. Their values are not inspected.
+    fn inherited(&self, config: &Stdio) -> impl Iterator<Item = (OsString, OsString)> {
+        let is_inherited = |name: &str| {
+            USUAL.iter().any(|pattern| matches(pattern, name))
+                || config.inherit.iter().any(|pattern| matches(pattern, name))
+        };
+        self.0.iter().filter(move |(name, _)| name.to_str().is_some_and(is_inherited)).cloned()
+    }
 }
 
 struct ProcessSupervisor {

@@ -23,7 +23,7 @@ use crate::{
     config::McpServerConfig,
     connection::{ServerConnection, starting},
     error::{FaultContext, ServerError},
-    process::ConnectionContext,
+    process::{ConnectionContext, ProcessVariables},
     resources::{CHANGES_MAX, ResourceChange},
     tool::McpTool,
 };
@@ -87,10 +87,11 @@ impl ServerHandle {
     /// When the server cannot be started. The fault names its command or URL and carries its last stderr output.
     pub async fn connect(
         config: McpServerConfig,
+        variables: &ProcessVariables,
         world: &World,
         limits: &Arc<Limits>,
     ) -> Result<Self, Fault> {
-        let server = Self::open(config, world, limits)?;
+        let server = Self::open(config, variables, world, limits)?;
         match server.ready().await {
             Ok(()) => Ok(server),
             Err(fault) => {
@@ -106,14 +107,16 @@ impl ServerHandle {
     /// When the configuration is invalid.
     pub fn open(
         config: McpServerConfig,
+        variables: &ProcessVariables,
         world: &World,
         limits: &Arc<Limits>,
     ) -> Result<Self, Fault> {
-        Self::open_in(config, world, limits, Arc::new(watch::Sender::new(0)))
+        Self::open_in(config, variables, world, limits, Arc::new(watch::Sender::new(0)))
     }
 
     pub(crate) fn open_in(
         config: McpServerConfig,
+        variables: &ProcessVariables,
         world: &World,
         limits: &Arc<Limits>,
         generation: Arc<watch::Sender<u64>>,
@@ -135,6 +138,7 @@ impl ServerHandle {
             world: world.clone(),
             limits: limits.clone(),
             scrubber: shared.scrubber.clone(),
+            variables: variables.clone(),
             changes: shared.changes.clone(),
             stop: stop.clone(),
         };

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use crate::{
     config::McpServerConfig,
+    process::ProcessVariables,
     server::{ServerHandle, ServerState},
 };
 
@@ -30,6 +31,7 @@ impl ServerSet {
     /// When a configuration is invalid, or two servers have the same name.
     pub fn open(
         configs: impl IntoIterator<Item = McpServerConfig>,
+        variables: &ProcessVariables,
         world: &World,
         limits: &Arc<Limits>,
     ) -> Result<Self, Fault> {
@@ -47,7 +49,9 @@ impl ServerSet {
         let generation = Arc::new(watch::Sender::new(0));
         let servers = configs
             .into_iter()
-            .map(|config| ServerHandle::open_in(config, world, limits, generation.clone()))
+            .map(|config| {
+                ServerHandle::open_in(config, variables, world, limits, generation.clone())
+            })
             .collect::<Result<_, Fault>>()?;
         Ok(Self { servers, generation })
     }

@@ -13,8 +13,7 @@ use budao_core::{
     turn::{self, Env, Input, Work},
 };
 use budao_engine::{
-    Batch, Decider, DeciderFactory, Input as HostInput, SessionContext, SignalSender,
-    SpaceReclaimer,
+    Batch, Decider, DeciderFactory, HostInput, SessionContext, SignalSender, SpaceReclaimer,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -48,7 +47,7 @@ pub(crate) struct NativeFactory(pub(crate) Arc<RuntimeShared>);
 impl DeciderFactory for NativeFactory {
     type Decider = NativeDecider;
 
-    fn owns(&self, settings: &Settings) -> bool {
+    fn accepts(&self, settings: &Settings) -> bool {
         !settings.is_foreign()
     }
 
@@ -179,7 +178,7 @@ impl NativeDecider {
         let env = Env {
             now,
             jitter: world.jitter(),
-            is_watched: self.shared.observers.watches(self.id),
+            is_observed: self.shared.observers.is_observed(self.id),
             trace: world.trace(),
             outlooks: &outlooks,
             limits: &self.shared.limits,

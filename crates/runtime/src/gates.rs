@@ -24,7 +24,7 @@ use budao_core::{
 };
 use tokio::sync::Notify;
 
-use waiter::{News, Waiter};
+use waiter::{WaitUpdate, Waiter};
 
 /// Gates kept at most, beside those that requests wait at or pass. The least useful one is forgotten for a new one.
 const GATES_MAX: usize = 256;
@@ -226,13 +226,13 @@ impl GateSlot {
     fn advance(&mut self, key: &GateKey, now: Timestamp) {
         for action in self.gate.advance(now) {
             match action {
-                GateAction::Grant(ticket) => self.end_wait(ticket, News::Granted),
+                GateAction::Grant(ticket) => self.end_wait(ticket, WaitUpdate::Granted),
                 GateAction::Refuse(ticket, hold) => {
-                    self.end_wait(ticket, News::Refused(Box::new(hold)));
+                    self.end_wait(ticket, WaitUpdate::Refused(Box::new(hold)));
                 }
                 GateAction::Report(ticket, hold) => {
                     if let Some(waiter) = self.waiters.get(&ticket) {
-                        waiter.tell(News::Report(Box::new(hold)));
+                        waiter.send(WaitUpdate::Report(Box::new(hold)));
                     }
                 }
             }
@@ -254,9 +254,9 @@ impl GateSlot {
         }
     }
 
-    fn end_wait(&mut self, ticket: Ticket, news: News) {
+    fn end_wait(&mut self, ticket: Ticket, update: WaitUpdate) {
         if let Some(waiter) = self.waiters.remove(&ticket) {
-            waiter.tell(news);
+            waiter.send(update);
         }
     }
 }
@@ -273,10 +273,10 @@ impl HeldRequest {
     /// # Errors
     /// The fault of the service if the gate shut and the request does not wait for that.
     pub(crate) async fn progress(self) -> Result<(Admission, Option<HoldReport>), Fault> {
-        Ok(match self.waiter.news().await {
-            News::Report(hold) => (Admission::Held(self), Some(*hold)),
-            News::Granted => (Admission::Granted(self.permit), None),
-            News::Refused(hold) => return Err(refused(*hold, &self.permit.key)),
+        Ok(match self.waiter.next().await {
+            WaitUpdate::Report(hold) => (Admission::Held(self), Some(*hold)),
+            WaitUpdate::Granted => (Admission::Granted(self.permit), None),
+            WaitUpdate::Refused(hold) => return Err(refused(*hold, &self.permit.key)),
         })
     }
 }

@@ -135,13 +135,13 @@ pub(crate) fn requester(
     willingness: Willingness,
 ) -> Requester {
     let gate = &work_context.shared.limits.gate;
-    let is_watched = work_context.shared.observers.watches(work_context.session);
-    let configured = if is_watched { gate.patience_watched } else { gate.patience_background };
+    let is_observed = work_context.shared.observers.is_observed(work_context.session);
+    let configured = if is_observed { gate.patience_watched } else { gate.patience_background };
     let has_none = session.settings.patience_ms.map_or(configured.is_zero(), |own| own == 0);
     Requester {
         session: work_context.session,
         tenant: session.settings.tenant().into(),
-        priority: Priority::of(is_watched),
+        priority: Priority::of(is_observed),
         willingness: if has_none { Willingness::Never } else { willingness },
     }
 }

@@ -1,4 +1,4 @@
-//! Which sessions somebody observes, and which wait for their service. Observed sessions come first at a gate and wait
+//! Which sessions have an observer, and which wait for their service. Observed sessions come first at a gate and wait
 //! a shorter time. A session that another one opened is observed with it.
 
 use std::{
@@ -36,15 +36,15 @@ impl Observers {
 
     /// Sets whether a session has observers. Returns it and the loaded sessions below it, each with whether it counts as
     /// observed now.
-    pub(crate) fn set(&self, session: SessionId, is_watched: bool) -> Vec<(SessionId, bool)> {
+    pub(crate) fn set(&self, session: SessionId, is_observed: bool) -> Vec<(SessionId, bool)> {
         let mut observed = self.lock();
         observed.is_tracked = true;
-        match is_watched {
+        match is_observed {
             true => observed.sessions.insert(session),
             false => observed.sessions.remove(&session),
         };
         let family = observed.family(session);
-        family.into_iter().map(|id| (id, observed.watches(id))).collect()
+        family.into_iter().map(|id| (id, observed.is_observed(id))).collect()
     }
 
     /// Notes the parent of a session that was loaded.
@@ -72,8 +72,8 @@ impl Observers {
     }
 
     /// Whether the session, or one that it belongs to, has an observer.
-    pub(crate) fn watches(&self, id: SessionId) -> bool {
-        self.lock().watches(id)
+    pub(crate) fn is_observed(&self, id: SessionId) -> bool {
+        self.lock().is_observed(id)
     }
 
     /// Notes whether the turn of a session waits for its service.
@@ -96,7 +96,7 @@ impl Observers {
 }
 
 impl ObservedSessions {
-    fn watches(&self, id: SessionId) -> bool {
+    fn is_observed(&self, id: SessionId) -> bool {
         let parent = |id: &SessionId| self.parents.get(id).map(|(parent, _)| *parent);
         // Bounded: no session is above itself, but records are outside data.
         let mut line = std::iter::successors(Some(id), parent).take(self.parents.len() + 1);
@@ -134,20 +134,20 @@ mod tests {
     #[test]
     fn a_session_is_observed_with_those_above_it() {
         let observers = Observers::default();
-        assert!(observers.watches(id(3)), "as long as nobody reports observers");
+        assert!(observers.is_observed(id(3)), "as long as nobody reports observers");
         observers.session_loaded(id(2), 1, &child_of(1));
         observers.session_loaded(id(3), 1, &child_of(2));
-        let all = |is_watched| [1, 2, 3].map(|number| (id(number), is_watched)).to_vec();
+        let all = |is_observed| [1, 2, 3].map(|number| (id(number), is_observed)).to_vec();
         assert_eq!(observers.set(id(1), true), all(true));
         assert_eq!(observers.set(id(9), true), [(id(9), true)]);
-        assert!(observers.watches(id(3)));
+        assert!(observers.is_observed(id(3)));
         assert_eq!(observers.set(id(1), false), all(false));
         observers.session_loaded(id(3), 2, &child_of(2));
         observers.session_unloaded(id(3), 1);
         observers.set(id(2), true);
-        assert!(observers.watches(id(3)), "a later generation is still loaded");
+        assert!(observers.is_observed(id(3)), "a later generation is still loaded");
         observers.session_unloaded(id(3), 2);
-        assert!(!observers.watches(id(3)));
+        assert!(!observers.is_observed(id(3)));
         assert_eq!(observers.lock().children.len(), 1);
     }
 
@@ -157,7 +157,7 @@ mod tests {
         observers.session_loaded(id(1), 1, &child_of(2));
         observers.session_loaded(id(2), 1, &child_of(1));
         assert_eq!(observers.set(id(3), true), [(id(3), true)]);
-        assert!(!observers.watches(id(1)));
+        assert!(!observers.is_observed(id(1)));
         assert_eq!(observers.set(id(1), false).len(), 2);
     }
 }

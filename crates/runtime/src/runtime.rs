@@ -337,9 +337,9 @@ impl Engine for Runtime {
         self.shared.gates.status()
     }
 
-    fn set_watched(&self, session: SessionId, is_watched: bool) {
-        for (session, is_watched) in self.shared.observers.set(session, is_watched) {
-            self.shared.gates.set_priority(session, Priority::of(is_watched));
+    fn set_observed(&self, session: SessionId, is_observed: bool) {
+        for (session, is_observed) in self.shared.observers.set(session, is_observed) {
+            self.shared.gates.set_priority(session, Priority::of(is_observed));
         }
     }
 

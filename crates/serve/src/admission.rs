@@ -164,8 +164,8 @@ impl Admission {
         })
     }
 
-    /// Charges a replay of up to one piece to the tenant and returns its usage. A client that misses less than one
-    /// piece is always light, so a client on a bad connection is not slowed down by its tenant.
+    /// Charges a replay of up to one page to the tenant and returns its usage. A client that misses less than one
+    /// page is always light, so a client on a bad connection is not slowed down by its tenant.
     pub(crate) fn replay(&self, tenant: &str, records: u64) -> ReplayUsage {
         match self.tenant_replays.check_key_n(&tenant.to_owned(), page_records(records)) {
             Ok(Ok(())) => ReplayUsage::Light,
@@ -224,7 +224,7 @@ impl AdmissionPermit {
         self.admission.command(&self.tenant, bytes)
     }
 
-    /// Charges a replay of up to one piece to the connection and its tenant. Heavy if either exceeds its allowance.
+    /// Charges a replay of up to one page to the connection and its tenant. Heavy if either exceeds its allowance.
     pub(crate) fn replay(&self, records: u64) -> ReplayUsage {
         match self.replays.check_n(page_records(records)) {
             Ok(Ok(())) => self.admission.replay(&self.tenant, records),

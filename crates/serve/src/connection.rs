@@ -244,7 +244,7 @@ impl Connection {
                     command,
                     ..ObserveRequest::new(session, cursor, ObserveMode::Resume)
                 };
-                self.watch(meta, request)?;
+                self.observe(meta, request)?;
                 Ok(None)
             }
             Request::Ack(cursor) => {
@@ -270,11 +270,7 @@ impl Connection {
                 let lang = self.command_language().unwrap_or(meta.language);
                 if !self.is_observing(session) {
                     // A client that sends a command observes its effects.
-                    let request = ObserveRequest {
-                        after: at,
-                        ..ObserveRequest::new(session, None, ObserveMode::Fresh)
-                    };
-                    self.watch(meta, request)?;
+                    self.observe(meta, ObserveRequest::after_command(session, at))?;
                 }
                 Ok(Some(frames::accepted(self.server.now(), command_ref, more, lang)))
             }
@@ -287,10 +283,10 @@ impl Connection {
         creation: SessionRequest,
         command: Option<&CommandId>,
     ) -> Result<(), Fault> {
-        self.room_for_one_more(None)?;
+        self.check_session_limit(None)?;
         let opened = self.server.open(&self.identity, creation, command).await?;
         let meta = self.server.session_meta.get(&*self.server.journal, opened.session).await?;
-        self.watch_first(meta, ObserveRequest::new(opened.session, None, ObserveMode::Fresh)).await
+        self.observe_new(meta, ObserveRequest::new(opened.session, None, ObserveMode::Fresh)).await
     }
 
     /// Resumes with a signed state. A state works once, and only for the identity it was signed for.
@@ -306,7 +302,7 @@ impl Connection {
         let session = state.session;
         let meta =
             self.server.session_meta.check(&*self.server.journal, session, &self.identity).await?;
-        self.room_for_one_more(Some(session))?;
+        self.check_session_limit(Some(session))?;
         // The nonce is the command id, so a second use of the state is rejected as a repeated command.
         let used_by = command.clone().unwrap_or_else(|| CommandId::own(self.server.world.uuid()));
         let data = json!({
@@ -337,7 +333,7 @@ impl Connection {
             command,
             ..ObserveRequest::new(session, Some(from), ObserveMode::Restore)
         };
-        self.watch(meta, request)
+        self.observe(meta, request)
     }
 
     /// `user.request_state`: exports the client's position as a signed state.
@@ -416,11 +412,11 @@ impl Connection {
         }
     }
 
-    fn is_observing(&self, session: SessionId) -> bool {
+    pub(crate) fn is_observing(&self, session: SessionId) -> bool {
         self.observed().iter().any(|known| known.session == session)
     }
 
-    fn room_for_one_more(&self, session: Option<SessionId>) -> Result<(), Fault> {
+    fn check_session_limit(&self, session: Option<SessionId>) -> Result<(), Fault> {
         let limit = self.server.config.limits.sessions_per_connection;
         let observed = self.observed();
         let others = observed.iter().filter(|known| Some(known.session) != session).count();

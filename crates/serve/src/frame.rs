@@ -152,7 +152,7 @@ impl Frame {
 
     /// Sets `step_id`, which links the frame to a call or a question.
     #[must_use]
-    pub fn step(mut self, step: impl Into<Arc<str>>) -> Self {
+    pub fn with_step_id(mut self, step: impl Into<Arc<str>>) -> Self {
         self.step = Some(step.into());
         self
     }

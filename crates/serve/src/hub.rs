@@ -29,7 +29,7 @@ use crate::{
     server::Server,
 };
 
-/// How long a hub without observers waits before it ends.
+/// The idle time after which a hub empties its buffer; a hub without observers then ends.
 const LINGER: Duration = Duration::from_secs(5);
 /// Upper bound for buffered frames, for observers that join while the session runs.
 const BUFFER_FRAMES: usize = 256;
@@ -79,7 +79,7 @@ impl Hubs {
                 buffer_from: start.at,
                 open_questions: question_frames(server, start.session, &start.projector),
                 observers: Vec::new(),
-                is_over: false,
+                has_ended: false,
             }),
             changed: Notify::new(),
         });
@@ -152,7 +152,7 @@ struct State {
     /// The open questions, sent again to observers that resume.
     open_questions: Vec<EncodedFrame>,
     observers: Vec<Observer>,
-    is_over: bool,
+    has_ended: bool,
 }
 
 #[derive(Debug)]
@@ -204,14 +204,14 @@ impl Hub {
     /// True if an observer with the cursor `after` can join without reading the journal.
     pub(crate) fn covers(&self, after: Seq) -> bool {
         let state = self.state();
-        !state.is_over && after >= state.buffer_from && after <= state.head
+        !state.has_ended && after >= state.buffer_from && after <= state.head
     }
 
     /// The buffered frames after a position, and the open questions. `None` if the buffer does not reach back that far.
     pub(crate) fn missed(&self, after: Seq) -> Option<MissedFrames> {
         let state = self.state();
         let State { epoch, head, frame, .. } = *state;
-        if state.is_over || after < state.buffer_from || after > head {
+        if state.has_ended || after < state.buffer_from || after > head {
             return None;
         }
         let frames = state.buffer.iter().filter(|frame| position(frame) > after);
@@ -235,7 +235,7 @@ impl Hub {
         now: Timestamp,
     ) -> Result<JoinResult, Fault> {
         let mut state = self.state();
-        if state.is_over {
+        if state.has_ended {
             return Ok(JoinResult::Closed);
         }
         if after < state.buffer_from {
@@ -361,7 +361,7 @@ impl Hub {
         for frame in frames {
             state.push_to_buffer(frame);
         }
-        while server.budget.is_over() && state.drop_slowest() {}
+        while server.budget.is_exceeded() && state.drop_slowest() {}
     }
 
     /// Called after a period without activity: empties the buffer. Returns true if the hub has no observers and ends.
@@ -372,14 +372,14 @@ impl Hub {
         state.buffer_from = state.head;
         state.observers.retain(|observer| observer.outbox.close_reason().is_none());
         state.observers.shrink_to_fit();
-        state.is_over = state.observers.is_empty();
-        state.is_over
+        state.has_ended = state.observers.is_empty();
+        state.has_ended
     }
 
     fn end(self: &Arc<Self>, server: &Server, fault: Option<&Fault>) {
         server.hubs.remove(self);
         let mut state = self.state();
-        state.is_over = true;
+        state.has_ended = true;
         let observers = std::mem::take(&mut state.observers);
         drop(state);
         let Some(fault) = fault else { return };

@@ -164,14 +164,14 @@ pub struct PlanPreference {
     pub confirm: bool,
 }
 
-/// What happens to a run when its last observer leaves.
+/// What happens to a turn when the last observer of its session leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum OnDisconnect {
-    /// The run continues, at most for `config::Limits::unobserved_timeout`.
+    /// The turn continues, at most for `config::Limits::unobserved_timeout`.
     #[default]
     Continue,
-    /// The run is cancelled.
+    /// The turn is cancelled.
     Cancel,
 }
 

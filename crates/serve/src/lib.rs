@@ -1,6 +1,6 @@
 //! A gateway that serves the sessions of any engine over WebSocket, SSE and HTTP.
 //!
-//! A session has one run and many observers. The hub (`hub`) follows each session once; each record becomes one frame
+//! A session has one writer and many observers. The hub (`hub`) follows each session once; each record becomes one frame
 //! ([`project`]) that is encoded once and shared by all observers. A returning observer gets the missed frames from the
 //! journal and then continues live (`observe`). The gateway decides nothing about a session: requests of clients become
 //! commands of the engine, and frames are projections of its records.
@@ -65,7 +65,7 @@ const SPARE_SOCKETS: usize = 256;
 /// Pause after a failed `accept`, for example when the process has no file descriptors left.
 const NO_SOCKETS: Duration = Duration::from_millis(50);
 
-/// Serves an engine's sessions on a listener until `shutdown` completes, then tells clients when to reconnect. Runs
+/// Serves an engine's sessions on a listener until `shutdown` completes, then tells clients when to reconnect. Turns
 /// continue, or resume when an engine is next started on the same journal.
 ///
 /// # Errors

@@ -14,12 +14,12 @@ use budao_core::{
     fault::{Fact, Operation},
     session::Session,
 };
-use budao_journal::{Gap, GapReason as Bound, HistoryInfo, PageLimits, Reader, fold_at};
+use budao_journal::{Gap, GapReason, HistoryInfo, PageLimits, Reader, fold_at};
 
 use crate::{
     admission::PAGE_RECORDS,
     connection::{Connection, FOLD},
-    frame::connection::{Coverage, GapReason, Head, RestoredState, Resumption, replayed, resuming},
+    frame::connection::{Coverage, Head, RestoredState, Resumption, replayed, resuming},
     hub::{Hub, HubStart, JoinResult, MissedFrames},
     inbound::Cursor,
     outbox::{EncodedFrame, Outbox, OutboxClosed},
@@ -51,6 +51,8 @@ pub(crate) struct ObserveRequest {
     pub(crate) after: Seq,
     pub(crate) command: Option<CommandId>,
     pub(crate) mode: ObserveMode,
+    /// The action that a refusal names.
+    pub(crate) action: &'static str,
     /// The client's language; `None` means the session's.
     pub(crate) language: Option<Lang>,
 }
@@ -59,7 +61,18 @@ impl ObserveRequest {
     /// Observes from a cursor, or from the beginning without one.
     pub(crate) fn new(session: SessionId, cursor: Option<Cursor>, mode: ObserveMode) -> Self {
         let (epoch, after) = cursor.map_or((None, 0), |cursor| (cursor.epoch, cursor.seq));
-        Self { session, epoch, after, command: None, mode, language: None }
+        let action = match mode {
+            ObserveMode::Fresh => "create_session",
+            ObserveMode::Resume => "reconnect",
+            ObserveMode::Restore => "reconnect_with_state",
+        };
+        Self { session, epoch, after, command: None, mode, action, language: None }
+    }
+
+    /// Observes what follows an accepted command. A refusal names `reconnect`: the command itself was not refused.
+    pub(crate) fn after_command(session: SessionId, at: Seq) -> Self {
+        let request = Self::new(session, None, ObserveMode::Fresh);
+        Self { after: at, action: "reconnect", ..request }
     }
 }
 
@@ -68,6 +81,8 @@ impl ObserveRequest {
 pub(crate) enum ObserveError {
     /// The client has disconnected.
     Disconnected,
+    /// The history has expired. The answer to a resume has said so.
+    Expired,
     /// The request failed.
     Fault(Fault),
 }
@@ -135,7 +150,7 @@ pub(crate) async fn observe(
     let lang = projector.language();
     answer(server, outbox, request, &plan, lang).await?;
     if plan.coverage == Coverage::Expired {
-        return Err(ObserveError::Disconnected);
+        return Err(ObserveError::Expired);
     }
     let until = plan.info.head;
     let mut at = plan.start;
@@ -254,7 +269,7 @@ async fn plan(server: &Server, request: &ObserveRequest) -> Result<ReplayPlan, F
         };
         let start = state.head;
         if coverage == Coverage::Complete {
-            let reason = reason_of(page.gap.as_ref());
+            let reason = page.gap.map_or(GapReason::Age, |gap| gap.reason);
             coverage = Coverage::Gap { from: after + 1, to: start, reason };
         }
         return Ok(ReplayPlan { info, coverage, start, state, is_snapshot: true });
@@ -276,14 +291,6 @@ async fn latest(journal: &dyn Reader, session: SessionId) -> Result<Option<Sessi
 fn expired(info: HistoryInfo) -> ReplayPlan {
     let (start, state) = (info.head, Session::default());
     ReplayPlan { info, coverage: Coverage::Expired, start, state, is_snapshot: false }
-}
-
-fn reason_of(gap: Option<&Gap>) -> GapReason {
-    match gap.map(|gap| gap.reason) {
-        Some(Bound::Count) => GapReason::Count,
-        Some(Bound::Bytes) => GapReason::Bytes,
-        Some(Bound::Age) | None => GapReason::Age,
-    }
 }
 
 /// Sends the answer to a resume, and the snapshot if the plan has one.
@@ -313,8 +320,8 @@ async fn answer(
         outbox.send(EncodedFrame::from(&frame)).await?;
     }
     if plan.is_snapshot {
-        let frame =
-            project::snapshot(server.now(), request.session, plan.info.epoch, &plan.state, None);
+        let (session, epoch) = (request.session, plan.info.epoch);
+        let frame = project::snapshot(server.now(), session, epoch, &plan.state, Some(lang));
         outbox.send(EncodedFrame::from(&frame)).await?;
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! The bounded queue of frames for one observer: many producers, one writer.
 //!
 //! Delivering a live frame never waits. If an observer is too far behind, its outbox is closed with a code that tells
-//! the client to resume with its cursor, and the run continues. Replays and answers to commands wait for room instead,
+//! the client to resume with its cursor, and the turn continues. Replays and answers to commands wait for room instead,
 //! so a client that sends many commands cannot overflow its outbox.
 
 #[cfg(test)]
@@ -91,7 +91,7 @@ impl Budget {
         Arc::new(Self { used: AtomicUsize::new(0), limit, detached: AtomicUsize::new(0) })
     }
 
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn is_exceeded(&self) -> bool {
         self.used.load(Ordering::Relaxed) > self.limit
     }
 

@@ -70,7 +70,7 @@ impl Projector {
 
     /// Projects a record. `None` if the record has no frame.
     pub fn project(&mut self, record: &Record) -> Option<Frame> {
-        let frame = self.frame(record).map(|frame| self.placed(frame));
+        let frame = self.frame(record).map(|frame| self.add_stage(frame));
         self.questions_changed |= is_about_questions(&record.event);
         let before = self.session.faults.counts();
         self.session.apply_record(record);
@@ -135,7 +135,7 @@ impl Projector {
     }
 
     /// Adds the stage and task of a pipeline's child session.
-    fn placed(&self, frame: Frame) -> Frame {
+    fn add_stage(&self, frame: Frame) -> Frame {
         match &self.session.origin {
             Some(Origin::Stage { stage, task, .. }) => {
                 frame.at_stage(*stage, task.as_ref().map(|task| &task.0))
@@ -145,11 +145,11 @@ impl Projector {
     }
 
     fn fault_context<'a>(&self, record: &Record, scope: &'a Scope) -> FaultContext<'a> {
-        FaultContext { at: record.at, lang: self.language(), scope, given_up: false }
+        FaultContext { at: record.at, lang: self.language(), scope, not_recovered: false }
     }
 
     /// Adds the turn's number and the command it answers.
-    fn of_turn(&self, record: &Record, frame: Frame) -> Frame {
+    fn add_turn(&self, record: &Record, frame: Frame) -> Frame {
         let turn = self.session.turn.as_ref();
         let command = turn.map(|turn| &turn.message).filter(|command| !command.is_own());
         frame

@@ -26,7 +26,7 @@ use crate::{
 pub(crate) const TENANT: &str = Settings::TENANT;
 /// The label with the owner, as `tenant/user`.
 pub(crate) const OWNER: &str = "serve.owner";
-/// The setting for a run whose last observer leaves.
+/// The setting for a turn when the last observer of its session leaves.
 pub(crate) const ON_DISCONNECT: &str = "serve.on_disconnect";
 /// The setting that makes messages questions for plan → solve → aggregate.
 pub(crate) const PLAN: &str = "serve.plan";
@@ -34,7 +34,7 @@ pub(crate) const PLAN: &str = "serve.plan";
 pub(crate) const COMMAND: &str = "serve.command";
 
 /// Upper bound of cached entries; at the bound, the cache is cleared.
-const REMEMBERED: usize = 20_000;
+const CACHE_MAX: usize = 20_000;
 /// Upper bound of parents searched for a child's owner.
 const ANCESTORS: usize = 8;
 
@@ -65,7 +65,7 @@ impl SessionMeta {
     }
 
     /// True if this identity may access the session: its owner, or an operator.
-    pub(crate) fn is_for(&self, identity: &Identity) -> bool {
+    pub(crate) fn is_accessible_to(&self, identity: &Identity) -> bool {
         identity.is_operator || self.owner.as_ref().is_some_and(|owner| *owner == identity.name())
     }
 
@@ -102,7 +102,7 @@ impl SessionMetaCache {
     /// Stores the metadata of a session.
     pub(crate) fn insert(&self, session: SessionId, meta: SessionMeta) {
         let mut known = self.known();
-        if known.len() >= REMEMBERED {
+        if known.len() >= CACHE_MAX {
             known.clear();
         }
         known.insert(session, meta);
@@ -142,7 +142,7 @@ impl SessionMetaCache {
         identity: &Identity,
     ) -> Result<SessionMeta, Fault> {
         let meta = self.get(journal, session).await?;
-        if meta.is_for(identity) { Ok(meta) } else { Err(unknown(session)) }
+        if meta.is_accessible_to(identity) { Ok(meta) } else { Err(unknown(session)) }
     }
 }
 

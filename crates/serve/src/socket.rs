@@ -148,8 +148,8 @@ where
             None => {
                 return ReadEnd::Broken("the connection ended without a close frame".to_owned());
             }
-            Some(Err(error)) => return broken(error),
-            Some(Ok(Message::Close(frame))) => return closed(frame),
+            Some(Err(error)) => return classify_read_error(error),
+            Some(Ok(Message::Close(frame))) => return read_end_of(frame),
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => Ok(()),
             // Boxed, so that the future of an idle connection stays small.
             Some(Ok(Message::Text(text))) => Box::pin(connection.handle_text(&text)).await,
@@ -173,7 +173,7 @@ async fn stop(connection: &Connection) -> ReadEnd {
     ReadEnd::ClosedByServer(CloseReason::new(close::RESTARTING, reason))
 }
 
-fn closed(frame: Option<CloseFrame>) -> ReadEnd {
+fn read_end_of(frame: Option<CloseFrame>) -> ReadEnd {
     match frame {
         Some(CloseFrame { code, reason }) => ReadEnd::Closed(code, reason.to_string()),
         // A close frame without a code counts as a normal closure.
@@ -182,7 +182,7 @@ fn closed(frame: Option<CloseFrame>) -> ReadEnd {
 }
 
 /// Classifies a read error: a violated limit or rule gets a close code, other errors are a broken connection.
-fn broken(error: Error) -> ReadEnd {
+fn classify_read_error(error: Error) -> ReadEnd {
     let error = error.into_inner();
     let dismissed = |code, reason: &str| ReadEnd::ClosedByServer(CloseReason::new(code, reason));
     match error.downcast_ref::<WsError>() {
@@ -230,7 +230,7 @@ where
             }
             Some(Ok(frames)) => {
                 let sending = Box::pin(send(sink, &frames));
-                match future::select(sending, Box::pin(dropped(connection))).await {
+                match future::select(sending, Box::pin(wait_for_close(connection))).await {
                     Either::Left((sent, _)) => sent?,
                     Either::Right((close_reason, _)) => break close_reason,
                 }
@@ -259,7 +259,7 @@ where
 }
 
 /// Waits until the outbox is closed. If it is closed as too slow, the current send is aborted at once.
-async fn dropped(connection: &Connection) -> CloseReason {
+async fn wait_for_close(connection: &Connection) -> CloseReason {
     let close_reason = connection.outbox.closed().await;
     if close_reason.code != close::TOO_SLOW {
         // Otherwise the frames being sent get `Limits::close_timeout` to arrive.

@@ -110,7 +110,7 @@ async fn begin(
     let connection =
         Connection::new(Arc::clone(server), caller.identity.clone(), caller.lang, permit);
     let _ = connection.greet().await;
-    connection.watch(meta, ObserveRequest::new(session, cursor, ObserveMode::Resume))?;
+    connection.observe(meta, ObserveRequest::new(session, cursor, ObserveMode::Resume))?;
     Ok(connection)
 }
 

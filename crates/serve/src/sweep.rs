@@ -1,4 +1,4 @@
-//! Periodic maintenance: cancels unobserved runs and applies retention.
+//! Periodic maintenance: cancels unobserved turns and applies retention.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{
     session_meta,
 };
 
-/// Interval between checks for unobserved runs.
+/// Interval between checks for unobserved turns.
 const ROUND: Duration = Duration::from_secs(60);
 /// Sessions listed per page.
 const PAGE: usize = 256;
@@ -33,13 +33,13 @@ impl Server {
         let mut unobserved = self.unobserved();
         unobserved.remove(&session);
         // Under the lock, as in `last_observer_left`: the engine learns of both in their order.
-        self.engine.set_watched(session, true);
+        self.engine.set_observed(session, true);
     }
 
     /// Forgets a session that was deleted.
     pub(crate) fn session_deleted(&self, session: SessionId) {
         self.unobserved().remove(&session);
-        self.engine.set_watched(session, false);
+        self.engine.set_observed(session, false);
     }
 
     /// Records a command to a session. If the session has no observer, its time limit starts.
@@ -56,7 +56,7 @@ impl Server {
         if self.stopping.is_cancelled() || self.hubs.observers(hub.session) > 0 {
             return;
         }
-        self.engine.set_watched(hub.session, false);
+        self.engine.set_observed(hub.session, false);
         match hub.on_disconnect {
             OnDisconnect::Continue => {
                 unobserved.insert(hub.session, self.now());
@@ -76,11 +76,11 @@ impl Server {
         let (trace, parent) = (self.world.trace(), SpanId::NONE);
         let request = CommandRequest { by, command: None, trace, parent, body };
         if let Err(fault) = self.submit(session, request).await {
-            tracing::warn!(%session, %fault, "cancelling unobserved run failed");
+            tracing::warn!(%session, %fault, "cancelling unobserved turn failed");
         }
     }
 
-    /// Cancels runs that had no observer for longer than `Limits::unobserved_timeout`. A turn that waits for its service is
+    /// Cancels turns that had no observer for longer than `Limits::unobserved_timeout`. A turn that waits for its service is
     /// left to its patience; the time counts anew from then.
     async fn cancel_unobserved(&self) {
         let (now, limit) = (self.now(), self.config.limits.unobserved_timeout);
@@ -101,7 +101,7 @@ impl Server {
         }
     }
 
-    /// Finds this gateway's runs that were open before the start; their time limit starts now.
+    /// Finds this gateway's sessions with a turn that was open before the start; their time limit starts now.
     async fn find_unobserved(&self) {
         for state in [SessionState::Running, SessionState::WaitingForDecision] {
             let mut after = None;
@@ -112,7 +112,7 @@ impl Server {
                 let page = match self.journal.sessions(filter).await {
                     Ok(page) => page,
                     Err(fault) => {
-                        return tracing::warn!(%fault, "listing unobserved runs failed");
+                        return tracing::warn!(%fault, "listing unobserved sessions failed");
                     }
                 };
                 let Some(last) = page.last() else { break };

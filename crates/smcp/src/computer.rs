@@ -23,7 +23,7 @@ mod upload;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use budao_core::{fault::Fault, limits::Limits, world::World};
-use budao_mcp::{ServerHandle, ServerState};
+use budao_mcp::{ProcessVariables, ServerHandle, ServerState};
 use budao_socketio::Payload;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -81,6 +81,8 @@ pub struct Config {
     pub documents_host: String,
     /// Limits for uploads from agents.
     pub upload: UploadBounds,
+    /// The variables that MCP servers may inherit. Default none.
+    pub variables: ProcessVariables,
 }
 
 impl Config {
@@ -103,6 +105,7 @@ impl Config {
             documents: None,
             documents_host: "local.documents".into(),
             upload: UploadBounds::default(),
+            variables: ProcessVariables::default(),
         }
     }
 }
@@ -129,7 +132,7 @@ impl Computer {
         let documents_folder = ComputerState::documents_folder(&config)?;
         let offer = ToolServers::new(settings);
         for id in offer.enabled() {
-            if let Err(fault) = offer.start(&id, values, &world, &limits).await {
+            if let Err(fault) = offer.start(&id, values, &config.variables, &world, &limits).await {
                 tracing::warn!(server = id, %fault, "starting server failed");
             }
         }
@@ -234,7 +237,13 @@ impl Computer {
         let did_run = computer_state.offer.server(bundle_id).is_some();
         let server = computer_state
             .offer
-            .start(bundle_id, values, &computer_state.world, &computer_state.limits)
+            .start(
+                bundle_id,
+                values,
+                &computer_state.config.variables,
+                &computer_state.world,
+                &computer_state.limits,
+            )
             .await?;
         computer_state.learn();
         if !did_run {

@@ -19,10 +19,10 @@ use budao_core::{
     fault::Fault,
 };
 use budao_journal::{
-    Admin, Append, AppendError, ChangeWatch, Digest, Filter, HistoryInfo, Inbox, Journal, Lease,
-    LeaseRequest, LeaseToken, Load, Page, PageLimits, Rate, RateQuery, Reader, Retention,
-    RetentionReport, SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession,
-    Writer,
+    Admin, Append, AppendError, ChangeWatch, Digest, FaultRate, Filter, HistoryInfo, Inbox,
+    Journal, JournalLoad, Lease, LeaseRequest, LeaseToken, Page, PageLimits, RateQuery, Reader,
+    Retention, RetentionReport, SessionSummary, Snapshot, StoredRecord, SubmitOutcome,
+    UnfinishedSession, Writer,
 };
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -211,11 +211,11 @@ impl<I: Interceptor> Reader for InterceptedJournal<I> {
         self.intercept(JournalCall::Unfinished, self.inner.unfinished(after, limit)).await
     }
 
-    async fn rates(&self, query: RateQuery) -> Result<Vec<Rate>, Fault> {
+    async fn rates(&self, query: RateQuery) -> Result<Vec<FaultRate>, Fault> {
         self.inner.rates(query).await
     }
 
-    fn load(&self) -> Load {
+    fn load(&self) -> JournalLoad {
         self.inner.load()
     }
 }

@@ -95,7 +95,7 @@ impl CallView<'_> {
     /// Content for the decision about the call: its diffs, or the plan that it submits.
     pub(super) fn content(&self) -> Vec<ToolCallContent> {
         match (self.tool, self.text("plan")) {
-            ("ExitPlanMode", Some(plan)) => vec![head(plan, PLAN_BYTES).into()],
+            ("ExitPlanMode", Some(plan)) => vec![truncate(plan, PLAN_BYTES).into()],
             _ => self.differences(),
         }
     }
@@ -165,7 +165,7 @@ fn short(text: &str) -> String {
 }
 
 /// Status and content of an ended call. Without content if the call's diffs already show its effect.
-pub(super) fn over(
+pub(super) fn render_outcome(
     outcome: &Outcome,
     has_differences: bool,
     lang: Lang,
@@ -173,7 +173,7 @@ pub(super) fn over(
     match outcome {
         Outcome::Done(_) if has_differences => (ToolCallStatus::Completed, None),
         Outcome::Done(output) => {
-            let text = shown(&output.data);
+            let text = readable_text(&output.data);
             let content = if text.is_empty() { Vec::new() } else { vec![fenced(&text).into()] };
             (ToolCallStatus::Completed, Some(content))
         }
@@ -183,7 +183,9 @@ pub(super) fn over(
                 text.push_str("\n- ");
                 text.push_str(advice);
             }
-            if let Some(output) = failure.data.as_ref().map(shown).filter(|text| !text.is_empty()) {
+            if let Some(output) =
+                failure.data.as_ref().map(readable_text).filter(|text| !text.is_empty())
+            {
                 text.push_str("\n\n");
                 text.push_str(&fenced(&output));
             }
@@ -193,18 +195,20 @@ pub(super) fn over(
 }
 
 /// The readable part of a tool's output.
-fn shown(data: &Value) -> String {
+fn readable_text(data: &Value) -> String {
     let inner = ["output", "content", "text"].iter().find_map(|key| data[key].as_str());
     match (data, inner) {
         (Value::Null, _) => String::new(),
-        (Value::String(text), _) => head(text, TEXT_BYTES),
-        (_, Some(text)) => head(text, TEXT_BYTES),
-        (other, None) => head(&serde_json::to_string_pretty(other).unwrap_or_default(), TEXT_BYTES),
+        (Value::String(text), _) => truncate(text, TEXT_BYTES),
+        (_, Some(text)) => truncate(text, TEXT_BYTES),
+        (other, None) => {
+            truncate(&serde_json::to_string_pretty(other).unwrap_or_default(), TEXT_BYTES)
+        }
     }
 }
 
 /// Cuts a text to `max_bytes` bytes and notes how many are missing.
-fn head(text: &str, max_bytes: usize) -> String {
+fn truncate(text: &str, max_bytes: usize) -> String {
     if text.len() <= max_bytes {
         return text.to_owned();
     }

@@ -33,7 +33,7 @@ fn play(projector: &mut Projector, events: Vec<Event>) -> String {
                     "ASK {} {} rules={} {}",
                     ask.question,
                     ask.digest,
-                    ask.rules,
+                    ask.allows_rule,
                     serde_json::to_string(&ask.call).unwrap()
                 ),
                 EditorAction::WithdrawQuestion(question) => format!("UNASK {question}"),
@@ -58,7 +58,7 @@ fn projector(lang: Lang, editor_capabilities: EditorCapabilities) -> Projector {
 fn live(lang: Lang, editor_capabilities: EditorCapabilities) -> Projector {
     let mut projector = projector(lang, editor_capabilities);
     projector.go_live();
-    projector.expect(CommandId::from("m1"));
+    projector.add_own_message(CommandId::from("m1"));
     projector
 }
 

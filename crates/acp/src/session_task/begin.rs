@@ -27,7 +27,7 @@ use crate::{
     project::Projector,
 };
 
-/// The inputs of a session's start.
+/// A request to open a session, with the directories and tool servers of the editor.
 #[derive(Debug)]
 pub(crate) struct SessionStart {
     pub(crate) directories: WorkingDirectories,
@@ -72,7 +72,7 @@ impl SessionTask {
         let is_quiet = matches!(reply, OpenResponder::Resume(_));
         self.replay = Some(Replay { until, is_quiet, reply, directories });
         self.outbox.set_replaying(true);
-        self.replayed(self.seen).await;
+        self.finish_replay(self.seen).await;
     }
 
     async fn open(&mut self, directories: WorkingDirectories) -> Result<(), Fault> {
@@ -122,7 +122,7 @@ impl SessionTask {
     }
 
     /// Ends the replay once `seen` reaches its last position; then the session is live.
-    pub(super) async fn replayed(&mut self, seen: Seq) {
+    pub(super) async fn finish_replay(&mut self, seen: Seq) {
         let Some(replay) = self.replay.take_if(|replay| seen >= replay.until) else { return };
         self.is_open = true;
         self.outbox.set_replaying(false);

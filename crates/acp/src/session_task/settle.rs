@@ -47,7 +47,7 @@ impl SessionTask {
         let is_active =
             self.prompts.active.as_ref().is_some_and(|prompt| prompt.command == message);
         match refused {
-            Some(fault) if is_active => self.refused(fault).await,
+            Some(fault) if is_active => self.handle_refusal(fault).await,
             None if !is_active => {
                 self.jobs.push(Job::Withdraw { message });
             }
@@ -57,7 +57,7 @@ impl SessionTask {
 
     /// Hides the rest of the prompt's turn and stops it, because the prompt is answered before the turn's end.
     pub(super) fn retract(&mut self, prompt: &Prompt) {
-        self.mute(prompt);
+        self.hide(prompt);
         self.jobs.push(match prompt.turn {
             Some(_) => Job::Cancel,
             None => Job::Withdraw { message: prompt.command.clone() },
@@ -66,9 +66,9 @@ impl SessionTask {
 
     /// Answers the active prompt with a fault: the engine rejected it, or its append is unconfirmed. If the
     /// message is durable after all, its turn appears in the history but is not shown after this answer.
-    pub(super) async fn refused(&mut self, fault: &Fault) {
+    pub(super) async fn handle_refusal(&mut self, fault: &Fault) {
         let Some(prompt) = self.prompts.active.take() else { return };
-        self.mute(&prompt);
+        self.hide(&prompt);
         let ended = EndedTurn {
             turn: 0,
             trace: prompt.trace,
@@ -89,7 +89,7 @@ impl SessionTask {
         );
         // A started turn has already been cancelled; a message without a turn is withdrawn.
         match prompt.turn {
-            Some(_) => self.mute(&prompt),
+            Some(_) => self.hide(&prompt),
             None => self.retract(&prompt),
         }
         let questions: Vec<_> = self.questions.keys().cloned().collect();
@@ -169,7 +169,7 @@ impl SessionTask {
         self.jobs.push(Job::Close);
     }
 
-    pub(super) fn closed(&mut self, refused: Option<&Fault>) {
+    pub(super) fn handle_close_result(&mut self, refused: Option<&Fault>) {
         if let Some(fault) = refused {
             tracing::warn!(session = %self.session, %fault, "closing session failed");
             if let Some(prompt) = self.prompts.active.take() {

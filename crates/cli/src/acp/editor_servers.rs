@@ -94,7 +94,9 @@ impl EditorServices for EditorServers {
             None
         } else {
             let configs: Vec<McpServerConfig> = servers.into_iter().map(config).collect();
-            let opened = Arc::new(ServerSet::open(configs, &self.world, &self.limits)?);
+            let variables = std::env::vars_os().collect();
+            let opened = ServerSet::open(configs, &variables, &self.world, &self.limits)?;
+            let opened = Arc::new(opened);
             for (name, fault) in opened.ready(&self.world, READY).await {
                 tracing::warn!(server = name, %fault, "tool server from editor not ready");
             }

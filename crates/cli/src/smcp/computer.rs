@@ -107,6 +107,7 @@ pub(super) async fn run(args: &ComputerArgs, show: Printer<'_>) -> Result<Exit, 
         skills: args.skills.clone(),
         upload_folder: args.uploads.clone(),
         documents: args.documents.clone(),
+        variables: std::env::vars_os().collect(),
         ..Config::new(args.connection.member(&args.room, Dialect::V04))
     };
     let values = ConsoleValues { console: console.clone(), lang };

@@ -92,8 +92,8 @@ impl Gate {
             self.reports.remove(&(at, ticket));
         }
         let again = on_grid(now.after(now.since(waiting.since).max(REPORT_MIN)));
-        let is_watched = waiting.entry.priority == Priority::Interactive;
-        waiting.report_at = (is_watched || waiting.known.is_none()).then_some(again);
+        let is_observed = waiting.entry.priority == Priority::Interactive;
+        waiting.report_at = (is_observed || waiting.known.is_none()).then_some(again);
         self.reports.extend(waiting.report_at.map(|at| (at, ticket)));
     }
 

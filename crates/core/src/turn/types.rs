@@ -258,8 +258,8 @@ pub struct Env<'a> {
     pub now: Timestamp,
     /// Random spread of retry delays, in −1..=1.
     pub jitter: f64,
-    /// Whether anybody observes the session; decides the patience of its turns.
-    pub is_watched: bool,
+    /// Whether the session has an observer; decides the patience of its turns.
+    pub is_observed: bool,
     /// The trace of a turn whose message carries none.
     pub trace: Trace,
     /// What the gates report of the session's models, in the order of its list. Models without an entry can be asked.

@@ -154,7 +154,7 @@ impl Stepper<'_> {
         let is_background = recorded > 0
             && recorded != millis(gate.patience_watched)
             && recorded >= millis(gate.patience_background);
-        match self.env.is_watched && !is_background {
+        match self.env.is_observed && !is_background {
             true => gate.patience_watched,
             false => gate.patience_background,
         }

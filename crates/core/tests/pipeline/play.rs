@@ -61,7 +61,7 @@ impl Play {
         let env = Env {
             now: self.now,
             jitter: 0.0,
-            is_watched: true,
+            is_observed: true,
             trace: Trace::from_random(7),
             outlooks: &[],
             limits: &self.limits,

@@ -21,7 +21,7 @@ pub(crate) struct Play {
     pub(crate) entries: Vec<Entry>,
     pub(crate) limits: Limits,
     pub(crate) now: Timestamp,
-    pub(crate) is_watched: bool,
+    pub(crate) is_observed: bool,
     /// What the gates report of the models `m`, `n` and `o`.
     pub(crate) outlooks: Vec<ModelOutlook>,
     commands: u32,
@@ -40,7 +40,7 @@ impl Play {
             entries: Vec::new(),
             limits: Limits::default(),
             now: Timestamp::from_micros(1_000_000),
-            is_watched: true,
+            is_observed: true,
             outlooks: Vec::new(),
             commands: 0,
         };
@@ -69,7 +69,7 @@ impl Play {
         let env = Env {
             now: self.now,
             jitter: 0.0,
-            is_watched: self.is_watched,
+            is_observed: self.is_observed,
             trace: Trace::from_random(7),
             outlooks: &self.outlooks,
             limits: &self.limits,

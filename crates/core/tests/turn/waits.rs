@@ -180,9 +180,9 @@ fn a_patience_in_front_of_observers_may_be_the_longer_one() {
         play.held(report);
         assert_eq!(play.patience_ends(), Timestamp::from_micros(1_000_000).after(MINUTE * 60));
     }
-    play.is_watched = false;
+    play.is_observed = false;
     assert_eq!(play.wait(MINUTE), ["patience_changed"]);
-    play.is_watched = true;
+    play.is_observed = true;
     assert_eq!(play.wait(MINUTE * 29), ["recovery_failed", "turn_ended"]);
 }
 
@@ -233,10 +233,10 @@ fn the_patience_becomes_that_of_background_work_when_nobody_watches() {
     play.say("go");
     let report = hold(&play, MINUTE);
     play.held(report);
-    play.is_watched = false;
+    play.is_observed = false;
     assert_eq!(play.wait(MINUTE * 15), ["patience_changed"]);
     assert_eq!(play.patience_ends(), play.now.after(MINUTE * (24 * 60 - 15)));
-    play.is_watched = true;
+    play.is_observed = true;
     assert_eq!(play.wait(MINUTE * 60), [""; 0], "an observer who returns does not end it");
     assert_eq!(play.wait(MINUTE * 23 * 60), ["recovery_failed", "turn_ended"]);
     play.replayed();
@@ -285,7 +285,7 @@ fn a_hint_beyond_the_patience_fails_the_turn_at_once() {
 #[test]
 fn a_hint_above_the_ceiling_is_waited_for_as_long_as_the_ceiling() {
     let mut play = Play::new();
-    play.is_watched = false;
+    play.is_observed = false;
     play.say("go");
     assert_eq!(
         play.fails_with(limited().retry_after(MINUTE * 60)),

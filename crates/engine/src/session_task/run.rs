@@ -17,7 +17,7 @@ use super::{Message, QUEUE, SessionTask, StopRequest};
 use crate::{
     alarm::Alarm,
     batch::Batch,
-    decider::{Decider, DeciderFactory, Input, SessionContext, SignalOf, SignalSender},
+    decider::{Decider, DeciderFactory, HostInput, SessionContext, SignalOf, SignalSender},
     host::Host,
     restart::WriterExit,
     writer::SessionWriter,
@@ -42,7 +42,7 @@ impl<F: DeciderFactory> LoadedSession<F> {
         let config = host.config();
         let (writer, state) =
             SessionWriter::start(config.writer(), task.session, task.if_missing).await?;
-        if state.head > 0 && !host.factory().owns(&state.settings) {
+        if state.head > 0 && !host.factory().accepts(&state.settings) {
             writer.release().await;
             return Err(wrong_engine(task.session, &state.settings));
         }
@@ -97,9 +97,9 @@ impl<F: DeciderFactory> LoadedSession<F> {
         let mut batch = Batch::default();
         match abort {
             // The end of the turn is all that fits on a full disk.
-            Some(fault) => drop(self.decider.decide(Input::Aborted(fault), &mut batch)),
+            Some(fault) => drop(self.decider.decide(HostInput::Aborted(fault), &mut batch)),
             None if self.decider.state().head > 0 => {
-                drop(self.decider.decide(Input::Resumed, &mut batch));
+                drop(self.decider.decide(HostInput::Resumed, &mut batch));
             }
             None => {}
         }
@@ -136,17 +136,18 @@ impl<F: DeciderFactory> LoadedSession<F> {
         stop: &mut StopRequest,
     ) {
         match message {
-            Message::Signal(signal) => drop(self.decider.decide(Input::Signal(signal), batch)),
+            Message::Signal(signal) => drop(self.decider.decide(HostInput::Signal(signal), batch)),
             Message::Open { settings, origin, reply } => {
                 if self.writer.admit_opening(self.decider.state(), reply, batch) {
-                    self.decider.decide(Input::Open { settings, origin }, batch);
+                    self.decider.decide(HostInput::Open { settings, origin }, batch);
                 }
             }
             Message::Command { command, from_inbox, reply } => {
                 let state = self.decider.state();
                 let admitted = self.writer.admit(state, &command, from_inbox, reply, batch).await;
                 let Some(admitted) = admitted else { return };
-                if let Some((id, answer)) = self.decider.decide(Input::Command(*command), batch) {
+                if let Some((id, answer)) = self.decider.decide(HostInput::Command(*command), batch)
+                {
                     batch.answer(admitted, id, answer);
                 }
             }
@@ -161,7 +162,7 @@ impl<F: DeciderFactory> LoadedSession<F> {
             return Ok(());
         }
         let mut batch = Batch::default();
-        self.decider.decide(Input::TimerFired, &mut batch);
+        self.decider.decide(HostInput::TimerFired, &mut batch);
         self.commit_and_act(batch).await
     }
 
@@ -215,7 +216,7 @@ impl<F: DeciderFactory> LoadedSession<F> {
         }
         let mut batch = Batch::default();
         let fault = Fault::new(Kind::ShuttingDown, Operation::RunTurn);
-        self.decider.decide(Input::Parked(fault), &mut batch);
+        self.decider.decide(HostInput::Parked(fault), &mut batch);
         self.commit_and_act(batch).await
     }
 

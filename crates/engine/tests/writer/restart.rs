@@ -1,7 +1,9 @@
 //! From one reading of a session to the next, and the ways in to its task.
 
 use budao_core::retry::RetryPolicy;
-use budao_engine::{RemoteCommand, RestartDecision, RestartPolicy, SessionRegistry, submit_remote};
+use budao_engine::{
+    RemoteCommand, RemoteSubmission, RestartDecision, RestartPolicy, SessionRegistry, submit_remote,
+};
 use tokio::sync::mpsc;
 
 use super::*;
@@ -138,7 +140,9 @@ async fn no_more_sessions_are_loaded_than_may_be_and_all_are_told_oldest_first()
 }
 
 async fn handed(fixture: &Fixture) -> RemoteCommand {
-    submit_remote(&*fixture.journal, fixture.id, command("c1", "x")).await.unwrap().unwrap_err()
+    let submitted = submit_remote(&*fixture.journal, fixture.id, command("c1", "x")).await.unwrap();
+    let RemoteSubmission::Pending(handed) = submitted else { panic!("{submitted:?}") };
+    handed
 }
 
 #[tokio::test(start_paused = true)]
@@ -155,7 +159,8 @@ async fn a_command_handed_to_another_process_is_waited_for_in_pieces() {
     let answer = handed.wait(&*fixture.journal, &*fixture.clock, wait).await.unwrap();
     assert_eq!(answer, Some(Answer::Accepted { at: 1 }));
     let again = submit_remote(&*fixture.journal, fixture.id, command("c1", "x")).await.unwrap();
-    assert_eq!(again.unwrap(), Answer::Accepted { at: 1 }, "and is answered at once after that");
+    let RemoteSubmission::Answered(answer) = again else { panic!("{again:?}") };
+    assert_eq!(answer, Answer::Accepted { at: 1 }, "and is answered at once after that");
 }
 
 #[tokio::test(start_paused = true)]

@@ -99,7 +99,7 @@ pub async fn too_many_waiting_commands_are_refused(fixture: &Fixture) {
 }
 
 /// A fenced writer can record neither the effects nor the answer.
-pub async fn taking_up_a_command_and_its_effects_are_one(fixture: &Fixture) {
+pub async fn a_command_and_its_effects_are_appended_together(fixture: &Fixture) {
     let lost = fixture.open().await;
     fixture.journal.submit(lost.session, message("m", "x")).await.unwrap();
     let lease = fixture.lease(lost.session, "writer").await;
@@ -115,7 +115,7 @@ pub async fn taking_up_a_command_and_its_effects_are_one(fixture: &Fixture) {
 }
 
 /// A repeated id gets the recorded answer.
-pub async fn a_command_taken_up_directly_is_remembered(fixture: &Fixture) {
+pub async fn a_command_without_a_submission_is_remembered(fixture: &Fixture) {
     let lease = fixture.open().await;
     let append = |expected, ids: &[&str]| Append {
         direct_commands: ids.iter().map(|id| (message(id, "x"), accepted())).collect(),
@@ -200,7 +200,7 @@ pub async fn answering_what_does_not_wait_changes_nothing(fixture: &Fixture) {
 }
 
 /// Also when the answer exists before the wait begins.
-pub async fn whoever_waits_for_an_answer_hears_it(fixture: &Fixture) {
+pub async fn a_waiter_gets_the_answer(fixture: &Fixture) {
     let lease = fixture.open().await;
     let fault = fixture.journal.await_answer(lease.session, &"m".into()).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::BadRequest, "no such command");

@@ -101,7 +101,7 @@ pub async fn waits_for_a_session_without_records(fixture: &Fixture) {
 }
 
 /// The stream ends after the fault.
-pub async fn is_told_when_the_session_is_deleted(fixture: &Fixture) {
+pub async fn ends_with_a_fault_when_the_session_is_deleted(fixture: &Fixture) {
     let lease = fixture.open().await;
     fixture.append(&lease, 0, 1).await;
     let mut stream = fixture.journal.follow(lease.session, 0);
@@ -114,7 +114,7 @@ pub async fn is_told_when_the_session_is_deleted(fixture: &Fixture) {
 }
 
 /// The fault names the exact range and the oldest position available.
-pub async fn is_told_of_a_gap(fixture: &Fixture) {
+pub async fn reports_a_gap(fixture: &Fixture) {
     let lease = fixture.open().await;
     let append = Append { snapshot: Some(vec![1]), ..Append::new(&lease, 0, fixture.notes(1, 10)) };
     fixture.journal.append(append).await.unwrap();

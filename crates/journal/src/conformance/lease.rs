@@ -63,7 +63,7 @@ pub async fn a_lease_that_ran_out_is_taken_by_another_and_its_writer_is_refused_
 }
 
 /// Fencing is by token, never by the clock.
-pub async fn a_lease_that_ran_out_still_writes_until_somebody_takes_it(fixture: &Fixture) {
+pub async fn a_lease_that_ran_out_still_writes_until_another_takes_it(fixture: &Fixture) {
     let lease = fixture.open().await;
     fixture.clock.advance(TTL * 10);
     assert_eq!(fixture.append(&lease, 0, 1).await, 1);

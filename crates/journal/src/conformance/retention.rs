@@ -198,7 +198,7 @@ pub async fn old_finished_sessions_go_and_unfinished_ones_stay(fixture: &Fixture
 }
 
 /// For readers, writers, senders of commands, and views.
-pub async fn a_deleted_session_is_gone_for_everybody(fixture: &Fixture) {
+pub async fn a_deleted_session_is_unknown_to_every_reader(fixture: &Fixture) {
     let lease = covered(fixture, 5).await;
     fixture.journal.submit(lease.session, message("m", "x")).await.unwrap();
     let digest = fixture.journal.put_blob(lease.session, "output".into()).await.unwrap();

@@ -1,4 +1,4 @@
-//! The operator's face of a journal: retention, deletion, statistics, copies.
+//! The operator's interface of a journal: retention, deletion, statistics, copies.
 
 use std::{
     fmt,
@@ -16,7 +16,8 @@ use serde::Serialize;
 
 use crate::implement::transfer::{self, Transfer};
 
-/// Maintains a journal. A backend that has its own tools for a task keeps the default, which says so.
+/// Maintains a journal. A method that a backend does not support returns
+/// `journal_unsupported` by default.
 #[async_trait]
 pub trait Admin: Send + Sync + fmt::Debug {
     /// The kind of journal, for people: `sqlite`.
@@ -118,7 +119,7 @@ pub struct JournalStats {
     pub file_bytes: u64,
     /// Size of the write-ahead log.
     pub wal_bytes: u64,
-    /// Bytes in the file that SQLite can reuse.
+    /// Bytes that the storage can reuse; 0 if unknown.
     pub free_bytes: u64,
     /// The number of sessions.
     pub sessions: u64,

@@ -1,4 +1,4 @@
-//! The reading face of a journal: histories, stored outputs, and the views that operators search by.
+//! The reading interface of a journal: histories, stored outputs, and the views that operators search by.
 
 use std::fmt;
 
@@ -11,11 +11,11 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 
 use super::{
-    Digest, Filter, HistoryInfo, Page, PageLimits, Rate, RateQuery, SessionSummary, Snapshot,
+    Digest, FaultRate, Filter, HistoryInfo, Page, PageLimits, RateQuery, SessionSummary, Snapshot,
     StoredRecord, UnfinishedSession,
 };
 
-/// Reads a journal. Gateways get this face and the engine, nothing else.
+/// Reads a journal. Gateways get this interface and the engine, nothing else.
 #[async_trait]
 pub trait Reader: Send + Sync + fmt::Debug {
     /// The epoch, positions and lease of a session; `None` if it does not exist.
@@ -75,17 +75,17 @@ pub trait Reader: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// When the journal fails.
-    async fn rates(&self, query: RateQuery) -> Result<Vec<Rate>, Fault>;
+    async fn rates(&self, query: RateQuery) -> Result<Vec<FaultRate>, Fault>;
 
     /// Queue depth and file size, for metrics. All 0 unless the implementation overrides it.
-    fn load(&self) -> Load {
-        Load::default()
+    fn load(&self) -> JournalLoad {
+        JournalLoad::default()
     }
 }
 
 /// Queue depth, size and commits of a journal, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Load {
+pub struct JournalLoad {
     /// Requests that wait for the writer.
     pub waiting: usize,
     /// Bytes of the journal's files; 0 for a journal without files.

@@ -104,7 +104,7 @@ pub struct UnfinishedSession {
     pub turn: Option<TurnNumber>,
     /// The number of commands without an answer.
     pub pending: usize,
-    /// The current writer; `None` if no lease is valid.
+    /// The holder and expiry of the lease; `None` if no lease is valid.
     pub lease: Option<LeaseInfo>,
 }
 
@@ -123,7 +123,7 @@ pub struct RateQuery {
 
 /// The counts of one fault code in one bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rate {
+pub struct FaultRate {
     /// The fault code, as in the catalog.
     pub code: String,
     /// The start of the bucket.

@@ -199,11 +199,11 @@ pub struct HistoryInfo {
     pub head: Seq,
     /// The oldest position still kept; head + 1 when no record is kept.
     pub first_available: Seq,
-    /// The current writer; `None` if no lease is valid.
+    /// The holder and expiry of the lease; `None` if no lease is valid.
     pub lease: Option<LeaseInfo>,
 }
 
-/// The current writer of a session.
+/// The holder and expiry of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseInfo {
     /// The holder's name from its [`crate::LeaseRequest`].

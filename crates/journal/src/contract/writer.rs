@@ -1,4 +1,4 @@
-//! The writing face of a journal: leases, appends and stored outputs.
+//! The writing interface of a journal: leases, appends and stored outputs.
 
 use std::{fmt, time::Duration};
 

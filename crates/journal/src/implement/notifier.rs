@@ -76,7 +76,7 @@ impl ChangeSignal {
     /// Waits until the counter differs from `seen`, then updates `seen`.
     async fn changed(&self, seen: &mut u64) {
         loop {
-            // The order matters: `notified` registers first, so no ring between it and the count is lost.
+            // The order matters: `notified` registers first, so no signal between it and the count is lost.
             let notified = self.notify.notified();
             let count = self.count();
             if count != *seen {

@@ -30,7 +30,7 @@ pub struct TransferredHistory {
     pub removed_reason: Option<GapReason>,
 }
 
-/// What a journal offers beside its faces so that sessions can be moved into and out of it.
+/// What a journal offers beside its interfaces so that sessions can be moved into and out of it.
 #[async_trait]
 pub trait Transfer: Reader + Writer + Admin {
     /// Ids of sessions in order, starting after `after`.

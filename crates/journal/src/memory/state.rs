@@ -18,8 +18,8 @@ use bytes::Bytes;
 
 use crate::{
     contract::{
-        Append, AppendError, Digest, Filter, Gap, GapReason, HistoryInfo, IfMissing, Lease,
-        LeaseInfo, LeaseRequest, LeaseToken, Page, PageLimits, Rate, RateQuery, Retention,
+        Append, AppendError, Digest, FaultRate, Filter, Gap, GapReason, HistoryInfo, IfMissing,
+        Lease, LeaseInfo, LeaseRequest, LeaseToken, Page, PageLimits, RateQuery, Retention,
         RetentionReport, SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession,
         new_epoch,
     },
@@ -359,7 +359,7 @@ impl MemoryState {
         Ok(found)
     }
 
-    pub(super) fn rates(&self, query: &RateQuery) -> Result<Vec<Rate>, Fault> {
+    pub(super) fn rates(&self, query: &RateQuery) -> Result<Vec<FaultRate>, Fault> {
         let minutes = views::minutes(query.bucket);
         let since = views::bucket(query.since, minutes);
         let mut counts: BTreeMap<(&str, Timestamp), (u64, u64)> = BTreeMap::new();
@@ -376,7 +376,7 @@ impl MemoryState {
                 }
             }
         }
-        let rate = |((code, at), (raised, ended)): ((&str, _), _)| Rate {
+        let rate = |((code, at), (raised, ended)): ((&str, _), _)| FaultRate {
             code: code.to_owned(),
             at,
             raised,

@@ -1,4 +1,4 @@
-//! The operator's face of a journal file.
+//! The operator's interface of a journal file.
 
 use std::path::Path;
 

@@ -33,7 +33,7 @@ impl Backend for SqliteBackend {
         "sqlite"
     }
 
-    fn form(&self) -> &'static str {
+    fn url_form(&self) -> &'static str {
         "sqlite:PATH"
     }
 

@@ -19,9 +19,9 @@ use super::{
 };
 use crate::{
     contract::{
-        Append, AppendError, ChangeWatch, Digest, Filter, HistoryInfo, Inbox, Lease, LeaseRequest,
-        Load, Page, PageLimits, Rate, RateQuery, Reader, SessionSummary, Snapshot, StoredRecord,
-        SubmitOutcome, UnfinishedSession, Writer,
+        Append, AppendError, ChangeWatch, Digest, FaultRate, Filter, HistoryInfo, Inbox,
+        JournalLoad, Lease, LeaseRequest, Page, PageLimits, RateQuery, Reader, SessionSummary,
+        Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession, Writer,
     },
     implement::faults,
     implement::follow::{self, PageSource},
@@ -114,7 +114,7 @@ impl Reader for Sqlite {
             .await
     }
 
-    async fn rates(&self, query: RateQuery) -> Result<Vec<Rate>, Fault> {
+    async fn rates(&self, query: RateQuery) -> Result<Vec<FaultRate>, Fault> {
         self.catch_up().await?;
         let readers = &self.shared.readers;
         readers
@@ -122,14 +122,14 @@ impl Reader for Sqlite {
             .await
     }
 
-    fn load(&self) -> Load {
+    fn load(&self) -> JournalLoad {
         let waiting = self.shared.writer_handle.as_ref().map_or(0, |writer_handle| {
             self.shared.options.queue.max(1).saturating_sub(writer_handle.slots.available_permits())
         });
         let size = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
         let path = &self.shared.path;
         let bytes = size(path) + size(&with_suffix(path, "-wal"));
-        Load { waiting, bytes, commits: self.counters().transactions }
+        JournalLoad { waiting, bytes, commits: self.counters().transactions }
     }
 }
 

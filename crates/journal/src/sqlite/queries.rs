@@ -12,7 +12,7 @@ use super::{
     rows::{SessionRow, position, sql_limit},
 };
 use crate::{
-    contract::{Filter, Rate, RateQuery, SessionSummary, UnfinishedSession},
+    contract::{FaultRate, Filter, RateQuery, SessionSummary, UnfinishedSession},
     implement::views,
 };
 
@@ -123,7 +123,10 @@ pub(super) fn unfinished(
     Ok(found)
 }
 
-pub(super) fn rates(connection: &Connection, query: &RateQuery) -> Result<Vec<Rate>, SqliteError> {
+pub(super) fn rates(
+    connection: &Connection,
+    query: &RateQuery,
+) -> Result<Vec<FaultRate>, SqliteError> {
     let minutes = views::minutes(query.bucket);
     let length = views::BUCKET_MICROS.saturating_mul(minutes);
     let since = views::bucket(query.since, minutes);
@@ -134,7 +137,7 @@ pub(super) fn rates(connection: &Connection, query: &RateQuery) -> Result<Vec<Ra
     )?;
     let bounds = (length, since.as_micros(), query.until.as_micros(), &query.code);
     let found = statement.query_map(bounds, |row| {
-        Ok(Rate {
+        Ok(FaultRate {
             code: row.get(0)?,
             at: Timestamp::from_micros(row.get(1)?),
             raised: position(row, 2)?,

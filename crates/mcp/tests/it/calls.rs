@@ -6,12 +6,13 @@ use budao_core::{
     fault::{ErrorType, Fact, Kind},
     limits::Limits,
 };
-use budao_mcp::Transport;
+use budao_mcp::{ServerHandle, Transport};
 use budao_tools::{Note, NoteSender, isolation};
 use serde_json::{Value, json};
 
 use crate::common::{
     call, call_with, connect, done, failed, fake, has_slow, limits, names, seen, toolbox, within,
+    world,
 };
 
 #[tokio::test]
@@ -332,6 +333,32 @@ async fn a_server_gets_the_usual_variables_and_its_own_and_no_others() {
     // Cargo sets it for every test; it stands for the keys a server must not see.
     assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
     assert_eq!(env("CARGO_MANIFEST_DIR").await, json!("(not set)"));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_server_gets_its_variables_from_the_caller_and_not_from_the_process() {
+    let mut config = fake(&[]);
+    if let Transport::Stdio(stdio) = &mut config.transport {
+        stdio.inherit = vec!["CARGO_MANIFEST_DIR".into(), "GIVEN_*".into()];
+    }
+    let given = [("LANG", "given"), ("GIVEN_KEY", "given"), ("OTHER_KEY", "given")];
+    let variables = given.map(|(name, value)| (name.into(), value.into())).into_iter().collect();
+    let (world, limits) = (world(), limits());
+    let connecting = ServerHandle::connect(config, &variables, &world, &limits);
+    let server = within(connecting).await.unwrap();
+    for (name, value) in [
+        ("LANG", "given"),
+        ("GIVEN_KEY", "given"),
+        ("OTHER_KEY", "(not set)"),
+        ("CARGO_MANIFEST_DIR", "(not set)"),
+    ] {
+        assert_eq!(
+            done(call(&server, "env", json!({ "name": name })).await),
+            json!(value),
+            "{name}"
+        );
+    }
     server.shutdown().await;
 }
 

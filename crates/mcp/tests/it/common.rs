@@ -9,7 +9,7 @@ use budao_core::{
     tool::{Outcome, Output},
     world::World,
 };
-use budao_mcp::{McpServerConfig, ServerHandle, ServerState};
+use budao_mcp::{McpServerConfig, ProcessVariables, ServerHandle, ServerState};
 use budao_testkit::world;
 use budao_tools::{CallContext, Toolbox, isolation};
 use serde_json::Value;
@@ -49,12 +49,17 @@ pub(crate) fn limits() -> Arc<Limits> {
     Arc::new(Limits { kill_grace: Duration::from_millis(300), ..Limits::default() })
 }
 
+/// The variables of the test, which Cargo has extended.
+pub(crate) fn variables() -> ProcessVariables {
+    std::env::vars_os().collect()
+}
+
 pub(crate) async fn connect(config: McpServerConfig) -> ServerHandle {
-    within(ServerHandle::connect(config, &world(), &limits())).await.unwrap()
+    within(ServerHandle::connect(config, &variables(), &world(), &limits())).await.unwrap()
 }
 
 pub(crate) async fn refused(config: McpServerConfig) -> Fault {
-    within(ServerHandle::connect(config, &world(), &limits())).await.unwrap_err()
+    within(ServerHandle::connect(config, &variables(), &world(), &limits())).await.unwrap_err()
 }
 
 pub(crate) fn names(server: &ServerHandle) -> Vec<String> {

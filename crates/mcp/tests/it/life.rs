@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::common::{
     call, call_with, connect, dead, done, exists, failed, fake, fake_path, has_slow, is_ready,
-    limits, names, refused, seen, toolbox, until, within, world,
+    limits, names, refused, seen, toolbox, until, variables, within, world,
 };
 
 #[tokio::test]
@@ -118,7 +118,7 @@ async fn a_server_that_is_not_there_yet_is_tried_until_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let needed = folder.path().join("needed");
     let config = fake(&["--needs", needed.to_str().unwrap()]);
-    let server = ServerHandle::open(config, &world(), &limits()).unwrap();
+    let server = ServerHandle::open(config, &variables(), &world(), &limits()).unwrap();
     let mut state = server.watch_state();
     assert!(within(server.ready()).await.is_err());
     for _ in 0..3 {
@@ -136,7 +136,7 @@ async fn a_server_that_is_not_there_yet_is_tried_until_it_is() {
 async fn a_server_that_dies_again_and_again_is_started_ever_more_slowly() {
     let mut config = fake(&["--dies-listing"]);
     config.reconnect.max = Duration::from_secs(60);
-    let server = ServerHandle::open(config, &world(), &limits()).unwrap();
+    let server = ServerHandle::open(config, &variables(), &world(), &limits()).unwrap();
     let mut state = server.watch_state();
     let mut waits = Vec::new();
     while waits.len() < 4 {
@@ -243,7 +243,9 @@ fn a_runtime_that_goes_takes_its_servers_with_it() {
 
 #[tokio::test]
 async fn a_shutdown_in_the_middle_of_the_start_leaves_nothing_either() {
-    let server = ServerHandle::open(fake(&["--mute", "--lingers"]), &world(), &limits()).unwrap();
+    let server =
+        ServerHandle::open(fake(&["--mute", "--lingers"]), &variables(), &world(), &limits())
+            .unwrap();
     within(server.shutdown()).await;
     assert_eq!(server.state(), ServerState::Stopped);
 }
@@ -268,7 +270,8 @@ async fn one_server_that_fails_costs_the_others_nothing() {
     let mut off = fake(&[]);
     (off.name, off.enabled) = ("off".into(), false);
     let ghost = McpServerConfig::stdio("ghost", "/no/such/program", [""; 0]);
-    let servers = ServerSet::open([fake(&[]), ghost, other, off], &world(), &limits()).unwrap();
+    let servers =
+        ServerSet::open([fake(&[]), ghost, other, off], &variables(), &world(), &limits()).unwrap();
     let failed = within(servers.ready(&world(), Duration::from_secs(20))).await;
     assert_eq!(failed.len(), 1);
     assert_eq!(failed[0].0, "ghost");
@@ -287,7 +290,8 @@ async fn one_server_that_fails_costs_the_others_nothing() {
 
 #[tokio::test]
 async fn two_servers_of_one_name_are_refused() {
-    let refused = ServerSet::open([fake(&[]), fake(&[])], &world(), &limits()).unwrap_err();
+    let refused =
+        ServerSet::open([fake(&[]), fake(&[])], &variables(), &world(), &limits()).unwrap_err();
     assert_eq!(refused.kind(), Kind::ConfigurationWrong);
 }
 

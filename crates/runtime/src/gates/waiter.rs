@@ -5,9 +5,9 @@ use std::sync::{Mutex, MutexGuard};
 use budao_core::gate::HoldReport;
 use tokio::sync::Notify;
 
-/// What a gate tells a waiting request.
+/// A message of a gate to a waiting request.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum WaitUpdate {
     /// The request still waits.
     Report(Box<HoldReport>),
     /// The request may be made.
@@ -16,33 +16,33 @@ pub(super) enum News {
     Refused(Box<HoldReport>),
 }
 
-/// The latest news for one waiting request. An end replaces a report that was not read.
+/// The latest update for one waiting request. An end replaces a report that was not read.
 #[derive(Debug, Default)]
 pub(super) struct Waiter {
-    news: Mutex<Option<News>>,
-    told: Notify,
+    update: Mutex<Option<WaitUpdate>>,
+    changed: Notify,
 }
 
 impl Waiter {
-    pub(super) fn tell(&self, news: News) {
-        *self.lock() = Some(news);
-        self.told.notify_one();
+    pub(super) fn send(&self, update: WaitUpdate) {
+        *self.lock() = Some(update);
+        self.changed.notify_one();
     }
 
     pub(super) fn is_granted(&self) -> bool {
-        matches!(*self.lock(), Some(News::Granted))
+        matches!(*self.lock(), Some(WaitUpdate::Granted))
     }
 
-    pub(super) async fn news(&self) -> News {
+    pub(super) async fn next(&self) -> WaitUpdate {
         loop {
-            if let Some(news) = self.lock().take() {
-                return news;
+            if let Some(update) = self.lock().take() {
+                return update;
             }
-            self.told.notified().await;
+            self.changed.notified().await;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<News>> {
-        self.news.lock().expect("no code panics while holding this")
+    fn lock(&self) -> MutexGuard<'_, Option<WaitUpdate>> {
+        self.update.lock().expect("no code panics while holding this")
     }
 }

@@ -160,7 +160,7 @@ async fn if_all_models_are_down_the_turn_waits_and_the_first_service_is_to_blame
     let first = Script::new().fail(Kind::ModelServerError).forever();
     let second = Script::new().fail(Kind::ConnectionRefused).forever();
     let pair = Pair::new(first, second).await;
-    pair.runtime.set_watched(pair.session, false);
+    pair.runtime.set_observed(pair.session, false);
     let before = Instant::now();
     let result = pair.runtime.run(pair.session, "go").await.unwrap();
     let waited = before.elapsed().as_secs();

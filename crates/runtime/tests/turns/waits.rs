@@ -244,7 +244,7 @@ async fn a_slow_hook_takes_no_room_from_the_requests_of_others() {
 async fn a_session_that_nobody_observes_waits_for_a_day() {
     let script = Script::new().fail(Kind::ModelServerError).forever();
     let stage = Setup::new(script).open().await;
-    stage.runtime.set_watched(stage.session, false);
+    stage.runtime.set_observed(stage.session, false);
     let before = Instant::now();
     let result = stage.run("go").await;
     assert_eq!(result.stop, Some(StopReason::Failed));

@@ -2,34 +2,38 @@
 
 use std::sync::Arc;
 
-use budao_core::{Fault, event::CommandBody, trace::SpanId};
+use budao_core::{
+    Fault,
+    event::{CommandBody, SessionId},
+    trace::SpanId,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{Connection, Departure, ObservedSession};
 use crate::{
     hub::Hub,
     inbound::Refusal,
-    observe::{ObserveError, ObserveMode, ObserveRequest, observe},
+    observe::{ObserveError, ObserveRequest, observe},
     server::CommandRequest,
     session_meta::SessionMeta,
 };
 
 impl Connection {
     /// Observes a session in a task of its own. A repeated call restarts the observation at the new position.
-    pub(crate) fn watch(
+    pub(crate) fn observe(
         self: &Arc<Self>,
         meta: SessionMeta,
         request: ObserveRequest,
     ) -> Result<(), Fault> {
         let (request, cancel) = self.begin(&meta, request)?;
         let connection = Arc::clone(self);
-        let watching = async move { connection.follow_until(meta, &request, &cancel).await };
-        self.server.world.spawn.spawn(Box::pin(watching));
+        let observing = async move { connection.follow_until(meta, &request, &cancel).await };
+        self.server.world.spawn.spawn(Box::pin(observing));
         Ok(())
     }
 
     /// Observes a new session and waits until it is joined; its history is short.
-    pub(crate) async fn watch_first(
+    pub(crate) async fn observe_new(
         self: &Arc<Self>,
         meta: SessionMeta,
         request: ObserveRequest,
@@ -44,7 +48,7 @@ impl Connection {
         meta: &SessionMeta,
         request: ObserveRequest,
     ) -> Result<(ObserveRequest, CancellationToken), Fault> {
-        self.room_for_one_more(Some(request.session))?;
+        self.check_session_limit(Some(request.session))?;
         // The client's own language takes precedence over the session's.
         let request = ObserveRequest {
             language: self.command_language().filter(|language| *language != meta.language),
@@ -91,17 +95,22 @@ impl Connection {
         match observe(self, &meta, request).await {
             Ok(hub) => self.joined(hub, cancel),
             Err(ObserveError::Disconnected) => {}
+            Err(ObserveError::Expired) => self.forget(request.session, cancel),
             Err(ObserveError::Fault(fault)) => {
-                self.observed().retain(|known| known.session != request.session);
-                let action = Some(match request.mode {
-                    ObserveMode::Fresh => "create_session",
-                    ObserveMode::Resume => "reconnect",
-                    ObserveMode::Restore => "reconnect_with_state",
-                });
+                self.forget(request.session, cancel);
                 let (session, command) = (Some(request.session), request.command.clone());
+                let action = Some(request.action);
                 let refusal = Refusal { fault, action, session, command, language: None };
                 let _ = self.refuse(refusal, self.server.world.trace()).await;
             }
+        }
+    }
+
+    /// Removes the entry of an observation that failed, unless a newer observation has replaced it.
+    fn forget(&self, session: SessionId, cancel: &CancellationToken) {
+        let mut observed = self.observed();
+        if !cancel.is_cancelled() {
+            observed.retain(|known| known.session != session);
         }
     }
 

@@ -4,6 +4,7 @@ use budao_core::{
     Fault, Lang, Timestamp,
     event::{CommandId, Epoch, Scope, Seq, SessionId},
 };
+use budao_journal::GapReason;
 use serde_json::{Map, Value, json};
 
 use super::{FaultContext, Frame, fault::millis};
@@ -124,7 +125,7 @@ pub fn accepted(
 #[must_use]
 pub fn rejected(at: Timestamp, command_ref: CommandRef<'_>, fault: &Fault, lang: Lang) -> Frame {
     let scope = Scope::default();
-    let context = FaultContext { at, lang, scope: &scope, given_up: false };
+    let context = FaultContext { at, lang, scope: &scope, not_recovered: false };
     maybe_about(Frame::new("error.validation", at), command_ref.session)
         .with_fault(fault, &context)
         .with("action", command_ref.action)
@@ -137,7 +138,7 @@ pub fn rejected(at: Timestamp, command_ref: CommandRef<'_>, fault: &Fault, lang:
 #[must_use]
 pub fn error(at: Timestamp, session: Option<SessionId>, fault: &Fault, lang: Lang) -> Frame {
     let scope = Scope::default();
-    let context = FaultContext { at, lang, scope: &scope, given_up: true };
+    let context = FaultContext { at, lang, scope: &scope, not_recovered: true };
     maybe_about(Frame::new("system.error", at), session).with_fault(fault, &context)
 }
 
@@ -156,20 +157,6 @@ fn notice(at: Timestamp, session: Option<SessionId>, action: &str) -> Frame {
     maybe_about(Frame::new("system.notice", at), session).with("action", action)
 }
 
-/// Why a part of the history is unavailable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
-#[strum(serialize_all = "snake_case")]
-pub enum GapReason {
-    /// The record count exceeded the retention limit.
-    Count,
-    /// The size in bytes exceeded the retention limit.
-    Bytes,
-    /// The records exceeded the retention age.
-    Age,
-    /// The records were lost in a restart.
-    Restart,
-}
-
 /// Which part of the requested history a resume delivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coverage {
@@ -181,7 +168,7 @@ pub enum Coverage {
         from: Seq,
         /// The last lost position.
         to: Seq,
-        /// The retention limit, or other cause, behind the loss.
+        /// The retention bound that removed the records.
         reason: GapReason,
     },
     /// The history or the signed state has expired; the client creates a new session.
@@ -269,7 +256,7 @@ pub fn resuming(at: Timestamp, resumption: &Resumption<'_>, lang: Lang) -> Frame
 fn lost_fields(frame: Frame, coverage: Coverage) -> Frame {
     match coverage {
         Coverage::Gap { from, to, reason } => {
-            frame.with("lost", json!([from, to])).with("reason", <&str>::from(reason))
+            frame.with("lost", json!([from, to])).with("reason", reason.as_str())
         }
         Coverage::Expired => frame.with("recovery_strategy", "create_new_session"),
         Coverage::Complete | Coverage::EpochMismatch => frame,

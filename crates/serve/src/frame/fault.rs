@@ -23,7 +23,7 @@ pub struct FaultContext<'a> {
     /// The call, task, stage or step that the fault concerns.
     pub scope: &'a Scope,
     /// True if no further attempt follows.
-    pub given_up: bool,
+    pub not_recovered: bool,
 }
 
 /// Renders faults: `content` is English, `show_content` is in the user's language.
@@ -54,7 +54,7 @@ fn attempts_text(fault: &Fault, context: &FaultContext<'_>) -> String {
 
 /// The wait before the next attempt; none if no attempt follows.
 fn next_attempt(fault: &Fault, context: &FaultContext<'_>) -> Option<Duration> {
-    fault.retry_hint().filter(|_| !context.given_up && fault.may_auto_retry())
+    fault.retry_hint().filter(|_| !context.not_recovered && fault.may_auto_retry())
 }
 
 /// What the user can do. While the runtime tries again, that is to wait.
@@ -78,7 +78,7 @@ pub fn metadata_of(fault: &Fault, context: &FaultContext<'_>) -> Map<String, Val
             set("rate_limit_reset", context.at.after(wait).to_string().into());
         }
     }
-    if row.event == Announcement::RecoveryFailed || context.given_up {
+    if row.event == Announcement::RecoveryFailed || context.not_recovered {
         set("cause", row.name.into());
     }
     for (name, value) in facts(&user.facts) {
@@ -115,7 +115,7 @@ pub fn common_fields(fault: &Fault, context: &FaultContext<'_>) -> Map<String, V
     set("category", <&str>::from(row.category).into());
     set("timestamp", context.at.to_string().into());
     set("recoverable", row.recoverable.into());
-    set("auto_retry", (!context.given_up && fault.may_auto_retry()).into());
+    set("auto_retry", (!context.not_recovered && fault.may_auto_retry()).into());
     set("recovery_strategy", <&str>::from(strategy(fault, context)).into());
     set("severity", <&str>::from(row.severity).into());
     set("operation", <&str>::from(fault.operation()).into());
@@ -138,7 +138,7 @@ pub fn common_fields(fault: &Fault, context: &FaultContext<'_>) -> Map<String, V
 fn strategy(fault: &Fault, context: &FaultContext<'_>) -> Strategy {
     let row = fault.row();
     match row.strategy {
-        _ if !context.given_up => row.strategy,
+        _ if !context.not_recovered => row.strategy,
         _ if !row.recoverable => Strategy::Terminate,
         Strategy::Retry
         | Strategy::ExponentialBackoff

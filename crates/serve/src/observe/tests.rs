@@ -148,10 +148,40 @@ async fn where_neither_records_nor_a_snapshot_reach_back_nothing_is_given_and_th
     fixture.trim().await;
     let outbox = fixture.outbox(ROOMY);
     let left = fixture.observe(&outbox, &fixture.request(1, ObserveMode::Resume)).await;
-    assert!(matches!(left, Err(ObserveError::Disconnected)), "{left:?}");
+    assert!(matches!(left, Err(ObserveError::Expired)), "{left:?}");
     let frames = drain(&outbox).await;
     assert_eq!(frames.len(), 1);
     assert_eq!(frames[0]["metadata"]["status"], "expired");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_whose_resume_found_an_expired_history_does_not_count_as_observer() {
+    let mut fixture = JournalFixture::new().await;
+    fixture.write(4, Some(b"of another version")).await;
+    fixture.write(2, None).await;
+    fixture.trim().await;
+    let (session, outbox) = (fixture.lease.session, fixture.outbox(ROOMY));
+    let client = fixture.client(&outbox);
+    let request = fixture.request(1, ObserveMode::Resume);
+    client.observe_new(SessionMeta::default(), request).await.unwrap();
+    assert_eq!(drain(&outbox).await[0]["metadata"]["status"], "expired");
+    assert!(!client.is_observing(session), "a later command starts an observation");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_is_sent_in_the_language_of_the_client() {
+    let mut fixture = JournalFixture::new().await;
+    let state = Session { head: 4, ..Session::default() };
+    assert_eq!(state.settings.language, Lang::En);
+    fixture.write(4, Some(&serde_json::to_vec(&state).unwrap())).await;
+    fixture.trim().await;
+    let outbox = fixture.outbox(ROOMY);
+    let request = fixture.request(1, ObserveMode::Resume);
+    let request = ObserveRequest { language: Some(Lang::Zh), ..request };
+    fixture.observe(&outbox, &request).await.unwrap();
+    let frames = drain(&outbox).await;
+    let snapshot = frames.iter().find(|frame| frame["event"] == "system.snapshot").unwrap();
+    assert_eq!(snapshot["metadata"]["language"], "zh");
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,7 +189,6 @@ async fn where_there_is_no_snapshot_at_all_it_is_the_same() {
     let fixture = JournalFixture::new().await;
     let session = fixture.lease.session;
     assert!(matches!(latest(&*fixture.server.journal, session).await, Ok(None)));
-    assert_eq!(reason_of(None), GapReason::Age, "a reason nobody remembers");
 }
 
 #[tokio::test(start_paused = true)]
@@ -312,7 +341,7 @@ async fn who_comes_back_again_and_again_waits_for_a_turn_at_the_history_like_oth
     while client.permit.replay(FOLD) == ReplayUsage::Light {}
     let meta = SessionMeta::default();
     let left = observe(&client, &meta, &fixture.request(25, ObserveMode::Resume)).await;
-    assert!(matches!(left, Err(ObserveError::Disconnected)), "{left:?}");
+    assert!(matches!(left, Err(ObserveError::Expired)), "{left:?}");
     drain(&outbox).await;
     // A fresh observation is not a resume.
     observe(&client, &meta, &fixture.request(25, ObserveMode::Fresh)).await.unwrap();

@@ -69,11 +69,11 @@ fn what_waits_for_all_is_held_against_what_may() {
     one.deliver(frame(500)).unwrap();
     assert!(!budget.is_tight());
     two.deliver(frame(100)).unwrap();
-    assert!(budget.is_tight() && !budget.is_over());
+    assert!(budget.is_tight() && !budget.is_exceeded());
     two.deliver(frame(400)).unwrap();
-    assert!(!budget.is_over(), "all of it may be used");
+    assert!(!budget.is_exceeded(), "all of it may be used");
     one.deliver(frame(100)).unwrap();
-    assert!(budget.is_over());
+    assert!(budget.is_exceeded());
     assert_eq!(budget.detached(), 0);
     one.too_slow();
     assert_eq!((budget.detached(), budget.used()), (1, 500));

@@ -47,7 +47,7 @@ impl Projector {
                 .with("edited", arguments.is_some()),
             Event::QuestionExpired { question, call } => self
                 .with_text(self.begin(record, "agent.timeout"), "question-expired")
-                .step(question.0.clone())
+                .with_step_id(question.0.clone())
                 .with("reason", "question_expired")
                 .with("question_id", question.to_string())
                 .with("call_id", call.to_string()),
@@ -56,13 +56,13 @@ impl Projector {
             }
             Event::ToolOutputDelta { call, text } => self
                 .begin(record, "agent.tool_output")
-                .step(call.0.clone())
+                .with_step_id(call.0.clone())
                 .text(text.as_str())
                 .show(crate::texts::cut(text, crate::texts::PARTIAL_CHARS))
                 .with("call_id", call.to_string()),
             Event::ToolCallAnnotated { call, tool, topic, data } => self
                 .about_tool(self.notice(record, "call_noted"), "call-noted", tool)
-                .step(call.0.clone())
+                .with_step_id(call.0.clone())
                 .with("call_id", call.to_string())
                 .with("topic", topic.as_str())
                 .with("data", data.clone()),
@@ -103,7 +103,7 @@ impl Projector {
         let confirmed = decision == Decision::Allow;
         let id = if confirmed { "question-confirmed" } else { "question-declined" };
         self.with_text(self.notice(record, "confirmation_answered"), id)
-            .step(question.0.clone())
+            .with_step_id(question.0.clone())
             .with("question_id", question.to_string())
             .with("confirmed", confirmed)
             .with("approved", confirmed)
@@ -120,7 +120,7 @@ impl Projector {
         let step = self.session.turn.as_ref().map_or(Value::Null, |turn| turn.step.into());
         let repairs = if repairs.is_empty() { Value::Null } else { json!(repairs) };
         self.about_tool(self.begin(record, "agent.tool_call"), "tool-call", tool)
-            .step(call.0.clone())
+            .with_step_id(call.0.clone())
             .with("tool", tool)
             .with("tool_name", tool)
             .with("call_id", call.to_string())
@@ -133,7 +133,7 @@ impl Projector {
     fn call_ended(&self, record: &Record, call: &CallId, tool: &str, outcome: &Outcome) -> Frame {
         let frame = self
             .begin(record, "agent.tool_result")
-            .step(call.0.clone())
+            .with_step_id(call.0.clone())
             .with("tool", tool)
             .with("tool_name", tool)
             .with("call_id", call.to_string())
@@ -191,7 +191,7 @@ impl Projector {
         let Some(turn) = &self.session.turn else { return Vec::new() };
         let again = |question: QuestionFrame<'_>| {
             let frame = Frame::new("agent.user_confirm", at).about(session);
-            self.placed(question.render(frame, at, self.language()).with("resent", true))
+            self.add_stage(question.render(frame, at, self.language()).with("resent", true))
         };
         let calls = turn.calls.iter().filter_map(|call| match &call.state {
             CallState::AwaitingDecision { question, arguments, digest, expires_at, .. } => {
@@ -232,7 +232,7 @@ impl QuestionFrame<'_> {
             _ => self.about_call(frame, lang),
         };
         frame
-            .step(self.question.0.clone())
+            .with_step_id(self.question.0.clone())
             .with("question_id", self.question.to_string())
             .with("requires_confirmation", true)
             .with("options", json!(["confirm", "decline"]))
@@ -277,7 +277,7 @@ fn child_of(
         .with("child_session_id", child.to_string())
         .with("call_id", call.map_or(Value::Null, |call| call.to_string().into()));
     let frame = match call {
-        Some(call) => frame.step(call.0.clone()),
+        Some(call) => frame.with_step_id(call.0.clone()),
         None => frame,
     };
     match stage {

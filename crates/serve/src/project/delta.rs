@@ -57,11 +57,12 @@ impl<'a> ParsedDelta<'a> {
         if !body.starts_with(TEXT_DELTA_PREFIX) {
             return None;
         }
-        Self::plainly(str::from_utf8(body).ok()?).or_else(|| Self::with_escapes(body))
+        Self::parse_without_escapes(str::from_utf8(body).ok()?)
+            .or_else(|| Self::parse_with_escapes(body))
     }
 
     /// Decodes without a JSON parser; `None` if the text contains escapes.
-    fn plainly(body: &'a str) -> Option<Self> {
+    fn parse_without_escapes(body: &'a str) -> Option<Self> {
         let [begin, between, end] = DELTA_JSON;
         let (step, json) = body.strip_prefix(begin)?.strip_suffix(end)?.split_once(between)?;
         let text = json.strip_prefix('"')?.strip_suffix('"')?;
@@ -70,7 +71,7 @@ impl<'a> ParsedDelta<'a> {
         Some(Self { step, json, text: Cow::Borrowed(text) })
     }
 
-    fn with_escapes(body: &'a [u8]) -> Option<Self> {
+    fn parse_with_escapes(body: &'a [u8]) -> Option<Self> {
         let StoredDelta::TextDelta(DeltaText { step, text }) = serde_json::from_slice(body).ok()?;
         let json = text.get();
         let text = serde_json::from_str(json).ok().map(Cow::Owned)?;

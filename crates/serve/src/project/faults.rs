@@ -21,7 +21,7 @@ impl Projector {
     pub(super) fn of_fault(&self, record: &Record) -> Option<Frame> {
         let frame = match &record.event {
             Event::FaultRaised { fault, scope } => self
-                .begin(record, announced(fault, scope))
+                .begin(record, event_name(fault, scope))
                 .with_fault(fault, &self.fault_context(record, scope)),
             Event::RequestHeld { step, reason, fault, until, before, .. } => {
                 let hold =
@@ -50,7 +50,8 @@ impl Projector {
                 .with("attempts", *attempts)
                 .with("recovery_time_ms", *elapsed_ms),
             Event::RecoveryFailed { fault, scope } => {
-                let context = FaultContext { given_up: true, ..self.fault_context(record, scope) };
+                let context =
+                    FaultContext { not_recovered: true, ..self.fault_context(record, scope) };
                 let frame = self.begin(record, "error.recovery_failed").with_fault(fault, &context);
                 let attempts = fault.attempts().map_or(1, |tries| tries.attempt);
                 frame
@@ -75,7 +76,7 @@ impl Projector {
                 let scope = Scope { step: Some(hold.step), ..Scope::default() };
                 let user =
                     |lang, hold_text| format!("{} {hold_text}", text::user_text(fault, lang));
-                self.begin(record, announced(fault, &scope))
+                self.begin(record, event_name(fault, &scope))
                     .with_fault(fault, &self.fault_context(record, &scope))
                     .text(user(Lang::En, &english))
                     .show(user(self.language(), &shown))
@@ -106,7 +107,7 @@ impl Projector {
             .text(translate_with("retry", &args, Lang::En))
             .show(translate_with("retry", &args, self.language()))
             .extended(common_fields(fault, &self.fault_context(record, scope)))
-            .with("context", self.situation(scope))
+            .with("context", self.retry_context(scope))
             .with("next_attempt", next_attempt)
             .with("error_message", text::of_kind(fault.kind(), "title", Lang::En))
     }
@@ -120,7 +121,7 @@ impl Projector {
         let frame = self
             .begin(record, "error.recovery_success")
             .extended(common_fields(fault, &self.fault_context(record, scope)))
-            .with("context", self.situation(scope))
+            .with("context", self.retry_context(scope))
             .with("severity", "info")
             .with("recovery_action", action)
             .with("original_error", fault.row().type_name);
@@ -159,7 +160,7 @@ impl Projector {
     }
 
     /// The context of a retry: the tool, or the model without one.
-    pub(super) fn situation(&self, scope: &Scope) -> Value {
+    pub(super) fn retry_context(&self, scope: &Scope) -> Value {
         let model = self.session.model();
         match &scope.tool {
             Some(tool) => json!({ "tool_name": tool }),
@@ -211,7 +212,7 @@ impl RecordedHold {
 
 /// The event that reports a fault. A failed recovery has a record of its own, so its fault is reported as an execution
 /// error. A draft that is not a plan is reported as `plan.validation_error`.
-fn announced(fault: &Fault, scope: &Scope) -> &'static str {
+fn event_name(fault: &Fault, scope: &Scope) -> &'static str {
     let plan = fault.kind() == Kind::PlanCoercionFailed && scope.stage == Some(Stage::Planning);
     match fault.row().event {
         _ if plan => "plan.validation_error",

@@ -156,7 +156,7 @@ impl Projector {
         let frame = self
             .begin(record, "error.recovery_started")
             .extended(common_fields(&fault, &self.fault_context(record, &scope)))
-            .with("context", self.situation(&scope))
+            .with("context", self.retry_context(&scope))
             .with("recovery_action", "compact_history")
             .with("original_error", row.type_name);
         self.with_text(frame, "recovery-started")

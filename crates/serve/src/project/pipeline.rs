@@ -127,7 +127,7 @@ impl Projector {
     /// A failure that ends a stage: all metadata of the fault, and its text in the content object.
     fn stage_failed(&self, record: &Record, frame: Frame, fault: &Fault, scope: &Scope) -> Frame {
         let context =
-            crate::frame::FaultContext { given_up: true, ..self.fault_context(record, scope) };
+            crate::frame::FaultContext { not_recovered: true, ..self.fault_context(record, scope) };
         let message = budao_core::fault::text::user_text(fault, Lang::En);
         let content = json!({ "message": message, "error": fault.row().code });
         frame.with_fault(fault, &context).object(content)
@@ -227,7 +227,7 @@ impl Projector {
             .with("completed", succeeded)
             .with("total_time_ms", took.map_or(Value::Null, Value::from))
             .with("metrics", tokens(turn.map(|turn| turn.usage).unwrap_or_default()));
-        self.of_turn(record, frame)
+        self.add_turn(record, frame)
     }
 
     /// The content object with the question and the summary of each task's result.

@@ -108,8 +108,10 @@ impl Projector {
             SessionEnd::Error => ("error", "error"),
         };
         let scope = Scope::default();
-        let context =
-            crate::frame::FaultContext { given_up: true, ..self.fault_context(record, &scope) };
+        let context = crate::frame::FaultContext {
+            not_recovered: true,
+            ..self.fault_context(record, &scope)
+        };
         let frame = match fault {
             Some(fault) => frame.extended(crate::frame::common_fields(fault, &context)),
             None => frame,
@@ -185,8 +187,10 @@ impl Projector {
         let unknown = Fault::new(Kind::Bug, Operation::RunTurn);
         let stage = self.session.pipeline.as_ref().and_then(|pipeline| pipeline.stage);
         let scope = Scope { stage, ..Scope::default() };
-        let context =
-            crate::frame::FaultContext { given_up: true, ..self.fault_context(record, &scope) };
+        let context = crate::frame::FaultContext {
+            not_recovered: true,
+            ..self.fault_context(record, &scope)
+        };
         self.begin(record, "agent.error").with_fault(fault.unwrap_or(&unknown), &context)
     }
 
@@ -204,7 +208,7 @@ impl Projector {
             "" => Value::Null,
             model => model.into(),
         };
-        self.of_turn(record, frame)
+        self.add_turn(record, frame)
             .with("stop_reason", <&str>::from(stop))
             .with("steps", steps)
             .with("model", model)

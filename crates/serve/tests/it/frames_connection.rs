@@ -8,12 +8,12 @@ use budao_core::{
     fault::{Fact, Operation},
     session::Session,
 };
+use budao_journal::GapReason;
 use budao_serve::{
     frame::{
         Frame, close,
         connection::{
-            self, CommandRef, Coverage, ExportedState, GapReason, Head, Hello, RestoredState,
-            Resumption,
+            self, CommandRef, Coverage, ExportedState, Head, Hello, RestoredState, Resumption,
         },
     },
     inbound::{Limits, parse},

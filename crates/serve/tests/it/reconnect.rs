@@ -264,3 +264,26 @@ async fn the_owner_may_come_back_with_state_and_no_state() {
     assert_eq!(answer["metadata"]["status"], "complete");
     assert_eq!(seqs(&again)[..frames.len() - 1], seqs(&frames)[1..]);
 }
+
+#[tokio::test]
+async fn a_command_is_accepted_even_if_its_client_cannot_become_an_observer() {
+    let setup = Setup::new(Script::new().say("fine").forever());
+    let stage = setup.with(|config| config.limits.observers = 1).open().await;
+    let mut first = stage.client().await;
+    let session = first.create(json!({})).await;
+    let mut second = stage.client().await;
+    second.ask(&session, "hello").await;
+    let (mut accepted, mut refused) = (None, None);
+    while accepted.is_none() || refused.is_none() {
+        let frame = second.next().await;
+        match frame["event"].as_str() {
+            Some("error.validation") => refused = Some(frame),
+            Some("system.notice") => accepted = Some(frame),
+            _ => {}
+        }
+    }
+    assert_eq!(accepted.unwrap()["metadata"]["action"], "message");
+    let refused = refused.unwrap();
+    assert_eq!(refused["metadata"]["kind"], "limit_reached");
+    assert_eq!(refused["metadata"]["action"], "reconnect", "no session was to be created");
+}

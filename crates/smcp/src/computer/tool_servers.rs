@@ -13,7 +13,7 @@ use budao_core::{
     limits::Limits,
     world::World,
 };
-use budao_mcp::{ServerHandle, ServerState};
+use budao_mcp::{ProcessVariables, ServerHandle, ServerState};
 use budao_tools::Tool;
 use serde_json::{Value, json};
 
@@ -80,6 +80,7 @@ impl ToolServers {
         &self,
         bundle_id: &str,
         values: &dyn ValueSource,
+        variables: &ProcessVariables,
         world: &World,
         limits: &Arc<Limits>,
     ) -> Result<Arc<ServerHandle>, Fault> {
@@ -96,7 +97,7 @@ impl ToolServers {
         let opened = match resolved {
             Ok(resolved) => {
                 self.lock().secrets.extend(resolved.secrets);
-                ServerHandle::open(resolved.config, world, limits).map(Arc::new)
+                ServerHandle::open(resolved.config, variables, world, limits).map(Arc::new)
             }
             Err(fault) => Err(fault),
         };
