@@ -8,7 +8,10 @@
 ###            another try: that is `retry-scheduled`, said only when there is one
 ###   .about   what the kind means, for its page
 ###   .check   what an operator looks at, for its page
-###   .rec-1 … what to do, most useful first; for the one with the next move
+###   .rec-1 … what the user of a front end can do, most useful first: wait, send again, answer
+###            differently, change a setting, ask the operator
+###   .next-1 … what the model does with its call, most useful first: change it, use another tool, tell
+###            the user, stop; nothing that only people can do
 ###
 ### A fact that may be absent arrives as the word "none": choose with a [none] variant. Facts listed in
 ### `always` of the kind's row can be used as they are. `_ms` facts are also there as `_seconds`.
@@ -23,7 +26,9 @@ constraint-violated =
     .about = A value was of the right type but broke a rule, for example a number that must be greater than zero. Nothing was started. The sender corrects the value and sends it again; the same value will be refused again.
     .check = Usually nothing. If it comes from a form or a script of yours, make it check the rule before sending.
     .rec-1 = Change the value so that it meets the rule, then send it again
-    .rec-2 = Do not repeat the same value; it will be refused again
+    .rec-2 = Send a different value; the same one is refused again
+    .next-1 = Change the value so that it meets the rule, then make the call again
+    .next-2 = Do not repeat the same value
 
 invalid-arguments =
     .title = Arguments do not fit the tool
@@ -34,9 +39,11 @@ invalid-arguments =
     }
     .about = The arguments are valid JSON but do not fit the schema the model was given. Every mismatch is listed at once, each with its place, what was expected and what was sent. The tool did not run.
     .check = If one tool is called wrongly again and again, its description or its schema misleads the model: add examples, or loosen what need not be strict.
-    .rec-1 = Correct every listed place, then call the tool again
-    .rec-2 = Give every required parameter, with the type the schema names
-    .rec-3 = Do not repeat the same arguments
+    .rec-1 = Wait: the assistant corrects the call by itself
+    .rec-2 = If it does not get it right, tell it which value to use
+    .next-1 = Correct every listed place, then call the tool again
+    .next-2 = Give every required parameter, with the type the schema names
+    .next-3 = Do not repeat the same arguments
 
 malformed-arguments =
     .title = Arguments are not valid JSON
@@ -47,9 +54,11 @@ malformed-arguments =
     .user = The assistant called a tool with text that could not be read. It has been told.
     .about = What the model sent as arguments could not be parsed. Broken arguments are never executed, and they are not guessed at when the tool has side effects. The position and a short excerpt go back to the model.
     .check = If it happens often with one model, its output may be cut off: look at the output token limit and at streamed arguments that end early.
-    .rec-1 = Send the arguments as one complete JSON object
-    .rec-2 = Escape quotes, backslashes and line breaks inside strings
-    .rec-3 = If the arguments are long, split the work into smaller calls
+    .rec-1 = Wait: the assistant writes the call again
+    .rec-2 = If it keeps happening, ask for the work in smaller steps
+    .next-1 = Send the arguments as one complete JSON object
+    .next-2 = Escape quotes, backslashes and line breaks inside strings
+    .next-3 = If the arguments are long, split the work into smaller calls
 
 schema-refused =
     .title = Tool schema refused
@@ -60,8 +69,10 @@ schema-refused =
     .user = The tool { $tool_name } could not be added, because its description is faulty. The other tools work.
     .about = A tool brought a schema that does not compile, so its arguments could never be checked. It is refused when it is registered and not at the first call. All other tools stay available.
     .check = Look at the schema the tool or its MCP server announces; the reason names the place. Correct it and register the tool again.
-    .rec-1 = Correct the schema of this tool and register it again
-    .rec-2 = Go on without this tool
+    .rec-1 = Go on without this tool
+    .rec-2 = Ask the operator to correct the description of the tool
+    .next-1 = Use another tool, or none
+    .next-2 = Tell the user that this tool is not available if there is no other way
 
 tool-name-refused =
     .title = Tool name refused
@@ -72,8 +83,10 @@ tool-name-refused =
     .user = The tool { $tool_name } could not be added, because its name cannot be used. The other tools work.
     .about = A tool's name is empty, too long, has characters the model services do not accept, or is taken already. Two tools under one name would make every call a guess, so the second one is refused.
     .check = Rename the tool, or give its MCP server a prefix in the configuration.
-    .rec-1 = Give the tool a name of letters, digits, `_` and `-` that no other tool has
-    .rec-2 = Go on without this tool
+    .rec-1 = Go on without this tool
+    .rec-2 = Ask the operator to give the tool a name of letters, digits, `_` and `-` that no other tool has
+    .next-1 = Use another tool, or none
+    .next-2 = Tell the user that this tool is not available if there is no other way
 
 bad-request =
     .title = Request does not fit the protocol
@@ -85,7 +98,9 @@ bad-request =
     .about = A request or a handshake has a missing field, a wrong type or a value the protocol does not allow. It was refused before anything was done. The details name the field where that is known.
     .check = Compare what the client sends with the protocol's description. A client of another version is the usual cause.
     .rec-1 = Correct the named field and send the request again
-    .rec-2 = Check that both sides speak the same version of the protocol
+    .rec-2 = Use versions of both programs that speak the same version of the protocol
+    .next-1 = Correct what is missing or wrong in the call, then make it again
+    .next-2 = Do not repeat it unchanged
 
 malformed-json =
     .title = Message is not valid JSON
@@ -96,8 +111,10 @@ malformed-json =
     .user = A message could not be read. Please send it again; if that does not help, update the app you use.
     .about = A frame or a request body is not JSON. It was dropped, the connection stays open, and the answer says where the mistake is.
     .check = Look at what the client sends at that position. A body that was cut off on the way, or two messages in one frame, are the usual causes.
-    .rec-1 = Send one complete JSON value per message
-    .rec-2 = Check for text that was cut off or not escaped
+    .rec-1 = Send the message again; if that does not help, update the app
+    .rec-2 = If you wrote the message yourself, check for text that was cut off or not escaped
+    .next-1 = Send the arguments as one complete JSON object
+    .next-2 = Escape quotes, backslashes and line breaks inside strings
 
 invalid-utf8 =
     .title = Text is not UTF-8
@@ -108,8 +125,10 @@ invalid-utf8 =
     .user = The text has characters in an encoding that cannot be read. Please save or send it as UTF-8.
     .about = All text on the wire is UTF-8. Some bytes are not, which mostly means another encoding or a text that was cut in the middle of a character.
     .check = Find out which encoding the sender uses and convert at its side.
-    .rec-1 = Send the text as UTF-8
-    .rec-2 = Send binary data as base64, not as text
+    .rec-1 = Save the text as UTF-8, then send it again
+    .rec-2 = Send binary data as a file
+    .next-1 = Write the arguments in UTF-8, without half characters
+    .next-2 = Give binary data as base64, not as text
 
 json-too-deep =
     .title = JSON is nested too deeply
@@ -119,6 +138,8 @@ json-too-deep =
     .check = Raise the limit only if an honest client needs it. Otherwise look at who sends such messages.
     .rec-1 = Send a flatter structure
     .rec-2 = Split the message into several
+    .next-1 = Nest lists and objects less deeply
+    .next-2 = Split the work into several calls
 
 frame-too-large =
     .title = Message is too large
@@ -126,8 +147,10 @@ frame-too-large =
     .user = The message is too large (the limit is { $limit } bytes). Please send less at once, or attach it as a file.
     .about = A frame or a request body is above the limit for one message and was not processed. Far above it the connection is closed too, because reading on would cost memory for nothing.
     .check = Raise the limit if honest clients need it, in the server and in any proxy before it.
-    .rec-1 = Send the content in smaller pieces
-    .rec-2 = Store large data and send a reference to it
+    .rec-1 = Send less at once, or attach the content as a file
+    .rec-2 = Ask the operator to raise the limit if your messages have to be this long
+    .next-1 = Split the content over several calls
+    .next-2 = Write large data to a file and pass its path
 
 unknown-event =
     .title = Unknown event
@@ -138,8 +161,10 @@ unknown-event =
     .user = The app asked for something the server does not know ({ $event_name }). Please update the app or the server.
     .about = A client sent an event, a method or a command whose name is not known here. It was ignored, and the connection stays open. A misspelt name and a client that is newer than the server are the usual causes.
     .check = Compare the versions of client and server. The name is in the log line.
-    .rec-1 = Use one of the known names
-    .rec-2 = Check that client and server have matching versions
+    .rec-1 = Update the app or the server so that their versions match
+    .rec-2 = If you wrote the request yourself, use one of the known names
+    .next-1 = Use a name that you were given, exactly as written
+    .next-2 = Tell the user that this is not available here
 
 duplicate-call-id =
     .title = Call id used twice
@@ -147,8 +172,9 @@ duplicate-call-id =
     .user = The assistant used one number for two actions. Only the first one ran; it has been told.
     .about = Two calls came with the same id. Results are matched to calls by id, so the second one could not be told from the first; it did not run and the first one keeps its result.
     .check = If a provider does this often, report it there; the ids are in the recorded answer.
-    .rec-1 = Make the call again with a fresh id
-    .rec-2 = Use the result of the first call if it is what you need
+    .rec-1 = Wait: the assistant makes the second call again if it needs it
+    .next-1 = Make the call again with a fresh id
+    .next-2 = Use the result of the first call if it is what you need
 
 plan-coercion-failed =
     .title = Plan could not be read
@@ -159,8 +185,10 @@ plan-coercion-failed =
     .user = The plan could not be read.
     .about = The model was asked for a plan and answered something that cannot be turned into tasks. It is told the places that do not fit and asked once more; if that is no plan either, the run ends. Tasks that were handed in and are no plan are refused at once.
     .check = If it happens often, make the plan's schema simpler, or use a model that keeps to schemas.
-    .rec-1 = Write the plan again and correct every listed place
-    .rec-2 = Answer with the plan only, without text around it
+    .rec-1 = If the assistant has stopped, send the message again
+    .rec-2 = Describe the task in fewer and clearer steps
+    .next-1 = Write the plan again and correct every listed place
+    .next-2 = Answer with the plan only, without text around it
 
 ## TIMEOUT: no answer in time
 
@@ -177,9 +205,12 @@ request-timed-out =
     }
     .about = A service was asked and did not answer within its time limit. That usually passes, so the runtime asks again after a pause, if asking twice is safe. Other action is needed only when the tries are used up.
     .check = See whether one service or all of them are slow. Compare the elapsed time with the limit: answers that come just too late need a higher limit.
-    .rec-1 = Try the same request again a little later
+    .rec-1 = Send the message again in a little while
     .rec-2 = Ask for less at once, so that the answer comes sooner
-    .rec-3 = Use another source if this one stays silent
+    .rec-3 = Ask the operator whether the service is working, if it keeps happening
+    .next-1 = Make the same call again a little later
+    .next-2 = Ask for less in one call
+    .next-3 = Use another source if this one stays silent
 
 deadline-passed =
     .title = Deadline passed
@@ -188,26 +219,47 @@ deadline-passed =
             [true] No answer within { $timeout_seconds } s: the deadline has passed.
            *[none] Stopped after { $timeout_seconds } s: the deadline had passed.
         }
-       *[other] { $outcome_unknown ->
-            [true] { $tool_name } did not answer within { $timeout_seconds } s, its deadline. It was told to stop and did not confirm that it did.
-           *[none] { $tool_name } was stopped after { $timeout_seconds } s: its deadline had passed.
+       *[other] { $state ->
+            [not_started] { $tool_name } did not start within { $timeout_seconds } s, its deadline. Nothing of it was done.
+           *[none] { $outcome_unknown ->
+                [true] { $tool_name } did not answer within { $timeout_seconds } s, its deadline. It was told to stop and did not confirm that it did.
+               *[none] { $tool_name } was stopped after { $timeout_seconds } s: its deadline had passed.
+            }
         }
     }
-    .user = { $outcome_unknown ->
-        [true] { $timeout_seconds ->
-            [one] This took longer than the allowed { $timeout_seconds } second and was told to stop. The assistant has been told.
-           *[other] This took longer than the allowed { $timeout_seconds } seconds and was told to stop. The assistant has been told.
+    .user = { $state ->
+        [not_started] { $timeout_seconds ->
+            [one] This did not start within the allowed { $timeout_seconds } second, so nothing of it was done. The assistant has been told.
+           *[other] This did not start within the allowed { $timeout_seconds } seconds, so nothing of it was done. The assistant has been told.
         }
-       *[none] { $timeout_seconds ->
-            [one] This took longer than the allowed { $timeout_seconds } second and was stopped. The assistant has been told.
-           *[other] This took longer than the allowed { $timeout_seconds } seconds and was stopped. The assistant has been told.
+       *[none] { $outcome_unknown ->
+            [true] { $timeout_seconds ->
+                [one] This took longer than the allowed { $timeout_seconds } second and was told to stop. The assistant has been told.
+               *[other] This took longer than the allowed { $timeout_seconds } seconds and was told to stop. The assistant has been told.
+            }
+           *[none] { $timeout_seconds ->
+                [one] This took longer than the allowed { $timeout_seconds } second and was stopped. The assistant has been told.
+               *[other] This took longer than the allowed { $timeout_seconds } seconds and was stopped. The assistant has been told.
+            }
         }
     }
-    .about = A tool did not finish by its hard deadline. A local tool was cancelled, and everything it had started was ended with it. A tool on another computer or of an MCP server was told to stop; without its confirmation the details carry outcome_unknown, and the call may still be running. Part of the work may already be done. The same call would most likely run into the same deadline.
+    .about = A tool did not finish by its hard deadline. A call that did not start in time, for example because nobody approved it, did nothing. A local tool was cancelled, and everything it had started was ended with it. A tool on another computer or of an MCP server was told to stop; without its confirmation the details carry outcome_unknown, and the call may still be running. Part of the work may already be done. The same call would most likely run into the same deadline.
     .check = If the work really takes that long, raise the deadline of this tool. Otherwise look at what it was waiting for.
-    .rec-1 = Split the work into smaller calls
-    .rec-2 = Check what was already done before you go on
-    .rec-3 = Run a long command in the background and look at its output later
+    .rec-1 = { $state ->
+        [not_started] If it waited for your approval, ask the assistant again and answer in time
+       *[none] Wait: the assistant decides how to go on
+    }
+    .rec-2 = Ask for the work in smaller steps
+    .rec-3 = Ask the operator for a longer time limit if the work needs it
+    .next-1 = { $state ->
+        [not_started] Go on with other work; it may have waited for a person's approval
+       *[none] Split the work into smaller calls
+    }
+    .next-2 = { $state ->
+        [not_started] Tell the user that the call did not start in time
+       *[none] Check what was already done before you go on
+    }
+    .next-3 = Run a long command in the background and look at its output later
 
 ## RATE: too many requests
 
@@ -227,7 +279,10 @@ model-rate-limited =
     .about = The model service accepts only so many requests or tokens a minute for this account. The runtime waits, at least as long as the service asks for, and tries again with growing pauses. No work is lost while it waits.
     .check = See how many sessions share the account. Ask the provider for a higher limit, run fewer sessions at once, or spread them over the day.
     .rec-1 = Send the message again in a little while
-    .rec-2 = Run fewer sessions at once, or ask for a higher limit
+    .rec-2 = Run fewer sessions at once
+    .rec-3 = Choose another model, or ask the operator for a higher limit
+    .next-1 = Go on without this result, or make the call again later
+    .next-2 = Tell the user that the model service is limiting requests
 
 service-rate-limited =
     .title = Service rate limit reached
@@ -243,9 +298,11 @@ service-rate-limited =
     }
     .about = A service that a tool depends on accepts only so many requests in a given time. If the tool says that repeating is safe, the runtime waits and calls it again; otherwise the model decides.
     .check = See which tool calls the service so often, and whether its answers could be kept for a while.
-    .rec-1 = Make the same call again after the pause
-    .rec-2 = Put several questions into one call
-    .rec-3 = Go on with other work in the meantime
+    .rec-1 = Wait a minute, then send the message again
+    .rec-2 = Ask the operator for a higher limit at this service, if it keeps happening
+    .next-1 = Make the same call again after the pause
+    .next-2 = Put several questions into one call
+    .next-3 = Go on with other work in the meantime
 
 ## AUTH: keys and sign-ins
 
@@ -263,6 +320,8 @@ model-authentication =
        *[other] Set { $required_config } to a valid key, or sign in again
     }
     .rec-2 = Send the message again afterwards; nothing was lost
+    .next-1 = Do not make this call again
+    .next-2 = Tell the user that the model service does not accept its key
 
 not-authenticated =
     .title = Not signed in
@@ -271,7 +330,9 @@ not-authenticated =
     .about = A client asked without credentials, or with ones that are not accepted. The answer does not say which of the two, so that names cannot be guessed.
     .check = Check the token the client sends, its expiry, and the clocks of both machines.
     .rec-1 = Sign in again, or send a valid token
-    .rec-2 = Do not repeat the request with the same token
+    .rec-2 = Ask the operator for a new token if the old one has expired
+    .next-1 = Do not make this call again
+    .next-2 = Tell the user that the sign-in is missing or has expired
 
 upstream-sign-in-needed =
     .title = Tool server needs a sign-in
@@ -282,8 +343,13 @@ upstream-sign-in-needed =
     }
     .about = The service behind a tool has never been authorised, or asks for a sign-in. A person has to do that once in a browser. The call is not repeated by itself, because every repeat would ask again.
     .check = Start the sign-in of this MCP server at the computer where it runs. Look at whether it can keep what it is given.
-    .rec-1 = Ask the user to sign in to { $mcp_server }
-    .rec-2 = Go on without this tool until that is done
+    .rec-1 = { $uri ->
+        [none] Sign in to { $mcp_server }
+       *[other] Open { $uri } and sign in to { $mcp_server }
+    }
+    .rec-2 = Then ask the assistant to go on
+    .next-1 = Ask the user to sign in to { $mcp_server }
+    .next-2 = Go on without this tool until that is done
 
 upstream-sign-in-refused =
     .title = Tool server refused the sign-in
@@ -291,8 +357,10 @@ upstream-sign-in-refused =
     .user = The sign-in for the tool server { $mcp_server } is no longer enough. Please sign in again and grant what it asks for.
     .about = There is a sign-in for the service behind the tool, but it was refused: expired and not renewable, revoked, or without the needed rights. Repeating the call cannot help.
     .check = Renew the authorisation of this MCP server and compare the rights it has with the rights it asks for.
-    .rec-1 = Ask the user to sign in to { $mcp_server } again with the needed rights
-    .rec-2 = Go on without this tool until that is done
+    .rec-1 = Sign in to { $mcp_server } again and grant the rights it asks for
+    .rec-2 = Then ask the assistant to go on
+    .next-1 = Ask the user to sign in to { $mcp_server } again with the needed rights
+    .next-2 = Go on without this tool until that is done
 
 ## PERM: permissions and questions
 
@@ -305,9 +373,11 @@ denied-by-policy =
     .user = { $tool_name } is not allowed by the rules that are set, so it was not run.
     .about = A rule of the configuration forbids this call. It did not run, and asking again will give the same answer. The turn goes on, so that the model can find another way.
     .check = If the call should be allowed, change the permission rules; the rule that decided is in the record of the call.
-    .rec-1 = Reach the goal in a way that does not need this call
-    .rec-2 = If there is no other way, tell the user what is not allowed and why it would be needed
-    .rec-3 = Do not try to get around the rule
+    .rec-1 = If it should be allowed, change the rule in the settings or ask the operator to
+    .rec-2 = Otherwise do nothing: the assistant has been told and looks for another way
+    .next-1 = Reach the goal in a way that does not need this call
+    .next-2 = If there is no other way, tell the user what is not allowed and why it would be needed
+    .next-3 = Do not try to get around the rule
 
 denied-by-person =
     .title = Denied by a person
@@ -318,9 +388,14 @@ denied-by-person =
     .user = { $tool_name } was not run, because it was denied.
     .about = A person was asked whether the call may run and denied it. The person's note, if there is one, is passed to the model word for word. The turn goes on.
     .check = Nothing. If the same question is denied all the time, a policy rule saves people the asking.
-    .rec-1 = Respect the decision and do not make the same call again
-    .rec-2 = Take the note into account and go another way
-    .rec-3 = If you are unsure what is wanted, ask the user
+    .rec-1 = Tell the assistant what you want instead
+    .rec-2 = If the answer was a mistake, ask the assistant to do it again and allow it this time
+    .next-1 = Respect the decision and do not make the same call again
+    .next-2 = { $note ->
+        [none] Reach the goal in another way
+       *[other] Take the note into account and go another way
+    }
+    .next-3 = If you are unsure what is wanted, ask the user
 
 denied-by-hook =
     .title = Denied by a hook
@@ -331,8 +406,10 @@ denied-by-hook =
     .user = { $tool_name } was stopped by a check that is set up here, so it was not run.
     .about = A hook that runs before tool calls said no. It works as it was set up to; the call did not run and the turn goes on. A hook that breaks down is another fault.
     .check = If the decision is wrong, look at the hook; its name and its reason are in the record of the call.
-    .rec-1 = Read the reason and change the call accordingly
-    .rec-2 = Reach the goal in a way that does not need this call
+    .rec-1 = Nothing to do: the assistant has been told the reason
+    .rec-2 = Ask the operator if the check stops what it should let through
+    .next-1 = Read the reason and change the call accordingly
+    .next-2 = Reach the goal in a way that does not need this call
 
 needs-confirmation =
     .title = Approval needed
@@ -346,8 +423,14 @@ needs-confirmation =
     }
     .about = The call may run only after a person has agreed. The question is kept, survives a restart, can be answered once and expires. Until then nothing happens.
     .check = Nothing, unless questions pile up: then see whether the people who should answer are told of them.
-    .rec-1 = Wait for the decision, or ask the user to approve
-    .rec-2 = Go on with work that does not depend on this call
+    .rec-1 = { $reason ->
+        [none] Allow or deny the call in the session that asks
+       *[other] If it should run, allow it on the computer that runs the tool, then ask the assistant again
+    }
+    .rec-2 = Do nothing if it should not run; it runs only after a yes
+    .next-1 = Do not make the same call again before a person has approved it
+    .next-2 = Tell the user which call needs approval, and why
+    .next-3 = Go on with work that does not depend on this call
 
 guard-failed =
     .title = Guard failed, call denied
@@ -355,8 +438,10 @@ guard-failed =
     .user = A safety check could not be carried out, so the action was not run. The operator has to look at it.
     .about = A guard is a hook that was registered to decide. When it fails or takes too long there is no decision, so the call is denied. The turn goes on; other calls are decided as usual.
     .check = Look at the log of the guard with this trace id: an exception, a missing program or a time limit of five seconds are the usual causes.
-    .rec-1 = Do not repeat this call; the check will most likely fail again
-    .rec-2 = Go on another way, and tell the user that a check is broken
+    .rec-1 = Ask the operator to repair the check, and give the trace id
+    .rec-2 = Go on with something that does not need this action
+    .next-1 = Do not repeat this call; the check will most likely fail again
+    .next-2 = Go on another way, and tell the user that a check is broken
 
 question-expired =
     .title = Question expired unanswered
@@ -364,8 +449,10 @@ question-expired =
     .user = The question whether { $tool_name } may run was not answered in time, so the answer is no. Ask the assistant again if you still want it.
     .about = A question for approval was open longer than its time limit. Silence counts as no. The turn goes on or ends with that answer.
     .check = See whether the people who should answer learn of questions in time. The time limit is a setting.
-    .rec-1 = Go on without this call
-    .rec-2 = Tell the user that the question has expired and can be asked again
+    .rec-1 = Ask the assistant again if you still want it; it has not run
+    .rec-2 = Answer within the time the question shows, or ask the operator for a longer one
+    .next-1 = Go on without this call; nothing of it was done
+    .next-2 = Tell the user that the question has expired and can be asked again
 
 question-not-open =
     .title = Question is not open
@@ -373,7 +460,7 @@ question-not-open =
     .user = This question is no longer open. It may have been answered already.
     .about = An answer came for a question that is not waiting for one. The first answer counts, so that two people cannot decide differently. Nothing was changed.
     .check = Nothing. A client that answers twice should reuse its command id, then it gets the first result back.
-    .rec-1 = Load the session again and look at which questions are open
+    .rec-1 = Reload the session to see which questions are still open
     .rec-2 = Do not send the answer again
 
 not-allowed =
@@ -386,7 +473,9 @@ not-allowed =
     .about = The caller is known, but may not do this: another person's session, another role's command, a setting that is reserved. Repeating it will not change the answer.
     .check = Look at the rights of the token or role. If many are refused at once, see whether a client uses the wrong role.
     .rec-1 = Use an account or a role that has the right
-    .rec-2 = Do not repeat the request as it is
+    .rec-2 = Ask the operator for the right if you need it
+    .next-1 = Do not make this call again as it is
+    .next-2 = Tell the user which right is missing
 
 ## TOOL: calling tools
 
@@ -399,8 +488,10 @@ unknown-tool =
     .user = The assistant asked for a tool that does not exist ({ $tool_name }). It has been told which ones there are.
     .about = The model called a name that is not in the set of tools it was given. Nothing ran. The nearest names go back to it.
     .check = If the name looks right, see whether its MCP server or computer is connected, and whether a prefix was added to its tools.
-    .rec-1 = Use one of the tools you were given, with its exact name
-    .rec-2 = Go on without it if none of them fits
+    .rec-1 = Wait: the assistant chooses another tool
+    .rec-2 = If the tool should be there, ask the operator to add it
+    .next-1 = Use one of the tools you were given, with its exact name
+    .next-2 = Go on without it if none of them fits
 
 tool-disabled =
     .title = Tool is switched off
@@ -408,8 +499,10 @@ tool-disabled =
     .user = The tool { $tool_name } is switched off here.
     .about = The tool is known, but the configuration of its server or of this session has switched it off. Calling it again gives the same answer until it is switched on.
     .check = Switch it on in the configuration of its MCP server, or take it out of the list that the model sees.
-    .rec-1 = Use another tool
-    .rec-2 = Tell the user that { $tool_name } is switched off if there is no other way
+    .rec-1 = Switch the tool on in the settings, or ask the operator to, if it is needed
+    .rec-2 = Otherwise let the assistant go on without it
+    .next-1 = Use another tool
+    .next-2 = Tell the user that { $tool_name } is switched off if there is no other way
 
 tool-said-no =
     .title = Tool answered no
@@ -420,8 +513,10 @@ tool-said-no =
     .user = { $tool_name } could not do what was asked. The assistant has been told why.
     .about = The tool ran as it should and its answer is no: the thing is not there, the content does not match, the request is not possible. That is a result and not a breakdown; the tool's own words and advice go to the model.
     .check = Nothing, unless one tool says no all the time. Then read its reasons in the records.
-    .rec-1 = Read what the tool said and change the call accordingly
-    .rec-2 = Check that what you assume is really so before you call again
+    .rec-1 = Wait: the assistant has been told the reason and changes the call
+    .rec-2 = If it gets no further, give it the missing information
+    .next-1 = Read what the tool said and change the call accordingly
+    .next-2 = Check that what you assume is really so before you call again
 
 tool-failed =
     .title = Tool failed
@@ -432,9 +527,11 @@ tool-failed =
     .user = { $tool_name } failed. The assistant has been told and will look for another way.
     .about = The tool started and then failed in a way it did not describe itself, for example because something it depends on failed. The text of that error stays with the operator; the model learns which tool failed and what it may do.
     .check = Find the log line with this trace id: it has the whole chain of causes.
-    .rec-1 = Try once more if the call is safe to repeat
-    .rec-2 = Check what was already done before you go on
-    .rec-3 = Use another tool or another way
+    .rec-1 = Wait: the assistant tries another way
+    .rec-2 = If the tool keeps failing, ask the operator and give the trace id
+    .next-1 = Try once more if the call is safe to repeat
+    .next-2 = Check what was already done before you go on
+    .next-3 = Use another tool or another way
 
 tool-panicked =
     .title = Tool crashed
@@ -442,8 +539,10 @@ tool-panicked =
     .user = { $tool_name } crashed. Everything else goes on; the operator can find the details by the trace id.
     .about = The code of the tool panicked. The panic was caught at the edge of the call, so the session and the other calls go on. It is a mistake in the tool and not in the call, although another call may avoid it.
     .check = Report it to the tool's author with the log lines of this trace id. A tool that crashes often can be run in a process of its own.
-    .rec-1 = Check what was already done
-    .rec-2 = Call it with different arguments, or use another tool
+    .rec-1 = Check what the tool may have changed
+    .rec-2 = Report it to the operator with the trace id
+    .next-1 = Check what was already done
+    .next-2 = Call it with different arguments, or use another tool
 
 cancelled =
     .title = Cancelled
@@ -460,8 +559,9 @@ cancelled =
     .user = Cancelled.
     .about = The turn, or the call in it, was cancelled. Model and tools were stopped, and everything they had started was ended. What was recorded until then stays.
     .check = Nothing.
-    .rec-1 = Wait for the user's next message
-    .rec-2 = Do not take the work up again by yourself
+    .rec-1 = Send a message when you want to go on
+    .next-1 = Wait for the user's next message
+    .next-2 = Do not take the work up again by yourself
 
 outcome-unknown =
     .title = Outcome unknown
@@ -469,9 +569,11 @@ outcome-unknown =
     .user = The program was interrupted while { $tool_name } was running. Whether it was finished is not known, and it may still be running; the assistant will check.
     .about = The process ended while a call was running, and nobody recorded how it ended. Because the tool is not known to be safe to repeat, it was not repeated: running it twice could do harm. The model is told to look first.
     .check = If you know how it ended, say so in the session. If the tool is safe to repeat, mark it as idempotent and it will be run again after a crash.
-    .rec-1 = Check whether the work was done before anything else
-    .rec-2 = Make the call again only if it is clear that nothing happened
-    .rec-3 = If you cannot find out, ask the user
+    .rec-1 = Do not have the work repeated before it is clear what was done; the assistant checks that first
+    .rec-2 = Look yourself if it matters, and tell the assistant what you found
+    .next-1 = Check whether the work was done before anything else
+    .next-2 = Make the call again only if it is clear that nothing happened
+    .next-3 = If you cannot find out, ask the user
 
 output-too-large =
     .title = Output too large
@@ -482,8 +584,10 @@ output-too-large =
     .user = The result was too long to show to the assistant in full (the limit is { $limit } bytes).
     .about = A tool gave back more than the model can usefully read. Beginning and end are passed on where that makes sense, and the full text is kept aside up to a limit of its own.
     .check = Nothing. If one tool does this all the time, give it a parameter to ask for less.
-    .rec-1 = Ask for less: a range of lines, a filter, a smaller directory
-    .rec-2 = Read the kept output piece by piece
+    .rec-1 = Nothing to do: the assistant asks for less
+    .rec-2 = If you need all of it, ask the assistant to write it to a file
+    .next-1 = Ask for less: a range of lines, a filter, a smaller directory
+    .next-2 = Read the kept output piece by piece
 
 repeated-call-stopped =
     .title = Same failing call stopped
@@ -494,9 +598,11 @@ repeated-call-stopped =
     .user = The assistant repeated a call that cannot work, so it was stopped. If that goes on, the turn ends.
     .about = The model repeated an invalid call without changing it. It was answered without running, and told what is still the same. After the third one the turn ends, because a stuck model only costs money.
     .check = Look at the call in the records. Often the schema asks for something the model cannot know; say it in the tool's description.
-    .rec-1 = Change what is named before you call again
-    .rec-2 = If you do not have the needed value, ask the user for it
-    .rec-3 = Use another tool or another way
+    .rec-1 = Give the assistant the value it lacks, or tell it to go another way
+    .rec-2 = Cancel the turn if it goes on like this
+    .next-1 = Change what is named before you call again
+    .next-2 = If you do not have the needed value, ask the user for it
+    .next-3 = Use another tool or another way
 
 tool-abandoned =
     .title = Tool ignored cancellation
@@ -504,9 +610,11 @@ tool-abandoned =
     .user = { $tool_name } did not stop when it was told to. The session goes on without it.
     .about = A tool was cancelled or had passed its deadline, and still did not end. The session does not wait for it: the call is closed, and whatever comes later is dropped and counted. The task may go on using the machine.
     .check = See which tool it is and make it check for cancellation. Many of these cost memory and threads; a restart frees them.
-    .rec-1 = Do not call this tool again for the same work
-    .rec-2 = Check what it has changed so far
-    .rec-3 = Go on another way
+    .rec-1 = Check what the tool may have changed; it may still be running
+    .rec-2 = Ask the operator to end it if it keeps running
+    .next-1 = Do not call this tool again for the same work
+    .next-2 = Check what it has changed so far
+    .next-3 = Go on another way
 
 late-result-dropped =
     .title = Late answer dropped
@@ -514,8 +622,9 @@ late-result-dropped =
     .user = An answer came too late and was not used.
     .about = A tool or a model answered after the call had been closed by a deadline, a cancel or a restart. The outcome that was recorded first stays: a late answer never ends, feeds or colours another turn. It is counted.
     .check = A few of these are normal. Many of one tool mean that its deadline is a little too short.
-    .rec-1 = Go by the outcome that was recorded
-    .rec-2 = Check the real state if the late answer would have mattered
+    .rec-1 = Nothing to do: the recorded outcome counts
+    .next-1 = Go by the outcome that was recorded
+    .next-2 = Check the real state if the late answer would have mattered
 
 unsupported-operation =
     .title = Operation not supported
@@ -526,8 +635,9 @@ unsupported-operation =
     .user = What was asked for is not supported here.
     .about = The tool, the service or the platform cannot do this at all, whatever the arguments are. It is not a passing condition.
     .check = Look at whether a newer version or another platform supports it.
-    .rec-1 = Do not ask for this again
-    .rec-2 = Reach the goal in another way, or tell the user that it is not possible here
+    .rec-1 = Ask the assistant to reach the goal in another way
+    .next-1 = Do not ask for this again
+    .next-2 = Reach the goal in another way, or tell the user that it is not possible here
 
 mcp-server-failed =
     .title = MCP server failed
@@ -538,8 +648,10 @@ mcp-server-failed =
     .user = The tool server { $mcp_server } failed.
     .about = An MCP server ended, answered something that cannot be understood, or cannot be reached. The runtime starts it or connects again with growing pauses. Calls that had started are closed; those that are safe to repeat are repeated.
     .check = Look at the server's error output in the log, its command and its settings. Try to start it by hand with the same command.
-    .rec-1 = Try again a little later
-    .rec-2 = Use tools of another server in the meantime
+    .rec-1 = Send the message again in a little while
+    .rec-2 = Ask the operator to look at { $mcp_server } if it lasts
+    .next-1 = Make the same call again a little later
+    .next-2 = Use tools of another server in the meantime
 
 computer-gone =
     .title = Remote computer is gone
@@ -550,8 +662,10 @@ computer-gone =
     .user = The computer { $computer } is no longer connected, so its tools cannot be used. Please bring it back online.
     .about = The computer whose tools are used has left its room or lost its connection. Calls in flight are closed at once instead of running into their time limit. When it comes back its tools appear again.
     .check = See whether the computer is on and connected, and what its own log says about the last minutes.
-    .rec-1 = Go on with tools of other computers, or without
-    .rec-2 = When it is back, check what was already done before you repeat a call
+    .rec-1 = Connect { $computer } again
+    .rec-2 = Check there what was already done before the work is repeated
+    .next-1 = Go on with tools of other computers, or without
+    .next-2 = When it is back, check what was already done before you repeat a call
 
 ## FILE: files
 
@@ -561,9 +675,11 @@ file-not-found =
     .user = The file { $path } does not exist.
     .about = A path was given that does not exist. Usually it is misspelt, moved, or meant relative to another directory. The nearest existing path is suggested where there is one.
     .check = Nothing.
-    .rec-1 = List or search for the file to find its right path
-    .rec-2 = Check spelling, letter case and the directory the path starts from
-    .rec-3 = Create the file first if it is meant to be new
+    .rec-1 = Wait: the assistant looks for the right path
+    .rec-2 = If you know where the file is, tell the assistant
+    .next-1 = List or search for the file to find its right path
+    .next-2 = Check spelling, letter case and the directory the path starts from
+    .next-3 = Create the file first if it is meant to be new
 
 file-permission =
     .title = No permission for the file
@@ -571,8 +687,9 @@ file-permission =
     .user = The program has no permission for { $path }. Change the permissions, or choose another place.
     .about = The operating system refused access to a file or a directory. The program keeps the rights it was started with and does not try to get around them.
     .check = Look at the owner and mode of the file, and at the user the program runs as. Sandbox rules can be the cause too.
-    .rec-1 = Use another path that is writable
-    .rec-2 = Tell the user which permission is missing
+    .rec-1 = Give the program permission for { $path }, or name another place
+    .next-1 = Use another path that is writable
+    .next-2 = Tell the user which permission is missing
 
 outside-workspace =
     .title = Path is outside the workspace
@@ -580,8 +697,10 @@ outside-workspace =
     .user = { $path } is outside the folder the assistant may work in, so it was not touched.
     .about = File tools work inside the workspace only. Absolute paths, `..` and links that lead out of it are refused before anything is opened.
     .check = If the path should be reachable, add its directory to the workspace.
-    .rec-1 = Use a path inside the workspace, relative to its root
-    .rec-2 = Ask the user to bring the file into the workspace
+    .rec-1 = Copy the file into the workspace if the assistant needs it
+    .rec-2 = Otherwise do nothing: it was not touched
+    .next-1 = Use a path inside the workspace, relative to its root
+    .next-2 = Ask the user to bring the file into the workspace
 
 file-changed =
     .title = File changed underneath
@@ -589,8 +708,10 @@ file-changed =
     .user = { $path } was changed in the meantime. The assistant reads it again before it changes anything.
     .about = Between reading the file and writing it, its content changed. Writing would have destroyed that change, so nothing was written.
     .check = Nothing. If it happens all the time, find the program that rewrites the file, for example a formatter.
-    .rec-1 = Read the file again
-    .rec-2 = Make the change on the new content
+    .rec-1 = Nothing to do: the assistant reads the file again
+    .rec-2 = Do not edit the file while the assistant is working on it
+    .next-1 = Read the file again
+    .next-2 = Make the change on the new content
 
 edit-no-match =
     .title = Text to replace not found
@@ -601,8 +722,9 @@ edit-no-match =
     .user = A change to { $path } did not fit its content, so nothing was changed. The assistant will look again.
     .about = An edit names a text that must be in the file, letter by letter, and it is not. Spaces, indentation or line endings are the usual difference; or the file looks different by now.
     .check = Nothing.
-    .rec-1 = Read the file again and copy the text exactly, with its spaces and line breaks
-    .rec-2 = Use a shorter piece that surely occurs
+    .rec-1 = Nothing to do: the assistant reads the file again
+    .next-1 = Read the file again and copy the text exactly, with its spaces and line breaks
+    .next-2 = Use a shorter piece that surely occurs
 
 edit-several-matches =
     .title = Text to replace found several times
@@ -610,8 +732,10 @@ edit-several-matches =
     .user = A change to { $path } could have meant several places, so nothing was changed. The assistant will be more exact.
     .about = An edit names a text that occurs more than once. Changing the first one would be a guess, so nothing was changed.
     .check = Nothing.
-    .rec-1 = Add lines before and after, so that the text occurs only once
-    .rec-2 = Ask for all occurrences to be replaced if that is what you want
+    .rec-1 = Nothing to do: the assistant names the place more exactly
+    .rec-2 = If it should replace every occurrence, tell it so
+    .next-1 = Add lines before and after, so that the text occurs only once
+    .next-2 = Ask for all occurrences to be replaced if that is what you want
 
 not-a-file =
     .title = Not a regular file
@@ -622,8 +746,10 @@ not-a-file =
     .user = { $path } is not a file that can be opened as text.
     .about = The path leads to a directory, a device, a socket or something else that cannot be read or written like a file. Opening some of these would block for ever, so they are refused.
     .check = Nothing.
-    .rec-1 = Give the path of a file
-    .rec-2 = List the directory to see which files are in it
+    .rec-1 = Wait: the assistant looks for the right file
+    .rec-2 = If you know which file is meant, tell the assistant
+    .next-1 = Give the path of a file
+    .next-2 = List the directory to see which files are in it
 
 file-not-text =
     .title = Not a text file
@@ -631,8 +757,10 @@ file-not-text =
     .user = { $path } is not a text file.
     .about = The file has bytes that are not text in any encoding we recognise. It was left as it is; editing it as text would destroy it.
     .check = Nothing.
-    .rec-1 = Use a command that understands this kind of file
-    .rec-2 = Look for a text version of the same content
+    .rec-1 = Give the assistant a text version of the file if you have one
+    .rec-2 = Otherwise the assistant looks for a command that can read it
+    .next-1 = Use a command that understands this kind of file
+    .next-2 = Look for a text version of the same content
 
 file-unread =
     .title = File was not read before
@@ -640,8 +768,9 @@ file-unread =
     .user = The assistant was about to replace { $path } without having read it. It will read it first.
     .about = A file that exists was to be replaced as a whole, and the session has never seen what is in it. Writing would have destroyed something nobody looked at, so nothing was written.
     .check = Nothing.
-    .rec-1 = Read the file first, then write it
-    .rec-2 = Use another path if you meant to make a new file
+    .rec-1 = Nothing to do: the assistant reads the file first
+    .next-1 = Read the file first, then write it
+    .next-2 = Use another path if you meant to make a new file
 
 file-exists =
     .title = File exists already
@@ -663,8 +792,10 @@ exit-status =
     .user = A command ended with an error (exit code { $exit_code }). The assistant has been told.
     .about = A command ran to its end and reported failure by its exit code. That is an answer, like a failing test; the model reads the output and decides.
     .check = Nothing, unless the command works by hand. Then compare directory, environment and user.
-    .rec-1 = Read the output to find the cause
-    .rec-2 = Correct the command or what it works on, then run it again
+    .rec-1 = Wait: the assistant reads the output and corrects the command
+    .rec-2 = If something has to be installed or set up first, do that and tell the assistant
+    .next-1 = Read the output to find the cause
+    .next-2 = Correct the command or what it works on, then run it again
 
 killed-by-signal =
     .title = Command was killed
@@ -672,8 +803,10 @@ killed-by-signal =
     .user = A command was ended from outside ({ $signal }) before it finished.
     .about = Something ended the command by a signal: a crash of its own, the system when memory runs short, or a person. Part of its work may be done.
     .check = For SIGKILL, look at the system's log for an out-of-memory kill. For SIGSEGV or SIGABRT, the program itself crashed.
-    .rec-1 = Check what was already done
-    .rec-2 = Run it with less work at once if memory may have run short
+    .rec-1 = Check whether memory ran short, or whether someone ended the command
+    .rec-2 = Then ask the assistant to go on
+    .next-1 = Check what was already done
+    .next-2 = Run it with less work at once if memory may have run short
 
 command-not-started =
     .title = Command could not start
@@ -684,8 +817,10 @@ command-not-started =
     .user = A command could not be started. The program may not be installed.
     .about = The operating system could not start the program: it does not exist, is not executable, or its directory is missing. Nothing ran.
     .check = Check that the program is installed and in the search path of the user the process runs as.
-    .rec-1 = Check the name of the program, and whether it is installed
-    .rec-2 = Use another program that does the same
+    .rec-1 = Install the program if the assistant needs it: { $command }
+    .rec-2 = Otherwise the assistant uses another one
+    .next-1 = Check the name of the program, and whether it is installed
+    .next-2 = Use another program that does the same
 
 shell-unknown =
     .title = Unknown shell
@@ -696,8 +831,9 @@ shell-unknown =
     .user = The assistant asked for a background command that does not exist. It has been told.
     .about = Output was asked of a background shell whose id is not known in this session. A misspelt id, or a shell that was cleared away after it ended, are the usual causes.
     .check = Nothing.
-    .rec-1 = Use an id that was given when a background command was started
-    .rec-2 = Start the command again if its output is still needed
+    .rec-1 = Nothing to do: the assistant has been told which commands are running
+    .next-1 = Use an id that was given when a background command was started
+    .next-2 = Start the command again if its output is still needed
 
 shell-lost =
     .title = Shell ended with a restart
@@ -705,8 +841,9 @@ shell-lost =
     .user = A background command ended because the program was restarted.
     .about = Background commands belong to the process that started them and end with it. After a restart they are not started again by themselves, because nobody knows whether that would be safe.
     .check = Nothing. Long-running services are better started outside of the agent.
-    .rec-1 = Check what the command had done so far
-    .rec-2 = Start it again if it is still needed and safe to repeat
+    .rec-1 = Ask the assistant to start the command again if it is still needed
+    .next-1 = Check what the command had done so far
+    .next-2 = Start it again if it is still needed and safe to repeat
 
 sandbox-unavailable =
     .title = Sandbox is not available
@@ -714,8 +851,10 @@ sandbox-unavailable =
     .user = The action was not run, because it may run in a sandbox only, and that does not work on this machine.
     .about = The configuration demands that commands run in a sandbox, and the operating system does not offer what it needs. Running without it would break the promise, so the command did not run.
     .check = Check the kernel version and whether the container allows sandboxing. Or change the setting, knowing what that means.
-    .rec-1 = Do not repeat the command
-    .rec-2 = Go on without commands, and tell the user that the sandbox is missing
+    .rec-1 = Ask the operator to set up the sandbox on this machine
+    .rec-2 = Until then, ask for work that needs no commands
+    .next-1 = Do not repeat the command
+    .next-2 = Go on without commands, and tell the user that the sandbox is missing
 
 ## NET: the network
 
@@ -728,8 +867,10 @@ network-unavailable =
     .user = There is no network connection.
     .about = No way to the other side was found at all: no network, no route, or a firewall that swallows everything. The runtime tries again with growing pauses.
     .check = Check the machine's network, its proxy settings and the firewall.
-    .rec-1 = Try again when the network is back
-    .rec-2 = Go on with work that needs no network
+    .rec-1 = Check the network connection
+    .rec-2 = Send the message again when the network is back
+    .next-1 = Make the call again later
+    .next-2 = Go on with work that needs no network
 
 name-not-resolved =
     .title = Name not found in DNS
@@ -737,8 +878,10 @@ name-not-resolved =
     .user = The address { $host } could not be found.
     .about = The name of a host could not be turned into an address. That passes when the name service was only briefly away, and stays when the name is misspelt.
     .check = Resolve the name by hand on the same machine. Check the configured address and the DNS settings, in containers above all.
-    .rec-1 = Check the spelling of the host name
-    .rec-2 = Try again a little later
+    .rec-1 = Check the spelling of { $host } in the settings
+    .rec-2 = Send the message again in a little while
+    .next-1 = Check the spelling of the host name if you wrote it
+    .next-2 = Go on without this address, and tell the user that it was not found
 
 connection-refused =
     .title = Connection refused
@@ -749,8 +892,10 @@ connection-refused =
     .user = A service could not be reached, because it is not running or does not accept connections.
     .about = The machine was reached, but nothing accepts connections at that address. A service that is restarting looks like this, so the runtime tries again with growing pauses.
     .check = See whether the service runs, on which address and port it listens, and whether the configured one is the same.
-    .rec-1 = Try again a little later
-    .rec-2 = Check the address if it stays like this
+    .rec-1 = Send the message again in a little while
+    .rec-2 = Check that the service is running, and that its address is right
+    .next-1 = Make the same call again a little later
+    .next-2 = If it is refused again, tell the user that the service is not running
 
 tls-failed =
     .title = Secure connection failed
@@ -761,8 +906,10 @@ tls-failed =
     .user = No secure connection could be made, so nothing was sent. The operator has to look at the certificates.
     .about = The encrypted connection failed: a certificate that is expired, unknown or for another name, or two sides with no method in common. We never fall back to an insecure connection.
     .check = Look at the certificate's dates and names, at the clock of this machine, and at whether a proxy puts its own certificate in between.
-    .rec-1 = Correct the certificate, the clock or the proxy setting
+    .rec-1 = Ask the operator to check the certificate, the clock and the proxy setting
     .rec-2 = Do not switch the check off
+    .next-1 = Do not make this call again, and do not go around the check
+    .next-2 = Tell the user that no secure connection could be made
 
 ## RETRY: trying again
 
@@ -777,6 +924,8 @@ retry-after-too-long =
     .check = A pause this long mostly means a daily limit or an exhausted account. The ceiling is a setting.
     .rec-1 = Send the message again after the named time
     .rec-2 = Use another account or another service until then
+    .next-1 = Go on without this result
+    .next-2 = Tell the user how long the service asks to wait
 
 ## RES: memory, disk, quotas, limits
 
@@ -786,8 +935,10 @@ out-of-memory =
     .user = There was not enough memory for this action. The rest goes on.
     .about = An action needed more memory than it was allowed or than the machine has. It was ended so that the process could live. Caches are emptied once and it is tried once more before it is reported.
     .check = Look at the memory of the machine and of this process, and at what ran at the same time. Lower the number of parallel calls, or give it more memory.
-    .rec-1 = Work on less data at once
-    .rec-2 = Run fewer things at the same time
+    .rec-1 = Ask for less at once
+    .rec-2 = End other programs or sessions, or ask the operator for more memory
+    .next-1 = Work on less data at once
+    .next-2 = Run fewer things at the same time
 
 disk-full =
     .title = Disk is full
@@ -798,9 +949,14 @@ disk-full =
     .user = The disk is full, so nothing more can be saved. Please free some space.
     .about = There is no room left where something should be written. Old data that may go is cleared away once and the write is tried once more; then the operator has to act. Room is kept in reserve, so that this fault itself can still be recorded.
     .check = Free space on that disk, or shorten the time sessions are kept. Look for large outputs in the temporary directory.
-    .rec-1 = Delete files that are no longer needed, after asking
-    .rec-2 = Write to another disk
-    .rec-3 = Tell the user that the disk is full
+    .rec-1 = { $path ->
+        [none] Free some space on the disk
+       *[other] Free some space on the disk of { $path }
+    }
+    .rec-2 = Then send the message again
+    .next-1 = Delete files that are no longer needed, after asking
+    .next-2 = Write to another disk
+    .next-3 = Tell the user that the disk is full
 
 quota-exceeded =
     .title = Quota used up
@@ -814,8 +970,12 @@ quota-exceeded =
     }
     .about = An account or a machine may use only so much of something, and that is used up. Trying again does not help until the quota is renewed or raised.
     .check = Look at the account's usage. Decide whether the quota or the use of it should change.
-    .rec-1 = Go on without this service
-    .rec-2 = Tell the user which quota is used up and when it is renewed
+    .rec-1 = { $rate_limit_reset ->
+        [none] Raise the quota, or wait until it is renewed
+       *[other] Raise the quota, or wait until { $rate_limit_reset }
+    }
+    .next-1 = Go on without this service
+    .next-2 = Tell the user which quota is used up and when it is renewed
 
 limit-reached =
     .title = A limit was reached
@@ -823,8 +983,10 @@ limit-reached =
     .user = A limit was reached: { $limit_name } ({ $limit }). Use less, or raise it in the settings.
     .about = Everything here has a bound, and this one was hit. It is named as in the configuration. What was beyond it was refused; what was within it goes on.
     .check = Look at whether the use is honest. If it is, raise the limit of that name; if not, find out who causes it.
-    .rec-1 = Ask for less at once
-    .rec-2 = Wait until something else is finished, then try again
+    .rec-1 = Ask for less at once, or wait until other work is finished
+    .rec-2 = Raise { $limit_name } in the settings, or ask the operator to
+    .next-1 = Ask for less in one call
+    .next-2 = Wait until an earlier call is finished, then make this one again
 
 ## MODEL: model services
 
@@ -839,6 +1001,8 @@ model-permission =
     .check = Look at the rights of the account and of the key at the provider. Some models have to be enabled first.
     .rec-1 = Choose a model that the account may use
     .rec-2 = Have the rights of the account extended
+    .next-1 = Do not ask for this model again
+    .next-2 = Tell the user that the account may not use it
 
 model-quota =
     .title = Model quota used up
@@ -851,6 +1015,8 @@ model-quota =
     .check = Look at billing and limits at the provider. Set an alarm there before it happens again.
     .rec-1 = Top up the account or raise its limit
     .rec-2 = Use another account or another model service
+    .next-1 = Go on without this result
+    .next-2 = Tell the user that the account has no quota left
 
 model-overloaded =
     .title = Model service overloaded
@@ -860,6 +1026,8 @@ model-overloaded =
     .check = Look at the provider's status page. If it lasts, switch to another model.
     .rec-1 = Send the message again in a little while
     .rec-2 = Use another model if it lasts
+    .next-1 = Go on without this result, or make the call again later
+    .next-2 = Tell the user that the model service is overloaded
 
 model-server-error =
     .title = Model service failed
@@ -872,6 +1040,8 @@ model-server-error =
     .check = Look at the provider's status page. Give them the request id from the log if it goes on.
     .rec-1 = Send the message again in a little while
     .rec-2 = Use another model if it lasts
+    .next-1 = Make the call once more
+    .next-2 = If it fails again, tell the user that the model service has an error
 
 model-connect-timeout =
     .title = Model service not reached in time
@@ -884,6 +1054,8 @@ model-connect-timeout =
     .check = Check network, proxy and firewall on the way to the provider.
     .rec-1 = Send the message again in a little while
     .rec-2 = Check the network if it lasts
+    .next-1 = Make the call once more
+    .next-2 = If it fails again, tell the user that the model service cannot be reached
 
 model-first-token-timeout =
     .title = Model did not begin to answer
@@ -896,6 +1068,8 @@ model-first-token-timeout =
     .check = Compare with the length of the conversation. Raise the limit for first answers if this model really needs longer.
     .rec-1 = Send the message again in a little while
     .rec-2 = Shorten the conversation if it happens again
+    .next-1 = Make the call again with a smaller task
+    .next-2 = If it fails again, tell the user that the model does not answer
 
 model-stalled =
     .title = Model stopped in mid-answer
@@ -905,6 +1079,8 @@ model-stalled =
     .check = Many of these point at a proxy that holds answers back. Otherwise look at the provider's status page.
     .rec-1 = Send the message again in a little while
     .rec-2 = Use another model if it lasts
+    .next-1 = Make the call again with a smaller task
+    .next-2 = If it fails again, tell the user that the model stops in the middle of its answer
 
 model-stream-cut =
     .title = Model stream was cut
@@ -914,6 +1090,8 @@ model-stream-cut =
     .check = Check proxies and load balancers on the way; many cut connections after a fixed time.
     .rec-1 = Send the message again in a little while
     .rec-2 = Ask for shorter answers if it always breaks after the same time
+    .next-1 = Make the call again with a smaller task
+    .next-2 = If it fails again, tell the user that the connection to the model breaks
 
 model-malformed-stream =
     .title = Model stream not readable
@@ -922,7 +1100,9 @@ model-malformed-stream =
     .about = The service sent something that is not in its own protocol: broken JSON, events in a wrong order, a part that belongs to nothing. It is not guessed at; the request is made again.
     .check = If it repeats, the provider has changed its protocol, or a proxy changes the answers. The beginning of what came is in the log.
     .rec-1 = Send the message again in a little while
-    .rec-2 = Check the configured address and protocol of the service if it lasts
+    .rec-2 = Ask the operator to check the address and the protocol of the service if it lasts
+    .next-1 = Make the call once more
+    .next-2 = If it fails again, tell the user that the model's answer cannot be read
 
 context-too-long =
     .title = Conversation too long for the model
@@ -931,8 +1111,10 @@ context-too-long =
     .about = Everything the model has to read is more than it accepts. The runtime shortens the history, keeping calls and their results together, and asks again. If that is not enough, the turn ends with this fault.
     .check = Look at which tool results fill the conversation. A model with a longer context, or smaller outputs, helps.
     .rec-1 = Begin a new session and give it a summary of this one
-    .rec-2 = Ask tools for smaller results
+    .rec-2 = Ask the assistant to work with smaller pieces
     .rec-3 = Choose a model that reads longer conversations
+    .next-1 = Give a sub-agent a smaller task and less text
+    .next-2 = Ask tools for smaller results
 
 output-limit =
     .title = Answer cut at the token limit
@@ -940,8 +1122,9 @@ output-limit =
     .user = The answer was longer than allowed and was cut off. You can ask to continue.
     .about = The model reached the number of tokens it may write in one answer. What it wrote until then is kept. A tool call that was cut in half did not run.
     .check = Raise the output limit if answers are often cut.
-    .rec-1 = Go on where the answer was cut, in smaller parts
+    .rec-1 = Ask the assistant to continue
     .rec-2 = Raise the output limit
+    .next-1 = Go on where the answer was cut, in smaller parts
 
 model-refused =
     .title = Model declined to answer
@@ -951,6 +1134,8 @@ model-refused =
     .check = If harmless requests are declined, look at the system prompt and at the provider's filter settings.
     .rec-1 = Put the request differently
     .rec-2 = Use another model if the request is in order
+    .next-1 = Do not send the same request again
+    .next-2 = Tell the user that the model declined
 
 model-bad-request =
     .title = Model service rejected the request
@@ -958,8 +1143,10 @@ model-bad-request =
     .user = The model service rejected the request. This has to be looked at; sending it again will not help.
     .about = The service says that our request is wrong: a parameter it does not know, a history it does not accept. The same request will be rejected again, so it is not repeated.
     .check = Look at the settings of this model: parameters it does not support are the usual cause. If the settings are right, it is a mistake of ours; report it with the trace id.
-    .rec-1 = Check the settings of the model, such as its parameters and its address
-    .rec-2 = Report it with the trace id if the settings are right
+    .rec-1 = Ask the operator to check the settings of the model, and give the trace id
+    .rec-2 = Use another model until then
+    .next-1 = Do not make the same call again
+    .next-2 = Tell the user that the model service rejected the request
 
 unknown-model =
     .title = Unknown model
@@ -970,8 +1157,13 @@ unknown-model =
     .user = There is no model called { $model }. Please choose another one in the settings.
     .about = The configured model does not exist at this service, has another name there, or was retired. The run cannot begin.
     .check = Compare the configured name with the provider's list.
-    .rec-1 = Set the name of a model that the service offers
+    .rec-1 = { $nearest ->
+        [none] Choose a model that the service offers
+       *[other] Choose a model that the service offers, for example { $nearest }
+    }
     .rec-2 = Check that the model belongs to the configured service
+    .next-1 = Leave out the model, or use a name that you were given
+    .next-2 = Tell the user that this model does not exist
 
 empty-answer =
     .title = Model answered nothing
@@ -981,6 +1173,8 @@ empty-answer =
     .check = If one model does this often, look at its output limit and its stop sequences.
     .rec-1 = Send the message again in a little while
     .rec-2 = Send the message again in other words
+    .next-1 = Make the call once more, with the task in other words
+    .next-2 = If it fails again, go on without this result
 
 ## TURN: the turn and its budgets
 
@@ -992,6 +1186,8 @@ steps-exhausted =
     .check = Raise the limit if honest work needs more steps. Otherwise look at whether the model was going round in circles.
     .rec-1 = Send a message to go on from here
     .rec-2 = Give a smaller task, or raise the limit
+    .next-1 = Use what there is, and name what is missing
+    .next-2 = Make the call again with a smaller task
 
 tokens-exhausted =
     .title = Token budget spent
@@ -1001,6 +1197,8 @@ tokens-exhausted =
     .check = Look at which steps were so expensive; long tool results are read again in every step.
     .rec-1 = Send a message to go on from here
     .rec-2 = Give a smaller task, or raise the budget
+    .next-1 = Use what there is, and name what is missing
+    .next-2 = Make the call again with a smaller task
 
 failures-exhausted =
     .title = Too many failures in a row
@@ -1016,6 +1214,8 @@ failures-exhausted =
     .check = Read the failures in the session: they mostly have one cause, such as a missing program or a path that does not exist.
     .rec-1 = Read what failed, and say how to go on
     .rec-2 = Remove the cause first, then send the message again
+    .next-1 = Do not give the same task again; change it, or do the work yourself
+    .next-2 = Tell the user what failed
 
 depth-exceeded =
     .title = Sub-agents nested too deeply
@@ -1026,8 +1226,9 @@ depth-exceeded =
     .user = The assistant passed work on too many times. It has been told to do the rest itself.
     .about = Agents may start agents, but only so many levels deep, so that they cannot multiply without end. The start was refused; the agent that asked goes on.
     .check = Raise the limit only if a plan really needs more levels.
-    .rec-1 = Do the work yourself instead of passing it on
-    .rec-2 = Give the result back to the agent that started you
+    .rec-1 = Nothing to do: the assistant does the rest itself
+    .next-1 = Do the work yourself instead of passing it on
+    .next-2 = Give the result back to the agent that started you
 
 budget-spent =
     .title = Spending limit reached
@@ -1037,6 +1238,7 @@ budget-spent =
     .check = Look at the cost of the session and decide on the limit.
     .rec-1 = Raise the spending limit, then send a message to go on
     .rec-2 = Give a smaller task
+    .next-1 = Stop here and tell the user that the spending limit is reached
 
 task-failed =
     .title = Task failed
@@ -1047,8 +1249,10 @@ task-failed =
     .user = A part of the plan failed (task { $task_id }). The assistant goes on with what it has.
     .about = One task of a plan could not be solved after its own retries. The other tasks are not affected; the result is put together from what there is and says what is missing.
     .check = Read the faults of this task in the session; the last one is the cause.
-    .rec-1 = Plan this task differently, or divide it
-    .rec-2 = Use the results of the other tasks and name what is missing
+    .rec-1 = Wait: the assistant goes on with the other results
+    .rec-2 = Send the task again on its own if it is needed
+    .next-1 = Plan this task differently, or divide it
+    .next-2 = Use the results of the other tasks and name what is missing
 
 ## HOOK: hooks and listeners
 
@@ -1058,8 +1262,8 @@ hook-failed =
     .user = An additional step ({ $hook }) failed. The work goes on without it.
     .about = A hook threw an error or took longer than its time limit. Hooks cannot stop the flow by failing: the failure is recorded and the work goes on. A hook that must be able to stop calls is registered as a guard.
     .check = Look at the hook's own error in the log with this trace id.
-    .rec-1 = Correct the hook
-    .rec-2 = Register it as a guard if calls must not run without it
+    .rec-1 = Ask the operator to correct the hook { $hook }
+    .next-1 = Go on; the call itself is not affected
 
 listener-failed =
     .title = Listener failed
@@ -1067,8 +1271,7 @@ listener-failed =
     .user = A listener ({ $listener }) failed. The work goes on.
     .about = A listener that is told of events threw an error or took too long. It was isolated, so the run and the other listeners did not notice. It may have missed events; they are in the journal.
     .check = Look at the listener's own error in the log with this trace id. Let it read what it missed from the journal.
-    .rec-1 = Correct the listener
-    .rec-2 = Let it catch up from the journal
+    .rec-1 = Nothing to do in the session; the operator corrects { $listener }
 
 ## CONN: connections and replay
 
@@ -1078,8 +1281,10 @@ connection-lost =
     .user = The connection was lost. Reconnecting…
     .about = The connection between client and server broke. The run does not stop, and its events are kept. A client reconnects, names the last event it has seen and gets everything after it.
     .check = A few of these are normal. Many at once point at a proxy, a load balancer or a server restart; the close code tells which side ended it.
-    .rec-1 = Connect again and resume from the last event you have
-    .rec-2 = Do not send the last message again; if it was accepted it will be answered
+    .rec-1 = Wait: the app connects again and goes on where it was
+    .rec-2 = Do not send the last message again; if it was accepted, it is answered
+    .next-1 = Make the same call again a little later
+    .next-2 = Go on with other tools in the meantime
 
 history-gap =
     .title = Part of the history is missing
@@ -1087,8 +1292,8 @@ history-gap =
     .user = A part of this conversation can no longer be shown. What follows is complete.
     .about = Events between two positions cannot be given any more, and the exact range is named instead of hiding it. Everything after it follows in order.
     .check = Look at the reason in the details: retention, a damaged part of the journal, or an import that was not complete.
-    .rec-1 = Show that something is missing, and go on after the gap
-    .rec-2 = Load a snapshot of the session if there is one
+    .rec-1 = Read on after the gap; what follows is complete
+    .rec-2 = Ask the operator for a backup if you need the missing part
 
 history-expired =
     .title = History has expired
@@ -1096,8 +1301,8 @@ history-expired =
     .user = This conversation is too old to be continued where you left it. Please start a new one.
     .about = The client wants to go on from a point that retention has removed. What was there is gone for good. Newer events, if any, can still be read.
     .check = Nothing. The time that sessions are kept is a setting.
-    .rec-1 = Read from the oldest event that is still kept
-    .rec-2 = Start a new session
+    .rec-1 = Start a new session
+    .rec-2 = Read this one from the oldest part that is still kept
 
 epoch-mismatch =
     .title = History was replaced
@@ -1105,8 +1310,8 @@ epoch-mismatch =
     .user = This conversation was restored from another copy. It is being loaded again from the beginning.
     .about = The epoch names one life of a history. It changes only when the history was replaced, for example by a restored backup or an import. Old positions would point at other events, so they are refused.
     .check = Check that the import or restore was intended. If nobody did one, two journals may be mixed up.
-    .rec-1 = Drop what you have, and read the session again from the beginning
-    .rec-2 = Take the new epoch from the answer
+    .rec-1 = Wait: the app loads the session again from the beginning
+    .rec-2 = Reload the page if nothing happens
 
 observer-too-slow =
     .title = Reader too slow
@@ -1114,8 +1319,8 @@ observer-too-slow =
     .user = Your connection was too slow for all the updates. Reconnecting…
     .about = A client read more slowly than the run produced, and its queue was full. The run never waits for one reader, so it was disconnected with a position to resume from. Nothing is lost.
     .check = Look at the client: a page in the background or a slow network are usual. The size of the queue is a setting.
-    .rec-1 = Connect again and resume from the last event you have
-    .rec-2 = Ask for fewer kinds of events
+    .rec-1 = Wait: the app connects again and goes on where it was
+    .rec-2 = If it keeps happening, follow fewer sessions at once
 
 shutting-down =
     .title = Server is stopping
@@ -1123,8 +1328,9 @@ shutting-down =
     .user = The server is being restarted. You will be reconnected, and nothing is lost.
     .about = The server was asked to stop. It takes no new work, closes connections with a position to resume from, and picks unfinished turns up again after the start.
     .check = Nothing, if the stop was intended.
-    .rec-1 = Connect again after a short pause and resume from the last event you have
-    .rec-2 = Keep commands that were not accepted, and send them again with the same id
+    .rec-1 = Wait a moment: the app connects again and goes on where it was
+    .rec-2 = Send a message again only if it is still marked as not sent
+    .next-1 = Make the same call again a little later
 
 ## STATE: signed state
 
@@ -1152,7 +1358,7 @@ state-reused =
     .user = The saved state was used before, perhaps in another window. Please go on there, or start a new session.
     .about = A signed state resumes a session once. A second use by another command is refused, because two clients would believe they go on from the same point. The same command with the same id gets its first answer again.
     .check = If it happens to honest users, their client sends the state twice with different command ids.
-    .rec-1 = Use the newest state you were given
+    .rec-1 = Go on in the window that has the newest state
     .rec-2 = Open the session by its id, or start a new one
 
 ## SESS: sessions and commands
@@ -1165,6 +1371,7 @@ unknown-session =
     .check = See whether the server uses the journal you think it uses, and how long sessions are kept.
     .rec-1 = Check the id of the session
     .rec-2 = Start a new session
+    .next-1 = Do not use this session again; start another one if you need it
 
 session-busy =
     .title = Session is busy
@@ -1176,7 +1383,8 @@ session-busy =
     .about = Another process is the writer of this session right now. One session has one writer at a time, so that nothing is written twice. Messages and cancels can still be handed in; the writer takes them up.
     .check = See which process holds the session. If it is dead, its hold ends by itself within seconds.
     .rec-1 = Try again in a few seconds
-    .rec-2 = Hand the message in as a command instead of opening the session for writing
+    .rec-2 = Go on in the window where the session is open
+    .next-1 = Make the call again in a few seconds
 
 command-repeated =
     .title = Command id used before
@@ -1184,8 +1392,8 @@ command-repeated =
     .user = The app sent two different requests under one number. Please send it again.
     .about = Commands carry ids, so that sending one twice does no harm: the same command gets its first answer again. This id came again with different content, so it is not clear what is meant; nothing was done.
     .check = The client makes its ids in a way that repeats, for example by counting from one after a restart.
-    .rec-1 = Send the command again with a fresh id
-    .rec-2 = Keep an id only for sending exactly the same command again
+    .rec-1 = Send the message again
+    .rec-2 = If you write your own client, give every new command a fresh id
 
 too-many-sessions =
     .title = Too many sessions
@@ -1195,6 +1403,7 @@ too-many-sessions =
     .check = See whether sessions run that nobody needs. Raise the limit if the machine has room, or add a machine.
     .rec-1 = Try again later
     .rec-2 = Close sessions that are no longer needed
+    .next-1 = Go on with the sessions that are running, or make the call again later
 
 wrong-engine =
     .title = Session belongs to another engine
@@ -1256,7 +1465,7 @@ cli-protocol =
     .about = Lines of the external program are not in the protocol we know. Unknown additions are ignored; this was something that could not be ignored.
     .check = Compare the program's version with the supported ones. The beginning of the line is in the log.
     .rec-1 = Update { $program }, or use a version that is known to work
-    .rec-2 = Report it with the trace id
+    .rec-2 = Report it to the operator with the trace id
 
 cli-turn-failed =
     .title = Agent program reported a failure
@@ -1283,6 +1492,7 @@ room-full =
     .check = See who is in the room. An agent that lost its connection leaves by itself after the heartbeat's time.
     .rec-1 = Join another room
     .rec-2 = Try again after the other agent has left
+    .next-1 = Tell the user that the room already has an agent
 
 room-not-found =
     .title = Room not found
@@ -1292,6 +1502,7 @@ room-not-found =
     .check = Compare the names on both sides, letter by letter.
     .rec-1 = Check the name of the room
     .rec-2 = Join it first, or let the computer join
+    .next-1 = Tell the user that the room does not exist
 
 not-in-room =
     .title = Not in a room
@@ -1299,8 +1510,9 @@ not-in-room =
     .user = Please join a room first.
     .about = The request makes sense only inside a room, for example calling the tools of its computers. The caller is connected but has joined none, or was removed from it by a lost connection.
     .check = A client has to join again after every reconnect. See whether it does.
-    .rec-1 = Join a room, then repeat the request
+    .rec-1 = Join a room, then send the request again
     .rec-2 = After a reconnect, join again before anything else
+    .next-1 = Tell the user that no room is joined
 
 cross-room-access =
     .title = Other room refused
@@ -1308,8 +1520,10 @@ cross-room-access =
     .user = This belongs to another room and cannot be reached from here.
     .about = Rooms are walls: an agent reaches only computers in its own room. A request to another room was refused and nothing was passed on.
     .check = If it is meant to work, put both into one room. If not, see who tried.
-    .rec-1 = Use only computers of your own room
-    .rec-2 = Do not repeat the request
+    .rec-1 = Ask for computers of your own room only
+    .rec-2 = Join the other room if you need that computer
+    .next-1 = Use only computers of this room
+    .next-2 = Do not make this call again
 
 computer-not-found =
     .title = Computer not found
@@ -1320,8 +1534,9 @@ computer-not-found =
     .user = The computer { $computer } is not in this room.
     .about = A call names a computer that is not in the room: misspelt, not connected, or in another room. Nothing was passed on.
     .check = List the computers of the room and compare the names. See whether the computer is connected.
-    .rec-1 = List the computers of the room and use an exact name
-    .rec-2 = Ask the user to connect the computer
+    .rec-1 = Connect { $computer } to this room, or check its name
+    .next-1 = List the computers of the room and use an exact name
+    .next-2 = Ask the user to connect the computer
 
 document-not-found =
     .title = Document not found
@@ -1332,8 +1547,10 @@ document-not-found =
     .user = The document { $doc_ref } does not exist.
     .about = A reference names a document the Finder does not know. It may have been removed, or the reference is misspelt.
     .check = See whether the document was indexed and is still there.
-    .rec-1 = Search for the document, and use the reference you are given
-    .rec-2 = Ask the user which document is meant
+    .rec-1 = Tell the assistant which document you mean
+    .rec-2 = Check that the document is shared on that computer
+    .next-1 = Search for the document, and use the reference you are given
+    .next-2 = Ask the user which document is meant
 
 page-out-of-range =
     .title = No such page
@@ -1345,8 +1562,9 @@ page-out-of-range =
     .user = The document has no page { $page }.
     .about = A page was asked for that is beyond the end of the document, or below the first.
     .check = Nothing.
-    .rec-1 = Ask for a page within the document
-    .rec-2 = Read the document's description first to learn how many pages it has
+    .rec-1 = Nothing to do: the assistant asks for another page
+    .next-1 = Ask for a page within the document
+    .next-2 = Read the document's description first to learn how many pages it has
 
 element-not-found =
     .title = Element not found
@@ -1357,8 +1575,9 @@ element-not-found =
     .user = The part { $element_id } is not in the document.
     .about = A document was found, but it has no element with this id. Ids change when a document is indexed again.
     .check = See whether the document was indexed again in the meantime.
-    .rec-1 = Read the page again and use the ids you find there
-    .rec-2 = Search the document for the text instead
+    .rec-1 = Nothing to do: the assistant reads the page again
+    .next-1 = Read the page again and use the ids you find there
+    .next-2 = Search the document for the text instead
 
 document-uri-invalid =
     .title = Not a document address
@@ -1369,8 +1588,10 @@ document-uri-invalid =
     .user = The address of a document is not valid.
     .about = A `dpe://` address is misspelt or has parts that do not belong together. Nothing was looked up.
     .check = Nothing, unless our own tools gave out the address. Then it is a mistake of ours.
-    .rec-1 = Use an address exactly as a tool gave it to you
-    .rec-2 = Search for the document to get a fresh address
+    .rec-1 = Wait: the assistant looks for the document again
+    .rec-2 = If you gave the address yourself, check it
+    .next-1 = Use an address exactly as a tool gave it to you
+    .next-2 = Search for the document to get a fresh address
 
 version-mismatch =
     .title = Protocol versions do not fit
@@ -1382,7 +1603,9 @@ version-mismatch =
     .about = Client and server compared their protocol versions when they connected, and they are not compatible. The connection was closed with the supported range; connecting again will not help.
     .check = Update the older side. The answer names both versions and the range that is supported.
     .rec-1 = Update the older of the two programs
-    .rec-2 = Do not connect again before that
+    .rec-2 = Until then these two cannot connect
+    .next-1 = Do not make this call again
+    .next-2 = Tell the user that the versions do not fit together
 
 mcp-server-not-found =
     .title = MCP server not found
@@ -1393,8 +1616,9 @@ mcp-server-not-found =
     .user = The tool server { $mcp_server } is not set up here.
     .about = A request names an MCP server that this computer does not have. It is misspelt, was removed from the configuration, or goes by its bundle id and not by its display name.
     .check = Compare with the computer's configuration.
-    .rec-1 = List the tools again and use the names you find there
-    .rec-2 = Ask the user to set the server up
+    .rec-1 = Set up { $mcp_server } if it is needed, or ask the operator to
+    .next-1 = List the tools again and use the names you find there
+    .next-2 = Ask the user to set the server up
 
 capability-unsupported =
     .title = Capability not offered
@@ -1402,8 +1626,10 @@ capability-unsupported =
     .user = The tool server { $mcp_server } cannot do this.
     .about = An MCP server says at its start what it can do. Something else was asked of it, for example resources of a server that has tools only. It was not asked.
     .check = Nothing. A newer version of the server may offer it.
-    .rec-1 = Use what the server offers
-    .rec-2 = Reach the goal with another server
+    .rec-1 = Ask the assistant to reach the goal in another way
+    .rec-2 = Use another tool server if you need { $capability }
+    .next-1 = Use what the server offers
+    .next-2 = Reach the goal with another server
 
 skill-name-invalid =
     .title = Not a skill name
@@ -1411,8 +1637,10 @@ skill-name-invalid =
     .user = { $skill } is not a valid name of a skill.
     .about = Names of skills have one to three parts, divided by colons, in small letters, digits and dashes. This one does not, so nothing was looked up.
     .check = Nothing.
-    .rec-1 = Use a name exactly as the list of skills gives it
-    .rec-2 = List the skills first
+    .rec-1 = Nothing to do: the assistant looks at the list of skills
+    .rec-2 = If you gave the name yourself, check its spelling
+    .next-1 = Use a name exactly as the list of skills gives it
+    .next-2 = List the skills first
 
 skill-not-found =
     .title = Skill not found
@@ -1423,8 +1651,9 @@ skill-not-found =
     .user = The skill { $skill } does not exist here.
     .about = The name is well formed, but no such skill is installed, or the source it comes from is offline.
     .check = See whether the skill's source is connected and the skill is installed.
-    .rec-1 = List the skills and use one of them
-    .rec-2 = Go on without it
+    .rec-1 = Add the skill on that computer if it is needed
+    .next-1 = List the skills and use one of them
+    .next-2 = Go on without it
 
 skill-resource-unavailable =
     .title = Skill file not available
@@ -1435,8 +1664,10 @@ skill-resource-unavailable =
     .user = A file of the skill { $skill } cannot be opened.
     .about = A file inside a skill was asked for and is not given: it does not exist, lies outside the skill, is protected, or is too large. For protected files the answer does not tell whether they exist.
     .check = Look at the reason in the details and at the skill's directory.
-    .rec-1 = Ask only for files that the skill's description names
-    .rec-2 = Use a path inside the skill, without `..`
+    .rec-1 = Nothing to do: the assistant looks for another file of the skill
+    .rec-2 = If the file should be there, ask the author of the skill
+    .next-1 = Ask only for files that the skill's description names
+    .next-2 = Use a path inside the skill, without `..`
 
 blob-unavailable =
     .title = Stored data not available
@@ -1447,8 +1678,9 @@ blob-unavailable =
     .user = Stored data is no longer available. It has to be made again.
     .about = Large results are handed over by a handle. This handle is not valid, belongs to another user, its data is gone by now, or the range that was asked for is beyond its end.
     .check = Handles live for a limited time. Raise it if readers really come that late.
-    .rec-1 = Make the call again to get a fresh handle
-    .rec-2 = Read within the size that was announced
+    .rec-1 = Ask the assistant to make the data again
+    .next-1 = Make the call again to get a fresh handle
+    .next-2 = Read within the size that was announced
 
 blob-write-failed =
     .title = Upload failed
@@ -1459,8 +1691,10 @@ blob-write-failed =
     .user = The upload failed. Please try it again.
     .about = Data was being handed over in pieces and could not be stored: a piece out of range, a size or checksum that does not fit, no room, or a store that is busy. Nothing of it is kept.
     .check = Look at the reason in the details, and at room and permissions of the blob directory.
-    .rec-1 = Begin the upload again from the first piece
-    .rec-2 = Check size and checksum before sending
+    .rec-1 = Upload the file again
+    .rec-2 = If it fails again, try a smaller file
+    .next-1 = Begin the upload again from the first piece
+    .next-2 = Check size and checksum before sending
 
 peer-failed =
     .title = Remote side reported an error
@@ -1471,8 +1705,13 @@ peer-failed =
     .user = The other side reported an error. The assistant has been told.
     .about = A server or computer answered with an error that has no kind of its own here. Its number is kept; its text stays with the operator.
     .check = Look the number up in the other side's documentation, and its log by this trace id.
-    .rec-1 = Try once more if the call is safe to repeat
-    .rec-2 = Go on another way
+    .rec-1 = Wait: the assistant tries another way
+    .rec-2 = { $computer ->
+        [none] If it keeps failing, look at the other computer
+       *[other] If it keeps failing, look at { $computer }
+    }
+    .next-1 = Try once more if the call is safe to repeat
+    .next-2 = Go on another way
 
 ## JRNL: the journal
 
@@ -1482,8 +1721,8 @@ journal-damaged =
     .user = The saved conversation is damaged, so it cannot go on. The operator has to look at it.
     .about = What was read from the journal is not what was written: a checksum does not fit, or the file's structure is broken. Records before the damage are still good. Nothing more is written, so that it does not get worse.
     .check = Copy { $path } before anything else. Run the journal check, restore from a backup, and look at the disk's health.
-    .rec-1 = Copy the journal, then run the journal check
-    .rec-2 = Restore the last good backup
+    .rec-1 = Ask the operator to run `budao journal check`, or to restore a backup
+    .rec-2 = Start a new session in the meantime
 
 journal-full =
     .title = Journal is full
@@ -1491,7 +1730,7 @@ journal-full =
     .user = There is no room left for saving, so the session has stopped. The operator has to make room.
     .about = The journal has reached its limit or its disk is full. Since nothing may happen that is not recorded, the session stops. Reserved room was used to write this fault and the end of the turn.
     .check = Free room on the disk of { $path }, shorten retention, or raise the journal's limit. Sessions go on where they stopped.
-    .rec-1 = Free room, or raise the limit
+    .rec-1 = Ask the operator to free room or raise the limit
     .rec-2 = Send the message again afterwards
 
 fenced =
@@ -1503,8 +1742,8 @@ fenced =
     .user = This session was taken over in another place and goes on there.
     .about = One session has one writer at a time. This process was the writer, did not renew its hold in time, and another one took over. Its late writes are refused, so that the history has only one author.
     .check = A long pause of this process is the usual cause: a sleeping laptop, a stopped container, a very slow disk.
-    .rec-1 = Follow the session; the other process carries it on
-    .rec-2 = Hand messages in as commands
+    .rec-1 = Wait: the session goes on in the other process
+    .rec-2 = Reload the session if nothing new appears
 
 journal-newer =
     .title = Journal is from a newer version
@@ -1539,7 +1778,7 @@ journal-read-only =
     .user = Nothing can be saved, because the storage is read-only. The operator has to look at it.
     .about = The journal can be read but not written: permissions, a disk that was mounted read-only, or a disk that went read-only after an error. Reading and replay still work.
     .check = Look at the permissions of { $path }, and at whether the system has remounted the disk after an error.
-    .rec-1 = Make the journal writable, then send the message again
+    .rec-1 = Ask the operator to make the storage writable, then send the message again
     .rec-2 = Use another journal
 
 journal-gone =
@@ -1548,7 +1787,7 @@ journal-gone =
     .user = The saved data is no longer where it was. The operator has to look at it.
     .about = The journal's file was deleted, moved or unmounted while it was in use. Writing on would go nowhere, so everything that needs it stops.
     .check = See who moved or deleted { $path }. Put it back before restarting, or a new, empty journal will be made.
-    .rec-1 = Put the journal back in its place, then restart
+    .rec-1 = Ask the operator to put the journal back in its place and restart
     .rec-2 = Restore it from a backup
 
 sync-failed =
@@ -1557,7 +1796,7 @@ sync-failed =
     .user = The disk had an error while saving. To be safe, the session has stopped.
     .about = The operating system reported that written data could not be brought to the disk. After that nobody can say what is really there, so nothing more is written until the journal has been opened and checked anew.
     .check = Look at the system's log and the disk's health. Copy { $path }, restart, and run the journal check.
-    .rec-1 = Check the disk, then restart and run the journal check
+    .rec-1 = Ask the operator to check the disk, then to restart and run `budao journal check`
     .rec-2 = Move the journal to another disk
 
 journal-busy =
@@ -1616,10 +1855,7 @@ journal-of-other-user =
 journal-unreachable =
     .title = Database of the journal cannot be reached
     .model = The database of the journal cannot be reached.
-    .user = { $reason ->
-        [none] The database server of { $path } cannot be reached.
-       *[other] The database server of { $path } cannot be reached: { $reason }.
-    }
+    .user = The database server of { $path } cannot be reached. Check the host and port, and whether the server runs.
     .about = No connection to the database server came about: the address or port is wrong, the server does not run, or a firewall is in between. Nothing was created or changed.
     .check = Try `pg_isready` with the same host and port. Correct the address in `--journal`, start the server, or open the way to it.
     .rec-1 = Correct the host and port of the journal
@@ -1646,10 +1882,7 @@ journal-no-database =
 journal-no-rights =
     .title = Role lacks a right in the database
     .model = The database role of the journal lacks a right.
-    .user = { $reason ->
-        [none] The role { $holder } lacks a right in the database of { $path }.
-       *[other] The role { $holder } lacks a right in the database of { $path }: { $reason }.
-    }
+    .user = The role { $holder } lacks a right in the database of { $path }. Grant it, or use the role that owns the journal.
     .about = The role may log in, but not do what the journal needs. To create a journal it needs `CREATE` on the database; to use one it should own the schema. Nothing was created or changed.
     .check = As an administrator run `GRANT CREATE ON DATABASE … TO …`, or `ALTER SCHEMA … OWNER TO …` with all its tables.
     .rec-1 = Grant the role the missing right
@@ -1665,12 +1898,9 @@ journal-setting-unsafe =
     .rec-2 = Use another database server
 
 journal-not-trusted =
-    .title = Certificate of the database is not trusted
+    .title = Database certificate is not trusted
     .model = The certificate of the journal's database is not trusted.
-    .user = { $reason ->
-        [none] The certificate of the database server of { $path } is not trusted.
-       *[other] The certificate of the database server of { $path } is not trusted: { $reason }.
-    }
+    .user = The certificate of the database server of { $path } is not trusted. Name its authority with `sslrootcert=FILE` in the address.
     .about = Off this machine the connection is encrypted and the server's certificate must fit its host name and a known authority. Otherwise the password and all records could go to another machine. Nothing was sent.
     .check = Name the authority's certificate with `sslrootcert=FILE` in the address, and use the host name that is in the server's certificate. `sslmode=disable` gives up encryption and belongs in protected networks only.
     .rec-1 = Add `sslrootcert=FILE` to the address of the journal
@@ -1691,8 +1921,14 @@ configuration-wrong =
     .title = Configuration is wrong
     .model = The setting { $config_key } is wrong.
     .user = { $expected ->
-        [none] The setting { $config_key } is wrong.
-       *[other] The setting { $config_key } is wrong: it must be { $expected }.
+        [none] { $nearest ->
+            [none] The setting { $config_key } is wrong.
+           *[other] The setting { $config_key } is wrong. Did you mean { $nearest }?
+        }
+       *[other] { $nearest ->
+            [none] The setting { $config_key } is wrong: it must be { $expected }.
+           *[other] The setting { $config_key } is wrong: it must be { $expected }. Did you mean { $nearest }?
+        }
     }
     .about = A setting has a value that is not allowed, or a name that is not known. Unknown names are refused and not ignored, because a misspelt limit would be no limit.
     .check = Correct the named setting; file and line are given where they are known.
@@ -1725,8 +1961,10 @@ bug =
     .user = Something went wrong inside the program. It has been recorded; the session goes on where it can.
     .about = The program met a state that its authors believed impossible. It was caught, recorded with everything needed to find it, and kept from spreading. Repeating the same thing may work or may fail in the same way.
     .check = Report it with the trace id and the log lines around it. Please say what was being done.
-    .rec-1 = Try once more
-    .rec-2 = Go another way if it fails again, and tell the user
+    .rec-1 = Send the message again
+    .rec-2 = If it fails again, report it to the operator with the trace id
+    .next-1 = Make the call once more
+    .next-2 = Go another way if it fails again, and tell the user
 
 ## What we were doing
 ##
@@ -1886,7 +2124,8 @@ label-about = What it means
 label-model = What the model is told
 label-user = What the user sees
 label-operator = What the operator checks
-label-recommendations = What to do
+label-recommendations = What the user can do
+label-model-advice = What the model is advised to do
 label-numbers = Numbers for other programs
 label-yes = yes
 label-no = no
@@ -1941,13 +2180,14 @@ reason-token-wrong = auth.token is not valid
 
 ## Advice
 ##
-## Lines written for one fault from its facts: `advice-…`. They stand before the kind's own
-## recommendations. Arguments are facts.
+## Lines written for one fault from its facts: `advice-…`. They are for the model unless the code hands them to
+## people, and stand before the kind's own `.next` or `.rec`. Arguments are facts.
 
 ### Calling tools
 
 advice-may-still-run = The call may still be running, or may be done.
 advice-may-still-run-user = It may still be running there, or may be done.
+advice-attempt-follows = Wait: the next attempt follows by itself
 advice-malformed-at = The place is marked with <HERE>: { $excerpt }
 advice-duplicate-key = Write the key { $field } once; it came twice in the same object
 advice-ends-early = The arguments stop before they are complete: send them again in full, or split the work into smaller calls
@@ -2050,3 +2290,5 @@ absent-holder = another process
 absent-config-key = a setting
 absent-required-config = a setting
 absent-endpoint = the address
+absent-expected = another value
+absent-received = the present value

@@ -58,7 +58,7 @@ impl Source {
         check::rows(&catalog, &mut problems);
         check::texts(&catalog, &english, &mut problems);
         check::texts(&catalog, &chinese, &mut problems);
-        check::both_languages(&english, &chinese, &mut problems);
+        check::both_languages(&catalog, &english, &chinese, &mut problems);
         if !problems.is_empty() {
             bail!("the catalog has {} to mend:\n{}", things(problems.len()), problems.join("\n"));
         }

@@ -39,8 +39,9 @@ use crate::{
     config::{Config, ConfigArgs},
     engines::RunningEngine,
     exit::Exit,
-    run::{SessionArgs, one_of, session_id, title},
+    run::{SessionArgs, one_of, title},
     screen::{self, Screen, Theme},
+    session_name::SessionName,
     setup::JournalArgs,
     terminal::Terminal,
     texts::localize,
@@ -183,7 +184,9 @@ async fn chosen(
             }
         }
     } else {
-        Some(session_id(named)?)
+        let named: SessionName =
+            one_of("--resume", named, "a session's id, or the beginning of it")?;
+        Some(named.find_in(&*journal).await?)
     };
     let choice = match session {
         None => SessionChoice::Exit(Exit::Success),

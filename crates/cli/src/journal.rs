@@ -10,7 +10,6 @@ use std::{
 
 use budao_core::{
     Fault, Lang,
-    event::SessionId,
     fault::{Fact, Kind, Operation},
 };
 use budao_journal::{
@@ -22,6 +21,7 @@ use serde_json::json;
 use crate::{
     exit::Exit,
     progress,
+    session_name::SessionName,
     setup::{self, JournalArgs},
     terminal::{Terminal, pad},
     texts::localize,
@@ -51,7 +51,7 @@ enum Action {
         file: String,
         /// Export only this session; can be repeated
         #[arg(long = "session", value_name = "ID")]
-        sessions: Vec<SessionId>,
+        sessions: Vec<SessionName>,
         /// File to write, which must not exist [default: stdout]
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
@@ -224,7 +224,7 @@ fn render_check(found: &CheckReport, lang: Lang, terminal: &Terminal) -> String 
 
 async fn export(
     url: &str,
-    sessions: &[SessionId],
+    sessions: &[SessionName],
     output: Option<&Path>,
     salvage: bool,
 ) -> Result<ExportReport, Fault> {
@@ -233,8 +233,12 @@ async fn export(
         let output = Box::new(move || create_output(output.as_deref()));
         return setup::backends().of(url)?.salvage(url, output).await;
     }
-    let only = (!sessions.is_empty()).then_some(sessions);
     let journal = open_to_read(url).await?;
+    let mut named = Vec::new();
+    for session in sessions {
+        named.push(session.find_in(&*journal).await?);
+    }
+    let only = (!named.is_empty()).then_some(named.as_slice());
     let mut out = create_output(output)?;
     let report = journal.export(only, &mut *out).await?;
     out.flush().map_err(|error| unwritable(output.unwrap_or(Path::new("stdout")), &error))?;

@@ -24,9 +24,11 @@ mod progress;
 mod run;
 mod screen;
 mod serve;
+mod session_name;
 mod sessions;
 mod setup;
 mod signals;
+mod since;
 mod smcp;
 mod symbols;
 mod terminal;
@@ -175,8 +177,8 @@ fn wait(work: impl Future<Output = Result<Exit, Fault>>, lang: Lang, terminal: &
 }
 
 fn failed(fault: &Fault, lang: Lang, terminal: &Terminal) -> Exit {
-    terminal.say(&text::user_text(fault, lang));
-    for advice in fault.advice() {
+    terminal.say(&texts::with_address(text::user_text(fault, lang), fault));
+    for advice in fault.user_advice() {
         if let Advice::Custom(advice) = advice {
             terminal.say(&format!("  {advice}"));
         }
@@ -197,6 +199,11 @@ fn failed(fault: &Fault, lang: Lang, terminal: &Terminal) -> Exit {
         | Kind::UnknownSession
         | Kind::NoJournal
         | Kind::NotAJournal
+        | Kind::JournalLoginRefused
+        | Kind::JournalNoDatabase
+        | Kind::JournalNoRights
+        | Kind::JournalSettingUnsafe
+        | Kind::JournalNotTrusted
         | Kind::FileExists => Exit::Usage,
         Kind::Bug => Exit::Bug,
         _ => Exit::Failed,

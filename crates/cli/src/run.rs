@@ -18,11 +18,12 @@ use futures::StreamExt;
 use crate::{
     config::{Config, ConfigArgs},
     exit::Exit,
+    session_name::SessionName,
     setup::{self, Application, JournalArgs},
     terminal::Terminal,
     texts::localize,
-    transcript::{Channel, channel},
-    watch::{TurnFormat, Watcher},
+    transcript::{Channel, channel, clock},
+    watch::{TurnFormat, Watcher, can_ask},
 };
 
 /// Options of a new session.
@@ -51,7 +52,7 @@ pub(crate) struct SessionArgs {
     system: Option<String>,
 
     /// Maximum model requests per turn
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_steps: Option<u32>,
 
     /// Thinking before the answer: low, medium or high [default: none]
@@ -65,6 +66,7 @@ pub(crate) struct SessionArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
     /// The task for the agent
+    #[arg(value_parser = not_blank)]
     task: String,
 
     #[command(flatten)]
@@ -84,10 +86,11 @@ pub(crate) struct RunArgs {
 /// Resume an interrupted session and follow it until it ends.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ResumeArgs {
-    /// The session
-    session: String,
+    /// The session: its id, or the beginning of it
+    session: SessionName,
 
     /// A further message to send
+    #[arg(value_parser = not_blank)]
     message: Option<String>,
 
     /// Print one JSON object per record on stdout
@@ -104,8 +107,8 @@ pub(crate) struct ResumeArgs {
 /// Cancel the turn of a session, whichever process runs it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CancelArgs {
-    /// The session
-    session: String,
+    /// The session: its id, or the beginning of it
+    session: SessionName,
 
     /// Withdraw this queued message instead; the running turn continues
     #[arg(long, value_name = "COMMAND")]
@@ -122,8 +125,8 @@ pub(crate) struct CancelArgs {
 /// Print the recorded history of a session.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReplayArgs {
-    /// The session
-    session: String,
+    /// The session: its id, or the beginning of it
+    session: SessionName,
 
     /// Print only records of this channel
     #[arg(long, value_enum)]
@@ -149,15 +152,16 @@ pub(crate) struct ReplayArgs {
     journal: JournalArgs,
 }
 
-fn show(json: bool) -> TurnFormat {
-    if json { TurnFormat::Json } else { TurnFormat::Text }
+/// Refuses a text without a visible character.
+pub(crate) fn not_blank(text: &str) -> Result<String, String> {
+    match text.trim().is_empty() {
+        true => Err("the text is empty".to_owned()),
+        false => Ok(text.to_owned()),
+    }
 }
 
-pub(crate) fn session_id(text: &str) -> Result<SessionId, Fault> {
-    text.parse().map_err(|_| {
-        Fault::new(Kind::UnknownSession, Operation::OpenSession)
-            .with(Fact::Session, text.chars().take(80).collect::<String>())
-    })
+fn show(json: bool) -> TurnFormat {
+    if json { TurnFormat::Json } else { TurnFormat::Text }
 }
 
 /// Parses a flag's value; a fault names the flag and the expected values.
@@ -205,8 +209,14 @@ pub(crate) fn title(text: &str) -> String {
 
 /// Runs `budao run`: opens a session, sends the task and follows the turn to its end.
 pub(crate) async fn run(args: &RunArgs, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
-    let settings = Settings { title: Some(title(&args.task)), ..args.session.settings(lang)? };
+    let mut settings = Settings { title: Some(title(&args.task)), ..args.session.settings(lang)? };
+    let is_unattended = settings.permissions.mode == Mode::Approval && !can_ask(show(args.json));
+    if is_unattended {
+        // Nobody decides such a call, so no decision is recorded: a rule denies it.
+        settings.permissions.mode = Mode::Readonly;
+    }
     let application = setup::assemble(&args.journal, args.config.load()?).await?;
+    application.check_tools(&settings).await?;
     for (name, fault) in &application.missing {
         let text = budao_core::fault::text::user_text(fault, lang);
         terminal.say(&format!("✗ {}: {text}", terminal.name(name)));
@@ -215,7 +225,11 @@ pub(crate) async fn run(args: &RunArgs, lang: Lang, terminal: &Terminal) -> Resu
     let session = application.runtime.open(opening).await?;
     terminal.say(&format!("{} {session}", localize(lang, "session", "会话")));
     let message = message(&application, session, &args.task).await?;
-    follow(application, session, message, show(args.json), lang, terminal).await
+    let mut watcher = Watcher::new(&application.runtime, session, terminal, lang, show(args.json));
+    watcher.is_unattended = is_unattended;
+    let exit = watcher.until_idle(message).await;
+    application.close().await;
+    exit
 }
 
 /// Sends a message; returns the position to follow from.
@@ -237,7 +251,7 @@ async fn follow(
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
     let runtime = &application.runtime;
-    let mut watcher = Watcher { runtime, session, terminal, lang, show, mid_line: false };
+    let mut watcher = Watcher::new(runtime, session, terminal, lang, show);
     let exit = watcher.until_idle(after).await;
     application.close().await;
     exit
@@ -263,7 +277,7 @@ pub(crate) async fn resume(
     lang: Lang,
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
-    let session = session_id(&args.session)?;
+    let session = args.session.find(&args.journal).await?;
     let application = setup::assemble(&args.journal.existing(), args.config.load()?).await?;
     let state = application.runtime.state(session).await?;
     let after = match &args.message {
@@ -281,9 +295,8 @@ pub(crate) async fn resume(
             state.head
         }
     };
-    let (show, mid_line) = (show(args.json), false);
-    let mut watcher =
-        Watcher { runtime: &application.runtime, session, terminal, lang, show, mid_line };
+    let show = show(args.json);
+    let mut watcher = Watcher::new(&application.runtime, session, terminal, lang, show);
     if let Err(fault) = watcher.ask_pending(&state).await {
         application.close().await;
         return Err(fault);
@@ -297,7 +310,7 @@ pub(crate) async fn cancel(
     lang: Lang,
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
-    let session = session_id(&args.session)?;
+    let session = args.session.find(&args.journal).await?;
     let application = setup::assemble(&args.journal.existing(), Config::default()).await?;
     let running = application.runtime.state(session).await?.turn.is_some();
     let report = |is_cancelled: bool, words: &str| {
@@ -337,7 +350,7 @@ pub(crate) async fn replay(
     lang: Lang,
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
-    let session = session_id(&args.session)?;
+    let session = args.session.find(&args.journal).await?;
     let application = setup::assemble(&args.journal.to_read(), Config::default()).await?;
     let head = application.runtime.state(session).await?.head;
     let wanted = |record: &budao_core::Record| {
@@ -347,7 +360,8 @@ pub(crate) async fn replay(
     };
     let runtime = &application.runtime;
     let show = show(args.json);
-    let mut watcher = Watcher { runtime, session, terminal, lang, show, mid_line: false };
+    let mut watcher = Watcher::new(runtime, session, terminal, lang, show);
+    watcher.has_times = true;
     let mut records = runtime.follow(session, 0).await?;
     let mut seen = 0;
     while seen < head || args.follow {
@@ -366,7 +380,7 @@ pub(crate) async fn replay(
             watcher.print_record(&record);
         }
     }
-    if watcher.mid_line {
+    if watcher.is_mid_line() {
         terminal.data("\n");
     }
     Ok(Exit::Success)
@@ -377,6 +391,7 @@ fn print_message(record: &budao_core::Record, terminal: &Terminal, lang: Lang) {
     if let budao_core::Event::MessageAccepted { content, .. } = &record.event {
         let who = localize(lang, "you", "用户");
         let text = budao_core::message::text_of(content);
-        terminal.say(&format!("{} {text}", terminal.strong(format!("{who}:"))));
+        let (time, who) = (clock(record.at), terminal.strong(format!("{who}:")));
+        terminal.say(&format!("{time} {who} {text}"));
     }
 }

@@ -36,6 +36,9 @@ use crate::{
     traces,
 };
 
+/// Least length of a state key, in bytes.
+const STATE_KEY_MIN: usize = 32;
+
 /// Default address to listen on.
 pub(crate) const LISTEN: &str = "127.0.0.1:7333";
 
@@ -256,7 +259,7 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, Fault> {
                     || "the listening process is unknown".to_owned(),
                     |who| format!("in use by {who}"),
                 ))
-                .advise([Advice::Custom(format!(
+                .advise_user([Advice::Custom(format!(
                     "To use a free port: --listen {}:0",
                     address.ip()
                 ))]),
@@ -326,8 +329,10 @@ fn state_key(journal: Option<&Path>) -> Result<String, Fault> {
     let mut path = journal.as_os_str().to_owned();
     path.push("-key");
     let path = PathBuf::from(path);
-    if let Ok(key) = fs::read_to_string(&path) {
-        return Ok(key.trim().to_owned());
+    match fs::read_to_string(&path) {
+        Ok(key) => return complete_key(&key, &path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(unreadable_key(&path, &error)),
     }
     let key = new_key();
     let unwritable = |error: &io::Error| {
@@ -342,9 +347,30 @@ fn state_key(journal: Option<&Path>) -> Result<String, Fault> {
             Ok(key)
         }
         // Another process created the file in the meantime.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => read("--state-key", &path),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let key = fs::read_to_string(&path).map_err(|error| unreadable_key(&path, &error))?;
+            complete_key(&key, &path)
+        }
         Err(error) => Err(unwritable(&error)),
     }
+}
+
+fn unreadable_key(path: &Path, error: &io::Error) -> Fault {
+    Fault::new(Kind::FilePermission, Operation::ReadFile)
+        .with(Fact::Path, path.display().to_string())
+        .caused_by(error)
+}
+
+/// The key of a key file. A file that is too short was cut off; it is named, because no flag named it.
+fn complete_key(key: &str, path: &Path) -> Result<String, Fault> {
+    let key = key.trim();
+    if key.len() >= STATE_KEY_MIN {
+        return Ok(key.to_owned());
+    }
+    let expected = format!("a file with a key of at least {STATE_KEY_MIN} bytes");
+    let advice = "Delete the file to have a new key made; clients then open their sessions anew.";
+    Err(wrong(&path.display().to_string(), &expected, &format!("{} bytes", key.len()))
+        .advise_user([Advice::Custom(advice.to_owned())]))
 }
 
 fn settings(args: &Args, lang: Lang) -> Result<Settings, Fault> {

@@ -1,42 +1,57 @@
 //! `budao sessions`: lists, shows, retries and deletes sessions of the journal, and finds anomalies.
 
 mod retry;
+mod show;
 
 use budao_core::{
     Fault, Lang, Timestamp,
-    event::SessionId,
-    fault::{Fact, Kind, Operation},
+    fault::{Kind, Operation},
     trace::Trace,
 };
-use budao_journal::{Filter, Journal, PageLimits, SessionState, SessionSummary};
+use budao_journal::{Filter, Journal, SessionState, SessionSummary};
 use budao_runtime::world;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::{
     anomalies,
     exit::Exit,
+    session_name::SessionName,
     setup::JournalArgs,
+    since::Since,
     terminal::{Terminal, pad},
     texts::localize,
 };
 
-/// List, show, retry and delete sessions.
+/// Sessions that a list without `--limit` has.
+const LIST_LIMIT: usize = 50;
+/// The width of the longest state.
+const STATE_WIDTH: usize = 20;
+
+const EXAMPLES: &str = "\
+Examples:
+  budao sessions                                  the last sessions
+  budao sessions list --state failed --since 1h   what failed in the last hour
+  budao sessions show 01a1e597                    one session, by the beginning of its id
+  budao sessions retry --failed --since 1h        continue what failed in the last hour";
+
+/// List, show, retry and delete sessions; without a subcommand, list them.
 #[derive(Debug, clap::Args)]
-#[command(subcommand_negates_reqs = true)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
     journal: JournalArgs,
 
     /// Find anomalies: turns that ended at once or without an answer, dropped results, messages right after an end,
     /// long silences
-    #[arg(long, required_unless_present = "since")]
+    #[arg(long)]
     anomalies: bool,
 
-    /// With --anomalies: check only sessions changed at or after this time, in UTC
-    #[arg(long, value_name = "TIME", requires = "anomalies")]
-    since: Option<Timestamp>,
+    /// Only sessions changed since then: 90s, 15m, 1h, 2d, or a time in UTC
+    #[arg(long, value_name = "TIME")]
+    since: Option<Since>,
 
-    /// With --anomalies: print one JSON object per line on stdout
-    #[arg(long, requires = "anomalies")]
+    /// Print one JSON object per line on stdout
+    #[arg(long)]
     json: bool,
 
     #[command(subcommand)]
@@ -47,10 +62,10 @@ pub(crate) struct Args {
 enum Action {
     /// List sessions, the most recently changed first
     List(ListArgs),
-    /// Show one session: its positions, its writer, its waiting commands
+    /// Show one session: its state, its last fault, whose move it is, its writer
     Show {
-        /// The session
-        session: SessionId,
+        /// The session: its id, or the beginning of it
+        session: SessionName,
         /// Print one JSON object on stdout
         #[arg(long)]
         json: bool,
@@ -59,9 +74,9 @@ enum Action {
     Retry(Box<retry::RetryArgs>),
     /// Delete sessions with their records, commands and stored outputs
     Delete {
-        /// The sessions
+        /// The sessions, by id or the beginning of one
         #[arg(required = true)]
-        sessions: Vec<SessionId>,
+        sessions: Vec<SessionName>,
         /// Print one JSON object per session on stdout
         #[arg(long)]
         json: bool,
@@ -70,15 +85,15 @@ enum Action {
 
 #[derive(Debug, clap::Args)]
 struct ListArgs {
-    /// List only sessions in this state: idle, running, asking, closed or failed
-    #[arg(long)]
+    /// List only sessions in this state
+    #[arg(long, value_parser = state_parser())]
     state: Option<SessionState>,
-    /// List only sessions changed at or after this time, in UTC
+    /// List only sessions changed since then: 90s, 15m, 1h, 2d, or a time in UTC
     #[arg(long, value_name = "TIME")]
-    since: Option<Timestamp>,
-    /// List only sessions changed before this time, in UTC
+    since: Option<Since>,
+    /// List only sessions changed before then: 90s, 15m, 1h, 2d, or a time in UTC
     #[arg(long, value_name = "TIME")]
-    until: Option<Timestamp>,
+    until: Option<Since>,
     /// List only sessions with this label: KEY or KEY=VALUE
     #[arg(long, value_name = "LABEL")]
     label: Option<String>,
@@ -92,15 +107,20 @@ struct ListArgs {
     #[arg(long)]
     tool: Option<String>,
     /// Maximum number of sessions
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, default_value_t = LIST_LIMIT)]
     limit: usize,
     /// Print one JSON object per session on stdout
     #[arg(long)]
     json: bool,
 }
 
+fn state_parser() -> impl TypedValueParser<Value = SessionState> {
+    PossibleValuesParser::new(SessionState::ALL.map(SessionState::as_str))
+        .try_map(|name| name.parse::<SessionState>())
+}
+
 impl ListArgs {
-    fn filter(&self) -> Filter {
+    fn filter(&self, now: Timestamp) -> Filter {
         let label = self.label.as_ref().map(|label| match label.split_once('=') {
             Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
             None => (label.clone(), None),
@@ -108,8 +128,8 @@ impl ListArgs {
         Filter {
             ids: None,
             state: self.state,
-            since: self.since,
-            until: self.until,
+            since: self.since.map(|since| since.at(now)),
+            until: self.until.map(|until| until.at(now)),
             label,
             trace: self.trace,
             code: self.code.clone(),
@@ -129,45 +149,73 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
         Some(Action::Delete { .. }) => args.journal.existing(),
         _ => args.journal.to_read(),
     };
-    let journal = journal.open(&world::system()).await?;
+    let world = world::system();
+    let journal = journal.open(&world).await?;
+    let now = world.clock.now();
+    let since = args.since.map(|since| since.at(now));
     let done = match &args.action {
-        None | Some(Action::Retry(_)) => {
-            anomalies::run(&*journal, args.since, args.json, lang, terminal).await
+        None | Some(Action::Retry(_)) if args.anomalies => {
+            anomalies::run(&*journal, since, args.json, lang, terminal).await
         }
-        Some(Action::List(list)) => {
-            let found = journal.sessions(list.filter()).await?;
-            for summary in &found {
-                terminal.data(&if list.json { json(summary)? } else { row(summary, terminal) });
-            }
-            if found.is_empty() {
-                terminal.say(localize(lang, "No sessions found.", "没有找到会话。"));
-            }
-            Ok(Exit::Success)
+        None | Some(Action::Retry(_)) => {
+            let filter = Filter { since, limit: LIST_LIMIT, ..Filter::default() };
+            list(&*journal, filter, args.json, lang, terminal).await
+        }
+        Some(Action::List(args)) => {
+            list(&*journal, args.filter(now), args.json, lang, terminal).await
         }
         Some(Action::Show { session, json }) => {
-            show(&*journal, *session, *json, lang, terminal).await
+            show::show(&*journal, session, *json, lang, terminal).await
         }
         Some(Action::Delete { sessions, json }) => {
-            let mut exit = Exit::Success;
-            for session in sessions {
-                let is_deleted = journal.delete(*session).await?;
-                if *json {
-                    let result = serde_json::json!({ "session": session, "deleted": is_deleted });
-                    terminal.data(&format!("{result}\n"));
-                    exit = if is_deleted { exit } else { Exit::Failed };
-                } else if is_deleted {
-                    terminal.say(&format!("{} {session}", localize(lang, "Deleted", "已删除")));
-                } else {
-                    let text = localize(lang, "Unknown session", "未知会话");
-                    terminal.say(&format!("{text} {session}"));
-                    exit = Exit::Failed;
-                }
-            }
-            Ok(exit)
+            delete(&*journal, sessions, *json, lang, terminal).await
         }
     };
     journal.close().await;
     done
+}
+
+async fn list(
+    journal: &dyn Journal,
+    filter: Filter,
+    is_json: bool,
+    lang: Lang,
+    terminal: &Terminal,
+) -> Result<Exit, Fault> {
+    let found = journal.sessions(filter).await?;
+    for summary in &found {
+        terminal.data(&if is_json { json(summary)? } else { row(summary, lang, terminal) });
+    }
+    if found.is_empty() {
+        terminal.say(localize(lang, "No sessions found.", "没有找到会话。"));
+    }
+    Ok(Exit::Success)
+}
+
+async fn delete(
+    journal: &dyn Journal,
+    names: &[SessionName],
+    is_json: bool,
+    lang: Lang,
+    terminal: &Terminal,
+) -> Result<Exit, Fault> {
+    let mut exit = Exit::Success;
+    for name in names {
+        let session = name.find_in(journal).await?;
+        let is_deleted = journal.delete(session).await?;
+        exit = if is_deleted { exit } else { Exit::Failed };
+        if is_json {
+            let result = serde_json::json!({ "session": session, "deleted": is_deleted });
+            terminal.data(&format!("{result}\n"));
+            continue;
+        }
+        let text = match is_deleted {
+            true => localize(lang, "Deleted", "已删除"),
+            false => localize(lang, "Unknown session", "未知会话"),
+        };
+        terminal.say(&format!("{text} {session}"));
+    }
+    Ok(exit)
 }
 
 fn json(summary: &SessionSummary) -> Result<String, Fault> {
@@ -176,58 +224,24 @@ fn json(summary: &SessionSummary) -> Result<String, Fault> {
     Ok(text + "\n")
 }
 
-fn row(summary: &SessionSummary, terminal: &Terminal) -> String {
-    let title = summary.title.as_deref().unwrap_or_default();
-    let code = summary.last_code.as_deref().unwrap_or_default();
+fn row(summary: &SessionSummary, lang: Lang, terminal: &Terminal) -> String {
+    let counts = summary.fault_counts();
+    let faults = match counts.faults {
+        0 => String::new(),
+        faults => format!(
+            " {faults} {}, {} {}",
+            localize(lang, "faults", "次故障"),
+            counts.recovered,
+            localize(lang, "recovered", "次已恢复"),
+        ),
+    };
     format!(
-        "{}  {}  {}  {} {}\n",
+        "{}  {}  {}  {} {}{}\n",
         terminal.name(summary.session),
         summary.updated_at,
-        pad(summary.state.as_str(), 7),
-        title,
-        terminal.faint(code),
+        pad(summary.state.as_str(), STATE_WIDTH),
+        summary.title.as_deref().unwrap_or_default(),
+        terminal.faint(summary.last_code.as_deref().unwrap_or_default()),
+        terminal.faint(faults),
     )
-}
-
-async fn show(
-    journal: &dyn Journal,
-    session: SessionId,
-    is_json: bool,
-    lang: Lang,
-    terminal: &Terminal,
-) -> Result<Exit, Fault> {
-    let unknown = || {
-        Fault::new(Kind::UnknownSession, Operation::ReadRecords)
-            .with(Fact::Session, session.to_string())
-    };
-    let info = journal.info(session).await?.ok_or_else(unknown)?;
-    let waiting = journal.inbox(session).await?.len();
-    let one = PageLimits { records: 1, bytes: 0 };
-    let first = journal.read(session, info.first_available - 1, one).await?;
-    let snapshot = journal.snapshot(session).await?.map(|snapshot| snapshot.seq);
-    let details = serde_json::json!({
-        "session": session,
-        "epoch": info.epoch.to_string(),
-        "head": info.head,
-        "first_available": info.first_available,
-        "first_at": first.records.first().map(|record| record.at.to_string()),
-        "snapshot": snapshot,
-        "waiting_commands": waiting,
-        "writer": info.lease.as_ref().map(|lease| &lease.holder),
-        "lease_expires": info.lease.as_ref().map(|lease| lease.expires.to_string()),
-    });
-    if is_json {
-        terminal.data(&format!("{details}\n"));
-        return Ok(Exit::Success);
-    }
-    let none = localize(lang, "none", "无");
-    for (name, value) in details.as_object().into_iter().flatten() {
-        let value = match value {
-            serde_json::Value::Null => none.to_owned(),
-            serde_json::Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        terminal.data(&format!("{} {value}\n", pad(name, 18)));
-    }
-    Ok(Exit::Success)
 }

@@ -12,6 +12,7 @@ use budao_core::{
     engine::Engine as _,
     event::{SessionId, Settings},
     fault::{Fact, Fault, Kind, Operation},
+    tool,
     world::World,
 };
 use budao_journal::{Access, Admin, Backends, Inspection, Journal, Retention};
@@ -167,6 +168,7 @@ pub(crate) fn state_directory() -> Option<PathBuf> {
 /// The native runtime with the tool servers, shells and rooms it uses.
 pub(crate) struct Application {
     pub(crate) runtime: Runtime,
+    tools: Arc<SessionTools>,
     shells: builtin::Shells,
     servers: Arc<ServerSet>,
     /// MCP servers that an editor configured.
@@ -178,6 +180,33 @@ pub(crate) struct Application {
 }
 
 impl Application {
+    /// Checks that every name and pattern of `--tools` fits a tool, unless more tools may come: servers and rooms may
+    /// still be starting.
+    ///
+    /// # Errors
+    /// `configuration_wrong` with the name, and the nearest tool if one is near.
+    pub(crate) async fn check_tools(&self, settings: &Settings) -> Result<(), Fault> {
+        let Some(offered) = settings.tools.as_ref().filter(|_| self.missing.is_empty()) else {
+            return Ok(());
+        };
+        let all = Settings { tools: None, ..settings.clone() };
+        let toolbox = self.tools.toolbox(SessionId(uuid::Uuid::nil()), &all).await?;
+        let specs = toolbox.specs();
+        let names = || specs.iter().map(|spec| &*spec.name).chain(["task_run"]);
+        let is_known = |pattern: &&String| names().any(|name| tool::matches(pattern, name));
+        let Some(unknown) = offered.iter().find(|pattern| !is_known(pattern)) else {
+            return Ok(());
+        };
+        let expected = match budao_tools::suggestions::nearest(unknown, names()) {
+            Some(near) => format!("the name of a tool or a `prefix*`, perhaps `{near}`"),
+            None => "the name of a tool or a `prefix*`".to_owned(),
+        };
+        Err(Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
+            .with(Fact::ConfigKey, "--tools")
+            .with(Fact::Expected, expected)
+            .with(Fact::Received, unknown.chars().take(40).collect::<String>()))
+    }
+
     /// Parks running turns and ends shells and tool servers.
     pub(crate) async fn close(&self) {
         self.runtime.shutdown(Duration::ZERO).await;
@@ -225,19 +254,19 @@ pub(crate) async fn assemble_within(
         ..builtin::BuiltinOptions::default()
     };
     let shells = options.shells.clone();
-    let tools = SessionTools {
+    let tools = Arc::new(SessionTools {
         options,
         pool: Arc::new(Pool::threads()),
         scrubber: scrubber.clone(),
         servers: Arc::clone(&servers),
         editor_servers: Arc::clone(&editor_servers),
         rooms: Arc::clone(&rooms),
-    };
+    });
     let retains = SessionReclaimer { journal: Arc::clone(&journal) as _, age: SESSIONS_KEPT };
     let runtime = Builder::new(
         journal,
         Arc::new(ModelRegistry { models, open: Mutex::default() }),
-        Arc::new(tools),
+        Arc::clone(&tools) as _,
     )
     .clean_up(Arc::new(retains))
     .world(world)
@@ -246,7 +275,7 @@ pub(crate) async fn assemble_within(
     .holder(lease_holder::name())
     .liveness(Arc::new(lease_holder::LocalProcesses))
     .build()?;
-    Ok(Application { runtime, shells, servers, editor_servers, rooms, missing })
+    Ok(Application { runtime, tools, shells, servers, editor_servers, rooms, missing })
 }
 
 /// Frees disk space: removes sessions that ended long ago, with their kept outputs.

@@ -1,13 +1,16 @@
 //! Renders a record as a line for people, or as nothing.
 
 use budao_core::{
-    Lang, Record,
+    Lang, Record, Timestamp,
     event::{Decision, Event, Scope, SessionEnd, StopReason, TaskEnd},
     fault::{Fault, text},
     tool::{Outcome, Repair, RepairKind},
 };
 
-use crate::{terminal::Terminal, texts::localize};
+use crate::{
+    terminal::Terminal,
+    texts::{localize, with_address},
+};
 
 /// Maximum characters of arguments and outputs in a line.
 const PREVIEW: usize = 100;
@@ -236,7 +239,7 @@ impl TranscriptPrinter<'_> {
         format!(
             "✗ {} {tool_prefix}{}",
             self.terminal.strong(fault.row().code),
-            text::user_text(fault, self.lang)
+            with_address(text::user_text(fault, self.lang), fault)
         )
     }
 
@@ -252,6 +255,11 @@ impl TranscriptPrinter<'_> {
             StopReason::Failed => localize(self.lang, "failed", "失败"),
         }
     }
+}
+
+/// The time of day in UTC, as `HH:MM:SS`.
+pub(crate) fn clock(at: Timestamp) -> String {
+    at.to_string().get(11..19).unwrap_or_default().to_owned()
 }
 
 /// A number with its noun, such as `1 step`; Chinese has one form for all numbers.

@@ -3,16 +3,22 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use budao_core::{
-    Fault, Lang, Record,
+    Fault, Kind, Lang, Record,
     engine::Engine,
     event::{CommandBody, Decision, Event, Seq, SessionId, StopReason},
     fault::text,
     session::Session,
 };
+use budao_models::Spec;
 use budao_runtime::{Question, Runtime};
 use futures::StreamExt;
 
-use crate::{exit::Exit, terminal::Terminal, texts::localize, transcript::TranscriptPrinter};
+use crate::{
+    exit::Exit,
+    terminal::Terminal,
+    texts::{is_hidden, localize},
+    transcript::{TranscriptPrinter, clock, count},
+};
 
 /// The output format of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,11 +36,43 @@ pub(crate) struct Watcher<'a> {
     pub(crate) terminal: &'a Terminal,
     pub(crate) lang: Lang,
     pub(crate) show: TurnFormat,
+    /// Whether each line starts with its time.
+    pub(crate) has_times: bool,
+    /// Whether calls that need approval are denied by rule, because nobody can be asked.
+    pub(crate) is_unattended: bool,
+    /// Calls that were denied by rule.
+    denied: u32,
     /// True if text was printed and its line is not ended yet.
-    pub(crate) mid_line: bool,
+    mid_line: bool,
 }
 
-impl Watcher<'_> {
+/// Whether a person can answer questions at the terminal.
+pub(crate) fn can_ask(show: TurnFormat) -> bool {
+    show == TurnFormat::Text && io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+impl<'a> Watcher<'a> {
+    pub(crate) fn new(
+        runtime: &'a Runtime,
+        session: SessionId,
+        terminal: &'a Terminal,
+        lang: Lang,
+        show: TurnFormat,
+    ) -> Self {
+        let (has_times, is_unattended, mid_line) = (false, false, false);
+        Self {
+            runtime,
+            session,
+            terminal,
+            lang,
+            show,
+            has_times,
+            is_unattended,
+            denied: 0,
+            mid_line,
+        }
+    }
+
     /// Asks the open questions of a session again, which an earlier process had shown.
     pub(crate) async fn ask_pending(&mut self, state: &Session) -> Result<(), Fault> {
         for question in Question::open_in(state) {
@@ -69,6 +107,7 @@ impl Watcher<'_> {
             let Some(record) = record else { return Ok(Exit::Failed) };
             let record = record?;
             self.print_record(&record);
+            self.print_address(&record).await?;
             match &record.event {
                 asked @ Event::QuestionAsked { .. } => {
                     if let Some(question) = Question::of(asked) {
@@ -86,13 +125,26 @@ impl Watcher<'_> {
         }
     }
 
+    /// Whether text was printed and its line is not ended yet.
+    pub(crate) fn is_mid_line(&self) -> bool {
+        self.mid_line
+    }
+
     /// Prints one record in the chosen format.
     pub(crate) fn print_record(&mut self, record: &Record) {
         if self.show == TurnFormat::Json {
             let line = serde_json::to_string(record).unwrap_or_default();
             return self.terminal.data(&format!("{line}\n"));
         }
+        if let Event::ToolCallEnded { outcome, .. } = &record.event
+            && outcome.fault().is_some_and(|fault| fault.kind() == Kind::DeniedByPolicy)
+        {
+            self.denied += 1;
+        }
         if let Event::TextDelta { text, .. } = &record.event {
+            if self.has_times && !self.mid_line {
+                self.terminal.words(&format!("{} ", clock(record.at)));
+            }
             self.terminal.words(text);
             self.mid_line = !text.ends_with('\n');
             return;
@@ -105,8 +157,28 @@ impl Watcher<'_> {
             self.mid_line = false;
         }
         if let Some(line) = line {
-            self.terminal.say(&line);
+            match self.has_times {
+                true => self.terminal.say(&format!("{} {line}", clock(record.at))),
+                false => self.terminal.say(&line),
+            }
         }
+    }
+
+    /// Names the address of an unreachable model if the record hides it. The settings still have it.
+    async fn print_address(&self, record: &Record) -> Result<(), Fault> {
+        let fault = record.event.fault().filter(|fault| fault.address().is_some_and(is_hidden));
+        if fault.is_none() || self.show == TurnFormat::Json {
+            return Ok(());
+        }
+        let model = self.runtime.state(self.session).await?.settings.model.clone();
+        let spec: Option<Spec> = model.parse().ok();
+        if let Some(Spec::Anthropic { url: Some(url), .. } | Spec::OpenAi { url: Some(url), .. }) =
+            spec
+            && let Ok(url) = reqwest::Url::parse(&url)
+        {
+            self.terminal.say(&format!("  {}", url.origin().ascii_serialization()));
+        }
+        Ok(())
     }
 
     fn ended(&self, stop: StopReason, fault: Option<&Fault>) -> Exit {
@@ -117,6 +189,10 @@ impl Watcher<'_> {
                 localize(self.lang, "For details:", "详细说明："),
                 fault.row().code
             ));
+        }
+        if self.is_unattended && self.denied > 0 {
+            self.report_denied();
+            return Exit::Stopped;
         }
         match (stop, fault) {
             (StopReason::EndTurn, None) => Exit::Success,
@@ -131,6 +207,17 @@ impl Watcher<'_> {
         }
     }
 
+    /// Says that the task may be incomplete.
+    fn report_denied(&self) {
+        let denied = count(self.lang, self.denied.into(), ["call", "calls"], "个调用");
+        self.terminal.say(&match self.lang {
+            Lang::En => format!(
+                "{denied} needed approval and nobody could be asked, so the task may be incomplete. To allow such calls: --permission auto"
+            ),
+            Lang::Zh => format!("{denied}需要批准但无人可问，任务可能没有完成。要允许此类调用：--permission auto"),
+        });
+    }
+
     async fn cancel(&self) -> Result<(), Fault> {
         let reason = Some("interrupted at the terminal".to_owned());
         let command = self.runtime.command("terminal", CommandBody::Cancel { reason });
@@ -139,8 +226,7 @@ impl Watcher<'_> {
 
     /// Asks the user at the terminal; without a terminal, denies the call and says how to allow it.
     async fn ask(&mut self, question: &Question) -> Result<(), Fault> {
-        let somebody = io::stdin().is_terminal() && io::stderr().is_terminal();
-        let (decision, note) = if somebody && self.show == TurnFormat::Text {
+        let (decision, note) = if can_ask(self.show) {
             let prompt = localize(self.lang, "  [y] yes  [n] no > ", "  [y] 允许  [n] 拒绝 > ");
             let answer = tokio::select! {
                 biased;

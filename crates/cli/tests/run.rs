@@ -122,6 +122,7 @@ fn without_a_terminal_a_question_is_denied_and_it_is_said_how_to_allow() {
     std::fs::write(directory.path().join("bash.toml"), script).unwrap();
     let denied = run(directory.path(), &["run", "--model", "script:bash.toml", "go"]);
     assert_eq!(out(&denied).trim(), "fine", "{}", err(&denied));
+    assert_eq!(denied.status.code(), Some(3), "the task may be incomplete: {}", err(&denied));
     assert!(err(&denied).contains("--permission auto"), "{}", err(&denied));
     assert!(!directory.path().join("made").exists());
 
@@ -275,4 +276,33 @@ fn what_the_readmes_show_first_is_what_it_prints() {
 
 fn without_numbers(line: &str) -> String {
     line.chars().filter(|c| !c.is_ascii_digit()).collect()
+}
+
+#[test]
+fn an_unknown_model_is_answered_with_the_nearest_name() {
+    let workspace = workspace();
+    let output = run(workspace.path(), &["run", "--model", "gpt-4", "hello"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("Did you mean openai:gpt-4"), "{}", err(&output));
+}
+
+#[test]
+fn a_service_that_does_not_listen_is_named_with_its_port() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let workspace = workspace();
+    let model = format!("openai:some@http://{address}/v1");
+    let mut command = budao(workspace.path());
+    command.args(["run", "--model", &model, "hello"]).env("OPENAI_API_KEY", "x");
+    let mut child = command.spawn().unwrap();
+    let stderr = BufReader::new(child.stderr.take().unwrap());
+    let address = address.to_string();
+    let mut lines = stderr.lines().map_while(Result::ok);
+    let refused = lines.find(|line| line.contains("ERR_NET_003")).expect("the refusal is shown");
+    let named = lines.next().expect("a line follows");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!refused.contains('['), "{refused}");
+    assert_eq!(named, format!("  http://{address}"));
 }

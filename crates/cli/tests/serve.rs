@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails where it should")]
 
 use std::{
+    fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream},
     path::Path,
@@ -172,4 +173,19 @@ fn what_the_image_sets_makes_a_server_that_is_ready() {
     assert!(get(url.trim(), "/v1/sessions", "a-secret-of-mine").starts_with("HTTP/1.1 200"));
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+#[test]
+fn a_broken_key_file_beside_the_journal_is_named_and_no_flag_is_blamed() {
+    let directory = tempfile::tempdir().unwrap();
+    let key = directory.path().join("journal.db-key");
+    fs::write(&key, "cut").unwrap();
+    let (status, told) = fails(directory.path(), &["--listen", "127.0.0.1:0"]);
+    assert_eq!(status, Some(2), "{told}");
+    assert!(told.contains("journal.db-key"), "{told}");
+    assert!(told.contains("at least 32 bytes") && told.contains("Delete the file"), "{told}");
+    fs::remove_file(&key).unwrap();
+    fs::create_dir(&key).unwrap();
+    let (_, told) = fails(directory.path(), &["--listen", "127.0.0.1:0"]);
+    assert!(told.contains("-key") && !told.contains("--state-key"), "{told}");
 }

@@ -43,7 +43,9 @@ struct FaultInner {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     mismatches: Vec<Mismatch>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    advice: Vec<Advice>,
+    model_advice: Vec<Advice>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    user_advice: Vec<Advice>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     attempts: Option<Attempts>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -82,7 +84,7 @@ pub struct Hop {
     pub name: String,
 }
 
-/// A recommendation for this one fault. It precedes the catalog's general ones.
+/// A line of advice for this one fault. It precedes the catalog's general ones for the same audience.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Advice {
@@ -115,7 +117,8 @@ impl Fault {
             operation,
             detail: Detail::new(),
             mismatches: Vec::new(),
-            advice: Vec::new(),
+            model_advice: Vec::new(),
+            user_advice: Vec::new(),
             attempts: None,
             retry_after_ms: None,
             trace: Trace::NONE,
@@ -139,10 +142,17 @@ impl Fault {
         self
     }
 
-    /// Appends advice to what the fault already carries.
+    /// Appends advice for the model: what to do with its call. People never read it.
     #[must_use]
-    pub fn advise(mut self, advice: impl IntoIterator<Item = Advice>) -> Self {
-        self.0.advice.extend(advice);
+    pub fn advise_model(mut self, advice: impl IntoIterator<Item = Advice>) -> Self {
+        self.0.model_advice.extend(advice);
+        self
+    }
+
+    /// Appends advice for people: the user of a front end, or of the command line. The model never reads it.
+    #[must_use]
+    pub fn advise_user(mut self, advice: impl IntoIterator<Item = Advice>) -> Self {
+        self.0.user_advice.extend(advice);
         self
     }
 
@@ -221,7 +231,7 @@ impl Fault {
         for mismatch in &mut inner.mismatches {
             mismatch.scrub(scrubber);
         }
-        for advice in &mut inner.advice {
+        for advice in inner.model_advice.iter_mut().chain(&mut inner.user_advice) {
             match advice {
                 Advice::Known { with, .. } => with.scrub(scrubber),
                 Advice::Custom(text) => detail::scrub_string(text, scrubber),
@@ -266,10 +276,16 @@ impl Fault {
         &self.0.mismatches
     }
 
-    /// The advice for this fault, most specific first.
+    /// The advice for the model about this one fault, most specific first.
     #[must_use]
-    pub fn advice(&self) -> &[Advice] {
-        &self.0.advice
+    pub fn model_advice(&self) -> &[Advice] {
+        &self.0.model_advice
+    }
+
+    /// The advice for people about this one fault, most specific first.
+    #[must_use]
+    pub fn user_advice(&self) -> &[Advice] {
+        &self.0.user_advice
     }
 
     /// The retry count; absent if none was set.
@@ -302,6 +318,15 @@ impl Fault {
         &self.0.causes
     }
 
+    /// The address that a network fault concerns. For operators and the command line; texts for remote users leave it
+    /// out.
+    #[must_use]
+    pub fn address(&self) -> Option<&str> {
+        let is_network = self.row().code.starts_with("ERR_NET_");
+        let named = [Fact::Host, Fact::Endpoint].into_iter();
+        named.filter(|_| is_network).find_map(|fact| self.0.detail.text(fact))
+    }
+
     /// Whether the runtime may repeat the operation by itself. False when its attempts are used up, so that an outer
     /// loop does not multiply an inner one, and when the work may have been done: see [`repeat`].
     #[must_use]
@@ -312,11 +337,17 @@ impl Fault {
 }
 
 impl fmt::Display for Fault {
-    /// The operator's line: code, operation, summary, attempts and causes. Always a single line.
+    /// The operator's line: code, operation, summary, address, attempts and causes. Always a single line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let row = self.row();
         write!(f, "{} {}: ", row.code, self.0.operation)?;
-        on_one_line(f, &text::summary(self))?;
+        let summary = text::summary(self);
+        on_one_line(f, &summary)?;
+        if let Some(address) = self.address().filter(|address| !summary.contains(*address)) {
+            f.write_str(" (at ")?;
+            on_one_line(f, address)?;
+            f.write_str(")")?;
+        }
         if let Some(tries) = self.0.attempts {
             write!(f, " (attempt {} of {})", tries.attempt, tries.max)?;
         }
@@ -353,7 +384,8 @@ impl fmt::Debug for Fault {
             .field("operation", &inner.operation)
             .field("detail", &inner.detail)
             .field("mismatches", &inner.mismatches)
-            .field("advice", &inner.advice)
+            .field("model_advice", &inner.model_advice)
+            .field("user_advice", &inner.user_advice)
             .field("attempts", &inner.attempts)
             .field("retry_after_ms", &inner.retry_after_ms)
             .field("trace", &inner.trace)

@@ -92,8 +92,9 @@ fn what_nobody_confirmed_is_told_as_unknown_to_everybody() {
     }
     for lang in Lang::VARIANTS {
         let lines = faults::unconfirmed().flat_map(|fault| {
-            let advice = text::recommendations(&fault, *lang).join(" | ");
-            [text::model_text(&fault, *lang), text::user_text(&fault, *lang), advice]
+            let model = text::model_advice(&fault, *lang).join(" | ");
+            let user = text::recommendations(&fault, *lang).join(" | ");
+            [text::model_text(&fault, *lang), model, text::user_text(&fault, *lang), user]
         });
         snapshot(&format!("unconfirmed_{lang}"), &lines.collect::<Vec<_>>().join("\n"));
     }
@@ -185,10 +186,15 @@ fn texts(fault: &Fault, lang: Lang) -> Vec<(String, String)> {
         ("peer message".to_owned(), render::render_for_peer(fault, lang).message),
         ("editor message".to_owned(), render::render_for_editor(fault, lang).message),
     ];
-    let lines = text::recommendations(fault, lang);
-    assert_eq!(lines.len(), fault.row().recommendations, "{}", fault.row().code);
-    for (index, line) in lines.into_iter().enumerate() {
-        texts.push((format!("rec-{}", index + 1), line.into_owned()));
+    let row = fault.row();
+    for (list, lines, count) in [
+        ("rec", text::recommendations(fault, lang), row.recommendations),
+        ("next", text::model_advice(fault, lang), row.model_advice),
+    ] {
+        assert_eq!(lines.len(), count, "{} {list}", row.code);
+        for (index, line) in lines.into_iter().enumerate() {
+            texts.push((format!("{list}-{}", index + 1), line.into_owned()));
+        }
     }
     for attribute in ["title", "about", "check"] {
         texts.push((format!("page {attribute}"), text::of_kind(fault.kind(), attribute, lang)));

@@ -36,7 +36,8 @@ fn a_record_of_a_fault_holds_what_is_known_and_nothing_else() {
     let full = Fault::new(Kind::ModelRateLimited, Operation::ModelRequest)
         .with(Fact::Service, "anthropic")
         .with(Fact::WaitMs, Duration::from_secs(2))
-        .advise([Advice::Custom("Use the other key".into())])
+        .advise_model([Advice::Custom("Make the call later".into())])
+        .advise_user([Advice::Custom("Use the other key".into())])
         .attempt(1, 3)
         .retry_after(Duration::from_millis(2500))
         .with_trace(Trace::from_random(0xabc))
@@ -48,7 +49,8 @@ fn a_record_of_a_fault_holds_what_is_known_and_nothing_else() {
             "kind": "model_rate_limited",
             "operation": "model_request",
             "detail": { "service": "anthropic", "wait_ms": 2000 },
-            "advice": ["Use the other key"],
+            "model_advice": ["Make the call later"],
+            "user_advice": ["Use the other key"],
             "attempts": { "attempt": 1, "max": 3 },
             "retry_after_ms": 2500,
             "trace": "00000000000000000000000000000abc",
@@ -193,13 +195,14 @@ fn advice_for_this_one_stands_before_the_general_and_nothing_is_said_twice() {
         .map(std::borrow::Cow::into_owned)
         .collect();
     let fault = faults::bare(Kind::FilePermission)
-        .advise([Advice::Custom("Ask Ana".into()), Advice::Custom(general[0].clone())]);
+        .advise_user([Advice::Custom("Ask Ana".into()), Advice::Custom(general[0].clone())]);
     let told = text::recommendations(&fault, Lang::En);
     assert_eq!(told[0], "Ask Ana");
     assert_eq!(told[1..], general);
     let many = (0..20).map(|number| Advice::Custom(format!("line {number}")));
-    let fault = faults::bare(Kind::FilePermission).advise(many);
+    let fault = faults::bare(Kind::FilePermission).advise_user(many.clone()).advise_model(many);
     assert_eq!(text::recommendations(&fault, Lang::En).len(), 8, "more than anybody reads");
+    assert_eq!(text::model_advice(&fault, Lang::En).len(), 8, "more than a model heeds");
 }
 
 #[test]
@@ -261,16 +264,18 @@ fn a_scrubbed_fault_gives_no_secret_away() {
 
 fn planted(kind: Kind, secret: &str) -> Fault {
     let text = format!("key {secret} was refused");
+    let advice = [
+        Advice::Custom(text.clone()),
+        Advice::Known {
+            advice: "none-such".into(),
+            with: Detail::new().with(Fact::Reason, text.clone()),
+        },
+    ];
     let mut fault = faults::sample(kind)
         .with_cause(text.clone())
         .via("computer", text.clone())
-        .advise([
-            Advice::Custom(text.clone()),
-            Advice::Known {
-                advice: "none-such".into(),
-                with: Detail::new().with(Fact::Reason, text.clone()),
-            },
-        ])
+        .advise_model(advice.clone())
+        .advise_user(advice)
         .mismatch(Mismatch {
             pointer: format!("/{secret}"),
             rule: "enum".into(),

@@ -18,11 +18,10 @@ use budao_core::{
 use strum::VariantArray as _;
 
 /// Functions whose caller or callee adds the facts: the file, and how the fault begins.
-const COMPLETED_ELSEWHERE: [(&str, &str); 4] = [
+const COMPLETED_ELSEWHERE: [(&str, &str); 3] = [
     ("smcp/src/server/budget.rs", "Kind::LimitReached"),
     ("smcp/src/answer_reader.rs", "kind"),
     ("tools/src/error.rs", "kind"),
-    ("models/src/fallback.rs", "Kind::UnknownModel"),
 ];
 
 /// A place that raises faults.
@@ -124,12 +123,11 @@ fn places() -> Vec<Place> {
 }
 
 fn texts(fault: &Fault, lang: Lang) -> String {
-    let recommendations = text::recommendations(fault, lang).join("\n");
-    format!(
-        "{}\n{}\n{recommendations}",
-        text::model_text(fault, lang),
-        text::user_text(fault, lang)
-    )
+    let mut texts = vec![text::model_text(fault, lang), text::user_text(fault, lang)];
+    for list in [text::recommendations(fault, lang), text::model_advice(fault, lang)] {
+        texts.extend(list.into_iter().map(std::borrow::Cow::into_owned));
+    }
+    texts.join("\n")
 }
 
 fn fault(kind: Kind, facts: &BTreeSet<Fact>, has_mismatches: bool) -> Fault {

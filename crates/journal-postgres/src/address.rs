@@ -58,6 +58,8 @@ struct AddressParts {
     user: Option<String>,
     password: Option<String>,
     hosts: Vec<(String, u16)>,
+    /// The port of all hosts.
+    port: Option<u16>,
     database: Option<String>,
     schema: Option<String>,
     ssl_mode: Option<String>,
@@ -133,10 +135,7 @@ impl AddressParts {
     fn set(&mut self, name: &str, value: String) -> Result<(), Fault> {
         match name {
             "host" => self.hosts.push((value, PORT)),
-            "port" => {
-                let port = port_number(&value)?;
-                self.hosts.iter_mut().for_each(|host| host.1 = port);
-            }
+            "port" => self.port = Some(port_number(&value)?),
             "user" => self.user = Some(value),
             "dbname" => self.database = Some(value),
             "schema" => self.schema = Some(value),
@@ -154,7 +153,10 @@ impl AddressParts {
         Ok(())
     }
 
-    fn finish(self, credentials: &Credentials) -> Result<Address, Fault> {
+    fn finish(mut self, credentials: &Credentials) -> Result<Address, Fault> {
+        if let Some(port) = self.port {
+            self.hosts.iter_mut().for_each(|host| host.1 = port);
+        }
         let user = self.user.clone().or_else(|| credentials.user.clone());
         let user = user.ok_or_else(|| wrong("postgres://USER@HOST/DATABASE with a role", ""))?;
         let database = self.database.clone().unwrap_or_else(|| user.clone());
@@ -166,7 +168,7 @@ impl AddressParts {
             let rule = "schema=NAME of small letters, digits and _, not starting with pg_";
             return Err(wrong(rule, &schema));
         }
-        let names: Vec<&str> = self.hosts.iter().map(|(host, _)| host.as_str()).collect();
+        let names: Vec<String> = self.hosts.iter().map(shown_host).collect();
         let label = format!("postgres://{user}@{}/{database}", names.join(","));
         let tls = self.tls_mode()?;
         let mut config = Config::new();
@@ -206,13 +208,25 @@ impl AddressParts {
     }
 }
 
+/// A host as it is written in an address; its port only if it is not the usual one.
+fn shown_host((host, port): &(String, u16)) -> String {
+    let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+    if *port == PORT { host } else { format!("{host}:{port}") }
+}
+
 fn unknown_parameter(name: &str) -> Fault {
     let known = PARAMETERS.iter().map(|known| (strsim::jaro_winkler(name, known), *known));
     let nearest = known.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(near, _)| *near > 0.7);
-    let fault = wrong(format!("an address with {}", PARAMETERS.join(", ")), name);
+    let short: String = name.chars().take(40).collect();
     match nearest {
-        Some((_, nearest)) => fault.with(Fact::Nearest, vec![nearest.to_owned()]),
-        None => fault,
+        Some((_, nearest)) => {
+            let expected = format!("an address without `{short}`; perhaps `{nearest}` was meant");
+            wrong(expected, name).with(Fact::Nearest, vec![nearest.to_owned()])
+        }
+        None => {
+            let known = PARAMETERS.join(", ");
+            wrong(format!("an address without `{short}`; known are {known}"), name)
+        }
     }
 }
 
@@ -263,9 +277,12 @@ mod tests {
         assert_eq!(address.config.get_ports(), [1, 2, PORT]);
         assert_eq!(address.config.get_dbname(), Some("db"));
         assert_eq!(address.schema, "other");
-        assert_eq!(address.label, "postgres://me@a,::1,b/db");
-        let socket = parsed("postgres://me@/db?host=/run/postgresql").unwrap();
-        assert_eq!(socket.hosts(), "/run/postgresql");
+        assert_eq!(address.label, "postgres://me@a:1,[::1]:2,b/db");
+        let socket = parsed("postgres://me@/db?port=99&host=/run/postgresql").unwrap();
+        assert_eq!(
+            (socket.hosts().as_str(), socket.config.get_ports()),
+            ("/run/postgresql", &[99][..])
+        );
     }
 
     #[test]

@@ -13,6 +13,14 @@ const AHEAD: i32 = 7;
 /// Fewer than this ahead, and the missing ones are made.
 const AHEAD_MIN: i32 = 3;
 
+/// Claims the dropping of days for a process, unless another one claimed it within the last ten minutes.
+const CLAIM: &str = "INSERT INTO @note AS n(name, body, version) \
+    VALUES ('job.cohorts', $1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) \
+    ON CONFLICT (name) DO UPDATE SET body = EXCLUDED.body, version = EXCLUDED.version \
+    WHERE n.body = EXCLUDED.body OR n.version < EXCLUDED.version - 600000000 RETURNING 1";
+
+const UNCLAIM: &str = "DELETE FROM @note WHERE name = 'job.cohorts' AND body = $1";
+
 /// The day of a time, counted from 1970.
 pub(crate) fn day_of(at: Timestamp) -> i32 {
     i32::try_from(at.as_micros().div_euclid(DAY_MICROS)).unwrap_or(i32::MAX - AHEAD - 1)
@@ -79,8 +87,33 @@ async fn make(connection: &mut Exclusive<'_>, day: i32) -> Result<(), Fault> {
 
 /// Drops the partitions of days before `before`, after moving the batches of sessions that stay. The newest day up to
 /// today is never dropped: new sessions go there.
-pub(crate) async fn drop_before(pool: &Pool, before: i32, today: i32) -> Result<u64, Fault> {
+///
+/// One process at a time does it; a second one leaves it to the first.
+pub(crate) async fn drop_before(
+    pool: &Pool,
+    before: i32,
+    today: i32,
+    node: i32,
+) -> Result<u64, Fault> {
     let mut connection = pool.exclusive(Operation::ApplyRetention).await?;
+    let holder = node.to_be_bytes();
+    if connection.query(CLAIM, &[&&holder[..]]).await?.is_empty() {
+        return Ok(0);
+    }
+    let dropped = drop_days(&mut connection, before, today, &holder).await;
+    let unclaimed = connection.query(UNCLAIM, &[&&holder[..]]).await;
+    // After a failure the claim ends by its age.
+    let dropped = dropped?;
+    unclaimed?;
+    Ok(dropped)
+}
+
+async fn drop_days(
+    connection: &mut Exclusive<'_>,
+    before: i32,
+    today: i32,
+    holder: &[u8],
+) -> Result<u64, Fault> {
     let found = connection
         .query(
             "SELECT day, (SELECT max(day) FROM @cohort WHERE day <= $2) FROM @cohort \
@@ -92,8 +125,10 @@ pub(crate) async fn drop_before(pool: &Pool, before: i32, today: i32) -> Result<
     for row in found {
         let (day, newest): (i32, Option<i32>) = (row.get(0), row.get(1));
         let Some(newest) = newest.filter(|newest| *newest > day) else { continue };
-        while move_session(&mut connection, day, newest).await? {}
-        drop_day(&mut connection, day).await?;
+        while move_session(connection, day, newest).await? {}
+        drop_day(connection, day).await?;
+        // Renews the claim of a run with many days.
+        connection.query(CLAIM, &[&holder]).await?;
         dropped += 1;
     }
     Ok(dropped)

@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use budao_core::fault::{Fault, Kind, Operation};
+use budao_core::fault::{Fact, Fault, Kind, Operation};
 use futures::stream::{self, StreamExt as _};
 use tokio::sync::mpsc;
 use tokio_postgres::{
@@ -74,7 +74,6 @@ pub(crate) async fn connect(
         TlsMode::Verified(root) => {
             let tls = VerifiedTls::new(root.as_deref()).map_err(|error| {
                 errors::fault(address, Kind::JournalNotTrusted, Operation::OpenJournal)
-                    .with(budao_core::fault::Fact::Reason, error.to_string())
                     .caused_by(&error)
             })?;
             connect_with(address, tls).await
@@ -95,7 +94,8 @@ where
     let connecting = tokio::time::timeout(limit, address.config.connect(tls)).await;
     let Ok(connected) = connecting else {
         return Err(errors::fault(address, Kind::JournalUnreachable, Operation::OpenJournal)
-            .with(budao_core::fault::Fact::Reason, "no answer to the login in time"));
+            .with(Fact::Host, address.hosts())
+            .with_cause("no answer to the login in time"));
     };
     let (client, mut driver) = connected.map_err(|error| errors::not_connected(address, &error))?;
     let unconfirmed = Arc::new(AtomicU64::new(0));

@@ -122,11 +122,9 @@ pub(crate) fn refused(
     let kind = kind_of(refusal.code().code());
     let fault = fault(address, kind, operation);
     let fault = match kind {
-        Kind::JournalLoginRefused => fault.with(Fact::Holder, address.user.clone()),
-        Kind::JournalNoRights => fault
-            .with(Fact::Holder, address.user.clone())
-            .with(Fact::Reason, refusal.message().to_owned()),
-        Kind::JournalConnectionsFull => fault.with(Fact::Reason, refusal.message().to_owned()),
+        Kind::JournalLoginRefused | Kind::JournalNoRights => {
+            fault.with(Fact::Holder, address.user.clone())
+        }
         _ => fault,
     };
     fault.with_cause(format!("{} ({})", refusal.message(), refusal.code().code()))
@@ -142,7 +140,6 @@ pub(crate) fn not_connected(address: &Address, error: &tokio_postgres::Error) ->
     if text.contains("TLS") {
         return fault(address, Kind::JournalNotTrusted, operation)
             .with(Fact::Host, address.hosts())
-            .with(Fact::Reason, cause.clone())
             .with_cause(cause);
     }
     if cause.contains("does not allow writes") {
@@ -155,6 +152,5 @@ pub(crate) fn not_connected(address: &Address, error: &tokio_postgres::Error) ->
     }
     fault(address, Kind::JournalUnreachable, operation)
         .with(Fact::Host, address.hosts())
-        .with(Fact::Reason, cause.clone())
         .with_cause(cause)
 }

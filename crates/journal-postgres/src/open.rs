@@ -73,7 +73,7 @@ impl Postgres {
             (SchemaContent::Nothing, Access::Existing | Access::ReadOnly) => {
                 return Err(errors::fault(&address, Kind::NoJournal, Operation::OpenJournal));
             }
-            _ => schema::migrate(&pool, world.uuid()).await?,
+            _ => schema::migrate(&pool).await?,
         };
         let transport = options
             .wake

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use budao_core::fault::{Fact, Fault, Kind, Operation};
+use budao_core::fault::{Fault, Kind, Operation};
 use tokio::{
     sync::{Mutex, MutexGuard, Semaphore},
     time::Instant,
@@ -125,16 +125,12 @@ impl Pool {
         }
         // Without a permit too many are left behind already, and the lane waits for its own.
         let Ok(permit) = Arc::clone(&self.abandoned).try_acquire_owned() else { return };
-        let connection = place.take();
+        let Some(connection) = place.take() else { return };
         tokio::spawn(async move {
             let _permit = permit;
-            let deadline = Instant::now() + ABANDONED_AGE;
-            // The server may still commit for it, so it is not closed before it answers.
-            while connection.as_ref().is_some_and(|c| c.in_flight() > 0 && !c.is_closed())
-                && Instant::now() < deadline
-            {
-                tokio::time::sleep(PAUSE_MAX).await;
-            }
+            // The server may still commit for it, so it is not closed before it answers. An empty statement is answered
+            // after all that were sent before it.
+            let _ = tokio::time::timeout(ABANDONED_AGE, connection.execute("")).await;
         });
     }
 
@@ -285,8 +281,8 @@ pub(crate) fn running_fault(
 ) -> Fault {
     match failed {
         StatementError::NotSent(fault) if fault.kind() == Kind::JournalUnreachable => {
-            let reason = fault.detail().text(Fact::Reason).unwrap_or_default().to_owned();
-            errors::busy(address, operation, reason)
+            let cause = fault.causes().first().cloned().unwrap_or_default();
+            errors::busy(address, operation, cause)
         }
         failed => failed.into_fault(address, operation),
     }

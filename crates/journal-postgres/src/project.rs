@@ -17,6 +17,7 @@ use budao_journal::{
     },
 };
 use bytes::Bytes;
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -60,6 +61,8 @@ const STORE: &str = "WITH v AS (UPDATE @session SET viewed = $3, dirty = (head <
 
 /// The longest label, tool name or value that is indexed; longer ones are found by their beginning.
 const INDEXED_BYTES: usize = 1000;
+/// Sessions that are projected at the same time.
+const AT_ONCE: usize = 8;
 /// Attempts of a session that others project at the same time.
 const ATTEMPTS: usize = 20;
 /// Pause between two runs for what this process wrote.
@@ -109,9 +112,8 @@ impl PostgresShared {
             let keys: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
             let Some(newest) = keys.last() else { return Ok(()) };
             last = *newest;
-            for key in keys {
-                self.project(key).await?;
-            }
+            let projecting = keys.into_iter().map(|key| self.project(key));
+            stream::iter(projecting).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
         }
     }
 

@@ -115,7 +115,7 @@ impl PostgresShared {
         cohort::make_ahead(&self.pool, today).await?;
         if let Some(age) = retention.session_age {
             let days = i32::try_from(age.as_secs() / 86_400).unwrap_or(i32::MAX);
-            cohort::drop_before(&self.pool, today.saturating_sub(days), today).await?;
+            cohort::drop_before(&self.pool, today.saturating_sub(days), today, self.node).await?;
         }
         Ok(report)
     }

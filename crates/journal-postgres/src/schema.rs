@@ -171,7 +171,7 @@ pub(crate) fn refuse(content: SchemaContent, address: &Address) -> Result<(), Fa
 }
 
 /// Creates or upgrades the tables in one transaction. Returns the id of the journal.
-pub(crate) async fn migrate(pool: &Pool, journal: Uuid) -> Result<Uuid, Fault> {
+pub(crate) async fn migrate(pool: &Pool) -> Result<Uuid, Fault> {
     let address = pool.address();
     let mut connection = pool.exclusive(Operation::OpenJournal).await?;
     connection.begin().await?;
@@ -180,33 +180,34 @@ pub(crate) async fn migrate(pool: &Pool, journal: Uuid) -> Result<Uuid, Fault> {
     connection.query(lock, &[&address.schema]).await?;
     let content = inspect(&mut connection, &address.schema).await?;
     refuse(content, address)?;
-    let (journal, from) = match content {
+    let from = match content {
         SchemaContent::Journal(found) if found.version >= VERSION => {
             connection.commit().await?;
             return Ok(found.journal);
         }
-        SchemaContent::Journal(found) => (found.journal, found.version),
+        SchemaContent::Journal(found) => found.version,
         _ => {
             if !exists(&mut connection, &address.schema).await? {
                 connection.execute(&format!("CREATE SCHEMA \"{}\"", address.schema)).await?;
             }
-            (journal, 0)
+            0
         }
     };
     for script in MIGRATIONS.iter().skip(usize::try_from(from).unwrap_or(0)) {
         connection.execute(script).await?;
     }
-    connection
+    let stored = connection
         .query(
             "INSERT INTO @meta(program, journal, version, oldest_reader, timeline) \
-             VALUES ($1, $2, $3, $4, ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint) \
-             ON CONFLICT (one) DO UPDATE SET version = $3, oldest_reader = greatest(meta.oldest_reader, $4)",
-            &[&PROGRAM, &journal, &VERSION, &OLDEST_READER],
+             VALUES ($1, gen_random_uuid(), $2, $3, ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint) \
+             ON CONFLICT (one) DO UPDATE SET version = $2, oldest_reader = greatest(meta.oldest_reader, $3) \
+             RETURNING journal",
+            &[&PROGRAM, &VERSION, &OLDEST_READER],
         )
         .await?;
     connection.commit().await?;
     tracing::info!(journal = %address.label, from, to = VERSION, "journal tables migrated");
-    Ok(journal)
+    Ok(stored[0].get(0))
 }
 
 async fn exists(connection: &mut Exclusive<'_>, schema: &str) -> Result<bool, Fault> {

@@ -90,3 +90,38 @@ async fn a_drop_that_was_interrupted_is_finished_by_the_next_run() {
     assert_eq!(journal.append(append).await, Ok(1));
     journal.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_that_apply_retention_at_once_do_not_disturb_each_other() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let schema = support::schema();
+    let fixture = Fixture::prepare();
+    let url = server.url(&schema);
+    let mut journals = Vec::new();
+    for number in 0..3 {
+        let world =
+            budao_core::world::World { entropy: support::world().entropy, ..fixture.world.clone() };
+        let journal = support::open(&url, world).await;
+        let lease = support::lease(&journal, support::session(number), "writer").await;
+        support::append(&journal, &lease, 0, 5).await;
+        journals.push(journal);
+    }
+    fixture.clock.advance(DAY * 12);
+    let retention = Retention { session_age: Some(DAY * 2), ..Retention::default() };
+    let runs = journals.iter().map(|journal| journal.retain(retention.clone()));
+    let reports = futures::future::try_join_all(runs).await.unwrap();
+    assert_eq!(reports.iter().map(|report| report.sessions).sum::<u64>(), 3);
+    let days = partitions(&server, &schema);
+    assert_eq!(
+        server.sql(&format!("SELECT count(*) FROM {schema}.cohort")),
+        days.len().to_string()
+    );
+    assert_eq!(
+        server.sql(&format!("SELECT count(*) FROM {schema}.note")),
+        "0",
+        "the claim is gone"
+    );
+    for journal in journals {
+        journal.close().await;
+    }
+}

@@ -84,7 +84,9 @@ impl FaultContext<'_> {
         if self.tool.is_none() || self.idempotent {
             return self.doubted(self.failed(reason));
         }
-        self.fault(Kind::OutcomeUnknown).with_cause(reason).advise([Advice::known("mcp-server")])
+        self.fault(Kind::OutcomeUnknown)
+            .with_cause(reason)
+            .advise_model([Advice::known("mcp-server")])
     }
 
     /// The server received the call, but its answer does not reveal the outcome.

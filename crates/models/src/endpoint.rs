@@ -72,7 +72,7 @@ impl Endpoint {
             provider: setup.provider,
             model: setup.model.into(),
             endpoint: format!("{shown}{}", url.path()).into(),
-            host: host.into(),
+            host: url.port().map_or_else(|| host.clone(), |port| format!("{host}:{port}")).into(),
             required_config: setup.required_config,
             key: setup.key,
         };

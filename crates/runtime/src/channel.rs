@@ -163,8 +163,8 @@ pub enum ChannelEvent {
         phase: &'static str,
         /// The fault, as rendered for the model.
         message: String,
-        /// `errorType`, `retryable`, `recommendations`, `code`, `kind`, `facts`, `attempts`, `traceId`,
-        /// `causes`; in a pipeline also `stage` and `taskId`.
+        /// `errorType`, `retryable`, `recommendations` (for people), `modelAdvice`, `code`, `kind`, `facts`,
+        /// `attempts`, `traceId`, `causes`; in a pipeline also `stage` and `taskId`.
         detail: Value,
     },
     /// Tokens used by a model request, a compaction or a child session.
@@ -351,6 +351,7 @@ impl ChannelEvent {
             "errorType": error_type,
             "retryable": fault.repeat().retryable,
             "recommendations": text::recommendations(fault, lang),
+            "modelAdvice": text::model_advice(fault, lang),
             "code": row.code,
             "kind": row.name,
             "facts": fault.detail(),

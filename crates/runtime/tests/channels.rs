@@ -98,7 +98,9 @@ async fn every_failing_call_is_told_on_progress_and_monitor() {
     assert_eq!(count("tool_executed"), 5);
     for envelope in &events {
         if let ChannelEvent::Error { detail, .. } = &envelope.event {
-            for field in ["errorType", "retryable", "recommendations", "code", "traceId"] {
+            for field in
+                ["errorType", "retryable", "recommendations", "modelAdvice", "code", "traceId"]
+            {
                 assert_ne!(detail[field], Value::Null, "{field} in {detail}");
             }
         }

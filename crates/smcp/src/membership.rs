@@ -172,7 +172,7 @@ pub(crate) async fn enter(
     world: World,
 ) -> Result<(Membership, mpsc::Receiver<RoomMessage>), Fault> {
     let connected = Client::connect(dial(&config)?, world.clone()).await;
-    let (client, events) = connected.map_err(|error| refused(&error))?;
+    let (client, events) = connected.map_err(|error| refused(&error, &config))?;
     join(&client, &config, &config.room, role).await?;
     let target_room = TargetRoom(Arc::new(Mutex::new(Some(config.room.clone()))));
     let config = Arc::new(config);
@@ -205,8 +205,10 @@ fn dial(config: &MemberConfig) -> Result<Dial, Fault> {
 }
 
 /// The fault for a refused connection. The body of a version refusal carries the protocol's own code.
-fn refused(error: &Error) -> Fault {
-    let Error::Http(refusal) = error else { return error.to_fault() };
+fn refused(error: &Error, config: &MemberConfig) -> Fault {
+    let Error::Http(refusal) = error else {
+        return error.to_fault().with(Fact::Host, host_of(&config.url));
+    };
     let body: Value = serde_json::from_str(&refusal.body).unwrap_or_default();
     if body.get("code").and_then(Value::as_u64) != Some(4008) {
         return error.to_fault();
@@ -215,6 +217,13 @@ fn refused(error: &Error) -> Fault {
     Fault::new(Kind::VersionMismatch, Operation::Connect)
         .with(Fact::Version, PROTOCOL.to_string())
         .with(Fact::Supported, vec![supported.to_owned()])
+}
+
+/// Host and port of a URL, without scheme, user information and path.
+fn host_of(url: &str) -> String {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.rsplit('@').next().unwrap_or_default().to_owned()
 }
 
 async fn join(client: &Client, config: &MemberConfig, room: &str, role: Role) -> Result<(), Fault> {
@@ -276,7 +285,7 @@ impl MembershipTask {
                     }
                 }
                 Some(Event::Disconnected { error, retry_in }) => {
-                    let fault = refused(&error);
+                    let fault = refused(&error, &self.config);
                     if retry_in.is_none() {
                         return self.end(fault).await;
                     }

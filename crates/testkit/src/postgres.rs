@@ -6,12 +6,12 @@
 
 use std::{
     fs,
-    io::{self, BufRead as _, BufReader},
+    io::{self, BufRead as _, BufReader, Write as _},
     net::{SocketAddr, TcpListener},
     os::unix::{fs::chown, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc},
     time::Duration,
 };
 
@@ -25,6 +25,10 @@ const READY_LINES: [&str; 2] = [
     "database system is ready to accept connections",
     "database system is ready to accept read-only connections",
 ];
+/// The shell around a server: ends it when the pipe from this process ends, and removes its files unless told to keep
+/// them. So a test that is killed leaves nothing behind.
+const GUARD: &str = "\"$@\" & server=$!; read -r word; kill -QUIT $server; wait $server; \
+    [ \"$word\" = keep ] || rm -rf \"$0\"";
 /// The superuser of the server.
 pub const ADMINISTRATOR: &str = "postgres";
 /// A role whose connections over TCP need a password; a test creates it.
@@ -72,20 +76,14 @@ impl PostgresServer {
         Some(server)
     }
 
-    /// A server that the tests of this process share. It ends with the last of them.
+    /// A server that the tests of this process share. It ends with the process.
     ///
     /// # Panics
     /// As [`PostgresServer::start`].
     #[must_use]
     pub fn shared() -> Option<Arc<Self>> {
-        static SHARED: Mutex<Weak<PostgresServer>> = Mutex::new(Weak::new());
-        let mut shared = lock(&SHARED);
-        if let Some(server) = shared.upgrade() {
-            return Some(server);
-        }
-        let server = Arc::new(Self::start()?);
-        *shared = Arc::downgrade(&server);
-        Some(server)
+        static SHARED: OnceLock<Option<Arc<PostgresServer>>> = OnceLock::new();
+        SHARED.get_or_init(|| Self::start().map(Arc::new)).clone()
     }
 
     /// Starts a standby that follows this server by streaming. It is synchronous if this server's
@@ -167,10 +165,8 @@ impl PostgresServer {
     /// If it does not start.
     pub fn restart(&self) {
         let mut process = lock(&self.process);
-        // The shell ends the server when the pipe ends: with this process at the latest.
-        let script = "\"$@\" & server=$!; cat > /dev/null; kill -QUIT $server; wait $server";
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", script, "sh"]).arg(self.programs.join("postgres"));
+        command.args(["-c", GUARD]).arg(self.directory.path()).arg(self.programs.join("postgres"));
         let mut command = self.as_owner(command);
         command.arg("-D").arg(self.data()).args(["-p", &self.port.to_string()]);
         command.arg("-k").arg(self.directory.path()).args(["-h", "127.0.0.1"]);
@@ -243,7 +239,10 @@ impl PostgresServer {
     /// Ends the shell around the server and waits for it.
     fn reap(&self) {
         if let Some(mut child) = lock(&self.process).take() {
-            drop(child.stdin.take());
+            if let Some(mut pipe) = child.stdin.take() {
+                // A guard that ended already needs no word.
+                let _ = pipe.write_all(b"keep\n");
+            }
             let _ = child.wait();
         }
     }

@@ -23,7 +23,9 @@ async fn pay(
     context: &CallContext,
 ) -> Result<String, ToolError> {
     if cents > 100_000 {
-        return Err(ToolError::new("more than the account holds").advise("pay at most 1000.00"));
+        return Err(
+            ToolError::new("more than the account holds").advise_model("pay at most 1000.00")
+        );
     }
     // The key is the same for every try of this call, so the bank can see a repetition.
     Ok(format!("paid {cents} to {to} ({})", context.idempotency_key))

@@ -1,4 +1,4 @@
-//! Advice derived from a fault: tool family × kind × facts.
+//! Advice for the model, derived from a fault: tool family × kind × facts.
 //!
 //! Precedence: the tool's own advice, then the program's rules, then the table in this file, then the catalog's
 //! general lines. The number of lines is bounded and duplicates are dropped.
@@ -7,10 +7,10 @@ use std::{borrow::Cow, fmt, sync::Arc};
 
 use budao_core::fault::{Advice, Detail, Fact, FactValue, Fault, Kind};
 
-/// Maximum pieces of advice on one fault.
+/// Maximum pieces of advice for the model on one fault.
 const ADVICE_MAX: usize = 6;
 
-/// An advice rule of the embedding program.
+/// A rule of the embedding program for advice to the model.
 #[derive(Clone)]
 pub struct AdviceRule(Arc<AdviceFn>);
 
@@ -40,19 +40,19 @@ impl fmt::Debug for AdviceRule {
 
 /// Adds the matching advice of rules and table to a fault.
 pub(crate) fn attach(fault: Fault, tool: &str, rules: &[AdviceRule]) -> Fault {
-    let advice_before = fault.advice().len();
+    let advice_before = fault.model_advice().len();
     let own = rules.iter().filter_map(|rule| (rule.0)(tool, &fault));
     let table = TABLE.iter().filter(|row| row.fits(tool, &fault)).map(|row| row.advice(&fault));
     let mut more: Vec<Advice> = Vec::new();
     for advice in own.chain(table) {
         if advice_before + more.len() < ADVICE_MAX
             && !more.contains(&advice)
-            && !fault.advice().contains(&advice)
+            && !fault.model_advice().contains(&advice)
         {
             more.push(advice);
         }
     }
-    fault.advise(more)
+    fault.advise_model(more)
 }
 
 /// One row of the table: the tools and faults it applies to, and its advice.

@@ -203,7 +203,7 @@ fn malformed(
         }
     }
     let position_excerpt = fault.detail().get(Fact::Excerpt).cloned();
-    let fault = fault.advise(position_excerpt.map(|excerpt| Advice::Known {
+    let fault = fault.advise_model(position_excerpt.map(|excerpt| Advice::Known {
         advice: "malformed-at".into(),
         with: Detail::new().with(Fact::Excerpt, excerpt),
     }));
@@ -212,20 +212,20 @@ fn malformed(
         (ParseError::Utf8 { .. }, _) => return fault,
         (ParseError::Duplicate { key, .. }, _) => {
             let with = Detail::new().with(Fact::Field, shown(key));
-            fault.advise([Advice::Known { advice: "duplicate-key".into(), with }])
+            fault.advise_model([Advice::Known { advice: "duplicate-key".into(), with }])
         }
         (ParseError::Syntax { ends_early: true, .. }, _) => {
-            fault.advise([Advice::known("ends-early")])
+            fault.advise_model([Advice::known("ends-early")])
         }
         (ParseError::Syntax { .. }, Some(unclear)) => {
-            fault.advise([Advice::known(unclear.reason.advice())])
+            fault.advise_model([Advice::known(unclear.reason.advice())])
         }
         (ParseError::Syntax { .. }, None) => fault,
     };
     let pointer = unclear.map_or("", |unclear| &unclear.pointer);
     let allowed = explain::allowed_at(&entry.prepared.schema, pointer);
     let with = Detail::new().with(Fact::Expected, allowed);
-    fault.advise([Advice::Known { advice: "malformed-allowed".into(), with }])
+    fault.advise_model([Advice::Known { advice: "malformed-allowed".into(), with }])
 }
 
 fn shown(key: &str) -> String {

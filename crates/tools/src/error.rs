@@ -39,17 +39,17 @@ impl ToolError {
         Self(Box::new(ToolErrorInner::Failure(failure)))
     }
 
-    /// Adds a line of advice for the model.
+    /// Adds a line of advice for the model: what to do with its call. People do not read it.
     #[must_use]
-    pub fn advise(mut self, line: impl Into<String>) -> Self {
+    pub fn advise_model(mut self, line: impl Into<String>) -> Self {
         let line = line.into();
         match &mut *self.0 {
             ToolErrorInner::Refused { advice, .. } => advice.push(line),
             ToolErrorInner::Fault(fault) | ToolErrorInner::Foreign(fault) => {
-                *fault = fault.clone().advise([Advice::Custom(line)]);
+                *fault = fault.clone().advise_model([Advice::Custom(line)]);
             }
             ToolErrorInner::Failure(failure) => {
-                failure.fault = failure.fault.clone().advise([Advice::Custom(line)]);
+                failure.fault = failure.fault.clone().advise_model([Advice::Custom(line)]);
             }
         }
         self
@@ -82,7 +82,7 @@ impl ToolError {
             ToolErrorInner::Refused { reason, advice, data } => {
                 let fault = named(Fault::new(Kind::ToolSaidNo, Operation::ToolCall));
                 let fault = fault.with(Fact::Reason, reason);
-                let fault = fault.advise(advice.into_iter().map(Advice::Custom));
+                let fault = fault.advise_model(advice.into_iter().map(Advice::Custom));
                 Failure { fault, data, note: None }
             }
             ToolErrorInner::Fault(fault) | ToolErrorInner::Foreign(fault) => {

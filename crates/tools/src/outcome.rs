@@ -137,7 +137,7 @@ fn failure_of_refusal(
     } else if validation {
         fault = fault.with(Fact::Constraint, "the tool's own check of its arguments");
     }
-    Failure { fault: fault.advise(advice_of(advice)), data, note }
+    Failure { fault: fault.advise_model(advice_of(advice)), data, note }
 }
 
 /// The tool's own advice: a list, or a single value.
@@ -198,7 +198,7 @@ mod tests {
         }));
         assert_eq!(failure.fault.kind(), Kind::ToolSaidNo);
         assert_eq!(failure.fault.detail().text(Fact::Reason), Some("no such city"));
-        assert_eq!(failure.fault.advice(), [Advice::Custom("spell it in English".into())]);
+        assert_eq!(failure.fault.model_advice(), [Advice::Custom("spell it in English".into())]);
         assert_eq!(failure.data, Some(json!({ "known": 3 })));
         assert_eq!(failure.note.as_deref(), Some("cached"));
     }

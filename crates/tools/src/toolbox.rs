@@ -234,8 +234,8 @@ impl Builder {
         Ok(self)
     }
 
-    /// Adds an advice rule. It takes precedence over the built-in advice.
-    pub fn advise(mut self, rule: AdviceRule) -> Self {
+    /// Adds a rule for advice to the model. It takes precedence over the built-in advice.
+    pub fn advise_model(mut self, rule: AdviceRule) -> Self {
         self.rules.push(rule);
         self
     }

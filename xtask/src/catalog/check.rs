@@ -54,7 +54,7 @@ const SMCP: &[u16] = &[
 
 const SHAPES: &[&str] = &["text", "number", "list", "json"];
 
-/// The attributes of every kind's message, besides its recommendations.
+/// The attributes of every kind's message, besides its two lists of advice.
 const ATTRIBUTES: &[&str] = &["title", "model", "user", "about", "check"];
 
 /// Columns that an explain page shows in words; each word needs a phrase such as `word-remedy-model`.
@@ -83,6 +83,7 @@ const LABELS: &[&str] = &[
     "user",
     "operator",
     "recommendations",
+    "model-advice",
     "numbers",
     "yes",
     "no",
@@ -114,6 +115,9 @@ const LINES: &[(&str, &[&str])] = &[
     ("reason-token-missing", &[]),
     ("reason-token-wrong", &[]),
 ];
+
+/// The most lines in one list of advice.
+const ADVICE_LINES_MAX: usize = 3;
 
 /// The names of plural forms in Fluent.
 const PLURALS: &[&str] = &["zero", "one", "two", "few", "many", "other"];
@@ -199,6 +203,13 @@ fn numbers(kind: &Kind, problems: &mut Vec<String>) {
     }
     if kind.recommendations == 0 {
         problems.push(format!("{}: must be at least 1", kind.place("recommendations")));
+    }
+    for (cell, count) in
+        [("recommendations", kind.recommendations), ("model_advice", kind.model_advice)]
+    {
+        if count > ADVICE_LINES_MAX {
+            problems.push(format!("{}: must be at most {ADVICE_LINES_MAX}", kind.place(cell)));
+        }
     }
 }
 
@@ -337,24 +348,57 @@ fn kind_message(
     }
     let mut expected: Vec<String> = ATTRIBUTES.iter().map(|name| (*name).to_owned()).collect();
     expected.extend((1..=kind.recommendations).map(|number| format!("rec-{number}")));
+    expected.extend((1..=kind.model_advice).map(|number| format!("next-{number}")));
     for name in expected.iter().filter(|name| !message.attributes.contains_key(*name)) {
         problems.push(format!("{place}, `.{name}`: missing"));
     }
     for (name, pattern) in &message.attributes {
         let place = format!("{place}, `.{name}`");
         if !expected.contains(name) {
-            let count = kind.recommendations;
-            problems.push(if name.starts_with("rec-") {
-                format!("{place}: one too many; the row says `recommendations = {count}`")
-            } else {
-                format!("{place}: no such attribute")
-            });
+            problems.push(unexpected(kind, &place, name));
         }
         for used in arguments(&place, pattern, problems) {
             if let Some(fact) = shape(catalog, &place, &used, problems) {
                 presence(kind, &fact, &place, &used, problems);
             }
         }
+    }
+}
+
+fn unexpected(kind: &Kind, place: &str, name: &str) -> String {
+    let (column, count) = match name.split_once('-') {
+        Some(("rec", _)) => ("recommendations", kind.recommendations),
+        Some(("next", _)) => ("model_advice", kind.model_advice),
+        _ => return format!("{place}: no such attribute"),
+    };
+    format!("{place}: one too many; the row says `{column} = {count}`")
+}
+
+/// Checks that people and the model get different lines, unless the row says that they share one.
+fn audiences(kind: &Kind, texts: &[&Texts], problems: &mut Vec<String>) {
+    let mut is_shared = false;
+    for texts in texts {
+        let Some(message) = texts.messages.get(&kebab(&kind.name)) else { continue };
+        let lines = |list: &'static str| {
+            message.attributes.iter().filter(move |(name, _)| name.starts_with(list))
+        };
+        for (ours, line) in lines("next-") {
+            let Some((theirs, _)) = lines("rec-").find(|(_, other)| *other == line) else {
+                continue;
+            };
+            is_shared = true;
+            if !kind.same_advice {
+                let place = format!("{}:{}: row `{}`", texts.file, message.line, kind.name);
+                problems.push(format!(
+                    "{place}, `.{ours}`: the same line as `.{theirs}`; write one for each audience, \
+                     or set `same_advice = true`"
+                ));
+            }
+        }
+    }
+    if kind.same_advice && !is_shared {
+        let place = kind.place("same_advice");
+        problems.push(format!("{place}: true, but `.rec` and `.next` share no line"));
     }
 }
 
@@ -444,9 +488,17 @@ fn arguments(
     used
 }
 
-/// Checks that advice messages exist in both languages, and that a line has the same arguments in both. Kinds and fixed
-/// lines are checked against the catalog in each language.
-pub(super) fn both_languages(english: &Texts, chinese: &Texts, problems: &mut Vec<String>) {
+/// Checks that each audience has its own advice, that advice messages exist in both languages, and that a line has the
+/// same arguments in both. Kinds and fixed lines are checked against the catalog in each language.
+pub(super) fn both_languages(
+    catalog: &Catalog,
+    english: &Texts,
+    chinese: &Texts,
+    problems: &mut Vec<String>,
+) {
+    for kind in &catalog.kinds {
+        audiences(kind, &[english, chinese], problems);
+    }
     for (here, there) in [(english, chinese), (chinese, english)] {
         for (id, message) in &here.messages {
             if id.starts_with("advice-") && !there.messages.contains_key(id) {

@@ -37,13 +37,13 @@ fn page(source: &Source, kind: &Kind) -> String {
 
     heading(&mut out, english, "model");
     out.push_str(&quoted(&english.shown(&id, "model")));
-    out.push('\n');
-    recommendations(&mut out, kind, english);
+    advice(&mut out, kind, "next", english);
 
     heading(&mut out, english, "user");
     out.push_str(&quoted(&english.shown(&id, "user")));
     out.push_str(">\n");
     out.push_str(&quoted(&chinese.shown(&id, "user")));
+    advice(&mut out, kind, "rec", english);
 
     heading(&mut out, english, "operator");
     out.push_str(&wrapped(&english.shown(&id, "check"), ""));
@@ -86,9 +86,14 @@ fn columns(out: &mut String, kind: &Kind, texts: &Texts) {
     }
 }
 
-fn recommendations(out: &mut String, kind: &Kind, texts: &Texts) {
-    for number in 1..=kind.recommendations {
-        let text = texts.shown(&kebab(&kind.name), &format!("rec-{number}"));
+/// One list of advice: `rec` for people, `next` for the model.
+fn advice(out: &mut String, kind: &Kind, list: &str, texts: &Texts) {
+    let count = if list == "rec" { kind.recommendations } else { kind.model_advice };
+    if count > 0 {
+        out.push('\n');
+    }
+    for number in 1..=count {
+        let text = texts.shown(&kebab(&kind.name), &format!("{list}-{number}"));
         _ = writeln!(out, "{number}. {text}");
     }
 }
@@ -112,8 +117,15 @@ fn in_chinese(out: &mut String, kind: &Kind, texts: &Texts) {
     _ = writeln!(out, "\n## 中文：{}\n\n{}", texts.shown(&id, "title"), texts.shown(&id, "about"));
     _ = writeln!(out, "\n{}：\n", texts.line("label-model"));
     out.push_str(&quoted(&texts.shown(&id, "model")));
-    _ = writeln!(out, "\n{}：\n", texts.line("label-recommendations"));
-    recommendations(out, kind, texts);
+    for (label, list, count) in [
+        ("label-model-advice", "next", kind.model_advice),
+        ("label-recommendations", "rec", kind.recommendations),
+    ] {
+        if count > 0 {
+            _ = writeln!(out, "\n{}：", texts.line(label));
+            advice(out, kind, list, texts);
+        }
+    }
     _ = writeln!(out, "\n{}：{}", texts.line("label-operator"), texts.shown(&id, "check"));
 }
 

@@ -58,6 +58,8 @@ pub(super) struct Kind {
     pub(super) always: Vec<String>,
     pub(super) facts: Vec<String>,
     pub(super) recommendations: usize,
+    pub(super) model_advice: usize,
+    pub(super) same_advice: bool,
 }
 
 impl Catalog {
@@ -158,6 +160,8 @@ fn kind(text: &str, row: &Spanned<DeValue<'_>>, problems: &mut Vec<String>) -> K
         always: cells.words("always"),
         facts: cells.words("facts"),
         recommendations: cells.number("recommendations"),
+        model_advice: cells.number("model_advice"),
+        same_advice: cells.flag("same_advice"),
     };
     cells.nothing_else();
     kind

@@ -91,6 +91,8 @@ fn row(out: &mut String, kind: &Kind) {
         ("always", facts(&kind.always)),
         ("facts", facts(&kind.facts)),
         ("recommendations", kind.recommendations.to_string()),
+        ("model_advice", kind.model_advice.to_string()),
+        ("same_advice", kind.same_advice.to_string()),
     ];
     _ = writeln!(out, "Self::{} => &CatalogRow {{", camel(&kind.name));
     for (cell, value) in cells {

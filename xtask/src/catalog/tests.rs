@@ -189,8 +189,8 @@ fn a_fact_is_known() {
 #[test]
 fn what_is_always_there_is_a_fact_of_the_row() {
     assert_eq!(
-        with_row("file_changed", "always = [", "always = [\"line\", "),
-        ["catalog/faults.toml: row `file_changed`, cell `always`: `line` is not among its facts"]
+        with_row("file_changed", "always = [", "always = [\"host\", "),
+        ["catalog/faults.toml: row `file_changed`, cell `always`: `host` is not among its facts"]
     );
 }
 
@@ -307,6 +307,75 @@ fn recommendations_are_counted() {
             format!("catalog/en.ftl: row `unknown_tool`, `.rec-2`: {too_many}"),
             format!("catalog/zh.ftl: row `unknown_tool`, `.rec-2`: {too_many}"),
         ]
+    );
+}
+
+#[test]
+fn advice_for_the_model_is_counted() {
+    assert_eq!(
+        with_row("unknown_tool", "model_advice = 2", "model_advice = 3"),
+        [
+            "catalog/en.ftl: row `unknown_tool`, `.next-3`: missing",
+            "catalog/zh.ftl: row `unknown_tool`, `.next-3`: missing",
+        ]
+    );
+    let too_many = "one too many; the row says `model_advice = 1`";
+    assert_eq!(
+        with_row("unknown_tool", "model_advice = 2", "model_advice = 1"),
+        [
+            format!("catalog/en.ftl: row `unknown_tool`, `.next-2`: {too_many}"),
+            format!("catalog/zh.ftl: row `unknown_tool`, `.next-2`: {too_many}"),
+        ]
+    );
+    assert_eq!(
+        with_row("unknown_tool", "model_advice = 2\n", ""),
+        [
+            "catalog/faults.toml: row `unknown_tool`, cell `model_advice`: missing",
+            "catalog/en.ftl: row `unknown_tool`, `.next-1`: one too many; the row says `model_advice = 0`",
+            "catalog/en.ftl: row `unknown_tool`, `.next-2`: one too many; the row says `model_advice = 0`",
+            "catalog/zh.ftl: row `unknown_tool`, `.next-1`: one too many; the row says `model_advice = 0`",
+            "catalog/zh.ftl: row `unknown_tool`, `.next-2`: one too many; the row says `model_advice = 0`",
+        ]
+    );
+}
+
+#[test]
+fn a_list_of_advice_is_short() {
+    let problems = with_row("unknown_tool", "model_advice = 2", "model_advice = 4");
+    let first = "catalog/faults.toml: row `unknown_tool`, cell `model_advice`: must be at most 3";
+    assert_eq!(problems[0], first);
+}
+
+/// The catalog with one English line of `cancelled` for both audiences.
+fn with_shared_line() -> Files {
+    let mut files = Files::real();
+    let (line, shared) =
+        ("Wait for the user's next message", "Send a message when you want to go on");
+    replace_in(&mut files.english, "\ncancelled =", "\n\n", line, shared);
+    files
+}
+
+#[test]
+fn two_audiences_never_share_a_line_unless_the_row_says_so() {
+    let mut files = with_shared_line();
+    assert_eq!(
+        files.problems(),
+        [
+            "catalog/en.ftl: row `cancelled`, `.next-1`: the same line as `.rec-1`; write one for each \
+          audience, or set `same_advice = true`"
+        ]
+    );
+    let (from, to) = ("same_advice = false", "same_advice = true");
+    replace_in(&mut files.rows, "name = \"cancelled\"\n", "\n[[kind]]", from, to);
+    assert_eq!(files.problems(), [""; 0]);
+}
+
+#[test]
+fn a_row_that_says_so_has_a_shared_line() {
+    assert_eq!(
+        with_row("cancelled", "same_advice = false", "same_advice = true"),
+        ["catalog/faults.toml: row `cancelled`, cell `same_advice`: true, but `.rec` and `.next` \
+          share no line"]
     );
 }
 

@@ -238,7 +238,7 @@ fn denied_by_person(tool: &str, note: Option<String>) -> Fault {
     let fault =
         Fault::new(Kind::DeniedByPerson, Operation::ToolCall).with(Fact::ToolName, tool.to_owned());
     match note {
-        Some(note) => fault.with(Fact::Note, note.clone()).advise([Advice::Custom(note)]),
+        Some(note) => fault.with(Fact::Note, note.clone()).advise_model([Advice::Custom(note)]),
         None => fault,
     }
 }

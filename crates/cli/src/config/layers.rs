@@ -75,7 +75,7 @@ pub(super) fn invalid_at(location: &str, message: &str, received: &str) -> Fault
     };
     let fault = super::wrong(&location, &expected, received);
     match nearest(message) {
-        Some(name) => fault.advise([Advice::Custom(format!("Did you mean `{name}`?"))]),
+        Some(name) => fault.advise_user([Advice::Custom(format!("Did you mean `{name}`?"))]),
         None => fault,
     }
 }
@@ -191,7 +191,7 @@ fn missing(key: &str, reference: &str) -> Fault {
         .with(Fact::ConfigKey, key.to_owned())
         .with(Fact::Expected, "a variable that is set, or a file that can be read")
         .with(Fact::Received, format!("${{{reference}}}"))
-        .advise([Advice::Custom(format!("`${{{reference}}}` is not set or cannot be read."))])
+        .advise_user([Advice::Custom(format!("`${{{reference}}}` is not set or cannot be read."))])
 }
 
 fn join(key: &str, name: &str) -> String {
@@ -218,7 +218,7 @@ fn refuse_secrets(table: &Table, key: &str, text: &str, path: &Path) -> Result<(
             let fault =
                 super::wrong(&location, "a reference to a secret, not the secret itself", &key);
             let advice = format!("Write {name} = \"${{env:NAME}}\" or \"${{file:PATH}}\".");
-            return Err(fault.advise([Advice::Custom(advice)]));
+            return Err(fault.advise_user([Advice::Custom(advice)]));
         }
     }
     Ok(())

@@ -17,16 +17,20 @@ const INDENT: &str = "  ";
 pub(super) fn text(kind: Kind, lang: Lang, terminal: &Terminal) -> String {
     let page = Page { kind, row: kind.row(), lang, terminal };
     let of_kind = |attribute| text::of_kind(kind, attribute, lang);
+    let (model_advice, recommendations) =
+        (text::model_advice_of_kind(kind, lang), text::recommendations_of_kind(kind, lang));
     let parts = [
         page.head(),
         terminal.wrap(&of_kind("about"), ""),
         page.columns(),
         page.section("label-model", &of_kind("model")),
+        page.advice("label-model-advice", &model_advice),
         page.section("label-user", &of_kind("user")),
-        page.recommendations(),
+        page.advice("label-recommendations", &recommendations),
         page.section("label-operator", &of_kind("check")),
         page.numbers(),
     ];
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     format!("{}\n", parts.join("\n\n"))
 }
 
@@ -66,11 +70,15 @@ impl Page<'_> {
         ])
     }
 
-    fn recommendations(&self) -> String {
-        let mut lines = vec![self.heading("label-recommendations")];
-        for number in 1..=self.row.recommendations {
-            let line = text::of_kind(self.kind, &format!("rec-{number}"), self.lang);
-            lines.push(self.terminal.wrap_after(&format!("{INDENT}{number}. "), &line, "     "));
+    /// The advice for one audience; empty if there is none.
+    fn advice(&self, label: &str, advice: &[String]) -> String {
+        if advice.is_empty() {
+            return String::new();
+        }
+        let mut lines = vec![self.heading(label)];
+        for (index, line) in advice.iter().enumerate() {
+            let number = format!("{INDENT}{}. ", index + 1);
+            lines.push(self.terminal.wrap_after(&number, line, "     "));
         }
         lines.join("\n")
     }
@@ -180,17 +188,18 @@ pub(super) struct KindJson {
     model: String,
     user: String,
     recommendations: Vec<String>,
+    model_advice: Vec<String>,
     check: String,
 }
 
 impl KindJson {
     pub(super) fn of(kind: Kind, lang: Lang) -> Self {
         let row = kind.row();
-        let text = |attribute: &str| text::of_kind(kind, attribute, lang);
+        let of_kind = |attribute: &str| text::of_kind(kind, attribute, lang);
         Self {
             code: row.code,
             name: row.name,
-            title: text("title"),
+            title: of_kind("title"),
             error_type: row.error_type,
             type_name: row.type_name,
             category: row.category,
@@ -209,11 +218,12 @@ impl KindJson {
             context: row.context,
             facts: row.facts,
             lang,
-            about: text("about"),
-            model: text("model"),
-            user: text("user"),
-            recommendations: (1..=row.recommendations).map(|n| text(&format!("rec-{n}"))).collect(),
-            check: text("check"),
+            about: of_kind("about"),
+            model: of_kind("model"),
+            user: of_kind("user"),
+            recommendations: text::recommendations_of_kind(kind, lang),
+            model_advice: text::model_advice_of_kind(kind, lang),
+            check: of_kind("check"),
         }
     }
 }

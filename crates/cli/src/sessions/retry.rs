@@ -23,7 +23,9 @@ use strum::VariantArray as _;
 use crate::{
     config::ConfigArgs,
     exit::Exit,
+    session_name::SessionName,
     setup::{self, Application, JournalArgs},
+    since::parse_span,
     terminal::{Terminal, pad},
     texts::localize,
     watch::{TurnFormat, Watcher},
@@ -37,9 +39,9 @@ const PAGE: usize = 200;
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("which").required(true).args(["sessions", "failed"])))]
 pub(super) struct RetryArgs {
-    /// The sessions
+    /// The sessions, by id or the beginning of one
     #[arg(value_name = "ID")]
-    sessions: Vec<SessionId>,
+    sessions: Vec<SessionName>,
     /// Every session whose last turn failed
     #[arg(long)]
     failed: bool,
@@ -62,23 +64,6 @@ struct FailedTurn {
     title: String,
     code: &'static str,
     age: Duration,
-}
-
-/// Parses a time span: a whole number and one of `s`, `m`, `h`, `d`.
-fn parse_span(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no time like 90s, 15m, 1h or 2d");
-    let unit = text.chars().last().ok_or_else(wrong)?;
-    let seconds = match unit {
-        's' => 1_u64,
-        'm' => 60,
-        'h' => 3_600,
-        'd' => 86_400,
-        _ => return Err(wrong()),
-    };
-    let digits = &text[..text.len() - unit.len_utf8()];
-    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let number: u64 = digits.parse().ok().filter(|_| is_number).ok_or_else(wrong)?;
-    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)
 }
 
 /// Runs `budao sessions retry`: the list, the question, the turns.
@@ -130,12 +115,13 @@ fn check_code(code: Option<&str>) -> Result<(), Fault> {
 /// The sessions with these ids; fails if one of them cannot be retried, and names that one.
 async fn look_up(
     journal: &dyn Journal,
-    ids: &[SessionId],
+    names: &[SessionName],
     terminal: &Terminal,
 ) -> Result<Vec<FailedTurn>, Fault> {
     let mut found = Vec::new();
-    for session in ids {
-        match check(journal, *session).await {
+    for name in names {
+        let session = name.find_in(journal).await?;
+        match check(journal, session).await {
             Ok(failed) => found.push(failed),
             Err(fault) => {
                 terminal.say(&format!("✗ {}", terminal.name(session)));
@@ -284,8 +270,8 @@ async fn follow_one(
         Answer::Accepted { at } => at,
         Answer::Rejected { fault } => return Err(fault),
     };
-    let (show, mid_line) = (TurnFormat::Text, false);
-    Watcher { runtime, session, terminal, lang, show, mid_line }.until_idle(after).await
+    let show = TurnFormat::Text;
+    Watcher::new(runtime, session, terminal, lang, show).until_idle(after).await
 }
 
 /// Retries all turns, a bounded number at a time, and reports each when it ends.

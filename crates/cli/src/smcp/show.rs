@@ -4,7 +4,7 @@
 
 use budao_core::{
     Fault, Lang,
-    fault::{Fact, Kind, render},
+    fault::{Fact, Kind, render, text},
     tool::Failure,
 };
 use budao_mcp::ServerState;
@@ -15,7 +15,11 @@ use budao_smcp::{
 };
 use serde_json::{Value, json};
 
-use crate::{exit::Exit, terminal::Terminal, texts::localize};
+use crate::{
+    exit::Exit,
+    terminal::Terminal,
+    texts::{localize, with_address},
+};
 
 /// Prints in the chosen format and language.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +58,10 @@ impl Printer<'_> {
         }
     }
 
-    /// Prints a fault: SMCP number, sentence, recommendations, hops and trace. Returns the exit code.
+    /// Prints a fault: SMCP number, sentence, advice, hops and trace. Returns the exit code.
+    ///
+    /// Here a person makes the calls of an agent, so the lines for the caller come first; faults that no agent can
+    /// act on have lines for people only.
     pub(super) fn fault(&self, fault: Fault) -> Exit {
         let exit = if fault.kind() == Kind::Cancelled { Exit::Stopped } else { Exit::Failed };
         if self.as_json {
@@ -65,13 +72,18 @@ impl Printer<'_> {
         let row = fault.row();
         let failure = Failure { fault, data: None, note: None };
         let model = render::render_for_model(&failure, lang);
-        terminal.say(&format!("{} {}", terminal.strong(row.smcp), model.error));
+        let sentence = with_address(model.error.clone(), &failure.fault);
+        terminal.say(&format!("{} {sentence}", terminal.strong(row.smcp)));
         let reason = failure.fault.detail().text(Fact::Reason);
         if let Some(reason) = reason.filter(|reason| !model.error.contains(*reason)) {
             terminal.say(&format!("  {reason}"));
         }
         self.correction(&failure.fault);
-        for line in &model.recommendations {
+        let mut advice = model.recommendations.clone();
+        if advice.is_empty() {
+            advice = text::recommendations(&failure.fault, lang);
+        }
+        for line in &advice {
             terminal.say(&format!("  - {line}"));
         }
         let hops = failure.fault.hops().iter().map(|hop| format!("{} {}", hop.role, hop.name));

@@ -16,7 +16,7 @@ use crate::{
     symbols::{cut, one_line, wrap},
     terminal::{Terminal, pad},
     texts::localize,
-    transcript::seconds,
+    transcript::{clock, seconds},
 };
 
 /// Minimum width, in columns, for sessions and faults side by side.
@@ -311,9 +311,4 @@ fn show(frame: &mut Frame<'_>, area: Rect, rows: Vec<Line<'_>>, theme: Theme, la
     let nothing = vec![Line::styled(localize(lang, "none", "无"), theme.faint())];
     let rows = if rows.is_empty() { nothing } else { rows };
     frame.render_widget(Paragraph::new(rows), area);
-}
-
-/// The time of day in UTC, as `HH:MM:SS`.
-fn clock(at: Timestamp) -> String {
-    at.to_string().get(11..19).unwrap_or_default().to_owned()
 }

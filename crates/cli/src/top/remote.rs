@@ -159,7 +159,10 @@ impl Remote {
             true => Kind::RequestTimedOut,
             false => Kind::ConnectionRefused,
         };
-        Fault::new(kind, Operation::Connect).with(Fact::Service, self.host()).caused_by(error)
+        Fault::new(kind, Operation::Connect)
+            .with(Fact::Service, self.host())
+            .with(Fact::Host, self.host())
+            .caused_by(error)
     }
 
     fn refused(&self, status: StatusCode) -> Fault {

@@ -323,7 +323,7 @@ pub enum Kind {
     JournalNoRights,
     /// `ERR_JRNL_018`: database setting breaks a promise.
     JournalSettingUnsafe,
-    /// `ERR_JRNL_019`: certificate of the database is not trusted.
+    /// `ERR_JRNL_019`: database certificate is not trusted.
     JournalNotTrusted,
     /// `ERR_JRNL_020`: database has no free connection.
     JournalConnectionsFull,
@@ -366,6 +366,8 @@ impl Kind {
                 always: &[Fact::Constraint],
                 facts: &[Fact::Constraint, Fact::Field, Fact::ProvidedValue],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::InvalidArguments => &CatalogRow {
                 name: "invalid_arguments",
@@ -390,7 +392,9 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::Mismatches],
                 facts: &[Fact::Mismatches, Fact::ToolName],
-                recommendations: 3,
+                recommendations: 2,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::MalformedArguments => &CatalogRow {
                 name: "malformed_arguments",
@@ -415,7 +419,9 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[],
                 facts: &[Fact::ToolName, Fact::Position, Fact::Excerpt],
-                recommendations: 3,
+                recommendations: 2,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::SchemaRefused => &CatalogRow {
                 name: "schema_refused",
@@ -441,6 +447,8 @@ impl Kind {
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::McpServer, Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ToolNameRefused => &CatalogRow {
                 name: "tool_name_refused",
@@ -466,6 +474,8 @@ impl Kind {
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::McpServer, Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::BadRequest => &CatalogRow {
                 name: "bad_request",
@@ -491,6 +501,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::EventName, Fact::Field, Fact::Expected, Fact::Received],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::MalformedJson => &CatalogRow {
                 name: "malformed_json",
@@ -516,6 +528,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Position, Fact::Excerpt],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::InvalidUtf8 => &CatalogRow {
                 name: "invalid_utf8",
@@ -541,6 +555,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Position],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::JsonTooDeep => &CatalogRow {
                 name: "json_too_deep",
@@ -566,6 +582,8 @@ impl Kind {
                 always: &[Fact::Limit],
                 facts: &[Fact::Limit, Fact::Depth],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::FrameTooLarge => &CatalogRow {
                 name: "frame_too_large",
@@ -591,6 +609,8 @@ impl Kind {
                 always: &[Fact::Limit],
                 facts: &[Fact::Limit, Fact::Actual],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::UnknownEvent => &CatalogRow {
                 name: "unknown_event",
@@ -616,6 +636,8 @@ impl Kind {
                 always: &[Fact::EventName],
                 facts: &[Fact::EventName, Fact::Nearest, Fact::Allowed],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::DuplicateCallId => &CatalogRow {
                 name: "duplicate_call_id",
@@ -640,7 +662,9 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::CallId],
                 facts: &[Fact::CallId, Fact::ToolName],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::PlanCoercionFailed => &CatalogRow {
                 name: "plan_coercion_failed",
@@ -666,6 +690,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Mismatches, Fact::Stage],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::RequestTimedOut => &CatalogRow {
                 name: "request_timed_out",
@@ -697,6 +723,8 @@ impl Kind {
                     Fact::ElapsedMs,
                 ],
                 recommendations: 3,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::DeadlinePassed => &CatalogRow {
                 name: "deadline_passed",
@@ -720,8 +748,16 @@ impl Kind {
                 editor: EditorOutcome::ToolCallFailed,
                 context: &[Fact::ToolName],
                 always: &[Fact::TimeoutMs],
-                facts: &[Fact::TimeoutMs, Fact::ToolName, Fact::ElapsedMs, Fact::OutcomeUnknown],
+                facts: &[
+                    Fact::TimeoutMs,
+                    Fact::ToolName,
+                    Fact::ElapsedMs,
+                    Fact::State,
+                    Fact::OutcomeUnknown,
+                ],
                 recommendations: 3,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::ModelRateLimited => &CatalogRow {
                 name: "model_rate_limited",
@@ -753,7 +789,9 @@ impl Kind {
                     Fact::RateLimitReset,
                     Fact::WaitMs,
                 ],
-                recommendations: 2,
+                recommendations: 3,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ServiceRateLimited => &CatalogRow {
                 name: "service_rate_limited",
@@ -785,7 +823,9 @@ impl Kind {
                     Fact::RateLimitReset,
                     Fact::WaitMs,
                 ],
-                recommendations: 3,
+                recommendations: 2,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::ModelAuthentication => &CatalogRow {
                 name: "model_authentication",
@@ -811,6 +851,8 @@ impl Kind {
                 always: &[Fact::Service],
                 facts: &[Fact::Service, Fact::Cause, Fact::RequiredConfig, Fact::Model],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::NotAuthenticated => &CatalogRow {
                 name: "not_authenticated",
@@ -836,6 +878,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::UpstreamSignInNeeded => &CatalogRow {
                 name: "upstream_sign_in_needed",
@@ -861,6 +905,8 @@ impl Kind {
                 always: &[Fact::McpServer],
                 facts: &[Fact::McpServer, Fact::ToolName, Fact::AuthAction, Fact::Uri],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::UpstreamSignInRefused => &CatalogRow {
                 name: "upstream_sign_in_refused",
@@ -886,6 +932,8 @@ impl Kind {
                 always: &[Fact::McpServer],
                 facts: &[Fact::McpServer, Fact::ToolName, Fact::AuthAction, Fact::Uri],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::DeniedByPolicy => &CatalogRow {
                 name: "denied_by_policy",
@@ -910,7 +958,9 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::Reason],
-                recommendations: 3,
+                recommendations: 2,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::DeniedByPerson => &CatalogRow {
                 name: "denied_by_person",
@@ -935,7 +985,9 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::Note],
-                recommendations: 3,
+                recommendations: 2,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::DeniedByHook => &CatalogRow {
                 name: "denied_by_hook",
@@ -961,6 +1013,8 @@ impl Kind {
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::Hook, Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::NeedsConfirmation => &CatalogRow {
                 name: "needs_confirmation",
@@ -986,6 +1040,8 @@ impl Kind {
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::QuestionId, Fact::Reason],
                 recommendations: 2,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::GuardFailed => &CatalogRow {
                 name: "guard_failed",
@@ -1011,6 +1067,8 @@ impl Kind {
                 always: &[Fact::Hook],
                 facts: &[Fact::Hook, Fact::ToolName, Fact::Reason, Fact::TimeoutMs],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::QuestionExpired => &CatalogRow {
                 name: "question_expired",
@@ -1036,6 +1094,8 @@ impl Kind {
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::QuestionId, Fact::TimeoutMs],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::QuestionNotOpen => &CatalogRow {
                 name: "question_not_open",
@@ -1061,6 +1121,8 @@ impl Kind {
                 always: &[Fact::QuestionId],
                 facts: &[Fact::QuestionId, Fact::Session, Fact::Reason],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::NotAllowed => &CatalogRow {
                 name: "not_allowed",
@@ -1086,6 +1148,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::EventName, Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::UnknownTool => &CatalogRow {
                 name: "unknown_tool",
@@ -1111,6 +1175,8 @@ impl Kind {
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::Nearest, Fact::Allowed],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ToolDisabled => &CatalogRow {
                 name: "tool_disabled",
@@ -1136,6 +1202,8 @@ impl Kind {
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::McpServer],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ToolSaidNo => &CatalogRow {
                 name: "tool_said_no",
@@ -1161,6 +1229,8 @@ impl Kind {
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ToolFailed => &CatalogRow {
                 name: "tool_failed",
@@ -1185,7 +1255,9 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::Reason],
-                recommendations: 3,
+                recommendations: 2,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::ToolPanicked => &CatalogRow {
                 name: "tool_panicked",
@@ -1211,6 +1283,8 @@ impl Kind {
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::Cancelled => &CatalogRow {
                 name: "cancelled",
@@ -1235,7 +1309,9 @@ impl Kind {
                 context: &[Fact::ToolName, Fact::LastOperation],
                 always: &[],
                 facts: &[Fact::ToolName, Fact::Reason, Fact::State, Fact::OutcomeUnknown],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::OutcomeUnknown => &CatalogRow {
                 name: "outcome_unknown",
@@ -1260,7 +1336,9 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::CallId],
-                recommendations: 3,
+                recommendations: 2,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::OutputTooLarge => &CatalogRow {
                 name: "output_too_large",
@@ -1286,6 +1364,8 @@ impl Kind {
                 always: &[Fact::Limit],
                 facts: &[Fact::Limit, Fact::ToolName, Fact::Actual, Fact::Path],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::RepeatedCallStopped => &CatalogRow {
                 name: "repeated_call_stopped",
@@ -1310,7 +1390,9 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::Times, Fact::Mismatches],
-                recommendations: 3,
+                recommendations: 2,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::ToolAbandoned => &CatalogRow {
                 name: "tool_abandoned",
@@ -1335,7 +1417,9 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::TimeoutMs],
-                recommendations: 3,
+                recommendations: 2,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::LateResultDropped => &CatalogRow {
                 name: "late_result_dropped",
@@ -1360,7 +1444,9 @@ impl Kind {
                 context: &[Fact::ToolName, Fact::State],
                 always: &[],
                 facts: &[Fact::ToolName, Fact::Turn, Fact::OtherTurn, Fact::ElapsedMs],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::UnsupportedOperation => &CatalogRow {
                 name: "unsupported_operation",
@@ -1385,7 +1471,9 @@ impl Kind {
                 context: &[Fact::ToolName, Fact::Service],
                 always: &[],
                 facts: &[Fact::ToolName, Fact::Reason],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::McpServerFailed => &CatalogRow {
                 name: "mcp_server_failed",
@@ -1411,6 +1499,8 @@ impl Kind {
                 always: &[Fact::McpServer],
                 facts: &[Fact::McpServer, Fact::ToolName, Fact::Reason, Fact::ExitCode],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ComputerGone => &CatalogRow {
                 name: "computer_gone",
@@ -1436,6 +1526,8 @@ impl Kind {
                 always: &[Fact::Computer],
                 facts: &[Fact::Computer, Fact::ToolName, Fact::Room, Fact::OutcomeUnknown],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::FileNotFound => &CatalogRow {
                 name: "file_not_found",
@@ -1460,7 +1552,9 @@ impl Kind {
                 context: &[Fact::ToolName, Fact::Path],
                 always: &[Fact::Path],
                 facts: &[Fact::Path, Fact::NearestPath],
-                recommendations: 3,
+                recommendations: 2,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::FilePermission => &CatalogRow {
                 name: "file_permission",
@@ -1485,7 +1579,9 @@ impl Kind {
                 context: &[Fact::ToolName, Fact::Path],
                 always: &[Fact::Path],
                 facts: &[Fact::Path],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::OutsideWorkspace => &CatalogRow {
                 name: "outside_workspace",
@@ -1511,6 +1607,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::FileChanged => &CatalogRow {
                 name: "file_changed",
@@ -1536,6 +1634,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::EditNoMatch => &CatalogRow {
                 name: "edit_no_match",
@@ -1560,7 +1660,9 @@ impl Kind {
                 context: &[Fact::ToolName, Fact::Path],
                 always: &[Fact::Path],
                 facts: &[Fact::Path, Fact::Line, Fact::Excerpt],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::EditSeveralMatches => &CatalogRow {
                 name: "edit_several_matches",
@@ -1586,6 +1688,8 @@ impl Kind {
                 always: &[Fact::Path, Fact::Matches],
                 facts: &[Fact::Path, Fact::Matches],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::NotAFile => &CatalogRow {
                 name: "not_a_file",
@@ -1611,6 +1715,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path, Fact::Received],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::FileNotText => &CatalogRow {
                 name: "file_not_text",
@@ -1636,6 +1742,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path, Fact::Position],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::FileUnread => &CatalogRow {
                 name: "file_unread",
@@ -1660,7 +1768,9 @@ impl Kind {
                 context: &[Fact::ToolName, Fact::Path],
                 always: &[Fact::Path],
                 facts: &[Fact::Path],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::FileExists => &CatalogRow {
                 name: "file_exists",
@@ -1686,6 +1796,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::ExitStatus => &CatalogRow {
                 name: "exit_status",
@@ -1711,6 +1823,8 @@ impl Kind {
                 always: &[Fact::ExitCode],
                 facts: &[Fact::ExitCode, Fact::Command, Fact::StderrTail],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::KilledBySignal => &CatalogRow {
                 name: "killed_by_signal",
@@ -1736,6 +1850,8 @@ impl Kind {
                 always: &[Fact::Signal],
                 facts: &[Fact::Signal, Fact::Command, Fact::StderrTail],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::CommandNotStarted => &CatalogRow {
                 name: "command_not_started",
@@ -1761,6 +1877,8 @@ impl Kind {
                 always: &[Fact::Command],
                 facts: &[Fact::Command, Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ShellUnknown => &CatalogRow {
                 name: "shell_unknown",
@@ -1785,7 +1903,9 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::ShellId],
                 facts: &[Fact::ShellId, Fact::Allowed],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ShellLost => &CatalogRow {
                 name: "shell_lost",
@@ -1810,7 +1930,9 @@ impl Kind {
                 context: &[Fact::ToolName, Fact::Command],
                 always: &[Fact::ShellId],
                 facts: &[Fact::ShellId, Fact::Command],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::SandboxUnavailable => &CatalogRow {
                 name: "sandbox_unavailable",
@@ -1836,6 +1958,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::ToolName, Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::NetworkUnavailable => &CatalogRow {
                 name: "network_unavailable",
@@ -1861,6 +1985,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Service, Fact::Host],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::NameNotResolved => &CatalogRow {
                 name: "name_not_resolved",
@@ -1886,6 +2012,8 @@ impl Kind {
                 always: &[Fact::Host],
                 facts: &[Fact::Host, Fact::Service],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ConnectionRefused => &CatalogRow {
                 name: "connection_refused",
@@ -1911,6 +2039,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Service, Fact::Host],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::TlsFailed => &CatalogRow {
                 name: "tls_failed",
@@ -1936,6 +2066,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Service, Fact::Host, Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::RetryAfterTooLong => &CatalogRow {
                 name: "retry_after_too_long",
@@ -1961,6 +2093,8 @@ impl Kind {
                 always: &[Fact::Service, Fact::WaitMs],
                 facts: &[Fact::Service, Fact::WaitMs, Fact::LimitMs, Fact::RateLimitReset],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::OutOfMemory => &CatalogRow {
                 name: "out_of_memory",
@@ -1986,6 +2120,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::ToolName, Fact::Command, Fact::Limit],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::DiskFull => &CatalogRow {
                 name: "disk_full",
@@ -2010,7 +2146,9 @@ impl Kind {
                 context: &[Fact::Path, Fact::LastOperation],
                 always: &[],
                 facts: &[Fact::Path, Fact::NeededBytes, Fact::FreeBytes],
-                recommendations: 3,
+                recommendations: 2,
+                model_advice: 3,
+                same_advice: false,
             },
             Self::QuotaExceeded => &CatalogRow {
                 name: "quota_exceeded",
@@ -2035,7 +2173,9 @@ impl Kind {
                 context: &[Fact::Service, Fact::Endpoint, Fact::ToolName],
                 always: &[],
                 facts: &[Fact::Service, Fact::LimitName, Fact::Limit, Fact::RateLimitReset],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::LimitReached => &CatalogRow {
                 name: "limit_reached",
@@ -2061,6 +2201,8 @@ impl Kind {
                 always: &[Fact::LimitName, Fact::Limit],
                 facts: &[Fact::LimitName, Fact::Limit, Fact::Actual, Fact::Unit],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ModelPermission => &CatalogRow {
                 name: "model_permission",
@@ -2086,6 +2228,8 @@ impl Kind {
                 always: &[Fact::Service],
                 facts: &[Fact::Service, Fact::Model, Fact::RequestId],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ModelQuota => &CatalogRow {
                 name: "model_quota",
@@ -2111,6 +2255,8 @@ impl Kind {
                 always: &[Fact::Service],
                 facts: &[Fact::Service, Fact::Model, Fact::RateLimitReset],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ModelOverloaded => &CatalogRow {
                 name: "model_overloaded",
@@ -2136,6 +2282,8 @@ impl Kind {
                 always: &[Fact::Service],
                 facts: &[Fact::Service, Fact::Model, Fact::WaitMs],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ModelServerError => &CatalogRow {
                 name: "model_server_error",
@@ -2161,6 +2309,8 @@ impl Kind {
                 always: &[Fact::Service],
                 facts: &[Fact::Service, Fact::Model, Fact::Status, Fact::RequestId],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ModelConnectTimeout => &CatalogRow {
                 name: "model_connect_timeout",
@@ -2186,6 +2336,8 @@ impl Kind {
                 always: &[Fact::Service, Fact::TimeoutMs],
                 facts: &[Fact::Service, Fact::TimeoutMs, Fact::Model],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ModelFirstTokenTimeout => &CatalogRow {
                 name: "model_first_token_timeout",
@@ -2211,6 +2363,8 @@ impl Kind {
                 always: &[Fact::Service, Fact::TimeoutMs],
                 facts: &[Fact::Service, Fact::TimeoutMs, Fact::Model],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ModelStalled => &CatalogRow {
                 name: "model_stalled",
@@ -2236,6 +2390,8 @@ impl Kind {
                 always: &[Fact::Service, Fact::TimeoutMs],
                 facts: &[Fact::Service, Fact::TimeoutMs, Fact::Model],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ModelStreamCut => &CatalogRow {
                 name: "model_stream_cut",
@@ -2261,6 +2417,8 @@ impl Kind {
                 always: &[Fact::Service],
                 facts: &[Fact::Service, Fact::Model],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ModelMalformedStream => &CatalogRow {
                 name: "model_malformed_stream",
@@ -2286,6 +2444,8 @@ impl Kind {
                 always: &[Fact::Service],
                 facts: &[Fact::Service, Fact::Model, Fact::Position],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ContextTooLong => &CatalogRow {
                 name: "context_too_long",
@@ -2311,6 +2471,8 @@ impl Kind {
                 always: &[Fact::Service],
                 facts: &[Fact::Service, Fact::Model, Fact::Limit, Fact::Actual],
                 recommendations: 3,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::OutputLimit => &CatalogRow {
                 name: "output_limit",
@@ -2336,6 +2498,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Service, Fact::Model, Fact::Limit],
                 recommendations: 2,
+                model_advice: 1,
+                same_advice: false,
             },
             Self::ModelRefused => &CatalogRow {
                 name: "model_refused",
@@ -2361,6 +2525,8 @@ impl Kind {
                 always: &[Fact::Service],
                 facts: &[Fact::Service, Fact::Model],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ModelBadRequest => &CatalogRow {
                 name: "model_bad_request",
@@ -2386,6 +2552,8 @@ impl Kind {
                 always: &[Fact::Service],
                 facts: &[Fact::Service, Fact::Model, Fact::Status, Fact::RequestId],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::UnknownModel => &CatalogRow {
                 name: "unknown_model",
@@ -2411,6 +2579,8 @@ impl Kind {
                 always: &[Fact::Model],
                 facts: &[Fact::Model, Fact::Service, Fact::Nearest],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::EmptyAnswer => &CatalogRow {
                 name: "empty_answer",
@@ -2436,6 +2606,8 @@ impl Kind {
                 always: &[Fact::Service],
                 facts: &[Fact::Service, Fact::Model],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::StepsExhausted => &CatalogRow {
                 name: "steps_exhausted",
@@ -2461,6 +2633,8 @@ impl Kind {
                 always: &[Fact::Limit],
                 facts: &[Fact::Limit],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::TokensExhausted => &CatalogRow {
                 name: "tokens_exhausted",
@@ -2486,6 +2660,8 @@ impl Kind {
                 always: &[Fact::Limit],
                 facts: &[Fact::Limit, Fact::Actual, Fact::Model],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::FailuresExhausted => &CatalogRow {
                 name: "failures_exhausted",
@@ -2511,6 +2687,8 @@ impl Kind {
                 always: &[Fact::Times],
                 facts: &[Fact::Times, Fact::ToolName],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::DepthExceeded => &CatalogRow {
                 name: "depth_exceeded",
@@ -2535,7 +2713,9 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::Limit],
                 facts: &[Fact::Limit, Fact::Depth],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::BudgetSpent => &CatalogRow {
                 name: "budget_spent",
@@ -2561,6 +2741,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Limit, Fact::Actual, Fact::Unit],
                 recommendations: 2,
+                model_advice: 1,
+                same_advice: false,
             },
             Self::TaskFailed => &CatalogRow {
                 name: "task_failed",
@@ -2586,6 +2768,8 @@ impl Kind {
                 always: &[Fact::TaskId],
                 facts: &[Fact::TaskId, Fact::Stage, Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::HookFailed => &CatalogRow {
                 name: "hook_failed",
@@ -2610,7 +2794,9 @@ impl Kind {
                 context: &[Fact::Hook, Fact::ToolName],
                 always: &[Fact::Hook],
                 facts: &[Fact::Hook, Fact::ToolName, Fact::Reason, Fact::TimeoutMs],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 1,
+                same_advice: false,
             },
             Self::ListenerFailed => &CatalogRow {
                 name: "listener_failed",
@@ -2635,7 +2821,9 @@ impl Kind {
                 context: &[Fact::Listener, Fact::EventName],
                 always: &[Fact::Listener],
                 facts: &[Fact::Listener, Fact::EventName, Fact::Reason, Fact::TimeoutMs],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::ConnectionLost => &CatalogRow {
                 name: "connection_lost",
@@ -2661,6 +2849,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::CloseCode, Fact::CloseReason, Fact::LastEventSeq, Fact::UptimeMs],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::HistoryGap => &CatalogRow {
                 name: "history_gap",
@@ -2686,6 +2876,8 @@ impl Kind {
                 always: &[Fact::FromSeq, Fact::ToSeq],
                 facts: &[Fact::FromSeq, Fact::ToSeq, Fact::Session, Fact::Reason],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::HistoryExpired => &CatalogRow {
                 name: "history_expired",
@@ -2711,6 +2903,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Session, Fact::OldestSeq],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::EpochMismatch => &CatalogRow {
                 name: "epoch_mismatch",
@@ -2736,6 +2930,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Session, Fact::Epoch, Fact::ExpectedEpoch, Fact::HeadSeq],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::ObserverTooSlow => &CatalogRow {
                 name: "observer_too_slow",
@@ -2761,6 +2957,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Limit, Fact::LastEventSeq],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::ShuttingDown => &CatalogRow {
                 name: "shutting_down",
@@ -2786,6 +2984,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::LastEventSeq],
                 recommendations: 2,
+                model_advice: 1,
+                same_advice: false,
             },
             Self::StateForged => &CatalogRow {
                 name: "state_forged",
@@ -2811,6 +3011,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Session, Fact::Reason],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::StateExpired => &CatalogRow {
                 name: "state_expired",
@@ -2836,6 +3038,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Session, Fact::ElapsedMs, Fact::LimitMs],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::StateReused => &CatalogRow {
                 name: "state_reused",
@@ -2861,6 +3065,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Session, Fact::CommandId],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::UnknownSession => &CatalogRow {
                 name: "unknown_session",
@@ -2886,6 +3092,8 @@ impl Kind {
                 always: &[Fact::Session],
                 facts: &[Fact::Session, Fact::Nearest],
                 recommendations: 2,
+                model_advice: 1,
+                same_advice: false,
             },
             Self::SessionBusy => &CatalogRow {
                 name: "session_busy",
@@ -2911,6 +3119,8 @@ impl Kind {
                 always: &[Fact::Session],
                 facts: &[Fact::Session, Fact::Holder],
                 recommendations: 2,
+                model_advice: 1,
+                same_advice: false,
             },
             Self::CommandRepeated => &CatalogRow {
                 name: "command_repeated",
@@ -2936,6 +3146,8 @@ impl Kind {
                 always: &[Fact::CommandId],
                 facts: &[Fact::CommandId, Fact::Session],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::TooManySessions => &CatalogRow {
                 name: "too_many_sessions",
@@ -2961,6 +3173,8 @@ impl Kind {
                 always: &[Fact::Limit],
                 facts: &[Fact::Limit],
                 recommendations: 2,
+                model_advice: 1,
+                same_advice: false,
             },
             Self::WrongEngine => &CatalogRow {
                 name: "wrong_engine",
@@ -2986,6 +3200,8 @@ impl Kind {
                 always: &[Fact::Session, Fact::Engine],
                 facts: &[Fact::Session, Fact::Engine],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::CliNotInstalled => &CatalogRow {
                 name: "cli_not_installed",
@@ -3011,6 +3227,8 @@ impl Kind {
                 always: &[Fact::Program],
                 facts: &[Fact::Program, Fact::RequiredConfig],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::CliExited => &CatalogRow {
                 name: "cli_exited",
@@ -3036,6 +3254,8 @@ impl Kind {
                 always: &[Fact::Program],
                 facts: &[Fact::Program, Fact::ExitCode, Fact::Signal, Fact::StderrTail],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::CliSilent => &CatalogRow {
                 name: "cli_silent",
@@ -3061,6 +3281,8 @@ impl Kind {
                 always: &[Fact::Program, Fact::TimeoutMs],
                 facts: &[Fact::Program, Fact::TimeoutMs],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::CliWrongTurn => &CatalogRow {
                 name: "cli_wrong_turn",
@@ -3086,6 +3308,8 @@ impl Kind {
                 always: &[Fact::Program],
                 facts: &[Fact::Program, Fact::Turn, Fact::OtherTurn],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::CliProtocol => &CatalogRow {
                 name: "cli_protocol",
@@ -3111,6 +3335,8 @@ impl Kind {
                 always: &[Fact::Program],
                 facts: &[Fact::Program, Fact::Version, Fact::Excerpt],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::CliTurnFailed => &CatalogRow {
                 name: "cli_turn_failed",
@@ -3136,6 +3362,8 @@ impl Kind {
                 always: &[Fact::Program],
                 facts: &[Fact::Program, Fact::Reason, Fact::RequestId],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::RoomFull => &CatalogRow {
                 name: "room_full",
@@ -3161,6 +3389,8 @@ impl Kind {
                 always: &[Fact::Room],
                 facts: &[Fact::Room, Fact::Holder],
                 recommendations: 2,
+                model_advice: 1,
+                same_advice: false,
             },
             Self::RoomNotFound => &CatalogRow {
                 name: "room_not_found",
@@ -3186,6 +3416,8 @@ impl Kind {
                 always: &[Fact::Room],
                 facts: &[Fact::Room, Fact::Nearest],
                 recommendations: 2,
+                model_advice: 1,
+                same_advice: false,
             },
             Self::NotInRoom => &CatalogRow {
                 name: "not_in_room",
@@ -3211,6 +3443,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Room, Fact::EventName],
                 recommendations: 2,
+                model_advice: 1,
+                same_advice: false,
             },
             Self::CrossRoomAccess => &CatalogRow {
                 name: "cross_room_access",
@@ -3236,6 +3470,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Room, Fact::Computer],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ComputerNotFound => &CatalogRow {
                 name: "computer_not_found",
@@ -3260,7 +3496,9 @@ impl Kind {
                 context: &[Fact::Computer, Fact::Room, Fact::ToolName],
                 always: &[Fact::Computer],
                 facts: &[Fact::Computer, Fact::Room, Fact::Nearest],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::DocumentNotFound => &CatalogRow {
                 name: "document_not_found",
@@ -3286,6 +3524,8 @@ impl Kind {
                 always: &[Fact::DocRef],
                 facts: &[Fact::DocRef, Fact::Nearest],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::PageOutOfRange => &CatalogRow {
                 name: "page_out_of_range",
@@ -3310,7 +3550,9 @@ impl Kind {
                 context: &[Fact::DocRef],
                 always: &[Fact::Page],
                 facts: &[Fact::Page, Fact::PageCount, Fact::DocRef],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::ElementNotFound => &CatalogRow {
                 name: "element_not_found",
@@ -3335,7 +3577,9 @@ impl Kind {
                 context: &[Fact::DocRef],
                 always: &[Fact::ElementId],
                 facts: &[Fact::ElementId, Fact::DocRef, Fact::Nearest],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::DocumentUriInvalid => &CatalogRow {
                 name: "document_uri_invalid",
@@ -3361,6 +3605,8 @@ impl Kind {
                 always: &[Fact::Uri],
                 facts: &[Fact::Uri, Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::VersionMismatch => &CatalogRow {
                 name: "version_mismatch",
@@ -3386,6 +3632,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Version, Fact::Supported],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::McpServerNotFound => &CatalogRow {
                 name: "mcp_server_not_found",
@@ -3410,7 +3658,9 @@ impl Kind {
                 context: &[Fact::McpServer, Fact::Computer],
                 always: &[Fact::McpServer],
                 facts: &[Fact::McpServer, Fact::Nearest],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::CapabilityUnsupported => &CatalogRow {
                 name: "capability_unsupported",
@@ -3436,6 +3686,8 @@ impl Kind {
                 always: &[Fact::Capability, Fact::McpServer],
                 facts: &[Fact::Capability, Fact::McpServer],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::SkillNameInvalid => &CatalogRow {
                 name: "skill_name_invalid",
@@ -3461,6 +3713,8 @@ impl Kind {
                 always: &[Fact::Skill],
                 facts: &[Fact::Skill, Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::SkillNotFound => &CatalogRow {
                 name: "skill_not_found",
@@ -3485,7 +3739,9 @@ impl Kind {
                 context: &[Fact::Skill],
                 always: &[Fact::Skill],
                 facts: &[Fact::Skill, Fact::Nearest],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::SkillResourceUnavailable => &CatalogRow {
                 name: "skill_resource_unavailable",
@@ -3511,6 +3767,8 @@ impl Kind {
                 always: &[Fact::Skill],
                 facts: &[Fact::Skill, Fact::RelPath, Fact::Reason, Fact::TotalSize],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::BlobUnavailable => &CatalogRow {
                 name: "blob_unavailable",
@@ -3535,7 +3793,9 @@ impl Kind {
                 context: &[Fact::Blob, Fact::Computer],
                 always: &[],
                 facts: &[Fact::Blob, Fact::Reason],
-                recommendations: 2,
+                recommendations: 1,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::BlobWriteFailed => &CatalogRow {
                 name: "blob_write_failed",
@@ -3561,6 +3821,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Blob, Fact::Reason],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::PeerFailed => &CatalogRow {
                 name: "peer_failed",
@@ -3586,6 +3848,8 @@ impl Kind {
                 always: &[],
                 facts: &[Fact::Computer, Fact::PeerCode],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
             Self::JournalDamaged => &CatalogRow {
                 name: "journal_damaged",
@@ -3611,6 +3875,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path, Fact::Position],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::JournalFull => &CatalogRow {
                 name: "journal_full",
@@ -3636,6 +3902,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path, Fact::Limit],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::Fenced => &CatalogRow {
                 name: "fenced",
@@ -3661,6 +3929,8 @@ impl Kind {
                 always: &[Fact::Session],
                 facts: &[Fact::Session, Fact::Holder],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::JournalNewer => &CatalogRow {
                 name: "journal_newer",
@@ -3686,6 +3956,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path, Fact::Version, Fact::Supported],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::JournalOutdated => &CatalogRow {
                 name: "journal_outdated",
@@ -3711,6 +3983,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path, Fact::Version, Fact::Supported],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::JournalUnsupported => &CatalogRow {
                 name: "journal_unsupported",
@@ -3736,6 +4010,8 @@ impl Kind {
                 always: &[Fact::Service],
                 facts: &[Fact::Service],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::JournalReadOnly => &CatalogRow {
                 name: "journal_read_only",
@@ -3761,6 +4037,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::JournalGone => &CatalogRow {
                 name: "journal_gone",
@@ -3786,6 +4064,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::SyncFailed => &CatalogRow {
                 name: "sync_failed",
@@ -3811,6 +4091,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::JournalBusy => &CatalogRow {
                 name: "journal_busy",
@@ -3836,6 +4118,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path, Fact::Holder, Fact::TimeoutMs],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::NoJournal => &CatalogRow {
                 name: "no_journal",
@@ -3861,6 +4145,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path, Fact::Cause],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::NotAJournal => &CatalogRow {
                 name: "not_a_journal",
@@ -3886,6 +4172,8 @@ impl Kind {
                 always: &[Fact::Path, Fact::Cause],
                 facts: &[Fact::Path, Fact::Cause],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::JournalOfOtherUser => &CatalogRow {
                 name: "journal_of_other_user",
@@ -3911,6 +4199,8 @@ impl Kind {
                 always: &[Fact::Path, Fact::Holder],
                 facts: &[Fact::Path, Fact::Holder],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::JournalUnreachable => &CatalogRow {
                 name: "journal_unreachable",
@@ -3934,8 +4224,10 @@ impl Kind {
                 editor: EditorOutcome::Error,
                 context: &[Fact::Path, Fact::Host],
                 always: &[Fact::Path],
-                facts: &[Fact::Path, Fact::Host, Fact::Reason],
+                facts: &[Fact::Path, Fact::Host],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::JournalLoginRefused => &CatalogRow {
                 name: "journal_login_refused",
@@ -3961,6 +4253,8 @@ impl Kind {
                 always: &[Fact::Path, Fact::Holder],
                 facts: &[Fact::Path, Fact::Holder],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::JournalNoDatabase => &CatalogRow {
                 name: "journal_no_database",
@@ -3986,6 +4280,8 @@ impl Kind {
                 always: &[Fact::Path],
                 facts: &[Fact::Path],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::JournalNoRights => &CatalogRow {
                 name: "journal_no_rights",
@@ -4009,8 +4305,10 @@ impl Kind {
                 editor: EditorOutcome::Error,
                 context: &[Fact::Path, Fact::Holder],
                 always: &[Fact::Path, Fact::Holder],
-                facts: &[Fact::Path, Fact::Holder, Fact::Reason],
+                facts: &[Fact::Path, Fact::Holder],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::JournalSettingUnsafe => &CatalogRow {
                 name: "journal_setting_unsafe",
@@ -4036,6 +4334,8 @@ impl Kind {
                 always: &[Fact::Path, Fact::ConfigKey, Fact::Expected, Fact::Received],
                 facts: &[Fact::Path, Fact::ConfigKey, Fact::Expected, Fact::Received],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::JournalNotTrusted => &CatalogRow {
                 name: "journal_not_trusted",
@@ -4059,8 +4359,10 @@ impl Kind {
                 editor: EditorOutcome::Error,
                 context: &[Fact::Path, Fact::Host],
                 always: &[Fact::Path],
-                facts: &[Fact::Path, Fact::Host, Fact::Reason],
+                facts: &[Fact::Path, Fact::Host],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::JournalConnectionsFull => &CatalogRow {
                 name: "journal_connections_full",
@@ -4084,8 +4386,10 @@ impl Kind {
                 editor: EditorOutcome::Error,
                 context: &[Fact::Path],
                 always: &[Fact::Path],
-                facts: &[Fact::Path, Fact::Reason],
+                facts: &[Fact::Path],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::ConfigurationWrong => &CatalogRow {
                 name: "configuration_wrong",
@@ -4118,6 +4422,8 @@ impl Kind {
                     Fact::Nearest,
                 ],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::CredentialMissing => &CatalogRow {
                 name: "credential_missing",
@@ -4143,6 +4449,8 @@ impl Kind {
                 always: &[Fact::RequiredConfig],
                 facts: &[Fact::RequiredConfig, Fact::Service],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::AddressInUse => &CatalogRow {
                 name: "address_in_use",
@@ -4168,6 +4476,8 @@ impl Kind {
                 always: &[Fact::Endpoint],
                 facts: &[Fact::Endpoint],
                 recommendations: 2,
+                model_advice: 0,
+                same_advice: false,
             },
             Self::Bug => &CatalogRow {
                 name: "bug",
@@ -4193,6 +4503,8 @@ impl Kind {
                 always: &[],
                 facts: &[],
                 recommendations: 2,
+                model_advice: 2,
+                same_advice: false,
             },
         }
     }

@@ -38,7 +38,7 @@ pub struct ModelRendering<'a> {
     /// The smallest valid call, if the kind provides one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub example: Option<&'a FactValue>,
-    /// What to do, most specific first.
+    /// What to do with the call, most specific first; written for the model alone.
     pub recommendations: Vec<Cow<'a, str>>,
 }
 
@@ -67,7 +67,7 @@ pub fn render_for_model(failure: &Failure, lang: Lang) -> ModelRendering<'_> {
         note: note.as_deref(),
         mismatches: fault.mismatches(),
         example: fault.detail().get(super::Fact::Example),
-        recommendations: words.recommendations(),
+        recommendations: words.model_advice(),
     }
 }
 
@@ -172,7 +172,7 @@ pub struct EditorRendering {
     pub kind: &'static str,
     /// Whether repeating the same prompt makes sense.
     pub retryable: bool,
-    /// What to do, most specific first.
+    /// What the user can do, most specific first.
     pub advice: Vec<String>,
 }
 

@@ -296,6 +296,10 @@ pub struct CatalogRow {
     pub always: &'static [super::Fact],
     /// Facts that its texts may use, those of `always` included.
     pub facts: &'static [super::Fact],
-    /// The number of general recommendations in the catalog.
+    /// The number of recommendations for people in the catalog.
     pub recommendations: usize,
+    /// The number of lines of advice for the model; 0 for kinds that never reach a model.
+    pub model_advice: usize,
+    /// Whether people and the model share a line of advice on purpose.
+    pub same_advice: bool,
 }

@@ -4,7 +4,7 @@
 //! as the word `none`, and every `_ms` fact is also available as `_seconds`. A test renders every kind in every
 //! language, so a missing or misspelt text fails the test, not the program.
 //!
-//! The texts of a kind are looked up once per language and cached. Recommendations without arguments, which are most of
+//! The texts of a kind are looked up once per language and cached. Lines of advice without arguments, which are most of
 //! them, are borrowed from the catalog without formatting.
 
 use std::{
@@ -23,8 +23,8 @@ use crate::{fallback::ModelChangeReason, lang::Lang};
 
 type Bundle = FluentBundle<FluentResource>;
 
-/// The most recommendations in one rendering.
-const RECOMMENDATIONS_MAX: usize = 8;
+/// The most lines of advice in one rendering.
+const ADVICE_MAX: usize = 8;
 
 fn bundle(lang: Lang) -> &'static Bundle {
     static EN: OnceLock<Bundle> = OnceLock::new();
@@ -69,10 +69,17 @@ pub fn summary(fault: &Fault) -> String {
     model_text(fault, Lang::En)
 }
 
-/// What to do: advice for this fault first, then the catalog's general lines. Bounded in number, without duplicates.
+/// What people can do: advice for this fault first, then the catalog's general lines. Bounded in number, without
+/// duplicates.
 #[must_use]
 pub fn recommendations(fault: &Fault, lang: Lang) -> Vec<Cow<'_, str>> {
     FaultText::of(fault, lang).recommendations()
+}
+
+/// What the model can do with its call, in the same order and bounds. Empty for kinds that never reach a model.
+#[must_use]
+pub fn model_advice(fault: &Fault, lang: Lang) -> Vec<Cow<'_, str>> {
+    FaultText::of(fault, lang).model_advice()
 }
 
 /// The texts for one fault in one language. The facts are converted once for all of them.
@@ -129,26 +136,40 @@ impl<'a> FaultText<'a> {
             && !matches!(self.fault.kind(), Kind::OutcomeUnknown | Kind::ToolAbandoned)
     }
 
-    /// What to do: advice for this fault first, then the catalog's general lines. Bounded in number, without
+    /// What people can do: advice for this fault first, then the catalog's general lines. Bounded in number, without
     /// duplicates.
     #[must_use]
     pub fn recommendations(&self) -> Vec<Cow<'a, str>> {
-        let specific = self.fault.advice().iter().map(|advice| match advice {
+        self.merge(self.fault.user_advice(), &self.general().recommendations)
+    }
+
+    /// What the model can do with its call, in the same order and bounds.
+    #[must_use]
+    pub fn model_advice(&self) -> Vec<Cow<'a, str>> {
+        self.merge(self.fault.model_advice(), &self.general().model_advice)
+    }
+
+    /// The texts with the general lines. A kind may recommend a retry; for work that may still be running, checking its
+    /// outcome comes first.
+    fn general(&self) -> &'static KindTexts {
+        if self.is_doubtful() && !self.fault.repeat().retryable {
+            KindTexts::of(Kind::OutcomeUnknown, self.lang)
+        } else {
+            self.texts
+        }
+    }
+
+    fn merge(&self, specific: &'a [Advice], general: &'static [Template]) -> Vec<Cow<'a, str>> {
+        let specific = specific.iter().map(|advice| match advice {
             Advice::Known { advice, with } => {
                 Cow::Owned(line(&format!("advice-{advice}"), with, self.lang))
             }
             Advice::Custom(text) => Cow::Borrowed(text.as_str()),
         });
-        // A kind may recommend a retry; for work that may still be running, checking its outcome comes first.
-        let texts = if self.is_doubtful() && !self.fault.repeat().retryable {
-            KindTexts::of(Kind::OutcomeUnknown, self.lang)
-        } else {
-            self.texts
-        };
-        let general = texts.recommendations.iter().map(|text| self.render(text));
-        let mut lines: Vec<Cow<'a, str>> = Vec::with_capacity(RECOMMENDATIONS_MAX / 2);
+        let general = general.iter().map(|text| self.render(text));
+        let mut lines: Vec<Cow<'a, str>> = Vec::with_capacity(ADVICE_MAX / 2);
         for text in specific.chain(general) {
-            if lines.len() < RECOMMENDATIONS_MAX && !lines.contains(&text) {
+            if lines.len() < ADVICE_MAX && !lines.contains(&text) {
                 lines.push(text);
             }
         }
@@ -172,6 +193,7 @@ struct KindTexts {
     model: Template,
     user: Template,
     recommendations: Vec<Template>,
+    model_advice: Vec<Template>,
 }
 
 #[derive(Debug)]
@@ -197,12 +219,14 @@ impl KindTexts {
         let texts = |kind: &Kind| {
             let row = kind.row();
             let find = |attribute: &str| Template::find(row.message, attribute, lang);
+            let list = |name: &str, count: usize| {
+                (1..=count).map(|number| find(&format!("{name}-{number}"))).collect()
+            };
             Self {
                 model: find("model"),
                 user: find("user"),
-                recommendations: (1..=row.recommendations)
-                    .map(|number| find(&format!("rec-{number}")))
-                    .collect(),
+                recommendations: list("rec", row.recommendations),
+                model_advice: list("next", row.model_advice),
             }
         };
         Kind::VARIANTS.iter().map(texts).collect()
@@ -224,7 +248,7 @@ impl Template {
     }
 }
 
-/// A text of a kind without a fault: `title`, `about`, `check`, `model`, `user`, `rec-1` …
+/// A text of a kind without a fault: `title`, `about`, `check`, `model`, `user`, `rec-1`, `next-1` …
 #[must_use]
 pub fn of_kind(kind: Kind, attribute: &str, lang: Lang) -> String {
     let row = kind.row();
@@ -243,6 +267,18 @@ pub fn of_kind(kind: Kind, attribute: &str, lang: Lang) -> String {
             fill(&found, &args, lang)
         }
     }
+}
+
+/// The kind's lines of advice for people, without a fault.
+#[must_use]
+pub fn recommendations_of_kind(kind: Kind, lang: Lang) -> Vec<String> {
+    (1..=kind.row().recommendations).map(|n| of_kind(kind, &format!("rec-{n}"), lang)).collect()
+}
+
+/// The kind's lines of advice for the model, without a fault.
+#[must_use]
+pub fn model_advice_of_kind(kind: Kind, lang: Lang) -> Vec<String> {
+    (1..=kind.row().model_advice).map(|n| of_kind(kind, &format!("next-{n}"), lang)).collect()
 }
 
 /// The operation as a phrase: "call the tool".

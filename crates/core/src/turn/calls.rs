@@ -95,7 +95,7 @@ pub(super) fn denied_by_person(tool: &str, note: Option<String>) -> Fault {
     let fault =
         Fault::new(Kind::DeniedByPerson, Operation::ToolCall).with(Fact::ToolName, tool.to_owned());
     match note {
-        Some(note) => fault.with(Fact::Note, note.clone()).advise([Advice::Custom(note)]),
+        Some(note) => fault.with(Fact::Note, note.clone()).advise_model([Advice::Custom(note)]),
         None => fault,
     }
 }
@@ -177,7 +177,8 @@ impl Stepper<'_> {
             .with(Fact::Times, before + 1)
             .with(Fact::Limit, self.env.limits.identical_invalid_calls)
             .with(Fact::Cause, crate::fault::text::model_text(&was, self.session.settings.language))
-            .advise(was.advice().iter().cloned())
+            .advise_model(was.model_advice().iter().cloned())
+            .advise_user(was.user_advice().iter().cloned())
             .with_trace(was.trace());
         if let Some(example) = was.detail().get(Fact::Example) {
             fault = fault.with(Fact::Example, example.clone());

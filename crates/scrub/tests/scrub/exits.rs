@@ -36,7 +36,8 @@ const PLACES: [(&str, Plant); 8] = [
     ("advice", |said| {
         let with = Detail::new().with(Fact::Excerpt, said.to_owned());
         let known = Advice::Known { advice: "malformed-at".into(), with };
-        fault().advise([Advice::Custom(said.to_owned()), known])
+        let advice = [Advice::Custom(said.to_owned()), known];
+        fault().advise_model(advice.clone()).advise_user(advice)
     }),
     ("a hop", |said| fault().via("mcp_server", said.to_owned())),
 ];
@@ -59,6 +60,7 @@ fn exits(fault: &Fault) -> Vec<String> {
         all.push(format!("{:?}", render::render_for_peer(fault, lang)));
         all.push(format!("{:?}", render::render_for_editor(fault, lang)));
         all.push(text::recommendations(fault, lang).join("\n"));
+        all.push(text::model_advice(fault, lang).join("\n"));
     }
     all
 }

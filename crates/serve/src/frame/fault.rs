@@ -43,12 +43,25 @@ fn attempts_text(fault: &Fault, context: &FaultContext<'_>) -> String {
     let counts = |tries: &Attempts| tries.attempt > 1 || (tries.max > 1 && fault.row().auto_retry);
     let Some(tries) = fault.attempts().filter(counts) else { return String::new() };
     let args = [("attempt", tries.attempt.into()), ("max", tries.max.into())];
-    match fault.retry_hint().filter(|_| !context.not_recovered && fault.may_auto_retry()) {
+    match next_attempt(fault, context) {
         Some(wait) => {
             let [attempt, max] = args;
             translate_with("try-and-wait", &[attempt, max, ("wait", seconds(wait))], context.lang)
         }
         None => translate_with("try", &args, context.lang),
+    }
+}
+
+/// The wait before the next attempt; none if no attempt follows.
+fn next_attempt(fault: &Fault, context: &FaultContext<'_>) -> Option<Duration> {
+    fault.retry_hint().filter(|_| !context.not_recovered && fault.may_auto_retry())
+}
+
+/// What the user can do. While the runtime tries again, that is to wait.
+fn recommendations(fault: &Fault, context: &FaultContext<'_>) -> Value {
+    match fault.attempts().and(next_attempt(fault, context)) {
+        Some(_) => json!([text::line("advice-attempt-follows", &Detail::new(), context.lang)]),
+        None => json!(text::recommendations(fault, context.lang)),
     }
 }
 
@@ -74,7 +87,7 @@ pub fn metadata_of(fault: &Fault, context: &FaultContext<'_>) -> Map<String, Val
     if !fault.mismatches().is_empty() {
         set("mismatches", json!(fault.mismatches()));
     }
-    set("recommendations", json!(text::recommendations(fault, context.lang)));
+    set("recommendations", recommendations(fault, context));
     if fault.trace().is_some() {
         set("trace_id", fault.trace().to_string().into());
     }

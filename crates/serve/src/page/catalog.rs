@@ -23,6 +23,7 @@ pub(super) struct KindExplanation {
     pub(super) model: String,
     pub(super) user: String,
     pub(super) recommendations: Vec<String>,
+    pub(super) model_advice: Vec<String>,
     pub(super) labels: Labels,
 }
 
@@ -33,6 +34,7 @@ pub(super) struct Labels {
     pub(super) user: String,
     pub(super) operator: String,
     pub(super) recommendations: String,
+    pub(super) model_advice: String,
 }
 
 /// Finds a kind by its code (in any case) or its name.
@@ -101,14 +103,14 @@ impl KindExplanation {
             ],
             model: translate("model"),
             user: translate("user"),
-            recommendations: (1..=row.recommendations)
-                .map(|n| translate(&format!("rec-{n}")))
-                .collect(),
+            recommendations: text::recommendations_of_kind(kind, lang),
+            model_advice: text::model_advice_of_kind(kind, lang),
             labels: Labels {
                 model: label("model"),
                 user: label("user"),
                 operator: label("operator"),
                 recommendations: label("recommendations"),
+                model_advice: label("model-advice"),
             },
         }
     }

@@ -297,5 +297,5 @@ fn too_many(limit: usize, running: Vec<String>) -> Fault {
         .with(Fact::LimitName, "background_shells")
         .with(Fact::Limit, limit)
         .with(Fact::Actual, running.len())
-        .advise([advice("shells-running", Detail::new().with(Fact::Allowed, running))])
+        .advise_model([advice("shells-running", Detail::new().with(Fact::Allowed, running))])
 }

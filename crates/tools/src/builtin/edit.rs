@@ -184,7 +184,7 @@ impl FileDraft {
         fault
             .with(Fact::Line, close.line)
             .with(Fact::Excerpt, close.excerpt)
-            .advise([advice(id, with)])
+            .advise_model([advice(id, with)])
     }
 
     fn several_matches(&self, find: &str, count: usize) -> Fault {
@@ -199,7 +199,7 @@ impl FileDraft {
         Fault::new(Kind::EditSeveralMatches, OPERATION)
             .with(Fact::Path, self.path.clone())
             .with(Fact::Matches, count)
-            .advise([advice("edit-match-lines", Detail::new().with(Fact::Excerpt, shown))])
+            .advise_model([advice("edit-match-lines", Detail::new().with(Fact::Excerpt, shown))])
     }
 }
 

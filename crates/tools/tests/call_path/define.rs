@@ -37,7 +37,7 @@ async fn send(
     context: &CallContext,
 ) -> Result<Value, ToolError> {
     if to.is_empty() {
-        return Err(ToolError::new("nobody to send to").advise("name at least one person"));
+        return Err(ToolError::new("nobody to send to").advise_model("name at least one person"));
     }
     Ok(json!({ "to": to, "urgent": priority.is_some(), "attempt": context.attempt }))
 }

@@ -201,7 +201,7 @@ fn every_advice_of_the_table_has_words_in_both_languages() {
 fn advice_of_the_program_stands_before_ours() {
     use budao_core::fault::Kind;
     let rule = advice::AdviceRule::for_family("fs_", Kind::InvalidArguments, "ask the style guide");
-    let toolbox = Toolbox::builder().advise(rule).add(multi_edit()).unwrap().build();
+    let toolbox = Toolbox::builder().advise_model(rule).add(multi_edit()).unwrap().build();
     let rendered = english(refused(&toolbox, "fs_multi_edit", "{}"));
     assert_eq!(rendered["recommendations"][0], "ask the style guide");
 }

@@ -1,0 +1,103 @@
+//! `budao sessions show`: the state of one session, its last fault, and whose move it is.
+
+use budao_core::{
+    Fault, Lang,
+    fault::{Fact, Kind, Operation, text},
+    session::{Session, SessionState},
+};
+use budao_journal::{HistoryInfo, Journal, PageLimits, fold};
+use serde_json::{Value, json};
+
+use crate::{
+    exit::Exit,
+    session_name::SessionName,
+    terminal::{Terminal, pad},
+    texts::localize,
+};
+
+/// The width of the longest name.
+const NAME_WIDTH: usize = 18;
+
+pub(super) async fn show(
+    journal: &dyn Journal,
+    name: &SessionName,
+    is_json: bool,
+    lang: Lang,
+    terminal: &Terminal,
+) -> Result<Exit, Fault> {
+    let session = name.find_in(journal).await?;
+    let unknown = || {
+        Fault::new(Kind::UnknownSession, Operation::ReadRecords)
+            .with(Fact::Session, session.to_string())
+    };
+    let info = journal.info(session).await?.ok_or_else(unknown)?;
+    let (state, _) = fold(journal, session).await?;
+    let one = PageLimits { records: 1, bytes: 0 };
+    let first = journal.read(session, info.first_available - 1, one).await?;
+    let fault = state.last.as_ref().and_then(|last| last.fault.as_ref());
+    let counts = state.faults.counts();
+    let details = json!({
+        "session": session,
+        "state": state.state(),
+        "title": state.settings.title,
+        "tenant": Some(state.settings.tenant()).filter(|tenant| !tenant.is_empty()),
+        "turns": state.turns,
+        "last_fault": fault.map(|fault| fault.row().code),
+        "last_fault_text": fault.map(|fault| text::user_text(fault, lang)),
+        "next_move": next_move(&state, &info, lang),
+        "faults": counts.faults,
+        "recovered": counts.recovered,
+        "not_recovered": counts.not_recovered,
+        "queued_messages": state.queue.len(),
+        "waiting_commands": journal.inbox(session).await?.len(),
+        "writer": info.lease.as_ref().map(|lease| &lease.holder),
+        "lease_expires": info.lease.as_ref().map(|lease| lease.expires.to_string()),
+        "first_at": first.records.first().map(|record| record.at.to_string()),
+        "first_available": info.first_available,
+        "head": info.head,
+        "epoch": info.epoch.to_string(),
+        "snapshot": journal.snapshot(session).await?.map(|snapshot| snapshot.seq),
+    });
+    print(&details, is_json, lang, terminal);
+    Ok(Exit::Success)
+}
+
+fn print(details: &Value, is_json: bool, lang: Lang, terminal: &Terminal) {
+    if is_json {
+        return terminal.data(&format!("{details}\n"));
+    }
+    for (name, value) in details.as_object().into_iter().flatten() {
+        let value = match value {
+            Value::Null => localize(lang, "none", "无").to_owned(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        terminal.data(&format!("{} {value}\n", pad(name, NAME_WIDTH)));
+    }
+}
+
+/// Who acts next, and how.
+fn next_move(state: &Session, info: &HistoryInfo, lang: Lang) -> &'static str {
+    match state.state() {
+        SessionState::Running if info.lease.is_none() => localize(
+            lang,
+            "yours: no process runs the turn; continue it with `budao resume`",
+            "轮到您：没有进程在运行该回合；用 `budao resume` 继续",
+        ),
+        SessionState::Running => localize(lang, "the agent's: a turn runs", "智能体：回合正在运行"),
+        SessionState::WaitingForDecision => localize(
+            lang,
+            "yours: a call waits for a decision; `budao resume` asks again",
+            "轮到您：有调用等待决定；`budao resume` 会再次询问",
+        ),
+        SessionState::Failed => localize(
+            lang,
+            "yours: the last turn failed; continue it with `budao sessions retry`, or send a message",
+            "轮到您：上一回合失败；用 `budao sessions retry` 继续，或发送消息",
+        ),
+        SessionState::Idle => localize(lang, "yours: send a message", "轮到您：发送消息"),
+        SessionState::Closed => {
+            localize(lang, "nobody's; a message re-opens the session", "无；发送消息会重新打开会话")
+        }
+    }
+}
