@@ -21,7 +21,7 @@ const OPEN_MAX: usize = 256;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FaultCounts {
-    /// All faults.
+    /// All faults of the session, recovered or not.
     pub faults: u64,
     /// Faults whose operation succeeded later, by a retry or by a corrected call.
     pub recovered: u64,

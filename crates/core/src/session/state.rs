@@ -30,7 +30,7 @@ pub enum SessionState {
 }
 
 impl SessionState {
-    /// Every state.
+    /// Every state, in the order of the declaration.
     pub const ALL: [Self; 5] =
         [Self::Idle, Self::Running, Self::WaitingForDecision, Self::Closed, Self::Failed];
 

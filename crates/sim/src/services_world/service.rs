@@ -31,11 +31,11 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hint {
     Absent,
-    /// The truth.
+    /// The time at which the service admits requests again.
     Right,
-    /// A tenth of the truth.
+    /// A tenth of that time.
     Short,
-    /// Twenty seconds more than the truth.
+    /// Twenty seconds more than that time.
     Long,
 }
 
