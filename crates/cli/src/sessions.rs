@@ -17,9 +17,9 @@ use crate::{
     exit::Exit,
     session_name::SessionName,
     setup::JournalArgs,
-    since::Since,
     terminal::{Terminal, pad},
     texts::localize,
+    time_point::TimePoint,
 };
 
 /// Sessions that a list without `--limit` has.
@@ -48,7 +48,7 @@ pub(crate) struct Args {
 
     /// Only sessions changed since then: 90s, 15m, 1h, 2d, or a time in UTC
     #[arg(long, value_name = "TIME")]
-    since: Option<Since>,
+    since: Option<TimePoint>,
 
     /// Print one JSON object per line on stdout
     #[arg(long)]
@@ -90,10 +90,10 @@ struct ListArgs {
     state: Option<SessionState>,
     /// List only sessions changed since then: 90s, 15m, 1h, 2d, or a time in UTC
     #[arg(long, value_name = "TIME")]
-    since: Option<Since>,
+    since: Option<TimePoint>,
     /// List only sessions changed before then: 90s, 15m, 1h, 2d, or a time in UTC
     #[arg(long, value_name = "TIME")]
-    until: Option<Since>,
+    until: Option<TimePoint>,
     /// List only sessions with this label: KEY or KEY=VALUE
     #[arg(long, value_name = "LABEL")]
     label: Option<String>,

@@ -25,9 +25,9 @@ use crate::{
     exit::Exit,
     session_name::SessionName,
     setup::{self, Application, JournalArgs},
-    since::parse_span,
     terminal::{Terminal, pad},
     texts::localize,
+    time_point::parse_span,
     watch::{TurnFormat, Watcher},
 };
 

@@ -6,12 +6,12 @@ use budao_core::Timestamp;
 
 /// `2026-11-16T08:00:00Z`, or `1h` for an hour ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Since {
+pub(crate) enum TimePoint {
     Time(Timestamp),
     Ago(Duration),
 }
 
-impl Since {
+impl TimePoint {
     /// The point in time, seen from `now`.
     pub(crate) fn at(self, now: Timestamp) -> Timestamp {
         match self {
@@ -24,7 +24,7 @@ impl Since {
     }
 }
 
-impl FromStr for Since {
+impl FromStr for TimePoint {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
