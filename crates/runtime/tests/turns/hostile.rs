@@ -57,7 +57,7 @@ async fn ten_megabytes_of_answer_end_the_turn_and_not_the_session() {
     assert_eq!(stage.model.asked(), 1, "what is too long is not asked for again");
     assert_eq!(stage.count("answer_abandoned").await, 1, "what was shown is marked");
     assert_eq!(unpaired(&stage.state().await.history, 0), None);
-    assert_eq!(stage.state().await.state(), SessionState::Idle);
+    assert_eq!(stage.state().await.state(), SessionState::Failed);
 }
 
 #[tokio::test(start_paused = true)]
