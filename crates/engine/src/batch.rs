@@ -27,7 +27,7 @@ pub struct Batch {
     /// Every answer of the batch, for repetitions that arrive soon.
     known: Vec<KnownAnswer>,
     replies: Vec<(Reply<Answer>, Answer)>,
-    openings: Vec<Reply<()>>,
+    openings: Vec<(Reply<()>, Result<(), Fault>)>,
 }
 
 /// The answer to an earlier command, kept for repetitions of its id.
@@ -67,8 +67,8 @@ impl Batch {
         self.inbox_answers.push((id, Answer::Rejected { fault }));
     }
 
-    pub(crate) fn add_opening(&mut self, reply: Reply<()>) {
-        self.openings.push(reply);
+    pub(crate) fn add_opening(&mut self, reply: Reply<()>, answer: Result<(), Fault>) {
+        self.openings.push((reply, answer));
     }
 
     /// Answers a command whose id is known. For a new command it returns the reply channel and the body's hash.
@@ -118,7 +118,7 @@ impl Batch {
     /// Sends the fault to every caller: the batch was not appended.
     pub(crate) fn refuse(self, fault: &Fault) {
         self.replies.into_iter().for_each(|(reply, _)| drop(reply.send(Err(fault.clone()))));
-        self.openings.into_iter().for_each(|reply| drop(reply.send(Err(fault.clone()))));
+        self.openings.into_iter().for_each(|(reply, _)| drop(reply.send(Err(fault.clone()))));
     }
 
     /// Answers every caller and remembers the answers: the batch is durable. Returns its entries.
@@ -134,7 +134,7 @@ impl Batch {
             }
         }
         self.replies.into_iter().for_each(|(reply, answer)| drop(reply.send(Ok(answer))));
-        self.openings.into_iter().for_each(|reply| drop(reply.send(Ok(()))));
+        self.openings.into_iter().for_each(|(reply, answer)| drop(reply.send(answer)));
         self.entries
     }
 }

@@ -212,17 +212,18 @@ impl SessionWriter {
         }
     }
 
-    /// Adds the caller of an opening to the batch. Refuses it, and returns `false`, if the session has records.
+    /// Adds the caller of an opening to the batch. Returns `false` if the session has records; its caller is then
+    /// refused once the batch is durable, so that it finds the session.
     #[must_use]
     pub fn admit_opening(&self, state: &Session, reply: Reply<()>, batch: &mut Batch) -> bool {
         if state.head > 0 {
             let fault = Fault::new(Kind::CommandRepeated, Operation::OpenSession)
                 .with(Fact::CommandId, self.session.to_string())
                 .with(Fact::Session, self.session.to_string());
-            drop(reply.send(Err(fault)));
+            batch.add_opening(reply, Err(fault));
             return false;
         }
-        batch.add_opening(reply);
+        batch.add_opening(reply, Ok(()));
         true
     }
 

@@ -228,6 +228,24 @@ async fn every_accepted_message_is_answered_in_order() {
     assert_eq!(fixture.host.state(session).await.unwrap().turns, 3);
 }
 
+/// The append fails once, so the two openings are answered some time after they were decided.
+#[tokio::test(start_paused = true)]
+async fn of_two_openings_at_once_the_refused_one_finds_the_session() {
+    let fixture = Fixture::new(0);
+    fixture.flaky.plan("append", Verdict::Refuse(journal_fault()));
+    let session = SessionId(fixture.world.uuid());
+    let opening = || SessionOptions { session: Some(session), ..SessionOptions::default() };
+    let refused = async {
+        let fault = fixture.host.open(opening()).await.unwrap_err();
+        assert_eq!(fault.kind(), Kind::CommandRepeated);
+        let info = fixture.flaky.info(session).await.unwrap();
+        assert!(info.is_some_and(|info| info.head > 0), "the session is durable");
+    };
+    let (opened, ()) = tokio::join!(fixture.host.open(opening()), refused);
+    assert_eq!(opened.unwrap(), session);
+    assert!(fixture.flaky.is_through(), "the append was tried twice");
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_idle_session_is_unloaded_and_loads_again() {
     let fixture = Fixture::new(1);

@@ -29,7 +29,9 @@ async fn a_session_is_opened_once_and_its_inbox_is_read_only_then() {
     assert_eq!(writer.read_inbox().await, [command("c1", "early")]);
 
     let (reply, answer_receiver) = oneshot::channel();
-    assert!(!writer.admit_opening(&session, reply, &mut Batch::default()));
+    let mut batch = Batch::default();
+    assert!(!writer.admit_opening(&session, reply, &mut batch));
+    writer.commit(batch, &session, &NoReclaimer).await.unwrap();
     assert_eq!(kind(answer_receiver.await.unwrap()), Kind::CommandRepeated);
 }
 
