@@ -196,7 +196,9 @@ impl Auth {
     fn by_signature(&self, token: &str, now: Timestamp) -> Option<Identity> {
         let seconds = u64::try_from(now.as_millis() / 1000).unwrap_or(0);
         let claims = self.keys.iter().find_map(|JwtKey { key, validation }| {
-            jsonwebtoken::decode::<Claims>(token, key, validation).ok().map(|data| data.claims)
+            let data = jsonwebtoken::decode::<Claims>(token, key, validation).ok()?;
+            // RFC 7515: a token whose `crit` names an extension that is not understood is invalid. None is.
+            data.header.crit.is_none().then_some(data.claims)
         })?;
         let Claims { sub, tenant, operator, exp, nbf } = claims;
         let in_time = exp? > seconds && nbf.is_none_or(|from| from <= seconds);
@@ -300,6 +302,7 @@ mod tests {
         let good = sign(&hs256, b"shared", claims(seconds + 60, "budao"));
         let identity = asks(&auth, ("authorization", &format!("Bearer {good}")));
         assert_eq!(identity, Some(user("ann")));
+        let critical = Header { crit: Some(vec!["exp".to_owned()]), ..hs256.clone() };
         let mut later = claims(seconds + 60, "budao");
         later["nbf"] = json!(seconds + 30);
         for (what, token) in [
@@ -311,6 +314,7 @@ mod tests {
                 sign(&Header::new(Algorithm::HS512), b"shared", claims(seconds + 60, "budao")),
             ),
             ("not yet", sign(&hs256, b"shared", later)),
+            ("an unknown extension", sign(&critical, b"shared", claims(seconds + 60, "budao"))),
             ("no expiry", sign(&hs256, b"shared", json!({"sub": "ann", "aud": "budao"}))),
             ("cut", good[..good.len() - 2].to_owned()),
         ] {

@@ -1,11 +1,12 @@
 //! Checks the `Origin` and `Host` headers of requests.
 //!
 //! A browser sends requests of any page, also to 127.0.0.1. So the server refuses pages of other origins unless they
-//! are listed. On the loopback interface it accepts only loopback host names, which stops DNS rebinding.
+//! are listed. On the loopback interface it accepts only loopback host names, which stops DNS rebinding. A request
+//! names its host exactly once (RFC 9112, section 3.2).
 
 use std::net::IpAddr;
 
-use budao_core::fault::{Fault, Kind, Operation};
+use budao_core::fault::{Fact, Fault, Kind, Operation};
 use http::{HeaderMap, Uri, header};
 
 /// The allowed origins and host names.
@@ -22,18 +23,17 @@ impl OriginPolicy {
         Self { origins: lower(origins), hosts: lower(hosts), is_loopback }
     }
 
-    /// Checks a request's headers.
+    /// Checks a request's target and headers.
     ///
     /// # Errors
-    /// `not_allowed`, without the reason.
-    pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Fault> {
-        let host = text(headers, header::HOST);
-        let host_is_fine = host.as_deref().is_none_or(|host| self.knows_host(host));
+    /// `bad_request` without a host or with several; `not_allowed`, without the reason.
+    pub(crate) fn check(&self, target: &Uri, headers: &HeaderMap) -> Result<(), Fault> {
+        let host = host_of(target, headers)?;
         let origin_is_fine = match text(headers, header::ORIGIN) {
             None => !headers.contains_key(header::ORIGIN),
-            Some(origin) => self.knows_origin(&origin, host.as_deref()),
+            Some(origin) => self.knows_origin(&origin, &host),
         };
-        if host_is_fine && origin_is_fine {
+        if self.knows_host(&host) && origin_is_fine {
             return Ok(());
         }
         Err(Fault::new(Kind::NotAllowed, Operation::AcceptFrame))
@@ -47,15 +47,29 @@ impl OriginPolicy {
 
     /// True for the server's own pages and for listed origins. `null`, the origin of files and sandboxed frames, is
     /// refused.
-    fn knows_origin(&self, origin: &str, host: Option<&str>) -> bool {
+    fn knows_origin(&self, origin: &str, host: &str) -> bool {
         if self.origins.iter().any(|known| known == origin) {
             return true;
         }
         let Ok(uri) = origin.parse::<Uri>() else { return false };
         let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
         let authority = uri.authority().map(http::uri::Authority::as_str);
-        is_web && authority.is_some() && authority == host
+        is_web && authority == Some(host)
     }
+}
+
+/// The one host that a request names: in its `Host` header, in an absolute target, or the same in both.
+fn host_of(target: &Uri, headers: &HeaderMap) -> Result<String, Fault> {
+    let named = headers.get_all(header::HOST).iter().map(|host| host.to_str().ok());
+    let in_target = target.authority().map(|authority| Some(authority.as_str()));
+    let mut hosts = named.chain(in_target).map(|host| host.map(str::to_ascii_lowercase));
+    let first = hosts.next().flatten().filter(|host| !host.is_empty());
+    let is_same = hosts.all(|host| host == first) && headers.get_all(header::HOST).iter().count() < 2;
+    first.filter(|_| is_same).ok_or_else(|| {
+        Fault::new(Kind::BadRequest, Operation::ServeRequest)
+            .with(Fact::Field, "host")
+            .with(Fact::Expected, "exactly one Host header, for the host of the request's target")
+    })
 }
 
 fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<String> {
@@ -88,7 +102,29 @@ mod tests {
         if let Some(origin) = origin {
             headers.insert(header::ORIGIN, origin.parse().unwrap());
         }
-        policy.check(&headers).is_ok()
+        policy.check(&Uri::from_static("/"), &headers).is_ok()
+    }
+
+    #[rstest]
+    #[case::one("/", &["127.0.0.1:7333"], true)]
+    #[case::none("/", &[], false)]
+    #[case::empty("/", &[""], false)]
+    #[case::two("/", &["127.0.0.1:7333", "evil.example"], false)]
+    #[case::the_same_twice("/", &["127.0.0.1:7333", "127.0.0.1:7333"], false)]
+    #[case::absolute("http://127.0.0.1:7333/", &["127.0.0.1:7333"], true)]
+    #[case::absolute_alone("http://127.0.0.1:7333/", &[], true)]
+    #[case::absolute_of_another("http://evil.example/", &["127.0.0.1:7333"], false)]
+    fn a_request_names_its_host_exactly_once(
+        #[case] target: &str,
+        #[case] hosts: &[&str],
+        #[case] expected: bool,
+    ) {
+        let mut headers = HeaderMap::new();
+        for host in hosts {
+            headers.append(header::HOST, host.parse().unwrap());
+        }
+        let policy = OriginPolicy::new(&[], &[], true);
+        assert_eq!(policy.check(&target.parse().unwrap(), &headers).is_ok(), expected);
     }
 
     #[rstest]

@@ -35,8 +35,8 @@ pub(super) struct FramesQuery {
     last_seq: Seq,
 }
 
-/// The frames of a session up to now, as the WebSocket sends them, in the language of `Accept-Language`. For live
-/// frames, reconnect with the last one as the cursor.
+/// The frames of a session up to now, as the WebSocket sends them, in the language of `Accept-Language`, else in
+/// the session's. For live frames, reconnect with the last one as the cursor.
 #[utoipa::path(
     get,
     path = "/v1/sessions/{session}/frames",
@@ -79,7 +79,11 @@ async fn begin(
             server.replays.acquire(server.admission.replay(&caller.identity.tenant, after)).await;
         fold_at(&*server.journal, session, after).await?
     };
-    let projector = Projector::new(&state, after).with_language(caller.lang);
+    let projector = Projector::new(&state, after);
+    let projector = match caller.accepted_lang {
+        Some(lang) => projector.with_language(lang),
+        None => projector,
+    };
     let (server, tenant) = (Arc::clone(server), caller.identity.tenant.clone());
     Ok(FrameHistory { server, tenant, session, projector, at: after, until: info.head })
 }

@@ -25,6 +25,8 @@ use crate::{
 pub(crate) struct Caller {
     pub(crate) identity: Identity,
     pub(crate) lang: Lang,
+    /// The language of `Accept-Language`; none if the header names none that the server speaks.
+    pub(crate) accepted_lang: Option<Lang>,
     pub(crate) trace: Trace,
     /// The caller's span in that trace.
     pub(crate) parent: SpanId,
@@ -39,7 +41,7 @@ pub(crate) async fn check_origin(
     let brought = trace_of(request.headers()).map(|(trace, _)| trace);
     let trace = brought.unwrap_or_else(|| server.world.trace());
     let lang = language_of(request.headers()).unwrap_or(server.config.settings.language);
-    let response = match server.origin_policy.check(request.headers()) {
+    let response = match server.origin_policy.check(request.uri(), request.headers()) {
         Err(fault) => refused(&server, fault, lang, trace),
         Ok(()) => {
             request.extensions_mut().insert((lang, trace));
@@ -66,7 +68,8 @@ pub(crate) async fn authenticated(
         return refused(&server, fault, lang, trace);
     }
     let parent = trace_of(request.headers()).map_or(SpanId::NONE, |(_, parent)| parent);
-    request.extensions_mut().insert(Caller { identity, lang, trace, parent });
+    let accepted_lang = language_of(request.headers());
+    request.extensions_mut().insert(Caller { identity, lang, accepted_lang, trace, parent });
     next.run(request).await
 }
 

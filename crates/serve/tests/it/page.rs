@@ -37,12 +37,17 @@ async fn with_two(script: Script) -> Fixture {
 
 /// A session of ann's whose only turn is over.
 async fn run(stage: &Fixture) -> String {
+    run_with(stage, json!({})).await
+}
+
+/// Like [`run`], with options for the session.
+async fn run_with(stage: &Fixture, options: Value) -> String {
     let post = async |path: &str, body: Value| {
         let request = client().post(stage.url(path)).bearer_auth("anns-token");
         let request = request.header("content-type", "application/json").body(body.to_string());
         request.send().await.unwrap().bytes().await.unwrap()
     };
-    let opened: Value = serde_json::from_slice(&post("/v1/sessions", json!({})).await).unwrap();
+    let opened: Value = serde_json::from_slice(&post("/v1/sessions", options).await).unwrap();
     let session = opened["session_id"].as_str().unwrap().to_owned();
     post(&format!("/v1/sessions/{session}/messages"), json!({"content": "go"})).await;
     let over = async {
@@ -182,7 +187,7 @@ async fn a_history_in_one_answer_is_what_a_socket_sends() {
     let script =
         Script::new().call("echo", json!({"extra": 1})).call("echo", json!({})).say("done");
     let stage = with_two(script).await;
-    let session = run(&stage).await;
+    let session = run_with(&stage, json!({"preferences": {"language": "zh"}})).await;
     let path = format!("/v1/sessions/{session}/frames");
     let lines = async |query: &str| {
         let path = format!("{path}{query}");
@@ -198,6 +203,8 @@ async fn a_history_in_one_answer_is_what_a_socket_sends() {
     let sent = socket.until("agent.final_answer").await;
     let placed: Vec<&Value> = sent.iter().filter(|frame| !frame["seq"].is_null()).collect();
     assert_eq!(all.iter().collect::<Vec<_>>(), placed);
+    let shown: String = all.iter().filter_map(|frame| frame["show_content"].as_str()).collect();
+    assert!(!shown.is_ascii(), "a Chinese session speaks Chinese: {shown}");
     let third = all[2]["seq"].as_u64().unwrap();
     assert_eq!(lines(&format!("?last_seq={third}")).await, all[3..]);
     let (status, _) = json_of(&stage, &format!("{path}?last_seq=x"), "anns-token").await;
