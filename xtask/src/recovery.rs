@@ -29,7 +29,7 @@ pub(crate) const AREAS: &[Area] = &[
         files: &[
             "journal/src/fold.rs",
             "journal/src/sqlite/check.rs",
-            "journal/src/sqlite/frame.rs",
+            "journal/src/implement/frame.rs",
             "journal/src/sqlite/open.rs",
             "journal/src/sqlite/reserve.rs",
             "journal/src/sqlite/salvage.rs",

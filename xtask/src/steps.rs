@@ -108,7 +108,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "peers",
         about: "the programs of others that tests talk to are here",
-        budget: minutes(2),
+        budget: minutes(1),
         when: StepScope::Always,
         needs: &[],
         run: peers,
@@ -140,7 +140,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "crash",
         about: "a process that writes a journal, killed 300 times",
-        budget: minutes(2),
+        budget: minutes(1),
         when: StepScope::Always,
         needs: &[],
         run: |_| crash::run(KILLS).map(|()| StepResult::Passed(format!("{KILLS} kills"))),
@@ -161,7 +161,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "sdk",
         about: "the hub passes the tests that the Python SDK has for its own",
-        budget: Duration::from_secs(30),
+        budget: Duration::from_secs(60),
         when: StepScope::Always,
         needs: &[Need::Peer("a2c-smcp-tests")],
         run: sdk::run,

@@ -83,7 +83,7 @@ impl Batch {
         let mut known = self.known.iter().chain(remembered);
         match known.find(|known| known.id == command.id) {
             Some(known) if known.body_hash == body_hash => {
-                self.replies.push((reply, known.answer.clone()))
+                self.replies.push((reply, known.answer.clone()));
             }
             Some(known) => drop(reply.send(Err(command_repeated(session, &known.id)))),
             None => return Some((reply, body_hash)),

@@ -28,7 +28,7 @@ pub enum RemoteSubmission {
     /// The command was answered before.
     Answered(Answer),
     /// The command waits in the inbox.
-    Pending(RemoteCommand),
+    Pending(Box<RemoteCommand>),
 }
 
 /// Puts a command into the inbox. Returns the answer if the command was answered before.
@@ -44,7 +44,8 @@ pub async fn submit_remote(
         Ok(SubmitOutcome::Answered(answer)) => Ok(RemoteSubmission::Answered(answer)),
         Ok(SubmitOutcome::New | SubmitOutcome::Pending) => {
             let waited = Duration::ZERO;
-            Ok(RemoteSubmission::Pending(RemoteCommand { session, command, waited }))
+            let pending = Box::new(RemoteCommand { session, command, waited });
+            Ok(RemoteSubmission::Pending(pending))
         }
         Err(fault) => {
             withdraw(journal, session, command, fault).await.map(RemoteSubmission::Answered)

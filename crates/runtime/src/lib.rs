@@ -16,6 +16,7 @@ mod history;
 mod listen;
 mod model;
 mod model_hooks;
+mod notes;
 mod observers;
 mod pipeline;
 mod question;

@@ -29,7 +29,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     check, compact,
     decider::{RunningWork, Signal},
-    model, pipeline,
+    model,
+    notes::NoteRecorder,
+    pipeline,
     runtime::{Runtime, RuntimeShared},
 };
 
@@ -315,22 +317,27 @@ async fn run(
             .into();
     };
     let (call, tool) = (context.call.clone(), ready.spec().name.to_string());
+    let mut recorder = NoteRecorder::new(work_context, turn, call, tool);
     let hooks = work_context.shared.hooks.clone();
     let after = (!hooks.is_empty()).then(|| (ready.clone(), context.clone()));
+    let clock = &work_context.shared.world.clock;
     let running = ready.run(context);
     tokio::pin!(running);
     let outcome = loop {
+        let due = recorder.due();
         tokio::select! {
+            // The call comes first: notes that never stop must not keep it from its deadline.
             biased;
-            Some(note) = notes.recv() => {
-                work_context.report(Input::RecordOnly { turn, event: noted(note, &call, &tool) }).await;
-            }
             outcome = &mut running => break outcome,
+            Some(note) = notes.recv() => recorder.add(note).await,
+            () = clock.sleep(due.unwrap_or_default()), if due.is_some() => recorder.flush().await,
         }
     };
-    while let Ok(note) = notes.try_recv() {
-        work_context.report(Input::RecordOnly { turn, event: noted(note, &call, &tool) }).await;
+    for _ in 0..NOTES {
+        let Ok(note) = notes.try_recv() else { break };
+        recorder.add(note).await;
     }
+    let (call, tool) = recorder.finish().await;
     drop(permit);
     match after {
         None => outcome,
@@ -338,21 +345,6 @@ async fn run(
             let (outcome, faults) = hooks.after(&ready, outcome, &context).await;
             check::report_faults(work_context, turn, Some(&call), &tool, faults).await;
             outcome
-        }
-    }
-}
-
-fn noted(note: Note, call: &CallId, tool: &str) -> Event {
-    let call = call.clone();
-    match note {
-        Note::Output(text) => Event::ToolOutputDelta { call, text },
-        Note::Topic { topic, data } => {
-            Event::ToolCallAnnotated { call, tool: tool.to_owned(), topic, data }
-        }
-        Note::Todos(todos) => Event::TodosChanged { todos },
-        Note::FileSeen { path, digest } => Event::FileSeen { path, digest },
-        Note::ChildOpened(child) => {
-            Event::ChildOpened { child, call: Some(call), stage: None, task: None }
         }
     }
 }

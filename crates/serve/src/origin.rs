@@ -64,7 +64,8 @@ fn host_of(target: &Uri, headers: &HeaderMap) -> Result<String, Fault> {
     let in_target = target.authority().map(|authority| Some(authority.as_str()));
     let mut hosts = named.chain(in_target).map(|host| host.map(str::to_ascii_lowercase));
     let first = hosts.next().flatten().filter(|host| !host.is_empty());
-    let is_same = hosts.all(|host| host == first) && headers.get_all(header::HOST).iter().count() < 2;
+    let is_same =
+        hosts.all(|host| host == first) && headers.get_all(header::HOST).iter().count() < 2;
     first.filter(|_| is_same).ok_or_else(|| {
         Fault::new(Kind::BadRequest, Operation::ServeRequest)
             .with(Fact::Field, "host")

@@ -1,6 +1,6 @@
 //! The interface between the call path and a tool.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{collections::HashMap, fmt, io, sync::Arc};
 
 use async_trait::async_trait;
 use budao_core::{
@@ -115,6 +115,9 @@ pub enum Note {
     ChildOpened(SessionId),
 }
 
+/// The longest output or data of one note, in bytes. Longer output is cut; longer data is replaced by a remark.
+pub const NOTE_BYTES_MAX: usize = 64 * 1024;
+
 /// A bounded channel for notes. If it is full, output is dropped (the final output still contains it) and all other
 /// notes wait for room.
 #[derive(Clone, Debug)]
@@ -138,6 +141,7 @@ impl NoteSender {
     pub async fn record(&self, mut note: Note) {
         if let Note::Topic { data, .. } = &mut note {
             nesting::bound(data);
+            bound_bytes(data);
         }
         // The receiver is gone only when this call is no longer recorded.
         drop(self.0.send(note).await);
@@ -145,7 +149,30 @@ impl NoteSender {
 
     /// Sends output for display; drops it if the channel is full.
     pub fn show(&self, text: impl Into<String>) {
-        drop(self.0.try_send(Note::Output(text.into())));
+        let mut text = text.into();
+        text.truncate(text.floor_char_boundary(NOTE_BYTES_MAX));
+        drop(self.0.try_send(Note::Output(text)));
+    }
+}
+
+/// Replaces data that is longer than [`NOTE_BYTES_MAX`] as JSON. Takes time for the bound, not for the data.
+fn bound_bytes(data: &mut Value) {
+    if serde_json::to_writer(ByteLimit(NOTE_BYTES_MAX), data).is_err() {
+        *data = serde_json::json!({ "left_out": format!("more than {NOTE_BYTES_MAX} bytes") });
+    }
+}
+
+/// A writer that counts bytes and fails beyond its limit.
+struct ByteLimit(usize);
+
+impl io::Write for ByteLimit {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::FileTooLarge)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

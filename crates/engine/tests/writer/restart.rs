@@ -142,7 +142,7 @@ async fn no_more_sessions_are_loaded_than_may_be_and_all_are_told_oldest_first()
 async fn handed(fixture: &Fixture) -> RemoteCommand {
     let submitted = submit_remote(&*fixture.journal, fixture.id, command("c1", "x")).await.unwrap();
     let RemoteSubmission::Pending(handed) = submitted else { panic!("{submitted:?}") };
-    handed
+    *handed
 }
 
 #[tokio::test(start_paused = true)]

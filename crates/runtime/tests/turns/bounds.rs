@@ -316,6 +316,69 @@ async fn an_output_nested_too_deeply_is_kept_flat_and_says_so() {
     assert!(told["note"].as_str().unwrap().contains("json_depth"), "{told}");
 }
 
+/// The tool yields after each note, so that every one of them finds room.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_never_stops_reporting_fills_no_journal() {
+    let mut setup = Setup::new(Script::new().call("chatty", json!({})).say("done"));
+    let schema = json!({"type": "object", "properties": {}});
+    setup.tools.push(RawTool::new("chatty", "Talks.", schema, |_, context| async move {
+        for number in 0..50_000_u32 {
+            context.notes.show(format!("{number} of 50000\n"));
+            tokio::task::yield_now().await;
+        }
+        for number in 0..3_000 {
+            let note = budao_tools::Note::Topic { topic: "step".into(), data: json!(number) };
+            context.notes.record(note).await;
+        }
+        Ok(json!("said"))
+    }));
+    let stage = setup.open().await;
+    assert!(stage.run("talk").await.is_ok());
+    let deltas = stage.count("tool_output_delta").await;
+    assert!((1..=100).contains(&deltas), "output is joined: {deltas} records");
+    assert_eq!(stage.count("tool_call_annotated").await, 1_000, "the bound of a call");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_note_that_is_too_long_is_left_out_and_costs_neither_the_turn_nor_its_deadline() {
+    let mut setup = Setup::new(Script::new().call("heavy", json!({})).say("done"));
+    let schema = json!({"type": "object", "properties": {}});
+    setup.tools.push(RawTool::new("heavy", "Weighs.", schema, |_, context| async move {
+        for _ in 0..5 {
+            let data = Value::String("x".repeat(10 << 20));
+            let note = budao_tools::Note::Topic { topic: "big".into(), data };
+            context.notes.record(note).await;
+        }
+        context.notes.show("y".repeat(10 << 20));
+        Ok(json!("said"))
+    }));
+    let stage = setup.open().await;
+    assert!(stage.run("weigh").await.is_ok());
+    for record in stage.records().await {
+        let bytes = serde_json::to_vec(&record).unwrap().len();
+        assert!(bytes <= 65 * 1024, "{} bytes: {:?}", bytes, record.seq);
+    }
+    assert_eq!(stage.count("tool_call_annotated").await, 5, "each note says what is missing");
+}
+
+/// The notes are always ready, so a call that is asked after them would never be asked.
+#[tokio::test(start_paused = true)]
+async fn notes_without_an_end_do_not_keep_a_call_from_its_deadline() {
+    let mut setup = Setup::new(Script::new().call("endless", json!({})).say("done"));
+    setup.limits.tool_deadline = Duration::from_secs(2);
+    let schema = json!({"type": "object", "properties": {}});
+    setup.tools.push(RawTool::new("endless", "Talks.", schema, |_, context| async move {
+        loop {
+            let note = budao_tools::Note::Topic { topic: "more".into(), data: json!(1) };
+            context.notes.record(note).await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }));
+    let stage = setup.open().await;
+    assert!(stage.run("talk").await.is_ok());
+    assert_eq!(stage.last_result()["code"], "ERR_TIMEOUT_002");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_command_nested_too_deeply_is_refused() {
     let stage = Setup::new(Script::new().say("hello")).open().await;
