@@ -124,7 +124,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "clippy",
         about: "no warning in any target",
-        budget: minutes(5),
+        budget: minutes(4),
         when: StepScope::Always,
         needs: &[],
         run: cargo::clippy,
@@ -132,7 +132,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "tests",
         about: "unit and integration tests",
-        budget: minutes(14),
+        budget: minutes(13),
         when: StepScope::Always,
         needs: &[],
         run: cargo::tests,
@@ -245,7 +245,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "release",
         about: "the release binary builds",
-        budget: minutes(7),
+        budget: minutes(9),
         when: StepScope::Always,
         needs: &[],
         run: release::build,
