@@ -1,5 +1,7 @@
 //! The fault counts that every list, page and report shows.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::time::Duration;
 
 use budao_core::{

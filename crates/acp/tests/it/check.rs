@@ -149,7 +149,7 @@ fn updated(prompts: &mut [Prompt], value: &Value, agent_kind: AgentKind) -> Resu
     let update = &value["params"]["update"];
     match update["sessionUpdate"].as_str() {
         Some("agent_message_chunk") if agent_kind == AgentKind::Claude => {
-            shown_text(prompts, session, value)?
+            shown_text(prompts, session, value)?;
         }
         Some("agent_message_chunk") => {
             let text = update["content"]["text"].as_str().unwrap_or_default();

@@ -75,7 +75,7 @@ pub(crate) fn draw(
             fault_details::draw(frame, middle, view, input_state, back, context);
         }
         InputMode::Compose | InputMode::DenyNote => {
-            conversation(frame, middle, view, input_state, context)
+            conversation(frame, middle, view, input_state, context);
         }
     }
     frame.render_widget(status(view, input_state, context, rule.width), rule);

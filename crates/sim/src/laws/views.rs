@@ -106,5 +106,5 @@ async fn counts_shown(kept: &Memory, now: Timestamp) -> Option<FaultCounts> {
         recovered: sum("recovered"),
         not_recovered: sum("not_recovered"),
     };
-    (report["faults"] == Value::from(counts.faults)).then_some(counts)
+    (report["faults"] == counts.faults).then_some(counts)
 }

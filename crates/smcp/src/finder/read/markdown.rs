@@ -43,7 +43,7 @@ impl Reader {
             Event::End(tag) => self.end(tag),
             Event::Text(_) if self.is_metadata => {}
             Event::Text(text) | Event::Code(text) | Event::InlineMath(text) => {
-                self.push_text(&text)
+                self.push_text(&text);
             }
             Event::DisplayMath(text) => {
                 self.formula = self.text.trim().is_empty().then(|| text.trim().to_owned());
