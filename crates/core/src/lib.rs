@@ -4,6 +4,7 @@
 //! [`event::Event`]. A session is the fold of its records ([`session::Session`]), and a turn is a state machine over
 //! that fold ([`turn`]). Every failure is a [`fault::Fault`], classified once by its row in the catalog.
 
+pub mod activity;
 pub mod brake;
 pub mod engine;
 pub mod event;
