@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use budao_core::{
     Fault, Lang, Timestamp,
-    event::{Event, Record, SessionId, StopReason, TurnNumber},
+    activity::{Activity, ActivityFold, MessageContent},
+    event::{Record, SessionId, StopReason, TurnNumber},
 };
 use budao_journal::{Filter, PageLimits, Reader};
 use serde::Serialize;
@@ -70,17 +71,9 @@ struct Anomaly {
 /// Scans the records of one session, in order.
 #[derive(Debug, Default)]
 struct AnomalyDetector {
-    turn: Option<RunningTurn>,
+    fold: ActivityFold,
+    last_at: Timestamp,
     ended_at: Option<Timestamp>,
-}
-
-#[derive(Debug)]
-struct RunningTurn {
-    since: Timestamp,
-    last: Timestamp,
-    has_said: bool,
-    /// Open questions; while a person is asked, silence is expected.
-    questions: usize,
 }
 
 impl AnomalyDetector {
@@ -96,63 +89,37 @@ impl AnomalyDetector {
                 elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
             });
         };
-        if let Some(turn) = &mut self.turn {
-            let silent = since(turn.last, record.at);
-            if silent > SILENT && turn.questions == 0 {
-                note(AnomalyKind::Silence, silent);
-            }
-            turn.last = record.at;
+        let turn = self.fold.turn();
+        let silent = since(std::mem::replace(&mut self.last_at, record.at), record.at);
+        // While a person is asked, silence is expected.
+        if silent > SILENT && turn.is_some_and(|turn| turn.open_questions == 0) {
+            note(AnomalyKind::Silence, silent);
         }
-        match &record.event {
-            Event::TurnStarted { .. } => {
-                let at = record.at;
-                self.turn =
-                    Some(RunningTurn { since: at, last: at, has_said: false, questions: 0 });
-            }
-            Event::MessageAccepted { .. } => {
+        match self.fold.apply(&record.event, record.at, record.turn) {
+            Some(Activity::MessageAccepted { content: MessageContent::Blocks(_), .. }) => {
                 let after = self.ended_at.map(|end| since(end, record.at));
                 if let Some(after) = after.filter(|after| *after < RIGHT_AFTER) {
                     note(AnomalyKind::MessageRightAfterEnd, after);
                 }
             }
-            Event::LateArrivalDropped { .. } => note(AnomalyKind::ResultDropped, Duration::ZERO),
-            Event::TurnEnded { stop, .. } => {
+            Some(Activity::LateResultDropped { .. }) => {
+                note(AnomalyKind::ResultDropped, Duration::ZERO);
+            }
+            Some(Activity::TurnEnded { stop, .. }) => {
                 self.ended_at = Some(record.at);
-                if let Some(turn) = self.turn.take() {
-                    let took = since(turn.since, record.at);
-                    let is_expected = turn.has_said || *stop == StopReason::Cancelled;
+                if let Some(turn) = turn {
+                    let took = since(turn.started_at, record.at);
+                    let is_expected = turn.has_output || stop == StopReason::Cancelled;
                     if !is_expected && took < AT_ONCE {
                         note(AnomalyKind::EndedAtOnce, took);
-                    } else if !is_expected && *stop == StopReason::EndTurn {
+                    } else if !is_expected && stop == StopReason::EndTurn {
                         note(AnomalyKind::EndedWithoutText, took);
                     }
                 }
             }
-            event => {
-                if let Some(turn) = &mut self.turn {
-                    turn.take_up(event);
-                }
-            }
-        }
-        found
-    }
-}
-
-impl RunningTurn {
-    fn take_up(&mut self, event: &Event) {
-        match event {
-            Event::TextDelta { .. }
-            | Event::ToolCallStarted { .. }
-            | Event::AggregateEnded { .. } => {
-                self.has_said = true;
-            }
-            Event::ModelAnswered { content, .. } => self.has_said |= !content.is_empty(),
-            Event::QuestionAsked { .. } => self.questions += 1,
-            Event::QuestionAnswered { .. } | Event::QuestionExpired { .. } => {
-                self.questions = self.questions.saturating_sub(1);
-            }
             _ => {}
         }
+        found
     }
 }
 
@@ -218,7 +185,7 @@ async fn find_in_session(journal: &dyn Reader, session: SessionId) -> Result<Vec
 #[cfg(test)]
 mod tests {
     use budao_core::{
-        event::{CommandId, Epoch, QuestionId},
+        event::{CommandId, Epoch, Event, QuestionId},
         fault::Operation,
         message::{Block, Usage},
         trace::Trace,

@@ -305,7 +305,7 @@ impl Chat {
             if is_new {
                 self.draw(&mut screen)?;
             }
-            let is_moving = self.view.turn.is_some();
+            let is_moving = self.view.turn().is_some();
             let wake = tokio::select! {
                 biased;
                 () = &mut end => LoopEvent::End,
@@ -328,9 +328,9 @@ impl Chat {
                 }
                 LoopEvent::Record(Some(record)) => {
                     // While a turn runs, the next tick redraws; text arrives faster than the screen should change.
-                    let was_moving = self.view.turn.is_some();
+                    let was_moving = self.view.turn().is_some();
                     self.take_all(&(*record)?)?;
-                    is_new = !was_moving || self.view.turn.is_none();
+                    is_new = !was_moving || self.view.turn().is_none();
                 }
                 LoopEvent::Record(None) => {
                     return Err(Fault::new(Kind::ShuttingDown, Operation::ReadRecords));

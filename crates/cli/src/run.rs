@@ -4,6 +4,7 @@ use std::{path::PathBuf, str::FromStr};
 
 use budao_core::{
     Fault, Lang,
+    activity::{Activity, MessageContent},
     engine::{Engine, SessionOptions},
     event::{Answer, CommandBody, CommandId, SessionId, Settings},
     fallback::split_models,
@@ -388,7 +389,9 @@ pub(crate) async fn replay(
 
 /// Prints user messages, which `run` and `resume` leave out.
 fn print_message(record: &budao_core::Record, terminal: &Terminal, lang: Lang) {
-    if let budao_core::Event::MessageAccepted { content, .. } = &record.event {
+    if let Some(Activity::MessageAccepted { content: MessageContent::Blocks(content), .. }) =
+        Activity::of(&record.event)
+    {
         let who = localize(lang, "you", "用户");
         let text = budao_core::message::text_of(content);
         let (time, who) = (clock(record.at), terminal.strong(format!("{who}:")));

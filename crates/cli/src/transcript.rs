@@ -2,7 +2,11 @@
 
 use budao_core::{
     Lang, Record, Timestamp,
-    event::{Decision, Event, Scope, SessionEnd, StopReason, TaskEnd},
+    activity::{
+        Activity, ControlRequest, MessageContent, QuestionAnswer, QuestionDetails, StageEnd,
+        StageStart,
+    },
+    event::{Decision, Event, Scope, SessionEnd, Stage, StopReason},
     fault::{Fault, text},
     tool::{Outcome, Repair, RepairKind},
 };
@@ -28,33 +32,30 @@ pub(crate) enum Channel {
 
 /// The channel an event belongs to.
 pub(crate) fn channel(event: &Event) -> Channel {
-    match event {
-        Event::QuestionAsked { .. }
-        | Event::QuestionAnswered { .. }
-        | Event::QuestionExpired { .. }
-        | Event::CancelRequested { .. }
-        | Event::MessageWithdrawn { .. }
-        | Event::RetryAccepted { .. }
-        | Event::CloseRequested { .. } => Channel::Control,
-        Event::MessageAccepted { .. }
-        | Event::TurnStarted { .. }
-        | Event::TurnEnded { .. }
-        | Event::TextDelta { .. }
-        | Event::ThinkingDelta { .. }
-        | Event::AnswerAbandoned { .. }
-        | Event::ModelAnswered { .. }
-        | Event::ToolCallStarted { .. }
-        | Event::ToolOutputDelta { .. }
-        | Event::ToolCallEnded { .. }
-        | Event::PlanStarted { .. }
-        | Event::PlanMade { .. }
-        | Event::PlanCancelled { .. }
-        | Event::TaskStarted { .. }
-        | Event::TaskEnded { .. }
-        | Event::TaskRestarted { .. }
-        | Event::AggregateStarted { .. }
-        | Event::AggregateEnded { .. }
-        | Event::PipelineEnded { .. } => Channel::Progress,
+    match Activity::of(event) {
+        Some(
+            Activity::QuestionAsked(_)
+            | Activity::QuestionClosed { .. }
+            | Activity::ControlRequested { .. }
+            | Activity::MessageAccepted { content: MessageContent::Retry { .. }, .. },
+        ) => Channel::Control,
+        Some(
+            Activity::MessageAccepted { .. }
+            | Activity::TurnStarted { .. }
+            | Activity::TurnEnded { .. }
+            | Activity::Text { .. }
+            | Activity::Thought { .. }
+            | Activity::AnswerAbandoned { .. }
+            | Activity::Answered { .. }
+            | Activity::CallStarted { .. }
+            | Activity::CallOutput { .. }
+            | Activity::CallEnded { .. }
+            | Activity::StageStarted(_)
+            | Activity::PlanMade { .. }
+            | Activity::StageEnded { .. }
+            | Activity::TaskRestarted { .. }
+            | Activity::PipelineEnded { .. },
+        ) => Channel::Progress,
         _ => Channel::Monitor,
     }
 }
@@ -73,14 +74,14 @@ impl TranscriptPrinter<'_> {
     /// The text of a record, one or two lines; none if it has none. Text deltas are printed by the caller.
     pub(crate) fn line(&self, record: &Record) -> Option<String> {
         let terminal = self.terminal;
-        Some(match &record.event {
-            Event::ToolCallStarted { tool, arguments, attempt, repairs, .. } => {
+        Some(match Activity::of(&record.event)? {
+            Activity::CallStarted { tool, arguments, attempt, repairs, .. } => {
                 let mut line = format!(
                     "▸ {} {}",
                     terminal.name(tool),
                     terminal.faint(preview(&arguments.to_string()))
                 );
-                if *attempt > 1 {
+                if attempt > 1 {
                     line.push_str(&format!(" ({} {attempt})", self.w("try", "尝试")));
                 }
                 let repaired = repaired(repairs);
@@ -89,11 +90,11 @@ impl TranscriptPrinter<'_> {
                 }
                 line
             }
-            Event::ToolCallEnded { tool, outcome, duration_ms, .. } => {
-                self.call_ended(tool, outcome, *duration_ms)
+            Activity::CallEnded { tool, outcome, duration_ms, .. } => {
+                self.call_ended(tool, outcome, duration_ms)
             }
-            Event::FaultRaised { fault, scope } => self.fault(fault, scope),
-            Event::RequestHeld { until, before, .. } => {
+            Activity::Fault { fault, scope, is_final: false } => self.fault(fault, scope),
+            Activity::RequestHeld { until, before, .. } => {
                 let wait = until.map(|until| {
                     seconds(u64::try_from(until.since(record.at).as_millis()).unwrap_or(u64::MAX))
                 });
@@ -104,47 +105,52 @@ impl TranscriptPrinter<'_> {
                 let busy = self.w("the service is busy,", "服务繁忙，");
                 format!("⏸ {busy} {next}{waiting} {before}")
             }
-            Event::ModelChanged { from, to, reason, .. } => {
-                format!("⇄ {}", text::model_changed(*reason, from, to, self.lang))
+            Activity::ModelChanged { from, to, reason, .. } => {
+                format!("⇄ {}", text::model_changed(reason, from, to, self.lang))
             }
-            Event::RetryScheduled { next_attempt, max_attempts, wait_ms, .. } => format!(
+            Activity::RetryScheduled { next_attempt, max_attempts, wait_ms, .. } => format!(
                 "↻ {} {next_attempt}/{max_attempts} {} {}",
                 self.w("try", "重试"),
                 self.w("in", "等待"),
-                seconds(*wait_ms)
+                seconds(wait_ms)
             ),
-            Event::Recovered { attempts, elapsed_ms, .. } => format!(
+            Activity::Recovered { attempts, elapsed_ms, .. } => format!(
                 "✓ {} {attempts} {} {}",
                 self.w("recovered after", "已恢复，共尝试"),
                 self.w("tries,", "次，用时"),
-                seconds(*elapsed_ms)
+                seconds(elapsed_ms)
             ),
-            Event::RecoveryFailed { fault, .. } => {
+            Activity::Fault { fault, .. } => {
                 let words = self.w("not recovered", "未恢复");
                 format!("✗ {words}: {}", text::user_text(fault, self.lang))
             }
-            Event::AnswerAbandoned { .. } => {
+            Activity::AnswerAbandoned { .. } => {
                 format!("⌫ {}", self.w("unfinished answer above discarded", "以上未完成的回答作废"))
             }
-            Event::QuestionAsked { question, tool, arguments, reason, .. } => format!(
+            Activity::QuestionAsked(QuestionDetails {
+                question, tool, arguments, reason, ..
+            }) => format!(
                 "? {} {} {}\n  {} ({question})",
                 self.w("allow call?", "是否允许执行？"),
                 terminal.name(tool),
                 preview(&arguments.to_string()),
                 terminal.faint(text::reason(reason, self.lang))
             ),
-            Event::QuestionAnswered { decision, by, note, .. } => {
-                let note = note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
+            Activity::QuestionClosed {
+                answer: Some(QuestionAnswer { decision, by, note, .. }),
+                ..
+            } => {
+                let note = note.map(|note| format!(": {note}")).unwrap_or_default();
                 let answer = match decision {
                     Decision::Allow => self.w("allowed by", "已允许："),
                     Decision::Deny => self.w("denied by", "已拒绝："),
                 };
                 format!("! {answer} {by}{note}")
             }
-            Event::QuestionExpired { question, .. } => {
+            Activity::QuestionClosed { question, .. } => {
                 format!("! {question} {}", self.w("expired", "已过期"))
             }
-            Event::SessionResumed { sealed } => {
+            Activity::SessionResumed { sealed } => {
                 let mut line = format!("↺ {}", self.w("resumed", "已恢复运行"));
                 if !sealed.is_empty() {
                     line.push_str(&format!(
@@ -155,60 +161,72 @@ impl TranscriptPrinter<'_> {
                 }
                 line
             }
-            Event::CancelRequested { by, .. } => {
-                format!("■ {} {by}", self.w("cancelled by", "取消者："))
+            Activity::ControlRequested { by, request } => {
+                format!("■ {} {by}", self.control(request)?)
             }
-            Event::MessageWithdrawn { by, .. } => {
-                format!("■ {} {by}", self.w("queued message withdrawn by", "排队消息的撤回者："))
-            }
-            Event::RetryAccepted { of_turn, .. } => {
+            Activity::MessageAccepted { content: MessageContent::Retry { of_turn }, .. } => {
                 format!("↺ {} {of_turn}", self.w("retrying the failed turn", "重试失败的回合"))
             }
-            Event::CloseRequested { by } => {
-                format!("■ {} {by}", self.w("closed by", "关闭者："))
-            }
-            Event::HistoryCompacted { messages, tokens_before, tokens_after, .. } => format!(
+            Activity::Compacted { messages, tokens_before, tokens_after, .. } => format!(
                 "≡ {} {messages}; {tokens_before} → {tokens_after} {}",
                 self.w("older messages summarised:", "已压缩的早期消息："),
                 self.w("tokens", "词元")
             ),
-            Event::TurnEnded { stop, fault, steps, usage } => {
+            Activity::TurnEnded { stop, fault, steps, usage } => {
                 let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
-                let why = fault.as_ref().map(|fault| format!(" {}", fault.row().code));
+                let why = fault.map(|fault| format!(" {}", fault.row().code));
                 format!(
                     "● {} {}{} · {} · {}",
                     self.w("turn", "回合"),
-                    self.stop(*stop),
+                    self.stop(stop),
                     why.unwrap_or_default(),
-                    count(self.lang, (*steps).into(), ["step", "steps"], "步"),
+                    count(self.lang, steps.into(), ["step", "steps"], "步"),
                     count(self.lang, tokens, ["token", "tokens"], "词元"),
                 )
             }
-            Event::SessionEnded { end, .. } => match end {
+            Activity::SessionEnded { end, .. } => match end {
                 SessionEnd::Closed => format!("● {}", self.w("session closed", "会话已关闭")),
                 SessionEnd::Error => {
                     format!("● {}", self.w("session ended with an error", "会话因错误结束"))
                 }
             },
-            Event::LateArrivalDropped { of_turn, .. } => format!(
+            Activity::LateResultDropped { of_turn, .. } => format!(
                 "… {} {of_turn}",
                 self.w("dropped a late result of turn", "丢弃迟到的结果，回合")
             ),
-            Event::PlanMade { tasks, .. } => {
+            Activity::PlanMade { tasks, .. } => {
                 let planned = ["task planned", "tasks planned"];
                 format!("▤ {}", count(self.lang, tasks.len() as u64, planned, "个任务已规划"))
             }
-            Event::PlanRefused { fault } => format!("✗ {}", text::user_text(fault, self.lang)),
-            Event::TaskStarted { task, .. } => format!("▸ {} {}", task.id, task.title),
-            Event::TaskEnded { task, end } => match end {
-                TaskEnd::Completed { .. } => format!("✓ {task}"),
-                TaskEnd::Failed { fault } => {
+            Activity::StageStarted(StageStart::Task { task, .. }) => {
+                format!("▸ {} {}", task.id, task.title)
+            }
+            Activity::StageEnded { task: Some(task), end, .. } => match end {
+                StageEnd::Completed(_) => format!("✓ {task}"),
+                StageEnd::Failed(fault) => {
                     format!("✗ {task}: {}", text::user_text(fault, self.lang))
                 }
-                TaskEnd::Cancelled { .. } => format!("■ {task}"),
+                StageEnd::Cancelled(_) => format!("■ {task}"),
             },
+            Activity::StageEnded {
+                stage: Stage::Planning, end: StageEnd::Failed(fault), ..
+            } => {
+                format!("✗ {}", text::user_text(fault, self.lang))
+            }
             _ => return None,
         })
+    }
+
+    /// The words before the name of the sender; none for requests whose effect has a line of its own.
+    fn control(&self, request: ControlRequest<'_>) -> Option<&'static str> {
+        match request {
+            ControlRequest::Cancel(_) => Some(localize(self.lang, "cancelled by", "取消者：")),
+            ControlRequest::Withdraw(_) => {
+                Some(localize(self.lang, "queued message withdrawn by", "排队消息的撤回者："))
+            }
+            ControlRequest::Close => Some(localize(self.lang, "closed by", "关闭者：")),
+            ControlRequest::Replan(_) | ControlRequest::StopTask { .. } => None,
+        }
     }
 
     fn call_ended(&self, tool: &str, outcome: &Outcome, duration_ms: u64) -> String {

@@ -4,8 +4,9 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use budao_core::{
     Fault, Kind, Lang, Record,
+    activity::Activity,
     engine::Engine,
-    event::{CommandBody, Decision, Event, Seq, SessionId, StopReason},
+    event::{CommandBody, Decision, Seq, SessionId, StopReason},
     fault::text,
     session::Session,
 };
@@ -108,16 +109,12 @@ impl<'a> Watcher<'a> {
             let record = record?;
             self.print_record(&record);
             self.print_address(&record).await?;
-            match &record.event {
-                asked @ Event::QuestionAsked { .. } => {
-                    if let Some(question) = Question::of(asked) {
-                        self.ask(&question).await?;
-                    }
-                }
-                Event::TurnEnded { stop, fault, .. } => {
+            match Activity::of(&record.event) {
+                Some(Activity::QuestionAsked(asked)) => self.ask(&asked.into()).await?,
+                Some(Activity::TurnEnded { stop, fault, .. }) => {
                     let state = self.runtime.state(self.session).await?;
                     if state.queue.is_empty() && state.turn.is_none() {
-                        return Ok(self.ended(*stop, fault.as_ref()));
+                        return Ok(self.ended(stop, fault));
                     }
                 }
                 _ => {}
@@ -136,12 +133,13 @@ impl<'a> Watcher<'a> {
             let line = serde_json::to_string(record).unwrap_or_default();
             return self.terminal.data(&format!("{line}\n"));
         }
-        if let Event::ToolCallEnded { outcome, .. } = &record.event
+        let activity = Activity::of(&record.event);
+        if let Some(Activity::CallEnded { outcome, .. }) = activity
             && outcome.fault().is_some_and(|fault| fault.kind() == Kind::DeniedByPolicy)
         {
             self.denied += 1;
         }
-        if let Event::TextDelta { text, .. } = &record.event {
+        if let Some(Activity::Text { text, .. }) = activity {
             if self.has_times && !self.mid_line {
                 self.terminal.words(&format!("{} ", clock(record.at)));
             }
@@ -151,8 +149,8 @@ impl<'a> Watcher<'a> {
         }
         let printer = TranscriptPrinter { terminal: self.terminal, lang: self.lang };
         let line = printer.line(record);
-        if self.mid_line && (line.is_some() || matches!(record.event, Event::ModelAnswered { .. }))
-        {
+        let ends_text = line.is_some() || matches!(activity, Some(Activity::Answered { .. }));
+        if self.mid_line && ends_text {
             self.terminal.data("\n");
             self.mid_line = false;
         }

@@ -2,7 +2,8 @@
 
 use budao_core::{
     Timestamp,
-    event::{Decision, Event, QuestionId},
+    activity::QuestionDetails,
+    event::{Decision, QuestionId},
     session::{CallState, Session},
 };
 use serde::{Serialize, Serializer};
@@ -31,23 +32,19 @@ fn millis<S: Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Erro
     serializer.serialize_i64(at.as_millis())
 }
 
-impl Question {
-    /// Reads the question from a `QuestionAsked` event; `None` for any other event.
-    #[must_use]
-    pub fn of(event: &Event) -> Option<Self> {
-        let Event::QuestionAsked { question, tool, arguments, digest, expires_at, .. } = event
-        else {
-            return None;
-        };
-        Some(Self {
-            id: question.clone(),
-            tool: tool.clone(),
-            arguments: arguments.clone(),
-            digest: digest.clone(),
-            expires_at: *expires_at,
-        })
+impl From<QuestionDetails<'_>> for Question {
+    fn from(asked: QuestionDetails<'_>) -> Self {
+        Self {
+            id: asked.question.clone(),
+            tool: asked.tool.to_owned(),
+            arguments: asked.arguments.clone(),
+            digest: asked.digest.to_owned(),
+            expires_at: asked.expires_at,
+        }
     }
+}
 
+impl Question {
     /// Lists the open questions of a session, in the order of its calls.
     #[must_use]
     pub fn open_in(session: &Session) -> Vec<Self> {

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use budao_core::{
+    activity::Activity,
     engine::{Engine, SessionOptions},
     event::{
         Answer, Command, CommandBody, CommandId, Event, Record, Seq, SessionId, StopReason,
@@ -285,20 +286,19 @@ fn advance(
     record: &StoredRecord,
 ) -> Result<bool, Fault> {
     result.last = record.seq;
-    match &*record.shared_event()? {
-        Event::ModelAnswered { content, .. } => {
+    match Activity::of(&*record.shared_event()?) {
+        Some(Activity::Answered { content, .. }) => {
             result.text = text_of(content);
             let calls = content.iter().filter(|block| matches!(block, Block::ToolUse(_)));
             *open_calls = calls.count();
         }
-        Event::ToolCallEnded { .. } => *open_calls = open_calls.saturating_sub(1),
-        asked @ Event::QuestionAsked { .. } => result.pending.extend(Question::of(asked)),
-        Event::QuestionAnswered { question, .. } | Event::QuestionExpired { question, .. } => {
+        Some(Activity::CallEnded { .. }) => *open_calls = open_calls.saturating_sub(1),
+        Some(Activity::QuestionAsked(asked)) => result.pending.push(asked.into()),
+        Some(Activity::QuestionClosed { question, .. }) => {
             result.pending.retain(|pending| pending.id != *question);
         }
-        Event::TurnEnded { stop, fault, .. } => {
-            result.stop = Some(*stop);
-            result.fault.clone_from(fault);
+        Some(Activity::TurnEnded { stop, fault, .. }) => {
+            (result.stop, result.fault) = (Some(stop), fault.cloned());
             result.pending.clear();
             return Ok(true);
         }

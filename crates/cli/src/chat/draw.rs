@@ -146,7 +146,7 @@ fn hints(
         InputMode::Compose if !view.questions.is_empty() => {
             context.w("↑/↓ scroll · Ctrl-T faults", "↑/↓ 滚动 · Ctrl-T 故障")
         }
-        InputMode::Compose if view.turn.is_some() => context.w(
+        InputMode::Compose if view.turn().is_some() => context.w(
             "Esc stop · Ctrl-T faults · PgUp/PgDn scroll · Ctrl-D quit",
             "Esc 停止 · Ctrl-T 故障 · PgUp/PgDn 滚动 · Ctrl-D 退出",
         ),
@@ -166,10 +166,10 @@ fn status(
     columns: u16,
 ) -> Line<'static> {
     let theme = context.theme;
-    let (text, style) = match (&input_state.notice, view.turn) {
+    let (text, style) = match (&input_state.notice, view.turn()) {
         (Some(notice), _) => (one_line(notice), theme.warn()),
         (None, None) => (context.w("ready", "就绪").to_owned(), theme.good()),
-        (None, Some(turn)) if turn.is_cancelled => {
+        (None, Some(_)) if view.is_cancelled => {
             (context.w("stopping …", "正在停止…").to_owned(), theme.warn())
         }
         (None, Some(_)) if !view.questions.is_empty() => {
@@ -177,7 +177,7 @@ fn status(
             let what = ["question waits for you", "questions wait for you"];
             (count(context.lang, open, what, "个问题等您回答"), theme.warn())
         }
-        (None, Some(turn)) => (running(view, turn.since, turn.step, context), theme.name()),
+        (None, Some(turn)) => (running(view, turn.started_at, turn.step, context), theme.name()),
     };
     let mut text = format!("─ {text} ");
     if input_state.scrolled > 0 {

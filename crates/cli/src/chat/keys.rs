@@ -107,10 +107,10 @@ impl InputState {
 
     /// Ctrl-C cancels a running turn. Without one it clears the draft, or quits if the draft is empty.
     fn interrupt(&mut self, view: &View) -> UserAction {
-        if view.turn.is_some_and(|turn| !turn.is_cancelled) {
+        if view.turn().is_some() && !view.is_cancelled {
             return UserAction::Cancel;
         }
-        if view.turn.is_none() && !self.draft.is_empty() {
+        if view.turn().is_none() && !self.draft.is_empty() {
             self.draft = empty();
             return UserAction::Nothing;
         }
@@ -195,7 +195,7 @@ impl InputState {
     fn write(&mut self, key: KeyEvent, view: &View, page: usize) -> UserAction {
         let breaks = key.modifiers.intersects(KeyModifiers::ALT | KeyModifiers::SHIFT);
         match key.code {
-            KeyCode::Esc if view.turn.is_some() => UserAction::Cancel,
+            KeyCode::Esc if view.turn().is_some() => UserAction::Cancel,
             KeyCode::Esc => {
                 self.scrolled = 0;
                 UserAction::Nothing

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use budao_core::{
-    Event, Fault, Lang, Record, Timestamp,
+    Fault, Lang, Record, Timestamp,
+    activity::{Activity, ActivityFold, ControlRequest, MessageContent, TurnContext},
     event::{CommandId, Decision, Seq, Settings, StopReason},
     message::{self, Block, CallId},
     tool::Outcome,
@@ -99,14 +100,6 @@ pub(crate) struct FaultView {
     pub(crate) is_given_up: bool,
 }
 
-/// The turn that runs now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RunningTurn {
-    pub(crate) since: Timestamp,
-    pub(crate) step: u32,
-    pub(crate) is_cancelled: bool,
-}
-
 /// The conversation so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
@@ -115,7 +108,9 @@ pub(crate) struct View {
     /// Number of entries removed from the front to stay within [`ENTRIES`].
     pub(crate) dropped: usize,
     pub(crate) settings: Settings,
-    pub(crate) turn: Option<RunningTurn>,
+    fold: ActivityFold,
+    /// True if the running turn is being cancelled.
+    pub(crate) is_cancelled: bool,
     /// Open questions, oldest first.
     pub(crate) questions: VecDeque<Question>,
     /// Position of the last record applied.
@@ -127,43 +122,47 @@ impl View {
         Self { lang, ..Self::default() }
     }
 
+    /// The turn that runs now.
+    pub(crate) fn turn(&self) -> Option<TurnContext> {
+        self.fold.turn()
+    }
+
     /// Applies a record. Records must come in order.
     pub(crate) fn take(&mut self, record: &Record) {
         self.head = record.seq;
-        match &record.event {
-            Event::SessionOpened { settings, .. } | Event::SettingsChanged { settings } => {
+        let turn = self.fold.turn();
+        let Some(activity) = self.fold.apply(&record.event, record.at, record.turn) else { return };
+        match activity {
+            Activity::SessionOpened { settings, .. } | Activity::SettingsChanged { settings } => {
                 self.settings = settings.clone();
             }
-            Event::MessageAccepted { command, content } => {
-                let (command, text) = (command.clone(), message::text_of(content));
-                self.push(ChatEntry::UserMessage { command, text, state: DeliveryState::Pending });
+            Activity::MessageAccepted { command, content } => match content {
+                MessageContent::Blocks(content) => self.message(command, message::text_of(content)),
+                MessageContent::Pipeline { question, .. } => {
+                    self.message(command, question.to_owned());
+                }
+                MessageContent::Retry { .. } => self.line(record),
+            },
+            Activity::TurnStarted { message } => self.sent(message, DeliveryState::Accepted),
+            Activity::TurnEnded { stop, fault, .. } => self.turn_ended(stop, fault, turn, record),
+            Activity::StepStarted { .. } => self.retries_over(),
+            Activity::Text { step, text } => self.words(step, text),
+            Activity::Thought { step, text } => self.thought(step, text),
+            Activity::Answered { step, content, .. } => {
+                self.answered(step, content, turn.is_some_and(|turn| turn.is_streamed));
             }
-            Event::PipelineAccepted { command, question, .. } => {
-                let (command, text) = (command.clone(), question.clone());
-                self.push(ChatEntry::UserMessage { command, text, state: DeliveryState::Pending });
-            }
-            Event::MessageWithdrawn { command, .. } => self.sent(command, DeliveryState::Withdrawn),
-            Event::TurnStarted { message } => {
-                self.sent(message, DeliveryState::Accepted);
-                self.turn = Some(RunningTurn { since: record.at, step: 0, is_cancelled: false });
-            }
-            Event::CancelRequested { .. } => self.cancelled(record),
-            Event::TurnEnded { stop, .. } => self.turn_ended(*stop, record),
-            Event::StepStarted { step, .. } => self.step(*step),
-            Event::TextDelta { step, text } => self.words(*step, text),
-            Event::ThinkingDelta { step, text } => self.thought(*step, text),
-            Event::ModelAnswered { step, content, .. } => self.answered(*step, content),
-            Event::AnswerAbandoned { step, .. } => self.void(*step),
-            _ => self.take_call(record),
+            Activity::AnswerAbandoned { step, .. } => self.void(step),
+            Activity::ControlRequested { request, .. } => self.controlled(request, record),
+            _ => self.take_call(activity, record),
         }
     }
 
-    /// Applies events of calls, questions, faults and retries; others become a transcript line.
-    fn take_call(&mut self, record: &Record) {
-        match &record.event {
-            Event::ToolCallStarted { call, tool, arguments, attempt, repairs, .. } => {
+    /// Applies facts of calls, questions, faults and retries; others become a transcript line.
+    fn take_call(&mut self, activity: Activity<'_>, record: &Record) {
+        match activity {
+            Activity::CallStarted { call, tool, arguments, attempt, repairs } => {
                 let started = CallView {
-                    attempt: *attempt,
+                    attempt,
                     repaired: transcript::repaired(repairs),
                     since: Some(record.at),
                     ..CallView::wanted(call, tool, &arguments.to_string())
@@ -173,45 +172,50 @@ impl View {
                     None => self.push(ChatEntry::Call(started)),
                 }
             }
-            Event::ToolOutputDelta { call, text } => {
+            Activity::CallOutput { call, text } => {
                 if let Some(call) = self.call(call) {
                     append(&mut call.output, text, OUTPUT_BYTES);
                 }
             }
-            Event::ToolCallEnded { call, tool, outcome, duration_ms } => {
-                self.call_ended(call, tool, outcome, *duration_ms, record);
+            Activity::CallEnded { call, tool, outcome, duration_ms } => {
+                self.call_ended(call, tool, outcome, duration_ms, record);
             }
-            question_asked @ Event::QuestionAsked { reason, .. } => {
-                if let Some(question) = Question::of(question_asked) {
-                    self.questions.push_back(question.clone());
-                    let (reason, answer) = (reason.clone(), QuestionReply::None);
-                    self.push(ChatEntry::Question { question, reason, answer });
-                }
+            Activity::QuestionAsked(asked) => {
+                let (question, reason) = (Question::from(asked), asked.reason.to_owned());
+                self.questions.push_back(question.clone());
+                let answer = QuestionReply::None;
+                self.push(ChatEntry::Question { question, reason, answer });
             }
-            Event::QuestionAnswered { question, decision, by, note, .. } => {
-                let (decision, by, note) = (*decision, one_line(by), note.as_deref().map(one_line));
-                self.replied(question, QuestionReply::Answered { decision, by, note });
+            Activity::QuestionClosed { question, answer, .. } => {
+                let reply = answer.map_or(QuestionReply::Expired, |answer| {
+                    let (by, note) = (one_line(answer.by), answer.note.map(one_line));
+                    QuestionReply::Answered { decision: answer.decision, by, note }
+                });
+                self.replied(question, reply);
             }
-            Event::QuestionExpired { question, .. } => {
-                self.replied(question, QuestionReply::Expired);
-            }
-            Event::FaultRaised { fault, scope } => {
+            Activity::Fault { fault, is_final: true, .. } => self.gave_up(fault, record),
+            Activity::Fault { fault, scope, .. } => {
                 self.push(ChatEntry::Fault(Box::new(FaultView {
                     tool: scope.tool.as_deref().map(one_line),
                     ..FaultView::of(fault, record)
                 })));
             }
-            Event::RecoveryFailed { fault, .. } => self.gave_up(fault, record),
-            Event::RetryScheduled { next_attempt, max_attempts, due_at, .. } => {
-                let (next, of, due) = (*next_attempt, *max_attempts, *due_at);
+            Activity::RetryScheduled {
+                next_attempt: next, max_attempts: of, due_at: due, ..
+            } => {
                 self.push(ChatEntry::Retry { next, of, due, is_over: false });
             }
-            Event::Recovered { .. } => {
+            Activity::Recovered { .. } => {
                 self.retries_over();
                 self.line(record);
             }
             _ => self.line(record),
         }
+    }
+
+    fn message(&mut self, command: &CommandId, text: String) {
+        let (command, state) = (command.clone(), DeliveryState::Pending);
+        self.push(ChatEntry::UserMessage { command, text, state });
     }
 
     /// Adds the transcript's line for an event that has no entry type of its own.
@@ -241,13 +245,6 @@ impl View {
         }
     }
 
-    fn step(&mut self, step: u32) {
-        self.retries_over();
-        if let Some(turn) = &mut self.turn {
-            turn.step = step;
-        }
-    }
-
     fn words(&mut self, of: u32, more: &str) {
         if let Some(ChatEntry::Text { step, text, is_void: false }) = self.entries.back_mut()
             && *step == of
@@ -258,13 +255,9 @@ impl View {
     }
 
     /// Adds the text if it did not arrive as deltas, and an entry for each requested call.
-    fn answered(&mut self, step: u32, content: &[Block]) {
-        let mut since = self.entries.iter().rev().take_while(|entry| !is_border(entry));
-        let is_told = since.any(
-            |entry| matches!(entry, ChatEntry::Text { step: of, is_void: false, .. } if *of == step),
-        );
+    fn answered(&mut self, step: u32, content: &[Block], is_streamed: bool) {
         let text = message::text_of(content);
-        if !is_told && !text.is_empty() {
+        if !is_streamed && !text.is_empty() {
             self.words(step, &text);
         }
         for block in content {
@@ -368,30 +361,35 @@ impl View {
         }
     }
 
-    fn cancelled(&mut self, record: &Record) {
-        if let Some(turn) = &mut self.turn {
-            turn.is_cancelled = true;
+    fn controlled(&mut self, request: ControlRequest<'_>, record: &Record) {
+        match request {
+            ControlRequest::Withdraw(message) => self.sent(message, DeliveryState::Withdrawn),
+            ControlRequest::Cancel(_) => {
+                self.is_cancelled = true;
+                self.line(record);
+            }
+            _ => self.line(record),
         }
-        self.line(record);
     }
 
-    fn turn_ended(&mut self, stop: StopReason, record: &Record) {
+    fn turn_ended(
+        &mut self,
+        stop: StopReason,
+        fault: Option<&Fault>,
+        turn: Option<TurnContext>,
+        record: &Record,
+    ) {
         self.retries_over();
         self.questions.clear();
-        self.turn = None;
-        let fault = record.event.fault().filter(|_| stop == StopReason::Failed);
-        if let Some(fault) = fault
-            && self.last_fault().is_none_or(|fault_view| fault_view.fault.kind() != fault.kind())
-        {
+        self.is_cancelled = false;
+        let shown = turn.and_then(|turn| turn.last_fault);
+        let is_new = |fault: &&Fault| stop == StopReason::Failed && shown != Some(fault.kind());
+        if let Some(fault) = fault.filter(is_new) {
             self.push(ChatEntry::Fault(Box::new(FaultView::of(fault, record))));
         }
         let printer = TranscriptPrinter { terminal: &Terminal::plain(), lang: self.lang };
         let line = printer.line(record).unwrap_or_default();
         self.push(ChatEntry::End { stop, line });
-    }
-
-    fn last_fault(&self) -> Option<&FaultView> {
-        self.faults().next_back()
     }
 
     /// All faults, including those of calls, oldest first.

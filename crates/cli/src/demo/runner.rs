@@ -8,7 +8,8 @@ use std::{
 };
 
 use budao_core::{
-    Event, Fault, Lang, Record,
+    Fault, Lang, Record,
+    activity::{Activity, MessageContent},
     event::SessionId,
     fault::{Fact, Kind, Operation},
 };
@@ -173,14 +174,18 @@ pub(crate) struct RecordPrinter<'a> {
 
 impl RecordPrinter<'_> {
     pub(crate) fn print(&mut self, record: &Record) {
-        if let Event::MessageAccepted { content, .. } = &record.event {
-            self.stage.show(&format!("> {}", budao_core::message::text_of(content)));
-        }
-        if let Event::TextDelta { text, .. } = &record.event {
-            return self.say(text);
+        let activity = Activity::of(&record.event);
+        match activity {
+            Some(Activity::MessageAccepted {
+                content: MessageContent::Blocks(content), ..
+            }) => {
+                self.stage.show(&format!("> {}", budao_core::message::text_of(content)));
+            }
+            Some(Activity::Text { text, .. }) => return self.say(text),
+            _ => {}
         }
         let line = self.transcript.line(record);
-        if line.is_some() || matches!(record.event, Event::ModelAnswered { .. }) {
+        if line.is_some() || matches!(activity, Some(Activity::Answered { .. })) {
             self.end_line();
         }
         if let Some(line) = line {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use budao_core::{
     Kind, Lang, Record, Timestamp,
-    event::{Decision, Event, Scope, Stage, StopReason, TaskEnd, TaskId},
+    activity::{Activity, StageEnd, StageStart},
+    event::{Decision, Scope, Stage, StopReason, TaskId},
     fault::{Fault, text},
     message::{Block, CallId, Usage},
     session::{Session, SessionState},
@@ -13,7 +14,6 @@ use budao_core::{
 use serde_json::Value;
 
 use super::{Approval, Audit, Bookmark, CallSnapshot, Channel, ChannelEvent, Envelope, phase};
-use crate::Question;
 
 /// Folds records into channel events. It must see every record from its start on, in order.
 #[derive(Clone, Debug)]
@@ -105,70 +105,72 @@ impl Projector {
             bookmark: Bookmark { seq: record.seq, timestamp },
             events: Vec::new(),
         };
-        self.chunks(&record.event, &mut out);
-        match &record.event {
-            Event::TurnStarted { .. } => {
+        let Some(activity) = Activity::of(&record.event) else { return out.events };
+        self.chunks(activity, &mut out);
+        match activity {
+            Activity::TurnStarted { .. } => {
                 self.calls.clear();
                 (self.step, self.step_began) = (0, record.at);
                 self.enter("WORKING", "PRE_MODEL", &mut out);
             }
-            Event::StepStarted { step, .. } => {
-                (self.step, self.step_began) = (*step, record.at);
+            Activity::StepStarted { step, .. } => {
+                (self.step, self.step_began) = (step, record.at);
                 self.enter("WORKING", "STREAMING_MODEL", &mut out);
             }
-            Event::ModelAnswered { step, content, usage, .. } => {
-                self.answered(*step, content, *usage, record.at, &mut out);
+            Activity::Answered { step, content, usage, .. } => {
+                self.answered(step, content, usage, record.at, &mut out);
             }
-            Event::TurnEnded { stop, fault, .. } => self.turn_ended(*stop, fault, &mut out),
-            Event::SessionResumed { sealed } => {
-                let sealed = sealed.clone();
-                out.push(
-                    Channel::Monitor,
-                    ChannelEvent::AgentResumed { strategy: "crash", sealed },
-                );
+            Activity::TurnEnded { stop, fault, .. } => self.turn_ended(stop, fault, &mut out),
+            Activity::SessionResumed { sealed } => {
+                let (strategy, sealed) = ("crash", sealed.to_vec());
+                out.push(Channel::Monitor, ChannelEvent::AgentResumed { strategy, sealed });
             }
-            Event::CompactionStarted { .. } => {
+            Activity::CompactionStarted => {
                 let (phase, summary, ratio) = ("start", None, None);
                 let event = ChannelEvent::ContextCompression { phase, summary, ratio };
                 out.push(Channel::Monitor, event);
             }
-            Event::HistoryCompacted { summary, tokens_before, tokens_after, usage, .. } => {
+            Activity::Compacted { summary, tokens_before, tokens_after, usage, .. } => {
                 #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
-                let ratio = *tokens_after as f64 / (*tokens_before).max(1) as f64;
-                let (summary, ratio) = (Some(summary.clone()), Some(ratio));
+                let ratio = tokens_after as f64 / tokens_before.max(1) as f64;
+                let (summary, ratio) = (Some(summary.to_owned()), Some(ratio));
                 let event = ChannelEvent::ContextCompression { phase: "end", summary, ratio };
                 out.push(Channel::Monitor, event);
-                used(*usage, &mut out);
+                used(usage, &mut out);
             }
-            Event::ChildEnded { usage, .. } => used(*usage, &mut out),
-            Event::TodosChanged { todos } => {
-                let previous = std::mem::replace(&mut self.todos, todos.clone());
-                let event = ChannelEvent::TodoChanged { current: todos.clone(), previous };
+            Activity::Child { usage: Some(usage), .. } => used(usage, &mut out),
+            Activity::TodosChanged { todos } => {
+                let previous = std::mem::replace(&mut self.todos, todos.to_vec());
+                let event = ChannelEvent::TodoChanged { current: todos.to_vec(), previous };
                 out.push(Channel::Monitor, event);
             }
-            Event::FileSeen { path, .. } => {
-                let event = ChannelEvent::FileChanged { path: path.clone(), mtime: timestamp };
+            Activity::FileSeen { path } => {
+                let event = ChannelEvent::FileChanged { path: path.to_owned(), mtime: timestamp };
                 out.push(Channel::Monitor, event);
             }
-            Event::ToolCallAnnotated { tool, topic, data, .. } => {
+            Activity::CallAnnotated { tool, topic, data, .. } => {
                 let event = ChannelEvent::ToolCustomEvent {
-                    tool_name: tool.clone(),
-                    event_type: topic.clone(),
+                    tool_name: tool.to_owned(),
+                    event_type: topic.to_owned(),
                     data: data.clone(),
                     timestamp,
                 };
                 out.push(Channel::Monitor, event);
             }
-            Event::FaultRaised { fault, scope } => {
+            Activity::Fault { fault, scope, .. } => {
                 out.push(Channel::Monitor, self.error(fault, scope));
             }
-            Event::RecoveryFailed { fault, scope } => {
-                out.push(Channel::Monitor, self.error(fault, scope));
+            Activity::StageStarted(start) => self.stage_started(start, &mut out),
+            Activity::PlanMade { summary, .. } => {
+                self.enter("WORKING", "PRE_MODEL", &mut out);
+                if std::mem::replace(&mut self.planning, false) {
+                    ended(Stage::Planning, None, "COMPLETED", summary.to_owned(), &mut out);
+                }
             }
-            other => {
-                self.call(other, &mut out);
-                self.stage(other, &mut out);
+            Activity::StageEnded { stage, task, end } => {
+                self.stage_ended(stage, task, end, &mut out);
             }
+            _ => self.call(activity, &mut out),
         }
         out.events
     }
@@ -178,73 +180,67 @@ impl Projector {
         ChannelEvent::error(fault, self.lang, phase, scope.stage, scope.task.as_ref())
     }
 
-    /// Projects pipeline events.
-    fn stage(&mut self, event: &Event, out: &mut ProjectedEvents) {
-        let (planning, lang) = (Stage::Planning, self.lang);
-        match event {
-            Event::PlanStarted { question } => {
+    fn stage_started(&mut self, start: StageStart<'_>, out: &mut ProjectedEvents) {
+        let (stage, task, title) = match start {
+            StageStart::Planning(question) => {
                 self.planning = true;
                 self.enter("WORKING", "PRE_MODEL", out);
-                started(planning, None, Some(question), out);
+                (Stage::Planning, None, Some(question))
             }
-            Event::PlanMade { summary, .. } => {
-                self.enter("WORKING", "PRE_MODEL", out);
-                if std::mem::replace(&mut self.planning, false) {
-                    ended(planning, None, "COMPLETED", summary.clone(), out);
-                }
-            }
-            Event::PlanRefused { fault } => {
-                self.planning = false;
-                ended(planning, None, "FAILED", text::user_text(fault, lang), out);
-            }
-            Event::PlanCancelled { reason } if std::mem::replace(&mut self.planning, false) => {
-                ended(planning, None, "CANCELLED", reason.clone(), out);
-            }
-            Event::TaskStarted { task, .. } => {
-                started(Stage::Solving, Some(&task.id), Some(&task.title), out);
-            }
-            Event::TaskEnded { task, end } => {
-                let (state, text) = ended_stage(end, lang);
-                ended(Stage::Solving, Some(task), state, text, out);
-            }
-            Event::AggregateStarted { .. } => started(Stage::Aggregation, None, None, out),
-            Event::AggregateEnded { end } => {
-                let (state, text) = ended_stage(end, lang);
-                ended(Stage::Aggregation, None, state, text, out);
-            }
-            _ => {}
-        }
+            StageStart::Task { task, .. } => (Stage::Solving, Some(&task.id), Some(&*task.title)),
+            StageStart::Aggregation { .. } => (Stage::Aggregation, None, None),
+        };
+        let (task_id, title) = (task.cloned(), title.map(str::to_owned));
+        out.push(Channel::Progress, ChannelEvent::StageStart { stage, task_id, title });
+    }
+
+    fn stage_ended(
+        &mut self,
+        stage: Stage,
+        task: Option<&TaskId>,
+        end: StageEnd<'_>,
+        out: &mut ProjectedEvents,
+    ) {
+        let was_planning = stage == Stage::Planning && std::mem::replace(&mut self.planning, false);
+        let (state, text) = match end {
+            StageEnd::Completed(output) => ("COMPLETED", output.to_owned()),
+            StageEnd::Failed(fault) => ("FAILED", text::user_text(fault, self.lang)),
+            // The plan was made, or its tasks came with the command: the stage is not open.
+            StageEnd::Cancelled(_) if stage == Stage::Planning && !was_planning => return,
+            StageEnd::Cancelled(reason) => ("CANCELLED", reason.to_owned()),
+        };
+        ended(stage, task, state, text, out);
     }
 
     /// Projects text and thinking, and opens and closes their blocks.
-    fn chunks(&mut self, event: &Event, out: &mut ProjectedEvents) {
-        if let Event::TextDelta { step, .. } | Event::ThinkingDelta { step, .. } = event {
-            self.step = *step;
+    fn chunks(&mut self, activity: Activity<'_>, out: &mut ProjectedEvents) {
+        if let Activity::Text { step, .. } | Activity::Thought { step, .. } = activity {
+            self.step = step;
         }
         let step = self.step;
-        if let Event::ThinkingDelta { text, .. } = event {
+        if let Activity::Thought { text, .. } = activity {
             if !std::mem::replace(&mut self.thinking, true) {
                 out.push(Channel::Progress, ChannelEvent::ThinkChunkStart { step });
             }
-            let delta = text.clone();
+            let delta = text.to_owned();
             return out.push(Channel::Progress, ChannelEvent::ThinkChunk { step, delta });
         }
         let ends_thought = matches!(
-            event,
-            Event::TextDelta { .. } | Event::ModelAnswered { .. } | Event::AnswerAbandoned { .. }
+            activity,
+            Activity::Text { .. } | Activity::Answered { .. } | Activity::AnswerAbandoned { .. }
         );
         if ends_thought && std::mem::replace(&mut self.thinking, false) {
             out.push(Channel::Progress, ChannelEvent::ThinkChunkEnd { step });
         }
-        match event {
-            Event::TextDelta { text, .. } => {
+        match activity {
+            Activity::Text { text, .. } => {
                 if !std::mem::replace(&mut self.talking, true) {
                     out.push(Channel::Progress, ChannelEvent::TextChunkStart { step });
                 }
-                let delta = text.clone();
+                let delta = text.to_owned();
                 out.push(Channel::Progress, ChannelEvent::TextChunk { step, delta });
             }
-            Event::AnswerAbandoned { .. } if std::mem::replace(&mut self.talking, false) => {
+            Activity::AnswerAbandoned { .. } if std::mem::replace(&mut self.talking, false) => {
                 let text = String::new();
                 out.push(Channel::Progress, ChannelEvent::TextChunkEnd { step, text });
             }
@@ -284,7 +280,7 @@ impl Projector {
         }
     }
 
-    fn turn_ended(&mut self, stop: StopReason, fault: &Option<Fault>, out: &mut ProjectedEvents) {
+    fn turn_ended(&mut self, stop: StopReason, fault: Option<&Fault>, out: &mut ProjectedEvents) {
         let reason = match (stop, fault) {
             (StopReason::Cancelled, _) => "interrupted",
             (StopReason::Failed, _) | (_, Some(_)) => "failed",
@@ -313,29 +309,27 @@ impl Projector {
         }
     }
 
-    /// Projects call events.
-    fn call(&mut self, event: &Event, out: &mut ProjectedEvents) {
+    /// Projects questions and calls.
+    fn call(&mut self, activity: Activity<'_>, out: &mut ProjectedEvents) {
         let at = out.bookmark.timestamp;
-        match event {
-            Event::QuestionAsked { call, tool, arguments, .. } => {
-                let Some(question) = Question::of(event) else { return };
-                self.meet(call, tool, Some(arguments), at);
-                let Some(snapshot) = self.moved(call, "APPROVAL_REQUIRED", "awaiting approval", at)
-                else {
-                    return;
-                };
+        match activity {
+            Activity::QuestionAsked(asked) => {
+                self.meet(asked.call, asked.tool, Some(asked.arguments), at);
+                let moved = self.moved(asked.call, "APPROVAL_REQUIRED", "awaiting approval", at);
+                let Some(snapshot) = moved else { return };
                 snapshot.approval = Some(Approval { required: true, ..Approval::default() });
-                let call = snapshot.clone();
+                let (question, call) = (asked.into(), snapshot.clone());
                 self.enter("PAUSED", "AWAITING_APPROVAL", out);
                 out.push(Channel::Control, ChannelEvent::PermissionRequired { question, call });
             }
-            Event::QuestionAnswered { call, decision, by, note, .. } => {
-                self.decided(call, *decision, by, note.clone(), out);
+            Activity::QuestionClosed { call, answer, .. } => {
+                let (decision, by, note) = answer
+                    .map_or((Decision::Deny, "nobody", Some("expired")), |answer| {
+                        (answer.decision, answer.by, answer.note)
+                    });
+                self.decided(call, decision, by, note.map(str::to_owned), out);
             }
-            Event::QuestionExpired { call, .. } => {
-                self.decided(call, Decision::Deny, "nobody", Some("expired".into()), out);
-            }
-            Event::ToolCallStarted { call, tool, arguments, .. } => {
+            Activity::CallStarted { call, tool, arguments, .. } => {
                 self.meet(call, tool, Some(arguments), at);
                 if let Some(snapshot) = self.moved(call, "EXECUTING", "execution start", at) {
                     snapshot.started_at.get_or_insert(at);
@@ -344,9 +338,9 @@ impl Projector {
                     out.push(Channel::Progress, ChannelEvent::ToolStart { call });
                 }
             }
-            Event::ToolCallEnded { call, tool, outcome, duration_ms } => {
+            Activity::CallEnded { call, tool, outcome, duration_ms } => {
                 self.meet(call, tool, None, at);
-                self.call_ended(call, outcome, *duration_ms, out);
+                self.call_ended(call, outcome, duration_ms, out);
             }
             _ => {}
         }
@@ -445,11 +439,6 @@ fn used(usage: Usage, out: &mut ProjectedEvents) {
     out.push(Channel::Monitor, event);
 }
 
-fn started(stage: Stage, task: Option<&TaskId>, title: Option<&String>, out: &mut ProjectedEvents) {
-    let (task_id, title) = (task.cloned(), title.cloned());
-    out.push(Channel::Progress, ChannelEvent::StageStart { stage, task_id, title });
-}
-
 fn ended(
     stage: Stage,
     task: Option<&TaskId>,
@@ -459,14 +448,6 @@ fn ended(
 ) {
     let task_id = task.cloned();
     out.push(Channel::Progress, ChannelEvent::StageEnd { stage, task_id, state, text });
-}
-
-fn ended_stage(end: &TaskEnd, lang: Lang) -> (&'static str, String) {
-    match end {
-        TaskEnd::Completed { output } => ("COMPLETED", output.clone()),
-        TaskEnd::Failed { fault } => ("FAILED", text::user_text(fault, lang)),
-        TaskEnd::Cancelled { reason } => ("CANCELLED", reason.clone()),
-    }
 }
 
 fn ended_as(outcome: &Outcome) -> (&'static str, &'static str) {
