@@ -23,7 +23,8 @@ use agent_client_protocol::v1::schema::{
 };
 use budao_core::{
     Lang,
-    event::{CommandId, Event, QuestionId, Record, Seq, Settings, TurnNumber},
+    activity::{Activity, MessageContent, QuestionDetails, StageEnd},
+    event::{CommandId, QuestionId, Record, Seq, Settings, Stage, TurnNumber},
     fault::text,
     message::{Block, CallId, Usage, text_of},
     tool::Outcome,
@@ -188,108 +189,123 @@ impl Projector {
     /// Returns the actions for one record, in order.
     pub(crate) fn project(&mut self, record: &Record) -> Vec<EditorAction> {
         let mut actions = Vec::new();
-        match &record.event {
-            Event::SessionOpened { settings, .. } => self.settings = settings.clone(),
-            Event::SettingsChanged { settings } => self.settings_changed(settings, &mut actions),
-            Event::SessionResumed { .. } => {
+        let Some(activity) = Activity::of(&record.event) else { return actions };
+        match activity {
+            Activity::SessionOpened { settings, .. } => self.settings = settings.clone(),
+            Activity::SettingsChanged { settings } => self.settings_changed(settings, &mut actions),
+            Activity::SessionResumed { .. } => {
                 let title = localize(self.lang, "The session was resumed", "会话已恢复");
                 self.notify(NoticeSeverity::Info, title.to_owned(), record.seq, &mut actions);
             }
-            Event::MessageAccepted { command, content } => {
-                self.waiting.insert(command.clone(), content.clone());
+            Activity::MessageAccepted { command, content } => {
+                self.message_accepted(command, content, record.seq, &mut actions);
             }
-            Event::PipelineAccepted { command, question, .. } => {
-                self.waiting.insert(command.clone(), vec![Block::Text(question.clone())]);
-            }
-            Event::RetryAccepted { .. } => {
-                let title = localize(self.lang, "The failed turn continues", "失败的回合继续运行");
-                self.notify(NoticeSeverity::Info, title.to_owned(), record.seq, &mut actions);
-            }
-            Event::TurnStarted { message } => self.turn_started(message, record, &mut actions),
-            Event::TurnEnded { fault, .. } => {
+            Activity::TurnStarted { message } => self.turn_started(message, record, &mut actions),
+            Activity::TurnEnded { fault, .. } => {
                 self.turn_ended(&mut actions);
-                if let Some(fault) = fault.as_ref().filter(|_| !self.live) {
+                if let Some(fault) = fault.filter(|_| !self.live) {
                     let text = text::user_text(fault, self.lang);
                     actions.push(self.side_note(&text, record.seq));
                 }
             }
-            Event::HistoryCompacted { summary, .. } => {
-                self.compacted(summary, record, &mut actions);
-            }
-            Event::RetryScheduled { kind, next_attempt, max_attempts, wait_ms, .. } => {
+            Activity::Compacted { summary, .. } => self.compacted(summary, record, &mut actions),
+            Activity::RetryScheduled { kind, next_attempt, max_attempts, wait_ms, .. } => {
                 self.counts.retries += 1;
-                let what = text::of_kind(*kind, "title", self.lang);
-                let title = retry_text(self.lang, &what, *next_attempt, *max_attempts, *wait_ms);
+                let what = text::of_kind(kind, "title", self.lang);
+                let title = retry_text(self.lang, &what, next_attempt, max_attempts, wait_ms);
                 self.notify(NoticeSeverity::Warning, title, record.seq, &mut actions);
             }
-            Event::RequestHeld { fault, until, before, .. } => {
+            Activity::RequestHeld { fault, until, before, .. } => {
                 let wait = until.map(|until| until.since(record.at));
-                let title = hold_text(self.lang, fault.as_ref(), wait, *before);
+                let title = hold_text(self.lang, fault, wait, before);
                 self.notify(NoticeSeverity::Warning, title, record.seq, &mut actions);
             }
-            Event::ModelChanged { from, to, reason, .. } => {
-                let title = text::model_changed(*reason, from, to, self.lang);
+            Activity::ModelChanged { from, to, reason, .. } => {
+                let title = text::model_changed(reason, from, to, self.lang);
                 self.notify(NoticeSeverity::Warning, title, record.seq, &mut actions);
             }
-            event => self.project_model_and_tools(event, record, &mut actions),
+            _ => self.project_model_and_tools(activity, record, &mut actions),
         }
         actions
     }
 
-    /// Projects events of the model and the tools.
+    /// Projects the facts of the model, the tools and a pipeline.
     fn project_model_and_tools(
         &mut self,
-        event: &Event,
+        activity: Activity<'_>,
         record: &Record,
         actions: &mut Vec<EditorAction>,
     ) {
-        match event {
-            Event::StepStarted { step, .. } => self.message.step(record.turn, *step),
-            Event::TextDelta { text, .. } => {
+        match activity {
+            Activity::StepStarted { step, .. } => self.message.step(record.turn, step),
+            Activity::Text { text, .. } => {
                 let shown = self.text.push(text);
                 self.show_text(shown, actions);
             }
-            Event::ThinkingDelta { text, .. } => {
+            Activity::Thought { text, .. } => {
                 let shown = self.thought.push(text);
                 self.show_thought(shown, actions);
             }
-            Event::AnswerAbandoned { .. } => {
+            Activity::AnswerAbandoned { .. } => {
                 self.text.abandon();
                 self.thought.abandon();
             }
-            Event::ModelAnswered { step, content, usage, .. } => {
-                self.message.step(record.turn, *step);
-                self.answered(content, *usage, actions);
+            Activity::Answered { step, content, usage, .. } => {
+                self.message.step(record.turn, step);
+                self.answered(content, usage, actions);
             }
-            Event::QuestionAsked { .. } => self.on_question(event, actions),
-            Event::QuestionAnswered { question, call, .. }
-            | Event::QuestionExpired { question, call } => {
+            Activity::QuestionAsked(asked) => self.on_question(asked, actions),
+            Activity::QuestionClosed { question, call, .. } => {
                 if let Some(open) = self.calls.get_mut(call) {
                     open.question = None;
                 }
                 actions.push(EditorAction::WithdrawQuestion(question.clone()));
             }
-            Event::ToolCallStarted { call, tool, arguments, .. } => {
+            Activity::CallStarted { call, tool, arguments, .. } => {
                 self.call(call, tool, arguments, ToolCallStatus::InProgress, actions);
             }
-            Event::ToolOutputDelta { call, text } => self.output(call, text, actions),
-            Event::ToolCallEnded { call, tool, outcome, .. } => {
+            Activity::CallOutput { call, text } => self.output(call, text, actions),
+            Activity::CallEnded { call, tool, outcome, .. } => {
                 self.call_ended(call, tool, outcome, actions);
             }
-            Event::TodosChanged { todos } => {
+            Activity::TodosChanged { todos } => {
                 actions.push(EditorAction::Update(SessionUpdate::Plan(tasks::of_todos(todos))));
             }
-            Event::Annotated { topic, data } => self.annotation(topic, data, record.seq, actions),
-            other => {
-                if let Some(plan) = self.tasks.apply(other) {
+            Activity::Annotated { topic, data } => {
+                self.annotation(topic, data, record.seq, actions);
+            }
+            Activity::StageEnded {
+                stage: Stage::Aggregation,
+                end: StageEnd::Completed(answer),
+                ..
+            } => {
+                self.message.next_part();
+                self.show_text(TextChange::Append(answer.to_owned()), actions);
+            }
+            _ => {
+                if let Some(plan) = self.tasks.apply(activity) {
                     actions.push(EditorAction::Update(SessionUpdate::Plan(Plan::new(plan))));
-                }
-                if let Some(answer) = tasks::answer(other) {
-                    self.message.next_part();
-                    self.show_text(TextChange::Append(answer.to_owned()), actions);
                 }
             }
         }
+    }
+
+    fn message_accepted(
+        &mut self,
+        command: &CommandId,
+        content: MessageContent<'_>,
+        seq: Seq,
+        actions: &mut Vec<EditorAction>,
+    ) {
+        let content = match content {
+            MessageContent::Blocks(content) => content.to_vec(),
+            MessageContent::Pipeline { question, .. } => vec![Block::Text(question.to_owned())],
+            MessageContent::Retry { .. } => {
+                let title = localize(self.lang, "The failed turn continues", "失败的回合继续运行");
+                return self.notify(NoticeSeverity::Info, title.to_owned(), seq, actions);
+            }
+        };
+        self.waiting.insert(command.clone(), content);
     }
 
     /// Projects an engine's annotation by the last part of its topic: `commands`, or `background_text` for text outside a turn.
@@ -473,11 +489,8 @@ impl Projector {
         actions.push(update(call, fields));
     }
 
-    fn on_question(&mut self, event: &Event, actions: &mut Vec<EditorAction>) {
-        let Event::QuestionAsked { question, call, tool, arguments, digest, reason, .. } = event
-        else {
-            return;
-        };
+    fn on_question(&mut self, asked: QuestionDetails<'_>, actions: &mut Vec<EditorAction>) {
+        let QuestionDetails { question, call, tool, arguments, digest, reason, .. } = asked;
         self.call(call, tool, arguments, ToolCallStatus::Pending, actions);
         if let Some(open) = self.calls.get_mut(call) {
             open.question = Some(question.clone());
@@ -489,14 +502,14 @@ impl Projector {
             .status(ToolCallStatus::Pending)
             .title(view.title())
             .kind(view.kind())
-            .name(tool.clone())
+            .name(tool.to_owned())
             .content(content)
             .locations(view.locations())
             .raw_input(arguments.clone());
         actions.push(EditorAction::AskPermission(Box::new(PermissionRequest {
             question: question.clone(),
-            digest: digest.clone(),
-            tool: tool.clone(),
+            digest: digest.to_owned(),
+            tool: tool.to_owned(),
             allows_rule: view.takes_rules(),
             call: ToolCallUpdate::new(Arc::clone(&call.0), fields),
         })));

@@ -2,7 +2,8 @@
 
 use agent_client_protocol::v1::schema::{Plan, PlanEntry, PlanEntryPriority, PlanEntryStatus};
 use budao_core::{
-    event::{Event, TaskEnd, TaskId},
+    activity::{Activity, StageEnd, StageStart},
+    event::{Stage, TaskId},
     tool::{Todo, TodoStatus},
 };
 
@@ -24,19 +25,27 @@ pub(super) fn of_todos(todos: &[Todo]) -> Plan {
 pub(super) struct Tasks(Vec<(TaskId, PlanEntry)>);
 
 impl Tasks {
-    /// Applies an event and returns the plan if it changed.
-    pub(super) fn apply(&mut self, event: &Event) -> Option<Vec<PlanEntry>> {
-        match event {
-            Event::PlanMade { tasks, .. } => {
+    /// Applies a fact and returns the plan if it changed.
+    pub(super) fn apply(&mut self, activity: Activity<'_>) -> Option<Vec<PlanEntry>> {
+        match activity {
+            Activity::PlanMade { tasks, .. } => {
                 let entry = |title: &str| {
                     PlanEntry::new(title, PlanEntryPriority::Medium, PlanEntryStatus::Pending)
                 };
                 self.0 = tasks.iter().map(|task| (task.id.clone(), entry(&task.title))).collect();
             }
-            Event::PlanCancelled { .. } => self.0.clear(),
-            Event::TaskStarted { task, .. } => self.set(&task.id, PlanEntryStatus::InProgress)?,
-            Event::TaskRestarted { task, .. } => self.set(task, PlanEntryStatus::Pending)?,
-            Event::TaskEnded { task, .. } => self.set(task, PlanEntryStatus::Completed)?,
+            Activity::StageStarted(StageStart::Task { task, .. }) => {
+                self.set(&task.id, PlanEntryStatus::InProgress)?;
+            }
+            Activity::TaskRestarted { task, .. } => self.set(task, PlanEntryStatus::Pending)?,
+            Activity::StageEnded { task: Some(task), .. } => {
+                self.set(task, PlanEntryStatus::Completed)?;
+            }
+            Activity::StageEnded {
+                stage: Stage::Planning, end: StageEnd::Cancelled(_), ..
+            } => {
+                self.0.clear();
+            }
             _ => return None,
         }
         Some(self.0.iter().map(|(_, entry)| entry.clone()).collect())
@@ -46,13 +55,5 @@ impl Tasks {
         let (_, entry) = self.0.iter_mut().find(|(id, _)| id == task)?;
         entry.status = status;
         Some(())
-    }
-}
-
-/// The answer of a pipeline, from the event that ends its aggregation.
-pub(super) fn answer(event: &Event) -> Option<&str> {
-    match event {
-        Event::AggregateEnded { end: TaskEnd::Completed { output } } => Some(output),
-        _ => None,
     }
 }
