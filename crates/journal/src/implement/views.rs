@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use budao_core::{
+    activity::Activity,
     event::{Event, SessionId},
     fault::{Fault, Kind, Operation},
     session::SessionState,
@@ -31,7 +32,7 @@ pub struct RecordChanges {
 }
 
 /// A fault code in a record.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodeMark {
     /// The code, as in the catalog.
     pub code: &'static str,
@@ -122,50 +123,28 @@ pub fn apply(summary: &mut SessionSummary, record: &StoredRecord) -> Result<Reco
     }
     let event = record.event()?;
     summary.faults.apply(&event, record.at, &mut ());
-    let mut changes = RecordChanges {
-        tool: matches!(event, Event::ToolCallStarted { .. } | Event::ToolCallEnded { .. })
-            .then(|| event.tool().map(ToOwned::to_owned))
-            .flatten(),
-        code: code_mark(&event),
-        has_new_labels: false,
-    };
-    match event {
-        Event::SessionOpened { settings, .. } | Event::SettingsChanged { settings } => {
-            summary.title = settings.title;
+    let code = code_mark(&event);
+    let mut changes = RecordChanges { code, ..RecordChanges::default() };
+    let Some(activity) = Activity::of(&event) else { return Ok(changes) };
+    summary.state = summary.state.after(&activity, summary.open_turn.is_some());
+    match activity {
+        Activity::SessionOpened { settings, .. } | Activity::SettingsChanged { settings } => {
+            summary.title.clone_from(&settings.title);
             changes.has_new_labels = summary.labels != settings.labels;
-            summary.labels = settings.labels;
+            summary.labels.clone_from(&settings.labels);
         }
-        // The turn follows in the same batch, or the message waits for its turn.
-        Event::MessageAccepted { .. }
-        | Event::PipelineAccepted { .. }
-        | Event::RetryAccepted { .. }
-            if summary.open_turn.is_none() =>
-        {
-            summary.state = SessionState::Running;
-        }
-        Event::MessageWithdrawn { .. } if summary.open_turn.is_none() => {
-            summary.state = SessionState::Idle;
-        }
-        Event::SessionEnded { end, .. } => {
-            summary.state = end.into();
-            summary.open_turn = None;
-        }
-        Event::TurnStarted { .. } => {
-            summary.state = SessionState::Running;
+        Activity::SessionEnded { .. } => summary.open_turn = None,
+        Activity::TurnStarted { .. } => {
             summary.turns = summary.turns.max(record.turn);
             summary.open_turn = Some(record.turn);
             summary.last_code = None;
         }
-        Event::QuestionAsked { .. } => summary.state = SessionState::WaitingForDecision,
-        Event::QuestionAnswered { .. } | Event::QuestionExpired { .. }
-            if summary.open_turn.is_some() =>
-        {
-            summary.state = SessionState::Running;
+        Activity::CallStarted { tool, .. } | Activity::CallEnded { tool, .. } => {
+            changes.tool = Some(tool.to_owned());
         }
-        Event::TurnEnded { stop, .. } => {
-            summary.state = SessionState::after_turn(stop);
+        Activity::TurnEnded { .. } => {
             summary.open_turn = None;
-            summary.last_code = changes.code.as_ref().map(|mark| mark.code.to_owned());
+            summary.last_code = code.map(|mark| mark.code.to_owned());
         }
         _ => {}
     }
@@ -176,16 +155,12 @@ pub fn apply(summary: &mut SessionSummary, record: &StoredRecord) -> Result<Reco
 /// later record in which the same fault ends something counts as ended.
 fn code_mark(event: &Event) -> Option<CodeMark> {
     let code = event.fault()?.row().code;
-    match event {
-        Event::FaultRaised { .. } | Event::ToolCallEnded { .. } | Event::PlanRefused { .. } => {
-            Some(CodeMark { code, is_raised: true })
-        }
-        Event::TurnEnded { .. }
-        | Event::SessionEnded { .. }
-        | Event::TaskEnded { .. }
-        | Event::AggregateEnded { .. } => Some(CodeMark { code, is_raised: false }),
-        _ => None,
-    }
+    let is_raised = match event {
+        Event::FaultRaised { .. } | Event::ToolCallEnded { .. } | Event::PlanRefused { .. } => true,
+        Event::RecoveryFailed { .. } => return None,
+        _ => false,
+    };
+    Some(CodeMark { code, is_raised })
 }
 
 /// A summary with the open faults of its turn, which lists do not show.
