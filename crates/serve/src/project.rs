@@ -15,7 +15,8 @@ mod snapshot;
 use std::sync::Arc;
 
 use budao_core::{
-    Event, Fault, Lang, Record,
+    Fault, Lang, Record,
+    activity::Activity,
     event::{Origin, Scope, Seq},
     session::Session,
 };
@@ -70,8 +71,10 @@ impl Projector {
 
     /// Projects a record. `None` if the record has no frame.
     pub fn project(&mut self, record: &Record) -> Option<Frame> {
-        let frame = self.frame(record).map(|frame| self.add_stage(frame));
-        self.questions_changed |= is_about_questions(&record.event);
+        let activity = Activity::of(&record.event);
+        let frame = activity.and_then(|activity| self.frame(record, activity));
+        let frame = frame.map(|frame| self.add_stage(frame));
+        self.questions_changed |= activity.is_some_and(is_about_questions);
         let before = self.session.faults.counts();
         self.session.apply_record(record);
         forget(&mut self.session);
@@ -116,12 +119,12 @@ impl Projector {
         self.template = None;
     }
 
-    fn frame(&self, record: &Record) -> Option<Frame> {
-        self.of_session(record)
-            .or_else(|| self.of_model(record))
-            .or_else(|| self.of_call(record))
-            .or_else(|| self.of_fault(record))
-            .or_else(|| self.of_pipeline(record))
+    fn frame(&self, record: &Record, activity: Activity<'_>) -> Option<Frame> {
+        self.of_model(record, activity)
+            .or_else(|| self.of_session(record, activity))
+            .or_else(|| self.of_call(record, activity))
+            .or_else(|| self.of_fault(record, activity))
+            .or_else(|| self.of_pipeline(record, activity))
     }
 
     /// A new frame for this record.
@@ -158,13 +161,10 @@ impl Projector {
     }
 }
 
-fn is_about_questions(event: &Event) -> bool {
+fn is_about_questions(activity: Activity<'_>) -> bool {
     matches!(
-        event,
-        Event::QuestionAsked { .. }
-            | Event::QuestionAnswered { .. }
-            | Event::QuestionExpired { .. }
-            | Event::TurnEnded { .. }
+        activity,
+        Activity::QuestionAsked(_) | Activity::QuestionClosed { .. } | Activity::TurnEnded { .. }
     )
 }
 

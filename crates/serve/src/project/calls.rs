@@ -2,9 +2,10 @@
 
 use budao_core::{
     Lang, Record, Timestamp,
-    event::{Decision, Event, QuestionId, Scope, SessionId, Stage, TaskId},
+    activity::{Activity, QuestionDetails},
+    event::{Decision, QuestionId, Scope, SessionId, Stage, TaskId},
     fault::{render, text},
-    message::{CallId, Usage},
+    message::CallId,
     session::CallState,
     tool::{Outcome, Repair},
 };
@@ -20,63 +21,58 @@ use crate::{
 const PLAN: &str = "plan";
 
 impl Projector {
-    pub(super) fn of_call(&self, record: &Record) -> Option<Frame> {
-        let frame = match &record.event {
-            Event::QuestionAsked {
-                question,
-                call,
-                tool,
-                arguments,
-                digest,
-                reason,
-                expires_at,
-                ..
-            } => {
-                let question =
-                    QuestionFrame { question, tool, arguments, digest, expires_at: *expires_at };
-                question
-                    .render(self.begin(record, "agent.user_confirm"), record.at, self.language())
+    pub(super) fn of_call(&self, record: &Record, activity: Activity<'_>) -> Option<Frame> {
+        let frame = match activity {
+            Activity::QuestionAsked(asked) => QuestionFrame::from(asked)
+                .render(self.begin(record, "agent.user_confirm"), record.at, self.language())
+                .with("call_id", asked.call.to_string())
+                .with("reason", text::reason(asked.reason, self.language())),
+            Activity::QuestionClosed { question, call, answer: Some(answer) } => {
+                let confirmed = answer.decision == Decision::Allow;
+                let id = if confirmed { "question-confirmed" } else { "question-declined" };
+                self.with_text(self.notice(record, "confirmation_answered"), id)
+                    .with_step_id(question.0.clone())
+                    .with("question_id", question.to_string())
+                    .with("confirmed", confirmed)
+                    .with("approved", confirmed)
                     .with("call_id", call.to_string())
-                    .with("reason", text::reason(reason, self.language()))
+                    .with("by", answer.by)
+                    .with("note", answer.note.map_or(Value::Null, Value::from))
+                    .with("edited", answer.is_edited)
             }
-            Event::QuestionAnswered { question, call, decision, by, note, arguments } => self
-                .question_answered(record, question, *decision)
-                .with("call_id", call.to_string())
-                .with("by", by.as_str())
-                .with("note", note.as_deref().map_or(Value::Null, Value::from))
-                .with("edited", arguments.is_some()),
-            Event::QuestionExpired { question, call } => self
+            Activity::QuestionClosed { question, call, answer: None } => self
                 .with_text(self.begin(record, "agent.timeout"), "question-expired")
                 .with_step_id(question.0.clone())
                 .with("reason", "question_expired")
                 .with("question_id", question.to_string())
                 .with("call_id", call.to_string()),
-            Event::ToolCallStarted { call, tool, arguments, repairs, attempt, .. } => {
-                self.call_started(record, call, tool, arguments, repairs).with("attempt", *attempt)
+            Activity::CallStarted { call, tool, arguments, repairs, attempt } => {
+                self.call_started(record, call, tool, arguments, repairs).with("attempt", attempt)
             }
-            Event::ToolOutputDelta { call, text } => self
+            Activity::CallOutput { call, text } => self
                 .begin(record, "agent.tool_output")
                 .with_step_id(call.0.clone())
-                .text(text.as_str())
+                .text(text)
                 .show(crate::texts::cut(text, crate::texts::PARTIAL_CHARS))
                 .with("call_id", call.to_string()),
-            Event::ToolCallAnnotated { call, tool, topic, data } => self
+            Activity::CallAnnotated { call, tool, topic, data } => self
                 .about_tool(self.notice(record, "call_noted"), "call-noted", tool)
                 .with_step_id(call.0.clone())
                 .with("call_id", call.to_string())
-                .with("topic", topic.as_str())
+                .with("topic", topic)
                 .with("data", data.clone()),
-            Event::ToolCallEnded { call, tool, outcome, duration_ms } => {
-                self.call_ended(record, call, tool, outcome).with("execution_time_ms", *duration_ms)
+            Activity::CallEnded { call, tool, outcome, duration_ms } => {
+                self.call_ended(record, call, tool, outcome).with("execution_time_ms", duration_ms)
             }
-            Event::ChildOpened { child, call, stage, task } => {
+            Activity::Child { child, call, stage, task, usage: None } => {
                 let frame = self.with_text(self.notice(record, "child_opened"), "child-opened");
-                child_of(frame, *child, call.as_ref(), *stage, task.as_ref())
+                child_of(frame, child, call, stage, task)
             }
-            Event::ChildEnded { child, call, stage, task, usage } => {
-                self.child_ended(record, *child, call.as_ref(), (*stage, task.as_ref()), *usage)
+            Activity::Child { child, call, stage, task, usage: Some(usage) } => {
+                let frame = self.with_text(self.notice(record, "child_ended"), "child-ended");
+                child_of(frame, child, call, stage, task).with("metrics", tokens(usage))
             }
-            Event::TodosChanged { todos } => self
+            Activity::TodosChanged { todos } => self
                 .with_text(self.notice(record, "todos_changed"), "todos-changed")
                 .with("todos", json!(todos)),
             _ => return None,
@@ -92,21 +88,6 @@ impl Projector {
             &args,
             self.language(),
         ))
-    }
-
-    fn question_answered(
-        &self,
-        record: &Record,
-        question: &QuestionId,
-        decision: Decision,
-    ) -> Frame {
-        let confirmed = decision == Decision::Allow;
-        let id = if confirmed { "question-confirmed" } else { "question-declined" };
-        self.with_text(self.notice(record, "confirmation_answered"), id)
-            .with_step_id(question.0.clone())
-            .with("question_id", question.to_string())
-            .with("confirmed", confirmed)
-            .with("approved", confirmed)
     }
 
     fn call_started(
@@ -172,18 +153,6 @@ impl Projector {
         }
     }
 
-    fn child_ended(
-        &self,
-        record: &Record,
-        child: SessionId,
-        call: Option<&CallId>,
-        (stage, task): (Option<Stage>, Option<&TaskId>),
-        usage: Usage,
-    ) -> Frame {
-        let frame = self.with_text(self.notice(record, "child_ended"), "child-ended");
-        child_of(frame, child, call, stage, task).with("metrics", tokens(usage))
-    }
-
     /// The open questions, for an observer that resumes. The frames have no position, because the original frames have
     /// one.
     #[must_use]
@@ -223,6 +192,13 @@ struct QuestionFrame<'a> {
     arguments: &'a Value,
     digest: &'a str,
     expires_at: Timestamp,
+}
+
+impl<'a> From<QuestionDetails<'a>> for QuestionFrame<'a> {
+    fn from(asked: QuestionDetails<'a>) -> Self {
+        let QuestionDetails { question, tool, arguments, digest, expires_at, .. } = asked;
+        Self { question, tool, arguments, digest, expires_at }
+    }
 }
 
 impl QuestionFrame<'_> {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use budao_core::{
     Fault, Kind, Lang, Record, Timestamp,
-    event::{Event, Scope, Seq, Stage},
+    activity::Activity,
+    event::{Scope, Seq, Stage},
     fault::{Announcement, Fact, Operation, text},
     gate::HoldReason,
     session::Phase,
@@ -18,17 +19,25 @@ use crate::{
 };
 
 impl Projector {
-    pub(super) fn of_fault(&self, record: &Record) -> Option<Frame> {
-        let frame = match &record.event {
-            Event::FaultRaised { fault, scope } => self
+    pub(super) fn of_fault(&self, record: &Record, activity: Activity<'_>) -> Option<Frame> {
+        let frame = match activity {
+            Activity::Fault { fault, scope, is_final: false } => self
                 .begin(record, event_name(fault, scope))
                 .with_fault(fault, &self.fault_context(record, scope)),
-            Event::RequestHeld { step, reason, fault, until, before, .. } => {
-                let hold =
-                    RecordedHold { step: *step, reason: *reason, until: *until, before: *before };
-                self.request_held(record, fault.as_ref(), &hold)
+            Activity::Fault { fault, scope, is_final: true } => {
+                let context =
+                    FaultContext { not_recovered: true, ..self.fault_context(record, scope) };
+                let attempts = fault.attempts().map_or(1, |tries| tries.attempt);
+                self.begin(record, "error.recovery_failed")
+                    .with_fault(fault, &context)
+                    .with("attempts", attempts)
+                    .with("original_error", fault.row().type_name)
+                    .with("recovery_error", fault.row().code)
             }
-            Event::RetryScheduled {
+            Activity::RequestHeld { step, reason, fault, until, before } => {
+                self.request_held(record, fault, &RecordedHold { step, reason, until, before })
+            }
+            Activity::RetryScheduled {
                 operation,
                 kind,
                 attempt,
@@ -38,29 +47,18 @@ impl Projector {
                 due_at,
                 scope,
             } => {
-                let wait = Duration::from_millis(*wait_ms);
-                let fault = Fault::new(*kind, *operation)
-                    .attempt(*attempt, *max_attempts)
-                    .retry_after(wait);
-                self.retry(record, &fault, *next_attempt, wait, scope)
+                let wait = Duration::from_millis(wait_ms);
+                let fault =
+                    Fault::new(kind, operation).attempt(attempt, max_attempts).retry_after(wait);
+                self.retry(record, &fault, next_attempt, wait, scope)
                     .with("due_at", due_at.to_string())
             }
-            Event::Recovered { operation, kind, attempts, elapsed_ms, scope } => self
-                .recovered(record, &Fault::new(*kind, *operation), scope)
-                .with("attempts", *attempts)
-                .with("recovery_time_ms", *elapsed_ms),
-            Event::RecoveryFailed { fault, scope } => {
-                let context =
-                    FaultContext { not_recovered: true, ..self.fault_context(record, scope) };
-                let frame = self.begin(record, "error.recovery_failed").with_fault(fault, &context);
-                let attempts = fault.attempts().map_or(1, |tries| tries.attempt);
-                frame
-                    .with("attempts", attempts)
-                    .with("original_error", fault.row().type_name)
-                    .with("recovery_error", fault.row().code)
-            }
-            Event::ObserverLost { close_code, close_reason, last_seq, uptime_ms } => {
-                self.observer_lost(record, *close_code, close_reason, *last_seq, *uptime_ms)
+            Activity::Recovered { operation, kind, attempts, elapsed_ms, scope } => self
+                .recovered(record, &Fault::new(kind, operation), scope)
+                .with("attempts", attempts)
+                .with("recovery_time_ms", elapsed_ms),
+            Activity::ObserverLost { close_code, close_reason, last_seq, uptime_ms } => {
+                self.observer_lost(record, close_code, close_reason, last_seq, uptime_ms)
             }
             _ => return None,
         };

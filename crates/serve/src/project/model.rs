@@ -1,8 +1,9 @@
 //! Frames for model requests, deltas and answers.
 
 use budao_core::{
-    Fault, Lang, Record,
-    event::{Event, Scope},
+    Fault, Kind, Lang, Record,
+    activity::Activity,
+    event::Scope,
     fallback::ModelChangeReason,
     fault::{Operation, text},
     message::{Block, ModelStop, ToolUse, Usage, text_of},
@@ -16,33 +17,38 @@ use crate::{
 };
 
 impl Projector {
-    pub(super) fn of_model(&self, record: &Record) -> Option<Frame> {
-        let frame = match &record.event {
-            Event::StepStarted { step, attempt, model } => {
-                let model = if model.is_empty() { Value::Null } else { model.as_str().into() };
-                self.thinking(record, *step, "")
+    pub(super) fn of_model(&self, record: &Record, activity: Activity<'_>) -> Option<Frame> {
+        let frame = match activity {
+            Activity::StepStarted { step, attempt, model } => {
+                let model = if model.is_empty() { Value::Null } else { model.into() };
+                self.thinking(record, step, "")
                     .with("streaming", false)
-                    .with("attempt", *attempt)
+                    .with("attempt", attempt)
                     .with("model", model)
             }
-            Event::ThinkingDelta { step, text } => {
-                self.thinking(record, *step, text).with("streaming", true)
+            Activity::Thought { step, text } => {
+                self.thinking(record, step, text).with("streaming", true)
             }
-            Event::TextDelta { step, text } => self.partial(record, *step, text),
-            Event::AnswerAbandoned { step, attempt } => self.abandoned(record, *step, *attempt),
-            Event::ModelAnswered { step, content, stop, usage } => {
-                return self.answered(record, *step, content, *stop, *usage);
+            Activity::Text { step, text } => self.partial(record, step, text),
+            Activity::AnswerAbandoned { step, attempt } => self.abandoned(record, step, attempt),
+            Activity::Answered { step, content, stop, usage } => {
+                return self.answered(record, step, content, stop, usage);
             }
-            Event::ModelChanged { step, from, to, reason, fault, .. } => {
-                let change = RecordedChange { step: *step, from, to, reason: *reason };
-                self.model_changed(record, &change, fault.as_ref())
+            Activity::ModelChanged { step, from, to, reason, fault } => {
+                let kind = self.change_cause(reason, fault);
+                self.model_changed(record, step, from, kind)
+                    .text(text::model_changed(reason, from, to, Lang::En))
+                    .show(text::model_changed(reason, from, to, self.language()))
+                    .with("from_model", from)
+                    .with("to_model", to)
+                    .with("change_reason", <&str>::from(reason))
             }
-            Event::HistoryCompacted { messages, by_model, tokens_before, tokens_after, .. } => self
+            Activity::Compacted { messages, by_model, tokens_before, tokens_after, .. } => self
                 .compacted(record)
-                .with("messages", *messages)
-                .with("by_model", *by_model)
-                .with("tokens_before", *tokens_before)
-                .with("tokens_after", *tokens_after),
+                .with("messages", messages)
+                .with("by_model", by_model)
+                .with("tokens_before", tokens_before)
+                .with("tokens_after", tokens_after),
             _ => return None,
         };
         Some(frame)
@@ -113,34 +119,25 @@ impl Projector {
         Some(frame.object(json!({ "messages": [message], "total_messages": 1 })))
     }
 
-    /// A change because of a failure is its recovery; a return to an earlier model is a notice.
-    fn model_changed(
-        &self,
-        record: &Record,
-        change: &RecordedChange<'_>,
-        fault: Option<&Fault>,
-    ) -> Frame {
-        let RecordedChange { step, from, to, reason } = *change;
+    /// The failure that a change of the model recovers from; none for a return to an earlier model.
+    fn change_cause(&self, reason: ModelChangeReason, fault: Option<&Fault>) -> Option<Kind> {
         let failing = self.session.turn.as_ref().and_then(|turn| turn.failing.as_ref());
         let kind = fault.map(Fault::kind).or(failing.map(|failing| failing.kind));
-        let frame = match kind.filter(|_| reason != ModelChangeReason::Returned) {
-            Some(kind) => {
-                let fault = Fault::new(kind, Operation::ModelRequest);
-                let scope = Scope { step: Some(step), ..Scope::default() };
-                self.begin(record, "error.recovery_started")
-                    .extended(common_fields(&fault, &self.fault_context(record, &scope)))
-                    .with("context", json!({ "model": from }))
-                    .with("recovery_action", "change_model")
-                    .with("original_error", fault.row().type_name)
-            }
-            None => self.notice(record, "model_changed").with("step", step),
+        kind.filter(|_| reason != ModelChangeReason::Returned)
+    }
+
+    /// A change because of a failure is its recovery; a return to an earlier model is a notice.
+    fn model_changed(&self, record: &Record, step: u32, from: &str, kind: Option<Kind>) -> Frame {
+        let Some(kind) = kind else {
+            return self.notice(record, "model_changed").with("step", step);
         };
-        frame
-            .text(text::model_changed(reason, from, to, Lang::En))
-            .show(text::model_changed(reason, from, to, self.language()))
-            .with("from_model", from)
-            .with("to_model", to)
-            .with("change_reason", <&str>::from(reason))
+        let fault = Fault::new(kind, Operation::ModelRequest);
+        let scope = Scope { step: Some(step), ..Scope::default() };
+        self.begin(record, "error.recovery_started")
+            .extended(common_fields(&fault, &self.fault_context(record, &scope)))
+            .with("context", json!({ "model": from }))
+            .with("recovery_action", "change_model")
+            .with("original_error", fault.row().type_name)
     }
 
     /// A compaction during a failure is its recovery; otherwise it is a notice.
@@ -161,15 +158,6 @@ impl Projector {
             .with("original_error", row.type_name);
         self.with_text(frame, "recovery-started")
     }
-}
-
-/// A change of the model, as its record has it.
-#[derive(Clone, Copy)]
-struct RecordedChange<'a> {
-    step: u32,
-    from: &'a str,
-    to: &'a str,
-    reason: ModelChangeReason,
 }
 
 fn call_of(block: &Block) -> Option<Value> {

@@ -5,7 +5,8 @@
 
 use budao_core::{
     Fault, Kind, Lang, Record,
-    event::{Event, Scope, Stage, Task, TaskEnd, TaskId},
+    activity::{Activity, StageEnd, StageStart},
+    event::{Scope, Stage, Task, TaskEnd, TaskId},
     pipeline::{Pipeline, TaskState},
 };
 use fluent_bundle::FluentValue;
@@ -18,63 +19,49 @@ use crate::{
 };
 
 impl Projector {
-    pub(super) fn of_pipeline(&self, record: &Record) -> Option<Frame> {
-        let frame = match &record.event {
-            Event::PlanStarted { question } => self
-                .show_text_with(
-                    self.begin(record, "plan.start"),
-                    "plan-start",
-                    "question",
-                    question,
-                )
-                .object(json!({ "question": question }))
-                .with("plan_id", self.plan_id(record, 1))
-                .at_stage(Stage::Planning, None),
-            Event::PlanMade { tasks, summary } => return self.plan_made(record, tasks, summary),
-            Event::PlanRefused { fault } => self.plan_refused(record, fault),
-            Event::PlanCancelled { reason } => self
-                .show_text(self.begin(record, "plan.cancelled"), "plan-cancelled")
-                .object(json!({ "reason": reason }))
-                .with("plan_id", self.plan_id(record, 0))
-                .with("reason", reason.as_str())
-                .at_stage(Stage::Planning, None),
-            Event::ReplanRequested { question, by } => self
-                .with_text(self.notice(record, "replanning"), "replanning")
-                .with("mode", "in_run")
-                .with("question", brief(question))
-                .with("by", by.as_str()),
-            Event::TaskStarted { task, attempt } => self
-                .show_text_with(
-                    self.begin(record, "solver.start"),
-                    "solver-start",
-                    "title",
-                    &task.title,
-                )
-                .object(json!({ "task": task_json(task) }))
-                .with("attempt", *attempt)
-                .at_stage(Stage::Solving, Some(&task.id.0)),
-            Event::TaskStopRequested { task, by, restart } => {
-                let id = if *restart { "task-restarting" } else { "task-stopping" };
-                self.with_text(self.notice(record, "task_stopping"), id)
-                    .with("restart", *restart)
-                    .with("by", by.as_str())
-                    .at_stage(Stage::Solving, Some(&task.0))
+    pub(super) fn of_pipeline(&self, record: &Record, activity: Activity<'_>) -> Option<Frame> {
+        let frame = match activity {
+            Activity::StageStarted(start) => self.stage_started(record, start),
+            Activity::PlanMade { tasks, summary } => return self.plan_made(record, tasks, summary),
+            Activity::StageEnded { stage: Stage::Planning, end, .. } => {
+                self.plan_ended(record, end)
             }
-            Event::TaskEnded { task, end } => self.task_ended(record, task, end),
-            Event::TaskRestarted { task, attempt, reason } => self
+            Activity::StageEnded { stage: Stage::Aggregation, end, .. } => {
+                self.aggregate_ended(record, end)
+            }
+            Activity::StageEnded { task, end, .. } => self.task_ended(record, task?, end),
+            Activity::TaskRestarted { task, attempt, reason } => self
                 .of_task(record, "solver.restarted", "solver-restarted", task)
-                .with("attempt", *attempt)
-                .with("reason", reason.as_str()),
-            Event::AggregateStarted { completed, failed } => self
-                .aggregation(record, "aggregate.start", "aggregate-start")
-                .object(self.results(Map::new()))
-                .with("completed", *completed)
-                .with("failed", *failed),
-            Event::AggregateEnded { end } => self.aggregate_ended(record, end),
-            Event::PipelineEnded { complete } => self.pipeline_ended(record, *complete),
+                .with("attempt", attempt)
+                .with("reason", reason),
+            Activity::PipelineEnded { complete } => self.pipeline_ended(record, complete),
             _ => return None,
         };
         Some(frame)
+    }
+
+    fn stage_started(&self, record: &Record, start: StageStart<'_>) -> Frame {
+        match start {
+            StageStart::Planning(question) => {
+                let frame = self.begin(record, "plan.start");
+                self.show_text_with(frame, "plan-start", "question", question)
+                    .object(json!({ "question": question }))
+                    .with("plan_id", self.plan_id(record, 1))
+                    .at_stage(Stage::Planning, None)
+            }
+            StageStart::Task { task, attempt } => {
+                let frame = self.begin(record, "solver.start");
+                self.show_text_with(frame, "solver-start", "title", &task.title)
+                    .object(json!({ "task": task_json(task) }))
+                    .with("attempt", attempt)
+                    .at_stage(Stage::Solving, Some(&task.id.0))
+            }
+            StageStart::Aggregation { completed, failed } => self
+                .aggregation(record, "aggregate.start", "aggregate-start")
+                .object(self.results(Map::new()))
+                .with("completed", completed)
+                .with("failed", failed),
+        }
     }
 
     fn pipeline(&self) -> Option<&Pipeline> {
@@ -113,11 +100,21 @@ impl Projector {
         Some(frame.object(json!({ "tasks": tasks, "plan_summary": summary })))
     }
 
-    /// The frame of a failed plan: the planner failed, or its draft is not a plan.
-    fn plan_refused(&self, record: &Record, fault: &Fault) -> Frame {
-        let name = match fault.kind() {
-            Kind::PlanCoercionFailed => "plan.coercion_error",
-            _ => "plan.failed",
+    /// The frame of a plan that was cancelled or failed: the planner failed, or its draft is not a plan.
+    fn plan_ended(&self, record: &Record, end: StageEnd<'_>) -> Frame {
+        let (name, fault) = match end {
+            StageEnd::Failed(fault) if fault.kind() == Kind::PlanCoercionFailed => {
+                ("plan.coercion_error", fault)
+            }
+            StageEnd::Failed(fault) => ("plan.failed", fault),
+            StageEnd::Completed(reason) | StageEnd::Cancelled(reason) => {
+                return self
+                    .show_text(self.begin(record, "plan.cancelled"), "plan-cancelled")
+                    .object(json!({ "reason": reason }))
+                    .with("plan_id", self.plan_id(record, 0))
+                    .with("reason", reason)
+                    .at_stage(Stage::Planning, None);
+            }
         };
         let scope = Scope { stage: Some(Stage::Planning), ..Scope::default() };
         let frame = self.begin(record, name).with("plan_id", self.plan_id(record, 0));
@@ -148,11 +145,11 @@ impl Projector {
         known.map_or_else(|| json!({ "id": id }), |state| task_json(&state.task))
     }
 
-    fn task_ended(&self, record: &Record, id: &TaskId, end: &TaskEnd) -> Frame {
+    fn task_ended(&self, record: &Record, id: &TaskId, end: StageEnd<'_>) -> Frame {
         let known = self.pipeline().and_then(|pipeline| pipeline.task(id));
         let attempt = known.map_or(Value::Null, |state| state.attempt.into());
         let frame = match end {
-            TaskEnd::Completed { output } => {
+            StageEnd::Completed(output) => {
                 let result = json!({
                     "output": output,
                     "summary": cut(output, BRIEF_CHARS),
@@ -161,10 +158,10 @@ impl Projector {
                 self.of_task(record, "solver.completed", "solver-completed", id)
                     .object(json!({ "task": self.task(id), "result": result }))
             }
-            TaskEnd::Cancelled { reason } => self
+            StageEnd::Cancelled(reason) => self
                 .of_task(record, "solver.cancelled", "solver-cancelled", id)
-                .with("reason", reason.as_str()),
-            TaskEnd::Failed { fault } => {
+                .with("reason", reason),
+            StageEnd::Failed(fault) => {
                 let (stage, task) = (Some(Stage::Solving), Some(id.clone()));
                 let scope = Scope { stage, task, ..Scope::default() };
                 let message = budao_core::fault::text::user_text(fault, Lang::En);
@@ -180,19 +177,19 @@ impl Projector {
         self.show_text(self.begin(record, name), id).at_stage(Stage::Aggregation, None)
     }
 
-    fn aggregate_ended(&self, record: &Record, end: &TaskEnd) -> Frame {
+    fn aggregate_ended(&self, record: &Record, end: StageEnd<'_>) -> Frame {
         match end {
-            TaskEnd::Completed { output } => {
-                let more = Map::from_iter([("output".to_owned(), output.as_str().into())]);
+            StageEnd::Completed(output) => {
+                let more = Map::from_iter([("output".to_owned(), output.into())]);
                 self.aggregation(record, "aggregate.completed", "aggregate-completed")
                     .object(self.results(more))
                     .with("result_size_bytes", output.len())
             }
-            TaskEnd::Cancelled { reason } => self
+            StageEnd::Cancelled(reason) => self
                 .aggregation(record, "aggregate.cancelled", "aggregate-cancelled")
                 .object(json!({ "reason": reason }))
-                .with("reason", reason.as_str()),
-            TaskEnd::Failed { fault } => {
+                .with("reason", reason),
+            StageEnd::Failed(fault) => {
                 let scope = Scope { stage: Some(Stage::Aggregation), ..Scope::default() };
                 self.stage_failed(record, self.begin(record, "aggregate.failed"), fault, &scope)
             }

@@ -2,7 +2,8 @@
 
 use budao_core::{
     Fault, Kind, Lang, Record,
-    event::{CommandId, Event, Origin, Scope, SessionEnd, Settings, StopReason, Task},
+    activity::{Activity, ControlRequest, MessageContent},
+    event::{CommandId, Origin, Scope, SessionEnd, Settings, Stage, StopReason},
     fault::Operation,
     message::{Block, CallId, Role, Usage, text_of},
 };
@@ -15,43 +16,58 @@ use crate::{
 };
 
 impl Projector {
-    pub(super) fn of_session(&self, record: &Record) -> Option<Frame> {
-        let frame = match &record.event {
-            Event::SessionOpened { settings, origin } => {
-                self.opened(record, settings, origin.as_ref())
+    pub(super) fn of_session(&self, record: &Record, activity: Activity<'_>) -> Option<Frame> {
+        let frame = match activity {
+            Activity::SessionOpened { settings, origin } => self.opened(record, settings, origin),
+            Activity::SettingsChanged { settings } => self.settings_changed(record, settings),
+            Activity::SessionResumed { sealed } => self.resumed(record, sealed),
+            Activity::SessionEnded { end, fault } => self.ended(record, end, fault),
+            Activity::MessageAccepted { command, content } => {
+                self.accepted(self.message(record, content), command)
             }
-            Event::SettingsChanged { settings } => self.settings_changed(record, settings),
-            Event::SessionResumed { sealed } => self.resumed(record, sealed),
-            Event::SessionEnded { end, fault } => self.ended(record, *end, fault.as_ref()),
-            Event::MessageAccepted { command, content } => self.message(record, command, content),
-            Event::PipelineAccepted { command, question, confirm, tasks } => {
-                self.question(record, command, question, *confirm, tasks.as_deref())
+            Activity::ControlRequested { by, request } => {
+                return self.control(record, by, request);
             }
-            Event::MessageWithdrawn { command, by } => self
-                .with_text(self.notice(record, "message_withdrawn"), "message-withdrawn")
-                .with("message", command.to_string())
-                .with("by", by.as_str()),
-            Event::RetryAccepted { command, of_turn } => {
-                let frame = self.notice(record, "turn_retried").with("retry_of", *of_turn);
-                self.with_text(self.accepted(frame, command), "turn-retried")
-            }
-            Event::CancelRequested { by, reason } => self
-                .with_text(self.notice(record, "cancelling"), "cancelling")
-                .with("by", by.as_str())
-                .with("reason", reason.as_deref().map_or(Value::Null, Value::from)),
-            Event::TurnEnded { stop, fault, steps, usage } => {
-                let frame = match (stop, fault) {
-                    (StopReason::EndTurn | StopReason::MaxTokens, _) => self.answer(record),
-                    (StopReason::Cancelled, _) => {
+            Activity::TurnEnded { stop, fault, steps, usage } => {
+                let frame = match stop {
+                    StopReason::EndTurn | StopReason::MaxTokens => self.answer(record),
+                    StopReason::Cancelled => {
                         self.with_text(self.begin(record, "agent.interrupted"), "interrupted")
                     }
-                    (_, fault) => self.failed(record, fault.as_ref()),
+                    _ => self.failed(record, fault),
                 };
-                self.turn_ended(record, frame, *stop, *steps, *usage)
+                self.turn_ended(record, frame, stop, steps, usage)
             }
             _ => return None,
         };
         Some(frame)
+    }
+
+    /// The notice of a request to stop or change work; a close has the frame of the session's end.
+    fn control(&self, record: &Record, by: &str, request: ControlRequest<'_>) -> Option<Frame> {
+        Some(match request {
+            ControlRequest::Withdraw(message) => self
+                .with_text(self.notice(record, "message_withdrawn"), "message-withdrawn")
+                .with("message", message.to_string())
+                .with("by", by),
+            ControlRequest::Cancel(reason) => self
+                .with_text(self.notice(record, "cancelling"), "cancelling")
+                .with("by", by)
+                .with("reason", reason.map_or(Value::Null, Value::from)),
+            ControlRequest::Replan(question) => self
+                .with_text(self.notice(record, "replanning"), "replanning")
+                .with("mode", "in_run")
+                .with("question", brief(question))
+                .with("by", by),
+            ControlRequest::StopTask { task, restart } => {
+                let id = if restart { "task-restarting" } else { "task-stopping" };
+                self.with_text(self.notice(record, "task_stopping"), id)
+                    .with("restart", restart)
+                    .with("by", by)
+                    .at_stage(Stage::Solving, Some(&task.0))
+            }
+            ControlRequest::Close => return None,
+        })
     }
 
     /// Sets a catalog text: English in the content, the session's language in `show_content`.
@@ -128,40 +144,34 @@ impl Projector {
             .with("stats", tokens(usage))
     }
 
-    fn message(&self, record: &Record, command: &CommandId, content: &[Block]) -> Frame {
-        let images = content.iter().filter(|block| matches!(block, Block::Image { .. })).count();
-        let frame = self
-            .begin(record, "user.message")
-            .text(text_of(content))
-            .show_content(PARTIAL_CHARS)
-            .with("images", if images == 0 { Value::Null } else { images.into() });
-        self.accepted(frame, command)
-    }
-
-    fn question(
-        &self,
-        record: &Record,
-        command: &CommandId,
-        question: &str,
-        confirm: bool,
-        tasks: Option<&[Task]>,
-    ) -> Frame {
-        let frame = match tasks {
-            Some(tasks) => {
+    fn message(&self, record: &Record, content: MessageContent<'_>) -> Frame {
+        match content {
+            MessageContent::Blocks(content) => {
+                let is_image = |block: &&Block| matches!(block, Block::Image { .. });
+                let images = content.iter().filter(is_image).count();
+                self.begin(record, "user.message")
+                    .text(text_of(content))
+                    .show_content(PARTIAL_CHARS)
+                    .with("images", if images == 0 { Value::Null } else { images.into() })
+            }
+            MessageContent::Pipeline { question, tasks: Some(tasks), .. } => {
                 let args = [("count", tasks.len().into()), ("question", brief(question).into())];
                 let tasks: Vec<Value> = tasks.iter().map(task_json).collect();
                 self.begin(record, "user.solve_tasks")
                     .object(json!({ "question": question, "tasks": tasks }))
                     .show(translate_with("tasks-given", &args, self.language()))
             }
-            None => self
+            MessageContent::Pipeline { question, confirm, tasks: None } => self
                 .begin(record, "user.message")
                 .text(question)
                 .show(cut(question, PARTIAL_CHARS))
                 .with("mode", "plan")
                 .with("confirm", confirm),
-        };
-        self.accepted(frame, command)
+            MessageContent::Retry { of_turn } => {
+                let frame = self.notice(record, "turn_retried").with("retry_of", of_turn);
+                self.with_text(frame, "turn-retried")
+            }
+        }
     }
 
     /// Adds the command id, and whether the message waits for an earlier turn.

@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use budao_core::{
     Event, Fault, Kind, Record, Timestamp,
+    activity::{Activity, ActivityFold, TurnContext},
     event::{Epoch, Origin, Scope, Seq, SessionId, Stage, StopReason},
     fault::Fact,
     tally::{FaultResolution, FaultTally, TallyObserver},
@@ -54,6 +55,7 @@ pub(super) struct SessionCounters {
     /// The time of the last counted record.
     pub(super) changed: Timestamp,
     tally: FaultTally,
+    fold: ActivityFold,
     turn: OpenTurn,
 }
 
@@ -63,9 +65,6 @@ struct OpenTurn {
     session: SessionId,
     stage: Option<Stage>,
     model: Option<Name>,
-    began: Option<Timestamp>,
-    /// The time of the unanswered model request's first attempt.
-    model_requested_at: Option<Timestamp>,
     /// The faults of the turn, by their number.
     faults: BTreeMap<u64, FaultEntry>,
     path: Vec<Kind>,
@@ -114,12 +113,11 @@ impl SessionCounters {
             after: 0,
             changed: Timestamp::default(),
             tally: FaultTally::default(),
+            fold: ActivityFold::default(),
             turn: OpenTurn {
                 session,
                 stage: None,
                 model: None,
-                began: None,
-                model_requested_at: None,
                 faults: BTreeMap::new(),
                 path: Vec::new(),
             },
@@ -140,48 +138,56 @@ impl SessionCounters {
         let (at, event) = (record.at, &record.event);
         if let Event::TurnStarted { .. } = event {
             self.turn.close(ledger);
-            self.turn.began = Some(at);
             ledger.turn_began(at);
         }
         let mut observer = LedgerObserver { turn: &mut self.turn, ledger };
         self.tally.apply(event, at, &mut observer);
-        self.turn.count(event, at, ledger);
+        let context = self.fold.turn();
+        if let Some(activity) = self.fold.apply(event, at, record.turn) {
+            self.turn.count(activity, at, context, ledger);
+        }
     }
 }
 
 impl OpenTurn {
     /// Counts what is not a fault.
-    fn count(&mut self, event: &Event, at: Timestamp, ledger: &mut StatsLedger) {
-        match event {
-            Event::SessionOpened { origin: Some(Origin::Stage { stage, .. }), .. } => {
+    fn count(
+        &mut self,
+        activity: Activity<'_>,
+        at: Timestamp,
+        context: Option<TurnContext>,
+        ledger: &mut StatsLedger,
+    ) {
+        match activity {
+            Activity::SessionOpened { origin: Some(Origin::Stage { stage, .. }), .. } => {
                 self.stage = Some(*stage);
             }
-            Event::StepStarted { model, attempt, .. } => {
+            Activity::StepStarted { model, .. } => {
                 let model = ledger.model(model);
                 ledger.step(at, &model);
                 self.model = Some(model);
-                if *attempt == 1 {
-                    self.model_requested_at = Some(at);
-                }
             }
-            Event::ModelAnswered { .. } => {
-                if let Some(requested_at) = self.model_requested_at.take() {
+            Activity::Answered { .. } => {
+                if let Some(requested_at) = context.and_then(|turn| turn.requested_at) {
                     ledger.answer(at, at.since(requested_at));
                 }
             }
-            Event::ToolCallEnded { tool, outcome, duration_ms, .. } => {
-                let (name, took) = (ledger.tool(tool), Duration::from_millis(*duration_ms));
+            Activity::CallEnded { tool, outcome, duration_ms, .. } => {
+                let (name, took) = (ledger.tool(tool), Duration::from_millis(duration_ms));
                 ledger.call(at, &name, outcome.fault().is_none(), took);
             }
-            Event::RetryScheduled { .. } => ledger.retry(at),
-            Event::TurnEnded { stop, .. } => self.ended(at, *stop, ledger),
-            Event::SessionEnded { .. } => self.close(ledger),
-            Event::LateArrivalDropped { .. } => ledger.late(at),
-            Event::ModelChanged { from, to, reason, .. } => {
-                let (from, to) = (ledger.model(from), ledger.model(to));
-                ledger.model_changed(at, &from, &to, *reason);
+            Activity::RetryScheduled { .. } => ledger.retry(at),
+            Activity::TurnEnded { stop, .. } => {
+                let took = context.map(|turn| at.since(turn.started_at));
+                self.ended(at, stop, took, ledger);
             }
-            Event::ObserverLost { .. } => ledger.lost(at),
+            Activity::SessionEnded { .. } => self.close(ledger),
+            Activity::LateResultDropped { .. } => ledger.late(at),
+            Activity::ModelChanged { from, to, reason, .. } => {
+                let (from, to) = (ledger.model(from), ledger.model(to));
+                ledger.model_changed(at, &from, &to, reason);
+            }
+            Activity::ObserverLost { .. } => ledger.lost(at),
             _ => {}
         }
     }
@@ -211,9 +217,15 @@ impl OpenTurn {
         }
     }
 
-    fn ended(&mut self, at: Timestamp, stop: StopReason, ledger: &mut StatsLedger) {
-        if let Some(began) = self.began {
-            ledger.turn_ended(at, stop, at.since(began));
+    fn ended(
+        &mut self,
+        at: Timestamp,
+        stop: StopReason,
+        took: Option<Duration>,
+        ledger: &mut StatsLedger,
+    ) {
+        if let Some(took) = took {
+            ledger.turn_ended(at, stop, took);
         }
         let kinds = std::mem::take(&mut self.path);
         if !kinds.is_empty() {
@@ -225,7 +237,6 @@ impl OpenTurn {
     /// Stores the faults of the finished turn.
     fn close(&mut self, ledger: &mut StatsLedger) {
         ledger.faults(std::mem::take(&mut self.faults).into_values());
-        (self.began, self.model_requested_at) = (None, None);
         self.path.clear();
     }
 }
