@@ -32,6 +32,6 @@ mod tools;
 mod world;
 
 pub use check::Violation;
-pub use play::{SimResult, run};
+pub use play::{SimResult, run, run_recorded};
 pub use script::{DiskFault, Script, ScriptAction, Step, World};
 pub use shrink::shrink;

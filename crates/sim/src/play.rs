@@ -55,23 +55,36 @@ pub struct SimResult {
 /// When no tokio runtime can be created.
 #[must_use]
 pub fn run(script: &Script) -> SimResult {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime without I/O can be made");
-    runtime.block_on(async {
+    on_virtual_time(async {
         match script.world {
             World::Services => crate::services_world::play(script).await,
-            World::Engine | World::Served => Simulation::begin(script).play(script).await,
+            World::Engine | World::Served => Simulation::begin(script).play(script).await.0,
             #[cfg(feature = "gateways")]
             World::Editor => crate::editor::play(script).await,
             #[cfg(feature = "gateways")]
             World::Smcp => crate::smcp_world::play(script).await,
             #[cfg(not(feature = "gateways"))]
-            World::Editor | World::Smcp => Simulation::begin(script).play(script).await,
+            World::Editor | World::Smcp => Simulation::begin(script).play(script).await.0,
         }
     })
+}
+
+/// Plays a script in the engine's world and returns every record of each session too.
+///
+/// # Panics
+/// When no tokio runtime can be created.
+#[must_use]
+pub fn run_recorded(script: &Script) -> (SimResult, BTreeMap<SessionId, Vec<Record>>) {
+    on_virtual_time(async { Simulation::begin(script).play(script).await })
+}
+
+fn on_virtual_time<T>(played: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime without I/O can be made");
+    runtime.block_on(played)
 }
 
 /// The state that survives every process of a script.
@@ -110,7 +123,7 @@ impl Simulation {
         }
     }
 
-    async fn play(mut self, script: &Script) -> SimResult {
+    async fn play(mut self, script: &Script) -> (SimResult, BTreeMap<SessionId, Vec<Record>>) {
         for process in 0..script.processes {
             self.machine.start(process);
         }
@@ -365,7 +378,7 @@ impl Simulation {
         sessions(&self.machine, state).await
     }
 
-    async fn look_back(self, script: &Script) -> SimResult {
+    async fn look_back(self, script: &Script) -> (SimResult, BTreeMap<SessionId, Vec<Record>>) {
         let violations = &self.machine.violations;
         let (played, histories) = gather(&self.machine, script).await;
         for (session, history) in &histories {
@@ -376,7 +389,7 @@ impl Simulation {
         laws::views::of_views(script.seed, self.machine.disk.kept(), &histories, violations).await;
         laws::answers::of_answers(&self.answers.all(), &histories, violations);
         laws::answers::of_effects(&self.machine.ledger.entries(), &histories, violations);
-        SimResult { violations: violations.all(), ..played }
+        (SimResult { violations: violations.all(), ..played }, histories)
     }
 }
 
