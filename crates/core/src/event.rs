@@ -330,7 +330,23 @@ pub enum Event {
         /// The call that waited.
         call: CallId,
     },
-    /// A call started. The record is durable before the tool runs.
+    /// A call may run, but all slots are taken. It has not begun: a later start records that, or its end.
+    ToolCallQueued {
+        /// The model's id of the call.
+        call: CallId,
+        /// The name of the tool, as the model called it.
+        tool: String,
+        /// The arguments the tool is to receive, after repairs and decisions.
+        arguments: Value,
+        /// Repairs that turned the model's arguments into these.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        repairs: Vec<Repair>,
+        /// The attempt that waits for a slot, from 1.
+        attempt: u32,
+        /// Whether the call may run again after a crash.
+        idempotent: bool,
+    },
+    /// A call has its slot and starts. The record is durable before the tool runs.
     ToolCallStarted {
         /// The model's id of the call.
         call: CallId,

@@ -107,6 +107,7 @@ pub fn step(session: &mut Session, input: Input, env: &Env<'_>) -> Transition {
             }
         }
     }
+    stepper.start_queued();
     stepper.decided
 }
 
@@ -320,8 +321,8 @@ impl Stepper<'_> {
         let (again, lost) = calls::interrupted(self.turn(), self.env.limits.retry.tries);
         let sealed = lost.iter().map(|(call, _)| call.clone()).collect();
         self.emit(Event::SessionResumed { sealed });
-        for event in again {
-            self.emit(event);
+        for next in again {
+            self.begin(next);
         }
         for (call, tool) in lost {
             let fault = calls::outcome_unknown(&tool).with_trace(self.session.trace());

@@ -154,6 +154,17 @@ impl NativeDecider {
         }
     }
 
+    /// Slots that calls of ended turns still hold; all of them after the grace period of a shutdown.
+    fn busy_slots(&self) -> usize {
+        let limit = self.shared.limits.parallel_calls;
+        if self.is_parked {
+            return limit;
+        }
+        let taken = limit.saturating_sub(self.slots.available_permits());
+        let ours = self.running.iter().filter(|(_, running)| running.is_call).count();
+        taken.saturating_sub(ours)
+    }
+
     /// What the gates report of the session's models. Empty if there is no choice to make.
     fn outlooks(&self, input: &Input) -> Vec<ModelOutlook> {
         let settings = &self.session.settings;
@@ -178,6 +189,7 @@ impl NativeDecider {
         let env = Env {
             now,
             jitter: world.jitter(),
+            busy_slots: self.busy_slots(),
             is_observed: self.shared.observers.is_observed(self.id),
             trace: world.trace(),
             outlooks: &outlooks,

@@ -23,7 +23,7 @@ use budao_journal::Digest;
 use budao_tools::{Blobs, CallContext, Memory, Note, NoteSender, Toolbox, call::CheckedCall};
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -269,6 +269,8 @@ pub(crate) fn task(
             let (context, notes) =
                 call_context(&work_context, session, turn, call.clone(), attempt, cancel.clone());
             let settings = tools.settings(session);
+            // Taken at once: the turn records a start only if a slot is free.
+            let slot = Arc::clone(&work_context.slots).try_acquire_owned().ok();
             Box::pin(async move {
                 let prepared =
                     ready.lock().expect("no code panics while holding this").remove(&call);
@@ -286,7 +288,7 @@ pub(crate) fn task(
                         .with_cause("a call that is not started was to be run")),
                 };
                 let outcome = match prepared {
-                    Ok(ready) => run(&work_context, ready, context, notes, turn).await,
+                    Ok(ready) => run(&work_context, ready, (context, notes), turn, slot).await,
                     Err(fault) => fault.into(),
                 };
                 Input::ToolCallEnded { turn, call, attempt, outcome }
@@ -299,15 +301,18 @@ pub(crate) fn task(
 async fn run(
     work_context: &WorkContext,
     ready: CheckedCall,
-    context: CallContext,
-    mut notes: mpsc::Receiver<Note>,
+    (context, mut notes): (CallContext, mpsc::Receiver<Note>),
     turn: TurnNumber,
+    slot: Option<OwnedSemaphorePermit>,
 ) -> budao_core::tool::Outcome {
-    // A call that is stopped while it waits for a permit never starts.
+    // Without a slot the call waits; one that is stopped meanwhile never runs.
     let permit = tokio::select! {
         biased;
         () = context.cancel.cancelled() => None,
-        permit = work_context.slots.clone().acquire_owned() => permit.ok(),
+        permit = async { match slot {
+            Some(slot) => Some(slot),
+            None => Arc::clone(&work_context.slots).acquire_owned().await.ok(),
+        } } => permit,
     };
     let Some(permit) = permit else {
         return Fault::new(Kind::Cancelled, Operation::ToolCall)

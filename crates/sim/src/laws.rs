@@ -99,6 +99,12 @@ struct OpenTurn {
 
 #[derive(Default)]
 struct OpenCall {
+    /// Its place in the model's answer.
+    place: usize,
+    /// It has a slot: it may have begun.
+    runs: bool,
+    /// It may run and waits for a slot.
+    queued: bool,
     attempts: u32,
     tried: u32,
     idempotent: bool,
@@ -141,6 +147,7 @@ impl<'a> Reader<'a> {
         if let Some(mut turn) = self.turn.take() {
             self.answers(&mut turn, &record.event);
             self.calls(&mut turn, &record.event);
+            self.slots(&mut turn, &record.event);
             self.retries(&mut turn, &record.event);
             self.bounds(&mut turn, &record.event);
             self.waits(&mut turn, record);
@@ -251,8 +258,12 @@ impl<'a> Reader<'a> {
                 self.belongs(turn, &text);
                 let shown = turn.shown.take().unwrap_or_default();
                 self.law(shown.is_empty() || shown == text, "what was shown is what was answered");
-                turn.calls =
-                    uses(content).map(|call| (call.id.clone(), OpenCall::default())).collect();
+                let calls = uses(content).enumerate();
+                turn.calls = calls
+                    .map(|(place, call)| {
+                        (call.id.clone(), OpenCall { place, ..Default::default() })
+                    })
+                    .collect();
                 let count = uses(content).count();
                 self.law(turn.calls.len() == count, "call ids are unique");
             }
@@ -304,6 +315,41 @@ impl<'a> Reader<'a> {
                 let ended =
                     turn.calls.get_mut(call).map(|call| std::mem::replace(&mut call.ended, true));
                 self.law(ended == Some(false), "a call ends once, in its own step");
+            }
+            _ => {}
+        }
+    }
+
+    /// A call begins when it has a slot, in the model's order. What had not begun is never in doubt.
+    fn slots(&self, turn: &mut OpenTurn, event: &Event) {
+        match event {
+            Event::ToolCallQueued { call, .. } => {
+                if let Some(call) = turn.calls.get_mut(call) {
+                    call.queued = true;
+                }
+            }
+            Event::ToolCallStarted { call, .. } => {
+                let Some(call) = turn.calls.get_mut(call) else { return };
+                (call.queued, call.runs) = (false, true);
+                let place = call.place;
+                let passed = turn.calls.values().any(|other| other.queued && other.place < place);
+                self.law(!passed, "calls that wait for a slot begin in the model's order");
+                let running = turn.calls.values().filter(|call| call.runs).count();
+                self.law(running <= self.limits.parallel_calls, "a call begins when it has a slot");
+            }
+            Event::ToolCallEnded { call, outcome, .. } => {
+                let Some(call) = turn.calls.get_mut(call) else { return };
+                let began = std::mem::replace(&mut call.runs, false);
+                call.queued = false;
+                let kind = outcome.fault().map(Fault::kind);
+                self.law(kind != Some(Kind::OutcomeUnknown) || began, "a call in doubt had begun");
+            }
+            Event::RetryScheduled { scope, .. } => {
+                let call = scope.call.as_ref().and_then(|call| turn.calls.get_mut(call));
+                call.into_iter().for_each(|call| call.runs = false);
+            }
+            Event::SessionResumed { .. } => {
+                turn.calls.values_mut().for_each(|call| call.queued = false);
             }
             _ => {}
         }

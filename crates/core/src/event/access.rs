@@ -71,6 +71,7 @@ impl Event {
     pub fn tool(&self) -> Option<&str> {
         match self {
             Self::ToolCallStarted { tool, .. }
+            | Self::ToolCallQueued { tool, .. }
             | Self::ToolCallEnded { tool, .. }
             | Self::ToolCallAnnotated { tool, .. }
             | Self::QuestionAsked { tool, .. } => Some(tool),

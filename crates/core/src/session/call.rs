@@ -49,6 +49,23 @@ pub enum CallState {
         /// The time at which an unanswered question counts as denied.
         expires_at: Timestamp,
     },
+    /// The call may run and waits for a slot. It has not begun.
+    Queued {
+        /// The attempt that waits, from 1.
+        attempt: u32,
+        /// The arguments the tool is to receive.
+        arguments: Value,
+        /// Repairs that turned the model's arguments into these.
+        repairs: Vec<Repair>,
+        /// Whether the call may run again after a crash.
+        idempotent: bool,
+        /// The first failure, if this is not the first attempt.
+        failing: Option<OngoingFailure>,
+        /// A remark for the model, added to the outcome.
+        remark: Option<String>,
+        /// A person's approval; a check after a restart needs it.
+        approved: Option<ApprovedCall>,
+    },
     /// The call runs, or a crash interrupted it.
     Started {
         /// The current attempt, from 1.
@@ -134,14 +151,52 @@ impl Call {
         idempotent: bool,
         at: Timestamp,
     ) {
-        let (failing, remark) = match &self.state {
-            CallState::Waiting { failing, remark, .. } => (Some(failing.clone()), remark.clone()),
-            CallState::Started { failing, remark, .. } => (failing.clone(), remark.clone()),
-            CallState::Requested { approved: Some(approved) } => (None, approved.remark()),
-            _ => (None, None),
-        };
+        let (failing, remark) = self.carried();
         let arguments = arguments.clone();
         self.state = CallState::Started { attempt, arguments, idempotent, at, failing, remark };
+    }
+
+    /// Waits for a slot.
+    pub(super) fn queue(
+        &mut self,
+        attempt: u32,
+        arguments: &Value,
+        repairs: &[Repair],
+        idempotent: bool,
+    ) {
+        let (failing, remark) = self.carried();
+        let approved = match &mut self.state {
+            CallState::Requested { approved } => approved.take(),
+            _ => None,
+        };
+        let (arguments, repairs) = (arguments.clone(), repairs.to_vec());
+        self.state = CallState::Queued {
+            attempt,
+            arguments,
+            repairs,
+            idempotent,
+            failing,
+            remark,
+            approved,
+        };
+    }
+
+    /// Returns a call that never began to its check: what is permitted may have changed since.
+    pub(super) fn check_again(&mut self) {
+        if let CallState::Queued { attempt: 1, approved, .. } = &mut self.state {
+            self.state = CallState::Requested { approved: approved.take() };
+        }
+    }
+
+    /// The failure and the remark that the next state takes over.
+    fn carried(&self) -> (Option<OngoingFailure>, Option<String>) {
+        match &self.state {
+            CallState::Waiting { failing, remark, .. } => (Some(failing.clone()), remark.clone()),
+            CallState::Started { failing, remark, .. }
+            | CallState::Queued { failing, remark, .. } => (failing.clone(), remark.clone()),
+            CallState::Requested { approved: Some(approved) } => (None, approved.remark()),
+            _ => (None, None),
+        }
     }
 
     pub(super) fn failed_once(&mut self, kind: Kind, at: Timestamp) {

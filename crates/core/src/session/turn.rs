@@ -227,6 +227,10 @@ impl Turn {
             } => {
                 self.with_call(call, |call| call.approve(arguments.clone(), note.clone()));
             }
+            Event::ToolCallQueued { call, arguments, repairs, attempt, idempotent, .. } => {
+                self.with_call(call, |call| call.queue(*attempt, arguments, repairs, *idempotent));
+            }
+            Event::SessionResumed { .. } => self.calls.iter_mut().for_each(Call::check_again),
             Event::ToolCallStarted { call, arguments, attempt, idempotent, .. } => {
                 self.with_call(call, |call| call.start(*attempt, arguments, *idempotent, at));
             }

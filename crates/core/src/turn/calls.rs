@@ -10,7 +10,7 @@ use crate::{
     fault::Advice,
     retry,
     session::{Call, OngoingFailure, Turn, is_invalid},
-    tool::Failure,
+    tool::{Failure, Repair},
 };
 
 /// The work that is due while calls are open.
@@ -30,7 +30,8 @@ pub(super) fn due(turn: &Turn) -> Vec<Work> {
             | CallState::Waiting { until: at, .. } => {
                 wake = Some(wake.map_or(*at, |earliest: crate::time::Timestamp| earliest.min(*at)));
             }
-            CallState::Ended { .. } => {}
+            // The turn starts it as soon as a slot is free.
+            CallState::Queued { .. } | CallState::Ended { .. } => {}
         }
     }
     if !unchecked.is_empty() {
@@ -40,17 +41,27 @@ pub(super) fn due(turn: &Turn) -> Vec<Work> {
     work
 }
 
-/// Sorts interrupted calls after a crash: start events for calls that run again, and calls whose outcome is unknown.
+/// An attempt at a call that may run.
+pub(super) struct NextAttempt {
+    call: CallId,
+    tool: String,
+    arguments: serde_json::Value,
+    repairs: Vec<Repair>,
+    attempt: u32,
+    idempotent: bool,
+}
+
+/// Sorts interrupted calls after a crash: attempts of calls that run again, and calls whose outcome is unknown.
 ///
 /// A call interrupted on its last attempt may have crashed the process, so it does not run again.
-pub(super) fn interrupted(turn: &Turn, tries: u32) -> (Vec<Event>, Vec<(CallId, String)>) {
+pub(super) fn interrupted(turn: &Turn, tries: u32) -> (Vec<NextAttempt>, Vec<(CallId, String)>) {
     let (mut again, mut lost) = (Vec::new(), Vec::new());
     for call in &turn.calls {
         match &call.state {
             CallState::Started { attempt, arguments, idempotent: true, .. }
                 if !turn.cancelling && *attempt < tries =>
             {
-                again.push(Event::ToolCallStarted {
+                again.push(NextAttempt {
                     call: call.id.clone(),
                     tool: call.tool.clone(),
                     arguments: arguments.clone(),
@@ -62,6 +73,7 @@ pub(super) fn interrupted(turn: &Turn, tries: u32) -> (Vec<Event>, Vec<(CallId, 
             CallState::Started { .. } => lost.push((call.id.clone(), call.tool.clone())),
             CallState::Requested { .. }
             | CallState::AwaitingDecision { .. }
+            | CallState::Queued { .. }
             | CallState::Waiting { .. }
             | CallState::Ended { .. } => {}
         }
@@ -86,7 +98,9 @@ pub(super) fn cancelled(call: &Call) -> Fault {
     let fault =
         Fault::new(Kind::Cancelled, Operation::ToolCall).with(Fact::ToolName, call.tool.clone());
     match call.state {
-        CallState::Requested { .. } | CallState::AwaitingDecision { .. } => fault.not_started(),
+        CallState::Requested { .. }
+        | CallState::AwaitingDecision { .. }
+        | CallState::Queued { attempt: 1, .. } => fault.not_started(),
         _ => fault,
     }
 }
@@ -124,14 +138,8 @@ impl Stepper<'_> {
             match verdict {
                 CallVerdict::Settled(outcome) => self.settle(id, outcome),
                 CallVerdict::Run { arguments, repairs, idempotent } => {
-                    self.emit(Event::ToolCallStarted {
-                        call: id,
-                        tool,
-                        arguments,
-                        repairs,
-                        attempt: 1,
-                        idempotent,
-                    });
+                    let (call, attempt) = (id, 1);
+                    self.begin(NextAttempt { call, tool, arguments, repairs, attempt, idempotent });
                 }
                 CallVerdict::Ask { arguments, repairs, idempotent, digest, reason } => {
                     let question = QuestionId(format!("ask_{id}").into());
@@ -151,6 +159,46 @@ impl Stepper<'_> {
             }
         }
         self.after_calls();
+    }
+
+    /// Starts an attempt if a slot is free and no call waits for one; else the call waits.
+    pub(super) fn begin(&mut self, next: NextAttempt) {
+        let NextAttempt { call, tool, arguments, repairs, attempt, idempotent } = next;
+        let waits = |call: &Call| matches!(call.state, CallState::Queued { .. });
+        let event = match self.free_slots(Some(&call)) > 0 && !self.turn().calls.iter().any(waits) {
+            true => Event::ToolCallStarted { call, tool, arguments, repairs, attempt, idempotent },
+            false => Event::ToolCallQueued { call, tool, arguments, repairs, attempt, idempotent },
+        };
+        self.emit(event);
+    }
+
+    /// Starts calls that wait for a slot, in the model's order, while slots are free.
+    pub(super) fn start_queued(&mut self) {
+        let Some(turn) = self.session.turn.as_ref().filter(|turn| !turn.cancelling) else { return };
+        let queued = turn.calls.iter().filter_map(|call| match &call.state {
+            CallState::Queued { attempt, arguments, repairs, idempotent, .. } => {
+                Some(Event::ToolCallStarted {
+                    call: call.id.clone(),
+                    tool: call.tool.clone(),
+                    arguments: arguments.clone(),
+                    repairs: repairs.clone(),
+                    attempt: *attempt,
+                    idempotent: *idempotent,
+                })
+            }
+            _ => None,
+        });
+        let starts: Vec<Event> = queued.take(self.free_slots(None)).collect();
+        starts.into_iter().for_each(|event| self.emit(event));
+    }
+
+    /// Slots for calls that no running call holds; an interrupted attempt of `next` holds none.
+    fn free_slots(&self, next: Option<&CallId>) -> usize {
+        let calls = self.session.turn.iter().flat_map(|turn| &turn.calls);
+        let calls = calls.filter(|call| Some(&call.id) != next);
+        let running = calls.filter(|call| matches!(call.state, CallState::Started { .. })).count();
+        let taken = running.saturating_add(self.env.busy_slots);
+        self.env.limits.parallel_calls.saturating_sub(taken)
     }
 
     /// Ends a call that never ran. An exact repetition of an invalid call gets a fault that says so.
@@ -286,7 +334,7 @@ impl Stepper<'_> {
         for call in calls {
             match call.state {
                 CallState::Waiting { attempt, arguments, until, .. } if until <= now => {
-                    self.emit(Event::ToolCallStarted {
+                    self.begin(NextAttempt {
                         call: call.id,
                         tool: call.tool,
                         arguments,

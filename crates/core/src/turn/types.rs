@@ -260,6 +260,9 @@ pub struct Env<'a> {
     pub jitter: f64,
     /// Whether the session has an observer; decides the patience of its turns.
     pub is_observed: bool,
+    /// Slots that are taken by calls which the running turn does not wait for; all of them while the host starts
+    /// nothing new.
+    pub busy_slots: usize,
     /// The trace of a turn whose message carries none.
     pub trace: Trace,
     /// What the gates report of the session's models, in the order of its list. Models without an entry can be asked.

@@ -61,6 +61,7 @@ impl Play {
         let env = Env {
             now: self.now,
             jitter: 0.0,
+            busy_slots: 0,
             is_observed: true,
             trace: Trace::from_random(7),
             outlooks: &[],

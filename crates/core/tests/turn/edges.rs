@@ -299,6 +299,7 @@ fn an_environment_shows_its_time_to_whoever_debugs_it() {
     let env = turn::Env {
         now: budao_core::Timestamp::from_micros(5),
         jitter: 0.25,
+        busy_slots: 0,
         is_observed: true,
         trace: Trace::NONE,
         outlooks: &[],

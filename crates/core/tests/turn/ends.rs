@@ -128,6 +128,7 @@ fn what_a_decision_used_can_be_shown() {
     let env = Env {
         now: budao_core::Timestamp::from_micros(7),
         jitter: 0.5,
+        busy_slots: 0,
         is_observed: true,
         trace: Trace::NONE,
         outlooks: &[],

@@ -14,5 +14,6 @@ mod fold;
 mod play;
 mod promises;
 mod retries;
+mod slots;
 mod waits;
 mod walk;

@@ -21,6 +21,7 @@ pub(crate) struct Play {
     pub(crate) entries: Vec<Entry>,
     pub(crate) limits: Limits,
     pub(crate) now: Timestamp,
+    pub(crate) busy_slots: usize,
     pub(crate) is_observed: bool,
     /// What the gates report of the models `m`, `n` and `o`.
     pub(crate) outlooks: Vec<ModelOutlook>,
@@ -40,6 +41,7 @@ impl Play {
             entries: Vec::new(),
             limits: Limits::default(),
             now: Timestamp::from_micros(1_000_000),
+            busy_slots: 0,
             is_observed: true,
             outlooks: Vec::new(),
             commands: 0,
@@ -69,6 +71,7 @@ impl Play {
         let env = Env {
             now: self.now,
             jitter: 0.0,
+            busy_slots: self.busy_slots,
             is_observed: self.is_observed,
             trace: Trace::from_random(7),
             outlooks: &self.outlooks,

@@ -59,6 +59,7 @@ fn step(session: &mut Session, input: Input) {
     let env = Env {
         now: Timestamp::from_micros(1_700_000_000_000_000),
         jitter: 0.5,
+        busy_slots: 0,
         is_observed: true,
         trace: Trace::from_random(7),
         outlooks: &[],
