@@ -21,6 +21,7 @@ pub mod probe;
 mod project;
 mod prompts;
 mod request_handler;
+mod session_registry;
 mod session_task;
 mod texts;
 

@@ -4,7 +4,6 @@
 //! Each one passes its request to the session's task, whose inbox keeps the order of arrival.
 
 use std::{
-    collections::BTreeMap,
     path::Path,
     sync::{
         Arc, Mutex,
@@ -29,7 +28,6 @@ use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
 };
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
 use crate::{
@@ -43,13 +41,12 @@ use crate::{
     outbox::Outbox,
     project::EditorCapabilities,
     prompts::Prompt,
-    session_task::{EditorCommand, OpenResponder, SessionStart, SessionTask},
+    session_registry::SessionRegistry,
+    session_task::{EditorCommand, Inbox, OpenResponder, SessionStart, SessionTask},
 };
 
 /// Upper bound of additional directories of a session.
 const DIRECTORIES: usize = 64;
-/// Capacity of a session task's inbox.
-const INBOX: usize = 512;
 /// The request that replaces a line that is too long.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonRpcRequest)]
 #[request(method = "_budao/line_too_long", response = serde_json::Value)]
@@ -69,7 +66,7 @@ pub(crate) use respond;
 pub(crate) struct RequestHandler {
     bridge: Arc<Bridge>,
     backlog: Arc<OutputBacklog>,
-    sessions: Mutex<BTreeMap<SessionId, mpsc::Sender<EditorCommand>>>,
+    sessions: Arc<SessionRegistry>,
     editor_capabilities: Arc<Mutex<EditorCapabilities>>,
     session_tasks: TaskTracker,
     prompts: AtomicU64,
@@ -89,7 +86,7 @@ impl RequestHandler {
         Self {
             bridge,
             backlog,
-            sessions: Mutex::default(),
+            sessions: Arc::default(),
             editor_capabilities,
             session_tasks,
             prompts,
@@ -98,7 +95,7 @@ impl RequestHandler {
 
     /// Tells every session task that the editor has disconnected, by closing its inbox.
     pub(crate) fn close(&self) {
-        self.sessions.lock().expect("no code panics while holding this").clear();
+        self.sessions.clear();
     }
 
     pub(crate) fn authenticate(
@@ -135,7 +132,7 @@ impl RequestHandler {
                 let session = SessionId(self.bridge.world.uuid());
                 let begin =
                     SessionStart { directories, servers, reply: OpenResponder::New(responder) };
-                self.begin(session, begin, connection);
+                self.send_or_start(session, EditorCommand::Begin(Box::new(begin)), connection);
             }
             Err(error) => respond!(responder, Err(error)),
         }
@@ -154,7 +151,7 @@ impl RequestHandler {
             Ok(((directories, servers), session)) => {
                 let begin =
                     SessionStart { directories, servers, reply: OpenResponder::Load(responder) };
-                self.begin(session, begin, connection);
+                self.send_or_start(session, EditorCommand::Begin(Box::new(begin)), connection);
             }
             Err(error) => respond!(responder, Err(error)),
         }
@@ -173,7 +170,7 @@ impl RequestHandler {
             Ok(((directories, servers), session)) => {
                 let begin =
                     SessionStart { directories, servers, reply: OpenResponder::Resume(responder) };
-                self.begin(session, begin, connection);
+                self.send_or_start(session, EditorCommand::Begin(Box::new(begin)), connection);
             }
             Err(error) => respond!(responder, Err(error)),
         }
@@ -197,34 +194,24 @@ impl RequestHandler {
         responder: Responder<agent_client_protocol::v1::schema::CloseSessionResponse>,
         _: &Connection,
     ) {
-        match self.inbox(&request.session_id.0) {
-            Ok(inbox) => try_send(&inbox, EditorCommand::Leave(LeaveResponder::Close(responder))),
-            Err(error) => respond!(responder, Err(error)),
-        }
+        let leave = EditorCommand::Leave(LeaveResponder::Close(responder));
+        self.send(&request.session_id.0, leave);
     }
 
     /// Deletes a session; an open one is closed first. Deleting a session that does not exist succeeds.
     pub(crate) fn delete_session(
-        self: &Arc<Self>,
+        &self,
         request: DeleteSessionRequest,
         responder: Responder<DeleteSessionResponse>,
-        _: &Connection,
+        connection: &Connection,
     ) {
-        if let Ok(inbox) = self.inbox(&request.session_id.0) {
-            return try_send(&inbox, EditorCommand::Leave(LeaveResponder::Delete(responder)));
+        match self.id(&request.session_id.0) {
+            Ok(session) => {
+                let leave = EditorCommand::Leave(LeaveResponder::Delete(responder));
+                self.send_or_start(session, leave, connection);
+            }
+            Err(error) => respond!(responder, Err(error)),
         }
-        let session = match self.id(&request.session_id.0) {
-            Ok(session) => session,
-            Err(error) => return respond!(responder, Err(error)),
-        };
-        let handler = Arc::clone(self);
-        self.spawn(async move {
-            let deleted = handler.bridge.engine.delete(session).await;
-            let answer = deleted
-                .map(|_| DeleteSessionResponse::new())
-                .map_err(|fault| faults::error(&fault, handler.bridge.lang));
-            respond!(responder, answer);
-        });
     }
 
     pub(crate) fn prompt(
@@ -233,10 +220,6 @@ impl RequestHandler {
         responder: Responder<PromptResponse>,
         _: &Connection,
     ) {
-        let inbox = match self.inbox(&request.session_id.0) {
-            Ok(inbox) => inbox,
-            Err(error) => return respond!(responder, Err(error)),
-        };
         let content = match content::blocks(request.prompt) {
             Ok(content) => content,
             Err(error) => return respond!(responder, Err(error)),
@@ -246,13 +229,11 @@ impl RequestHandler {
         let number = self.prompts.fetch_add(1, Ordering::Relaxed) + 1;
         let (trace, now) = (world.trace(), world.clock.now());
         let prompt = Prompt::new(number, content, command, trace, responder, now);
-        try_send(&inbox, EditorCommand::Prompt(Box::new(prompt)));
+        self.send(&request.session_id.0, EditorCommand::Prompt(Box::new(prompt)));
     }
 
     pub(crate) fn cancel(&self, cancel: &CancelNotification) {
-        if let Ok(inbox) = self.inbox(&cancel.session_id.0) {
-            try_send(&inbox, EditorCommand::Cancel);
-        }
+        self.send(&cancel.session_id.0, EditorCommand::Cancel);
     }
 
     pub(crate) fn set_mode(
@@ -261,15 +242,8 @@ impl RequestHandler {
         reply: Responder<agent_client_protocol::v1::schema::SetSessionModeResponse>,
         _: &Connection,
     ) {
-        match self.inbox(&request.session_id.0) {
-            Ok(inbox) => {
-                try_send(
-                    &inbox,
-                    EditorCommand::SetMode { mode: request.mode_id.0.to_string(), reply },
-                );
-            }
-            Err(error) => respond!(reply, Err(error)),
-        }
+        let mode = request.mode_id.0.to_string();
+        self.send(&request.session_id.0, EditorCommand::SetMode { mode, reply });
     }
 
     pub(crate) fn set_option(
@@ -278,15 +252,11 @@ impl RequestHandler {
         reply: Responder<agent_client_protocol::v1::schema::SetSessionConfigOptionResponse>,
         _: &Connection,
     ) {
-        let inbox = match self.inbox(&request.session_id.0) {
-            Ok(inbox) => inbox,
-            Err(error) => return respond!(reply, Err(error)),
-        };
         let Some(value) = request.value.as_value_id() else {
             return respond!(reply, Err(faults::invalid("value", "the id of a value")));
         };
         let (option, value) = (request.config_id.0.to_string(), value.0.to_string());
-        try_send(&inbox, EditorCommand::SetOption { option, value, reply });
+        self.send(&request.session_id.0, EditorCommand::SetOption { option, value, reply });
     }
 
     pub(crate) fn too_long(
@@ -330,39 +300,27 @@ impl RequestHandler {
         session.parse().map_err(|_| faults::unknown_session(session, self.bridge.lang))
     }
 
-    /// The inbox of an open session; an `unknown_session` error if it is not open.
-    fn inbox(&self, session: &str) -> Result<mpsc::Sender<EditorCommand>, Error> {
-        let id = self.id(session)?;
-        let sessions = self.sessions.lock().expect("no code panics while holding this");
-        let open = sessions.get(&id).filter(|inbox| !inbox.is_closed());
-        open.cloned().ok_or_else(|| faults::unknown_session(session, self.bridge.lang))
+    /// Passes a command to the session's task; answers it with `unknown_session` if there is none.
+    fn send(&self, session: &str, command: EditorCommand) {
+        let sent = match self.id(session) {
+            Ok(id) => self.sessions.send(id, command),
+            Err(_) => Err(Box::new(command)),
+        };
+        if let Err(command) = sent {
+            command.refuse(faults::unknown_session(session, self.bridge.lang));
+        }
     }
 
-    /// Passes a start to the session's task, and creates the task if there is none.
-    fn begin(&self, session: SessionId, begin: SessionStart, connection: &Connection) {
-        let mut sessions = self.sessions.lock().expect("no code panics while holding this");
-        sessions.retain(|_, inbox| !inbox.is_closed());
-        let inbox = sessions.entry(session).or_insert_with(|| {
-            let (sender, inbox) = mpsc::channel(INBOX);
+    /// Passes a command to the session's task, and creates the task if there is none.
+    fn send_or_start(&self, session: SessionId, command: EditorCommand, connection: &Connection) {
+        self.sessions.send_or_start(session, command, |inbox| {
             let outbox = Outbox::new(connection.clone(), session, Arc::clone(&self.backlog));
             let editor_capabilities =
                 *self.editor_capabilities.lock().expect("no code panics while holding this");
             let bridge = Arc::clone(&self.bridge);
+            let inbox = Inbox::new(Arc::clone(&self.sessions), session, inbox);
             self.spawn(SessionTask::new(bridge, session, outbox, inbox, editor_capabilities).run());
-            sender
         });
-        try_send(inbox, EditorCommand::Begin(Box::new(begin)));
-    }
-}
-
-/// Passes a command to a session task without waiting. If the inbox is full, the command is dropped, and
-/// dropping its responder answers the request with an error.
-fn try_send(inbox: &mpsc::Sender<EditorCommand>, input: EditorCommand) {
-    if let Err(error) = inbox.try_send(input) {
-        tracing::warn!(
-            %error, limit = INBOX, limit_name = "acp_inbox",
-            "command dropped: session inbox full"
-        );
     }
 }
 

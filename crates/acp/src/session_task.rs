@@ -5,18 +5,16 @@
 //! to a prompt only by the command id that the turn answers, never by time or order.
 
 mod begin;
+mod inbox;
 mod settle;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use agent_client_protocol::{
     Error, RequestCancellationHandle,
-    v1::{
-        Responder,
-        schema::{
-            AvailableCommandsUpdate, RequestPermissionResponse, SessionUpdate,
-            SetSessionConfigOptionResponse, SetSessionModeResponse,
-        },
+    v1::schema::{
+        AvailableCommandsUpdate, RequestPermissionResponse, SessionUpdate,
+        SetSessionConfigOptionResponse, SetSessionModeResponse,
     },
 };
 use budao_core::{
@@ -37,7 +35,10 @@ use futures::{
 use tokio::sync::mpsc;
 
 use self::begin::Replay;
-pub(crate) use self::begin::{OpenResponder, SessionStart};
+pub(crate) use self::{
+    begin::{OpenResponder, SessionStart},
+    inbox::{EditorCommand, Inbox},
+};
 use crate::{
     bridge::Bridge,
     content, editor_options, faults,
@@ -52,17 +53,6 @@ use crate::{
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Upper bound of open questions.
 const QUESTIONS: usize = 256;
-
-/// A command of the editor to a session.
-#[derive(Debug)]
-pub(crate) enum EditorCommand {
-    Begin(Box<SessionStart>),
-    Prompt(Box<Prompt>),
-    Cancel,
-    SetMode { mode: String, reply: Responder<SetSessionModeResponse> },
-    SetOption { option: String, value: String, reply: Responder<SetSessionConfigOptionResponse> },
-    Leave(LeaveResponder),
-}
 
 impl std::fmt::Debug for Prompt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -93,7 +83,7 @@ pub(crate) struct SessionTask {
     bridge: Arc<Bridge>,
     session: SessionId,
     outbox: Outbox,
-    inbox: mpsc::Receiver<EditorCommand>,
+    inbox: Inbox,
     answers: mpsc::Receiver<PermissionReply>,
     answer_sender: mpsc::Sender<PermissionReply>,
     editor_capabilities: EditorCapabilities,
@@ -111,8 +101,6 @@ pub(crate) struct SessionTask {
     cancel_timer: Option<BoxFuture<'static, ()>>,
     hidden_turns: Vec<HiddenTurn>,
     leave_responder: Option<LeaveResponder>,
-    /// The session was closed or deleted; the task ends.
-    is_over: bool,
 }
 
 /// An event that wakes the task.
@@ -131,7 +119,7 @@ impl SessionTask {
         bridge: Arc<Bridge>,
         session: SessionId,
         outbox: Outbox,
-        inbox: mpsc::Receiver<EditorCommand>,
+        inbox: Inbox,
         editor_capabilities: EditorCapabilities,
     ) -> Self {
         let (answer_sender, answers) = mpsc::channel(QUESTIONS);
@@ -157,16 +145,19 @@ impl SessionTask {
             cancel_timer: None,
             hidden_turns: Vec::new(),
             leave_responder: None,
-            is_over: false,
         }
     }
 
     /// Runs until the editor leaves the session or disconnects.
     pub(crate) async fn run(mut self) {
-        while !self.is_over {
+        loop {
+            self.handle_deferred().await;
+            if self.is_closed() && self.inbox.end_if_idle() {
+                break;
+            }
             self.start_job();
             match self.wake().await {
-                LoopEvent::Command(Some(input)) => self.handle_command(input).await,
+                LoopEvent::Command(Some(input)) => self.accept(input).await,
                 LoopEvent::Command(None) => break,
                 LoopEvent::PermissionAnswered((question, answer)) => {
                     self.handle_permission_answer(&question, &answer);
@@ -177,7 +168,7 @@ impl SessionTask {
                 LoopEvent::OutboxReady => self.outbox.flush(),
                 LoopEvent::Record(Some(Ok(record))) => self.record(&record).await,
                 LoopEvent::Record(Some(Err(fault))) => self.follow_failed(&fault),
-                LoopEvent::Record(None) => self.records = None,
+                LoopEvent::Record(None) => self.records_ended(),
             }
         }
         self.shut_down().await;
@@ -199,8 +190,50 @@ impl SessionTask {
         }
     }
 
+    /// Is the session neither open nor being opened?
+    fn is_closed(&self) -> bool {
+        !self.is_open && self.replay.is_none() && self.leave_responder.is_none()
+    }
+
+    /// Is the session being loaded or left? Until that is done, later commands wait.
+    fn is_moving(&self) -> bool {
+        self.replay.is_some() || self.leave_responder.is_some()
+    }
+
+    /// Handles the commands that waited, in order, until one of them loads or leaves the session.
+    async fn handle_deferred(&mut self) {
+        while !self.is_moving()
+            && let Some(input) = self.inbox.next_deferred()
+        {
+            self.handle_command(input).await;
+        }
+    }
+
+    /// Handles a command now, or after the load or leave that runs. A cancel applies to all prompts before it at once.
+    async fn accept(&mut self, input: EditorCommand) {
+        match input {
+            EditorCommand::Cancel => {
+                for prompt in self.inbox.take_prompts() {
+                    self.answer_cancelled(prompt);
+                }
+                self.cancel();
+            }
+            // A prompt that waits for a replay can still be withdrawn.
+            EditorCommand::Prompt(prompt)
+                if self.leave_responder.is_none() && !self.inbox.has_deferred() =>
+            {
+                self.prompt(*prompt).await;
+            }
+            input if self.is_moving() => self.inbox.defer(input),
+            input => self.handle_command(input).await,
+        }
+    }
+
     async fn handle_command(&mut self, input: EditorCommand) {
         match input {
+            input if !self.is_open && !input.opens_or_deletes() => {
+                input.refuse(faults::unknown_session(&self.session.to_string(), self.bridge.lang));
+            }
             EditorCommand::Begin(begin) => self.begin(*begin).await,
             EditorCommand::Prompt(prompt) => self.prompt(*prompt).await,
             EditorCommand::Cancel => self.cancel(),
@@ -222,7 +255,7 @@ impl SessionTask {
                     }
                 }
             }
-            EditorCommand::Leave(leave) => self.leave(leave),
+            EditorCommand::Leave(leave) => self.leave(leave).await,
         }
     }
 
@@ -543,6 +576,7 @@ impl SessionTask {
     fn follow_failed(&mut self, fault: &Fault) {
         tracing::warn!(session = %self.session, %fault, "following session failed");
         self.records = None;
+        self.fail_replay(fault);
         let active = self.prompts.active.take();
         if let Some(prompt) = &active {
             self.retract(prompt);

@@ -10,6 +10,7 @@ use budao_core::{
     fault::Fault,
     session::Session,
     time::Timestamp,
+    trace::Trace,
 };
 use budao_engine::{
     Batch, Decider, DeciderFactory, HostInput, NoReclaimer, SessionContext, SpaceReclaimer,
@@ -71,6 +72,7 @@ impl DeciderFactory for ClaudeFactory {
             process_context,
             process: None,
             ending: None,
+            steady_clock: SteadyClock::new(),
             flush_at: None,
             actions: Vec::new(),
             shared,
@@ -79,6 +81,20 @@ impl DeciderFactory for ClaudeFactory {
 
     fn reclaimer(&self) -> &dyn SpaceReclaimer {
         &NoReclaimer
+    }
+}
+
+/// A clock that never jumps, unlike the wall clock. Its origin is arbitrary.
+#[derive(Debug)]
+struct SteadyClock(tokio::time::Instant);
+
+impl SteadyClock {
+    fn new() -> Self {
+        Self(tokio::time::Instant::now())
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::default().after(self.0.elapsed())
     }
 }
 
@@ -91,41 +107,49 @@ pub(crate) struct ClaudeDecider {
     process: Option<CliProcess>,
     /// Cancelled when the process before the current one has ended.
     ending: Option<CancellationToken>,
-    /// When text that arrived is recorded.
+    steady_clock: SteadyClock,
+    /// When text that arrived is recorded, in steady time.
     flush_at: Option<Timestamp>,
     /// Decided, and due after the next commit.
     actions: Vec<Action>,
 }
 
 impl ClaudeDecider {
+    /// The outside values at this moment, without fresh ids.
+    fn env<'a>(&self, shared: &'a ClaudeShared) -> Env<'a> {
+        Env {
+            now: shared.world.clock.now(),
+            steady: self.steady_clock.now(),
+            uuid: uuid::Uuid::nil(),
+            trace: Trace::NONE,
+            limits: &shared.limits,
+            timeouts: &shared.timeouts,
+            scrubber: &shared.scrubber,
+        }
+    }
+
     /// Lets the machine decide. Its events are applied to the state and added to the batch.
     fn step(&mut self, input: Input, batch: &mut Batch) -> Option<(CommandId, Answer)> {
-        let world = &self.shared.world;
-        let env = Env {
-            now: world.clock.now(),
-            uuid: world.uuid(),
-            trace: world.trace(),
-            limits: &self.shared.limits,
-            timeouts: &self.shared.timeouts,
-            scrubber: &self.shared.scrubber,
-        };
+        let shared = Arc::clone(&self.shared);
+        let env = self.env(&shared);
+        let env = Env { uuid: shared.world.uuid(), trace: shared.world.trace(), ..env };
         let decided = machine::step(&mut self.machine, input, &env);
         batch.entries.extend(decided.entries);
         self.actions.extend(decided.actions);
         self.flush_at = match (self.machine.has_words(), self.flush_at) {
             (false, _) => None,
             (true, Some(at)) => Some(at),
-            (true, None) => Some(env.now.after(self.shared.limits.delta_window)),
+            (true, None) => Some(env.steady.after(shared.limits.delta_window)),
         };
         decided.answer
     }
 
     fn fire_timers(&mut self, batch: &mut Batch) {
-        let now = self.shared.world.clock.now();
-        if self.flush_at.is_some_and(|at| at <= now) {
+        if self.flush_at.is_some_and(|at| at <= self.steady_clock.now()) {
             self.step(Input::Flush, batch);
         }
-        if self.machine.wake(&self.shared.timeouts).is_some_and(|at| at <= now) {
+        let shared = Arc::clone(&self.shared);
+        if self.machine.wake(&self.env(&shared)).is_some_and(|wait| wait.is_zero()) {
             self.step(Input::TimerFired, batch);
         }
     }
@@ -211,8 +235,11 @@ impl Decider for ClaudeDecider {
     }
 
     fn wake_at(&self) -> Option<Timestamp> {
-        let times = [self.flush_at, self.machine.wake(&self.shared.timeouts)];
-        times.into_iter().flatten().min()
+        let env = self.env(&self.shared);
+        let flush = self.flush_at.map(|at| at.since(env.steady));
+        let wait = flush.into_iter().chain(self.machine.wake(&env)).min()?;
+        // A time that has come must not seem to lie ahead of a clock that was read a moment ago.
+        Some(if wait.is_zero() { Timestamp::default() } else { env.now.after(wait) })
     }
 
     fn is_idle(&self) -> bool {

@@ -14,6 +14,7 @@ mod command;
 mod lines;
 mod mode;
 mod process;
+mod reports;
 mod turn_end;
 
 pub(crate) use command::check_settings;
@@ -126,7 +127,7 @@ pub enum Input {
         /// The fault that ends the turn.
         fault: Fault,
     },
-    /// The time that [`Machine::wake`] returned has come.
+    /// The wait that [`Machine::wake`] returned is over.
     TimerFired,
     /// Record the buffered text now.
     Flush,
@@ -172,8 +173,10 @@ pub enum Launch {
 /// The outside values that one decision may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Env<'a> {
-    /// The current time.
+    /// The wall-clock time, for records and for the deadlines of questions. It may jump.
     pub now: Timestamp,
+    /// A time that never jumps, for ages and waits. It starts anywhere; only its differences mean something.
+    pub steady: Timestamp,
     /// A fresh id, for the prompt of a turn that starts.
     pub uuid: Uuid,
     /// The trace of a turn whose message carries none.
@@ -240,6 +243,12 @@ struct ProcessState {
     /// Open control requests to the CLI: request id and topic.
     requests: BTreeMap<String, &'static str>,
     last_result_text: Option<String>,
+    /// Name of the model that the CLI last reported.
+    model: Option<String>,
+    /// Size of that model's context, as last reported.
+    context_tokens: Option<u64>,
+    /// MCP servers whose failure is recorded.
+    failed_servers: BTreeSet<String>,
 }
 
 /// The state of the running turn beyond the session's own state.
@@ -264,6 +273,10 @@ struct RunningTurn {
     denied: BTreeSet<String>,
     /// Text was shown that is still valid.
     has_shown_text: bool,
+    /// An answer of the turn had any content.
+    has_content: bool,
+    /// The provider's stop reason of the last answer; `None` before the first.
+    last_stop: Option<String>,
     reported: Option<ReportedError>,
     /// When the turn was asked to stop; `None` if it was not.
     stopping: Option<Timestamp>,
@@ -344,17 +357,18 @@ impl Machine {
         self.buffer.is_some()
     }
 
-    /// When the machine needs an [`Input::TimerFired`]; `None` if nothing is timed.
+    /// How long until the machine needs an [`Input::TimerFired`]; zero if it is due, `None` if nothing is timed.
     #[must_use]
-    pub fn wake(&self, timeouts: &CliTimeouts) -> Option<Timestamp> {
-        let mut times: Vec<Timestamp> =
-            self.questions.values().map(|open_question| open_question.expires_at).collect();
+    pub fn wake(&self, env: &Env<'_>) -> Option<Duration> {
+        let mut times = Vec::new();
         if let Some(current) = &self.current_turn {
-            times.extend(current.stopping.map(|since| since.after(timeouts.stop)));
-            times.extend(current.called_at.map(|since| since.after(timeouts.call)));
+            times.extend(current.stopping.map(|since| since.after(env.timeouts.stop)));
+            times.extend(current.called_at.map(|since| since.after(env.timeouts.call)));
         }
-        times.extend(self.process.as_ref().and_then(|process| self.silent_at(process, timeouts)));
-        times.into_iter().min()
+        times.extend(self.process.as_ref().and_then(|it| self.silent_at(it, env.timeouts)));
+        let steady = times.into_iter().map(|at| at.since(env.steady));
+        let expiring = self.questions.values().map(|open| open.expires_at.since(env.now));
+        steady.chain(expiring).min()
     }
 
     /// When the CLI's current silence exceeds its limit.
@@ -529,7 +543,7 @@ impl RunningTurn {
             content,
             number: step.m.session.turns,
             is_own: false,
-            sent_at: step.env.now,
+            sent_at: step.env.steady,
             has_begun: false,
             draft: None,
             attempt: 1,
@@ -538,6 +552,8 @@ impl RunningTurn {
             calls: BTreeMap::new(),
             denied: BTreeSet::new(),
             has_shown_text: false,
+            has_content: false,
+            last_stop: None,
             reported: None,
             stopping: None,
             interrupts: 0,

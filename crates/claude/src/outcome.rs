@@ -19,17 +19,23 @@ pub(crate) struct ReportedError {
     pub(crate) text: String,
 }
 
-/// Returns the stop reason and fault of a turn that was not cancelled.
+/// The CLI's error name for an answer that reached the output limit.
+pub(crate) const OUTPUT_LIMIT: &str = "max_output_tokens";
+
+/// Returns the stop reason and fault of a turn that was not cancelled. `last_stop` is the provider's stop reason of
+/// the last answer, for a CLI whose result has none.
 pub(crate) fn of(
     result: &TurnReport,
     reported: Option<&ReportedError>,
+    last_stop: Option<&str>,
 ) -> (StopReason, Option<Fault>) {
     let error = reported.map_or("", |reported| reported.error.as_str());
-    if result.stop_reason.as_deref() == Some("refusal") {
+    let last_stop = last_stop.filter(|_| result.subtype == "success");
+    let stop = result.stop_reason.as_deref().or(last_stop);
+    if stop == Some("refusal") {
         return (StopReason::Refusal, Some(fault_of(Kind::ModelRefused, result, reported)));
     }
-    let at_limit = result.stop_reason.as_deref() == Some("max_tokens");
-    if at_limit || error == "max_output_tokens" {
+    if stop == Some("max_tokens") || (result.is_error && error == OUTPUT_LIMIT) {
         return (StopReason::MaxTokens, None);
     }
     match result.subtype.as_str() {
@@ -144,7 +150,7 @@ mod tests {
         let result: TurnReport = serde_json::from_value(result).unwrap();
         let reported =
             error.map(|error| ReportedError { error: error.into(), text: String::new() });
-        let (stop, fault) = of(&result, reported.as_ref());
+        let (stop, fault) = of(&result, reported.as_ref(), None);
         (stop, fault.map(|fault| fault.kind()))
     }
 

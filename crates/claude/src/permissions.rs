@@ -18,6 +18,11 @@ pub const MODE: &str = "claude.mode";
 /// Key of the list of further directories in a session's extra settings.
 pub const DIRECTORIES: &str = "claude.directories";
 
+/// Key in a session's extra settings that turns thinking off; the only value is [`OFF`].
+pub const THINKING: &str = "claude.thinking";
+/// The value of [`THINKING`].
+pub const OFF: &str = "off";
+
 /// The CLI modes that a session supports.
 pub const MODES: &[&str] = &["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"];
 
@@ -91,6 +96,11 @@ pub(crate) fn model(settings: &Settings) -> Option<&str> {
 /// The thinking level, in the CLI's words.
 pub(crate) fn effort(settings: &Settings) -> Option<&'static str> {
     settings.thinking.map(Into::into)
+}
+
+/// Is the CLI told not to think?
+pub(crate) fn is_thinking_off(settings: &Settings) -> bool {
+    extra(settings, THINKING) == Some(OFF)
 }
 
 /// The effect of a CLI tool. An unknown tool counts as executing.

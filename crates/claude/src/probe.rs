@@ -107,6 +107,7 @@ impl ProbeSession {
         self.ids += 1;
         let env = Env {
             now: self.now,
+            steady: self.now,
             uuid: Uuid::from_u128(self.ids),
             trace: Trace::from_random(7),
             limits: &self.limits,

@@ -3,6 +3,8 @@
 //! Every set is open: an unknown line becomes [`CliLine::Other`], and an unknown value or field is skipped.
 //! Neither ends a turn. Lines to the CLI are in [`crate::outgoing`].
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -85,6 +87,32 @@ pub struct Init {
     /// The permission mode in force.
     #[serde(rename = "permissionMode", deserialize_with = "lenient")]
     pub permission_mode: Option<String>,
+    /// The MCP servers and their states.
+    #[serde(deserialize_with = "lenient")]
+    pub mcp_servers: Vec<McpServerStatus>,
+}
+
+/// The state of one MCP server of the CLI.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct McpServerStatus {
+    /// Name of the server.
+    #[serde(deserialize_with = "lenient")]
+    pub name: String,
+    /// For example `connected`, `pending`, `failed` or `needs-auth`.
+    #[serde(deserialize_with = "lenient")]
+    pub status: String,
+    /// The error message of a failed server; only in the answer to `mcp_status`.
+    #[serde(deserialize_with = "lenient")]
+    pub error: Option<String>,
+}
+
+impl McpServerStatus {
+    /// Can the server not be used?
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        matches!(self.status.as_str(), "failed" | "needs-auth")
+    }
 }
 
 /// A `system/api_retry` line.
@@ -311,6 +339,9 @@ pub struct TurnReport {
     /// Tokens of the whole turn.
     #[serde(deserialize_with = "lenient")]
     pub usage: Usage,
+    /// Use of each model since the CLI started.
+    #[serde(rename = "modelUsage", deserialize_with = "lenient")]
+    pub model_usage: BTreeMap<String, ModelUsage>,
     /// The cause of the turn; its `kind` is `human`, `user` or `sdk` if a person sent the prompt.
     #[serde(deserialize_with = "lenient")]
     pub origin: Option<Value>,
@@ -320,6 +351,15 @@ pub struct TurnReport {
     /// Ids of all prompts of the turn; empty if the CLI does not stamp.
     #[serde(deserialize_with = "lenient")]
     pub user_message_uuids: Vec<String>,
+}
+
+/// The use of one model. Only its size is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ModelUsage {
+    /// Size of the model's context in tokens; 0 if the CLI does not report it.
+    #[serde(rename = "contextWindow", deserialize_with = "lenient")]
+    pub context_window: u64,
 }
 
 impl TurnReport {

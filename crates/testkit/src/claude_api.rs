@@ -3,7 +3,8 @@
 //!
 //! The last word of the prompt that begins with `%` selects the answer: `%slow`, `%cut`, `%malformed`, `%status-429`,
 //! `%write:PATH` (the Write tool), `%run:WORDS` (the Bash tool, dashes for blanks), `%background` (the Bash tool with a
-//! command that stays running), `%think`, `%refuse`, `%empty`, `%plan` (writes the plan file that the CLI names and
+//! command that stays running), `%think`, `%refuse`, `%max`, `%empty`, `%ask`
+//! (the AskUserQuestion tool), `%plan` (writes the plan file that the CLI names and
 //! submits it), `%enter` (enters plan mode). Without such a word the answer is "hello world". After a tool's result it
 //! is "after the tool".
 
@@ -123,6 +124,7 @@ fn events(word: &str, has_result: bool, count: usize) -> Vec<String> {
             json!({"command": "sleep 1; echo over", "description": "wait", "run_in_background": true}),
         ),
         "%enter" => call("EnterPlanMode", json!({})),
+        "%ask" => call("AskUserQuestion", json!({"questions": [color_question()]})),
         "%think" => {
             vec![
                 ModelOutput::Thinking(vec!["hm".into()], "sig".into()),
@@ -141,14 +143,23 @@ fn events(word: &str, has_result: bool, count: usize) -> Vec<String> {
             events.truncate(4);
             events.push("event: content_block_delta\ndata: {nonsense\n\n".to_owned());
         }
-        "%refuse" => {
+        "%refuse" | "%max" => {
+            let reason = if word == "%max" { "max_tokens" } else { "refusal" };
             for event in &mut events {
-                *event = event.replace("end_turn", "refusal");
+                *event = event.replace("end_turn", reason);
             }
         }
         _ => {}
     }
     events
+}
+
+/// The question that `%ask` asks.
+fn color_question() -> Value {
+    json!({"question": "Which color?", "header": "Color", "multiSelect": false, "options": [
+        {"label": "Red", "description": "Like a rose"},
+        {"label": "Blue", "description": "Like the sea"},
+    ]})
 }
 
 fn speak(sayings: &[ModelOutput], count: usize) -> Vec<String> {

@@ -97,10 +97,30 @@ impl SessionTask {
         check_engine(Arc::clone(&self.bridge), self.session, &info).await?;
         let editor_options = Arc::new(self.bridge.editor_options.clone());
         self.projector = Projector::new(editor_options, self.bridge.lang, self.editor_capabilities);
+        // The editor shows these prompts by itself, unless the replay shows them.
+        for prompt in self.prompts.active.iter().chain(&self.prompts.waiting) {
+            self.projector.add_own_message(prompt.command.clone());
+        }
         self.questions.clear();
         self.seen = info.first_available.saturating_sub(1);
         self.follow(self.seen).await?;
         Ok(info.head)
+    }
+
+    /// Answers the request that waits for the history, because the history cannot be read to its end.
+    pub(super) fn fail_replay(&mut self, fault: &Fault) {
+        if let Some(replay) = self.replay.take() {
+            self.outbox.set_replaying(false);
+            self.start_failed(replay.reply, faults::error(fault, self.bridge.lang));
+        }
+    }
+
+    /// Handles the end of the records: the session was removed while it was followed.
+    pub(super) fn records_ended(&mut self) {
+        self.records = None;
+        let fault = Fault::new(Kind::UnknownSession, Operation::TalkToEditor)
+            .with(Fact::Session, self.session.to_string());
+        self.fail_replay(&fault);
     }
 
     fn start_failed(&mut self, reply: OpenResponder, error: Error) {
@@ -108,16 +128,6 @@ impl SessionTask {
             OpenResponder::New(reply) => self.outbox.answer(reply, Err(error)),
             OpenResponder::Load(reply) => self.outbox.answer(reply, Err(error)),
             OpenResponder::Resume(reply) => self.outbox.answer(reply, Err(error)),
-        }
-        if !self.is_open {
-            self.is_over = true;
-            while let Ok(input) = self.inbox.try_recv() {
-                if let super::EditorCommand::Prompt(prompt) = input {
-                    let session = self.session.to_string();
-                    let error = faults::unknown_session(&session, self.bridge.lang);
-                    self.outbox.answer(prompt.responder, Err(error));
-                }
-            }
         }
     }
 

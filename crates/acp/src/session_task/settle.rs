@@ -156,8 +156,12 @@ impl SessionTask {
         self.outbox.answer(prompt.responder, answer);
     }
 
-    /// Leaves the session for the editor: cancels its turn, then closes it.
-    pub(super) fn leave(&mut self, leave: LeaveResponder) {
+    /// Leaves the session for the editor: cancels its turn, then closes it. A session that is not open is deleted at once.
+    pub(super) async fn leave(&mut self, leave: LeaveResponder) {
+        if !self.is_open {
+            self.leave_responder = Some(leave);
+            return self.leave_if_done().await;
+        }
         for prompt in std::mem::take(&mut self.prompts.waiting) {
             self.answer_cancelled(prompt);
         }
@@ -179,13 +183,13 @@ impl SessionTask {
         }
     }
 
-    /// Ends the task once no prompt and no job is left.
+    /// Leaves the session once no prompt and no job is left. The task then handles the commands that waited.
     pub(super) async fn leave_if_done(&mut self) {
         if self.prompts.active.is_some() || !self.jobs.is_idle() {
             return;
         }
         let Some(leave) = self.leave_responder.take() else { return };
-        self.is_over = true;
+        self.forget_session();
         self.bridge.services.forget(self.session).await;
         match leave {
             LeaveResponder::Close(reply) => {
@@ -199,6 +203,14 @@ impl SessionTask {
                 self.outbox.answer(reply, answer);
             }
         }
+    }
+
+    /// Returns to the state before the session was opened.
+    fn forget_session(&mut self) {
+        self.is_open = false;
+        (self.records, self.accepted, self.cancel_timer) = (None, None, None);
+        self.questions.clear();
+        self.hidden_turns.clear();
     }
 
     /// Cleans up when the editor has left: open questions are denied, because no answer can come.

@@ -11,6 +11,7 @@ mod fixture;
 mod greeting;
 mod hostile;
 mod permissions;
+mod pipelined;
 #[path = "../../../claude/tests/it/played.rs"]
 mod played;
 mod returning;

@@ -34,7 +34,11 @@ impl Stepper<'_> {
             StreamEvent::MessageStart { message } => self.answer_begins(&message),
             StreamEvent::ContentBlockDelta { index, delta } => self.piece(index, delta),
             StreamEvent::MessageDelta { delta, usage } => {
-                if let Some(draft) = &mut self.current_turn().draft {
+                let current = self.current_turn();
+                if delta.stop_reason.is_some() {
+                    current.last_stop.clone_from(&delta.stop_reason);
+                }
+                if let Some(draft) = &mut current.draft {
                     draft.ends(delta.stop_reason.as_deref(), usage);
                 }
             }
@@ -91,9 +95,8 @@ impl Stepper<'_> {
                 return self.late(turn);
             }
         }
-        if let Some(error) = &assistant.error {
-            self.current_turn().reported =
-                Some(ReportedError { error: error.clone(), text: text_in(head) });
+        if let Some(reported) = reported_error(assistant) {
+            self.current_turn().reported = Some(reported);
             return;
         }
         let is_same = |draft: &AnswerDraft| draft.message.is_some() && draft.message == head.id;
@@ -153,7 +156,7 @@ impl Stepper<'_> {
         let Some(draft) = self.current_turn().draft.take() else { return };
         self.flush();
         let (mut content, stop, usage) = draft.finish();
-        let (number, step, now) = (self.turn().number, self.turn().step, self.env.now);
+        let (number, step, now) = (self.turn().number, self.turn().step, self.env.steady);
         let mut calls = 0;
         for block in &mut content {
             if let Block::ToolUse(call) = block {
@@ -164,7 +167,9 @@ impl Stepper<'_> {
             }
         }
         self.record_recovery();
-        self.current_turn().has_shown_text |= !text_of(&content).is_empty();
+        let current = self.current_turn();
+        current.has_shown_text |= !text_of(&content).is_empty();
+        current.has_content |= !content.is_empty();
         self.emit(Event::ModelAnswered { step, content, stop, usage });
         let current = self.current_turn();
         current.called_at = (calls > 0).then_some(now);
@@ -263,6 +268,22 @@ impl Stepper<'_> {
         self.buffer_unseen(&unseen);
         self.finish_answer();
     }
+}
+
+/// The error that the CLI reports in place of an answer. CLI 2.1.9 does not mark the one about the output limit.
+fn reported_error(assistant: &Assistant) -> Option<ReportedError> {
+    let text = text_in(&assistant.message);
+    let is_marked = assistant.error.is_some();
+    let is_synthetic = assistant.message.model.as_deref() == Some("<synthetic>");
+    if !is_marked && !(is_synthetic && text.starts_with("API Error")) {
+        return None;
+    }
+    let error = match &assistant.error {
+        Some(error) => error.clone(),
+        None if text.contains("output token maximum") => outcome::OUTPUT_LIMIT.to_owned(),
+        None => "unknown".to_owned(),
+    };
+    Some(ReportedError { error, text })
 }
 
 fn text_in(head: &MessageHead) -> String {

@@ -209,7 +209,7 @@ impl Stepper<'_> {
     /// Counts a call as running. The CLI runs a permitted call without a message, so a call that it has not asked
     /// about for `timeouts.call` runs. Calls that change something run in sequence, so it is the first open one.
     pub(super) fn count_call_as_running(&mut self) {
-        let (now, timeouts) = (self.env.now, self.env.timeouts.call);
+        let (now, timeouts) = (self.env.steady, self.env.timeouts.call);
         let Some(current) = &mut self.m.current_turn else { return };
         if current.called_at.is_none_or(|since| since.after(timeouts) > now) {
             return;
@@ -271,7 +271,7 @@ impl Stepper<'_> {
         let outcome = self.outcome(&tool, is_denied, result);
         let is_done = outcome.is_done();
         self.end_call(&id, outcome);
-        let now = self.env.now;
+        let now = self.env.steady;
         self.current_turn().called_at = Some(now);
         if let (true, "TodoWrite", Some(todos)) = (is_done, tool.as_str(), todos(&arguments)) {
             self.emit(Event::TodosChanged { todos });

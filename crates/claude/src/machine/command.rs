@@ -120,7 +120,7 @@ impl Stepper<'_> {
         }
         self.emit(Event::CancelRequested { by: by.to_owned(), reason });
         self.close_questions(by);
-        let now = self.env.now;
+        let now = self.env.steady;
         if self.m.current_turn.is_some() {
             self.current_turn().stopping = Some(now);
             self.interrupt();
@@ -159,6 +159,9 @@ impl Stepper<'_> {
         if permissions::effort(&new) != permissions::effort(&old) {
             self.set_effort();
         }
+        if permissions::is_thinking_off(&new) != permissions::is_thinking_off(&old) {
+            self.set_thinking_off();
+        }
         Ok(())
     }
 
@@ -175,6 +178,14 @@ impl Stepper<'_> {
     pub(super) fn set_effort(&mut self) {
         let settings = json!({"effortLevel": permissions::effort(&self.m.session.settings)});
         self.request("effort", &json!({"subtype": "apply_flag_settings", "settings": settings}));
+    }
+
+    /// Turns the CLI's thinking off, or leaves it to the CLI again. A model that always thinks ignores it.
+    pub(super) fn set_thinking_off(&mut self) {
+        let off = permissions::is_thinking_off(&self.m.session.settings);
+        let tokens = if off { json!(0) } else { Value::Null };
+        let request = json!({"subtype": "set_max_thinking_tokens", "max_thinking_tokens": tokens});
+        self.request("thinking", &request);
     }
 
     /// Applies a person's decision: once, in time, and only for the arguments that the question showed.
@@ -223,7 +234,7 @@ impl Stepper<'_> {
 
     /// Resets the silence timers: the CLI was silent because it waited for a person.
     pub(super) fn waited_for_person(&mut self) {
-        let now = self.env.now;
+        let now = self.env.steady;
         if let Some(process) = &mut self.m.process {
             (process.last_line_at, process.last_progress_at) = (now, now);
         }
@@ -261,6 +272,11 @@ pub(crate) fn check_settings(settings: &Settings) -> Result<(), Fault> {
         && !mode.as_str().is_some_and(|mode| permissions::MODES.contains(&mode))
     {
         return wrong(permissions::MODE, format!("one of {}", permissions::MODES.join(", ")), mode);
+    }
+    if let Some(thinking) = settings.extra.get(permissions::THINKING)
+        && thinking != permissions::OFF
+    {
+        return wrong(permissions::THINKING, format!("`{}`", permissions::OFF), thinking);
     }
     // The model becomes a command-line argument and must not be read as a flag.
     if settings.model.starts_with('-') {

@@ -8,7 +8,7 @@ use budao_core::{
 };
 use serde_json::{Value, json};
 
-use super::{RunningTurn, Stepper, mode};
+use super::{RunningTurn, Stepper, mode, reports};
 use crate::{
     PROGRAM, outgoing,
     wire::{CliLine, ControlResponse, Init, TurnReport},
@@ -20,10 +20,6 @@ const SLACK: Duration = Duration::from_millis(250);
 const INTERRUPTS: u32 = 3;
 /// Characters kept of a turn that the CLI starts by itself while the session's turn waits.
 const CLI_TURN_CHARS_MAX: usize = 16_384;
-
-/// Upper bound of recorded CLI commands, and of the characters of each of their texts.
-const COMMANDS: usize = 128;
-const COMMAND_CHARS: usize = 200;
 
 /// The turn that a line belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +34,7 @@ pub(super) enum Attribution {
 
 impl Stepper<'_> {
     pub(super) fn line(&mut self, generation: u32, line: CliLine) {
-        let now = self.env.now;
+        let now = self.env.steady;
         let Some(process) =
             self.m.process.as_mut().filter(|process| process.generation == generation)
         else {
@@ -90,6 +86,7 @@ impl Stepper<'_> {
         let stamps = {
             let Some(process) = &mut self.m.process else { return };
             process.has_begun = true;
+            process.model.clone_from(&init.model);
             process.stamps |= !init.user_message_uuids.is_empty()
                 || init.capabilities.iter().any(|name| name == "msg_lifecycle_v1");
             process.stamps
@@ -109,6 +106,7 @@ impl Stepper<'_> {
             }
             None => self.begin_own_turn(),
         }
+        self.servers_reported(init);
     }
 
     /// Records a turn that the CLI started by itself, for example when a background command ended.
@@ -230,7 +228,8 @@ impl Stepper<'_> {
 
     /// False if the result's duration exceeds the age of the running turn, so that it belongs to an earlier one.
     fn is_young_enough(&self, result: &TurnReport) -> bool {
-        let age = self.m.current_turn.as_ref().map(|current| self.env.now.since(current.sent_at));
+        let age =
+            self.m.current_turn.as_ref().map(|current| self.env.steady.since(current.sent_at));
         let took = Duration::try_from_secs_f64(result.duration_ms / 1_000.0).unwrap_or_default();
         age.is_some_and(|age| took <= age + SLACK)
     }
@@ -252,21 +251,6 @@ impl Stepper<'_> {
             .map_or(0, |(_, turn)| *turn)
     }
 
-    fn initialized(&mut self, response: &Value) {
-        if let Some(mode) = response["current_permission_mode"].as_str() {
-            self.mode_reported(mode);
-        }
-        self.record_commands(response);
-    }
-
-    fn record_commands(&mut self, response: &Value) {
-        let commands = commands(response);
-        if !commands.is_empty() {
-            let data = json!({"commands": commands});
-            self.emit(Event::Annotated { topic: "claude.commands".to_owned(), data });
-        }
-    }
-
     /// Handles the answer to a control request. An error is recorded; nothing waits for the answer.
     fn answered(&mut self, answered: &ControlResponse) {
         let Some(process) = &mut self.m.process else { return };
@@ -276,6 +260,7 @@ impl Stepper<'_> {
         match request_topic {
             "initialize" if !is_refused => return self.initialized(&answered.response),
             mode::REQUEST => self.mode_answered(is_refused, &answered.response),
+            reports::SERVER_STATUS => return self.server_status_answered(answered),
             _ => {}
         }
         if !is_refused || matches!(request_topic, "initialize" | "interrupt" | "probe") {
@@ -286,22 +271,6 @@ impl Stepper<'_> {
             .with_cause(answered.error.clone().unwrap_or_default());
         self.emit(Event::FaultRaised { fault, scope: Scope::default() });
     }
-}
-
-/// Lists the commands that the CLI offers, shortened, for gateways to show.
-fn commands(response: &Value) -> Vec<Value> {
-    let text = |value: &Value| -> String {
-        value.as_str().unwrap_or_default().chars().take(COMMAND_CHARS).collect()
-    };
-    let list = response["commands"].as_array().into_iter().flatten().take(COMMANDS);
-    list.map(|command| {
-        json!({
-            "name": text(&command["name"]),
-            "about": text(&command["description"]),
-            "hint": text(&command["argumentHint"]),
-        })
-    })
-    .collect()
 }
 
 /// Did a person cause the turn? Only then can it belong to a prompt.

@@ -35,7 +35,7 @@ impl Stepper<'_> {
 
     fn launch_on(&mut self, launch: Launch) {
         self.m.last_generation += 1;
-        let (generation, now) = (self.m.last_generation, self.env.now);
+        let (generation, now) = (self.m.last_generation, self.env.steady);
         self.m.process = Some(ProcessState {
             generation,
             launch,
@@ -49,12 +49,18 @@ impl Stepper<'_> {
             mode: permissions::mode(&self.m.session.settings).to_owned(),
             requests: Default::default(),
             last_result_text: None,
+            model: None,
+            context_tokens: None,
+            failed_servers: Default::default(),
         });
         let settings = Box::new(self.m.session.settings.clone());
         self.out.actions.push(Action::Start { generation, launch, settings });
         self.request("initialize", &json!({"subtype": "initialize"}));
         if permissions::effort(&self.m.session.settings).is_some() {
             self.set_effort();
+        }
+        if permissions::is_thinking_off(&self.m.session.settings) {
+            self.set_thinking_off();
         }
     }
 
@@ -187,7 +193,7 @@ impl Stepper<'_> {
     pub(super) fn woke(&mut self) {
         self.expire_questions();
         self.count_call_as_running();
-        let (now, timeouts) = (self.env.now, self.env.timeouts);
+        let (now, timeouts) = (self.env.steady, self.env.timeouts);
         if let Some(since) = self.m.current_turn.as_ref().and_then(|current| current.stopping)
             && since.after(timeouts.stop) <= now
         {
@@ -226,7 +232,7 @@ impl Stepper<'_> {
 
     fn silent(&self, limit: &'static str, bound: std::time::Duration) -> Fault {
         let silence = match (limit, &self.m.process) {
-            ("probe", Some(process)) => self.env.now.since(process.last_line_at),
+            ("probe", Some(process)) => self.env.steady.since(process.last_line_at),
             _ => bound,
         };
         Fault::new(Kind::CliSilent, Operation::ReadCli)

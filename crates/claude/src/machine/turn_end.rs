@@ -2,11 +2,11 @@
 
 use budao_core::{
     event::{Event, Scope, SessionEnd, StopReason},
-    fault::{Fault, Severity},
+    fault::{Fact, Fault, Kind, Operation, Severity},
 };
 
 use super::{REMEMBERED_PROMPTS, Stepper};
-use crate::{answer_draft, outcome, wire::TurnReport};
+use crate::{SERVICE, answer_draft, outcome, wire::TurnReport};
 
 impl Stepper<'_> {
     /// Ends the turn with its own result.
@@ -14,18 +14,43 @@ impl Stepper<'_> {
         let reported = self.current_turn().reported.take();
         let (stop, fault) = match self.is_cancelling() {
             true => (StopReason::Cancelled, None),
-            false => outcome::of(result, reported.as_ref()),
+            false => {
+                let last_stop = self.current_turn().last_stop.clone();
+                outcome::of(result, reported.as_ref(), last_stop.as_deref())
+            }
         };
+        self.context_reported(result);
         self.close_answer(stop == StopReason::EndTurn);
         let text = result.result.as_deref().unwrap_or_default();
         if stop == StopReason::EndTurn && !self.current_turn().has_shown_text && !text.is_empty() {
             self.record_whole_answer(text);
         }
+        let (stop, fault) = match self.is_cancelling() || !self.is_empty_answer(result) {
+            true => (stop, fault),
+            false => (StopReason::Failed, Some(self.empty_answer())),
+        };
         if self.turn().step == 0 && stop != StopReason::EndTurn {
             // No answer was recorded, so the turn's end carries the usage.
             return self.end(stop, fault, Some(answer_draft::tokens(result.usage)));
         }
         self.end(stop, fault, None);
+    }
+
+    /// Did the model end its answer without any content? CLI 2.1.9 reports that as a turn that broke off without errors.
+    fn is_empty_answer(&mut self, result: &TurnReport) -> bool {
+        let current = self.current_turn();
+        let is_silent = !current.has_content && current.last_stop.as_deref() == Some("end_turn");
+        let is_old = result.subtype == "error_during_execution" && result.errors.is_empty();
+        is_silent && !result.is_error && (result.subtype == "success" || is_old)
+    }
+
+    /// The fault of an empty answer, which is the same as that of the native engine.
+    fn empty_answer(&self) -> Fault {
+        let reported = self.m.process.as_ref().and_then(|process| process.model.clone());
+        let model = reported.unwrap_or_else(|| self.m.session.settings.model.clone());
+        Fault::new(Kind::EmptyAnswer, Operation::ModelRequest)
+            .with(Fact::Service, SERVICE)
+            .with(Fact::Model, model)
     }
 
     /// Ends the turn without a result: the CLI ended, was killed, or dropped the prompt.

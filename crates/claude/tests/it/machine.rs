@@ -35,6 +35,8 @@ mod modes;
 struct Conversation {
     machine: Machine,
     now: Timestamp,
+    /// The time that never jumps.
+    steady: Timestamp,
     /// Ids count from one.
     ids: u128,
     limits: Limits,
@@ -65,6 +67,7 @@ impl Conversation {
         Self {
             machine: Machine::new(SessionId(Uuid::from_u128(0x7777)), session),
             now: Timestamp::from_micros(1_700_000_000_000_000),
+            steady: Timestamp::default(),
             ids: 0,
             limits: Limits::default(),
             actions: Vec::new(),
@@ -80,18 +83,26 @@ impl Conversation {
         for entry in &self.entries {
             session.apply(&entry.event, entry.at, entry.trace);
         }
-        Self { now: self.now, limits: self.limits.clone(), ..Self::of(session) }
+        Self {
+            now: self.now,
+            steady: self.steady,
+            limits: self.limits.clone(),
+            ..Self::of(session)
+        }
     }
 
     fn input(&mut self, input: Input) -> Vec<Event> {
         self.ids += 1;
+        let (limits, scrubber) = (self.limits.clone(), Scrubber::new());
+        let timeouts = CliTimeouts::default();
         let env = Env {
             now: self.now,
+            steady: self.steady,
             uuid: Uuid::from_u128(self.ids),
             trace: Trace::from_random(7),
-            limits: &self.limits,
-            timeouts: &CliTimeouts::default(),
-            scrubber: &Scrubber::new(),
+            limits: &limits,
+            timeouts: &timeouts,
+            scrubber: &scrubber,
         };
         let decided = step(&mut self.machine, input, &env);
         self.actions = decided.actions;
@@ -141,7 +152,22 @@ impl Conversation {
 
     fn later(&mut self, wait: Duration) -> Vec<Event> {
         self.now = self.now.after(wait);
+        self.steady = self.steady.after(wait);
         self.input(Input::TimerFired)
+    }
+
+    /// How long the machine wants to wait for its next timer.
+    fn wake(&self) -> Option<Duration> {
+        let (scrubber, timeouts) = (Scrubber::new(), CliTimeouts::default());
+        self.machine.wake(&Env {
+            now: self.now,
+            steady: self.steady,
+            uuid: Uuid::nil(),
+            trace: Trace::NONE,
+            limits: &self.limits,
+            timeouts: &timeouts,
+            scrubber: &scrubber,
+        })
     }
 
     /// The lines the last input sent.

@@ -4,6 +4,7 @@
 #![allow(clippy::print_stderr, reason = "seeds are printed, and what was not tested is said")]
 
 mod check;
+mod clock;
 mod common;
 mod faults;
 #[allow(dead_code, reason = "shared with tests that plan more")]

@@ -3,6 +3,8 @@
 //! Fetched by `cargo xtask peers claude-cli claude-cli-old`. Where one is missing these tests say so and pass;
 //! with `CI=true` they fail.
 
+mod reports;
+
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex},

@@ -146,7 +146,9 @@ async fn the_clis_own_choice_of_a_model_has_a_name_and_can_be_gone_back_to() {
 
     let (limits, timeouts, scrubber) = Default::default();
     let (now, uuid, trace) = (budao_testkit::world::BEGIN, uuid::Uuid::nil(), Trace::NONE);
-    let env = Env { now, uuid, trace, limits: &limits, timeouts: &timeouts, scrubber: &scrubber };
+    let steady = now;
+    let env =
+        Env { now, steady, uuid, trace, limits: &limits, timeouts: &timeouts, scrubber: &scrubber };
     let mut machine = Machine::new(fixture.id, budao_core::session::Session::default());
     let settings = Box::new(model("default"));
     machine::step(&mut machine, Input::Opened { settings, origin: None }, &env);

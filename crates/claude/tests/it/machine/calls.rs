@@ -276,8 +276,7 @@ fn a_question_that_is_open_when_the_next_answer_begins_is_closed() {
 #[test]
 fn a_call_the_cli_runs_without_asking_counts_as_running_after_a_while() {
     let (mut conversation, _) = calling(Mode::Approval, "Read");
-    let wake = conversation.machine.wake(&CliTimeouts::default()).unwrap();
-    assert_eq!(wake.since(conversation.now), Duration::from_millis(200));
+    assert_eq!(conversation.wake(), Some(Duration::from_millis(200)));
     assert_eq!(conversation.later(Duration::from_millis(199)), []);
     assert_eq!(names(&conversation.later(Duration::from_millis(1))), ["tool_call_started"]);
     assert_eq!(conversation.later(Duration::from_millis(200)), []);

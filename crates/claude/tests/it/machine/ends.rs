@@ -74,7 +74,7 @@ fn a_result_without_a_stamp_ends_our_turn_only_if_it_has_begun_and_is_not_older(
     let mut conversation = Conversation::open();
     conversation.say("hello");
     conversation.line(init(&[]));
-    conversation.now = conversation.now.after(Duration::from_secs(1));
+    conversation.steady = conversation.steady.after(Duration::from_secs(1));
     assert_eq!(conversation.line(unstamped(1_251)), [late(0)], "longer than our turn is old");
     let mut foreign = unstamped(10);
     foreign["origin"] = json!({"kind": "task-notification"});
@@ -204,7 +204,7 @@ fn a_cli_that_lives_but_does_nothing_for_the_turn_is_given_up() {
 fn nothing_is_waited_for_while_nothing_is_asked_of_the_cli() {
     let (mut conversation, prompt) = Conversation::started();
     conversation.line(result(&prompt));
-    assert_eq!(conversation.machine.wake(&CliTimeouts::default()), None);
+    assert_eq!(conversation.wake(), None);
     assert!(conversation.machine.is_idle());
     assert_eq!(conversation.later(Duration::from_secs(86_400)), []);
     assert_eq!(conversation.input(Input::Exited { generation: 1, fault: gone() }), []);
@@ -374,4 +374,74 @@ fn a_retry_of_a_turn_that_answered_or_runs_is_refused_by_its_number() {
     conversation.line(result(&first));
     assert_eq!(conversation.ask(CommandBody::Retry { turn: None }), []);
     assert!(constraint(&conversation).contains("turn 1 ended as end_turn"));
+}
+
+/// A stream of one answer without content that ended for this reason.
+fn silent_answer(conversation: &mut Conversation, reason: &str) {
+    conversation.line(stream_begins("m1"));
+    let delta = json!({"type": "message_delta", "delta": {"stop_reason": reason}});
+    conversation.line(stream(delta));
+    conversation.line(stream_ends());
+}
+
+#[test]
+fn an_answer_without_content_is_the_fault_of_the_native_engine() {
+    let empty = (StopReason::Failed, Some(Kind::EmptyAnswer));
+    let (mut conversation, prompt) = Conversation::started();
+    silent_answer(&mut conversation, "end_turn");
+    assert_eq!(end(&conversation.line(result(&prompt))), empty);
+
+    // CLI 2.1.9 says this.
+    let (mut conversation, prompt) = Conversation::started();
+    silent_answer(&mut conversation, "end_turn");
+    let old = json!({"type": "result", "subtype": "error_during_execution", "is_error": false,
+        "errors": [], "user_message_uuids": [prompt]});
+    assert_eq!(end(&conversation.line(old)), empty);
+}
+
+#[test]
+fn a_turn_without_an_answer_of_the_model_and_silence_after_a_tool_are_no_faults() {
+    let (mut conversation, prompt) = Conversation::started();
+    assert_eq!(end(&conversation.line(result(&prompt))), (StopReason::EndTurn, None), "`/clear`");
+
+    let (mut conversation, prompt) = Conversation::started();
+    conversation.line(stream_begins("m0"));
+    conversation.line(whole("m0", json!([call("t1", "Read", json!({}))])));
+    conversation.line(stream_ends());
+    conversation.line(gave("t1", json!("read")));
+    silent_answer(&mut conversation, "end_turn");
+    assert_eq!(end(&conversation.line(result(&prompt))), (StopReason::EndTurn, None));
+}
+
+#[test]
+fn an_old_cli_that_reports_no_stop_reason_is_judged_by_the_stream() {
+    let failed = |text: &str, prompt: &str| {
+        json!({"type": "result", "subtype": "success", "is_error": true, "result": text,
+            "user_message_uuids": [prompt]})
+    };
+    let synthetic = |text: &str, error: Value| {
+        json!({"type": "assistant", "error": error, "message": {"id": "s1",
+            "model": "<synthetic>", "content": [text_block(text)]}})
+    };
+    let policy = "API Error: Claude Code is unable to respond to this request";
+    let (mut conversation, prompt) = Conversation::started();
+    conversation.line(stream_begins("m1"));
+    conversation.line(synthetic(policy, json!("invalid_request")));
+    let delta = json!({"type": "message_delta", "delta": {"stop_reason": "refusal"}});
+    conversation.line(stream(delta));
+    let refused = (StopReason::Refusal, Some(Kind::ModelRefused));
+    assert_eq!(end(&conversation.line(failed(policy, &prompt))), refused);
+
+    let limit = "API Error: Claude's response exceeded the 32000 output token maximum.";
+    let (mut conversation, prompt) = Conversation::started();
+    conversation.line(stream_begins("m1"));
+    conversation.line(piece(0, "half an answer"));
+    conversation.line(whole("m1", json!([text_block("half an answer")])));
+    conversation.line(synthetic(limit, Value::Null));
+    let delta = json!({"type": "message_delta", "delta": {"stop_reason": "max_tokens"}});
+    conversation.line(stream(delta));
+    conversation.line(stream_ends());
+    let events = conversation.line(failed(limit, &prompt));
+    assert_eq!(end(&events), (StopReason::MaxTokens, None));
+    assert_eq!(conversation.final_text(), "half an answer", "the error is no answer");
 }
