@@ -161,9 +161,7 @@ impl ServeArgs {
         let models = self.models();
         let specs: Vec<Spec> =
             models.iter().map(|model| Models::parse_spec(model)).collect::<Result<_, Fault>>()?;
-        let needs_key = |spec: &Spec| {
-            matches!(spec, Spec::Anthropic { url: None, .. } | Spec::OpenAi { url: None, .. })
-        };
+        let needs_key = |spec: &Spec| matches!(spec, Spec::Hosted { url: None, .. });
         let key = SignIn {
             id: "environment".to_owned(),
             name: localize(lang, "API key in the environment", "环境变量中的 API 密钥").to_owned(),

@@ -170,8 +170,7 @@ impl<'a> Watcher<'a> {
         }
         let model = self.runtime.state(self.session).await?.settings.model.clone();
         let spec: Option<Spec> = model.parse().ok();
-        if let Some(Spec::Anthropic { url: Some(url), .. } | Spec::OpenAi { url: Some(url), .. }) =
-            spec
+        if let Some(Spec::Hosted { url: Some(url), .. }) = spec
             && let Ok(url) = reqwest::Url::parse(&url)
         {
             self.terminal.say(&format!("  {}", url.origin().ascii_serialization()));

@@ -10,18 +10,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use budao_core::{
-    fault::{Fault, Kind},
-    gate::GateKey,
-    limits::Limits,
-    message::ModelRequest,
-    world::World,
+    fault::Fault, gate::GateKey, limits::Limits, message::ModelRequest, world::World,
 };
 use http::{HeaderMap, HeaderValue};
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 
 use crate::{
     Model, PieceStream, answer,
-    endpoint::{Endpoint, EndpointConfig, secret_header},
+    endpoint::{Endpoint, EndpointConfig, KeyHeader},
 };
 
 pub(crate) use stream::Decoder;
@@ -57,32 +53,29 @@ impl Anthropic {
             model,
             base: base.unwrap_or(BASE),
             path: &["v1", "messages"],
+            query: None,
             key,
+            key_header: KeyHeader::Named("x-api-key"),
             required_config: KEY,
         };
-        Ok(Self { model: model.to_owned(), endpoint: Endpoint::new(setup, world, limits)? })
+        Self::open(setup, world, limits)
     }
 
-    fn headers(&self) -> Result<HeaderMap, Fault> {
-        let mut headers = HeaderMap::new();
-        headers.insert("anthropic-version", HeaderValue::from_static(VERSION));
-        if let Some(key) = &self.endpoint.service.key {
-            let key = secret_header(key.expose_secret()).ok_or_else(|| {
-                self.endpoint
-                    .service
-                    .fault(Kind::ModelAuthentication)
-                    .with_cause("the key has characters no header may have")
-            })?;
-            headers.insert("x-api-key", key);
-        }
-        Ok(headers)
+    /// Creates a model behind this endpoint.
+    pub(crate) fn open(
+        setup: EndpointConfig<'_>,
+        world: &World,
+        limits: Arc<Limits>,
+    ) -> Result<Self, Fault> {
+        let model = setup.model.to_owned();
+        Ok(Self { model, endpoint: Endpoint::new(setup, world, limits)? })
     }
 }
 
 #[async_trait]
 impl Model for Anthropic {
     fn provider(&self) -> &str {
-        "anthropic"
+        self.endpoint.service.provider
     }
 
     fn name(&self) -> &str {
@@ -96,10 +89,10 @@ impl Model for Anthropic {
     async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {
         let service = self.endpoint.service.clone();
         let body = wire::body(&self.model, &request);
-        let (events, patience) = self
-            .endpoint
-            .post(&service, self.headers()?, body, (request.trace, request.span))
-            .await?;
+        let mut headers = HeaderMap::new();
+        headers.insert("anthropic-version", HeaderValue::from_static(VERSION));
+        let sent = self.endpoint.post(headers, body, (request.trace, request.span)).await;
+        let (events, patience) = sent?;
         let decoder = stream::Decoder::default();
         Ok(answer::read(events, decoder, patience, service, &self.endpoint.limits))
     }

@@ -15,7 +15,7 @@ use budao_core::{
     world::{Clock, World},
 };
 use futures::{StreamExt, TryStreamExt};
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use reqwest::{Client, Response, Url};
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
@@ -42,6 +42,7 @@ pub(crate) struct Endpoint {
     /// Identifies the gate that admits requests to this endpoint.
     pub(crate) gate_key: GateKey,
     pub(crate) limits: Arc<Limits>,
+    key_header: KeyHeader,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn budao_core::world::Entropy>,
 }
@@ -54,8 +55,40 @@ pub(crate) struct EndpointConfig<'a> {
     pub(crate) base: &'a str,
     /// Path segments appended to the base; segments that the base already ends with are not repeated.
     pub(crate) path: &'a [&'a str],
+    /// The query of every request, without `?`.
+    pub(crate) query: Option<&'static str>,
     pub(crate) key: Option<SecretString>,
+    pub(crate) key_header: KeyHeader,
     pub(crate) required_config: &'static str,
+}
+
+/// The header that carries the API key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyHeader {
+    /// `Authorization: Bearer KEY`.
+    Bearer,
+    /// A header that holds the key alone.
+    Named(&'static str),
+}
+
+/// A request that got no answer.
+#[derive(Debug)]
+pub(crate) struct RequestError {
+    pub(crate) fault: Fault,
+    /// The service's error response; absent if none arrived.
+    pub(crate) response: Option<ErrorResponse>,
+}
+
+impl From<Fault> for RequestError {
+    fn from(fault: Fault) -> Self {
+        Self { fault, response: None }
+    }
+}
+
+impl From<RequestError> for Fault {
+    fn from(error: RequestError) -> Self {
+        error.fault
+    }
 }
 
 impl Endpoint {
@@ -65,7 +98,8 @@ impl Endpoint {
         world: &World,
         limits: Arc<Limits>,
     ) -> Result<Self, Fault> {
-        let url = address(setup.base, setup.path)?;
+        let mut url = address(setup.base, setup.path)?;
+        url.set_query(setup.query);
         let host = url.host_str().unwrap_or_default().to_owned();
         let shown = if is_private(&url) { String::new() } else { host.clone() };
         let service = Service {
@@ -81,17 +115,43 @@ impl Endpoint {
             service.fault(Kind::ModelBadRequest).caused_by(&error.without_url())
         })?;
         let (clock, entropy) = (world.clock.clone(), world.entropy.clone());
-        Ok(Self { client, url, service, gate_key, limits, clock, entropy })
+        let key_header = setup.key_header;
+        Ok(Self { client, url, service, gate_key, limits, key_header, clock, entropy })
+    }
+
+    /// True if requests go to this host.
+    pub(crate) fn is_at(&self, host: &str) -> bool {
+        self.url.host_str() == Some(host)
+    }
+
+    /// Adds the key, if there is one, to the headers.
+    fn authorize(&self, headers: &mut HeaderMap) -> Result<(), Fault> {
+        let Some(key) = &self.service.key else { return Ok(()) };
+        let (name, value) = match self.key_header {
+            KeyHeader::Bearer => {
+                (header::AUTHORIZATION, secret_header(&format!("Bearer {}", key.expose_secret())))
+            }
+            KeyHeader::Named(name) => {
+                (HeaderName::from_static(name), secret_header(key.expose_secret()))
+            }
+        };
+        let value = value.ok_or_else(|| {
+            let cause = "the key has characters no header may have";
+            self.service.fault(Kind::ModelAuthentication).with_cause(cause)
+        })?;
+        headers.insert(name, value);
+        Ok(())
     }
 
     /// Sends a request and waits for the response headers.
     pub(crate) async fn post(
         &self,
-        service: &Service,
         mut headers: HeaderMap,
         body: Vec<u8>,
         (trace, span): (Trace, SpanId),
-    ) -> Result<(SseEvents, AnswerDeadlines), Fault> {
+    ) -> Result<(SseEvents, AnswerDeadlines), RequestError> {
+        let service = &self.service;
+        self.authorize(&mut headers)?;
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
         if trace.is_some()
@@ -104,8 +164,8 @@ impl Endpoint {
         let request = self.client.post(self.url.clone()).headers(headers).body(body);
         let response = match patience.wait(request.send()).await {
             Some(Ok(response)) => response,
-            Some(Err(error)) => return Err(self.unsent(service, error)),
-            None => return Err(patience.fault(service)),
+            Some(Err(error)) => return Err(self.unsent(service, error).into()),
+            None => return Err(patience.fault(service).into()),
         };
         if !response.status().is_success() {
             return Err(self.refused(service, response, patience).await);
@@ -133,17 +193,18 @@ impl Endpoint {
         Ok(SseEvents::new(bytes(response), bytes_max))
     }
 
-    /// The fault for a response with an error status.
+    /// The error for a response with an error status.
     async fn refused(
         &self,
         service: &Service,
         response: Response,
         mut wait: AnswerDeadlines,
-    ) -> Fault {
+    ) -> RequestError {
         let status = response.status().as_u16();
         let hints = ResponseHints::read(response.headers(), self.clock.now());
         let body = wait.wait(sse::read_head(bytes(response), ERROR_BYTES)).await;
-        ErrorResponse::new(status, &body.unwrap_or_default()).hints(hints).fault(service)
+        let response = ErrorResponse::new(status, &body.unwrap_or_default()).hints(hints);
+        RequestError { fault: response.fault(service), response: Some(response) }
     }
 
     /// The fault for a request that failed before any response arrived.
@@ -304,7 +365,7 @@ fn client(url: &Url, clock: &Arc<dyn Clock>, limits: &Limits) -> Result<Client, 
 }
 
 /// A header value that debug output hides. `None` if the value is not a valid header.
-pub(crate) fn secret_header(value: &str) -> Option<HeaderValue> {
+fn secret_header(value: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(value).ok()?;
     value.set_sensitive(true);
     Some(value)

@@ -4,7 +4,7 @@
 //! `insufficient_quota` and a rate limit are both 429, and a full context is 400, 413 or 500. The service's own words
 //! only become causes, which only the operator sees.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use budao_core::fault::{Fact, Fault, Kind, Operation};
 use secrecy::{ExposeSecret, SecretString};
@@ -90,6 +90,8 @@ struct ErrorBody {
     kind: String,
     code: String,
     message: String,
+    /// The field of the request that the service complains of.
+    param: String,
     request_id: Option<String>,
     /// Tokens in the request and the maximum, if the body has both as numbers.
     context: Option<(u64, u64)>,
@@ -117,6 +119,15 @@ impl ErrorResponse {
         }
     }
 
+    /// True for a 400 whose code or field is `name`, or whose message has all of `phrases`, in lower case.
+    pub(crate) fn is_complaint(&self, name: &str, phrases: &[&str]) -> bool {
+        let said = &self.said;
+        let named = !name.is_empty() && (said.code == name || said.param == name);
+        let message = said.message.to_ascii_lowercase();
+        let mentioned = !phrases.is_empty() && phrases.iter().all(|it| message.contains(it));
+        self.status == 400 && (named || mentioned)
+    }
+
     /// Adds the hints from the response headers.
     pub(crate) fn hints(mut self, hints: ResponseHints) -> Self {
         self.hints = hints;
@@ -124,7 +135,7 @@ impl ErrorResponse {
     }
 
     /// Converts the response into a fault with all its facts.
-    pub(crate) fn fault(self, service: &Service) -> Fault {
+    pub(crate) fn fault(&self, service: &Service) -> Fault {
         let kind = self.kind();
         let mut fault = service.fault(kind);
         if self.status != 200 {
@@ -143,7 +154,7 @@ impl ErrorResponse {
         {
             fault = fault.with(Fact::Actual, actual).with(Fact::Limit, limit);
         }
-        let fault = self.hints.add_to_fault(fault);
+        let fault = self.hints.clone().or_retry_after(self.said.wait()).add_to_fault(fault);
         match self.words(service) {
             words if words.is_empty() => fault,
             words => fault.with_cause(words),
@@ -171,7 +182,9 @@ impl ErrorResponse {
                 Kind::ModelAuthentication
             }
             401 => Kind::ModelAuthentication,
+            _ if said.is_named(&["data_residency_mismatch"]) => Kind::ModelPermission,
             403 => Kind::ModelPermission,
+            404 if said.is_missing_item() => Kind::ModelBadRequest,
             404 => Kind::UnknownModel,
             529 => Kind::ModelOverloaded,
             408 => Kind::RequestTimedOut,
@@ -213,6 +226,7 @@ impl ErrorBody {
             kind,
             code: word(error.get("code")),
             message,
+            param: word(error.get("param")),
             request_id: body.get("request_id").and_then(Value::as_str).map(str::to_owned),
             context: number("n_prompt_tokens").zip(number("n_ctx")),
         }
@@ -234,6 +248,8 @@ impl ErrorBody {
             "billing_hard_limit_reached",
             "quota_exceeded",
             "insufficient_balance",
+            "credit_balance_exhausted",
+            "usage_not_included",
         ]) || self.mentions(&["exceeded your current quota", "credit balance is too low"])
     }
 
@@ -265,12 +281,34 @@ impl ErrorBody {
             "content_policy_violation",
             "data_inspection_failed",
             "responsible_ai_policy_violation",
+            "invalid_prompt",
+            "bio_policy",
+            "cyber_policy",
+            "misalignment_policy_violation",
         ])
     }
 
+    /// The service looked for an item of an earlier answer, not for a model.
+    fn is_missing_item(&self) -> bool {
+        self.mentions(&["item with id", "items are not persisted"])
+    }
+
+    /// The wait in a message such as `Please try again in 1.2s` or `… in 350ms`.
+    fn wait(&self) -> Option<Duration> {
+        let message = self.message.to_ascii_lowercase();
+        let (_, rest) = message.split_once("try again in ")?;
+        let wait = rest.split_whitespace().next()?.trim_end_matches(['.', ',']);
+        Duration::try_from(wait.parse::<jiff::SignedDuration>().ok()?).ok()
+    }
+
     fn is_overloaded(&self) -> bool {
-        self.is_named(&["overloaded_error", "unavailable_error", "slow_down", "engine_overloaded"])
-            || self.mentions(&["overloaded", "loading model", "at capacity"])
+        self.is_named(&[
+            "overloaded_error",
+            "unavailable_error",
+            "slow_down",
+            "engine_overloaded",
+            "server_is_overloaded",
+        ]) || self.mentions(&["overloaded", "loading model", "at capacity"])
     }
 
     /// Tokens in the request and the maximum: from fields, or from the two common phrasings `208310 tokens > 200000

@@ -15,6 +15,7 @@ mod openai;
 pub mod probe;
 mod registry;
 mod response_hints;
+mod responses;
 pub mod script;
 mod spec;
 mod sse;
@@ -38,8 +39,9 @@ pub use demo::{Demo, Pace};
 pub use images::TextOnly;
 pub use openai::OpenAi;
 pub use registry::{Keys, Models};
+pub use responses::OpenAiResponses;
 pub use script::{Script, ScriptedModel};
-pub use spec::Spec;
+pub use spec::{Spec, Vendor};
 pub use stream_guard::{ask, whole};
 
 /// The pieces of an answer as they arrive. The stream ends with an error or with [`Piece::End`].

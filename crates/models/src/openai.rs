@@ -1,5 +1,5 @@
-//! OpenAI-compatible chat completions, streamed: the official service and compatible servers (llama.cpp, vLLM,
-//! Ollama, LiteLLM, gateways).
+//! OpenAI-compatible chat completions, streamed: compatible servers (llama.cpp, vLLM, Ollama, LiteLLM, gateways), and
+//! the official service on request. [`crate::OpenAiResponses`] is the official service's newer API.
 //!
 //! Compatible servers omit fields and write them differently, so the decoder requires no field it can do without. The
 //! client sends a key only if one is configured.
@@ -7,28 +7,34 @@
 mod stream;
 mod wire;
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use async_trait::async_trait;
 use budao_core::{
-    fault::{Fault, Kind},
-    gate::GateKey,
-    limits::Limits,
-    message::ModelRequest,
-    world::World,
+    fault::Fault, gate::GateKey, limits::Limits, message::ModelRequest, world::World,
 };
-use http::{HeaderMap, header};
-use secrecy::{ExposeSecret, SecretString};
+use http::HeaderMap;
+use secrecy::SecretString;
 
 use crate::{
-    Model, PieceStream, answer,
-    endpoint::{Endpoint, EndpointConfig, secret_header},
+    Model, PieceStream,
+    answer::{self, AnswerDeadlines},
+    endpoint::{Endpoint, EndpointConfig, KeyHeader, RequestError},
+    failure::ErrorResponse,
+    sse::SseEvents,
 };
 
 pub(crate) use stream::Decoder;
 
 /// The official base address, used if the specification names no other.
 pub(crate) const BASE: &str = "https://api.openai.com";
+/// The host of the official service.
+pub(crate) const HOST: &str = "api.openai.com";
+/// The path of chat completions.
+pub(crate) const PATH: [&str; 3] = ["v1", "chat", "completions"];
 /// The name of the setting that holds the API key.
 pub(crate) const KEY: &str = "OPENAI_API_KEY";
 
@@ -38,6 +44,8 @@ pub struct OpenAi {
     model: String,
     endpoint: Endpoint,
     dialect: wire::Dialect,
+    /// Set once the service has refused tools for this model unless it does not reason.
+    no_reasoning: Arc<AtomicBool>,
 }
 
 impl OpenAi {
@@ -57,36 +65,62 @@ impl OpenAi {
             provider: "openai",
             model,
             base: base.unwrap_or(BASE),
-            path: &["v1", "chat", "completions"],
+            path: &PATH,
+            query: None,
             key,
+            key_header: KeyHeader::Bearer,
             required_config: KEY,
         };
-        let endpoint = Endpoint::new(setup, world, limits)?;
-        let official = BASE.ends_with(&*endpoint.service.host);
-        let dialect = if official { wire::Dialect::Official } else { wire::Dialect::Compatible };
-        Ok(Self { model: model.to_owned(), endpoint, dialect })
+        Self::open(setup, world, limits)
     }
 
-    fn headers(&self) -> Result<HeaderMap, Fault> {
-        let mut headers = HeaderMap::new();
-        if let Some(key) = &self.endpoint.service.key {
-            let bearer = secret_header(&format!("Bearer {}", key.expose_secret()));
-            let bearer = bearer.ok_or_else(|| {
-                self.endpoint
-                    .service
-                    .fault(Kind::ModelAuthentication)
-                    .with_cause("the key has characters no header may have")
-            })?;
-            headers.insert(header::AUTHORIZATION, bearer);
-        }
-        Ok(headers)
+    /// Creates a model behind this endpoint.
+    pub(crate) fn open(
+        setup: EndpointConfig<'_>,
+        world: &World,
+        limits: Arc<Limits>,
+    ) -> Result<Self, Fault> {
+        let model = setup.model.to_owned();
+        let endpoint = Endpoint::new(setup, world, limits)?;
+        let official = endpoint.is_at(HOST);
+        let dialect = if official { wire::Dialect::Official } else { wire::Dialect::Compatible };
+        Ok(Self { model, endpoint, dialect, no_reasoning: Arc::default() })
     }
+
+    /// Sends the request. If the service refuses tools for a model that reasons, sends it once more without reasoning,
+    /// and so every later request. The refused request cost nothing.
+    async fn post(
+        &self,
+        request: &ModelRequest,
+    ) -> Result<(SseEvents, AnswerDeadlines), RequestError> {
+        let trace = (request.trace, request.span);
+        let known = self.no_reasoning.load(Ordering::Relaxed);
+        let body = wire::body(&self.model, request, self.dialect, known);
+        let error = match self.endpoint.post(HeaderMap::new(), body, trace).await {
+            Err(error) if !known && !request.tools.is_empty() && refuses_tools(&error) => error,
+            sent => return sent,
+        };
+        tracing::warn!(
+            model = %self.model, refusal = %error.fault,
+            "the model takes no tools while it reasons; sending the request again with reasoning_effort none"
+        );
+        let body = wire::body(&self.model, request, self.dialect, true);
+        let sent = self.endpoint.post(HeaderMap::new(), body, trace).await?;
+        self.no_reasoning.store(true, Ordering::Relaxed);
+        Ok(sent)
+    }
+}
+
+/// True if the service refused the request because the model cannot have tools and reason.
+fn refuses_tools(error: &RequestError) -> bool {
+    let complains = |response: &ErrorResponse| response.is_complaint("", &["tools", "reasoning"]);
+    error.response.as_ref().is_some_and(complains)
 }
 
 #[async_trait]
 impl Model for OpenAi {
     fn provider(&self) -> &str {
-        "openai"
+        self.endpoint.service.provider
     }
 
     fn name(&self) -> &str {
@@ -98,13 +132,9 @@ impl Model for OpenAi {
     }
 
     async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {
-        let service = self.endpoint.service.clone();
-        let body = wire::body(&self.model, &request, self.dialect);
-        let (events, patience) = self
-            .endpoint
-            .post(&service, self.headers()?, body, (request.trace, request.span))
-            .await?;
+        let (events, patience) = self.post(&request).await?;
         let decoder = stream::Decoder::new(request.messages.len());
+        let service = self.endpoint.service.clone();
         Ok(answer::read(events, decoder, patience, service, &self.endpoint.limits))
     }
 }

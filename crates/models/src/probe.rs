@@ -21,6 +21,7 @@ use crate::{
     failure::{ErrorResponse, Service},
     openai,
     response_hints::ResponseHints,
+    responses,
     sse::SseEvents,
 };
 
@@ -53,7 +54,7 @@ pub(crate) fn read(
     block_on(answer::read(events, decoder, patience, Service::scripted(), limits).collect())
 }
 
-/// Decodes the bytes as an answer in both wire formats. Checks that the answer ends exactly once, stays within its
+/// Decodes the bytes as an answer in every wire format. Checks that the answer ends exactly once, stays within its
 /// limit and does not depend on the split into packets.
 ///
 /// # Panics
@@ -61,6 +62,7 @@ pub(crate) fn read(
 pub fn stream(bytes: &[u8]) {
     streamed(bytes, anthropic::Decoder::default);
     streamed(bytes, || openai::Decoder::new(3));
+    streamed(bytes, || responses::Decoder::new(3));
 }
 
 fn streamed<D: Decode>(bytes: &[u8], decoder: impl Fn() -> D) {

@@ -7,9 +7,12 @@ use budao_core::{
     limits::Limits,
     world::World,
 };
+use reqwest::Url;
 use secrecy::SecretString;
 
-use crate::{Anthropic, Demo, Model, OpenAi, Script, Spec, TextOnly, anthropic, openai};
+use crate::{
+    Anthropic, Demo, Model, OpenAi, OpenAiResponses, Script, Spec, TextOnly, openai, spec::Vendor,
+};
 
 /// The API keys of this process. They are never shown or written.
 #[derive(Clone, Default)]
@@ -53,7 +56,7 @@ impl Models {
         self
     }
 
-    /// Parses a specification: `anthropic:NAME`, `openai:NAME@URL`, `demo`, `demo:fast`, `script:FILE`.
+    /// Parses a specification: `anthropic:NAME`, `openai:NAME`, `openai-chat:NAME@URL`, `demo`, `demo:fast`, `script:FILE`.
     ///
     /// # Errors
     /// `configuration_wrong`, with the nearest valid specification.
@@ -69,15 +72,9 @@ impl Models {
     pub fn open(&self, spec: &Spec) -> Result<Arc<dyn Model>, Fault> {
         let (world, limits) = (&self.world, self.limits.clone());
         let model: Arc<dyn Model> = match spec {
-            Spec::Anthropic { name, url } => {
-                let url = url.as_deref();
-                let key = key(&self.keys.anthropic, url, "anthropic", anthropic::KEY)?;
-                Arc::new(Anthropic::new(name, url, key, world, limits)?)
-            }
-            Spec::OpenAi { name, url } => {
-                let url = url.as_deref();
-                let key = key(&self.keys.openai, url, "openai", openai::KEY)?;
-                Arc::new(OpenAi::new(name, url, key, world, limits)?)
+            Spec::Hosted { vendor, name, url } => {
+                let key = self.key(*vendor, url.as_deref())?;
+                hosted(*vendor, name, url.as_deref(), key, (world, limits))?
             }
             Spec::Demo { pace } => Arc::new(Demo::new(*pace, world.clock.clone())),
             Spec::Script { path } => {
@@ -87,19 +84,45 @@ impl Models {
         };
         Ok(if self.text_only.contains(spec) { Arc::new(TextOnly(model)) } else { model })
     }
+
+    /// The key for a service. The official services require one; other servers may work without.
+    fn key(&self, vendor: Vendor, url: Option<&str>) -> Result<Option<SecretString>, Fault> {
+        let key = match vendor {
+            Vendor::Anthropic => &self.keys.anthropic,
+            Vendor::OpenAi | Vendor::OpenAiChat => &self.keys.openai,
+        };
+        if key.is_none() && url.is_none() {
+            return Err(Fault::new(Kind::CredentialMissing, Operation::LoadConfig)
+                .with(Fact::Service, vendor.prefix())
+                .with(Fact::RequiredConfig, vec![vendor.key_setting().to_owned()]));
+        }
+        Ok(key.clone())
+    }
 }
 
-/// The key for a service. The official services require one; other servers may work without.
-fn key(
-    key: &Option<SecretString>,
+/// Creates a model of a vendor or of a compatible server.
+fn hosted(
+    vendor: Vendor,
+    name: &str,
     url: Option<&str>,
-    service: &'static str,
-    setting: &'static str,
-) -> Result<Option<SecretString>, Fault> {
-    if key.is_none() && url.is_none() {
-        return Err(Fault::new(Kind::CredentialMissing, Operation::LoadConfig)
-            .with(Fact::Service, service)
-            .with(Fact::RequiredConfig, vec![setting.to_owned()]));
-    }
-    Ok(key.clone())
+    key: Option<SecretString>,
+    (world, limits): (&World, Arc<Limits>),
+) -> Result<Arc<dyn Model>, Fault> {
+    Ok(match vendor {
+        Vendor::Anthropic => Arc::new(Anthropic::new(name, url, key, world, limits)?),
+        Vendor::OpenAi if url.is_none_or(has_responses) => {
+            Arc::new(OpenAiResponses::new(name, url, key, world, limits)?)
+        }
+        Vendor::OpenAi | Vendor::OpenAiChat => {
+            Arc::new(OpenAi::new(name, url, key, world, limits)?)
+        }
+    })
+}
+
+/// Whether an address is asked by the Responses API: OpenAI's own, and one that names that API at its end.
+fn has_responses(url: &str) -> bool {
+    let Ok(url) = Url::parse(url) else { return false };
+    let path = url.path().trim_end_matches('/');
+    let is_official = url.host_str() == Some(openai::HOST) && !path.ends_with("/chat/completions");
+    is_official || path.ends_with("/responses")
 }

@@ -49,6 +49,12 @@ impl ResponseHints {
         }
     }
 
+    /// The same hints, with this wait if the headers have none.
+    pub(crate) fn or_retry_after(mut self, wait: Option<Duration>) -> Self {
+        self.retry_after = self.retry_after.or(wait.map(|wait| wait.min(LONGEST)));
+        self
+    }
+
     /// Adds the known hints to a fault, as facts and as its retry time.
     pub(crate) fn add_to_fault(&self, mut fault: Fault) -> Fault {
         // What the service asks for comes before what can be computed from its limits.

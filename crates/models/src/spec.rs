@@ -4,27 +4,55 @@ use std::{fmt, path::PathBuf, str::FromStr};
 
 use budao_core::fault::{Fact, Fault, Kind, Operation};
 
-use crate::demo::Pace;
-
-/// The prefixes a specification can have.
-const PROVIDERS: [&str; 4] = ["anthropic", "openai", "demo", "script"];
+use crate::{anthropic, demo::Pace, openai};
 
 /// The valid forms of a specification, for faults shown to users.
-const FORMS: &str = "anthropic:NAME, openai:NAME, openai:NAME@URL, demo, demo:fast or script:FILE";
+const FORMS: &str = "anthropic:NAME, openai:NAME, openai:NAME@URL, openai-chat:NAME@URL, demo, demo:fast or script:FILE";
+
+/// The party that serves a model over the network, and the API it is asked by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vendor {
+    /// Anthropic's Messages API.
+    Anthropic,
+    /// OpenAI's own service by the Responses API; a server at another address by chat completions, unless the address
+    /// ends with `/responses`.
+    OpenAi,
+    /// Chat completions, at any address.
+    OpenAiChat,
+}
+
+impl Vendor {
+    /// All vendors.
+    pub const ALL: [Self; 3] = [Self::Anthropic, Self::OpenAi, Self::OpenAiChat];
+
+    /// The word before the colon of a specification.
+    #[must_use]
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Self::Anthropic => "anthropic",
+            Self::OpenAi => "openai",
+            Self::OpenAiChat => "openai-chat",
+        }
+    }
+
+    /// The name of the setting that holds the API key.
+    #[must_use]
+    pub fn key_setting(self) -> &'static str {
+        match self {
+            Self::Anthropic => anthropic::KEY,
+            Self::OpenAi | Self::OpenAiChat => openai::KEY,
+        }
+    }
+}
 
 /// A parsed model specification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Spec {
-    /// Anthropic's Messages API.
-    Anthropic {
-        /// The model's name, for example `claude-sonnet-4-5`.
-        name: String,
-        /// An address to use instead of the official one.
-        url: Option<String>,
-    },
-    /// Chat completions, official or compatible.
-    OpenAi {
-        /// The model's name as the server knows it.
+    /// A model that a vendor or a compatible server offers over the network.
+    Hosted {
+        /// The vendor, which decides the API and the key.
+        vendor: Vendor,
+        /// The model's name as the service knows it, for example `claude-sonnet-4-5`.
         name: String,
         /// An address to use instead of the official one.
         url: Option<String>,
@@ -50,14 +78,11 @@ impl FromStr for Spec {
             Some((provider, rest)) => (provider, Some(rest.trim())),
             None => (text, None),
         };
+        let vendor = Vendor::ALL.into_iter().find(|vendor| vendor.prefix() == provider);
         match (provider, rest.filter(|rest| !rest.is_empty())) {
-            ("anthropic", Some(rest)) => {
+            (_, Some(rest)) if let Some(vendor) = vendor => {
                 let (name, url) = name_and_url(rest).ok_or_else(|| unknown(text))?;
-                Ok(Self::Anthropic { name, url })
-            }
-            ("openai", Some(rest)) => {
-                let (name, url) = name_and_url(rest).ok_or_else(|| unknown(text))?;
-                Ok(Self::OpenAi { name, url })
+                Ok(Self::Hosted { vendor, name, url })
             }
             ("demo", None) if rest.is_none() => Ok(Self::Demo { pace: Pace::Reading }),
             ("demo", Some("fast")) => Ok(Self::Demo { pace: Pace::Fast }),
@@ -69,11 +94,11 @@ impl FromStr for Spec {
 
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at =
-            |url: &Option<String>| url.as_ref().map(|url| format!("@{url}")).unwrap_or_default();
         match self {
-            Self::Anthropic { name, url } => write!(f, "anthropic:{name}{}", at(url)),
-            Self::OpenAi { name, url } => write!(f, "openai:{name}{}", at(url)),
+            Self::Hosted { vendor, name, url } => {
+                let at = url.as_ref().map(|url| format!("@{url}")).unwrap_or_default();
+                write!(f, "{}:{name}{at}", vendor.prefix())
+            }
             Self::Demo { pace: Pace::Reading } => f.write_str("demo"),
             Self::Demo { pace: Pace::Fast } => f.write_str("demo:fast"),
             Self::Script { path } => write!(f, "script:{}", path.display()),
@@ -123,8 +148,9 @@ fn nearest(text: &str) -> Option<String> {
         return Some(format!("openai:{text}"));
     }
     let near = |name: &&str| strsim::osa_distance(&provider, name);
-    let found = PROVIDERS.iter().min_by_key(|name| near(name)).filter(|name| near(name) <= 3)?;
-    Some(match (*found, rest) {
+    let known = Vendor::ALL.into_iter().map(Vendor::prefix).chain(["demo", "script"]);
+    let found = known.min_by_key(near).filter(|name| near(name) <= 3)?;
+    Some(match (found, rest) {
         ("demo", _) => {
             if strsim::osa_distance(rest, "fast") <= 2 { "demo:fast" } else { "demo" }.into()
         }
@@ -144,6 +170,8 @@ mod tests {
             "anthropic:claude-x",
             "anthropic:claude-x@https://gateway.example/anthropic",
             "openai:gpt-x",
+            "openai-chat:gpt-x",
+            "openai-chat:gpt-x@https://gateway.example",
             "openai:qwen2.5:7b@http://localhost:11434/v1",
             "openai:publishers/claude@20250101@http://localhost:1",
             "demo",

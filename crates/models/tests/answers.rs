@@ -1,4 +1,4 @@
-//! Whole answers over a real socket, on both wires.
+//! Whole answers over a real socket, on every wire.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
@@ -10,7 +10,7 @@ use budao_core::{
     limits::Limits,
     message::{Block, CallId, ModelStop, Piece, ToolUse, Usage},
 };
-use budao_models::{Anthropic, Model, OpenAi};
+use budao_models::{Anthropic, Model, OpenAi, OpenAiResponses};
 use budao_testkit::{
     provider::{Provider, Reply},
     sse::{self, ModelOutput},
@@ -83,6 +83,31 @@ async fn openai_streams_thought_words_and_calls() {
     let usage = Usage { input_tokens: 12, output_tokens: 7, cached_tokens: 4 };
     want.push(Piece::End { stop: ModelStop::ToolUse, usage });
     assert_eq!(got, want);
+}
+
+#[tokio::test]
+async fn responses_streams_thought_words_and_calls() {
+    let provider = Provider::start([Reply::events(sse::responses(&sayings()))]).await;
+    let world = world(Arc::new(Signal::default()));
+    let limits = Arc::new(Limits::default());
+    let model =
+        OpenAiResponses::new("m", Some(&provider.url()), Some("sk-secret".into()), &world, limits);
+    let got = pieces(&model.unwrap(), request("hi")).await.unwrap();
+    let item = r#"{"type":"reasoning","id":"rs_0","summary":[{"type":"summary_text","text":"Let me see."}],"encrypted_content":"c2lnbmVk/+=="}"#;
+    let item: serde_json::Value = serde_json::from_str(item).unwrap();
+    let mut want = vec![Piece::Thought("Let me ".into()), Piece::Thought("see.".into())];
+    want.push(Piece::Block(Block::Thinking { text: "Let me see.".into(), signature: None }));
+    want.push(Piece::Block(Block::Opaque(item.to_string())));
+    want.extend(texts(&["I ", "will ", "read ", "it."]));
+    want.push(Piece::Block(Block::Text("I will read it.".into())));
+    want.push(call("toolu_1", "fs_read", r#"{"path":"README.md"}"#));
+    want.push(call("toolu_2", "fs_glob", r#"{"pattern":"不倒*"}"#));
+    let usage = Usage { input_tokens: 90, output_tokens: 30, cached_tokens: 64 };
+    want.push(Piece::End { stop: ModelStop::ToolUse, usage });
+    assert_eq!(got, want);
+    let asked = &provider.asked()[0];
+    assert_eq!(asked.path, "/v1/responses");
+    assert_eq!(asked.headers.get("authorization").unwrap(), "Bearer sk-secret");
 }
 
 #[tokio::test]

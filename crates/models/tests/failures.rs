@@ -1,4 +1,4 @@
-//! Every way a service can fail, against a server that fails that way, on both wires.
+//! Every way a service can fail, against a server that fails that way, on every wire.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
@@ -11,7 +11,7 @@ use budao_core::{
     limits::Limits,
     message::Piece,
 };
-use budao_models::{Anthropic, Model, OpenAi, ask};
+use budao_models::{Anthropic, Model, OpenAi, OpenAiResponses, ask};
 use budao_testkit::{
     provider::{Provider, Reply},
     sse::{self, ModelOutput},
@@ -26,15 +26,36 @@ use tokio::net::TcpListener;
 enum Wire {
     Anthropic,
     OpenAi,
+    Responses,
 }
-use Wire::{Anthropic as A, OpenAi as O};
+use Wire::{Anthropic as A, OpenAi as O, Responses as R};
 
 impl Wire {
     fn model(self, base: &str, bell: &Arc<Signal>, limits: Limits) -> Box<dyn Model> {
-        let (world, limits, key) = (world(bell.clone()), Arc::new(limits), Some("k".into()));
+        self.model_with_key(base, "k", bell, limits)
+    }
+
+    fn model_with_key(
+        self,
+        base: &str,
+        key: &str,
+        bell: &Arc<Signal>,
+        limits: Limits,
+    ) -> Box<dyn Model> {
+        let (world, limits, key) = (world(bell.clone()), Arc::new(limits), Some(key.into()));
+        let base = Some(base);
         match self {
-            A => Box::new(Anthropic::new("m", Some(base), key, &world, limits).unwrap()),
-            O => Box::new(OpenAi::new("m", Some(base), key, &world, limits).unwrap()),
+            A => Box::new(Anthropic::new("m", base, key, &world, limits).unwrap()),
+            O => Box::new(OpenAi::new("m", base, key, &world, limits).unwrap()),
+            R => Box::new(OpenAiResponses::new("m", base, key, &world, limits).unwrap()),
+        }
+    }
+
+    /// What a fault names as the service, and the setting that has its key.
+    fn service(self) -> (&'static str, &'static str) {
+        match self {
+            A => ("anthropic", "ANTHROPIC_API_KEY"),
+            O | R => ("openai", "OPENAI_API_KEY"),
         }
     }
 
@@ -42,6 +63,7 @@ impl Wire {
         match self {
             A => sse::anthropic(sayings),
             O => sse::openai(sayings),
+            R => sse::responses(sayings),
         }
     }
 
@@ -59,6 +81,10 @@ impl Wire {
                 "delta": {"type": "text_delta", "text": text}}),
             ),
             O => sse::data(&json!({"choices": [{"delta": {"content": text}}]})),
+            R => sse::response_event(
+                "response.output_text.delta",
+                json!({"output_index": 0, "delta": text}),
+            ),
         }
     }
 
@@ -66,6 +92,7 @@ impl Wire {
         match self {
             A => sse::event("ping", &json!({"type": "ping"})),
             O => sse::data(&json!({"choices": []})),
+            R => sse::response_event("keepalive", json!({})),
         }
     }
 }
@@ -80,8 +107,7 @@ async fn failing(wire: Wire, reply: Reply) -> Fault {
     for fact in fault.row().always {
         assert!(fault.detail().get(*fact).is_some(), "{fact:?} is missing in {fault:?}");
     }
-    let service = if wire == A { "anthropic" } else { "openai" };
-    assert_eq!(fault.detail().text(Fact::Service), Some(service));
+    assert_eq!(fault.detail().text(Fact::Service), Some(wire.service().0));
     fault
 }
 
@@ -108,7 +134,7 @@ fn said(kind: &str, message: &str) -> Value {
 #[case(307, json!({}), Kind::ModelBadRequest)]
 #[tokio::test]
 async fn a_refusal_is_classified(
-    #[values(A, O)] wire: Wire,
+    #[values(A, O, R)] wire: Wire,
     #[case] status: u16,
     #[case] body: Value,
     #[case] kind: Kind,
@@ -119,8 +145,8 @@ async fn a_refusal_is_classified(
     assert_eq!(fault.detail().number(Fact::Status), Some(i64::from(status)));
     assert_eq!(fault.detail().text(Fact::RequestId), Some("req_7"));
     if kind == Kind::ModelAuthentication {
-        let setting = if wire == A { "ANTHROPIC_API_KEY" } else { "OPENAI_API_KEY" };
-        assert_eq!(fault.detail().get(Fact::RequiredConfig).unwrap().to_string(), setting);
+        let setting = fault.detail().get(Fact::RequiredConfig).unwrap().to_string();
+        assert_eq!(setting, wire.service().1);
     }
 }
 
@@ -143,7 +169,7 @@ async fn a_refusal_is_classified(
 #[case(&[("retry-after-ms", "250"), ("retry-after", "12")], 250)]
 #[tokio::test]
 async fn a_rate_limit_says_when_to_come_back(
-    #[values(A, O)] wire: Wire,
+    #[values(A, O, R)] wire: Wire,
     #[case] headers: &[(&str, &str)],
     #[case] wait_ms: u64,
 ) {
@@ -172,7 +198,7 @@ async fn a_rate_limit_says_when_to_come_back(
 #[case::an_endless_event(|_| Reply::stream().bytes("data: ").bytes(vec![b'x'; 10 << 20]).stall(), Kind::LimitReached)]
 #[tokio::test]
 async fn a_stream_that_goes_wrong_is_classified(
-    #[values(A, O)] wire: Wire,
+    #[values(A, O, R)] wire: Wire,
     #[case] reply: impl Fn(Wire) -> Reply,
     #[case] kind: Kind,
 ) {
@@ -182,7 +208,7 @@ async fn a_stream_that_goes_wrong_is_classified(
 
 #[rstest]
 #[tokio::test]
-async fn ten_megabytes_are_too_much(#[values(A, O)] wire: Wire) {
+async fn ten_megabytes_are_too_much(#[values(A, O, R)] wire: Wire) {
     let delta = wire.delta(&"x".repeat(64 << 10));
     let reply = Reply::events(wire.begun()).then(vec![delta; 160]).stall();
     let fault = failing(wire, reply).await;
@@ -213,7 +239,10 @@ async fn late(wire: Wire, reply: Reply, wait: Duration) -> Fault {
 #[case::no_event(|_| Reply::stream().stall())]
 #[case::only_pings(|wire: Wire| Reply::events(vec![wire.ping(); 20]).stall())]
 #[tokio::test]
-async fn no_first_token_in_time(#[values(A, O)] wire: Wire, #[case] reply: impl Fn(Wire) -> Reply) {
+async fn no_first_token_in_time(
+    #[values(A, O, R)] wire: Wire,
+    #[case] reply: impl Fn(Wire) -> Reply,
+) {
     let limit = Limits::default().model_first_token;
     let fault = late(wire, reply(wire), limit).await;
     assert_eq!(fault.kind(), Kind::ModelFirstTokenTimeout);
@@ -222,7 +251,7 @@ async fn no_first_token_in_time(#[values(A, O)] wire: Wire, #[case] reply: impl 
 
 #[rstest]
 #[tokio::test]
-async fn a_stream_that_stalls(#[values(A, O)] wire: Wire) {
+async fn a_stream_that_stalls(#[values(A, O, R)] wire: Wire) {
     let reply = Reply::stream().bytes(wire.begun().concat()).stall();
     let fault = late(wire, reply, Limits::default().model_between_tokens).await;
     assert_eq!(fault.kind(), Kind::ModelStalled);
@@ -233,7 +262,7 @@ async fn a_stream_that_stalls(#[values(A, O)] wire: Wire) {
 /// Method: after the first words only pings come; we ring the clock that runs since the last word.
 #[rstest]
 #[tokio::test]
-async fn pings_do_not_keep_a_stream_alive_for_ever(#[values(A, O)] wire: Wire) {
+async fn pings_do_not_keep_a_stream_alive_for_ever(#[values(A, O, R)] wire: Wire) {
     let reply = Reply::events(wire.begun()).then(vec![wire.ping(); 3]).stall();
     let provider = Provider::start([reply]).await;
     let bell = Arc::new(Signal::default());
@@ -269,7 +298,7 @@ async fn a_server_that_says_it_is_done_and_does_not_hang_up_is_done() {
 
 #[rstest]
 #[tokio::test]
-async fn nobody_listens(#[values(A, O)] wire: Wire) {
+async fn nobody_listens(#[values(A, O, R)] wire: Wire) {
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let model = wire.model(&format!("http://{address}"), &Arc::default(), Limits::default());
     let fault = fault(&*model, request("hi")).await;
@@ -280,7 +309,7 @@ async fn nobody_listens(#[values(A, O)] wire: Wire) {
 
 #[rstest]
 #[tokio::test]
-async fn no_such_name(#[values(A, O)] wire: Wire) {
+async fn no_such_name(#[values(A, O, R)] wire: Wire) {
     let model = wire.model("http://no-such-host.invalid", &Arc::default(), Limits::default());
     let fault = fault(&*model, request("hi")).await;
     assert_eq!(fault.kind(), Kind::NameNotResolved, "{fault:?}");
@@ -291,7 +320,7 @@ async fn no_such_name(#[values(A, O)] wire: Wire) {
 /// Method: speak TLS to a server that speaks plain HTTP.
 #[rstest]
 #[tokio::test]
-async fn tls_that_fails(#[values(A, O)] wire: Wire) {
+async fn tls_that_fails(#[values(A, O, R)] wire: Wire) {
     let provider = Provider::start([]).await;
     let base = provider.url().replace("http://", "https://");
     let model = wire.model(&base, &Arc::default(), Limits::default());
@@ -303,7 +332,7 @@ async fn tls_that_fails(#[values(A, O)] wire: Wire) {
 /// Method: a server that accepts and never answers the handshake; we ring the connect clock.
 #[rstest]
 #[tokio::test]
-async fn no_connection_in_time(#[values(A, O)] wire: Wire) {
+async fn no_connection_in_time(#[values(A, O, R)] wire: Wire) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("https://{}", listener.local_addr().unwrap());
     let bell = Arc::new(Signal::default());
@@ -316,13 +345,8 @@ async fn no_connection_in_time(#[values(A, O)] wire: Wire) {
 
 #[rstest]
 #[tokio::test]
-async fn a_key_no_header_can_carry_is_a_wrong_key(#[values(A, O)] wire: Wire) {
-    let world = world(Arc::new(Signal::default()));
-    let (limits, key) = (Arc::new(Limits::default()), Some("line\nbreak".into()));
-    let base = Some("http://127.0.0.1:9");
-    let model: Box<dyn Model> = match wire {
-        A => Box::new(Anthropic::new("m", base, key, &world, limits).unwrap()),
-        O => Box::new(OpenAi::new("m", base, key, &world, limits).unwrap()),
-    };
+async fn a_key_no_header_can_carry_is_a_wrong_key(#[values(A, O, R)] wire: Wire) {
+    let base = "http://127.0.0.1:9";
+    let model = wire.model_with_key(base, "line\nbreak", &Arc::default(), Limits::default());
     assert_eq!(fault(&*model, request("hi")).await.kind(), Kind::ModelAuthentication);
 }

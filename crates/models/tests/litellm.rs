@@ -14,7 +14,11 @@ use budao_core::{
     limits::Limits,
     message::{Message, ModelRequest, ModelStop, Piece, Role},
 };
-use budao_models::{Anthropic, Model, OpenAi};
+use budao_models::{Anthropic, Model, OpenAi, OpenAiResponses};
+use budao_testkit::{
+    provider::{Provider, Reply},
+    sse::{self, ModelOutput},
+};
 use serde_json::json;
 use support::{Signal, fault, pieces, request, tool, world};
 use tokio::{
@@ -47,6 +51,11 @@ model_list:
       model: openai/gpt-4o-mini
       api_key: none
       mock_response: "litellm.ContextWindowExceededError"
+  - model_name: bridged
+    litellm_params:
+      model: deepseek/says-hello
+      api_key: none
+      api_base: UPSTREAM
 litellm_settings:
   num_retries: 0
 "#;
@@ -70,10 +79,11 @@ struct Proxy {
 }
 
 impl Proxy {
-    async fn start(program: PathBuf) -> Self {
+    /// Starts a proxy whose model `bridged` is the chat completions at `upstream`.
+    async fn start(program: PathBuf, upstream: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("config.yaml");
-        std::fs::write(&config, CONFIG).unwrap();
+        std::fs::write(&config, CONFIG.replace("UPSTREAM", upstream)).unwrap();
         let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
         let mut child = Command::new(program)
             .arg("--config")
@@ -110,6 +120,12 @@ impl Proxy {
         let world = world(Arc::new(Signal::default()));
         let limits = Arc::new(Limits::default());
         OpenAi::new(name, Some(&self.url), Some(KEY.into()), &world, limits).unwrap()
+    }
+
+    fn responses(&self, name: &str) -> OpenAiResponses {
+        let world = world(Arc::new(Signal::default()));
+        let limits = Arc::new(Limits::default());
+        OpenAiResponses::new(name, Some(&self.url), Some(KEY.into()), &world, limits).unwrap()
     }
 
     fn anthropic(&self, name: &str) -> Anthropic {
@@ -157,12 +173,17 @@ async fn a_server_nobody_here_wrote_is_understood() {
         println!("{skipped}");
         return;
     };
-    let proxy = Proxy::start(program).await;
+    let chat =
+        Provider::answering(|_| Reply::events(sse::openai(&[ModelOutput::text(WORDS)]))).await;
+    let proxy = Proxy::start(program, &chat.url()).await;
 
     let hello = proxy.openai("says-hello");
     check_words(&pieces(&hello, request("hi")).await.unwrap());
     check_words(&pieces(&hello, full_request()).await.unwrap());
     let hello = proxy.anthropic("says-hello");
+    check_words(&pieces(&hello, full_request()).await.unwrap());
+    // Its mock mode does not stream this API, so it translates from a chat completion.
+    let hello = proxy.responses("bridged");
     check_words(&pieces(&hello, full_request()).await.unwrap());
 
     for (name, kind) in [
@@ -178,4 +199,6 @@ async fn a_server_nobody_here_wrote_is_understood() {
             assert_eq!(fault.kind(), kind, "{} {name}: {fault:?}", model.provider());
         }
     }
+    let fault = fault(&proxy.responses("no-such-model"), request("hi")).await;
+    assert_eq!(fault.kind(), Kind::UnknownModel, "{fault:?}");
 }

@@ -32,6 +32,7 @@ async fn each_form_opens_its_model() {
         ("anthropic:claude-x", "anthropic", "claude-x"),
         ("openai:gpt-x", "openai", "gpt-x"),
         ("openai:qwen@http://localhost:8080", "openai", "qwen"),
+        ("openai-chat:gpt-x", "openai", "gpt-x"),
         ("demo", "demo", "demo"),
         ("demo:fast", "demo", "demo:fast"),
         (&script, "script", "script"),
@@ -41,6 +42,23 @@ async fn each_form_opens_its_model() {
         assert!(!format!("{model:?}").contains("secret"), "{spec}");
     }
     assert_eq!(pieces(&*open(&script, keys()).unwrap(), request("x")).await.unwrap().len(), 3);
+}
+
+#[test]
+fn the_api_follows_from_the_form_and_the_address() {
+    for (spec, endpoint) in [
+        ("openai:gpt-x", "https://api.openai.com/v1/responses"),
+        ("openai:gpt-x@https://api.openai.com/v1", "https://api.openai.com/v1/responses"),
+        ("openai-chat:gpt-x", "https://api.openai.com/v1/chat/completions"),
+        (
+            "openai:gpt-x@https://api.openai.com/v1/chat/completions",
+            "https://api.openai.com/v1/chat/completions",
+        ),
+        ("openai:qwen@http://localhost:1234/v1", "http://localhost:1234/v1/chat/completions"),
+        ("openai:qwen@http://localhost:1234/v1/responses", "http://localhost:1234/v1/responses"),
+    ] {
+        assert_eq!(&*open(spec, keys()).unwrap().gate_key().endpoint, endpoint, "{spec}");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use budao_core::{
     limits::Limits,
     message::{Block, CallId, Message, ModelRequest, Role, ToolUse},
 };
-use budao_models::{Anthropic, Model, OpenAi};
+use budao_models::{Anthropic, Model, OpenAi, OpenAiResponses};
 use budao_testkit::provider::{Provider, Reply};
 use serde_json::{Value, json};
 use support::{Signal, request, tool, world};
@@ -26,18 +26,19 @@ fn golden(name: &str, got: &Value) {
     assert_eq!(*got, want, "{name} differs");
 }
 
-/// The bodies that both wires send for a request.
-async fn sent(request: ModelRequest) -> (Value, Value) {
-    let provider = Provider::start([Reply::status(500), Reply::status(500)]).await;
+/// The bodies that all wires send for a request.
+async fn sent(request: ModelRequest) -> [Value; 3] {
+    let provider = Provider::start([(); 3].map(|()| Reply::status(500))).await;
     let (world, base) = (world(Arc::new(Signal::default())), provider.url());
     let limits = || Arc::new(Limits::default());
     let anthropic = Anthropic::new("claude-x", Some(&base), None, &world, limits()).unwrap();
     let openai = OpenAi::new("gpt-x", Some(&base), None, &world, limits()).unwrap();
-    for model in [&anthropic as &dyn Model, &openai] {
+    let responses = OpenAiResponses::new("gpt-x", Some(&base), None, &world, limits()).unwrap();
+    for model in [&anthropic as &dyn Model, &openai, &responses] {
         support::fault(model, request.clone()).await;
     }
-    let [first, second] = &provider.asked()[..] else { panic!("asked twice") };
-    (first.body.clone(), second.body.clone())
+    let asked = provider.asked();
+    std::array::from_fn(|at| asked[at].body.clone())
 }
 
 fn used(id: &str, name: &str, arguments: &str) -> Block {
@@ -53,6 +54,12 @@ fn conversation() -> ModelRequest {
     let thinking = Block::Thinking { text: "Hm.\n".into(), signature: Some("sig/+==".into()) };
     let unsealed = Block::Thinking { text: "not sealed".into(), signature: None };
     let redacted = Block::Opaque(r#"{"type":"redacted_thinking","data":"x/+=="}"#.into());
+    let reasoning = |id: &str| {
+        let item =
+            json!({"type": "reasoning", "id": id, "summary": [], "encrypted_content": "gAAA"});
+        Block::Opaque(item.to_string())
+    };
+    let phase = Block::Opaque(r#"{"type":"openai_phase","phase":"commentary"}"#.into());
     ModelRequest {
         system: Some("Be brief.".into()),
         messages: Arc::new(vec![
@@ -69,10 +76,14 @@ fn conversation() -> ModelRequest {
                     thinking,
                     redacted,
                     unsealed,
+                    reasoning("rs_1"),
+                    phase,
                     Block::Text(String::new()),
                     Block::Text("I will read.".into()),
                     used("toolu_1", "fs_read", r#"{"path": "a.md", "n": 1.0}"#),
+                    reasoning("rs_2"),
                     used("call:2", "fs.read", r#"{"path": "a"#),
+                    reasoning("rs_cut_off"),
                 ],
             },
             Message { role: Role::User, content: vec![result("toolu_1", false, r#"{"ok":true}"#)] },
@@ -97,16 +108,18 @@ fn conversation() -> ModelRequest {
 
 #[tokio::test]
 async fn a_plain_request_is_sent_as_the_services_want_it() {
-    let (anthropic, openai) = sent(request("Hello")).await;
+    let [anthropic, openai, responses] = sent(request("Hello")).await;
     golden("anthropic_plain.json", &anthropic);
     golden("openai_plain.json", &openai);
+    golden("responses_plain.json", &responses);
 }
 
 #[tokio::test]
 async fn a_whole_conversation_is_sent_as_the_services_want_it() {
-    let (anthropic, openai) = sent(conversation()).await;
+    let [anthropic, openai, responses] = sent(conversation()).await;
     golden("anthropic_conversation.json", &anthropic);
     golden("openai_conversation.json", &openai);
+    golden("responses_conversation.json", &responses);
 }
 
 /// Goal: what a model thought goes back byte for byte.
@@ -118,7 +131,7 @@ async fn a_thought_goes_back_byte_for_byte() {
     let assistant =
         Message { role: Role::Assistant, content: vec![thought, Block::Text("ok".into())] };
     let messages = Arc::new(vec![Message::user("hi"), assistant, Message::user("more")]);
-    let (anthropic, _) = sent(ModelRequest { messages, ..request("") }).await;
+    let [anthropic, ..] = sent(ModelRequest { messages, ..request("") }).await;
     let part = &anthropic["messages"][1]["content"][0];
     assert_eq!(part["thinking"], text);
     assert_eq!(part["signature"], "a/b+c==");

@@ -11,6 +11,7 @@ pub mod mcp;
 pub mod postgres;
 pub mod provider;
 pub mod proxy;
+pub mod request_rules;
 pub mod sse;
 pub mod storm;
 pub mod world;

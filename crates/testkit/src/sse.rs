@@ -1,8 +1,12 @@
 //! Event streams in the format of model services, built from [`ModelOutput`] values.
 //!
-//! [`anthropic`] and [`openai`] return whole, valid answers as lists of events. A test cuts, delays or corrupts them.
+//! [`anthropic`], [`openai`] and [`responses`] return whole, valid answers as lists of events. A test cuts, delays or corrupts them.
+
+mod responses;
 
 use serde_json::{Value, json};
+
+pub use responses::{response_event, responses};
 
 /// One event with a name, in the format of Anthropic's API.
 #[must_use]

@@ -10,7 +10,7 @@ use budao_core::{
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
-use crate::wire::{safe_arguments, safe_name};
+use crate::wire::{OpaqueOwner, safe_arguments, safe_id, safe_name};
 
 /// The smallest thinking budget the service accepts, in tokens.
 const THINKING_TOKENS_MIN: u32 = 1_024;
@@ -140,7 +140,7 @@ fn may_think(history: &[Message]) -> bool {
     blocks.peek().is_none()
         || blocks.any(|block| match block {
             Block::Thinking { signature, .. } => signature.is_some(),
-            Block::Opaque(_) => true,
+            Block::Opaque(json) => OpaqueOwner::of(json) == OpaqueOwner::Anthropic,
             _ => false,
         })
 }
@@ -192,12 +192,12 @@ fn part(block: &Block) -> Option<ContentPart<'_>> {
             KnownPart::Thinking { thinking: text, signature: signature.as_deref()? }
         }
         Block::ToolUse(call) => KnownPart::ToolUse {
-            id: safe_name(&call.id.0).into_owned(),
+            id: safe_id(&call.id).into_owned(),
             name: safe_name(&call.name).into_owned(),
             input: safe_arguments(&call.arguments),
         },
         Block::ToolResult { call, is_error, content } => KnownPart::ToolResult {
-            tool_use_id: safe_name(&call.0).into_owned(),
+            tool_use_id: safe_id(call).into_owned(),
             content,
             is_error: *is_error,
             cache_control: None,
@@ -205,6 +205,7 @@ fn part(block: &Block) -> Option<ContentPart<'_>> {
         Block::Image { media_type, data } => {
             KnownPart::Image { source: ImageSource { media_type, data }, cache_control: None }
         }
+        Block::Opaque(json) if OpaqueOwner::of(json) != OpaqueOwner::Anthropic => return None,
         Block::Opaque(json) => {
             return RawValue::from_string(json.clone()).ok().map(ContentPart::Raw);
         }

@@ -23,6 +23,11 @@ fn service() -> Service {
 #[case::no_such_model(404, json!({"error":{"type":"not_found_error","message":"model: x"}}), Kind::UnknownModel)]
 #[case::ollama_no_such_model(404, json!({"error":"model 'x' not found"}), Kind::UnknownModel)]
 #[case::litellm_no_such_model(400, json!({"error":{"message":"Invalid model name passed in model=x","type":"invalid_request_error","code":"400"}}), Kind::UnknownModel)]
+#[case::item_not_found(404, json!({"error":{"message":"Item with id 'rs_1' not found. Items are not persisted when `store` is set to false.","type":"invalid_request_error","param":"input","code":null}}), Kind::ModelBadRequest)]
+#[case::openai_no_such_model(404, json!({"error":{"message":"The model `x` does not exist","type":"invalid_request_error","param":null,"code":"model_not_found"}}), Kind::UnknownModel)]
+#[case::openai_no_such_model_400(400, json!({"error":{"message":"no","type":"invalid_request_error","code":"model_not_found"}}), Kind::UnknownModel)]
+#[case::other_region(400, json!({"error":{"message":"no","code":"data_residency_mismatch"}}), Kind::ModelPermission)]
+#[case::no_credit(429, json!({"error":{"message":"no","type":"insufficient_quota","code":"credit_balance_exhausted"}}), Kind::ModelQuota)]
 #[case::rate(429, json!({"error":{"type":"rate_limit_error","message":"slow down"}}), Kind::ModelRateLimited)]
 #[case::token_rate(429, json!({"error":{"message":"Rate limit reached: too many tokens"}}), Kind::ModelRateLimited)]
 #[case::quota(429, json!({"error":{"type":"insufficient_quota","code":"insufficient_quota","message":"You exceeded your current quota"}}), Kind::ModelQuota)]
@@ -96,4 +101,16 @@ fn a_long_body_is_shortened_at_a_character() {
     let body = "不".repeat(10_000);
     let fault = ErrorResponse::new(500, body.as_bytes()).fault(&service());
     assert!(fault.causes()[0].len() <= EXCERPT_BYTES);
+}
+
+#[rstest]
+#[case("Rate limit reached. Please try again in 1.2s.", Some(1_200))]
+#[case("Please try again in 350ms. Visit us.", Some(350))]
+#[case("Please try again in 6m0s.", Some(360_000))]
+#[case("Please try again in a moment.", None)]
+#[case("try again in ", None)]
+fn a_wait_in_the_message_is_a_hint(#[case] message: &str, #[case] millis: Option<u64>) {
+    let body = json!({"error": {"code": "rate_limit_exceeded", "message": message}});
+    let fault = ErrorResponse::in_stream(&body).fault(&service());
+    assert_eq!(fault.retry_hint(), millis.map(Duration::from_millis));
 }

@@ -4,7 +4,7 @@ use budao_core::message::{Block, Message, ModelRequest, Role, text_of};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::wire::{safe_arguments, safe_name};
+use crate::wire::{safe_arguments, safe_id, safe_name};
 
 /// The server family. The official service renamed `max_tokens`; not all compatible servers know the new name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ struct Body<'a> {
     max_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_completion_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_effort: Option<&'static str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<WireTool<'a>>,
     messages: Vec<WireMessage<'a>>,
@@ -85,8 +87,13 @@ struct WireFunction {
     arguments: String,
 }
 
-/// Serializes the request body.
-pub(super) fn body(model: &str, request: &ModelRequest, dialect: Dialect) -> Vec<u8> {
+/// Serializes the request body. `no_reasoning` turns the model's reasoning off for a request with tools.
+pub(super) fn body(
+    model: &str,
+    request: &ModelRequest,
+    dialect: Dialect,
+    no_reasoning: bool,
+) -> Vec<u8> {
     let tokens = Some(request.max_tokens.max(1));
     let (max_tokens, max_completion_tokens) = match dialect {
         Dialect::Official => (None, tokens),
@@ -114,6 +121,7 @@ pub(super) fn body(model: &str, request: &ModelRequest, dialect: Dialect) -> Vec
         stream_options: StreamOptions { include_usage: true },
         max_tokens,
         max_completion_tokens,
+        reasoning_effort: (no_reasoning && !request.tools.is_empty()).then_some("none"),
         tools: tools.collect(),
         messages,
     };
@@ -124,7 +132,7 @@ pub(super) fn body(model: &str, request: &ModelRequest, dialect: Dialect) -> Vec
 fn push_user_message<'a>(message: &'a Message, messages: &mut Vec<WireMessage<'a>>) {
     for block in &message.content {
         if let Block::ToolResult { call, content, .. } = block {
-            let tool_call_id = safe_name(&call.0).into_owned();
+            let tool_call_id = safe_id(call).into_owned();
             messages.push(WireMessage::Tool { tool_call_id, content });
         }
     }
@@ -159,7 +167,7 @@ fn assistant_message<'a>(message: &Message) -> Option<WireMessage<'a>> {
         .iter()
         .filter_map(|block| match block {
             Block::ToolUse(call) => Some(WireCall {
-                id: safe_name(&call.id.0).into_owned(),
+                id: safe_id(&call.id).into_owned(),
                 function: WireFunction {
                     name: safe_name(&call.name).into_owned(),
                     arguments: safe_arguments(&call.arguments).get().to_owned(),
