@@ -34,6 +34,7 @@ export async function withPage(url, use) {
     args: FLAGS,
   });
   try {
+    await fromFolder(context, process.env.BUDAO_PAGE_ASSETS);
     const page = context.pages()[0] ?? (await context.newPage());
     const seen = { errors: [] };
     page.on("pageerror", (error) => seen.errors.push(String(error)));
@@ -46,4 +47,13 @@ export async function withPage(url, use) {
     await context.close();
     fs.rmSync(profile, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 });
   }
+}
+
+/** Takes the page's files from a folder instead of the server's, so that they can be changed without compiling. */
+async function fromFolder(context, folder) {
+  if (folder === undefined || folder === "") return;
+  await context.route("**/assets/**", (route) => {
+    const file = path.join(folder, new URL(route.request().url()).pathname.slice("/assets/".length));
+    return fs.existsSync(file) ? route.fulfill({ path: file }) : route.continue();
+  });
 }

@@ -58,6 +58,7 @@ export async function until(holds, patience = 30_000) {
 
 /** Says something on the page. */
 export async function say(page, text) {
+  await page.locator("html[data-ready]").waitFor();
   await page.fill("#words", text);
   await page.press("#words", "Enter");
 }

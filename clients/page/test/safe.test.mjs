@@ -26,7 +26,7 @@ async function watch(page, origin) {
   return async (where) => {
     const left = await page.evaluate(() => ({
       ran: globalThis.pwned,
-      elements: document.querySelectorAll("main script, main iframe, main img, main object, main embed, main style, main base, main form:not(.composer):not(.search), main [onerror], main [onload], main [onclick], main [style*=expression], main a[href^='javascript:' i], main a[href^='data:' i]").length,
+      elements: document.querySelectorAll("main script, main iframe, main img, main object, main embed, main style, main base, main form:not(.composer):not(.search):not(.bulk):not([method=dialog]), main [onerror], main [onload], main [onclick], main [style*=expression], main a[href^='javascript:' i], main a[href^='data:' i]").length,
     }));
     assert.deepEqual({ ...left, outside }, { ran: undefined, elements: 0, outside: [] }, where);
   };
@@ -60,8 +60,9 @@ test("what a model says, calls and gives as arguments, and what tools answer, st
     }
     await page.evaluate(() => document.querySelectorAll("details").forEach((box) => (box.open = true)));
     await until(async () => (await page.locator(".renderings .rendering").count()) >= 3 * (await page.locator(".renderings").count()));
-    const said = await page.locator(".entry.answer .text").first().textContent();
-    assert.equal(said, text, "every payload is shown as it is");
+    await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+    await page.locator(".entry.answer > .actions .copy").first().click();
+    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), text, "every payload is copied as it is");
     await check("the conversation");
     const id = new URL(page.url()).searchParams.get("session");
     await page.goto(`${origin}/sessions/${id}`);

@@ -1,13 +1,17 @@
 // Who we are and how we ask. The token comes in the address's fragment, which browsers send nowhere; it leaves the
 // address at once and is kept for as long as the tab lives. Other tabs of ours may ask for it.
 
-import { at, language } from "./kit.js";
+import { at, language, say, setAhead, t } from "./kit.js";
+import { keep as store, kept } from "./store.js";
 
 const KEPT = "budao.token";
 const tabs = new BroadcastChannel("budao");
 
-let token = fromAddress() ?? sessionStorage.getItem(KEPT) ?? undefined;
+let token = fromAddress() ?? kept(KEPT, "sessionStorage");
 if (token !== undefined) keep(token);
+
+/** The token of now; another one after a new sign-in. */
+export const tokenNow = () => token;
 
 tabs.onmessage = ({ data }) => {
   if (data === "who?" && token !== undefined) tabs.postMessage({ token });
@@ -22,7 +26,7 @@ function fromAddress() {
 
 function keep(value) {
   token = value;
-  sessionStorage.setItem(KEPT, value);
+  store(KEPT, value, "sessionStorage");
 }
 
 /** What another tab of ours knows, if one answers soon. */
@@ -43,6 +47,23 @@ function fromOtherTabs() {
   });
 }
 
+/** By how much this machine's clock is ahead of the server's, in milliseconds. */
+let ahead = 0;
+const AHEAD_MAX = 120_000;
+
+/** A clock that is wrong by minutes makes every "ago" and every countdown wrong: the page says so, and counts by the server's. */
+function compareClocks(date) {
+  const server = Date.parse(date ?? "");
+  if (Number.isNaN(server)) return;
+  ahead = Date.now() - server;
+  const isWrong = Math.abs(ahead) > AHEAD_MAX;
+  const note = at("clock-note");
+  if (note === null) return;
+  note.hidden = !isWrong;
+  if (isWrong) say(note, t(ahead > 0 ? "clock-ahead" : "clock-behind", { n: Math.round(Math.abs(ahead) / 60_000) }));
+  setAhead(isWrong ? ahead : 0);
+}
+
 /** A refusal, as `application/problem+json` has it. */
 export class Problem extends Error {
   constructor(status, body) {
@@ -52,11 +73,14 @@ export class Problem extends Error {
   }
 }
 
-async function ask(path, { method = "GET", body } = {}) {
+/** Asks the server once, whatever it answers. */
+export async function ask(path, { method = "GET", body, signal } = {}) {
   const headers = { "accept-language": language };
   if (token !== undefined) headers.authorization = `Bearer ${token}`;
   if (body !== undefined) headers["content-type"] = "application/json";
-  return fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+  const response = await fetch(path, { method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body) });
+  compareClocks(response.headers.get("date"));
+  return response;
 }
 
 /** Asks the server, after a sign-in if one is needed; the answer is not read yet. */
@@ -101,6 +125,7 @@ function signIn() {
 function typed() {
   const dialog = at("sign-in");
   const input = at("token");
+  at("sign-in-expired").hidden = token === undefined;
   dialog.addEventListener("cancel", (event) => event.preventDefault());
   if (!dialog.open) dialog.showModal();
   return new Promise((resolve) => {

@@ -1,8 +1,11 @@
 // An entry of the conversation as an element. Made once, then brought up to date in place, so that what is being read
 // or typed stays where it is.
 
-import { clock, h, number, pretty, refill, say, span, t } from "./kit.js";
+import { copyButton } from "./copy.js";
+import { clock, h, now, number, pretty, refill, say, span, t } from "./kit.js";
 import { faultRenderings } from "./fault-renderings.js";
+import { Markdown } from "./markdown.js";
+import { resultView } from "./results.js";
 
 /** Makes the element of an entry, and says how to bring it up to date. */
 export function card(entry, context) {
@@ -11,11 +14,14 @@ export function card(entry, context) {
   return made;
 }
 
-const MAKERS = { user, answer, thought, call, fault, question, notice, end };
+const MAKERS = { user, answer, thought, call, fault, wait, question, notice, end };
 
-function user(entry) {
+function user(entry, { edit, repeat }) {
   const tag = h("span", { class: "tag" });
-  const element = h("article", { class: "entry user" }, h("p", { class: "text" }, entry.text), tag);
+  const again = h("button", { type: "button", class: "plain small", title: t("ask-again-about"), on: { click: () => repeat(entry) } }, t("ask-again"));
+  const change = h("button", { type: "button", class: "plain small edit", title: t("edit-about"), on: { click: () => edit(entry) } }, t("edit"));
+  const pictures = entry.images > 0 ? h("p", { class: "tag" }, t("pictures-sent", { n: number(entry.images) })) : undefined;
+  const element = h("article", { class: "entry user" }, h("div", { class: "bubble" }, h("p", { class: "text", dir: "auto" }, entry.text), pictures, tag), h("div", { class: "actions" }, copyButton(() => entry.text), change, again));
   const update = () => {
     tag.hidden = !(entry.queued || entry.plan);
     say(tag, entry.queued ? t("queued") : t("plan"));
@@ -24,31 +30,88 @@ function user(entry) {
 }
 
 function answer(entry) {
-  const text = h("p", { class: "text" });
-  const element = h("article", { class: "entry answer" }, text);
+  const text = h("div", { class: "text markdown", dir: "auto" });
+  const fold = h("details", { class: "abandoned", hidden: true }, h("summary", {}, t("abandoned")));
+  const element = h("article", { class: "entry answer" }, fold, text, h("div", { class: "actions" }, copyButton(() => entry.text)));
+  const markdown = new Markdown(text);
   const update = () => {
-    say(text, entry.text);
     element.hidden = entry.text === "";
+    if (entry.isAbandoned && fold.hidden) {
+      fold.hidden = false;
+      fold.append(h("p", { class: "faint" }, t("abandoned-about")), text);
+      element.classList.add("void");
+    }
+    markdown.show(entry.text, entry.isOpen && !entry.isAbandoned);
   };
   return { element, update };
 }
 
 function thought(entry) {
-  const text = h("p", { class: "text" });
-  const element = h("details", { class: "entry thought" }, h("summary", {}, t("thought")), text);
+  const text = h("p", { class: "text", dir: "auto" });
+  const name = h("summary", {}, t("thought"));
+  const element = h("details", { class: "entry thought" }, name, text);
   const update = () => {
     say(text, entry.text);
+    if (entry.isAbandoned) say(name, t("abandoned-thought"));
     element.hidden = entry.text === "";
   };
   return { element, update };
 }
 
+const REASONS = { rate_limit: "wait-rate", capacity: "wait-capacity", outage: "wait-outage" };
+
+/** A wait for a busy service: why, since when, until when, and how many come first. */
+function wait(entry) {
+  const why = h("p", { class: "wait-why" });
+  const facts = h("dl", { class: "wait-facts" });
+  const fact = (name) => {
+    const value = h("dd", {});
+    facts.append(h("div", {}, h("dt", {}, t(name)), value));
+    return value;
+  };
+  const [since, until, before] = ["wait-since", "wait-until", "wait-position"].map(fact);
+  const element = h("article", { class: "entry wait", role: "status" }, why, facts);
+  const tick = () => {
+    const began = Date.parse(entry.at);
+    if (entry.state === "over") {
+      say(why, t("wait-over", { time: span(Date.parse(entry.ended) - began) }));
+      facts.hidden = true;
+      return false;
+    }
+    say(why, t(REASONS[entry.reason] ?? "wait-capacity"));
+    say(since, `${clock(entry.at)} · ${span(Math.max(0, Math.floor((now() - began) / 1000) * 1000))}`);
+    const left = Date.parse(entry.due) - now();
+    say(until, Number.isNaN(left) ? t("wait-unknown") : left > 0 ? `${clock(entry.due)} · ${t("wait-left", { time: span(Math.ceil(left / 1000) * 1000) })}` : t("wait-any-moment"));
+    say(before, entry.before > 0 ? t("wait-before", { n: number(entry.before) }) : t("wait-first"));
+    return true;
+  };
+  const update = () => {
+    element.dataset.state = entry.state;
+    tick();
+  };
+  return { element, update, tick };
+}
+
 /** What a call was given, said and gave, folded when it is long. */
-function part(name, text) {
+function part(name, text, mayOpen = true) {
   if (text === "" || text === undefined) return undefined;
   const lines = text.split("\n").length;
-  const isShort = lines <= 6 && text.length <= 360;
+  const isShort = mayOpen && lines <= 6 && text.length <= 360;
   return h("details", { class: "part", open: isShort }, h("summary", {}, t(name)), h("pre", {}, text));
+}
+
+/** What a call gave, unfolded when it is short. */
+function result({ content, total }) {
+  if (content === undefined || content === null || content === "") return undefined;
+  const length = typeof content === "string" ? content.length : Infinity;
+  const view = h("details", { class: "part" }, h("summary", {}, t("result")));
+  const fill = () => {
+    if (view.open && view.childElementCount === 1) view.append(resultView(content, total));
+  };
+  view.addEventListener("toggle", fill);
+  view.open = length <= 2000;
+  fill();
+  return view;
 }
 
 const STATES = { running: "call-running", success: "call-done", failed: "call-failed", cancelled: "call-cancelled" };
@@ -68,7 +131,7 @@ function call(entry, { session, isLive }) {
     say(state, t(name, { time: span(entry.took ?? 0) }) + attempt);
     if (given.childElementCount === 0 && entry.args !== undefined) {
       const repairs = entry.repairs?.length > 0 ? pretty(entry.repairs, 2000) : undefined;
-      refill(given, part("arguments", pretty(entry.args)), part("repaired", repairs));
+      refill(given, part("arguments", pretty(entry.args)), part("repaired", repairs, false));
     }
     output.hidden = entry.output === "" || entry.status !== "running";
     if (!output.hidden) say(output, entry.output.slice(-4000));
@@ -81,7 +144,7 @@ function call(entry, { session, isLive }) {
       rose.hidden = !entry.mended;
       say(rose, t("corrected"));
     } else {
-      refill(outcome, part("result", pretty(entry.content ?? "")));
+      refill(outcome, result(entry));
     }
   };
   return { element, update };
@@ -100,7 +163,7 @@ function fault(entry, { session, isLive }) {
   let shown;
   const tick = () => {
     if (entry.state === "waiting") {
-      const left = Date.parse(entry.due) - Date.now();
+      const left = Date.parse(entry.due) - now();
       const args = { n: entry.next, of: entry.max, time: span(Math.max(0, left)) };
       say(standing, left > 0 ? t("retry-in", args) : t("retrying", args));
       return left > -60_000;

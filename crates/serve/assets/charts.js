@@ -1,5 +1,6 @@
 // Charts as SVG, drawn from numbers alone: bars over time, a distribution, shares. One colour in several depths.
 
+import { brush } from "./brush.js";
 import { clock, h, number, span, svg, t } from "./kit.js";
 
 /** Kinds with a depth of their own; the rest is drawn together. */
@@ -8,7 +9,7 @@ const HEIGHT = 220;
 const MARGIN = { left: 40, right: 8, top: 10, bottom: 26 };
 
 /** Faults over time, one bar a bucket, the most frequent kind at the bottom. */
-export function overTime(root, buckets, kinds, titles) {
+export function overTime(root, buckets, kinds, titles, chosen = () => {}) {
   const top = kinds.slice(0, DEPTHS).map((kind) => kind.kind);
   const names = [...top, "other"];
   const bars = buckets.map(({ at, by_kind: byKind }) => {
@@ -20,7 +21,25 @@ export function overTime(root, buckets, kinds, titles) {
   const max = nice(Math.max(1, ...bars.map((bar) => bar.sum)));
   const y = (n) => HEIGHT - MARGIN.bottom - (n / max) * (HEIGHT - MARGIN.top - MARGIN.bottom);
   const step = (width - MARGIN.left - MARGIN.right) / Math.max(1, bars.length);
-  const picture = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img" }, grid(width, max, y));
+  const sum = bars.reduce((all, bar) => all + bar.sum, 0);
+  const length = bars.length > 1 ? Date.parse(bars[1].at) - Date.parse(bars[0].at) : 0;
+  const label = t("chart-of", { n: number(sum), of: number(Math.max(0, ...bars.map((bar) => bar.sum))), time: span(length) });
+  const band = svg("rect", { class: "band", y: MARGIN.top, height: HEIGHT - MARGIN.top - MARGIN.bottom, x: 0, width: 0 });
+  const picture = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "application", tabindex: "0", "aria-label": label, class: "brushable" }, band, grid(width, max, y));
+  const mark = (from, to) => {
+    band.setAttribute("x", from === undefined ? 0 : (MARGIN.left + from * step).toFixed(1));
+    band.setAttribute("width", from === undefined ? 0 : ((to - from + 1) * step).toFixed(1));
+  };
+  const place = (event) => {
+    const { left, width: shown } = picture.getBoundingClientRect();
+    const x = ((event.clientX - left) / shown) * width;
+    return Math.max(0, Math.min(bars.length - 1, Math.floor((x - MARGIN.left) / step)));
+  };
+  const choose = (from, to) => {
+    mark(from, to);
+    chosen(from, to, bars);
+  };
+  brush(picture, bars.length, { place, mark, chosen: choose });
   bars.forEach((bar, index) => {
     const x = MARGIN.left + index * step;
     const column = svg("g", { class: "bar", "data-sum": bar.sum }, svg("title", {}, `${clock(bar.at)}\n${names.map((name, depth) => (bar.counts[depth] > 0 ? `${titles(name)}: ${bar.counts[depth]}` : "")).filter(Boolean).join("\n")}`));
@@ -41,6 +60,7 @@ export function overTime(root, buckets, kinds, titles) {
   const used = names.filter((_, depth) => bars.some((bar) => bar.counts[depth] > 0));
   const legend = h("ul", { class: "legend" }, used.map((name) => h("li", {}, h("i", { class: `depth-${names.indexOf(name)}` }), titles(name))));
   root.replaceChildren(picture, legend);
+  return { bars, mark, names };
 }
 
 function grid(width, max, y) {

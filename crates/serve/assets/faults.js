@@ -3,7 +3,7 @@
 import { api } from "./api.js";
 import { distribution, overTime, shares } from "./charts.js";
 import { drawFlow, endWords } from "./flow.js";
-import { ago, at, h, number, refill, span, t } from "./kit.js";
+import { ago, at, clock, h, number, refill, span, t } from "./kit.js";
 import "./shell.js";
 
 const names = JSON.parse(at("charts").dataset.titles);
@@ -11,10 +11,64 @@ const title = (kind) => (kind === "other" ? t("other") : (endWords(kind) ?? name
 const explain = (kind) => `/faults/${encodeURIComponent(kind)}`;
 
 let stats;
+/** The chosen time range, as two times in milliseconds. */
+let chosen = rangeOf(new URLSearchParams(location.search));
+
+function rangeOf(query) {
+  const [from, to] = ["since", "until"].map((name) => Date.parse(query.get(name) ?? ""));
+  return from < to ? { from, to } : undefined;
+}
+
+const iso = (ms) => new Date(ms).toISOString();
+
+function address(window) {
+  const range = chosen === undefined ? "" : `&since=${iso(chosen.from)}&until=${iso(chosen.to)}`;
+  history.replaceState(null, "", `/faults?window=${window}${range}`);
+}
+
+/** A range was chosen on the chart: how much was in it, how much before, and where the sessions are. */
+function choose(from, to, bars) {
+  const length = stats.bucket_seconds * 1000;
+  chosen = from === undefined ? undefined : { from: Date.parse(bars[from].at), to: Date.parse(bars[to].at) + length };
+  address(stats.window);
+  drawRange(bars, from, to);
+}
+
+function drawRange(bars, from, to) {
+  const box = at("chosen");
+  box.hidden = from === undefined;
+  if (from === undefined) return;
+  const sum = (list) => list.reduce((all, bar) => all + bar.sum, 0);
+  const before = from - (to - from + 1);
+  const inside = number(sum(bars.slice(from, to + 1)));
+  const earlier = before < 0 ? t("range-none") : number(sum(bars.slice(before, from)));
+  const clear = h("button", { type: "button", class: "plain small", on: { click: () => draw((chosen = undefined)) } }, t("range-clear"));
+  refill(
+    box,
+    h("b", {}, t("range", { from: clock(chosen.from), to: clock(chosen.to) })),
+    " ",
+    t("range-faults", { n: inside, of: earlier }),
+    " ",
+    h("a", { href: `/sessions?since=${iso(chosen.from)}&until=${iso(chosen.to)}` }, t("range-sessions")),
+    " ",
+    clear,
+  );
+}
+
+/** The chart in numbers. */
+function values({ bars, names }) {
+  const used = names.map((name, depth) => ({ name, depth })).filter(({ depth }) => bars.some((bar) => bar.counts[depth] > 0));
+  refill(
+    at("values"),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, t("time")), used.map(({ name }) => h("th", { scope: "col", class: "number" }, title(name))))),
+    h("tbody", {}, bars.filter((bar) => bar.sum > 0).map((bar) => h("tr", {}, h("th", { scope: "row" }, clock(bar.at)), used.map(({ depth }) => h("td", { class: "number" }, number(bar.counts[depth])))))),
+  );
+}
 
 async function load() {
   const window = document.querySelector("input[name=window]:checked").value;
-  history.replaceState(null, "", `/faults?window=${window}`);
+  if (stats !== undefined && stats.window !== window) chosen = undefined;
+  address(window);
   try {
     stats = await api(`/api/stats?window=${window}`);
     draw();
@@ -43,12 +97,17 @@ function draw() {
     figure("figure-retries", tried === 0 ? "–" : `${Math.round((succeeded / tried) * 100)} %`),
     figure("figure-median", span(stats.recovery_ms.p50 ?? NaN)),
   );
-  overTime(at("over-time"), stats.buckets, stats.kinds, title);
+  const chart = overTime(at("over-time"), stats.buckets, stats.kinds, title, choose);
+  values(chart);
+  const inRange = chart.bars.map(({ at }, index) => [Date.parse(at), index]).filter(([time]) => chosen !== undefined && time >= chosen.from && time < chosen.to);
+  const [first, last] = [inRange[0]?.[1], inRange.at(-1)?.[1]];
+  chart.mark(first, last);
+  drawRange(chart.bars, first, last);
   distribution(at("recovery"), stats.recovery_ms);
   drawFlow(at("paths"), stats.paths, title, explain);
   kinds();
   shares(at("by-tool"), stats.by_tool, (row) => row.tool, (row) => `/sessions?q=${encodeURIComponent(row.tool)}`);
-  shares(at("by-model"), stats.by_model, (row) => row.model || "–");
+  shares(at("by-model"), stats.by_model, (row) => row.model || "–", () => `/sessions?since=${encodeURIComponent(stats.since)}`);
   shares(at("by-stage"), stats.by_stage, (row) => row.stage);
   shares(at("by-computer"), stats.by_computer, (row) => row.computer);
   shares(at("unrecoverable"), stats.unrecoverable_by_session, (row) => `${row.session_id} · ${row.last_code} · ${ago(row.last_at)}`, (row) => `/sessions/${encodeURIComponent(row.session_id)}`);
@@ -73,7 +132,7 @@ function kinds() {
           h("td", {}, h("a", { href: explain(kind.code) }, title(kind.kind)), " ", h("a", { class: "code", href: explain(kind.code) }, kind.code)),
           h("td", { class: "faint" }, kind.category),
           [kind.count, kind.recovered, kind.not_recovered].map((n) => h("td", { class: "number" }, number(n))),
-          h("td", {}, h("a", { href: `/sessions?q=${encodeURIComponent(kind.code)}` }, t("nav-sessions"))),
+          h("td", {}, h("a", { href: `/sessions?q=${encodeURIComponent(kind.code)}&since=${encodeURIComponent(stats.since)}` }, t("sessions-n", { n: number(kind.sessions) }))),
         ),
       ),
     ),

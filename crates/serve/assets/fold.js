@@ -24,6 +24,8 @@ export class Conversation {
   /** The end of the last turn, while that can be retried; and whether the turn under way is a plan, which cannot. */
   #retryable = undefined;
   #isPlan = false;
+  /** The wait for a busy service that has not ended. */
+  #wait = undefined;
 
   take(frame) {
     const meta = frame.metadata ?? {};
@@ -70,6 +72,7 @@ export class Conversation {
         this.#partial(frame, meta);
         break;
       case "agent.llm_message":
+        this.#waited(frame);
         this.#words(meta.step, frame.content?.messages?.[0]?.content ?? "");
         for (const call of frame.content?.messages?.[0]?.tool_calls ?? []) this.#wanted.set(call.id, call.arguments);
         break;
@@ -102,7 +105,7 @@ export class Conversation {
   }
 
   #message(text, meta, plan, frame) {
-    const entry = this.#push({ is: "user", text, queued: meta.queued, plan, at: frame.timestamp });
+    const entry = this.#push({ is: "user", text, queued: meta.queued, plan, images: meta.images, at: frame.timestamp });
     if (meta.queued) this.#waiting.push(entry);
     else this.#begin();
   }
@@ -136,6 +139,7 @@ export class Conversation {
       return;
     }
     const step = this.#step(meta.step);
+    this.#waited(frame);
     step.thought ??= this.#push({ is: "thought", text: "" });
     step.thought.text += frame.content;
     this.#touch(step.thought);
@@ -149,15 +153,17 @@ export class Conversation {
   #partial(frame, meta) {
     const step = this.#step(meta.step);
     if (meta.abandoned) {
+      // What was heard of the attempt is folded away; the next one starts over.
       for (const entry of [step.answer, step.thought]) {
-        if (entry !== undefined) {
-          entry.text = "";
-          this.#touch(entry);
-        }
+        if (entry === undefined) continue;
+        entry.isAbandoned = true;
+        this.#touch(entry);
       }
+      step.answer = step.thought = undefined;
       return;
     }
-    step.answer ??= this.#push({ is: "answer", text: "", at: frame.timestamp });
+    this.#waited(frame);
+    step.answer ??= this.#push({ is: "answer", text: "", isOpen: true, at: frame.timestamp });
     step.answer.text += frame.content;
     this.busy = undefined;
     this.#touch(step.answer);
@@ -168,10 +174,27 @@ export class Conversation {
     const step = this.#step(number);
     if (step.answer === undefined && text.trim() === "") return;
     step.answer ??= this.#push({ is: "answer", text: "" });
-    if (step.answer.text !== text) {
-      step.answer.text = text;
+    if (step.answer.text !== text || step.answer.isOpen) {
+      Object.assign(step.answer, { text, isOpen: false });
       this.#touch(step.answer);
     }
+  }
+
+  /** A request waits for its service. Later reports bring its place in the queue up to date. */
+  #held(frame, meta) {
+    const facts = { reason: meta.hold_reason, due: meta.due_at, before: meta.waiting_before };
+    if (this.#wait === undefined) this.#wait = this.#push({ is: "wait", state: "waiting", at: frame.timestamp, ...facts });
+    else Object.assign(this.#wait, facts);
+    this.busy = undefined;
+    this.#touch(this.#wait);
+  }
+
+  /** The wait is over: the service answers, or the turn has ended. */
+  #waited(frame) {
+    if (this.#wait === undefined) return;
+    Object.assign(this.#wait, { state: "over", ended: frame.timestamp });
+    this.#touch(this.#wait);
+    this.#wait = undefined;
   }
 
   #call(frame, meta) {
@@ -200,7 +223,7 @@ export class Conversation {
       call = this.#push({ is: "call", id: frame.step_id, tool: meta.tool_name, args, output: "", at: frame.timestamp, neverRan: true });
       this.#calls.set(frame.step_id, call);
     }
-    Object.assign(call, { status: meta.status, took: meta.execution_time_ms, content: frame.content });
+    Object.assign(call, { status: meta.status, took: meta.execution_time_ms, content: frame.content, total: meta.total_bytes });
     if (meta.status === "failed") {
       call.fault = faultOf(frame, meta);
       this.#fallen.push(call);
@@ -245,6 +268,13 @@ export class Conversation {
       case "cancelling":
         this.busy = "stopping";
         break;
+      case "request_held":
+        this.#held(frame, meta);
+        break;
+      case "message_withdrawn":
+      case "model_changed":
+        this.#push({ is: "notice", text: frame.show_content ?? frame.content, at: frame.timestamp });
+        break;
       case "turn_retried":
         this.#push({ is: "notice", text: frame.show_content ?? frame.content, at: frame.timestamp });
         this.#begin();
@@ -266,6 +296,7 @@ export class Conversation {
         if (open !== undefined) Object.assign(open, { state: "waiting", due: meta.due_at, next: meta.next_attempt, max: meta.max_attempts });
         break;
       case "error.recovery_success":
+        this.#waited(frame);
         if (open !== undefined) Object.assign(open, { state: "recovered", attempts: meta.attempts, took: meta.recovery_time_ms });
         this.#open.delete(key);
         break;
@@ -280,6 +311,7 @@ export class Conversation {
       // falls through
       default:
         this.#fell(frame, meta, key, open);
+        if (meta.hold_reason !== undefined) this.#held(frame, meta);
     }
     this.#touch(this.#open.get(key) ?? open);
   }
@@ -298,6 +330,13 @@ export class Conversation {
   }
 
   #end(frame, meta, how) {
+    this.#waited(frame);
+    for (const { answer } of this.#steps.values()) {
+      if (answer?.isOpen) {
+        answer.isOpen = false;
+        this.#touch(answer);
+      }
+    }
     if (how === "done" && typeof frame.content === "string") this.#words(meta.steps, frame.content);
     if (how === "failed" && ![...this.#open.values()].some((entry) => entry.fault.code === meta.error_code)) {
       this.#push({ is: "fault", fault: faultOf(frame, meta), tries: [], state: "given_up", at: frame.timestamp });

@@ -66,9 +66,19 @@ export function span(ms) {
   return `${(ms / 3_600_000).toFixed(1)} h`;
 }
 
+let ahead = 0;
+
+/** Corrects this machine's clock by its difference to the server's. */
+export const setAhead = (ms) => {
+  ahead = ms;
+};
+
+/** The time of now by the server's clock. */
+export const now = () => Date.now() - ahead;
+
 /** How long ago. */
 export function ago(time) {
-  const seconds = Math.max(0, (Date.now() - Date.parse(time)) / 1000);
+  const seconds = Math.max(0, (now() - Date.parse(time)) / 1000);
   if (!Number.isFinite(seconds)) return "–";
   if (seconds < 5) return t("now");
   if (seconds < 60) return t("seconds-ago", { n: Math.floor(seconds) });
@@ -121,4 +131,12 @@ export function beforePaint(work) {
 /** A cookie for a choice of the reader's; the server renders by it. */
 export function remember(name, value) {
   document.cookie = `${name}=${value}; path=/; max-age=31536000; samesite=strict`;
+}
+
+/** A size as people say it. */
+export function bytes(count) {
+  if (!Number.isFinite(count)) return "–";
+  if (count < 1024) return `${count} B`;
+  if (count < 1024 * 1024) return `${(count / 1024).toFixed(1)} KB`;
+  return `${(count / 1024 / 1024).toFixed(1)} MB`;
 }

@@ -14,7 +14,7 @@ export class List {
     this.root = root;
     this.make = make;
     this.pick = pick;
-    this.space = h("div", { class: "space" });
+    this.space = h("div", { class: "space", role: "presentation" });
     root.replaceChildren(this.space);
     root.addEventListener("scroll", () => this.draw(), { passive: true });
     root.addEventListener("click", (event) => {

@@ -3,11 +3,17 @@
 import { api, request, signedIn, socketAddress } from "./api.js";
 import { Client } from "./client/index.js";
 import { channelOf, faultOf } from "./fold.js";
-import { at, beforePaint, clock, h, language, number, pretty, refill, t } from "./kit.js";
+import { bundleOf } from "./bundle.js";
+import { copyButton } from "./copy.js";
+import { Socket } from "./event-socket.js";
+import { jsonView } from "./json-view.js";
+import { listen } from "./keys.js";
+import { at, beforePaint, clock, h, language, number, refill, say, t } from "./kit.js";
 import { drawLanes } from "./lanes.js";
 import { List } from "./list.js";
 import { past } from "./past.js";
 import { faultRenderings } from "./fault-renderings.js";
+import { recordsOf } from "./record.js";
 import "./shell.js";
 
 const id = decodeURIComponent(location.pathname.split("/")[2] ?? "");
@@ -18,6 +24,11 @@ let shown = [];
 let channel = "";
 let picked = -1;
 let movePlayhead = () => {};
+/** The part of the timeline that is drawn, between 0 and 1. */
+let zoom = [0, 1];
+/** The view of events that the reader chose last. */
+let view;
+const recordAt = recordsOf(id);
 const wide = matchMedia("(min-width: 901px)");
 
 const list = new List(at("list"), row, (index) => pick(frames.indexOf(shown[index])));
@@ -61,10 +72,41 @@ function drawPicture() {
   }
   clearTimeout(later);
   later = undefined;
-  movePlayhead = drawLanes(at("lanes"), frames, pick);
+  const drawn = drawLanes(at("lanes"), frames, pick, { zoom, setZoom });
+  movePlayhead = drawn.move;
   movePlayhead(picked);
+  drawLegend(drawn);
   const took = performance.now() - now;
   nextPicture = performance.now() + Math.max(300, took * 20);
+}
+
+function setZoom(range) {
+  zoom = range;
+  nextPicture = 0;
+  drawPicture();
+}
+
+/** Half or twice as much, around the chosen event or the middle. */
+function zoomBy(factor) {
+  const [from, to] = zoom;
+  const middle = (from + to) / 2;
+  const half = Math.min(0.5, ((to - from) / 2) * factor);
+  const centre = Math.max(half, Math.min(1 - half, middle));
+  setZoom([centre - half, centre + half]);
+}
+
+/** What the marks mean, for those that are there. */
+function drawLegend({ kinds, hasFaults, hasRecoveries }) {
+  const names = [...["hold", "retry", "question", "hang", "down"].filter((name) => kinds.has(name)), ...(hasFaults ? ["fell"] : []), ...(hasRecoveries ? ["rose"] : [])];
+  const whole = h("button", { type: "button", class: "plain small", id: "zoom-out", on: { click: () => setZoom([0, 1]) } }, t("zoom-out"));
+  refill(at("legend"), names.map((name) => h("li", {}, h("i", { class: `mark ${name}`, "aria-hidden": "true" }), t(`legend-${name}`))), zoom[1] - zoom[0] < 1 ? h("li", {}, whole) : h("li", { class: "faint" }, t("zoom-hint")));
+}
+
+const two = (value, digits = 2) => String(value).padStart(digits, "0");
+/** A time of day in the reader's zone, to the millisecond. */
+function exact(time) {
+  const date = new Date(time);
+  return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}.${two(date.getMilliseconds(), 3)}`;
 }
 
 const draw = beforePaint(() => {
@@ -84,7 +126,7 @@ function row(frame) {
   const fell = frame.event.startsWith("error.") || frame.metadata?.status === "failed";
   return [
     h("span", { class: "seq" }, frame.seq),
-    h("span", { class: "time" }, frame.timestamp.slice(11, 23)),
+    h("span", { class: "time" }, exact(frame.timestamp)),
     h("span", { class: fell ? "event fell" : "event" }, frame.event),
     h("span", { class: "text" }, line),
   ];
@@ -101,14 +143,62 @@ function pick(index) {
   const { faults, recovered, turn } = counts[index];
   at("where").textContent = t("at", { n: number(index + 1), of: number(frames.length), time: clock(frame.timestamp), more: turn });
   at("summary").textContent = t("so-far", { n: number(faults), of: number(recovered) });
-  const hasFault = frame.metadata?.error_code !== undefined && !["error.retry_attempt", "error.recovery_success", "error.recovery_started"].includes(frame.event);
-  refill(
-    at("detail"),
-    h("h2", {}, frame.event),
-    typeof frame.show_content === "string" ? h("p", { class: "shown" }, frame.show_content) : undefined,
-    hasFault ? faultRenderings(id, faultOf(frame, frame.metadata), { open: true }) : undefined,
-    h("pre", {}, pretty(Object.fromEntries(Object.entries(frame).filter(([name]) => name !== "channel")))),
-  );
+  history.replaceState(null, "", `?at=${frame.seq}`);
+  detail(frame);
+}
+
+const CALM = ["error.retry_attempt", "error.recovery_success", "error.recovery_started"];
+
+/** One event: as a program gets it, as people and the model were told, and as it is kept. */
+function detail(frame) {
+  const hasFault = frame.metadata?.error_code !== undefined && !CALM.includes(frame.event);
+  const names = hasFault ? ["told", "event", "record"] : ["event", "record"];
+  const body = h("div", { class: "view", role: "tabpanel", id: "view", "aria-labelledby": "view-tab", tabindex: "0" });
+  const buttons = names.map((name) => h("button", { type: "button", class: "plain small", role: "tab", "aria-controls": "view", "data-view": name }, t(`view-${name}`)));
+  const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": frame.event }, buttons);
+  const select = (name) => {
+    for (const button of buttons) {
+      const isChosen = button.dataset.view === name;
+      button.setAttribute("aria-selected", String(isChosen));
+      button.tabIndex = isChosen ? 0 : -1;
+      button.id = isChosen ? "view-tab" : "";
+    }
+    fill(body, name, frame);
+  };
+  const choose = (name) => {
+    view = name;
+    select(name);
+    tabs.querySelector('[aria-selected="true"]').focus();
+  };
+  tabs.addEventListener("click", (event) => event.target.dataset.view !== undefined && choose(event.target.dataset.view));
+  tabs.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    const from = buttons.findIndex((button) => button.tabIndex === 0);
+    choose(names[(from + step + names.length) % names.length]);
+  });
+  const shownText = typeof frame.show_content === "string" ? h("p", { class: "shown", dir: "auto" }, frame.show_content) : undefined;
+  refill(at("detail"), h("h2", {}, frame.event), shownText, tabs, body);
+  select(names.includes(view) ? view : names[0]);
+}
+
+async function fill(body, name, frame) {
+  if (name === "told") return void refill(body, faultRenderings(id, faultOf(frame, frame.metadata), { open: true }));
+  if (name === "event") {
+    const { channel: _, ...plain } = frame;
+    return void refill(body, jsonView(plain));
+  }
+  refill(body, h("p", { class: "faint" }, t("loading")));
+  try {
+    const record = await recordAt(frame.seq);
+    if (frames[picked] !== frame) return;
+    if (record === undefined) return void refill(body, h("p", { class: "faint" }, t("record-none")));
+    const trace = /^0*$/.test(record.trace ?? "") ? undefined : h("p", { class: "marks" }, h("span", {}, t("trace")), h("a", { href: `/sessions?q=${encodeURIComponent(record.trace)}` }, h("code", {}, record.trace)), copyButton(() => record.trace));
+    refill(body, trace, jsonView(record));
+  } catch (problem) {
+    refill(body, h("p", { class: "refused" }, problem.message));
+  }
 }
 
 at("at").addEventListener("input", () => pick(Number(at("at").value)));
@@ -126,12 +216,41 @@ new ResizeObserver(([{ contentRect }]) => {
   width = contentRect.width;
 }).observe(at("lanes"));
 
+function download(blob, name) {
+  const address = URL.createObjectURL(blob);
+  h("a", { href: address, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+}
+
 at("export").addEventListener("click", async () => {
   const response = await request(`/v1/sessions/${encodeURIComponent(id)}/export`);
-  const address = URL.createObjectURL(await response.blob());
-  h("a", { href: address, download: `${id}.ndjson` }).click();
-  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+  download(await response.blob(), `${id}.ndjson`);
 });
+
+let server = {};
+at("bundle").addEventListener("click", async () => {
+  const label = at("bundle").textContent;
+  say(at("bundle"), t("bundle-making"));
+  const session = await api(`/v1/sessions/${encodeURIComponent(id)}`).catch(({ body }) => body ?? {});
+  download(new Blob([bundleOf({ session, frames, server })], { type: "application/x-ndjson" }), `${id}.report.ndjson`);
+  say(at("bundle"), label);
+});
+
+listen({
+  "+": () => zoomBy(0.5),
+  "-": () => zoomBy(2),
+  0: () => setZoom([0, 1]),
+  j: () => pick(picked + 1),
+  k: () => pick(picked < 0 ? frames.length - 1 : picked - 1),
+  t: () => at("open").click(),
+});
+
+/** Says that the session is not there, or no longer. What is on the page stays. */
+function missing() {
+  at("missing").hidden = false;
+  if (frames.length > 0) return;
+  for (const part of document.querySelectorAll(".lanes, .legend, .scrub, .tools, .events, .session-actions")) part.hidden = true;
+}
 
 async function open() {
   at("id").textContent = id;
@@ -139,19 +258,26 @@ async function open() {
   const token = await signedIn();
   try {
     await api(`/v1/sessions/${encodeURIComponent(id)}`);
-  } catch {
-    at("missing").hidden = false;
-    for (const part of document.querySelectorAll(".lanes, .scrub, .tools, .events, .session-actions")) part.hidden = true;
-    return;
+  } catch (problem) {
+    if (problem.status !== 404) throw problem;
+    return missing();
   }
   // A history with a part that is no longer kept comes over the socket, which says so.
   const cursor = await past(id, take).catch(() => undefined);
   if (cursor !== undefined) caughtUp = true;
   draw();
-  const session = await new Client(socketAddress, { token, language }).attach(id, cursor);
-  for await (const event of session.events()) take(event);
+  const wanted = Number(new URLSearchParams(location.search).get("at"));
+  if (wanted > 0) pick(frames.findIndex(({ seq }) => seq >= wanted));
+  const session = await new Client(socketAddress, { token, language, WebSocket: Socket }).attach(id, cursor);
+  for await (const event of session.events()) {
+    if (event.event === "system.connected") server = { version: event.metadata?.server_version, protocol: event.metadata?.protocol_version };
+    if (event.fault !== undefined) api(`/v1/sessions/${encodeURIComponent(id)}`).catch(({ status }) => status === 404 && missing());
+    take(event);
+  }
 }
 
-open().catch((error) => {
+open().catch(async (error) => {
   at("summary").textContent = error.message;
+  const { status } = await api(`/v1/sessions/${encodeURIComponent(id)}`).catch((problem) => problem);
+  if (status === 404) missing();
 });

@@ -55,6 +55,13 @@ export class Transcript {
     this.#top = scrollTop;
   }
 
+  /** Marks the first entry that came while nobody looked. Entries up to `count` were there before. */
+  markNew(count, text) {
+    this.list.querySelector("[data-since]")?.removeAttribute("data-since");
+    const entry = this.conversation.entries.slice(count).find((entry) => this.#cards.has(entry) && !this.#cards.get(entry).element.hidden);
+    if (entry !== undefined) this.#cards.get(entry).element.dataset.since = text;
+  }
+
   /** Back to the end: whoever says something wants to see what comes of it. */
   follow() {
     this.#follows = true;

@@ -1,12 +1,18 @@
 // Try it: a session in the browser, on the same stream as any other client.
 
-import { api, signedIn, socketAddress } from "./api.js";
+import { api, signedIn, socketAddress, tokenNow } from "./api.js";
 import { drawBoard } from "./board.js";
 import { Client } from "./client/index.js";
+import { attachments } from "./attachments.js";
+import { copy } from "./copy.js";
+import { Socket } from "./event-socket.js";
 import { Conversation } from "./fold.js";
-import { at, beforePaint, h, language, number, say, t } from "./kit.js";
+import { listen, showKeys, walk } from "./keys.js";
+import { at, beforePaint, clock, h, language, number, say, t } from "./kit.js";
 import { past } from "./past.js";
 import { tip } from "./shell.js";
+import { drawer, refresh } from "./sidebar.js";
+import { keep, kept } from "./store.js";
 import { Transcript } from "./transcript.js";
 
 const conversation = new Conversation();
@@ -23,6 +29,8 @@ const transcript = new Transcript(at("transcript"), conversation, {
   isLive: () => caughtUp,
   decide,
   retry,
+  edit,
+  repeat,
 });
 
 const draw = beforePaint(() => {
@@ -57,7 +65,10 @@ function line(state, text, more = "") {
 function take(event) {
   const meta = event.metadata ?? {};
   if (event.fault !== undefined) {
-    if (event.fault.kind === "connection_lost") line("lost", t("line-lost"));
+    if (event.fault.kind === "connection_lost") {
+      line("lost", t("line-lost"));
+      lookAfter();
+    }
     return;
   }
   if (event.event === "system.notice" && event.seq === undefined) {
@@ -109,15 +120,57 @@ async function follow(opened) {
     for await (const event of opened.events()) {
       take(event);
       cursor = opened.cursor;
+      if (event.event in ENDS) refresh(sessionId);
     }
   } catch (error) {
-    if (session === opened) line("lost", error.message);
+    if (session !== opened) return;
+    session = undefined;
+    line("lost", error.message);
+    lookAfter();
   }
+}
+
+const ENDS = { "agent.final_answer": 1, "agent.interrupted": 1, "agent.error": 1, "agent.session_created": 1 };
+
+/** Why was the connection lost? A deleted session and an expired token are said; everything else is a matter of waiting. */
+async function lookAfter() {
+  const before = tokenNow();
+  try {
+    await api(`/v1/sessions/${encodeURIComponent(sessionId)}`);
+    if (tokenNow() === before && session !== undefined) return;
+    session?.close();
+    session = client = undefined;
+    await attach();
+  } catch (problem) {
+    if (problem.status === 404) gone();
+  }
+}
+
+/** The session was deleted: what is on the page stays to be read and copied. */
+function gone() {
+  session?.close();
+  session = undefined;
+  line("lost", t("session-gone"));
+  at("cut").disabled = true;
+  at("gone").hidden = false;
+  for (const id of ["words", "send"]) at(id).disabled = true;
+  conversation.facts.state = "closed";
+  draw();
+}
+
+function connect(token) {
+  return new Client(socketAddress, { token, language, WebSocket: Socket });
 }
 
 async function attach() {
   line("connecting", t("line-connecting"));
-  client ??= new Client(socketAddress, { token: await signedIn(), language });
+  try {
+    await api(`/v1/sessions/${encodeURIComponent(sessionId)}`);
+  } catch (problem) {
+    if (problem.status === 404) return gone();
+    return line("lost", problem.message);
+  }
+  client ??= connect(await signedIn());
   try {
     if (cursor === undefined) {
       // A history with a part that is no longer kept comes over the socket, which says so.
@@ -189,7 +242,7 @@ async function retry(entry) {
   return ask("user.retry", { content: { turn: entry.turn } });
 }
 
-async function send(text) {
+async function send(text, isPlan = at("plan").checked) {
   if (text.trim() === "") return;
   at("welcome").hidden = true;
   transcript.follow();
@@ -198,32 +251,78 @@ async function send(text) {
     clearInterval(watching);
     await attach();
   }
-  const content = at("plan").checked ? { text, mode: "plan", confirm: true } : text;
+  const images = attached.take();
+  const plan = { text, mode: "plan", confirm: true };
+  const content = isPlan ? plan : images.length > 0 ? { text, images } : text;
   const ok = await ask("user.message", { content });
-  if (!ok) at("words").value = text;
+  if (ok) return keep(draftName(), "");
+  attached.put(images);
+  write(text);
 }
 
 async function begin(text) {
-  client ??= new Client(socketAddress, { token: await signedIn(), language });
+  client ??= connect(await signedIn());
   line("connecting", t("line-connecting"));
-  const opened = await client.create({ language, session_name: text.slice(0, 60) });
+  const model = at("model")?.value;
+  const opened = await client.create({ language, session_name: text.slice(0, 60), ...(model ? { config: { model } } : {}) });
+  keep(draftName(), "");
   sessionId = opened.id;
   caughtUp = true;
   history.replaceState(null, "", `/?session=${encodeURIComponent(sessionId)}`);
+  refresh(sessionId);
   follow(opened);
   line("open", t("line-open"));
 }
 
 const field = at("words");
+const attached = attachments(at("composer"), field, complain);
+
+// ── drafts ──
+
+const draftName = () => `budao.draft.${sessionId ?? "new"}`;
+
+/** Puts a text into the field, as if it had been typed. */
+function write(text) {
+  field.value = text;
+  grow();
+  keep(draftName(), text);
+}
+
+let drafting;
+field.addEventListener("input", () => {
+  grow();
+  clearTimeout(drafting);
+  drafting = setTimeout(saveDraft, 300);
+});
+addEventListener("pagehide", saveDraft);
+
+function saveDraft() {
+  if (keep(draftName(), field.value) || field.value === "") return;
+  at("storage-note").hidden = false;
+}
+
+/** An earlier message, to be changed and sent again. The protocol has no fork: the old answer stays above. */
+function edit(entry) {
+  write(entry.text);
+  at("plan").checked = entry.plan === true;
+  field.focus();
+  field.setSelectionRange(entry.text.length, entry.text.length);
+}
+
+function repeat(entry) {
+  send(entry.text, entry.plan === true).catch((error) => complain(error.message));
+}
 
 at("composer").addEventListener("submit", async (event) => {
   event.preventDefault();
   const text = field.value;
-  field.value = "";
-  grow();
+  write("");
   at("send").disabled = true;
-  await send(text).catch((error) => complain(error.message));
-  at("send").disabled = false;
+  await send(text).catch((error) => {
+    complain(error.message);
+    write(text);
+  });
+  at("send").disabled = !at("gone").hidden;
   field.focus();
 });
 
@@ -231,25 +330,73 @@ field.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
     event.preventDefault();
     at("composer").requestSubmit();
+  } else if (event.key === "ArrowUp" && field.value === "") {
+    const last = conversation.entries.findLast(({ is }) => is === "user");
+    if (last === undefined) return;
+    event.preventDefault();
+    edit(last);
   }
 });
 
 function grow() {
   field.rows = Math.min(8, Math.max(2, field.value.split("\n").length));
 }
-field.addEventListener("input", grow);
+
+// ── keys ──
 
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && !at("cancel").hidden && session !== undefined && !at("sign-in").open) ask("user.cancel", {});
+  if (event.key === "Escape" && !at("cancel").hidden && session !== undefined && document.querySelector("dialog[open]") === null) ask("user.cancel", {});
 });
 at("cancel").addEventListener("click", () => ask("user.cancel", {}));
+at("show-keys").addEventListener("click", showKeys);
 
-at("tries").addEventListener("click", (event) => {
+const entries = () => at("transcript").querySelectorAll(".entry");
+listen({
+  "?": showKeys,
+  "/": () => {
+    drawer(true);
+    at("side-search").focus();
+  },
+  n: () => (location.href = "/"),
+  i: () => field.focus(),
+  j: () => walk(entries(), 1),
+  k: () => walk(entries(), -1),
+  c: () => {
+    const text = document.activeElement?.closest(".entry")?.querySelector(".text")?.textContent;
+    if (text !== undefined) copy(text);
+  },
+  r: () => at("transcript").querySelector("button.retry:not([hidden])")?.click(),
+  t: () => sessionId !== undefined && (location.href = at("timeline-link").href),
+});
+
+at("tries")?.addEventListener("click", (event) => {
   const chosen = event.target.closest("button");
   if (chosen === null) return;
   send(chosen.dataset.say).catch((error) => complain(error.message));
 });
 
+// ── a tab that slept ──
+
+let seen;
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) {
+    seen = { count: conversation.entries.length, at: new Date() };
+    return;
+  }
+  if (seen === undefined) return;
+  const { count, at: since } = seen;
+  seen = undefined;
+  // What the server kept for us comes first, then it is marked.
+  setTimeout(() => {
+    transcript.drawNow();
+    if (conversation.entries.length > count) transcript.markNew(count, t("new-since", { time: clock(since) }));
+  }, 400);
+});
+
+const draft = kept(draftName());
+if (draft !== undefined && field.value === "") write(draft);
 draw();
 if (sessionId !== undefined) attach();
-else signedIn().catch(() => {});
+else signedIn().catch((error) => line("lost", error.message));
+refresh(sessionId);
+document.documentElement.dataset.ready = "";

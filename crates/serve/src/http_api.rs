@@ -74,6 +74,7 @@ pub(crate) fn router(server: &Arc<Server>) -> Router {
         .merge(page::routes())
         .merge(private)
         .merge(server.config.extra_routes.clone().with_state(()))
+        .layer(middleware::from_fn_with_state(Arc::clone(server), page::missing))
         .layer(middleware::from_fn_with_state(Arc::clone(server), guard::check_origin))
         .layer(CatchPanicLayer::new())
         .with_state(Arc::clone(server));

@@ -12,20 +12,20 @@ use std::sync::Arc;
 use askama::Template;
 use axum::{
     Extension, Router,
-    extract::{Path, Request, State},
+    extract::{MatchedPath, Path, Request, State},
     middleware::{self, Next},
     response::{Html, IntoResponse as _, Response},
     routing::get,
 };
 use budao_core::{Fault, Kind, Lang, fault::Operation, trace::Trace};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
 use self::{catalog::KindExplanation, shell::Shell};
 use crate::{problem::Problem, server::Server};
 
 /// The content security policy: only the server's own files and connections, no inline code, and no text parsed as
 /// markup or code.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types 'none'";
 
@@ -38,6 +38,7 @@ pub(crate) fn routes() -> Router<Arc<Server>> {
         .route("/", get(try_it))
         .route("/sessions", get(sessions))
         .route("/sessions/{session}", get(session))
+        .route("/now", get(now))
         .route("/faults", get(faults))
         .route("/faults/{code}", get(explain))
         .route("/machines", get(machines))
@@ -47,7 +48,10 @@ pub(crate) fn routes() -> Router<Arc<Server>> {
 
 /// Adds the security and cache headers.
 async fn guarded(request: Request, next: Next) -> Response {
-    let mut response = next.run(request).await;
+    with_headers(next.run(request).await)
+}
+
+fn with_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, POLICY),
@@ -81,6 +85,53 @@ shells! {
     sessions, Sessions, "sessions.html", "sessions";
     session, Session, "session.html", "session";
     machines, Machines, "machines.html", "machines";
+}
+
+/// Prefixes of addresses that are no pages; unknown ones among them are answered as problems.
+const API: [&str; 7] = ["/v1", "/api", "/ws", "/metrics", "/assets", "/smcp", "/socket.io"];
+
+/// The page for an address that does not exist.
+#[derive(Debug, Template)]
+#[template(path = "missing.html")]
+struct MissingPage {
+    shell: Shell,
+    wanted: String,
+}
+
+/// Answers a browser that opens an unknown address with a page. Programs get a problem.
+pub(crate) async fn missing(server: Shared, request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    let is_page = request.extensions().get::<MatchedPath>().is_none()
+        && request.method() == Method::GET
+        && wants_html(request.headers())
+        && !API.iter().any(|prefix| path.starts_with(prefix));
+    let named = request.extensions().get::<(Lang, Trace)>().copied();
+    let Some(named) = named.filter(|_| is_page) else { return next.run(request).await };
+    let shell = Shell::new(&server.0, &named, request.headers(), "missing");
+    let wanted = path.chars().take(80).collect();
+    let mut response = with_headers(shown(&server.0, &named, &MissingPage { shell, wanted }));
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response
+}
+
+fn wants_html(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    accepted.is_some_and(|accepted| accepted.contains("text/html"))
+}
+
+/// The page of what fails now, with the titles and the remedies of all kinds.
+#[derive(Debug, Template)]
+#[template(path = "now.html")]
+struct NowPage {
+    shell: Shell,
+    titles: String,
+    remedies: String,
+}
+
+async fn now(server: Shared, named: RequestContext, headers: HeaderMap) -> Response {
+    let shell = Shell::new(&server.0, &named.0, &headers, "now");
+    let (titles, remedies) = (catalog::titles(shell.lang), catalog::remedies(shell.lang));
+    shown(&server.0, &named.0, &NowPage { shell, titles, remedies })
 }
 
 /// The statistics page, with the titles of all kinds.

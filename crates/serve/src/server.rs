@@ -203,7 +203,8 @@ impl Server {
         Ok(settings)
     }
 
-    fn models(&self) -> Vec<String> {
+    /// The models that a session may use, the default first.
+    pub(crate) fn models(&self) -> Vec<String> {
         let own = self.config.settings.models().map(str::to_owned);
         own.chain(self.config.models.iter().cloned()).collect()
     }

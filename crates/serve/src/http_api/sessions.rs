@@ -364,6 +364,10 @@ pub(super) struct SessionListQuery {
     trace: Option<String>,
     /// Only sessions that called this tool, by its full name.
     tool: Option<String>,
+    /// Only sessions whose last event is at or after this time, RFC 3339.
+    since: Option<String>,
+    /// Only sessions whose last event is before this time, RFC 3339.
+    until: Option<String>,
     /// Sessions per page, 1 to 100; 100 if absent.
     limit: Option<usize>,
     /// The `next` of the previous page; absent for the first page.
@@ -395,6 +399,8 @@ pub(super) async fn list(
             trace: listing.trace.as_deref().map(trace_of).transpose()?,
             code: listing.code,
             tool: listing.tool,
+            since: listing.since.as_deref().map(time_of).transpose()?,
+            until: listing.until.as_deref().map(time_of).transpose()?,
             after: listing.after.as_deref().map(parse_cursor).transpose()?,
             limit,
             ..Filter::default()
@@ -414,6 +420,10 @@ fn parse_cursor(after: &str) -> Result<(Timestamp, SessionId), Fault> {
         Some((Timestamp::from_micros(micros.parse().ok()?), session.parse().ok()?))
     });
     cursor.ok_or_else(|| bad_query("after is no `next` of a list"))
+}
+
+fn time_of(text: &str) -> Result<Timestamp, Fault> {
+    text.parse().map_err(|_| bad_query("since and until are times in RFC 3339"))
 }
 
 fn trace_of(text: &str) -> Result<Trace, Fault> {

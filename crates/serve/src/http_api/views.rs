@@ -10,6 +10,8 @@ use budao_journal::SessionSummary;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::session_meta;
+
 /// A session in the list.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct SessionItem {
@@ -20,6 +22,8 @@ pub(crate) struct SessionItem {
     state: &'static str,
     /// The name from `session_name`; null if the client set none.
     title: Option<String>,
+    /// The session's owner, as `tenant/user`; null for sessions that were not opened over this server.
+    owner: Option<String>,
     /// Time of the first record, RFC 3339 in UTC.
     opened_at: String,
     /// Time of the last record, RFC 3339 in UTC.
@@ -59,6 +63,7 @@ impl From<SessionSummary> for SessionItem {
             session_id: summary.session,
             state: summary.state.as_str(),
             title: summary.title,
+            owner: summary.labels.get(session_meta::OWNER).cloned(),
             opened_at: summary.opened_at.to_string(),
             updated_at: summary.updated_at.to_string(),
             turns: summary.turns,

@@ -53,6 +53,13 @@ pub(super) fn titles(lang: Lang) -> String {
     serde_json::to_string(&titles).expect("texts always serialise")
 }
 
+/// Who acts on a fault of each kind, as JSON by name.
+pub(super) fn remedies(lang: Lang) -> String {
+    let remedy = |kind: &Kind| (kind.row().name, word("remedy", kind.row().remedy.into(), lang));
+    let remedies: BTreeMap<&str, String> = Kind::VARIANTS.iter().map(remedy).collect();
+    serde_json::to_string(&remedies).expect("texts always serialise")
+}
+
 fn line(id: &str, lang: Lang) -> String {
     text::line(id, &Detail::new(), lang)
 }

@@ -5,6 +5,61 @@ use http::{HeaderMap, header};
 
 use crate::{server::Server, texts};
 
+const TRY_MODULES: &[&str] = &[
+    "kit",
+    "api",
+    "store",
+    "shell",
+    "board",
+    "fold",
+    "cards",
+    "transcript",
+    "markdown",
+    "highlight",
+    "copy",
+    "results",
+    "json-view",
+    "fault-renderings",
+    "attachments",
+    "sidebar",
+    "keys",
+    "past",
+    "event-socket",
+    "client/index",
+    "client/client",
+    "client/session",
+    "client/event",
+    "client/fault",
+    "client/line",
+    "client/queue",
+    "client/thread",
+];
+const SESSION_MODULES: &[&str] = &[
+    "kit",
+    "api",
+    "store",
+    "shell",
+    "fold",
+    "lanes",
+    "list",
+    "past",
+    "bundle",
+    "record",
+    "keys",
+    "copy",
+    "json-view",
+    "fault-renderings",
+    "event-socket",
+    "client/index",
+    "client/client",
+    "client/session",
+    "client/event",
+    "client/fault",
+    "client/line",
+    "client/queue",
+    "client/thread",
+];
+
 /// The template data common to all pages.
 #[derive(Debug)]
 pub(super) struct Shell {
@@ -13,6 +68,10 @@ pub(super) struct Shell {
     /// The page's name, which selects its script, its style and its navigation entry.
     pub(super) name: &'static str,
     pub(super) server: String,
+    /// The models that a session may use, the default first.
+    pub(super) models: Vec<String>,
+    /// True if the default model is the built-in demonstration.
+    pub(super) is_demo: bool,
 }
 
 impl Shell {
@@ -28,7 +87,9 @@ impl Shell {
             Some("dark") => "dark",
             _ => "auto",
         };
-        Self { lang, theme, name, server: server.config.name.clone() }
+        let models = server.models();
+        let is_demo = models.first().is_none_or(|model| model.starts_with("demo"));
+        Self { lang, theme, name, server: server.config.name.clone(), models, is_demo }
     }
 
     /// The text `page-{id}` in the page's language.
@@ -39,6 +100,15 @@ impl Shell {
     /// The texts for scripts as JSON. Arguments render as `{name}`.
     pub(super) fn words(&self) -> String {
         texts::for_scripts(self.lang)
+    }
+
+    /// The modules that the page's script needs. Browsers fetch them at once instead of one after the other.
+    pub(super) fn modules(&self) -> &'static [&'static str] {
+        match self.name {
+            "try" => TRY_MODULES,
+            "session" => SESSION_MODULES,
+            _ => &["kit", "api", "store", "shell"],
+        }
     }
 
     /// True if this page belongs to the navigation entry `name`.

@@ -1,7 +1,7 @@
 //! The report: counts and rates over a window, in the form that clients receive.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     str::FromStr,
     time::Duration,
 };
@@ -162,6 +162,14 @@ pub(crate) struct KindCount {
     error_type: &'static str,
     /// `validation`, `transient`, `resource`, `permanent` or `connection`.
     category: &'static str,
+    /// Who acts on it: `runtime`, `model`, `user` or `operator`.
+    remedy: &'static str,
+    /// Number of sessions that had it.
+    sessions: usize,
+    /// Time of the first fault in the window, RFC 3339 in UTC.
+    first_at: String,
+    /// Time of the latest fault in the window, RFC 3339 in UTC.
+    last_at: String,
     #[serde(flatten)]
     counts: Counts,
 }
@@ -373,20 +381,34 @@ fn buckets(seen: &[&FaultEntry], since: Timestamp, window: Window, now: Timestam
 }
 
 fn kinds(seen: &[&FaultEntry]) -> Vec<KindCount> {
-    let mut counted: BTreeMap<Kind, Counts> = BTreeMap::new();
+    let mut by_kind: BTreeMap<Kind, Vec<&FaultEntry>> = BTreeMap::new();
     for seen in seen {
-        counted.entry(seen.kind).or_default().add(seen.resolution);
+        by_kind.entry(seen.kind).or_default().push(seen);
     }
-    let mut kinds: Vec<KindCount> = counted
-        .into_iter()
-        .map(|(kind, counts)| {
-            let row = kind.row();
-            let (error_type, category) = (row.error_type.into(), row.category.into());
-            KindCount { kind: row.name, code: row.code, error_type, category, counts }
-        })
-        .collect();
+    let mut kinds: Vec<_> = by_kind.iter().map(|(kind, seen)| KindCount::of(*kind, seen)).collect();
     kinds.sort_by_key(|row| std::cmp::Reverse(row.counts.count));
     kinds
+}
+
+impl KindCount {
+    fn of(kind: Kind, seen: &[&FaultEntry]) -> Self {
+        let row = kind.row();
+        let mut counts = Counts::default();
+        seen.iter().for_each(|seen| counts.add(seen.resolution));
+        let times = || seen.iter().map(|seen| seen.at);
+        let text = |at: Option<Timestamp>| at.map(|at| at.to_string()).unwrap_or_default();
+        Self {
+            kind: row.name,
+            code: row.code,
+            error_type: row.error_type.into(),
+            category: row.category.into(),
+            remedy: row.remedy.into(),
+            sessions: seen.iter().map(|seen| seen.session).collect::<HashSet<_>>().len(),
+            first_at: text(times().min()),
+            last_at: text(times().max()),
+            counts,
+        }
+    }
 }
 
 /// Counts faults per name, most frequent first. Names in `known` without faults are included.

@@ -1,0 +1,117 @@
+// What an operator keeps the page open for: what fails now, the sessions behind every number, and acting on many at once.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { api, onPage, overflow, picture, runSession, until } from "../stage.mjs";
+
+/** Requests fail with a refused key until six sessions failed; then they are answered. */
+const FAILS = '[[step]]\nfault = "model_authentication"\nrepeat = 6\n[[step]]\ntext = "Well again."\nrepeat = "forever"\n';
+const stage = { script: `order = "requests"\n${FAILS}`, where: "/faults/ERR_RATE_001" };
+
+async function failing(origin, count) {
+  const ids = [];
+  for (let index = 0; index < count; index += 1) ids.push(await runSession(origin, ["go"], { session_name: `Order ${index}` }));
+  return ids;
+}
+
+test("now shows what fails, for how many, since when, which way it goes and whose move it is", async () => {
+  await onPage(stage, async (page, { origin, seen }) => {
+    await page.goto(`${origin}/now`);
+    await page.locator("#verdict", { hasText: "Nothing fails." }).waitFor();
+    await picture(page, "now-calm");
+    await failing(origin, 4);
+    const row = page.locator('[data-kind="model_authentication"]');
+    await row.waitFor({ timeout: 30_000 });
+    const text = await row.textContent();
+    for (const part of [/ERR_AUTH_001/, /4 sessions/, /1 users/, /1 tenants/, /since \d\d:\d\d/, /4 not recovered/, /getting worse/, /Next move: /]) assert.match(text, part);
+    assert.match(await page.locator("#verdict").textContent(), /1 kinds of fault stop turns, in 4 sessions/);
+    assert.equal(await page.locator('[data-figure="failed-now"]').textContent(), "4");
+    assert.ok(await row.locator(".spark rect").count());
+    await picture(page, "now");
+    await page.setViewportSize({ width: 360, height: 740 });
+    assert.equal(await overflow(page), 0);
+    await picture(page, "narrow-now");
+    await page.setViewportSize({ width: 1280, height: 720 });
+    // Every number leads to the sessions behind it.
+    await row.locator("a", { hasText: "4 sessions" }).click();
+    await until(async () => (await page.locator("#rows tr").count()) === 4);
+    assert.match(page.url(), /q=ERR_AUTH_001&since=/);
+    await page.goBack();
+    await page.locator('[data-figure="failed-now"] a').click();
+    await until(async () => (await page.locator("#rows tr").count()) === 4);
+    assert.match(page.url(), /state=failed/);
+    assert.deepEqual(seen.errors, []);
+  });
+});
+
+test("failed turns are retried for a filter, after a dry run with a count", async () => {
+  await onPage(stage, async (page, { origin }) => {
+    await failing(origin, 6);
+    await runSession(origin, ["go"], { session_name: "A good one" });
+    await page.goto(`${origin}/sessions?q=ERR_AUTH_001`);
+    await until(async () => (await page.locator("#rows tr").count()) === 6);
+    await page.selectOption("#action", "retry");
+    await page.locator("#bulk button").click();
+    await page.locator("#bulk-sentence", { hasText: "Retry the failed turn of 6 sessions" }).waitFor();
+    await picture(page, "bulk");
+    // A dry run does nothing.
+    assert.equal((await api(origin, "/v1/sessions?state=failed")).sessions.length, 6);
+    await page.keyboard.press("Escape");
+    assert.equal((await api(origin, "/v1/sessions?state=failed")).sessions.length, 6);
+    await page.locator("#bulk button").click();
+    await page.locator("#bulk-run").click();
+    await page.locator("#bulk-status", { hasText: "Done: 6 accepted, 0 refused." }).waitFor();
+    await until(async () => (await api(origin, "/v1/sessions?state=failed")).sessions.length === 0);
+    await page.locator("#bulk-dialog button", { hasText: "Close" }).click();
+    // Nothing is left to retry; all can be closed.
+    await page.goto(`${origin}/sessions`);
+    await until(async () => (await page.locator("#rows tr").count()) === 7);
+    await page.locator("#bulk button").click();
+    await page.getByText("None of the 7 matching sessions").waitFor();
+    await page.keyboard.press("Escape");
+    await page.selectOption("#action", "close");
+    await page.locator("#bulk button").click();
+    await page.locator("#bulk-run").click();
+    await page.locator("#bulk-status", { hasText: "Done: 7 accepted" }).waitFor();
+    assert.equal((await api(origin, "/v1/sessions?state=closed")).sessions.length, 7);
+  });
+});
+
+test("a time range is chosen with the mouse or the keys, is in the address, and leads to its sessions", async () => {
+  await onPage(stage, async (page, { origin, seen }) => {
+    await failing(origin, 3);
+    await page.goto(`${origin}/faults?window=5m`);
+    const chart = page.locator("#over-time svg");
+    await chart.waitFor();
+    await chart.focus();
+    await page.keyboard.press("End");
+    for (let step = 0; step < 3; step += 1) await page.keyboard.press("Shift+ArrowLeft");
+    await page.locator("#chosen", { hasText: "3 faults." }).waitFor();
+    assert.match(page.url(), /window=5m&since=.*&until=/);
+    await picture(page, "brush");
+    const address = page.url();
+    await page.goto("about:blank");
+    await page.goto(address);
+    await page.locator("#chosen", { hasText: "3 faults." }).waitFor();
+    await page.locator("#chosen a").click();
+    await until(async () => (await page.locator("#rows tr").count()) === 3);
+    await page.locator("#range button").click();
+    await page.locator("#range").waitFor({ state: "hidden" });
+    await page.goto(`${origin}/faults?window=5m`);
+    await chart.waitFor();
+    const box = await chart.boundingBox();
+    await page.mouse.move(box.x + 60, box.y + 60);
+    await page.mouse.down();
+    await page.mouse.move(box.x + 160, box.y + 60, { steps: 4 });
+    await page.mouse.up();
+    await page.locator("#chosen", { hasText: "0 faults." }).waitFor();
+    // The same in numbers, without a mouse.
+    await page.locator(".values summary").click();
+    const sum = await page.locator("#values tbody td").evaluateAll((cells) => cells.reduce((all, cell) => all + Number(cell.textContent), 0));
+    assert.equal(sum, 3);
+    await chart.focus();
+    await page.keyboard.press("Escape");
+    await page.locator("#chosen").waitFor({ state: "hidden" });
+    assert.deepEqual(seen.errors, []);
+  });
+});

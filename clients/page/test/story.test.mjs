@@ -1,0 +1,131 @@
+// A session's story: waits, kills and hangs at their true length, each event in every view, and a report without texts.
+
+import assert from "node:assert/strict";
+import fs from "node:fs";
+import { test } from "node:test";
+import { startServer } from "../../harness/server.mjs";
+import { onPage, overflow, picture, runSession, say, until } from "../stage.mjs";
+
+const WAITS = `
+[[step]]
+fault = "model_rate_limited"
+retry_after_ms = 2500
+[[step]]
+[[step.call]]
+tool = "bash_run"
+arguments = { cmd = "sleep 1.5" }
+[[step.call]]
+tool = "fs_read"
+arguments = { file = "secret-plans.txt" }
+[[step]]
+text = "A sentence that nobody else should read."
+repeat = "forever"
+`;
+
+test("waits, calls and silence are drawn at their true length", async () => {
+  await onPage({ script: WAITS, where: "/faults/ERR_RATE_001", args: ["--permission", "auto"] }, async (page, { origin, seen }) => {
+    const id = await runSession(origin, ["go"], { session_name: "Waits" });
+    await page.goto(`${origin}/sessions/${id}`);
+    await page.locator(".lanes .call").first().waitFor();
+    const { waits, call, whole, width } = await page.evaluate(() => {
+      const box = (element) => element.getBoundingClientRect().width;
+      const rows = [...document.querySelectorAll(".row .time")].map(({ textContent }) => textContent);
+      return {
+        waits: [...document.querySelectorAll(".lanes .wait")].map((wait) => [wait.getAttribute("class"), Number(wait.dataset.ms), box(wait.querySelector("rect"))]),
+        call: box(document.querySelector(".lanes rect.call")),
+        whole: rows,
+        width: box(document.querySelector(".lanes .turn rect")),
+      };
+    });
+    const wait = waits.find(([, ms]) => ms >= 2000);
+    assert.ok(wait !== undefined, JSON.stringify(waits));
+    // What took longer is longer, in proportion.
+    assert.ok(Math.abs(wait[2] / wait[1] - call / 1500) < 0.25 * (call / 1500), JSON.stringify({ wait, call, whole, width }));
+    assert.ok(wait[2] > 0.3 * width, "a wait of seconds is no tick");
+    await page.locator("#legend li").first().waitFor();
+    await picture(page, "story");
+    // Dragging enlarges a part, and a key shows all again.
+    const lanes = await page.locator("#lanes").boundingBox();
+    await page.mouse.move(lanes.x + lanes.width * 0.5, lanes.y + 40);
+    await page.mouse.down();
+    await page.mouse.move(lanes.x + lanes.width * 0.8, lanes.y + 40, { steps: 4 });
+    await page.mouse.up();
+    await page.locator("#zoom-out").waitFor();
+    await picture(page, "story-zoom");
+    await page.locator("body").click({ position: { x: 2, y: 2 } });
+    await page.keyboard.press("0");
+    await page.locator("#zoom-out").waitFor({ state: "detached" });
+    assert.deepEqual(seen.errors, []);
+  });
+});
+
+test("an event has an address, and is shown as told, as sent and as kept", async () => {
+  await onPage({ script: WAITS, where: "/faults/ERR_RATE_001", args: ["--permission", "auto"] }, async (page, { origin }) => {
+    const id = await runSession(origin, ["go"], { session_name: "Views" });
+    await page.goto(`${origin}/sessions/${id}`);
+    await page.locator(".row", { hasText: "error.rate_limited" }).click();
+    await page.locator(".rendering").nth(2).waitFor();
+    const address = page.url();
+    assert.match(address, /\?at=\d+$/);
+    await page.locator('[data-view="told"]').focus();
+    await page.keyboard.press("ArrowRight");
+    await page.locator("#view .json", { hasText: "error.rate_limited" }).waitFor();
+    await page.keyboard.press("ArrowRight");
+    await page.locator("#view .json-name", { hasText: "trace" }).waitFor();
+    assert.match(await page.locator("#view a").first().getAttribute("href"), /^\/sessions\?q=[0-9a-f]{32}$/);
+    await picture(page, "record");
+    await page.goto("about:blank");
+    await page.goto(address);
+    await page.locator("#detail h2", { hasText: "error.rate_limited" }).waitFor();
+    await page.setViewportSize({ width: 360, height: 740 });
+    await until(async () => (await overflow(page)) === 0);
+    await picture(page, "narrow-story");
+  });
+});
+
+test("a bug report has the events, times and codes, and none of the texts", async () => {
+  await onPage({ script: WAITS, where: "/faults/ERR_RATE_001", args: ["--permission", "auto"] }, async (page, { origin }) => {
+    const id = await runSession(origin, ["a question of mine"], { session_name: "A private title" });
+    await page.goto(`${origin}/sessions/${id}`);
+    await page.locator(".row").first().waitFor();
+    const [download] = await Promise.all([page.waitForEvent("download"), page.click("#bundle")]);
+    const text = fs.readFileSync(await download.path(), "utf8");
+    const lines = text.trim().split("\n").map((line) => JSON.parse(line));
+    assert.equal(lines[0].bundle, 1);
+    assert.equal(lines.at(-1).end, lines.length - 3);
+    assert.match(text, /ERR_RATE_001/);
+    assert.match(text, /"timestamp":"20/);
+    for (const secret of ["nobody else", "question of mine", "private title", "secret-plans", "sleep 1.5"]) assert.ok(!text.includes(secret), secret);
+  });
+});
+
+test("after the server was killed the abandoned text is folded away, and the kill is on the timeline", async () => {
+  const words = Array.from({ length: 80 }, (_, index) => `w${index}`).join(" ");
+  const script = `[[step]]\ntext = "${words}"\npace_ms = 60\n[[step]]\ntext = "Once more, and whole."\nrepeat = "forever"\n`;
+  await onPage({ script, where: "/" }, async (page, { server, origin }) => {
+    await say(page, "count");
+    await page.getByText("w9 ").waitFor();
+    await server.crash();
+    await page.locator('#line[data-state="lost"]').waitFor();
+    const heard = await page.locator(".entry.answer .text").first().textContent();
+    const again = await startServer({ home: server.home, model: "script:script.toml", port: server.port });
+    try {
+      await page.locator('#line[data-state="open"]').waitFor({ timeout: 60_000 });
+      await page.locator(".entry.end").waitFor({ timeout: 60_000 });
+      const folded = page.locator(".entry.answer.void");
+      assert.equal(await folded.count(), 1);
+      assert.equal(await folded.locator("details").getAttribute("open"), null);
+      await folded.locator("summary").click();
+      assert.ok((await folded.locator(".text").textContent()).startsWith(heard.trim().slice(0, 20)));
+      assert.match(await folded.textContent(), /started over/);
+      await picture(page, "abandoned");
+      const id = new URL(page.url()).searchParams.get("session");
+      await page.goto(`${origin}/sessions/${id}`);
+      await page.locator(".lanes .down").waitFor();
+      assert.ok(Number(await page.locator(".lanes .down").getAttribute("data-ms")) > 0);
+      await picture(page, "kill");
+    } finally {
+      await again.crash();
+    }
+  });
+});

@@ -1,0 +1,152 @@
+// What goes wrong around the page: it says what is the matter and goes on with what works.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { TOKEN } from "../../harness/server.mjs";
+import { onPage, picture, runSession, say, until } from "../stage.mjs";
+
+const SAY = (text, more = "") => `[[step]]\ntext = ${JSON.stringify(text)}\n${more}`;
+const FOREVER = SAY("Fine.", 'repeat = "forever"\n');
+const WORDS = Array.from({ length: 40 }, (_, index) => `w${index}`).join(" ");
+
+test("without WebSocket the page goes on over server-sent events", async () => {
+  await onPage({ script: SAY(WORDS, "pace_ms = 30\n") + SAY("Second.") + FOREVER, where: "/faults/ERR_RATE_001" }, async (page, { origin, seen }) => {
+    await page.addInitScript(() => delete globalThis.WebSocket);
+    await page.goto(`${origin}/`);
+    await say(page, "count");
+    await page.getByText("w5 ").waitFor();
+    await page.locator(".entry.end").waitFor();
+    assert.equal((await page.locator(".entry.answer .text").textContent()).trim(), WORDS);
+    await say(page, "more");
+    await page.getByText("Second.").waitFor();
+    await page.reload();
+    await page.getByText("Second.").waitFor();
+    await say(page, "and on");
+    await until(async () => (await page.locator(".entry.end").count()) === 3);
+    assert.deepEqual(seen.errors, []);
+  });
+});
+
+test("where something blocks WebSockets the page takes the other way by itself", async () => {
+  await onPage({ script: FOREVER, where: "/faults/ERR_RATE_001" }, async (page, { origin }) => {
+    await page.addInitScript(() => {
+      globalThis.WebSocket = class extends EventTarget {
+        constructor() {
+          super();
+          setTimeout(() => {
+            this.onclose?.({ code: 1006 });
+            this.dispatchEvent(new Event("close"));
+          }, 5);
+        }
+        send() {}
+        close() {}
+      };
+    });
+    await page.goto(`${origin}/`);
+    await say(page, "hello");
+    await page.getByText("Fine.").waitFor();
+  });
+});
+
+test("a token that expires is asked for again, and nothing on the page is lost", async () => {
+  await onPage({ script: FOREVER }, async (page, { origin }) => {
+    await say(page, "hello");
+    await page.getByText("Fine.").waitFor();
+    await page.fill("#words", "not sent yet");
+    // From now on the server does not know this token: each request without the new one is refused.
+    let isExpired = true;
+    await page.route("**/v1/**", (route) => (isExpired ? route.fulfill({ status: 401, contentType: "application/problem+json", body: '{"detail":"expired"}' }) : route.continue()));
+    await page.click("#cut");
+    await page.click("#cut");
+    await page.locator("#sign-in[open]").waitFor();
+    await page.locator("#sign-in-expired:not([hidden])").waitFor();
+    await picture(page, "expired");
+    isExpired = false;
+    await page.fill("#token", TOKEN);
+    await page.press("#token", "Enter");
+    await page.locator('#line[data-state="open"]').waitFor();
+    assert.equal(await page.inputValue("#words"), "not sent yet");
+    assert.ok(await page.getByText("Fine.").isVisible());
+    assert.ok(page.url().startsWith(`${origin}/?session=`));
+  });
+});
+
+test("a session that is deleted while it is open stays readable, and says so", async () => {
+  await onPage({ script: FOREVER }, async (page, { origin }) => {
+    await say(page, "hello");
+    await page.getByText("Fine.").waitFor();
+    const id = new URL(page.url()).searchParams.get("session");
+    const timeline = await page.context().newPage();
+    await timeline.goto(`${origin}/sessions/${id}`);
+    await timeline.locator(".row").first().waitFor();
+    const { status } = await fetch(`${origin}/v1/sessions/${id}`, { method: "DELETE", headers: { authorization: `Bearer ${TOKEN}` } });
+    assert.equal(status, 204);
+    await page.locator("#gone:not([hidden])").waitFor();
+    assert.ok(await page.getByText("Fine.").isVisible());
+    assert.ok(await page.locator("#words").isDisabled());
+    await picture(page, "deleted");
+    await timeline.locator("#missing:not([hidden])").waitFor();
+    assert.ok((await timeline.locator(".row").count()) > 0, "the history stays");
+    await page.goto(`${origin}/?session=${id}`);
+    await page.locator("#gone:not([hidden])").waitFor();
+  });
+});
+
+test("storage that is full or forbidden costs drafts and nothing else", async () => {
+  await onPage({ script: FOREVER, where: "/faults/ERR_RATE_001" }, async (page, { origin, seen }) => {
+    await page.addInitScript(() => {
+      Storage.prototype.setItem = () => {
+        throw new DOMException("full", "QuotaExceededError");
+      };
+    });
+    await page.goto(`${origin}/#token=${TOKEN}`);
+    await page.locator("html[data-ready]").waitFor();
+    await page.fill("#words", "hello");
+    await page.locator("#storage-note:not([hidden])").waitFor();
+    await page.press("#words", "Enter");
+    await page.getByText("Fine.").waitFor();
+    assert.deepEqual(seen.errors, []);
+  });
+});
+
+test("a clock that is wrong by a day is said, and times follow the server", async () => {
+  await onPage({ script: FOREVER, where: "/faults/ERR_RATE_001" }, async (page, { origin }) => {
+    await runSession(origin, ["hello"], { session_name: "Just now" });
+    await page.addInitScript(() => {
+      const real = Date.now;
+      Date.now = () => real() + 86_400_000;
+    });
+    await page.goto(`${origin}/sessions`);
+    await page.locator("#clock-note:not([hidden])").waitFor();
+    assert.match(await page.locator("#clock-note").textContent(), /1440 minutes ahead/);
+    assert.match(await page.locator("#rows .when").textContent(), /just now|s ago/);
+    await picture(page, "clock");
+  });
+});
+
+test("an unknown address is a page for people and a problem for programs", async () => {
+  await onPage({ script: FOREVER, where: "/faults/ERR_RATE_001" }, async (page, { origin }) => {
+    const response = await page.goto(`${origin}/no/such/<page>`);
+    assert.equal(response.status(), 404);
+    assert.match(response.headers()["content-type"], /^text\/html/);
+    assert.match(response.headers()["content-security-policy"], /default-src 'none'/);
+    await page.locator("h1", { hasText: "No such page" }).waitFor();
+    await picture(page, "missing");
+    const problem = await fetch(`${origin}/v1/nothing`, { headers: { accept: "text/html", authorization: `Bearer ${TOKEN}` } });
+    assert.deepEqual([problem.status, problem.headers.get("content-type")], [404, "application/problem+json"]);
+    const plain = await fetch(`${origin}/nothing`, { headers: { authorization: `Bearer ${TOKEN}` } });
+    assert.deepEqual([plain.status, plain.headers.get("content-type")], [404, "application/problem+json"]);
+  });
+});
+
+test("titles and answers in any script and direction keep to their places", async () => {
+  const text = "مرحبا بالعالم، هذا نص طويل.\n\n這是一段很長的中文文字，需要在適當的位置換行。\n\nשלום עולם 👩‍👩‍👧‍👦 ไทยไม่มีช่องว่าง";
+  await onPage({ script: SAY(text, 'repeat = "forever"\n') }, async (page) => {
+    await page.setViewportSize({ width: 360, height: 740 });
+    await say(page, "ما هذا؟ 什么 \u202e reversed");
+    await page.locator(".entry.end").waitFor();
+    assert.equal(await page.evaluate(() => getComputedStyle(document.querySelector(".entry.user .text")).direction), "rtl");
+    assert.equal(await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth), 0);
+    await picture(page, "scripts");
+  });
+});

@@ -1,0 +1,197 @@
+// What a user keeps the page open for: drafts, sessions beside the conversation, asking again, pictures, keys, waits.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { startModel } from "../../harness/model.mjs";
+import { api, onPage, overflow, picture, runSession, say, until } from "../stage.mjs";
+
+const SAY = (text, more = "") => `[[step]]\ntext = ${JSON.stringify(text)}\n${more}`;
+const FOREVER = SAY("Fine.", 'repeat = "forever"\n');
+
+test("a draft is kept for each session, and goes when it is sent", async () => {
+  await onPage({ script: FOREVER }, async (page, { origin }) => {
+    await page.locator("html[data-ready]").waitFor();
+    await page.fill("#words", "a new thought");
+    await page.reload();
+    await until(async () => (await page.inputValue("#words")) === "a new thought");
+    await page.locator("html[data-ready]").waitFor();
+    await page.press("#words", "Enter");
+    await page.locator(".entry.end").waitFor();
+    await page.fill("#words", "half a sen");
+    await until(() => page.evaluate(() => Object.values(localStorage).includes("half a sen")));
+    const here = page.url();
+    await page.goto(`${origin}/`);
+    await page.locator("html[data-ready]").waitFor();
+    assert.equal(await page.inputValue("#words"), "");
+    await page.goto(here);
+    await until(async () => (await page.inputValue("#words")) === "half a sen");
+  });
+});
+
+test("a message is asked again or edited, and the old answer stays", async () => {
+  await onPage({ script: FOREVER }, async (page) => {
+    await say(page, "first question");
+    await until(async () => (await page.locator(".entry.end").count()) === 1);
+    await page.locator(".entry.user").first().hover();
+    await page.locator(".entry.user .actions button", { hasText: "Ask again" }).first().click();
+    await until(async () => (await page.locator(".entry.end").count()) === 2);
+    assert.deepEqual(await page.locator(".entry.user .text").allTextContents(), ["first question", "first question"]);
+    // The arrow key brings the last message back into an empty field.
+    await page.focus("#words");
+    await page.keyboard.press("ArrowUp");
+    assert.equal(await page.inputValue("#words"), "first question");
+    await page.keyboard.type(", changed");
+    await page.keyboard.press("Enter");
+    await until(async () => (await page.locator(".entry.end").count()) === 3);
+    assert.equal(await page.locator(".entry.user .text").last().textContent(), "first question, changed");
+    assert.equal(await page.locator(".entry.answer").count(), 3);
+    await picture(page, "asked-again");
+  });
+});
+
+test("sessions stand beside the conversation and are found by title, with the keyboard alone", async () => {
+  await onPage({ script: FOREVER, where: "/faults/ERR_RATE_001" }, async (page, { origin, seen }) => {
+    for (let index = 0; index < 120; index += 1) await api(origin, "/v1/sessions", { session_name: `Session ${index}` });
+    const id = await runSession(origin, ["hello"], { session_name: "报告 תקציר the quarterly report" });
+    await api(origin, "/v1/sessions", { session_name: "one more" });
+    await page.goto(`${origin}/`);
+    await page.locator("#side-list li").nth(49).waitFor();
+    await picture(page, "sidebar");
+    await page.locator("html[data-ready]").waitFor();
+    await page.locator("body").click({ position: { x: 600, y: 5 } });
+    await page.keyboard.press("/");
+    await page.keyboard.type("Session 3");
+    await until(async () => (await page.locator("#side-list li").count()) === 11);
+    await page.fill("#side-search", "quarterly");
+    await until(async () => (await page.locator("#side-list li").count()) === 1);
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("Enter");
+    await page.waitForURL(`**/?session=${id}`);
+    await page.getByText("Fine.").waitFor();
+    await page.locator('#side-list a[aria-current="page"]').waitFor();
+    // Entries are walked through, and the keys are listed.
+    await page.locator("html[data-ready]").waitFor();
+    await page.locator("body").click({ position: { x: 600, y: 5 } });
+    await page.keyboard.press("k");
+    assert.ok(await page.evaluate(() => document.activeElement.matches(".entry")));
+    await page.keyboard.press("?");
+    await page.locator("#keys[open]").waitFor();
+    await picture(page, "keys");
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("i");
+    assert.equal(await page.evaluate(() => document.activeElement.id), "words");
+    // On a narrow screen the list is a drawer.
+    await page.setViewportSize({ width: 360, height: 740 });
+    assert.equal(await page.locator("#side").isVisible(), false);
+    await page.click("#side-toggle");
+    await page.locator("#side-list li").first().waitFor();
+    assert.equal(await overflow(page), 0);
+    await picture(page, "narrow-sidebar");
+    await page.keyboard.press("Escape");
+    assert.equal(await page.locator("#side").isVisible(), false);
+    assert.deepEqual(seen.errors, []);
+  });
+});
+
+test("pictures are pasted, shown before they are sent, and go with the message", async () => {
+  await onPage({ script: FOREVER }, async (page) => {
+    await page.locator("html[data-ready]").waitFor();
+    const paste = (type, size) =>
+      page.evaluate(
+        ([type, size]) => {
+          const data = new DataTransfer();
+          data.items.add(new File([new Uint8Array(size)], `shot.${type.split("/")[1]}`, { type }));
+          document.querySelector("#words").dispatchEvent(new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true }));
+        },
+        [type, size],
+      );
+    await paste("image/png", 2048);
+    await page.locator(".attachments li", { hasText: "shot.png · 2.0 KB" }).waitFor();
+    await paste("application/pdf", 10);
+    await page.locator(".complaint", { hasText: "only PNG" }).waitFor();
+    await paste("image/png", 800 * 1024);
+    await page.locator(".complaint", { hasText: "at most 4 pictures" }).waitFor();
+    await picture(page, "attachment");
+    await say(page, "what is this?");
+    await page.locator(".entry.user", { hasText: "Pictures: 1" }).waitFor();
+    assert.equal(await page.locator(".attachments li").count(), 0);
+  });
+});
+
+test("with a real model the first screen offers it and does not speak of the demo", async () => {
+  const model = await startModel();
+  try {
+    await onPage({ model: model.name }, async (page) => {
+      await page.locator("#welcome h2", { hasText: "Send a message." }).waitFor();
+      const words = await page.locator("main").textContent();
+      assert.ok(!/demo|mistakes on purpose/i.test(words), words);
+      assert.deepEqual(await page.locator("#model option").allTextContents(), [model.name]);
+      assert.match(words, /budao serve --model/);
+      await picture(page, "welcome-real");
+      await say(page, "hello");
+      await page.getByText("An answer.").waitFor();
+    });
+  } finally {
+    model.stop();
+  }
+});
+
+test("a long wait says why, since when, until when and at which position, and ends with the answer", async () => {
+  const model = await startModel();
+  try {
+    await onPage({ model: model.name }, async (page, { origin, api }) => {
+      model.refuse(6);
+      const { session_id: other } = await api("/v1/sessions", {});
+      await api(`/v1/sessions/${other}/messages`, { content: "first" });
+      await until(async () => ((await api("/api/stats?window=5m")).gates ?? []).some(({ state }) => state === "held"));
+      await say(page, "second");
+      const wait = page.locator('.entry.wait[data-state="waiting"]');
+      await wait.waitFor();
+      const facts = await wait.locator("dd").allTextContents();
+      assert.match(await wait.locator(".wait-why").textContent(), /limiting requests/);
+      assert.match(facts[0], /^\d\d:\d\d:\d\d · /);
+      assert.match(facts[1], /left|any moment/);
+      assert.match(facts[2], /next|come first/);
+      await picture(page, "wait");
+      // The same is on the operators' screen.
+      const operators = await page.context().newPage();
+      await operators.goto(`${origin}/now`);
+      await operators.locator('#gates [data-state="held"]').waitFor();
+      await picture(operators, "now-held");
+      await operators.close();
+      await page.getByText("An answer.").waitFor({ timeout: 30_000 });
+      await page.locator('.entry.wait[data-state="over"]', { hasText: /Waited \d/ }).waitFor();
+    });
+  } finally {
+    model.stop();
+  }
+});
+
+test("what came while the tab slept is marked, and a reader further up is not moved", async () => {
+  const long = Array.from({ length: 80 }, (_, line) => `Line ${line}.`).join("\n\n");
+  await onPage({ script: SAY(long) + FOREVER }, async (page, { api }) => {
+    await say(page, "much");
+    await page.locator(".entry.end").waitFor();
+    const id = new URL(page.url()).searchParams.get("session");
+    const hide = (hidden) =>
+      page.evaluate((hidden) => {
+        Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+        document.dispatchEvent(new Event("visibilitychange"));
+      }, hidden);
+    await page.mouse.move(640, 300);
+    await page.mouse.wheel(0, -2000);
+    await until(() => page.evaluate(() => document.documentElement.scrollHeight - scrollY - innerHeight > 500));
+    const before = await page.evaluate(() => scrollY);
+    await hide(true);
+    await page.click("#cut");
+    await api(`/v1/sessions/${id}/messages`, { content: "while you were away" });
+    await until(async () => (await api(`/v1/sessions/${id}`)).turns === 2 && (await api(`/v1/sessions/${id}`)).status === "idle");
+    await page.click("#cut");
+    await page.getByText("while you were away").waitFor({ state: "attached" });
+    await hide(false);
+    await page.locator("[data-since]").waitFor({ state: "attached" });
+    assert.match(await page.locator("[data-since]").getAttribute("data-since"), /^New since \d\d:\d\d/);
+    assert.match(await page.locator("[data-since] .text").textContent(), /while you were away/);
+    assert.equal(await page.evaluate(() => scrollY), before);
+  });
+});

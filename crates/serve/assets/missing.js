@@ -1,0 +1,3 @@
+// An address at which there is no page.
+
+import "./shell.js";

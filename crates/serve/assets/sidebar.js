@@ -1,0 +1,111 @@
+// The sessions beside the conversation: the latest first, found by title, one press away.
+
+import { api } from "./api.js";
+import { ago, at, beforePaint, h, number, refill, say, t } from "./kit.js";
+
+/** Sessions a search by title looks at. */
+const SEARCH_MAX = 1000;
+const PAGE = 50;
+
+let sessions = [];
+let next;
+let loading = false;
+let current;
+
+const draw = beforePaint(() => {
+  const wanted = at("side-search").value.trim().toLowerCase();
+  const fits = ({ title, session_id: id }) => wanted === "" || (title ?? "").toLowerCase().includes(wanted) || id.startsWith(wanted);
+  const found = sessions.filter(fits);
+  refill(at("side-list"), found.map(row));
+  at("side-more").hidden = next === undefined || wanted !== "";
+  const text = loading && sessions.length === 0 ? t("loading") : wanted === "" ? (sessions.length === 0 ? t("side-none") : "") : t("side-found", { n: number(found.length), of: number(sessions.length) });
+  say(at("side-status"), text);
+});
+
+function row(item) {
+  const isHere = item.session_id === current;
+  return h(
+    "li",
+    { "data-state": item.state },
+    h(
+      "a",
+      { href: `/?session=${encodeURIComponent(item.session_id)}`, "aria-current": isHere ? "page" : undefined },
+      h("span", { class: "side-title", dir: "auto" }, item.title ?? t("untitled")),
+      h("span", { class: "side-when" }, item.state === "idle" ? "" : `${t(`state-${item.state}`)} · `, ago(item.updated_at)),
+    ),
+  );
+}
+
+async function page() {
+  const query = new URLSearchParams({ limit: String(PAGE) });
+  if (next !== undefined) query.set("after", next);
+  const found = await api(`/v1/sessions?${query}`);
+  const known = new Set(sessions.map(({ session_id: id }) => id));
+  sessions.push(...found.sessions.filter(({ session_id: id }) => !known.has(id)));
+  next = found.next ?? undefined;
+}
+
+async function load(work) {
+  if (loading) return;
+  loading = true;
+  draw();
+  await work().catch((problem) => say(at("side-status"), problem.message));
+  loading = false;
+  draw();
+}
+
+/** Reads the beginning of the list again. `session` is the one on the page. */
+export function refresh(session) {
+  current = session;
+  return load(async () => {
+    const before = sessions;
+    sessions = [];
+    const kept = next;
+    next = undefined;
+    await page();
+    const known = new Set(sessions.map(({ session_id: id }) => id));
+    if (before.length > sessions.length) {
+      sessions.push(...before.filter(({ session_id: id }) => !known.has(id)));
+      next = kept;
+    }
+  });
+}
+
+/** A title is searched for on this side, in the latest sessions. */
+async function search() {
+  draw();
+  if (at("side-search").value.trim() === "") return;
+  await load(async () => {
+    while (next !== undefined && sessions.length < SEARCH_MAX) await page();
+  });
+}
+
+let timer;
+at("side-search").addEventListener("input", () => {
+  draw();
+  clearTimeout(timer);
+  timer = setTimeout(search, 200);
+});
+at("side-more").addEventListener("click", () => load(page));
+
+/** On a narrow screen the list is a drawer. */
+export function drawer(open) {
+  at("side").classList.toggle("open", open);
+  at("side-toggle").setAttribute("aria-expanded", String(open));
+  if (open) at("side-search").focus();
+  else if (at("side").contains(document.activeElement)) at("side-toggle").focus();
+}
+at("side-toggle").addEventListener("click", () => drawer(!at("side").classList.contains("open")));
+at("side").addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && at("side").classList.contains("open")) {
+    event.stopPropagation();
+    drawer(false);
+  }
+  const links = [...at("side-list").querySelectorAll("a")];
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (step === undefined || links.length === 0) return;
+  event.preventDefault();
+  const from = links.indexOf(document.activeElement);
+  if (from + step < 0) at("side-search").focus();
+  else links[Math.min(links.length - 1, from + step)].focus();
+});
