@@ -1,4 +1,4 @@
-//! The four interfaces of a journal on PostgreSQL.
+//! Four of the interfaces of a journal on PostgreSQL.
 
 use std::{sync::Arc, time::Duration};
 
@@ -92,7 +92,7 @@ impl Reader for Postgres {
         after: Option<SessionId>,
         limit: usize,
     ) -> Result<Vec<UnfinishedSession>, Fault> {
-        self.shared.unfinished(after, limit).await
+        self.shared.unfinished(after, limit, None).await
     }
 
     async fn rates(&self, query: RateQuery) -> Result<Vec<FaultRate>, Fault> {

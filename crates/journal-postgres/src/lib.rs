@@ -9,6 +9,7 @@ mod address;
 mod append;
 mod backend;
 mod check;
+mod cluster;
 mod cohort;
 mod connection;
 mod errors;

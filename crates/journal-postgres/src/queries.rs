@@ -88,7 +88,9 @@ const UNFINISHED: &str = "SELECT s.uuid, v.open_turn, \
     FROM @session s LEFT JOIN @view_session v ON v.session = s.id \
     WHERE s.id IN (SELECT session FROM @view_session WHERE open_turn IS NOT NULL \
         UNION SELECT session FROM @inbox WHERE answer IS NULL) \
-    AND ($1 IS NULL OR s.uuid > $1) ORDER BY s.uuid LIMIT $2";
+    AND ($1 IS NULL OR s.uuid > $1) AND ($4 IS NULL OR s.token IS NULL OR s.holder = ANY($4) \
+        OR s.expires <= coalesce($3, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)) \
+    ORDER BY s.uuid LIMIT $2";
 
 const RATES: &str = "SELECT code, minute - (minute % $1 + $1) % $1 AS at, sum(raised)::bigint, sum(ended)::bigint \
     FROM @view_rate WHERE minute >= $2 AND minute < $3 AND ($4 IS NULL OR code = $4) \
@@ -112,15 +114,21 @@ impl PostgresShared {
         summaries.collect()
     }
 
+    /// Unfinished sessions. `unclaimed` selects those without a valid lease and those of the holders it names.
     pub(crate) async fn unfinished(
         &self,
         after: Option<SessionId>,
         limit: usize,
+        unclaimed: Option<&[String]>,
     ) -> Result<Vec<UnfinishedSession>, Fault> {
         self.catch_up().await?;
         let (after, limit, now) = (after.map(|id| id.0), sql_limit(limit), self.lease_time());
-        let values: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&after, Type::UUID), (&limit, Type::INT8), (&now, Type::INT8)];
+        let values: [(&(dyn ToSql + Sync), Type); 4] = [
+            (&after, Type::UUID),
+            (&limit, Type::INT8),
+            (&now, Type::INT8),
+            (&unclaimed, Type::TEXT_ARRAY),
+        ];
         let rows = self.pool.search(Operation::ReadRecords, UNFINISHED, &values).await?;
         let unfinished = rows.iter().map(|row| UnfinishedSession {
             session: SessionId(row.get(0)),

@@ -28,6 +28,9 @@ CREATE TABLE @meta(
 );
 CREATE SEQUENCE @token;
 CREATE TABLE @note(name text PRIMARY KEY, body bytea NOT NULL, version bigint NOT NULL);
+CREATE TABLE @node(holder text PRIMARY KEY, beat bigint NOT NULL, status bytea NOT NULL) WITH (fillfactor = 50);
+CREATE TABLE @observer(session uuid NOT NULL, holder text NOT NULL, PRIMARY KEY (session, holder));
+CREATE INDEX observer_holder ON @observer(holder);
 CREATE TABLE @cohort(day int PRIMARY KEY);
 CREATE TABLE @session(
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -46,6 +49,7 @@ CREATE TABLE @session(
     place text
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
 CREATE INDEX session_dirty ON @session(id) WHERE dirty;
+CREATE INDEX session_holder ON @session(holder) WHERE token IS NOT NULL;
 CREATE INDEX session_cohort ON @session(cohort);
 CREATE TABLE @batch(
     cohort int NOT NULL,

@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "it is made of tests")]
 
+pub mod cluster;
 pub mod commands;
 pub mod fixture;
 pub mod follow;
@@ -77,6 +78,10 @@ macro_rules! conformance_suite {
             views::unfinished_turns_and_waiting_commands_are_listed
             views::codes_are_counted_over_time
             views::views_made_again_are_the_same
+            cluster::nodes_are_listed_with_the_time_since_their_last_beat
+            cluster::unfinished_sessions_without_a_living_writer_are_unclaimed
+            cluster::a_writer_learns_what_clients_of_other_nodes_observe
+            cluster::a_note_changes_only_from_the_version_that_was_read
         );
     };
     (@each $make:expr; $($module:ident :: $promise:ident)*) => {$(

@@ -1,9 +1,10 @@
-//! The journal contract: four traits over the same records, their requests and their errors.
+//! The journal contract: five traits over the same records, their requests and their errors.
 //!
 //! The documentation of [`Journal`] lists the promises that callers may rely on. The suite in
 //! [`crate::conformance`] tests an implementation against them.
 
 mod admin;
+mod cluster;
 mod inbox;
 mod reader;
 mod search;
@@ -16,6 +17,9 @@ pub use self::{
     admin::{
         Admin, CheckReport, Damage, ExportReport, ImportReport, JournalStats, partial_copy,
         unsupported,
+    },
+    cluster::{
+        Census, Cluster, NODE_BEAT, NODE_FORGOTTEN, NODE_GONE, NodeBeat, NodeInfo, NodeStatus, Note,
     },
     inbox::{ChangeWatch, Inbox, SubmitOutcome},
     reader::{JournalLoad, Reader},
@@ -61,9 +65,12 @@ pub use budao_core::{
 /// **Removal is visible.** Retention removes only records that a snapshot covers, from the front, and leaves an exact
 /// [`Gap`]. A position beyond the head means that the history was replaced; the answer is `epoch_mismatch`. A damaged
 /// record is reported with its position; the records before it stay readable.
-pub trait Journal: Reader + Inbox + Writer + Admin {}
+///
+/// **Servers know each other.** A node that beats is listed by every other node; a note changes only from the version
+/// that its writer has read.
+pub trait Journal: Reader + Inbox + Writer + Admin + Cluster {}
 
-impl<T: Reader + Inbox + Writer + Admin + ?Sized> Journal for T {}
+impl<T: Reader + Inbox + Writer + Admin + Cluster + ?Sized> Journal for T {}
 
 /// A random epoch. Never 0, so that an uninitialised epoch is noticed.
 #[must_use]

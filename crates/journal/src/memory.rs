@@ -2,6 +2,7 @@
 //!
 //! It keeps every other promise of the contract.
 
+mod cluster;
 mod state;
 
 use std::{sync::Arc, sync::Mutex, time::Duration};
@@ -30,7 +31,7 @@ use crate::{
     implement::notifier::{Notifier, lock},
 };
 
-use self::state::MemoryState;
+use self::{cluster::MemoryCluster, state::MemoryState};
 
 /// A journal in memory. Clones share the same records.
 #[derive(Clone, Debug)]
@@ -43,6 +44,7 @@ struct MemoryShared {
     world: World,
     notifier: Arc<Notifier>,
     state: Mutex<MemoryState>,
+    cluster: Mutex<MemoryCluster>,
 }
 
 impl Memory {
@@ -50,7 +52,8 @@ impl Memory {
     #[must_use]
     pub fn new(world: World, limits: Limits) -> Self {
         let state = Mutex::new(MemoryState::new(limits));
-        Self { shared: Arc::new(MemoryShared { world, notifier: Arc::default(), state }) }
+        let (notifier, cluster) = (Arc::default(), Mutex::default());
+        Self { shared: Arc::new(MemoryShared { world, notifier, state, cluster }) }
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut MemoryState, &World) -> T) -> T {

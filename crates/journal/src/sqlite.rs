@@ -7,6 +7,7 @@ mod admin;
 mod apply;
 mod backend;
 mod check;
+mod cluster;
 mod errors;
 mod files;
 mod inspect;

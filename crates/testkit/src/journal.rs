@@ -19,10 +19,10 @@ use budao_core::{
     fault::Fault,
 };
 use budao_journal::{
-    Admin, Append, AppendError, ChangeWatch, Digest, FaultRate, Filter, HistoryInfo, Inbox,
-    Journal, JournalLoad, Lease, LeaseRequest, LeaseToken, Page, PageLimits, RateQuery, Reader,
-    Retention, RetentionReport, SessionSummary, Snapshot, StoredRecord, SubmitOutcome,
-    UnfinishedSession, Writer,
+    Admin, Append, AppendError, Census, ChangeWatch, Cluster, Digest, FaultRate, Filter,
+    HistoryInfo, Inbox, Journal, JournalLoad, Lease, LeaseRequest, LeaseToken, NodeBeat, Note,
+    Page, PageLimits, RateQuery, Reader, Retention, RetentionReport, SessionSummary, Snapshot,
+    StoredRecord, SubmitOutcome, UnfinishedSession, Writer,
 };
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -303,6 +303,43 @@ impl<I: Interceptor> Admin for InterceptedJournal<I> {
 
     async fn rebuild_views(&self) -> Result<(), Fault> {
         self.inner.rebuild_views().await
+    }
+}
+
+#[async_trait]
+impl<I: Interceptor> Cluster for InterceptedJournal<I> {
+    async fn beat(&self, beat: NodeBeat) -> Result<bool, Fault> {
+        self.inner.beat(beat).await
+    }
+
+    async fn census(&self, holder: &str) -> Result<Census, Fault> {
+        self.inner.census(holder).await
+    }
+
+    async fn leave(&self, holder: &str) -> Result<(), Fault> {
+        self.inner.leave(holder).await
+    }
+
+    async fn unclaimed(
+        &self,
+        dead: &[String],
+        after: Option<SessionId>,
+        limit: usize,
+    ) -> Result<Vec<UnfinishedSession>, Fault> {
+        self.inner.unclaimed(dead, after, limit).await
+    }
+
+    async fn note(&self, name: &str) -> Result<Option<Note>, Fault> {
+        self.inner.note(name).await
+    }
+
+    async fn set_note(
+        &self,
+        name: &str,
+        expected: u64,
+        body: Vec<u8>,
+    ) -> Result<Option<u64>, Fault> {
+        self.inner.set_note(name, expected, body).await
     }
 }
 

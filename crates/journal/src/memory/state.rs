@@ -359,6 +359,25 @@ impl MemoryState {
         Ok(found)
     }
 
+    pub(super) fn unclaimed(
+        &self,
+        dead: &[String],
+        after: Option<SessionId>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Vec<UnfinishedSession>, Fault> {
+        let is_free =
+            |lease: &Option<LeaseInfo>| lease.as_ref().is_none_or(|it| dead.contains(&it.holder));
+        let all = self.unfinished(after, usize::MAX, now)?;
+        Ok(all.into_iter().filter(|found| is_free(&found.lease)).take(limit).collect())
+    }
+
+    /// Whether the lease of a session, valid or not, was last given to this holder.
+    pub(super) fn is_held_by(&self, session: SessionId, holder: &str) -> bool {
+        let found = self.sessions.get(&session);
+        found.is_some_and(|found| found.token.is_some() && found.holder == holder)
+    }
+
     pub(super) fn rates(&self, query: &RateQuery) -> Result<Vec<FaultRate>, Fault> {
         let minutes = views::minutes(query.bucket);
         let since = views::bucket(query.since, minutes);

@@ -51,6 +51,9 @@ impl WriterConnection {
             WriteRequest::AdoptCommand(session, command, answer) => {
                 self.adopt_command(*session, command, answer.as_ref())
             }
+            WriteRequest::Beat(beat) => self.beat(beat),
+            WriteRequest::Leave(holder) => self.leave(holder),
+            WriteRequest::SetNote(name, expected, body) => self.set_note(name, *expected, body),
         };
         match done {
             // One of our own faults concerns this request only, and nothing has been written for it.

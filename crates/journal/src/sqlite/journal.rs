@@ -109,7 +109,7 @@ impl Reader for Sqlite {
         let readers = &self.shared.readers;
         readers
             .query(Operation::ReadRecords, move |connection, path| {
-                queries::unfinished(connection, path, after, limit, now)
+                queries::unfinished(connection, path, after, limit, now, None)
             })
             .await
     }

@@ -90,12 +90,14 @@ fn narrow(query: &mut Query, filter: &Filter) {
     }
 }
 
+/// Unfinished sessions. `unclaimed` selects those without a valid lease and those of the holders it names.
 pub(super) fn unfinished(
     connection: &Connection,
     path: &Path,
     after: Option<SessionId>,
     limit: usize,
     now: Timestamp,
+    unclaimed: Option<&[String]>,
 ) -> Result<Vec<UnfinishedSession>, SqliteError> {
     let mut statement = connection.prepare_cached(
         "SELECT s.uuid, v.open_turn, \
@@ -103,10 +105,12 @@ pub(super) fn unfinished(
          FROM session s LEFT JOIN view_session v ON v.session = s.id \
          WHERE s.id IN (SELECT session FROM view_session WHERE open_turn IS NOT NULL \
          UNION SELECT session FROM inbox WHERE answer IS NULL) \
-         AND s.uuid > ?1 ORDER BY s.uuid LIMIT ?2",
+         AND s.uuid > ?1 AND (?3 IS NULL OR s.token IS NULL OR s.expires <= ?4 \
+         OR s.holder IN (SELECT value FROM json_each(?3))) ORDER BY s.uuid LIMIT ?2",
     )?;
     let after = after.map_or(Vec::new(), |session| session.0.as_bytes().to_vec());
-    let mut rows = statement.query((after, sql_limit(limit)))?;
+    let dead = unclaimed.map(|dead| serde_json::Value::from(dead.to_vec()).to_string());
+    let mut rows = statement.query((after, sql_limit(limit), dead, now.as_micros()))?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
         let session = SessionId(Uuid::from_bytes(row.get(0)?));

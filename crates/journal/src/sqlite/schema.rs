@@ -1,7 +1,7 @@
 //! The tables of the file, their versions, and the setup of a connection.
 //!
 //! The tables `batch`, `session`, `inbox`, `snapshot` and `blob` hold the truth, with checksums in their rows.
-//! `batch_index` is an index of `batch` that is filled in bulk. Every `view_…` table is derived.
+//! `batch_index` is an index of `batch` that is filled in bulk. `node`, `observer` and `note` coordinate servers. Every `view_…` table is derived.
 
 use std::{path::Path, sync::OnceLock, time::Duration};
 
@@ -80,6 +80,22 @@ CREATE TABLE blob_reference(
     PRIMARY KEY (session, hash)
 ) WITHOUT ROWID;
 CREATE INDEX blob_reference_hash ON blob_reference(hash);
+CREATE TABLE node(
+    holder TEXT PRIMARY KEY,
+    beat INTEGER NOT NULL,
+    status BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE observer(
+    session BLOB NOT NULL,
+    holder TEXT NOT NULL,
+    PRIMARY KEY (session, holder)
+) WITHOUT ROWID;
+CREATE INDEX observer_holder ON observer(holder);
+CREATE TABLE note(
+    name TEXT PRIMARY KEY,
+    version INTEGER NOT NULL,
+    body BLOB NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE view_session(
     session INTEGER PRIMARY KEY,
     state TEXT NOT NULL,

@@ -11,7 +11,8 @@ use bytes::Bytes;
 use super::rows;
 use crate::{
     contract::{
-        Append, Digest, Lease, LeaseRequest, LeaseToken, Retention, RetentionReport, SubmitOutcome,
+        Append, Digest, Lease, LeaseRequest, LeaseToken, NodeBeat, Retention, RetentionReport,
+        SubmitOutcome,
     },
     implement::encoded::{self, EncodedRecord},
     implement::transfer::TransferredHistory,
@@ -37,6 +38,11 @@ pub(super) enum WriteRequest {
     Adopt(TransferredHistory),
     /// Adds a command with its answer, regardless of the limit on pending commands. For imports.
     AdoptCommand(SessionId, Box<Command>, Option<Answer>),
+    Beat(Box<NodeBeat>),
+    /// Removes a node.
+    Leave(String),
+    /// Writes a note whose version is still the number.
+    SetNote(String, u64, Vec<u8>),
 }
 
 /// The writer's reply; each request has its own variant.
@@ -51,6 +57,10 @@ pub(super) enum WriteReply {
     Deleted(bool),
     /// Counts of what was removed, and the key to continue after; `None` at the end.
     Retained(RetentionReport, Option<i64>),
+    /// Whether the node was known before.
+    Beaten(bool),
+    /// The new version of a note; `None` if its version was another one.
+    Noted(Option<u64>),
 }
 
 /// An append with its events encoded, so that the writer thread does not encode them.
@@ -118,6 +128,7 @@ impl WriteRequest {
         match self {
             Self::Append(append) => append.bytes(),
             Self::PutBlob(_, _, content) => content.len(),
+            Self::SetNote(_, _, body) => body.len(),
             _ => 256,
         }
     }
@@ -127,7 +138,7 @@ impl WriteRequest {
     pub(super) fn is_closing(&self) -> bool {
         match self {
             Self::Append(append) => append.is_closing,
-            Self::Release(_) | Self::Withdraw(..) => true,
+            Self::Release(_) | Self::Withdraw(..) | Self::Leave(_) => true,
             Self::Delete(_) | Self::Retain(..) | Self::Sweep => true,
             _ => false,
         }
@@ -140,6 +151,7 @@ impl WriteRequest {
             Self::Submit(..) | Self::Withdraw(..) => Operation::SubmitCommand,
             Self::PutBlob(..) => Operation::WriteBlob,
             Self::Retain(..) | Self::Sweep | Self::Delete(_) => Operation::ApplyRetention,
+            Self::Beat(_) | Self::Leave(_) | Self::SetNote(..) => Operation::TakeLease,
             Self::Adopt { .. } | Self::AdoptCommand(..) => Operation::ImportSession,
         }
     }
