@@ -5,7 +5,7 @@
 
 #![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
 
-use budao::{Agent, Fault, QuestionReply, models::Script, tool};
+use budao::{Agent, Fault, QuestionReply, Script, tool};
 use serde_json::json;
 
 /// Sends a letter.
@@ -26,18 +26,18 @@ async fn main() -> Result<(), Fault> {
         .call("send_letter", json!({"to": "Ada", "text": "Hello"}))
         .call("send_letter", json!({"to": "Bob", "text": "Goodbye"}))
         .say("One letter was sent, the other was not.");
-    let agent =
-        Agent::builder(model.into_model(budao::world::system().clock)).tool(send_letter).build()?;
-    let session = agent.session().await?;
-    let message = session.send("Write to Ada and to Bob.").await?;
-    let gently = QuestionReply::allow().arguments(json!({"to": "Ada", "text": "Dear Ada, hello"}));
-    for reply in [gently, QuestionReply::deny().note("Bob has moved.")] {
-        let paused = session.wait(&message).await?;
-        let question = &paused.pending[0];
-        println!("may it? {} {}", question.tool, question.arguments);
-        session.decide(question, reply).await?;
-    }
-    let done = session.wait(&message).await?;
+    let agent = Agent::builder(model)
+        .tool(send_letter)
+        .approve(|question| async move {
+            println!("may it? {} {}", question.tool, question.arguments);
+            match question.arguments["to"].as_str() {
+                Some("Ada") => QuestionReply::allow()
+                    .arguments(json!({"to": "Ada", "text": "Dear Ada, hello"})),
+                _ => QuestionReply::deny().note("Bob has moved."),
+            }
+        })
+        .build()?;
+    let done = agent.session().await?.run("Write to Ada and to Bob.").await?;
     println!("{}", done.text);
     Ok(())
 }

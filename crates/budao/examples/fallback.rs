@@ -4,27 +4,19 @@
 
 #![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use budao::{
-    Agent, Fault, Kind,
-    channel::{Channel, ChannelEvent},
-    limits::Limits,
-    models::Script,
-};
+use budao::{Agent, Channel, ChannelEvent, Fault, Kind, Limits, Script};
 
 #[tokio::main]
 async fn main() -> Result<(), Fault> {
-    let clock = budao::world::system().clock;
     // The first model is overloaded once, then fails for good; the second one answers.
-    let first = Script::new().fail(Kind::ModelOverloaded).fail(Kind::ModelQuota).forever();
-    let second = Script::new().say("Here I am.");
+    let first =
+        Script::new().named("first").fail(Kind::ModelOverloaded).fail(Kind::ModelQuota).forever();
+    let second = Script::new().named("second").say("Here I am.");
     let mut limits = Limits::default();
     limits.retry.base = Duration::from_millis(20);
-    let agent = Agent::builder(first.into_model(Arc::clone(&clock)).named("first"))
-        .fallback(second.into_model(clock).named("second"))
-        .limits(limits)
-        .build()?;
+    let agent = Agent::builder(first).fallback(second).limits(limits).build()?;
     let session = agent.session().await?;
     let heard = session
         .listen(&[Channel::Monitor], 0, |envelope| async move {

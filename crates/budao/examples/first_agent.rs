@@ -4,12 +4,7 @@
 
 #![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
 
-use budao::{
-    Agent, Fault,
-    channel::{Channel, ChannelEvent},
-    models::Script,
-    tool,
-};
+use budao::{Agent, Channel, ChannelEvent, Fault, Script, tool};
 use futures::StreamExt;
 use serde_json::json;
 
@@ -24,14 +19,13 @@ async fn weather(
 
 #[tokio::main]
 async fn main() -> Result<(), Fault> {
-    // The first call is invalid: `weather` has no parameter `town`. With a key, use an Anthropic or an
-    // OpenAI-compatible model here; nothing else changes.
+    // The first call is invalid: `weather` has no parameter `town`. With a key, the example
+    // `real_model` does the same.
     let model = Script::new()
         .call("weather", json!({"town": "Ghent"}))
         .call("weather", json!({"city": "Ghent"}))
         .say("Take an umbrella.");
-    let agent =
-        Agent::builder(model.into_model(budao::world::system().clock)).tool(weather).build()?;
+    let agent = Agent::builder(model).tool(weather).build()?;
     let session = agent.session().await?;
     let answer = session.run("What is the weather in Ghent?").await?;
 

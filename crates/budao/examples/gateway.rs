@@ -10,13 +10,7 @@
 use std::sync::Arc;
 
 use budao::{
-    Agent, Event, Fault,
-    engine::{Engine, SessionOptions},
-    event::{Answer, Command, CommandBody, CommandId, SessionId},
-    journal::Reader,
-    message::Block,
-    models::Script,
-    trace::Trace,
+    Agent, Answer, Block, Command, Engine, Event, Fault, Reader, Script, SessionId, SessionOptions,
 };
 use futures::StreamExt as _;
 
@@ -41,9 +35,7 @@ fn text(content: &[Block]) -> String {
 
 /// Submits one line. The id makes it safe to send again: a repeated id has no second effect.
 async fn say(engine: &dyn Engine, to: SessionId, id: &str, line: &str) -> Result<Answer, Fault> {
-    let body = CommandBody::Message { content: vec![Block::Text(line.into())] };
-    let command = Command { id: CommandId::from(id), by: "lines".into(), trace: Trace::NONE, body };
-    engine.submit(to, command).await
+    engine.submit(to, Command::message(id, "lines", line)).await
 }
 
 /// The lines of a session from its beginning to the end of its first turn, however late this observer comes.
@@ -63,8 +55,7 @@ async fn observe(reader: Arc<dyn Reader>, session: SessionId) -> Result<Vec<Stri
 
 #[tokio::main]
 async fn main() -> Result<(), Fault> {
-    let model = Script::new().say("Good morning.").into_model(budao::world::system().clock);
-    let runtime = Agent::builder(model).build()?.runtime().clone();
+    let runtime = Agent::builder(Script::new().say("Good morning.")).build()?.runtime().clone();
     let (engine, reader) = (Arc::new(runtime.clone()), Arc::clone(runtime.journal()));
     let session = engine.open(SessionOptions::default()).await?;
     for _ in 0..2 {

@@ -4,15 +4,9 @@
 
 #![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
 
-use std::{sync::Arc, time::Duration};
-
 use budao::{
-    Agent, Event, Fault, Kind,
-    engine::Engine,
-    event::TaskEnd,
-    fault::Operation,
-    message::{Block, ModelRequest, ModelStop, Piece, Usage, text_of},
-    models::{Model, PieceStream},
+    Agent, Block, Channel, ChannelEvent, Fault, Kind, Model, ModelRequest, ModelStop, Operation,
+    Piece, PieceStream, Usage,
 };
 use futures::StreamExt;
 use serde_json::json;
@@ -32,7 +26,12 @@ impl Model for Cast {
     }
 
     async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {
-        let asked: String = request.messages.iter().map(|m| text_of(&m.content)).collect();
+        let blocks = request.messages.iter().flat_map(|message| &message.content);
+        let texts = blocks.filter_map(|block| match block {
+            Block::Text(text) => Some(text.as_str()),
+            _ => None,
+        });
+        let asked: String = texts.collect();
         let text = if asked.contains("Count the plums") && !asked.contains("Task 1") {
             // A service that never comes back: this task fails, the others do not.
             return Err(Fault::new(Kind::ModelBadRequest, Operation::ModelRequest));
@@ -56,23 +55,16 @@ async fn main() -> Result<(), Fault> {
     let tasks = json!(["Count the apples", "Count the pears", "Count the plums"]);
     let answer = session.solve("How much fruit is there?", tasks).await?;
 
-    let runtime = Arc::new(agent.runtime().clone());
-    let mut records = runtime.follow(session.id(), 0).await?;
-    let told = tokio::time::timeout(Duration::from_secs(5), async {
-        while let Some(Ok(record)) = records.next().await {
-            match record.event {
-                Event::TaskEnded { task, end: TaskEnd::Completed { output } } => {
-                    println!("task {task}: {output}");
-                }
-                Event::TaskEnded { task, end: TaskEnd::Failed { fault } } => {
-                    println!("task {task} failed: {}", fault.row().code);
-                }
-                Event::TurnEnded { .. } => break,
-                _ => {}
+    let mut events = Box::pin(session.events(&[Channel::Monitor, Channel::Progress], 0).await?);
+    while let Some(event) = events.next().await {
+        match event?.event {
+            ChannelEvent::StageEnd { task_id: Some(task), state, text, .. } => {
+                println!("task {task} {state}: {text}");
             }
+            ChannelEvent::Done { .. } => break,
+            _ => {}
         }
-    });
-    let _ = told.await;
+    }
     println!("{}", answer.text);
     Ok(())
 }

@@ -6,13 +6,7 @@
 
 use std::{path::Path, time::Duration};
 
-use budao::{
-    Agent, Fault,
-    event::SessionId,
-    journal,
-    models::{Script, ScriptedModel, script::StepOrder},
-    tool,
-};
+use budao::{Agent, Fault, Mode, Permissions, Script, SessionId, tool};
 use serde_json::json;
 
 /// Writes a line somewhere it matters.
@@ -28,15 +22,15 @@ async fn pay(
     format!("paid {amount}")
 }
 
-fn model() -> ScriptedModel {
+fn model() -> Script {
     let script =
         Script::new().call("pay", json!({"amount": 5})).say("I would check the account first.");
-    script.order(StepOrder::History).into_model(budao::world::system().clock)
+    script.by_history()
 }
 
 async fn agent(file: &Path) -> Result<Agent, Fault> {
-    let journal = journal::open(&file.display().to_string(), budao::world::system()).await?;
-    let permissions = serde_json::from_value(json!({"mode": "auto"})).expect("a mode");
+    let journal = budao::open_journal(&file.display().to_string()).await?;
+    let permissions = Permissions { mode: Mode::Auto, ..Permissions::default() };
     Agent::builder(model()).tool(pay).permissions(permissions).journal(journal).build()
 }
 

@@ -107,7 +107,7 @@ impl Options {
                 std::fs::read_to_string(std::path::Path::new(&folder).join("Cargo.toml")).ok()
             })
             .is_none_or(|manifest| manifest.contains("budao-tools"));
-        let home = if tools { "::budao_tools" } else { "::budao::tools" };
+        let home = if tools { "::budao_tools" } else { "::budao::for_tool_macro" };
         syn::parse_str(home).expect("both are paths")
     }
 }

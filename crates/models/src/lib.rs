@@ -10,6 +10,7 @@ mod demo;
 mod endpoint;
 mod failure;
 mod images;
+mod into_model;
 mod openai;
 #[doc(hidden)]
 pub mod probe;
@@ -37,6 +38,7 @@ use futures::stream::BoxStream;
 pub use anthropic::Anthropic;
 pub use demo::{Demo, Pace};
 pub use images::TextOnly;
+pub use into_model::IntoModel;
 pub use openai::OpenAi;
 pub use registry::{Keys, Models};
 pub use responses::OpenAiResponses;

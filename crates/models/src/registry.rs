@@ -23,6 +23,15 @@ pub struct Keys {
     pub openai: Option<SecretString>,
 }
 
+impl Keys {
+    /// One key for every service: for a program that asks a single one.
+    #[must_use]
+    pub fn same(key: impl Into<String>) -> Self {
+        let key = Some(key.into()).filter(|key| !key.is_empty()).map(SecretString::from);
+        Self { anthropic: key.clone(), openai: key }
+    }
+}
+
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let has = |key: &Option<SecretString>| if key.is_some() { "set" } else { "not set" };

@@ -46,6 +46,7 @@ pub enum StepOrder {
 pub struct Script {
     steps: Vec<ScriptStep>,
     order: StepOrder,
+    name: Option<String>,
 }
 
 impl Script {
@@ -136,11 +137,25 @@ impl Script {
         self
     }
 
+    /// Selects steps by the number of answers in the history: a session that another process resumes gets the step
+    /// that comes next.
+    #[must_use]
+    pub fn by_history(self) -> Self {
+        self.order(StepOrder::History)
+    }
+
+    /// Sets the name of the model that plays the script; the default is `script`.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
     /// Creates the model that plays this script. Delays wait on `clock`.
     #[must_use]
     pub fn into_model(self, clock: Arc<dyn Clock>) -> ScriptedModel {
         ScriptedModel {
-            name: "script".into(),
+            name: self.name.clone().unwrap_or_else(|| "script".into()),
             place: "script".into(),
             script: self,
             clock,

@@ -1,6 +1,6 @@
 //! The facade's [`Agent`]: opens sessions that share one model, set of tools and permissions.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use budao_core::{
     Fault,
@@ -12,16 +12,33 @@ use budao_core::{
     world::World,
 };
 use budao_journal::{Journal, Memory};
-use budao_models::Model;
+use budao_models::{IntoModel, Model};
 use budao_tools::{Tool, Toolbox, hooks::Hooks, policy::Policy, pool::Pool};
+use futures::future::BoxFuture;
 
-use crate::{Builder, ModelHook, ModelList, ModelSource, OneModel, Runtime, Session, world};
+use crate::{
+    Builder, ModelHook, ModelList, ModelSource, OneModel, Question, QuestionReply, Runtime,
+    Session, world,
+};
+
+/// Answers the questions of an agent's sessions in place of a person.
+#[derive(Clone)]
+pub(crate) struct Approver(
+    pub(crate) Arc<dyn Fn(Question) -> BoxFuture<'static, QuestionReply> + Send + Sync>,
+);
+
+impl fmt::Debug for Approver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Approver")
+    }
+}
 
 /// Opens sessions that share one model, set of tools and permissions. Clones share one engine.
 #[derive(Clone, Debug)]
 pub struct Agent {
     runtime: Runtime,
     settings: Settings,
+    approver: Option<Approver>,
 }
 
 /// Builds an [`Agent`]. Only the model is required; every other part has a default.
@@ -36,24 +53,28 @@ pub struct AgentBuilder {
     world: World,
     pool: Option<Arc<Pool>>,
     policy: Option<Arc<dyn Policy>>,
+    approver: Option<Approver>,
     settings: Settings,
 }
 
 impl Agent {
-    /// Starts a builder with this model. By default the agent has no tools, asks before a call writes or
+    /// Starts a builder with this model or script. By default the agent has no tools, asks before a call writes or
     /// executes, and keeps its sessions in memory.
-    pub fn builder(model: impl Model + 'static) -> AgentBuilder {
+    pub fn builder(model: impl IntoModel) -> AgentBuilder {
+        let world = world::system();
+        let model = model.into_shared(&world);
         AgentBuilder {
             settings: Settings { model: model.name().to_owned(), ..Settings::default() },
-            models: vec![Arc::new(model)],
+            models: vec![model],
             tools: Vec::new(),
             journal: None,
             hooks: Hooks::default(),
             model_hooks: Vec::new(),
             limits: Limits::default(),
-            world: world::system(),
+            world,
             pool: None,
             policy: None,
+            approver: None,
         }
     }
 
@@ -65,7 +86,7 @@ impl Agent {
         let opening =
             SessionOptions { settings: self.settings.clone(), ..SessionOptions::default() };
         let id = self.runtime.open(opening).await?;
-        Ok(Session { runtime: self.runtime.clone(), id })
+        Ok(self.handle(id))
     }
 
     /// Resumes a session from the journal; an unfinished turn continues.
@@ -75,7 +96,11 @@ impl Agent {
     pub async fn resume(&self, id: SessionId) -> Result<Session, Fault> {
         self.runtime.state(id).await?;
         self.runtime.touch(id);
-        Ok(Session { runtime: self.runtime.clone(), id })
+        Ok(self.handle(id))
+    }
+
+    fn handle(&self, id: SessionId) -> Session {
+        Session { runtime: self.runtime.clone(), id, approver: self.approver.clone() }
     }
 
     /// The engine that runs the agent's sessions.
@@ -88,9 +113,10 @@ impl Agent {
 impl AgentBuilder {
     /// Adds a model to ask while the ones before it cannot be asked. Models of one agent have different names.
     #[must_use]
-    pub fn fallback(mut self, model: impl Model + 'static) -> Self {
+    pub fn fallback(mut self, model: impl IntoModel) -> Self {
+        let model = model.into_shared(&self.world);
         self.settings.fallbacks.push(model.name().to_owned());
-        self.models.push(Arc::new(model));
+        self.models.push(model);
         self
     }
 
@@ -126,6 +152,18 @@ impl AgentBuilder {
     #[must_use]
     pub fn permissions(mut self, permissions: Permissions) -> Self {
         self.settings.permissions = permissions;
+        self
+    }
+
+    /// Answers questions with a callback while a turn is waited for: [`Session::run`] and its like then return when
+    /// the turn has ended. Without it they return with the open questions.
+    #[must_use]
+    pub fn approve<F, R>(mut self, decide: F) -> Self
+    where
+        F: Fn(Question) -> R + Send + Sync + 'static,
+        R: Future<Output = QuestionReply> + Send + 'static,
+    {
+        self.approver = Some(Approver(Arc::new(move |question| Box::pin(decide(question)))));
         self
     }
 
@@ -213,6 +251,6 @@ impl AgentBuilder {
             runtime = runtime.model_hook(hook);
         }
         let runtime = runtime.build()?;
-        Ok(Agent { runtime, settings: self.settings })
+        Ok(Agent { runtime, settings: self.settings, approver: self.approver })
     }
 }

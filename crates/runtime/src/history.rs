@@ -76,7 +76,7 @@ impl Session {
             head = journal.append(append).await.map_err(|error| error.into_fault(id))?;
         }
         journal.release(&lease).await?;
-        Ok(Self { runtime: self.runtime.clone(), id })
+        Ok(Self { id, ..self.clone() })
     }
 
     /// Folds the session up to its latest snapshot.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use budao_core::{
-    Fault,
+    Fault, Kind,
     engine::Engine,
     event::{Answer, CommandBody, CommandId, QuestionId, Seq, SessionId},
     message::Block,
@@ -13,6 +13,7 @@ use budao_journal::Journal;
 
 use crate::{
     Runtime, TurnResult,
+    agent::Approver,
     question::{Question, QuestionReply},
 };
 
@@ -21,6 +22,7 @@ use crate::{
 pub struct Session {
     pub(crate) runtime: Runtime,
     pub(crate) id: SessionId,
+    pub(crate) approver: Option<Approver>,
 }
 
 impl Session {
@@ -36,12 +38,13 @@ impl Session {
         self.runtime.journal()
     }
 
-    /// Sends a message and waits until the turn ends or waits for a person.
+    /// Sends a message and waits until the turn ends or waits for a person. A callback of the agent
+    /// ([`AgentBuilder::approve`](crate::AgentBuilder::approve)) takes the person's place.
     ///
     /// # Errors
     /// The message was rejected. A failed turn is an `Ok` with its fault.
     pub async fn run(&self, text: &str) -> Result<TurnResult, Fault> {
-        self.runtime.run(self.id, text).await
+        self.turn(CommandBody::Message { content: vec![Block::Text(text.to_owned())] }).await
     }
 
     /// Continues the last turn, which failed, from where it stood, and waits until it ends or waits for a person. Calls
@@ -50,7 +53,7 @@ impl Session {
     /// # Errors
     /// The last turn did not fail, or the journal fails. A turn that fails again is an `Ok` with its fault.
     pub async fn retry(&self) -> Result<TurnResult, Fault> {
-        self.runtime.retry(self.id).await
+        self.turn(CommandBody::Retry { turn: None }).await
     }
 
     /// Plans a question, solves its tasks in parallel and aggregates the results. The plan is not put to a person.
@@ -58,7 +61,7 @@ impl Session {
     /// # Errors
     /// The command was rejected. A failed run is an `Ok` with its fault.
     pub async fn plan(&self, question: &str) -> Result<TurnResult, Fault> {
-        self.runtime.plan(self.id, question, false).await
+        self.turn(CommandBody::Plan { question: question.to_owned(), confirm: false }).await
     }
 
     /// Solves the given tasks in parallel and aggregates the results, without a planner.
@@ -70,7 +73,7 @@ impl Session {
         question: &str,
         tasks: serde_json::Value,
     ) -> Result<TurnResult, Fault> {
-        self.runtime.solve(self.id, question, tasks).await
+        self.turn(CommandBody::Solve { question: question.to_owned(), tasks }).await
     }
 
     /// Sends a message without waiting for its turn. On return the message is durable.
@@ -89,7 +92,41 @@ impl Session {
     /// # Errors
     /// The records cannot be read.
     pub async fn wait(&self, message: &CommandId) -> Result<TurnResult, Fault> {
-        self.runtime.wait(self.id, message).await
+        loop {
+            let result = self.runtime.wait(self.id, message).await?;
+            if !self.settle(&result).await? {
+                return Ok(result);
+            }
+        }
+    }
+
+    /// Submits a command that starts a turn, and waits for the turn's end.
+    async fn turn(&self, body: CommandBody) -> Result<TurnResult, Fault> {
+        let command = self.runtime.command("user", body);
+        let id = command.id.clone();
+        let at = accepted(self.runtime.submit(self.id, command).await?)?;
+        loop {
+            let result = self.runtime.wait_for(self.id, &id, at).await?;
+            if !self.settle(&result).await? {
+                return Ok(result);
+            }
+        }
+    }
+
+    /// Answers the open questions of a result by the agent's callback; false if there are none or no callback.
+    async fn settle(&self, result: &TurnResult) -> Result<bool, Fault> {
+        let Some(Approver(decide)) = self.approver.as_ref().filter(|_| !result.pending.is_empty())
+        else {
+            return Ok(false);
+        };
+        for question in &result.pending {
+            match self.decide(question, decide(question.clone()).await).await {
+                // Someone else answered, or it expired: the turn has moved on.
+                Err(fault) if fault.kind() == Kind::QuestionNotOpen => {}
+                settled => settled?,
+            }
+        }
+        Ok(true)
     }
 
     /// Cancels the running turn; does nothing if there is none.

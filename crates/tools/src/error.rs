@@ -55,6 +55,14 @@ impl ToolError {
         self
     }
 
+    /// Adds the error behind this one. The operator reads it, the model does not.
+    #[must_use]
+    pub fn caused_by(self, error: &(dyn std::error::Error + 'static)) -> Self {
+        let failure = self.into_unnamed();
+        let fault = failure.fault.caused_by(error);
+        Self(Box::new(ToolErrorInner::Failure(Failure { fault, ..failure })))
+    }
+
     /// Sets the data for the model; earlier data is replaced.
     #[must_use]
     pub fn data(mut self, data: impl Into<Value>) -> Self {
@@ -74,21 +82,25 @@ impl ToolError {
     /// Converts the error to the failure of a call of `tool`.
     #[must_use]
     pub fn into_failure(self, tool: &str) -> Failure {
-        let named = |fault: Fault| match fault.detail().get(Fact::ToolName) {
-            Some(_) => fault,
-            None => fault.with(Fact::ToolName, tool.to_owned()),
-        };
+        let mut failure = self.into_unnamed();
+        if failure.fault.detail().get(Fact::ToolName).is_none() {
+            failure.fault = failure.fault.with(Fact::ToolName, tool.to_owned());
+        }
+        failure
+    }
+
+    fn into_unnamed(self) -> Failure {
         match *self.0 {
             ToolErrorInner::Refused { reason, advice, data } => {
-                let fault = named(Fault::new(Kind::ToolSaidNo, Operation::ToolCall));
-                let fault = fault.with(Fact::Reason, reason);
-                let fault = fault.advise_model(advice.into_iter().map(Advice::Custom));
+                let fault = Fault::new(Kind::ToolSaidNo, Operation::ToolCall)
+                    .with(Fact::Reason, reason)
+                    .advise_model(advice.into_iter().map(Advice::Custom));
                 Failure { fault, data, note: None }
             }
             ToolErrorInner::Fault(fault) | ToolErrorInner::Foreign(fault) => {
-                Failure { fault: named(fault), data: None, note: None }
+                Failure { fault, data: None, note: None }
             }
-            ToolErrorInner::Failure(failure) => Failure { fault: named(failure.fault), ..failure },
+            ToolErrorInner::Failure(failure) => failure,
         }
     }
 }

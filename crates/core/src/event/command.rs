@@ -20,6 +20,22 @@ pub struct Command {
     pub body: CommandBody,
 }
 
+impl Command {
+    /// A command without a trace. A repeated `id` gets the first one's answer.
+    pub fn new(id: impl Into<CommandId>, by: impl Into<String>, body: CommandBody) -> Self {
+        Self { id: id.into(), by: by.into(), trace: Trace::NONE, body }
+    }
+
+    /// A message of one text.
+    pub fn message(
+        id: impl Into<CommandId>,
+        by: impl Into<String>,
+        text: impl Into<String>,
+    ) -> Self {
+        Self::new(id, by, CommandBody::Message { content: vec![Block::Text(text.into())] })
+    }
+}
+
 /// The requests a session understands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
