@@ -27,7 +27,7 @@ use budao_core::{
     world::World,
 };
 use budao_journal::Reader;
-use budao_models::{Models, Spec};
+use budao_models::{Models, Spec, Vendor};
 
 use crate::{
     config::ConfigArgs,
@@ -185,7 +185,9 @@ impl ServeArgs {
         };
         Ok(EditorOptions {
             engine: "native".to_owned(),
-            thinking: specs.iter().any(|spec| matches!(spec, Spec::Anthropic { .. })),
+            thinking: specs
+                .iter()
+                .any(|spec| matches!(spec, Spec::Hosted { vendor: Vendor::Anthropic, .. })),
             models: models.into_iter().map(|id| ModelChoice { name: id.clone(), id }).collect(),
             context_tokens,
             commands: vec![plan],
