@@ -3,6 +3,7 @@
 //!
 //! An exception is a row in `xtask/tidy.toml` with a reason. A row that no longer excuses a finding is itself an error.
 
+mod dependencies;
 mod words;
 
 use std::collections::BTreeSet;
@@ -98,6 +99,7 @@ pub(crate) fn check(root: &Path) -> Result<String> {
     let (findings, idle) = excuse(findings, &exceptions.rows);
     let mut wrong: Vec<String> = findings.iter().map(ToString::to_string).collect();
     wrong.extend(shared_names(&texts, &exceptions.shared_names));
+    wrong.extend(dependencies::unused(&texts));
     wrong.extend(idle.iter().map(|row| {
         format!(
             "xtask/tidy.toml: the exception of `{}` from {:?} excuses nothing",
