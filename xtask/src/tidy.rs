@@ -4,6 +4,7 @@
 //! An exception is a row in `xtask/tidy.toml` with a reason. A row that no longer excuses a finding is itself an error.
 
 mod dependencies;
+mod texts;
 mod words;
 
 use std::collections::BTreeSet;
@@ -71,6 +72,8 @@ enum Rule {
     LongHeader,
     /// Only the journal names its SQLite implementation.
     Backend,
+    /// Texts for people are Fluent messages, not literals in two languages.
+    InlineText,
 }
 
 /// A place that breaks a rule. Line 0 means the file as a whole.
@@ -100,6 +103,7 @@ pub(crate) fn check(root: &Path) -> Result<String> {
     let mut wrong: Vec<String> = findings.iter().map(ToString::to_string).collect();
     wrong.extend(shared_names(&texts, &exceptions.shared_names));
     wrong.extend(dependencies::unused(&texts));
+    wrong.extend(texts::unused_messages(&texts));
     wrong.extend(idle.iter().map(|row| {
         format!(
             "xtask/tidy.toml: the exception of `{}` from {:?} excuses nothing",
@@ -173,6 +177,10 @@ fn inspect(file: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<Finding
         let rule = |rule| move |(line, what)| finding(line, rule, what);
         findings.extend(words::banned_names(text).into_iter().map(rule(Rule::TypeName)));
         findings.extend(words::short_docs(text).into_iter().map(rule(Rule::ShortDoc)));
+        for line in texts::inline_texts(file, text) {
+            let what = "has a text in Chinese; make it a message in the crate's `words`".to_owned();
+            findings.push(finding(line, Rule::InlineText, what));
+        }
         if let Some(lines) = words::long_header(text) {
             let what = format!("has a header of {lines} lines");
             findings.push(finding(0, Rule::LongHeader, what));

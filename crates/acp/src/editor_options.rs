@@ -243,14 +243,14 @@ impl EditorOptions {
         let mut options = vec![
             SessionConfigOption::select(
                 MODE,
-                localize(lang, "Mode", "模式"),
+                localize(lang, "editor-options-mode"),
                 self.mode_id(settings).to_owned(),
                 modes,
             )
             .category(SessionConfigOptionCategory::Mode),
             SessionConfigOption::select(
                 MODEL,
-                localize(lang, "Model", "模型"),
+                localize(lang, "editor-options-model"),
                 settings.model.clone(),
                 models,
             )
@@ -266,7 +266,7 @@ impl EditorOptions {
             options.push(
                 SessionConfigOption::select(
                     THOUGHT,
-                    localize(lang, "Thinking", "思考"),
+                    localize(lang, "editor-options-thinking"),
                     current,
                     levels,
                 )
@@ -351,33 +351,25 @@ impl EditorOptions {
 fn mode_words(mode: Mode, lang: Lang) -> (&'static str, &'static str) {
     match mode {
         Mode::Approval => (
-            localize(lang, "Ask", "询问"),
-            localize(
-                lang,
-                "Read-only calls run without asking; all other calls ask first",
-                "只读调用直接执行，其余调用先询问",
-            ),
+            localize(lang, "editor-options-ask"),
+            localize(lang, "editor-options-read-only-calls-run-without-asking"),
         ),
         Mode::Readonly => (
-            localize(lang, "Plan", "计划"),
-            localize(
-                lang,
-                "Only read-only calls run; nothing is written or executed",
-                "只执行只读调用，不写入也不运行任何东西",
-            ),
+            localize(lang, "editor-options-plan"),
+            localize(lang, "editor-options-only-read-only-calls-run-nothing"),
         ),
         Mode::Auto => (
-            localize(lang, "Auto", "自动"),
-            localize(lang, "All calls run without asking", "所有调用都不经询问直接执行"),
+            localize(lang, "editor-options-auto"),
+            localize(lang, "editor-options-all-calls-run-without-asking"),
         ),
     }
 }
 
 fn level_name(depth: Option<Thinking>, lang: Lang) -> &'static str {
     match depth {
-        None => localize(lang, "Off", "关闭"),
-        Some(Thinking::Low) => localize(lang, "Low", "低"),
-        Some(Thinking::Medium) => localize(lang, "Medium", "中"),
-        Some(Thinking::High) => localize(lang, "High", "高"),
+        None => localize(lang, "editor-options-off"),
+        Some(Thinking::Low) => localize(lang, "editor-options-low"),
+        Some(Thinking::Medium) => localize(lang, "editor-options-medium"),
+        Some(Thinking::High) => localize(lang, "editor-options-high"),
     }
 }

@@ -57,7 +57,7 @@ pub(crate) fn prompt_answer(
         }
         (StopReason::Refusal, _) | (StopReason::Failed, Some(EditorOutcome::Refusal)) => {
             let text = ended.fault.map(|fault| text::user_text(fault, lang));
-            let general = localize(lang, "The model declined to answer.", "模型拒绝回答。");
+            let general = localize(lang, "outcome-the-model-declined-to-answer");
             stopped(ended, Stop::Refusal, Some(text.unwrap_or_else(|| general.to_owned())))
         }
         (StopReason::MaxTokens, _) | (StopReason::Failed, Some(EditorOutcome::MaxTokens)) => {

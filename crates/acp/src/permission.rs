@@ -12,7 +12,11 @@ use budao_core::{
     event::{Decision, SessionId},
 };
 
-use crate::{editor_options::SettingsChange, project::PermissionRequest, texts::localize};
+use crate::{
+    editor_options::SettingsChange,
+    project::PermissionRequest,
+    texts::{fill, localize},
+};
 
 const ALLOW: &str = "allow";
 const ALLOW_ALWAYS: &str = "allow_always";
@@ -28,24 +32,19 @@ pub(crate) fn request(
     let mut options = vec![
         PermissionOption::new(
             ALLOW,
-            localize(lang, "Allow", "允许"),
+            localize(lang, "permission-allow"),
             PermissionOptionKind::AllowOnce,
         ),
         PermissionOption::new(
             REJECT,
-            localize(lang, "Reject", "拒绝"),
+            localize(lang, "permission-reject"),
             PermissionOptionKind::RejectOnce,
         ),
     ];
     if question.allows_rule {
         let tool = &question.tool;
-        let (always, never) = match lang {
-            Lang::En => (
-                format!("Always allow `{tool}` in this session"),
-                format!("Never allow `{tool}` in this session"),
-            ),
-            Lang::Zh => (format!("本会话始终允许 `{tool}`"), format!("本会话始终拒绝 `{tool}`")),
-        };
+        let named = |id| fill(lang, id, &[("tool", tool.as_str().into())]);
+        let (always, never) = (named("permission-always"), named("permission-never"));
         options.insert(
             1,
             PermissionOption::new(ALLOW_ALWAYS, always, PermissionOptionKind::AllowAlways),

@@ -194,7 +194,7 @@ impl Projector {
             Activity::SessionOpened { settings, .. } => self.settings = settings.clone(),
             Activity::SettingsChanged { settings } => self.settings_changed(settings, &mut actions),
             Activity::SessionResumed { .. } => {
-                let title = localize(self.lang, "The session was resumed", "会话已恢复");
+                let title = localize(self.lang, "project-the-session-was-resumed");
                 self.notify(NoticeSeverity::Info, title.to_owned(), record.seq, &mut actions);
             }
             Activity::MessageAccepted { command, content } => {
@@ -301,7 +301,7 @@ impl Projector {
             MessageContent::Blocks(content) => content.to_vec(),
             MessageContent::Pipeline { question, .. } => vec![Block::Text(question.to_owned())],
             MessageContent::Retry { .. } => {
-                let title = localize(self.lang, "The failed turn continues", "失败的回合继续运行");
+                let title = localize(self.lang, "project-the-failed-turn-continues");
                 return self.notify(NoticeSeverity::Info, title.to_owned(), seq, actions);
             }
         };
@@ -440,11 +440,7 @@ impl Projector {
 
     /// Shows that the text so far is void and another attempt follows.
     fn answer_restarted(&mut self, actions: &mut Vec<EditorAction>) {
-        let title = localize(
-            self.lang,
-            "The answer was interrupted and starts again",
-            "回答中断，重新开始",
-        );
+        let title = localize(self.lang, "project-the-answer-was-interrupted-and-starts");
         if self.editor_capabilities.notices && self.live {
             let notice = Notice::new(NoticeSeverity::Warning, title);
             actions.push(EditorAction::Update(SessionUpdate::Notice(notice)));
@@ -558,11 +554,7 @@ impl Projector {
             actions.push(EditorAction::Update(SessionUpdate::CompactionUpdate(update)));
             return;
         }
-        let title = localize(
-            self.lang,
-            "Older messages were summarised for the model",
-            "较早的消息已为模型做了摘要",
-        );
+        let title = localize(self.lang, "project-older-messages-were-summarised-for-the");
         self.notify(NoticeSeverity::Info, title.to_owned(), record.seq, actions);
     }
 

@@ -1,11 +1,33 @@
-//! Short texts for the editor in both languages. Texts about faults come from the catalog.
+//! The texts for the editor, by id, from `words/{en,zh}.ftl`. Texts about faults come from the catalog.
 
-use budao_core::Lang;
+use budao_core::{
+    Lang,
+    texts::{FluentValue, TextCatalog},
+};
 
-/// Picks the text of the reader's language.
-pub(crate) fn localize<'a>(lang: Lang, en: &'a str, zh: &'a str) -> &'a str {
-    match lang {
-        Lang::En => en,
-        Lang::Zh => zh,
+static TEXTS: TextCatalog =
+    TextCatalog::new(&[include_str!("../words/en.ftl")], &[include_str!("../words/zh.ftl")]);
+
+/// The text without arguments.
+pub(crate) fn localize(lang: Lang, id: &str) -> &'static str {
+    TEXTS.text(id, lang)
+}
+
+/// The text with these arguments.
+pub(crate) fn fill(lang: Lang, id: &str, args: &[(&'static str, FluentValue<'_>)]) -> String {
+    TEXTS.fill(id, args, lang)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_languages_have_the_same_texts() {
+        let ids = |lang| TEXTS.ids(lang).collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(ids(Lang::En), ids(Lang::Zh));
+        for lang in [Lang::En, Lang::Zh] {
+            assert!(TEXTS.ids(lang).all(|id| TEXTS.bundle(lang).has_message(id)));
+        }
     }
 }

@@ -164,24 +164,13 @@ impl ServeArgs {
         let needs_key = |spec: &Spec| matches!(spec, Spec::Hosted { url: None, .. });
         let key = SignIn {
             id: "environment".to_owned(),
-            name: localize(lang, "API key in the environment", "环境变量中的 API 密钥").to_owned(),
-            about: localize(
-                lang,
-                "Set ANTHROPIC_API_KEY or OPENAI_API_KEY for this agent in the editor's settings, \
-                 then start it again.",
-                "请在编辑器设置中为此智能体设置 ANTHROPIC_API_KEY 或 OPENAI_API_KEY，然后重新启动。",
-            )
-            .to_owned(),
+            name: localize(lang, "acp-api-key-in-the-environment").to_owned(),
+            about: localize(lang, "acp-set-anthropic-api-key-or-openai").to_owned(),
         };
         let plan = SlashCommand {
             name: "plan".to_owned(),
-            about: localize(
-                lang,
-                "Split a question into tasks, solve them, combine the results",
-                "把问题拆成任务，逐一解决后汇总",
-            )
-            .to_owned(),
-            hint: Some(localize(lang, "the question", "问题").to_owned()),
+            about: localize(lang, "acp-split-a-question-into-tasks-solve").to_owned(),
+            hint: Some(localize(lang, "acp-the-question").to_owned()),
         };
         Ok(EditorOptions {
             engine: "native".to_owned(),

@@ -13,7 +13,11 @@ use budao_core::{
 use budao_journal::{Filter, PageLimits, Reader};
 use serde::Serialize;
 
-use crate::{exit::Exit, terminal::Terminal, texts::localize};
+use crate::{
+    exit::Exit,
+    terminal::Terminal,
+    texts::{count, localize},
+};
 
 /// A turn shorter than this counts as [`AnomalyKind::EndedAtOnce`].
 const AT_ONCE: Duration = Duration::from_millis(100);
@@ -43,15 +47,11 @@ enum AnomalyKind {
 impl AnomalyKind {
     fn describe(self, lang: Lang) -> &'static str {
         match self {
-            Self::EndedAtOnce => localize(lang, "ended at once", "立即结束"),
-            Self::EndedWithoutText => localize(lang, "ended without an answer", "没有回答就结束"),
-            Self::ResultDropped => {
-                localize(lang, "late result of another turn dropped", "丢弃了属于其他轮次的结果")
-            }
-            Self::MessageRightAfterEnd => {
-                localize(lang, "message right after the end", "刚结束就收到新消息")
-            }
-            Self::Silence => localize(lang, "no records for a long time", "长时间没有记录"),
+            Self::EndedAtOnce => localize(lang, "anomalies-ended-at-once"),
+            Self::EndedWithoutText => localize(lang, "anomalies-ended-without-an-answer"),
+            Self::ResultDropped => localize(lang, "anomalies-late-result-of-another-turn-dropped"),
+            Self::MessageRightAfterEnd => localize(lang, "anomalies-message-right-after-the-end"),
+            Self::Silence => localize(lang, "anomalies-no-records-for-a-long-time"),
         }
     }
 }
@@ -149,7 +149,7 @@ pub(crate) async fn run(
         }
     }
     if total == 0 {
-        terminal.say(localize(lang, "No anomalies found.", "没有发现异常。"));
+        terminal.say(localize(lang, "anomalies-no-anomalies-found"));
     }
     Ok(Exit::Success)
 }
@@ -160,10 +160,7 @@ fn report_anomaly(anomaly: &Anomaly, json: bool, lang: Lang, terminal: &Terminal
     } else {
         let Anomaly { session, at, turn, elapsed_ms, what, .. } = anomaly;
         let (name, description) = (terminal.name(session), what.describe(lang));
-        let turn = match lang {
-            Lang::En => format!("turn {turn}"),
-            Lang::Zh => format!("第 {turn} 轮"),
-        };
+        let turn = count(lang, "turn-number", *turn);
         let took = terminal.faint(format!("{elapsed_ms} ms"));
         format!("{name}  {at}  {turn}  {description} {took}")
     };

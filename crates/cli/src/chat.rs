@@ -136,7 +136,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     let (ended, session) = chat.on_screen(&running, args.message.as_deref()).await;
     running.close().await;
     if let Some(session) = session {
-        let words = localize(lang, "To resume:", "继续对话：");
+        let words = localize(lang, "chat-to-resume");
         terminal.say(&format!("{words} `budao chat --resume {session}`"));
     }
     ended.map(|()| Exit::Success)
@@ -177,7 +177,7 @@ async fn chosen(
             pick::PickResult::Session(session) => Some(session),
             pick::PickResult::None => None,
             pick::PickResult::Empty => {
-                let words = localize(lang, "No sessions to resume.", "没有可恢复的会话。");
+                let words = localize(lang, "chat-no-sessions-to-resume");
                 terminal.say(words);
                 journal.close().await;
                 return Ok(SessionChoice::Exit(Exit::Failed));
@@ -412,11 +412,7 @@ impl Chat {
         let id = CommandId::own(self.world.uuid());
         let command = Command { id, by: "terminal".into(), trace: Trace::NONE, body };
         if self.commands.try_send((session, command)).is_err() {
-            let words = localize(
-                self.lang,
-                "Too many commands at once; try again.",
-                "操作过多，请稍后再试。",
-            );
+            let words = localize(self.lang, "chat-too-many-commands-at-once-try");
             self.input_state.notice = Some(words.to_owned());
         }
     }

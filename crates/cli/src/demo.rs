@@ -99,13 +99,8 @@ impl Narrator<'_> {
     }
 
     fn welcome(&self, stage: &DemoRunner<'_>) {
-        self.paragraph(localize(
-            self.lang,
-            "Five failures and the recovery from each. Every command is a real process of this program; the output below \
-             is made from its records and checked. No network, no key.",
-            "五次故障，以及各自的恢复。每条命令都是本程序的真实进程；下面的输出取自它的记录，并逐项核对。不需要网络，也不需要密钥。",
-        ));
-        let words = localize(self.lang, "Journal:", "日志文件：");
+        self.paragraph(localize(self.lang, "demo-five-failures-and-the-recovery-from"));
+        let words = localize(self.lang, "demo-journal");
         self.line(&format!("{words} {}", stage.journal().display()));
     }
 
@@ -161,15 +156,11 @@ impl Narrator<'_> {
     }
 
     fn farewell(&self, stage: &DemoRunner<'_>, good: usize) {
-        let words = localize(self.lang, "acts passed", "幕通过");
+        let words = localize(self.lang, "demo-acts-passed");
         let count = format!("\n{good}/{} {words}", Act::ALL.len());
         self.line(&self.terminal.strong(count));
         let journal = stage.journal().display().to_string();
-        self.paragraph(localize(
-            self.lang,
-            "The records stay in that folder until you delete it. To read them again:",
-            "记录留在该文件夹中，直到您删除它。再次查看：",
-        ));
+        self.paragraph(localize(self.lang, "demo-the-records-stay-in-that-folder"));
         self.line(&format!("  budao sessions --journal {journal} list"));
         if let Some(session) = stage.session_of(Act::Kill) {
             self.line(&format!("  budao replay --journal {journal} {session}"));

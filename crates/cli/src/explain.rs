@@ -11,7 +11,11 @@ use budao_core::{
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use strum::VariantArray;
 
-use crate::{exit::Exit, terminal::Terminal};
+use crate::{
+    exit::Exit,
+    terminal::Terminal,
+    texts::{count, fill, localize},
+};
 use find::{LookupResult, Suggestions};
 
 /// Explain a fault: by code, by number or by name
@@ -81,47 +85,24 @@ fn show_list(kinds: &[Kind], json: bool, lang: Lang, terminal: &Terminal) -> Exi
         return Exit::Success;
     }
     terminal.data(&list::text(kinds, lang, terminal));
-    terminal.say(&match (lang, kinds.len()) {
-        (Lang::En, 0) => "No kinds match.".to_owned(),
-        (Lang::En, 1) => "1 kind. For details: `budao explain CODE`".to_owned(),
-        (Lang::En, count) => format!("{count} kinds. For details: `budao explain CODE`"),
-        (Lang::Zh, 0) => "没有匹配的错误种类。".to_owned(),
-        (Lang::Zh, count) => format!("共 {count} 种。用 `budao explain 代码` 查看详情。"),
-    });
+    terminal.say(&count(lang, "explain-kinds", kinds.len() as u64));
     Exit::Success
 }
 
 /// The hint that other kinds share the number.
 fn also(number: i64, others: usize, lang: Lang) -> String {
-    match lang {
-        Lang::En => format!(
-            "{others} other kinds have the number {number} too: `budao explain --list {number}`"
-        ),
-        Lang::Zh => {
-            format!("另有 {others} 种错误也用编号 {number}：`budao explain --list {number}`")
-        }
-    }
+    fill(lang, "explain-also", &[("others", others.into()), ("number", number.to_string().into())])
 }
 
 /// The message for an unknown code, with suggestions.
 fn unknown(what: &str, near: &Suggestions, lang: Lang, terminal: &Terminal) -> String {
-    let mut text = match lang {
-        Lang::En => format!("Unknown code, number or name: `{what}`\n"),
-        Lang::Zh => format!("未知的代码、编号或名称：`{what}`\n"),
-    };
+    let mut text = fill(lang, "explain-unknown", &[("what", what.into())]);
+    text.push('\n');
     let lines = list::near(near, lang, terminal);
     if !lines.is_empty() {
-        text.push_str(match lang {
-            Lang::En => "\nDid you mean:\n",
-            Lang::Zh => "\n您要找的可能是：\n",
-        });
-        text.push_str(&lines);
+        text.push_str(&format!("\n{}\n{lines}", localize(lang, "explain-did-you-mean")));
     }
-    text.push_str(match lang {
-        Lang::En => "\nTo list all kinds: `budao explain --list`",
-        Lang::Zh => "\n列出全部种类：`budao explain --list`",
-    });
-    text
+    format!("{text}\n{}", localize(lang, "explain-to-list-all-kinds"))
 }
 
 /// A clap parser for the values of one catalog column.

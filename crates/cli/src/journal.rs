@@ -24,8 +24,7 @@ use crate::{
     session_name::SessionName,
     setup::{self, JournalArgs},
     terminal::{Terminal, pad},
-    texts::localize,
-    transcript::count,
+    texts::{count, fill, localize},
 };
 
 /// Check, export, import, copy and measure journals.
@@ -117,13 +116,8 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
                 terminal.say(&json!(report).to_string());
                 return Ok(if report.cut == 0 { Exit::Success } else { Exit::Failed });
             }
-            let sessions = count(
-                lang,
-                report.sessions,
-                ["session exported", "sessions exported"],
-                "个会话已导出",
-            );
-            let records = count(lang, report.records, ["record", "records"], "条记录");
+            let sessions = count(lang, "count-sessions-exported", report.sessions);
+            let records = count(lang, "count-records", report.records);
             terminal.say(&format!("{sessions}, {records}"));
             Ok(report_cut_export(report, lang, terminal))
         }
@@ -149,7 +143,7 @@ pub(crate) async fn backup(
     let url = args.journal.url()?;
     let journal = open_to_read(&url).await?;
     let size = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
-    let bar = progress::bytes(journal.load().bytes, localize(lang, "copying", "正在复制"));
+    let bar = progress::bytes(journal.load().bytes, localize(lang, "journal-copying"));
     let partial = partial_copy(&args.target);
     let copied = journal.backup(&args.target);
     tokio::pin!(copied);
@@ -167,7 +161,7 @@ pub(crate) async fn backup(
         let result = json!({ "copy": copy, "bytes": size(&args.target) });
         terminal.data(&format!("{result}\n"));
     } else {
-        terminal.say(&format!("{} {copy}", localize(lang, "Copied to", "已复制到")));
+        terminal.say(&format!("{} {copy}", localize(lang, "journal-copied-to")));
     }
     Ok(Exit::Success)
 }
@@ -177,7 +171,7 @@ async fn open_to_read(url: &str) -> Result<Arc<dyn Journal>, Fault> {
 }
 
 async fn check(url: &str, json: bool, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
-    let bar = progress::parts(localize(lang, "checking", "正在检查"));
+    let bar = progress::parts(localize(lang, "journal-checking"));
     let reported = bar.clone();
     let progress = Box::new(move |done, all| {
         reported.set_length(all);
@@ -195,29 +189,27 @@ async fn check(url: &str, json: bool, lang: Lang, terminal: &Terminal) -> Result
 }
 
 fn render_check(found: &CheckReport, lang: Lang, terminal: &Terminal) -> String {
-    let counts = [
-        count(lang, found.sessions, ["session", "sessions"], "个会话"),
-        count(lang, found.records, ["record", "records"], "条记录"),
-        count(lang, found.commands, ["command", "commands"], "条命令"),
-        count(lang, found.blobs, ["stored output", "stored outputs"], "份已存输出"),
+    let counted = |id: &str, number| count(lang, id, number).into();
+    let args = [
+        ("sessions", counted("count-sessions", found.sessions)),
+        ("records", counted("count-records", found.records)),
+        ("commands", counted("count-commands", found.commands)),
+        ("blobs", counted("count-stored-outputs", found.blobs)),
     ];
-    let mut text = match lang {
-        Lang::En => format!("Intact: {}.\n", counts.join(", ")),
-        Lang::Zh => format!("完好：{}。\n", counts.join("、")),
-    };
+    let mut text = format!("{}\n", fill(lang, "journal-intact", &args));
     if let Some(lost) = &found.lost {
-        let word = localize(lang, "Data loss found earlier:", "此前发现数据丢失：");
+        let word = localize(lang, "journal-data-loss-found-earlier");
         text.push_str(&format!("{word} {lost}\n"));
     }
     for damage in &found.damages {
         let session = damage.session.map_or(String::new(), |session| format!("{session}: "));
-        let word = terminal.strong(localize(lang, "damaged", "损坏"));
-        let survives = localize(lang, "survives", "尚存");
+        let word = terminal.strong(localize(lang, "journal-damaged"));
+        let survives = localize(lang, "journal-survives");
         text.push_str(&format!("{word} {session}{}\n", damage.what));
         text.push_str(&format!("        {survives}: {}\n", damage.survives));
     }
     if found.damages.is_empty() {
-        text.push_str(localize(lang, "The journal is intact.\n", "日志完好。\n"));
+        text.push_str(localize(lang, "journal-the-journal-is-intact"));
     }
     text
 }
@@ -257,7 +249,7 @@ fn report_cut_export(report: ExportReport, lang: Lang, terminal: &Terminal) -> E
     if report.cut == 0 {
         return Exit::Success;
     }
-    let text = localize(lang, "sessions truncated at the damage", "个会话在损坏处截断");
+    let text = localize(lang, "journal-sessions-truncated-at-the-damage");
     terminal.say(&format!("{} {text}", report.cut));
     Exit::Failed
 }
@@ -283,9 +275,8 @@ async fn import(
         terminal.data(&format!("{}\n", json!(report)));
         return Ok(Exit::Success);
     }
-    let taken =
-        count(lang, report.sessions, ["session imported", "sessions imported"], "个会话已导入");
-    let skipped = count(lang, report.skipped, ["already existed", "already existed"], "个已存在");
+    let taken = count(lang, "count-sessions-imported", report.sessions);
+    let skipped = count(lang, "count-already-existed", report.skipped);
     terminal.say(&format!("{taken}, {skipped}"));
     Ok(Exit::Success)
 }
@@ -305,7 +296,7 @@ async fn copy(
     };
     let out = source.transfer().ok_or_else(|| cannot(&source))?;
     let into = target.transfer().ok_or_else(|| cannot(&target))?;
-    let bar = progress::parts(localize(lang, "copying", "正在复制"));
+    let bar = progress::parts(localize(lang, "journal-copying"));
     let done = transfer::copy(out, into, &|report| bar.set_position(report.sessions)).await;
     bar.finish_and_clear();
     target.close().await;
@@ -313,16 +304,11 @@ async fn copy(
     if is_json {
         terminal.data(&format!("{}\n", json!(report)));
     } else {
-        let sessions =
-            count(lang, report.sessions, ["session copied", "sessions copied"], "个会话已复制");
-        let records = count(lang, report.records, ["new record", "new records"], "条新记录");
+        let sessions = count(lang, "count-sessions-copied", report.sessions);
+        let records = count(lang, "count-new-records", report.records);
         terminal.say(&format!("{sessions}, {records}"));
         if report.conflicts > 0 {
-            let words = localize(
-                lang,
-                "sessions have another history in the target and were left as they are",
-                "个会话在目标中有另一段历史，未作改动",
-            );
+            let words = localize(lang, "journal-sessions-have-another-history-in-the");
             terminal.say(&format!("{} {words}", report.conflicts));
         }
     }
@@ -352,7 +338,7 @@ fn table(object: &str, lang: Lang) -> String {
     let object: serde_json::Value = serde_json::from_str(object).unwrap_or_default();
     let rows = object.as_object().into_iter().flatten().map(|(name, value)| {
         let value =
-            if value.is_null() { localize(lang, "none", "无").into() } else { value.to_string() };
+            if value.is_null() { localize(lang, "journal-none").into() } else { value.to_string() };
         format!("{} {value}\n", pad(name, 14))
     });
     rows.collect()

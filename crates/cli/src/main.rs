@@ -186,8 +186,8 @@ fn failed(fault: &Fault, lang: Lang, terminal: &Terminal) -> Exit {
     if let (Kind::ConfigurationWrong, Some(nearest)) =
         (fault.kind(), fault.detail().get(Fact::Nearest))
     {
-        let question = localize(lang, "Did you mean", "您是否要写");
-        let mark = localize(lang, "?", "？");
+        let question = localize(lang, "main-did-you-mean");
+        let mark = localize(lang, "main-mark");
         terminal.say(&format!("  {question} `{}`{mark}", terminal.name(nearest.to_string())));
     }
     for cause in fault.causes() {

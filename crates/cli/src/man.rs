@@ -42,10 +42,8 @@ pub(crate) fn run(
     }
     let Some(command) = find(&program, &args.command) else {
         let requested: String = args.command.join(" ").chars().take(80).collect();
-        let (no, list) = (
-            localize(lang, "Unknown command", "未知命令："),
-            localize(lang, "See `budao --help`.", "请看 `budao --help`。"),
-        );
+        let (no, list) =
+            (localize(lang, "man-unknown-command"), localize(lang, "man-see-budao-help"));
         terminal.say(&format!("{no} `{requested}`. {list}"));
         return Ok(Exit::Usage);
     };

@@ -224,7 +224,7 @@ pub(crate) async fn run(args: &RunArgs, lang: Lang, terminal: &Terminal) -> Resu
     }
     let opening = SessionOptions { settings, ..SessionOptions::default() };
     let session = application.runtime.open(opening).await?;
-    terminal.say(&format!("{} {session}", localize(lang, "session", "会话")));
+    terminal.say(&format!("{} {session}", localize(lang, "run-session")));
     let message = message(&application, session, &args.task).await?;
     let mut watcher = Watcher::new(&application.runtime, session, terminal, lang, show(args.json));
     watcher.is_unattended = is_unattended;
@@ -260,15 +260,11 @@ async fn follow(
 
 /// Says that no turn is open, and how to continue a failed one.
 fn nothing_to_resume(session: SessionId, state: SessionState, lang: Lang) -> String {
-    let nothing = localize(lang, "Nothing to resume.", "没有需要恢复的工作。");
+    let nothing = localize(lang, "run-nothing-to-resume");
     if state != SessionState::Failed {
         return nothing.to_owned();
     }
-    let failed = localize(
-        lang,
-        " The last turn failed; continue it with: budao sessions retry",
-        "上一回合失败；继续该回合：budao sessions retry",
-    );
+    let failed = localize(lang, "run-the-last-turn-failed-continue-it");
     format!("{nothing}{failed} {session}")
 }
 
@@ -323,7 +319,7 @@ pub(crate) async fn cancel(
         }
     };
     if !running && args.message.is_none() {
-        report(false, localize(lang, "No turn is running.", "没有正在运行的回合。"));
+        report(false, localize(lang, "run-no-turn-is-running"));
         return Ok(Exit::Success);
     }
     let id = CommandId::from(format!("cancel-{}", uuid::Uuid::new_v4()));
@@ -338,7 +334,7 @@ pub(crate) async fn cancel(
     application.runtime.shutdown(std::time::Duration::from_secs(5)).await;
     match answer {
         Answer::Accepted { .. } => {
-            report(true, localize(lang, "Cancelled.", "已取消。"));
+            report(true, localize(lang, "run-cancelled"));
             Ok(Exit::Success)
         }
         Answer::Rejected { fault } => Err(fault),
@@ -392,7 +388,7 @@ fn print_message(record: &budao_core::Record, terminal: &Terminal, lang: Lang) {
     if let Some(Activity::MessageAccepted { content: MessageContent::Blocks(content), .. }) =
         Activity::of(&record.event)
     {
-        let who = localize(lang, "you", "用户");
+        let who = localize(lang, "run-you");
         let text = budao_core::message::text_of(content);
         let (time, who) = (clock(record.at), terminal.strong(format!("{who}:")));
         terminal.say(&format!("{time} {who} {text}"));

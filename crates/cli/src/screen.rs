@@ -47,8 +47,7 @@ pub(crate) fn is_there(instead: &str, lang: Lang, talk: &Talk) -> Result<(), Exi
     if io::stdin().is_terminal() && io::stdout().is_terminal() && !dumb {
         return Ok(());
     }
-    let words =
-        localize(lang, "This needs a terminal. Without one, use", "此命令需要终端。没有终端时请用");
+    let words = localize(lang, "screen-this-needs-a-terminal-without-one");
     talk.say(&format!("{words} `{instead}`"));
     Err(Exit::Usage)
 }

@@ -165,7 +165,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     }
     let resumed = running.engine.recover().await?;
     if resumed > 0 {
-        let words = localize(lang, "Resumed sessions", "已恢复的会话");
+        let words = localize(lang, "serve-resumed-sessions");
         terminal.say(&format!("{words}: {resumed}"));
     }
     let stop = CancellationToken::new();
@@ -246,7 +246,7 @@ fn announce(listener: &TcpListener, token: Option<&str>, lang: Lang, terminal: &
     let Ok(address) = listener.local_addr() else { return };
     let token = token.map_or(String::new(), |token| format!("#token={token}"));
     terminal.data(&format!("http://{address}/{token}\n"));
-    terminal.say(localize(lang, "Listening. Press Ctrl-C to stop.", "正在监听。按 Ctrl-C 停止。"));
+    terminal.say(localize(lang, "serve-listening-press-ctrl-c-to-stop"));
 }
 
 /// Binds the address. If it is in use, the fault names the process that listens there.

@@ -187,7 +187,7 @@ async fn list(
         terminal.data(&if is_json { json(summary)? } else { row(summary, lang, terminal) });
     }
     if found.is_empty() {
-        terminal.say(localize(lang, "No sessions found.", "没有找到会话。"));
+        terminal.say(localize(lang, "sessions-no-sessions-found"));
     }
     Ok(Exit::Success)
 }
@@ -210,8 +210,8 @@ async fn delete(
             continue;
         }
         let text = match is_deleted {
-            true => localize(lang, "Deleted", "已删除"),
-            false => localize(lang, "Unknown session", "未知会话"),
+            true => localize(lang, "sessions-deleted"),
+            false => localize(lang, "sessions-unknown-session"),
         };
         terminal.say(&format!("{text} {session}"));
     }
@@ -230,9 +230,9 @@ fn row(summary: &SessionSummary, lang: Lang, terminal: &Terminal) -> String {
         0 => String::new(),
         faults => format!(
             " {faults} {}, {} {}",
-            localize(lang, "faults", "次故障"),
+            localize(lang, "sessions-faults"),
             counts.recovered,
-            localize(lang, "recovered", "次已恢复"),
+            localize(lang, "sessions-recovered"),
         ),
     };
     format!(

@@ -242,7 +242,7 @@ async fn serve(args: &ServerArgs, show: Printer<'_>) -> Result<Exit, Fault> {
     };
     let listener = crate::serve::listen(args.listen).await?;
     let url = format!("http://{}", listener.local_addr().unwrap_or(args.listen));
-    let words = format!("{} {url}", localize(show.lang, "listening on", "正在监听"));
+    let words = format!("{} {url}", localize(show.lang, "smcp-listening-on"));
     show.remark(&words, &json!({ "listening": url }));
     Hub::new(config, traces::world()).serve(listener, interrupted()).await;
     Ok(Exit::Success)

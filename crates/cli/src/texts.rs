@@ -1,13 +1,26 @@
-//! Short texts of the command line in both languages. Texts about faults come from the catalog.
+//! The texts of the command line, by id, from `words/{en,zh}.ftl`. Texts about faults come from the catalog.
 
-use budao_core::{Fault, Lang};
+use budao_core::{
+    Fault, Lang,
+    texts::{FluentValue, TextCatalog},
+};
 
-/// Selects the text for the language.
-pub(crate) fn localize<'a>(lang: Lang, en: &'a str, zh: &'a str) -> &'a str {
-    match lang {
-        Lang::En => en,
-        Lang::Zh => zh,
-    }
+static TEXTS: TextCatalog =
+    TextCatalog::new(&[include_str!("../words/en.ftl")], &[include_str!("../words/zh.ftl")]);
+
+/// The text without arguments.
+pub(crate) fn localize(lang: Lang, id: &str) -> &'static str {
+    TEXTS.text(id, lang)
+}
+
+/// The text with these arguments.
+pub(crate) fn fill(lang: Lang, id: &str, args: &[(&'static str, FluentValue<'_>)]) -> String {
+    TEXTS.fill(id, args, lang)
+}
+
+/// A number with its noun, such as `1 step`.
+pub(crate) fn count(lang: Lang, id: &str, number: u64) -> String {
+    fill(lang, id, &[("count", number.into())])
 }
 
 /// Adds the address of a network fault to a text: the reader of a terminal operates this program.
@@ -22,4 +35,18 @@ pub(crate) fn with_address(text: String, fault: &Fault) -> String {
 /// Whether records hide the address, because remote users read them too: `[private address]`.
 pub(crate) fn is_hidden(address: &str) -> bool {
     address.starts_with('[')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_languages_have_the_same_texts() {
+        let ids = |lang| TEXTS.ids(lang).collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(ids(Lang::En), ids(Lang::Zh));
+        for lang in [Lang::En, Lang::Zh] {
+            assert!(TEXTS.ids(lang).all(|id| TEXTS.bundle(lang).has_message(id)));
+        }
+    }
 }

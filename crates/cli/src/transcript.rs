@@ -13,7 +13,7 @@ use budao_core::{
 
 use crate::{
     terminal::Terminal,
-    texts::{localize, with_address},
+    texts::{count, localize, with_address},
 };
 
 /// Maximum characters of arguments and outputs in a line.
@@ -67,8 +67,8 @@ pub(crate) struct TranscriptPrinter<'a> {
 }
 
 impl TranscriptPrinter<'_> {
-    fn w<'a>(&self, en: &'a str, zh: &'a str) -> &'a str {
-        localize(self.lang, en, zh)
+    fn w(&self, id: &str) -> &'static str {
+        localize(self.lang, id)
     }
 
     /// The text of a record, one or two lines; none if it has none. Text deltas are printed by the caller.
@@ -82,11 +82,11 @@ impl TranscriptPrinter<'_> {
                     terminal.faint(preview(&arguments.to_string()))
                 );
                 if attempt > 1 {
-                    line.push_str(&format!(" ({} {attempt})", self.w("try", "尝试")));
+                    line.push_str(&format!(" ({} {attempt})", self.w("transcript-try")));
                 }
                 let repaired = repaired(repairs);
                 if repaired > 0 {
-                    line.push_str(&format!(" ({} {repaired})", self.w("repaired:", "已修正：")));
+                    line.push_str(&format!(" ({} {repaired})", self.w("transcript-repaired")));
                 }
                 line
             }
@@ -99,10 +99,10 @@ impl TranscriptPrinter<'_> {
                     seconds(u64::try_from(until.since(record.at).as_millis()).unwrap_or(u64::MAX))
                 });
                 let next = wait.map_or_else(String::new, |wait| {
-                    format!("{} {wait}, ", self.w("next try in", "再试前等待"))
+                    format!("{} {wait}, ", self.w("transcript-next-try-in"))
                 });
-                let waiting = self.w("requests waiting before this one:", "前面等待的请求数：");
-                let busy = self.w("the service is busy,", "服务繁忙，");
+                let waiting = self.w("transcript-requests-waiting-before-this-one");
+                let busy = self.w("transcript-the-service-is-busy");
                 format!("⏸ {busy} {next}{waiting} {before}")
             }
             Activity::ModelChanged { from, to, reason, .. } => {
@@ -110,28 +110,28 @@ impl TranscriptPrinter<'_> {
             }
             Activity::RetryScheduled { next_attempt, max_attempts, wait_ms, .. } => format!(
                 "↻ {} {next_attempt}/{max_attempts} {} {}",
-                self.w("try", "重试"),
-                self.w("in", "等待"),
+                self.w("transcript-try-2"),
+                self.w("transcript-in"),
                 seconds(wait_ms)
             ),
             Activity::Recovered { attempts, elapsed_ms, .. } => format!(
                 "✓ {} {attempts} {} {}",
-                self.w("recovered after", "已恢复，共尝试"),
-                self.w("tries,", "次，用时"),
+                self.w("transcript-recovered-after"),
+                self.w("transcript-tries"),
                 seconds(elapsed_ms)
             ),
             Activity::Fault { fault, .. } => {
-                let words = self.w("not recovered", "未恢复");
+                let words = self.w("transcript-not-recovered");
                 format!("✗ {words}: {}", text::user_text(fault, self.lang))
             }
             Activity::AnswerAbandoned { .. } => {
-                format!("⌫ {}", self.w("unfinished answer above discarded", "以上未完成的回答作废"))
+                format!("⌫ {}", self.w("transcript-unfinished-answer-above-discarded"))
             }
             Activity::QuestionAsked(QuestionDetails {
                 question, tool, arguments, reason, ..
             }) => format!(
                 "? {} {} {}\n  {} ({question})",
-                self.w("allow call?", "是否允许执行？"),
+                self.w("transcript-allow-call"),
                 terminal.name(tool),
                 preview(&arguments.to_string()),
                 terminal.faint(text::reason(reason, self.lang))
@@ -142,20 +142,20 @@ impl TranscriptPrinter<'_> {
             } => {
                 let note = note.map(|note| format!(": {note}")).unwrap_or_default();
                 let answer = match decision {
-                    Decision::Allow => self.w("allowed by", "已允许："),
-                    Decision::Deny => self.w("denied by", "已拒绝："),
+                    Decision::Allow => self.w("transcript-allowed-by"),
+                    Decision::Deny => self.w("transcript-denied-by"),
                 };
                 format!("! {answer} {by}{note}")
             }
             Activity::QuestionClosed { question, .. } => {
-                format!("! {question} {}", self.w("expired", "已过期"))
+                format!("! {question} {}", self.w("transcript-expired"))
             }
             Activity::SessionResumed { sealed } => {
-                let mut line = format!("↺ {}", self.w("resumed", "已恢复运行"));
+                let mut line = format!("↺ {}", self.w("transcript-resumed"));
                 if !sealed.is_empty() {
                     line.push_str(&format!(
                         "; {} {}",
-                        self.w("calls with unknown outcome:", "结果未知的调用："),
+                        self.w("transcript-calls-with-unknown-outcome"),
                         sealed.len()
                     ));
                 }
@@ -165,38 +165,36 @@ impl TranscriptPrinter<'_> {
                 format!("■ {} {by}", self.control(request)?)
             }
             Activity::MessageAccepted { content: MessageContent::Retry { of_turn }, .. } => {
-                format!("↺ {} {of_turn}", self.w("retrying the failed turn", "重试失败的回合"))
+                format!("↺ {} {of_turn}", self.w("transcript-retrying-the-failed-turn"))
             }
             Activity::Compacted { messages, tokens_before, tokens_after, .. } => format!(
                 "≡ {} {messages}; {tokens_before} → {tokens_after} {}",
-                self.w("older messages summarised:", "已压缩的早期消息："),
-                self.w("tokens", "词元")
+                self.w("transcript-older-messages-summarised"),
+                self.w("transcript-tokens")
             ),
             Activity::TurnEnded { stop, fault, steps, usage } => {
                 let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
                 let why = fault.map(|fault| format!(" {}", fault.row().code));
                 format!(
                     "● {} {}{} · {} · {}",
-                    self.w("turn", "回合"),
+                    self.w("transcript-turn"),
                     self.stop(stop),
                     why.unwrap_or_default(),
-                    count(self.lang, steps.into(), ["step", "steps"], "步"),
-                    count(self.lang, tokens, ["token", "tokens"], "词元"),
+                    count(self.lang, "count-steps", steps.into()),
+                    count(self.lang, "count-tokens", tokens),
                 )
             }
             Activity::SessionEnded { end, .. } => match end {
-                SessionEnd::Closed => format!("● {}", self.w("session closed", "会话已关闭")),
+                SessionEnd::Closed => format!("● {}", self.w("transcript-session-closed")),
                 SessionEnd::Error => {
-                    format!("● {}", self.w("session ended with an error", "会话因错误结束"))
+                    format!("● {}", self.w("transcript-session-ended-with-an-error"))
                 }
             },
-            Activity::LateResultDropped { of_turn, .. } => format!(
-                "… {} {of_turn}",
-                self.w("dropped a late result of turn", "丢弃迟到的结果，回合")
-            ),
+            Activity::LateResultDropped { of_turn, .. } => {
+                format!("… {} {of_turn}", self.w("transcript-dropped-a-late-result-of-turn"))
+            }
             Activity::PlanMade { tasks, .. } => {
-                let planned = ["task planned", "tasks planned"];
-                format!("▤ {}", count(self.lang, tasks.len() as u64, planned, "个任务已规划"))
+                format!("▤ {}", count(self.lang, "count-tasks-planned", tasks.len() as u64))
             }
             Activity::StageStarted(StageStart::Task { task, .. }) => {
                 format!("▸ {} {}", task.id, task.title)
@@ -220,11 +218,11 @@ impl TranscriptPrinter<'_> {
     /// The words before the name of the sender; none for requests whose effect has a line of its own.
     fn control(&self, request: ControlRequest<'_>) -> Option<&'static str> {
         match request {
-            ControlRequest::Cancel(_) => Some(localize(self.lang, "cancelled by", "取消者：")),
+            ControlRequest::Cancel(_) => Some(localize(self.lang, "transcript-cancelled-by")),
             ControlRequest::Withdraw(_) => {
-                Some(localize(self.lang, "queued message withdrawn by", "排队消息的撤回者："))
+                Some(localize(self.lang, "transcript-queued-message-withdrawn-by"))
             }
-            ControlRequest::Close => Some(localize(self.lang, "closed by", "关闭者：")),
+            ControlRequest::Close => Some(localize(self.lang, "transcript-closed-by")),
             ControlRequest::Replan(_) | ControlRequest::StopTask { .. } => None,
         }
     }
@@ -263,14 +261,14 @@ impl TranscriptPrinter<'_> {
 
     pub(crate) fn stop(&self, stop: StopReason) -> &'static str {
         match stop {
-            StopReason::EndTurn => localize(self.lang, "ended", "已完成"),
-            StopReason::MaxTokens => localize(self.lang, "cut at the token limit", "达到词元上限"),
+            StopReason::EndTurn => localize(self.lang, "transcript-ended"),
+            StopReason::MaxTokens => localize(self.lang, "transcript-cut-at-the-token-limit"),
             StopReason::MaxTurnRequests => {
-                localize(self.lang, "stopped at the step limit", "达到步数上限")
+                localize(self.lang, "transcript-stopped-at-the-step-limit")
             }
-            StopReason::Refusal => localize(self.lang, "refused by the model", "模型拒绝"),
-            StopReason::Cancelled => localize(self.lang, "cancelled", "已取消"),
-            StopReason::Failed => localize(self.lang, "failed", "失败"),
+            StopReason::Refusal => localize(self.lang, "transcript-refused-by-the-model"),
+            StopReason::Cancelled => localize(self.lang, "transcript-cancelled"),
+            StopReason::Failed => localize(self.lang, "transcript-failed"),
         }
     }
 }
@@ -278,13 +276,6 @@ impl TranscriptPrinter<'_> {
 /// The time of day in UTC, as `HH:MM:SS`.
 pub(crate) fn clock(at: Timestamp) -> String {
     at.to_string().get(11..19).unwrap_or_default().to_owned()
-}
-
-/// A number with its noun, such as `1 step`; Chinese has one form for all numbers.
-pub(crate) fn count(lang: Lang, number: u64, en: [&str; 2], zh: &str) -> String {
-    let [one, many] = en;
-    let what = localize(lang, if number == 1 { one } else { many }, zh);
-    format!("{number} {what}")
 }
 
 /// Number of corrected arguments. A default that was filled in does not count.

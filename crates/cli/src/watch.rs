@@ -17,8 +17,8 @@ use futures::StreamExt;
 use crate::{
     exit::Exit,
     terminal::Terminal,
-    texts::{is_hidden, localize},
-    transcript::{TranscriptPrinter, clock, count},
+    texts::{count, fill, is_hidden, localize},
+    transcript::{TranscriptPrinter, clock},
 };
 
 /// The output format of a turn.
@@ -79,7 +79,7 @@ impl<'a> Watcher<'a> {
         for question in Question::open_in(state) {
             self.terminal.say(&format!(
                 "? {} {} {}",
-                localize(self.lang, "allow call?", "是否允许执行？"),
+                localize(self.lang, "watch-allow-call"),
                 self.terminal.name(&question.tool),
                 question.arguments,
             ));
@@ -183,7 +183,7 @@ impl<'a> Watcher<'a> {
             self.terminal.say(&text::user_text(fault, self.lang));
             self.terminal.say(&format!(
                 "{} `budao explain {}`",
-                localize(self.lang, "For details:", "详细说明："),
+                localize(self.lang, "watch-for-details"),
                 fault.row().code
             ));
         }
@@ -206,13 +206,9 @@ impl<'a> Watcher<'a> {
 
     /// Says that the task may be incomplete.
     fn report_denied(&self) {
-        let denied = count(self.lang, self.denied.into(), ["call", "calls"], "个调用");
-        self.terminal.say(&match self.lang {
-            Lang::En => format!(
-                "{denied} needed approval and nobody could be asked, so the task may be incomplete. To allow such calls: --permission auto"
-            ),
-            Lang::Zh => format!("{denied}需要批准但无人可问，任务可能没有完成。要允许此类调用：--permission auto"),
-        });
+        let denied = count(self.lang, "count-calls", self.denied.into());
+        let args = [("calls", denied.into())];
+        self.terminal.say(&fill(self.lang, "watch-nobody-could-be-asked", &args));
     }
 
     async fn cancel(&self) -> Result<(), Fault> {
@@ -224,7 +220,7 @@ impl<'a> Watcher<'a> {
     /// Asks the user at the terminal; without a terminal, denies the call and says how to allow it.
     async fn ask(&mut self, question: &Question) -> Result<(), Fault> {
         let (decision, note) = if can_ask(self.show) {
-            let prompt = localize(self.lang, "  [y] yes  [n] no > ", "  [y] 允许  [n] 拒绝 > ");
+            let prompt = localize(self.lang, "watch-y-yes-n-no");
             let answer = tokio::select! {
                 biased;
                 // Ctrl-C instead of an answer cancels the turn.
@@ -237,11 +233,7 @@ impl<'a> Watcher<'a> {
             };
             (answer, None)
         } else {
-            self.terminal.say(localize(
-                self.lang,
-                "  Denied: there is no terminal to ask on. To allow such calls: `--permission auto`",
-                "  已拒绝：没有可供询问的终端。要允许此类调用：`--permission auto`",
-            ));
+            self.terminal.say(localize(self.lang, "watch-denied-there-is-no-terminal-to"));
             let note = "the user could not be asked: there is no terminal".to_owned();
             (Decision::Deny, Some(note))
         };

@@ -21,6 +21,7 @@ pub mod retry;
 pub mod session;
 pub mod span;
 pub mod tally;
+pub mod texts;
 pub mod time;
 pub mod tool;
 pub mod trace;

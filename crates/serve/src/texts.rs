@@ -4,12 +4,12 @@
 //! `words/{en,zh}.ftl`, and in `words/page.{en,zh}.ftl` for the web page. A test renders each message in both
 //! languages.
 
-use std::{borrow::Cow, collections::BTreeMap, sync::OnceLock};
+use std::{borrow::Cow, collections::BTreeMap};
 
-use budao_core::Lang;
-use fluent_bundle::{FluentArgs, FluentResource, FluentValue, concurrent::FluentBundle};
-
-type Bundle = FluentBundle<FluentResource>;
+use budao_core::{
+    Lang,
+    texts::{FluentValue, TextCatalog},
+};
 
 /// Maximum length of shown partial text, in characters.
 pub const PARTIAL_CHARS: usize = 200;
@@ -21,44 +21,11 @@ const SCRIPTS: &str = "page-js-";
 /// Arguments of those messages. Scripts fill them in, so each argument renders as its name in braces.
 const SCRIPT_ARGS: [&str; 8] = ["n", "of", "from", "to", "name", "code", "time", "more"];
 
-fn load(texts: [&str; 2], tag: &str) -> Bundle {
-    let id = tag.parse().expect("ours are language tags");
-    let mut bundle = Bundle::new_concurrent(vec![id]);
-    bundle.set_use_isolating(false);
-    for text in texts {
-        let resource = FluentResource::try_new(text.to_owned())
-            .unwrap_or_else(|(_, errors)| panic!("the texts are checked: {errors:?}"));
-        bundle.add_resource(resource).expect("ids in the texts are unique");
-    }
-    bundle
-}
-
-/// The Fluent sources of a language: sessions, then the web page.
-fn texts(lang: Lang) -> [&'static str; 2] {
-    match lang {
-        Lang::En => [include_str!("../words/en.ftl"), include_str!("../words/page.en.ftl")],
-        Lang::Zh => [include_str!("../words/zh.ftl"), include_str!("../words/page.zh.ftl")],
-    }
-}
-
-/// The ids of all messages in a language.
-fn ids(lang: Lang) -> impl Iterator<Item = &'static str> {
-    let named = |line: &'static str| {
-        line.split_once(" =").map(|(id, _)| id).filter(|id| {
-            id.starts_with(|first: char| first.is_ascii_lowercase()) && !id.contains(' ')
-        })
-    };
-    texts(lang).into_iter().flat_map(str::lines).filter_map(named)
-}
-
-fn bundle(lang: Lang) -> &'static Bundle {
-    static EN: OnceLock<Bundle> = OnceLock::new();
-    static ZH: OnceLock<Bundle> = OnceLock::new();
-    match lang {
-        Lang::En => EN.get_or_init(|| load(texts(lang), "en")),
-        Lang::Zh => ZH.get_or_init(|| load(texts(lang), "zh")),
-    }
-}
+/// Sessions, then the web page.
+static TEXTS: TextCatalog = TextCatalog::new(
+    &[include_str!("../words/en.ftl"), include_str!("../words/page.en.ftl")],
+    &[include_str!("../words/zh.ftl"), include_str!("../words/page.zh.ftl")],
+);
 
 /// Renders a message without arguments. An unknown id renders as `⟨id⟩`.
 #[must_use]
@@ -69,22 +36,15 @@ pub fn translate(id: &str, lang: Lang) -> String {
 /// Renders a message with arguments. An unknown id renders as `⟨id⟩`.
 #[must_use]
 pub fn translate_with(id: &str, args: &[(&'static str, FluentValue<'_>)], lang: Lang) -> String {
-    let bundle = bundle(lang);
-    let Some(pattern) = bundle.get_message(id).and_then(|message| message.value()) else {
-        return format!("⟨{id}⟩");
-    };
-    let mut filled = FluentArgs::with_capacity(args.len());
-    for (name, value) in args {
-        filled.set(*name, value.clone());
-    }
-    bundle.format_pattern(pattern, Some(&filled), &mut Vec::new()).into_owned()
+    TEXTS.fill(id, args, lang)
 }
 
 /// The messages for the page's scripts as a JSON object. Arguments render as `{name}`.
 #[must_use]
 pub(crate) fn for_scripts(lang: Lang) -> String {
     let args = SCRIPT_ARGS.map(|name| (name, FluentValue::from(format!("{{{name}}}"))));
-    let words: BTreeMap<&str, String> = ids(lang)
+    let words: BTreeMap<&str, String> = TEXTS
+        .ids(lang)
         .filter_map(|id| Some((id.strip_prefix(SCRIPTS)?, translate_with(id, &args, lang))))
         .collect();
     serde_json::to_string(&words).expect("texts always serialise")
@@ -193,7 +153,8 @@ mod tests {
 
     #[test]
     fn both_languages_have_the_same_texts() {
-        assert_eq!(ids(Lang::En).collect::<Vec<_>>(), ids(Lang::Zh).collect::<Vec<_>>());
+        let ids = |lang| TEXTS.ids(lang).collect::<Vec<_>>();
+        assert_eq!(ids(Lang::En), ids(Lang::Zh));
     }
 
     #[test]
@@ -201,7 +162,9 @@ mod tests {
         for lang in [Lang::En, Lang::Zh] {
             let words = for_scripts(lang);
             assert!(words.len() > 1000 && !words.contains("{$"), "{words}");
-            for id in ids(lang).filter(|id| id.starts_with("page-") && !id.starts_with(SCRIPTS)) {
+            for id in
+                TEXTS.ids(lang).filter(|id| id.starts_with("page-") && !id.starts_with(SCRIPTS))
+            {
                 assert!(!translate(id, lang).contains('{'), "{id}");
             }
         }

@@ -1,8 +1,7 @@
 //! Tests of the projection, record by record.
 
 use budao_core::{
-    Event,
-    event::{Decision, Epoch, SessionId, StopReason, Task, TaskEnd},
+    event::{Decision, Epoch, Event, SessionId, StopReason, Task, TaskEnd},
     fault::{Fact, Fault, Kind, Operation},
     message::{ModelStop, ToolUse},
     time::Timestamp,

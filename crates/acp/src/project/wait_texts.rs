@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use budao_core::{Fault, Lang, fault::text};
 
+use crate::texts::{fill, localize};
+
 /// Why a request waits, when the next one is made and how many come first.
 pub(super) fn hold_text(
     lang: Lang,
@@ -12,19 +14,11 @@ pub(super) fn hold_text(
     before: u64,
 ) -> String {
     let what = fault.map(|fault| text::of_kind(fault.kind(), "title", lang));
-    let busy = if lang == Lang::En { "The service is busy" } else { "服务繁忙" };
-    let what = what.unwrap_or_else(|| busy.into());
-    let seconds = wait.map(|wait| wait.as_secs_f64());
-    match (lang, seconds) {
-        (Lang::En, Some(seconds)) => {
-            format!("{what}; next try in {seconds:.0} s; requests waiting before yours: {before}")
-        }
-        (Lang::En, None) => format!("{what}; requests waiting before yours: {before}"),
-        (Lang::Zh, Some(seconds)) => {
-            format!("{what}；{seconds:.0} 秒后再试；前面还有 {before} 个请求在等待")
-        }
-        (Lang::Zh, None) => format!("{what}；前面还有 {before} 个请求在等待"),
-    }
+    let what = what.unwrap_or_else(|| localize(lang, "wait-service-busy").to_owned());
+    let seconds =
+        wait.map_or_else(|| "none".to_owned(), |wait| format!("{:.0}", wait.as_secs_f64()));
+    let args = [("what", what.into()), ("seconds", seconds.into()), ("before", before.into())];
+    fill(lang, "wait-held", &args)
 }
 
 /// Which try follows, and after which time.
@@ -37,8 +31,12 @@ pub(super) fn retry_text(
 ) -> String {
     #[expect(clippy::cast_precision_loss, reason = "waits are minutes at most")]
     let seconds = wait_ms as f64 / 1000.0;
-    match lang {
-        Lang::En => format!("{what}; retrying in {seconds:.1} s (try {next} of {max_attempts})"),
-        Lang::Zh => format!("{what}；{seconds:.1} 秒后重试（第 {next} 次，共 {max_attempts} 次）"),
-    }
+    let seconds = format!("{seconds:.1}");
+    let args = [
+        ("what", what.into()),
+        ("seconds", seconds.into()),
+        ("next", next.into()),
+        ("max", max_attempts.into()),
+    ];
+    fill(lang, "wait-retry", &args)
 }

@@ -27,13 +27,8 @@ pub(super) fn editor_options(models: Vec<String>, lang: Lang) -> EditorOptions {
     };
     let sign_in = SignIn {
         id: "claude-login".to_owned(),
-        name: localize(lang, "Sign in with the Claude CLI", "用 Claude CLI 登录").to_owned(),
-        about: localize(
-            lang,
-            "Run `claude` in a terminal, type `/login`, then try again.",
-            "请在终端运行 `claude`，输入 `/login`，然后重试。",
-        )
-        .to_owned(),
+        name: localize(lang, "acp-sign-in-with-the-claude-cli").to_owned(),
+        about: localize(lang, "acp-run-claude-in-a-terminal-type").to_owned(),
     };
     EditorOptions {
         engine: "claude".to_owned(),
@@ -60,17 +55,13 @@ fn modes(lang: Lang) -> [EngineMode; 2] {
     [
         own(
             "acceptEdits",
-            localize(lang, "Accept edits", "接受编辑"),
-            localize(
-                lang,
-                "Edits in the working directories run without asking; all other calls ask first",
-                "工作目录内的编辑直接执行，其余调用先询问",
-            ),
+            localize(lang, "acp-accept-edits"),
+            localize(lang, "acp-edits-in-the-working-directories-run"),
         ),
         own(
             "dontAsk",
-            localize(lang, "Don't ask", "不询问"),
-            localize(lang, "Calls that would have to ask are denied", "需要询问的调用一律直接拒绝"),
+            localize(lang, "acp-dont-ask"),
+            localize(lang, "acp-calls-that-would-have-to-ask"),
         ),
     ]
 }
@@ -78,7 +69,7 @@ fn modes(lang: Lang) -> [EngineMode; 2] {
 /// One entry of the editor's model list. The CLI's default model gets a translated name.
 fn choice(id: String, lang: Lang) -> ModelChoice {
     let name = match id.as_str() {
-        DEFAULT_MODEL => localize(lang, "Default", "默认").to_owned(),
+        DEFAULT_MODEL => localize(lang, "acp-default").to_owned(),
         name => name.to_owned(),
     };
     ModelChoice { id, name }

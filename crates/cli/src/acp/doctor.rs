@@ -8,7 +8,12 @@ use budao_models::Models;
 use budao_runtime::world;
 
 use super::{EngineChoice, ServeArgs, claude, log};
-use crate::{exit::Exit, program, setup, terminal::Terminal, texts::localize};
+use crate::{
+    exit::Exit,
+    program, setup,
+    terminal::Terminal,
+    texts::{count, fill, localize},
+};
 
 /// Time limit for `claude --version`.
 const VERSION_MAX: Duration = Duration::from_secs(20);
@@ -29,13 +34,13 @@ enum Check {
 impl Check {
     fn label(self, lang: Lang) -> &'static str {
         match self {
-            Self::Configuration => localize(lang, "configuration", "配置"),
-            Self::Engine => localize(lang, "engine", "引擎"),
-            Self::Login => localize(lang, "login", "登录"),
-            Self::Models => localize(lang, "models", "模型"),
-            Self::Permission => localize(lang, "permission", "权限"),
-            Self::Journal => localize(lang, "journal", "日志库"),
-            Self::LogFile => localize(lang, "log file", "日志文件"),
+            Self::Configuration => localize(lang, "acp-configuration"),
+            Self::Engine => localize(lang, "acp-engine"),
+            Self::Login => localize(lang, "acp-login"),
+            Self::Models => localize(lang, "acp-models"),
+            Self::Permission => localize(lang, "acp-permission"),
+            Self::Journal => localize(lang, "acp-journal"),
+            Self::LogFile => localize(lang, "acp-log-file"),
         }
     }
 }
@@ -84,21 +89,17 @@ impl Finding {
     }
 
     fn to_text(&self, lang: Lang, terminal: &Terminal) -> String {
-        let mark = if self.ok {
-            localize(lang, "ok", "正常")
-        } else {
-            localize(lang, "FAILED", "有问题")
-        };
+        let mark = if self.ok { localize(lang, "acp-ok") } else { localize(lang, "acp-failed") };
         let (mark, label) = (crate::terminal::pad(mark, 6), self.check.label(lang));
         format!("{mark}  {} {}\n", terminal.strong(label), self.detail)
     }
 }
 
 fn configuration(args: &ServeArgs, lang: Lang) -> Finding {
-    let result = args.config.load().map(|config| match lang {
-        Lang::En => format!("valid; {} MCP servers", config.mcp.len()),
-        Lang::Zh => format!("有效；{} 个 MCP 服务器", config.mcp.len()),
-    });
+    let result = args
+        .config
+        .load()
+        .map(|config| count(lang, "acp-configuration-valid", config.mcp.len() as u64));
     Finding::of(Check::Configuration, result, lang)
 }
 
@@ -118,8 +119,7 @@ async fn describe_engine(engine: Result<EngineChoice, Fault>, lang: Lang) -> Fin
 
 fn login(lang: Lang) -> Finding {
     let sign_in = claude::signed_in();
-    let advice =
-        localize(lang, "run `claude` and type `/login`", "请运行 `claude` 并输入 `/login`");
+    let advice = localize(lang, "acp-run-claude-and-type-login");
     Finding {
         check: Check::Login,
         ok: sign_in.is_some(),
@@ -150,11 +150,7 @@ fn choices(args: &ServeArgs, lang: Lang) -> Finding {
 async fn journal(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
     let check = Check::Journal;
     let Ok(url) = args.journal.url() else {
-        let detail = localize(
-            lang,
-            "no home directory; use --journal URL",
-            "没有主目录；请用 --journal URL",
-        );
+        let detail = localize(lang, "acp-no-home-directory-use-journal-url");
         return Finding { check, ok: false, detail: detail.to_owned() };
     };
     let is_default = args.journal.journal.is_none();
@@ -194,10 +190,8 @@ fn not_yet(check: Check, path: &Path, lang: Lang) -> Finding {
         std::fs::metadata(parent)
             .is_ok_and(|parent| parent.is_dir() && !parent.permissions().readonly())
     });
-    let detail = match lang {
-        Lang::En => format!("{} will be created", path.display()),
-        Lang::Zh => format!("将创建 {}", path.display()),
-    };
+    let path = path.display().to_string();
+    let detail = fill(lang, "acp-will-be-created", &[("path", path.into())]);
     Finding { check, ok, detail }
 }
 
@@ -208,10 +202,8 @@ fn log_file(lang: Lang) -> Finding {
             Finding { check, ok: true, detail: path.display().to_string() }
         }
         Some(path) => not_yet(check, &path, lang),
-        None => Finding {
-            check,
-            ok: false,
-            detail: localize(lang, "no home directory", "没有主目录").to_owned(),
-        },
+        None => {
+            Finding { check, ok: false, detail: localize(lang, "acp-no-home-directory").to_owned() }
+        }
     }
 }

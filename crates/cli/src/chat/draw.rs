@@ -17,9 +17,8 @@ use super::{
 use crate::{
     screen::Theme,
     symbols::{cut, one_line, wrap},
-    texts::localize,
+    texts::{count, localize},
     top::short,
-    transcript::count,
 };
 
 /// Maximum lines of the message being written.
@@ -40,8 +39,8 @@ pub(crate) struct DrawContext {
 }
 
 impl DrawContext {
-    pub(crate) fn w<'a>(&self, en: &'a str, zh: &'a str) -> &'a str {
-        localize(self.lang, en, zh)
+    pub(crate) fn w(&self, id: &str) -> &'static str {
+        localize(self.lang, id)
     }
 }
 
@@ -118,7 +117,7 @@ fn below(view: &View, input_state: &InputState, context: &DrawContext, area: Rec
 }
 
 fn title(view: &View, context: &DrawContext, columns: u16) -> Line<'static> {
-    let id = context.session.map_or_else(|| context.w("new", "新会话").to_owned(), short);
+    let id = context.session.map_or_else(|| context.w("chat-new").to_owned(), short);
     let what = view.settings.title.as_deref().map(one_line).unwrap_or_default();
     let mut text = format!(" budao · {} · {}", one_line(&view.settings.model), id);
     if !what.is_empty() {
@@ -138,22 +137,13 @@ fn hints(
     columns: u16,
 ) -> Line<'static> {
     let text = match input_state.mode {
-        InputMode::FaultDetails { .. } => context
-            .w("←/→ other faults · ↑/↓ scroll · Esc back", "←/→ 其他故障 · ↑/↓ 滚动 · Esc 返回"),
-        InputMode::DenyNote => {
-            context.w("Enter deny with this note · Esc back", "Enter 拒绝并附言告知模型 · Esc 返回")
+        InputMode::FaultDetails { .. } => context.w("chat-other-faults-scroll-esc-back"),
+        InputMode::DenyNote => context.w("chat-enter-deny-with-this-note-esc"),
+        InputMode::Compose if !view.questions.is_empty() => context.w("chat-scroll-ctrl-t-faults"),
+        InputMode::Compose if view.turn().is_some() => {
+            context.w("chat-esc-stop-ctrl-t-faults-pgup")
         }
-        InputMode::Compose if !view.questions.is_empty() => {
-            context.w("↑/↓ scroll · Ctrl-T faults", "↑/↓ 滚动 · Ctrl-T 故障")
-        }
-        InputMode::Compose if view.turn().is_some() => context.w(
-            "Esc stop · Ctrl-T faults · PgUp/PgDn scroll · Ctrl-D quit",
-            "Esc 停止 · Ctrl-T 故障 · PgUp/PgDn 滚动 · Ctrl-D 退出",
-        ),
-        InputMode::Compose => context.w(
-            "Enter send · Alt-Enter newline · Ctrl-T faults · PgUp/PgDn scroll · Ctrl-D quit",
-            "Enter 发送 · Alt-Enter 换行 · Ctrl-T 故障 · PgUp/PgDn 滚动 · Ctrl-D 退出",
-        ),
+        InputMode::Compose => context.w("chat-enter-send-alt-enter-newline-ctrl"),
     };
     Line::styled(cut(text, columns.into()), context.theme.faint())
 }
@@ -168,25 +158,19 @@ fn status(
     let theme = context.theme;
     let (text, style) = match (&input_state.notice, view.turn()) {
         (Some(notice), _) => (one_line(notice), theme.warn()),
-        (None, None) => (context.w("ready", "就绪").to_owned(), theme.good()),
+        (None, None) => (context.w("chat-ready").to_owned(), theme.good()),
         (None, Some(_)) if view.is_cancelled => {
-            (context.w("stopping …", "正在停止…").to_owned(), theme.warn())
+            (context.w("chat-stopping").to_owned(), theme.warn())
         }
         (None, Some(_)) if !view.questions.is_empty() => {
             let open = view.questions.len() as u64;
-            let what = ["question waits for you", "questions wait for you"];
-            (count(context.lang, open, what, "个问题等您回答"), theme.warn())
+            (count(context.lang, "count-questions-wait-for-you", open), theme.warn())
         }
         (None, Some(turn)) => (running(view, turn.started_at, turn.step, context), theme.name()),
     };
     let mut text = format!("─ {text} ");
     if input_state.scrolled > 0 {
-        let below = count(
-            context.lang,
-            input_state.scrolled as u64,
-            ["line below", "lines below"],
-            "行在下方",
-        );
+        let below = count(context.lang, "count-lines-below", input_state.scrolled as u64);
         text.push_str(&format!("· ↓ {below} "));
     }
     let columns = usize::from(columns);
@@ -199,12 +183,9 @@ fn running(view: &View, since: Timestamp, step: u32, context: &DrawContext) -> S
     let took = format!("{} s", context.now.since(since).as_secs());
     if let Some(due) = view.next_try() {
         let wait = lines::left(due, context.now);
-        return format!("{} {wait}", context.w("next try in", "下次重试还有"));
+        return format!("{} {wait}", context.w("chat-next-try-in"));
     }
-    let step = match context.lang {
-        Lang::En => format!("step {}", step.max(1)),
-        Lang::Zh => format!("第 {} 步", step.max(1)),
-    };
+    let step = count(context.lang, "chat-step", step.max(1).into());
     format!("{} {step} · {took}", lines::spinner(context.now))
 }
 
@@ -213,14 +194,11 @@ fn question(view: &View, context: &DrawContext, columns: usize, most: usize) -> 
     let theme = context.theme;
     let question_text = format!(
         "? {} {} {}",
-        context.w("allow call?", "是否允许执行？"),
+        context.w("chat-allow-call"),
         one_line(&question.tool),
         one_line(&question.arguments.to_string()),
     );
-    let keys = context.w(
-        "[y] yes  [n] no  [w] no, with a note  [Esc] stop",
-        "[y] 允许  [n] 拒绝  [w] 拒绝并附言  [Esc] 停止",
-    );
+    let keys = context.w("chat-y-yes-n-no-w-no");
     let mut lines = wrap(&question_text, columns);
     let room = most.saturating_sub(1).clamp(1, QUESTION_LINES);
     if lines.len() > room {
@@ -245,9 +223,9 @@ fn draft(frame: &mut Frame<'_>, area: Rect, input_state: &mut InputState, contex
         return;
     }
     let empty = if is_word {
-        context.w("a note for the model", "给模型的附言")
+        context.w("chat-a-note-for-the-model")
     } else {
-        context.w("type a message", "输入消息")
+        context.w("chat-type-a-message")
     };
     input_state.draft.set_placeholder_text(cut(empty, field.width.into()));
     input_state.draft.set_placeholder_style(context.theme.faint());

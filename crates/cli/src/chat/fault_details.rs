@@ -89,20 +89,15 @@ impl AudienceText {
 fn model(view_of_fault: &FaultView, context: &DrawContext) -> AudienceText {
     let paragraphs = match &view_of_fault.model {
         Some(json) => pretty(json),
-        None => {
-            context.w("nothing: none of its calls failed", "未告知：不是模型的调用失败").to_owned()
-        }
+        None => context.w("chat-nothing-none-of-its-calls-failed").to_owned(),
     };
-    AudienceText {
-        to: localize(context.lang, "to the model", "告知模型"),
-        paragraphs: vec![paragraphs],
-    }
+    AudienceText { to: localize(context.lang, "chat-to-the-model"), paragraphs: vec![paragraphs] }
 }
 
 fn user(view_of_fault: &FaultView, context: &DrawContext) -> AudienceText {
     let event: &'static str = view_of_fault.fault.row().event.into();
     let paragraphs = vec![event.to_owned(), text::user_text(&view_of_fault.fault, context.lang)];
-    AudienceText { to: localize(context.lang, "to the user", "告知用户"), paragraphs }
+    AudienceText { to: localize(context.lang, "chat-to-the-user"), paragraphs }
 }
 
 fn operator(view_of_fault: &FaultView, context: &DrawContext) -> AudienceText {
@@ -115,7 +110,7 @@ fn operator(view_of_fault: &FaultView, context: &DrawContext) -> AudienceText {
     }
     paragraphs.push(format!("seq {} · turn {}", view_of_fault.seq, view_of_fault.turn));
     paragraphs.push(format!("budao explain {}", fault.row().code));
-    AudienceText { to: localize(context.lang, "to the operator", "告知运维"), paragraphs }
+    AudienceText { to: localize(context.lang, "chat-to-the-operator"), paragraphs }
 }
 
 fn pretty(json: &str) -> String {

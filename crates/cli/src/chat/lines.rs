@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     symbols::{cut, one_line, wrap},
+    texts::fill,
     transcript::seconds,
 };
 
@@ -39,17 +40,9 @@ pub(super) fn left(due: Timestamp, now: Timestamp) -> String {
 pub(super) fn beginning(view: &View, columns: usize, context: &DrawContext) -> Vec<Line<'static>> {
     let text = if view.dropped > 0 {
         let id = context.session.map(|session| session.to_string()).unwrap_or_default();
-        match context.lang {
-            budao_core::Lang::En => format!("… earlier messages: `budao replay {id}`"),
-            budao_core::Lang::Zh => format!("……更早的内容：`budao replay {id}`"),
-        }
+        fill(context.lang, "chat-earlier-messages", &[("id", id.into())])
     } else if view.entries.is_empty() {
-        context
-            .w(
-                "No messages yet. To try the demo model: read README.md and count its headings",
-                "还没有对话。`demo` 模型可以试：读取 README.md 并统计标题",
-            )
-            .to_owned()
+        context.w("chat-no-messages-yet-to-try-the").to_owned()
     } else {
         return Vec::new();
     };
@@ -77,7 +70,7 @@ pub(super) fn of(entry: &ChatEntry, columns: usize, context: &DrawContext) -> Ve
         ChatEntry::Question { question, reason, answer } => {
             let question_text = format!(
                 "{} {} {}",
-                context.w("allow call?", "是否允许执行？"),
+                context.w("chat-allow-call"),
                 question.tool,
                 question.arguments
             );
@@ -87,10 +80,10 @@ pub(super) fn of(entry: &ChatEntry, columns: usize, context: &DrawContext) -> Ve
         }
         ChatEntry::Fault(fault_view) => fault(fault_view, "✗ ", columns, context),
         ChatEntry::Retry { next, of, due, is_over } => {
-            let mut text = format!("{} {next}/{of}", context.w("try", "重试"));
+            let mut text = format!("{} {next}/{of}", context.w("chat-try"));
             if !is_over {
                 let wait = left(*due, context.now);
-                text.push_str(&format!(" {} {wait}", context.w("in", "等待")));
+                text.push_str(&format!(" {} {wait}", context.w("chat-in")));
             }
             marked("↻ ", &text, columns, theme.warn())
         }
@@ -110,8 +103,8 @@ fn you(
     lines.extend(marked("› ", text, columns, theme.strong()));
     let note = match state {
         DeliveryState::Accepted => return lines,
-        DeliveryState::Pending => context.w("queued", "排队中"),
-        DeliveryState::Withdrawn => context.w("withdrawn", "已撤回"),
+        DeliveryState::Pending => context.w("chat-queued"),
+        DeliveryState::Withdrawn => context.w("chat-withdrawn"),
     };
     lines.extend(marked("  ", note, columns, theme.faint()));
     lines
@@ -134,10 +127,10 @@ fn of_call(call: &CallView, columns: usize, context: &DrawContext) -> Vec<Line<'
     };
     let mut notes = vec![took];
     if call.attempt > 1 {
-        notes.push(format!("{} {}", context.w("try", "尝试"), call.attempt));
+        notes.push(format!("{} {}", context.w("chat-try-2"), call.attempt));
     }
     if call.repaired > 0 {
-        notes.push(format!("{} {}", context.w("repaired:", "已修正："), call.repaired));
+        notes.push(format!("{} {}", context.w("chat-repaired"), call.repaired));
     }
     let notes = notes.into_iter().filter(|note| !note.is_empty()).collect::<Vec<_>>().join(" · ");
     let head = cut(&call.tool, columns.saturating_sub(mark.width()));
@@ -182,7 +175,7 @@ fn fault(
     let mut sentence =
         format!("{} {tool_prefix}{}", row.code, text::user_text(&fault_view.fault, context.lang));
     if fault_view.is_given_up {
-        sentence.push_str(&format!(" ({})", context.w("not recovered", "未恢复")));
+        sentence.push_str(&format!(" ({})", context.w("chat-not-recovered")));
     }
     marked(mark, &sentence, columns, context.theme.bad())
 }
@@ -196,13 +189,11 @@ fn reply(
     let theme = context.theme;
     let (text, style) = match answer {
         QuestionReply::None => (one_line(&text::reason(reason, context.lang)), theme.faint()),
-        QuestionReply::Expired => {
-            (context.w("no answer in time", "超时未回答").to_owned(), theme.bad())
-        }
+        QuestionReply::Expired => (context.w("chat-no-answer-in-time").to_owned(), theme.bad()),
         QuestionReply::Answered { decision, by, note } => {
             let (word, style) = match decision {
-                Decision::Allow => (context.w("yes", "允许"), theme.good()),
-                Decision::Deny => (context.w("no", "拒绝"), theme.bad()),
+                Decision::Allow => (context.w("chat-yes"), theme.good()),
+                Decision::Deny => (context.w("chat-no"), theme.bad()),
             };
             let note = note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
             (format!("{word} · {by}{note}"), style)

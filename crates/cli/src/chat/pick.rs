@@ -14,7 +14,7 @@ use crate::{
     screen::{Screen, Theme, termination_signal},
     symbols::{cut, one_line},
     terminal::pad,
-    texts::localize,
+    texts::{count, localize},
     top::short,
 };
 
@@ -131,7 +131,7 @@ pub(super) fn draw(
         Constraint::Length(u16::from(has_keys)),
     ])
     .areas(area);
-    let heading = localize(lang, "Resume which session?", "继续哪个会话？");
+    let heading = localize(lang, "chat-resume-which-session");
     let title = cut(&format!(" {heading} {}", one_line(&list.search)), columns);
     frame.render_widget(Line::styled(pad(&title, columns), theme.bar()), head);
     let height = usize::from(body.height).max(1);
@@ -147,14 +147,10 @@ pub(super) fn draw(
             Line::styled(text, style)
         })
         .collect();
-    let nothing = localize(lang, "  no matches", "  没有匹配");
+    let nothing = localize(lang, "chat-no-matches");
     let rows = if rows.is_empty() { vec![Line::styled(nothing, theme.faint())] } else { rows };
     frame.render_widget(Paragraph::new(rows), body);
-    let hints = localize(
-        lang,
-        "↑/↓ choose · type to search · Enter resume · Esc quit",
-        "↑/↓ 选择 · 输入文字搜索 · Enter 继续 · Esc 退出",
-    );
+    let hints = localize(lang, "chat-choose-type-to-search-enter-resume");
     frame.render_widget(Line::styled(cut(hints, columns), theme.faint()), keys);
     height
 }
@@ -173,22 +169,21 @@ fn row(session: &SessionSummary, now: Timestamp, lang: Lang) -> String {
 /// A session's state as one word.
 pub(crate) fn state(state: SessionState, lang: Lang) -> &'static str {
     match state {
-        SessionState::Idle => localize(lang, "idle", "空闲"),
-        SessionState::Running => localize(lang, "running", "运行中"),
-        SessionState::WaitingForDecision => localize(lang, "waiting", "等待回答"),
-        SessionState::Closed => localize(lang, "closed", "已关闭"),
-        SessionState::Failed => localize(lang, "failed", "失败"),
+        SessionState::Idle => localize(lang, "chat-idle"),
+        SessionState::Running => localize(lang, "chat-running"),
+        SessionState::WaitingForDecision => localize(lang, "chat-waiting"),
+        SessionState::Closed => localize(lang, "chat-closed"),
+        SessionState::Failed => localize(lang, "chat-failed"),
     }
 }
 
 /// The age of `at` in the largest unit that fits: seconds, minutes, hours or days.
 pub(crate) fn ago(at: Timestamp, now: Timestamp, lang: Lang) -> String {
     let seconds = now.since(at).as_secs();
-    let (number, en, zh) = match seconds {
-        0..60 => (seconds, "s", "秒前"),
-        60..3_600 => (seconds / 60, "min", "分前"),
-        3_600..86_400 => (seconds / 3_600, "h", "时前"),
-        _ => (seconds / 86_400, "d", "天前"),
-    };
-    format!("{number} {}", localize(lang, en, zh))
+    match seconds {
+        0..60 => count(lang, "chat-ago-seconds", seconds),
+        60..3_600 => count(lang, "chat-ago-minutes", seconds / 60),
+        3_600..86_400 => count(lang, "chat-ago-hours", seconds / 3_600),
+        _ => count(lang, "chat-ago-days", seconds / 86_400),
+    }
 }

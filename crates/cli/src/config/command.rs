@@ -63,15 +63,11 @@ pub(crate) fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, 
                 return Ok(Exit::Success);
             }
             let Some(path) = path else {
-                terminal.say(localize(
-                    lang,
-                    "No configuration file found; the defaults apply.",
-                    "没有配置文件，使用默认值。",
-                ));
+                terminal.say(localize(lang, "config-no-configuration-file-found-the-defaults"));
                 return Ok(Exit::Success);
             };
             super::load(Some(&path))?;
-            let verdict = localize(lang, "is valid", "有效");
+            let verdict = localize(lang, "config-is-valid");
             terminal.data(&format!("{} {verdict}\n", path.display()));
             Ok(Exit::Success)
         }
@@ -209,11 +205,7 @@ fn init(
     })?;
     file.write_all(text.as_bytes()).map_err(|error| unwritable(&error))?;
     terminal.data(&format!("{}\n", path.display()));
-    terminal.say(localize(
-        lang,
-        "Created with every key and its default.",
-        "已创建，包含每个键及其默认值。",
-    ));
+    terminal.say(localize(lang, "config-created-with-every-key-and-its"));
     Ok(Exit::Success)
 }
 

@@ -53,7 +53,7 @@ pub(super) async fn play(stage: &mut DemoRunner<'_>) -> Result<CheckedClaims, Fa
     }
     let (_other, other) = through(address).attach(session.id(), None).await.map_err(fault)?;
     let witness = ControlClient::start(other);
-    let task = localize(stage.lang, "count to 12 slowly", "慢慢数到12");
+    let task = localize(stage.lang, "demo-count-to-12-slowly");
     stage.show(&format!("> {task}"));
     session.send(task).await.map_err(fault)?;
 
@@ -98,8 +98,7 @@ async fn follow(
             stage.show(&format!("✗ {code} {}", event.text()));
             cut.mended_at = witness.reached(at + MISSED).await;
             relay.mend();
-            let words =
-                localize(stage.lang, "connection restored; the run is at", "连接恢复；运行已到");
+            let words = localize(stage.lang, "demo-connection-restored-the-run-is-at");
             stage.show(&format!("↻ {words} {}", cut.mended_at));
             continue;
         }
@@ -115,8 +114,7 @@ async fn follow(
             let at = events.cursor().seq;
             cut.at = Some(at);
             printer.end_line();
-            let words =
-                localize(stage.lang, "connection cut; the client is at", "连接被切断；客户端在");
+            let words = localize(stage.lang, "demo-connection-cut-the-client-is-at");
             stage.show(&format!("✂ {words} {at}"));
             relay.cut();
         }

@@ -22,8 +22,7 @@ const SPOKEN: usize = 4;
 
 /// The demo model's first call has a wrong argument, which it learns only from the fault.
 pub(super) async fn correct(stage: &mut DemoRunner<'_>) -> Result<CheckedClaims, Fault> {
-    let task =
-        localize(stage.lang, "read README.md and count its headings", "读取 README.md 并统计标题");
+    let task = localize(stage.lang, "demo-read-readme-md-and-count-its");
     let args = ["run", "--json", "--model", "demo:fast", task];
     let (records, went_well) = stage.perform(&args).await?;
     let ended = |right: bool| {
@@ -50,13 +49,13 @@ pub(super) async fn correct(stage: &mut DemoRunner<'_>) -> Result<CheckedClaims,
 
 /// The model refuses twice with 429; the runtime's own retry loop handles it.
 pub(super) async fn wait(stage: &mut DemoRunner<'_>) -> Result<CheckedClaims, Fault> {
-    let words = localize(stage.lang, "Here I am again.", "我回来了。");
+    let words = localize(stage.lang, "demo-here-i-am-again");
     let script = format!(
         "[[step]]\nstatus = 429\nretry_after_ms = {ASKED}\n\n[[step]]\nstatus = 429\n\n\
          [[step]]\ntext = \"{words}\"\npace_ms = 60\n"
     );
     stage.script("busy.toml", &script)?;
-    let task = localize(stage.lang, "are you there?", "你在吗？");
+    let task = localize(stage.lang, "demo-are-you-there");
     let args = ["run", "--json", "--model", "script:busy.toml", task];
     let (records, went_well) = stage.perform(&args).await?;
     let waits: Vec<_> = records.iter().filter(|record| is_wait(record)).collect();
@@ -86,18 +85,14 @@ fn is_wait(record: &Record) -> bool {
 
 /// The model calls a tool with a side effect, then is killed with SIGKILL while it sends text.
 pub(super) async fn kill(stage: &mut DemoRunner<'_>) -> Result<CheckedClaims, Fault> {
-    let words = localize(
-        stage.lang,
-        "The ledger has its line, and whatever happens to me now, it is not written twice.",
-        "账 本 已 有 这 一 行， 无 论 我 出 什 么 事， 都 不 会 写 第 二 次。",
-    );
+    let words = localize(stage.lang, "demo-the-ledger-has-its-line-and");
     let script = format!(
         "order = \"history\"\n\n[[step]]\n[[step.call]]\ntool = \"bash_run\"\n\
          arguments = {{ cmd = \"echo paid >> ledger.txt\", background = false }}\n\n\
          [[step]]\ntext = \"{words}\"\npace_ms = 150\n"
     );
     stage.script("ledger.toml", &script)?;
-    let task = localize(stage.lang, "write it down", "记下来");
+    let task = localize(stage.lang, "demo-write-it-down");
     let args = ["run", "--json", "--permission", "auto", "--model", "script:ledger.toml", task];
     let (before, signal) = until_killed(stage, &args).await?;
     let session = before.first().map(|record| record.session).ok_or_else(not_read)?;
@@ -109,7 +104,7 @@ pub(super) async fn kill(stage: &mut DemoRunner<'_>) -> Result<CheckedClaims, Fa
         records.iter().filter(|r| matches!(r.event, Event::ToolCallStarted { .. })).count()
     };
     let lines = lines_in(&stage.workspace().join("ledger.txt"));
-    stage.show(&format!("ledger.txt: {lines} {}", localize(stage.lang, "line", "行")));
+    stage.show(&format!("ledger.txt: {lines} {}", localize(stage.lang, "demo-line")));
     let checked = vec![
         (Claim::KilledMidTurn, signal == Some(9) && open),
         (Claim::Resumed, resumed),

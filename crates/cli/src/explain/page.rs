@@ -9,7 +9,10 @@ use budao_core::{
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::terminal::{Terminal, pad};
+use crate::{
+    terminal::{Terminal, pad},
+    texts::fill,
+};
 
 const INDENT: &str = "  ";
 
@@ -135,10 +138,7 @@ impl Page<'_> {
     /// The catalog value followed by its meaning.
     fn named(&self, column: &str, value: &'static str) -> String {
         let meaning = self.word(column, value);
-        match self.lang {
-            Lang::En => format!("{value}: {meaning}"),
-            Lang::Zh => format!("{value}：{meaning}"),
-        }
+        fill(self.lang, "explain-meaning", &[("value", value.into()), ("meaning", meaning.into())])
     }
 
     fn yes_or_no(&self, yes: bool) -> String {

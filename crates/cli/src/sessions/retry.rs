@@ -26,7 +26,7 @@ use crate::{
     session_name::SessionName,
     setup::{self, Application, JournalArgs},
     terminal::{Terminal, pad},
-    texts::localize,
+    texts::{fill, localize},
     time_point::parse_span,
     watch::{TurnFormat, Watcher},
 };
@@ -82,7 +82,7 @@ pub(super) async fn run(
     opened.close().await;
     let found = found?;
     if found.is_empty() {
-        terminal.say(localize(lang, "There is no failed turn to retry.", "没有可重试的失败回合。"));
+        terminal.say(localize(lang, "sessions-there-is-no-failed-turn-to"));
         return Ok(Exit::Success);
     }
     for failed in &found {
@@ -172,11 +172,7 @@ async fn find_failed(
         filter.after = Some((last.updated_at, last.session));
     }
     if left_out > 0 {
-        let words = localize(
-            lang,
-            "Left out, because they cannot be retried (plans, children, other engines):",
-            "已略去无法重试的会话（计划、子会话、其他引擎）：",
-        );
+        let words = localize(lang, "sessions-left-out-because-they-cannot-be");
         terminal.say(&format!("{words} {left_out}"));
     }
     Ok(found)
@@ -238,17 +234,10 @@ fn short_span(span: Duration) -> String {
 /// Asks at the terminal whether to go on; without one, says how to.
 fn confirm(count: usize, lang: Lang, terminal: &Terminal) -> bool {
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
-        terminal.say(localize(
-            lang,
-            "Nothing was retried. Add `--yes` to retry these turns.",
-            "尚未重试。加上 `--yes` 即可重试这些回合。",
-        ));
+        terminal.say(localize(lang, "sessions-nothing-was-retried-add-yes-to"));
         return false;
     }
-    let prompt = match lang {
-        Lang::Zh => format!("重试这些回合（{count} 个）？[y/N] "),
-        Lang::En => format!("Retry these turns ({count})? [y/N] "),
-    };
+    let prompt = fill(lang, "sessions-confirm-retry", &[("count", count.into())]);
     let mut line = String::new();
     let mut stderr = io::stderr().lock();
     let written = stderr.write_all(prompt.as_bytes()).and_then(|()| stderr.flush());
@@ -291,18 +280,14 @@ async fn retry_all(
             biased;
             end = ends.next() => end,
             _ = tokio::signal::ctrl_c() => {
-                terminal.say(localize(
-                    lang,
-                    "Stopped. Turns under way go on with a server or with `budao resume ID`.",
-                    "已停止。正在进行的回合可由服务器或 `budao resume ID` 继续。",
-                ));
+                terminal.say(localize(lang, "sessions-stopped-turns-under-way-go-on"));
                 return Ok(Exit::Stopped);
             }
         };
         let Some((session, end)) = end else { break };
         answered += usize::from(report(session, end, lang, terminal));
     }
-    let words = localize(lang, "answered:", "已作答：");
+    let words = localize(lang, "sessions-answered");
     terminal.say(&format!("{words} {answered}/{}", all.len()));
     Ok(if answered == all.len() { Exit::Success } else { Exit::Failed })
 }
@@ -317,7 +302,7 @@ fn report(
     let id = terminal.name(session);
     let fault = match end {
         Ok(turn) if !turn.pending.is_empty() => {
-            let words = localize(lang, "waits for a decision:", "等待确认：");
+            let words = localize(lang, "sessions-waits-for-a-decision");
             terminal.say(&format!("? {id} {words} budao resume {session}"));
             return false;
         }

@@ -68,7 +68,7 @@ fn print(details: &Value, is_json: bool, lang: Lang, terminal: &Terminal) {
     }
     for (name, value) in details.as_object().into_iter().flatten() {
         let value = match value {
-            Value::Null => localize(lang, "none", "无").to_owned(),
+            Value::Null => localize(lang, "sessions-none").to_owned(),
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
@@ -79,25 +79,13 @@ fn print(details: &Value, is_json: bool, lang: Lang, terminal: &Terminal) {
 /// Who acts next, and how.
 fn next_move(state: &Session, info: &HistoryInfo, lang: Lang) -> &'static str {
     match state.state() {
-        SessionState::Running if info.lease.is_none() => localize(
-            lang,
-            "yours: no process runs the turn; continue it with `budao resume`",
-            "轮到您：没有进程在运行该回合；用 `budao resume` 继续",
-        ),
-        SessionState::Running => localize(lang, "the agent's: a turn runs", "智能体：回合正在运行"),
-        SessionState::WaitingForDecision => localize(
-            lang,
-            "yours: a call waits for a decision; `budao resume` asks again",
-            "轮到您：有调用等待决定；`budao resume` 会再次询问",
-        ),
-        SessionState::Failed => localize(
-            lang,
-            "yours: the last turn failed; continue it with `budao sessions retry`, or send a message",
-            "轮到您：上一回合失败；用 `budao sessions retry` 继续，或发送消息",
-        ),
-        SessionState::Idle => localize(lang, "yours: send a message", "轮到您：发送消息"),
-        SessionState::Closed => {
-            localize(lang, "nobody's; a message re-opens the session", "无；发送消息会重新打开会话")
+        SessionState::Running if info.lease.is_none() => {
+            localize(lang, "sessions-yours-no-process-runs-the-turn")
         }
+        SessionState::Running => localize(lang, "sessions-the-agents-a-turn-runs"),
+        SessionState::WaitingForDecision => localize(lang, "sessions-yours-a-call-waits-for-a"),
+        SessionState::Failed => localize(lang, "sessions-yours-the-last-turn-failed-continue"),
+        SessionState::Idle => localize(lang, "sessions-yours-send-a-message"),
+        SessionState::Closed => localize(lang, "sessions-nobodys-a-message-re-opens-the"),
     }
 }

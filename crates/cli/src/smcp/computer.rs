@@ -112,7 +112,7 @@ pub(super) async fn run(args: &ComputerArgs, show: Printer<'_>) -> Result<Exit, 
     };
     let values = ConsoleValues { console: console.clone(), lang };
     let computer = Computer::start(config, settings, &values, traces::world()).await?;
-    let words = format!("{} {}", localize(lang, "joined", "已加入"), args.room);
+    let words = format!("{} {}", localize(lang, "smcp-joined"), args.room);
     show.remark(&words, &json!({ "joined": args.room }));
     for (server, state) in computer.states() {
         if let ServerState::Down { fault, .. } = &state {
@@ -168,7 +168,7 @@ impl ValueSource for ConsoleValues {
                 let lines = options.iter().enumerate();
                 let lines: String =
                     lines.map(|(index, it)| format!("  {} {}\n", index + 1, it.label)).collect();
-                (format!("{label}\n{lines}{} ", localize(self.lang, "number:", "编号：")), false)
+                (format!("{label}\n{lines}{} ", localize(self.lang, "smcp-number")), false)
             }
         };
         let answer = self.console.ask(question, is_secret).await.filter(|it| !it.is_empty())?;

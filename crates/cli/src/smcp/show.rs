@@ -100,14 +100,14 @@ impl Printer<'_> {
 
     /// Prints what the arguments may be: allowed values by place, and a call that fits.
     fn correction(&self, fault: &Fault) {
-        let word = |en, zh| localize(self.lang, en, zh);
+        let word = |id| localize(self.lang, id);
         for mismatch in fault.mismatches().iter().filter(|mismatch| !mismatch.allowed.is_empty()) {
             let allowed: Vec<String> = mismatch.allowed.iter().map(Value::to_string).collect();
             let (field, allowed) = (mismatch.dotted(), allowed.join(", "));
-            self.terminal.say(&format!("  {field}: {} {allowed}", word("allowed:", "允许的值：")));
+            self.terminal.say(&format!("  {field}: {} {allowed}", word("smcp-allowed")));
         }
         if let Some(example) = fault.detail().get(Fact::Example) {
-            self.terminal.say(&format!("  {} {example}", word("example:", "示例：")));
+            self.terminal.say(&format!("  {} {example}", word("smcp-example")));
         }
     }
 
@@ -116,22 +116,22 @@ impl Printer<'_> {
         if self.as_json {
             return self.line(event_object(room_event));
         }
-        let word = |en, zh| localize(self.lang, en, zh);
+        let word = |id| localize(self.lang, id);
         let role = |role: &Role| <&str>::from(*role);
         self.line(match room_event {
             RoomEvent::MemberJoined(who, name) => {
-                format!("{} {} {name}", word("entered", "进入"), role(who))
+                format!("{} {} {name}", word("smcp-entered"), role(who))
             }
             RoomEvent::MemberLeft(who, name) => {
-                format!("{} {} {name}", word("left", "离开"), role(who))
+                format!("{} {} {name}", word("smcp-left"), role(who))
             }
             RoomEvent::ToolsChanged(computer) => {
-                format!("{} {computer}", word("tools changed", "工具已变更"))
+                format!("{} {computer}", word("smcp-tools-changed"))
             }
             RoomEvent::ContentChanged(event, computer) => format!("{event} {computer}"),
-            RoomEvent::Joined => word("rejoined", "已重新加入").to_owned(),
+            RoomEvent::Joined => word("smcp-rejoined").to_owned(),
             RoomEvent::Disconnected(fault) => {
-                format!("{} {fault}", word("connection lost", "连接已断开"))
+                format!("{} {fault}", word("smcp-connection-lost"))
             }
         });
     }
@@ -142,7 +142,7 @@ impl Printer<'_> {
         if self.as_json {
             return self.line(json!({ "event": "here", "role": role, "name": name }));
         }
-        self.line(format!("{} {role} {name}", localize(self.lang, "present", "在场")));
+        self.line(format!("{} {role} {name}", localize(self.lang, "smcp-present")));
     }
 
     /// Prints how many events were lost because they arrived faster than they were printed.
@@ -150,7 +150,7 @@ impl Printer<'_> {
         if self.as_json {
             return self.line(json!({ "event": "missed", "count": count }));
         }
-        self.line(format!("{} {count}", localize(self.lang, "missed events:", "错过的事件：")));
+        self.line(format!("{} {count}", localize(self.lang, "smcp-missed-events")));
     }
 }
 

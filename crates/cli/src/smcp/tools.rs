@@ -39,7 +39,7 @@ pub(super) async fn run(args: &ToolsArgs, show: Printer<'_>) -> Result<Exit, Fau
     let mut events = agent.events();
     let computers = agent.computers().await?;
     if computers.is_empty() && !args.json {
-        show.terminal.say(localize(show.lang, "no computer is in the room", "房间里没有计算机"));
+        show.terminal.say(localize(show.lang, "smcp-no-computer-is-in-the-room"));
     }
     let mut exit = Exit::Success;
     for computer in computers {
@@ -49,7 +49,7 @@ pub(super) async fn run(args: &ToolsArgs, show: Printer<'_>) -> Result<Exit, Fau
         }
         let late = starting(&listing);
         if !late.is_empty() {
-            let words = localize(show.lang, "still starting:", "仍在启动：");
+            let words = localize(show.lang, "smcp-still-starting");
             show.terminal.say(&format!("{computer}: {words} {late}"));
             exit = Exit::Failed;
         }
@@ -71,7 +71,7 @@ async fn settled(
     loop {
         let listing = agent.tool_listing(computer).await?;
         let is_unknown = listing.tools.is_empty() && listing.servers.is_none();
-        let servers = localize(show.lang, "its servers", "其服务器").to_owned();
+        let servers = localize(show.lang, "smcp-its-servers").to_owned();
         let late = if is_unknown { servers } else { starting(&listing) };
         let until = if is_unknown { unknown_until } else { until };
         let left = until.saturating_duration_since(Instant::now());
@@ -79,7 +79,7 @@ async fn settled(
             return Ok(listing);
         }
         if late != last_message && !show.as_json {
-            let words = localize(show.lang, "waiting for", "正在等待");
+            let words = localize(show.lang, "smcp-waiting-for");
             show.terminal.say(&format!("{computer}: {words} {late} …"));
             last_message = late;
         }

@@ -15,7 +15,7 @@ use crate::{
     screen::Theme,
     symbols::{cut, one_line, wrap},
     terminal::{Terminal, pad},
-    texts::localize,
+    texts::{count, fill, localize},
     transcript::{clock, seconds},
 };
 
@@ -46,7 +46,7 @@ pub(crate) fn draw(
         return;
     }
     let Some(seen) = seen else {
-        let words = localize(lang, "reading the journal …", "正在读取日志…");
+        let words = localize(lang, "top-reading-the-journal");
         frame.render_widget(Line::raw(cut(words, area.width.into())), area);
         return;
     };
@@ -67,7 +67,7 @@ pub(crate) fn draw(
     if is_low {
         return sessions(frame, body, seen, scroll, theme, lang);
     }
-    let hints = localize(lang, "q quit · w window · ↑/↓ sessions", "q 退出 · w 时间窗 · ↑/↓ 会话");
+    let hints = localize(lang, "top-q-quit-w-window-sessions");
     frame.render_widget(Line::styled(cut(hints, keys.width.into()), theme.faint()), keys);
     if area.width >= WIDE {
         let [above, below] =
@@ -91,7 +91,7 @@ pub(crate) fn render_text(seen: &Snapshot, lang: Lang, terminal: &Terminal) -> S
     let mut text = format!("{}\n", numbers(seen, lang));
     let mut section = |name: &str, rows: Vec<String>| {
         text.push_str(&format!("\n{}\n", terminal.strong(name)));
-        let nothing = localize(lang, "none", "无").to_owned();
+        let nothing = localize(lang, "top-none").to_owned();
         for row in if rows.is_empty() { vec![nothing] } else { rows } {
             text.push_str(&format!("  {}\n", row.trim_end()));
         }
@@ -117,32 +117,20 @@ struct ScreenLabels {
 
 fn words(lang: Lang) -> ScreenLabels {
     ScreenLabels {
-        sessions: localize(lang, "Sessions", "会话"),
-        faults: localize(lang, "Faults by code", "故障（按代码）"),
-        events: localize(lang, "Last events", "最近事件"),
-        untold: localize(
-            lang,
-            "not available remotely; see the server's web page",
-            "远程不可用；请看服务器的网页",
-        ),
+        sessions: localize(lang, "top-sessions"),
+        faults: localize(lang, "top-faults-by-code"),
+        events: localize(lang, "top-last-events"),
+        untold: localize(lang, "top-not-available-remotely-see-the-servers"),
     }
 }
 
 fn title(seen: &Snapshot, is_away: bool, lang: Lang, theme: Theme, columns: u16) -> Line<'static> {
     let at = clock(seen.at);
-    let run_live = match lang {
-        Lang::En => format!(
-            "{} running · {} waiting for a decision",
-            seen.running, seen.waiting_for_decision
-        ),
-        Lang::Zh => format!("{} 个运行中 · {} 个等待回答", seen.running, seen.waiting_for_decision),
-    };
+    let waiting = seen.waiting_for_decision.into();
+    let run_live =
+        fill(lang, "top-counts", &[("running", seen.running.into()), ("waiting", waiting)]);
     let from = seen.from.as_ref().map(|from| format!(" · {from}")).unwrap_or_default();
-    let away = if is_away {
-        localize(lang, " · ✗ does not answer", " · ✗ 没有应答")
-    } else {
-        ""
-    };
+    let away = if is_away { localize(lang, "top-does-not-answer") } else { "" };
     let text = cut(&format!(" budao top · {at} · {run_live}{from}{away}"), columns.into());
     Line::styled(pad(&text, columns.into()), theme.bar())
 }
@@ -153,26 +141,26 @@ fn numbers(seen: &Snapshot, lang: Lang) -> String {
     let share = numbers.retries.success_rate.map(|rate| format!(" ({:.0} %)", rate * 100.0));
     let time = |millis: Option<u64>| millis.map_or_else(|| "–".to_owned(), seconds);
     let mut parts = vec![
-        format!("{} {}", localize(lang, "last", "最近"), numbers.window),
-        format!("{} {}", localize(lang, "turns", "回合"), numbers.turns),
-        format!("{} {}", localize(lang, "steps", "步"), numbers.steps),
-        format!("{} {}", localize(lang, "calls", "调用"), numbers.calls),
-        format!("{} {}", localize(lang, "faults", "故障"), numbers.faults),
+        format!("{} {}", localize(lang, "top-last"), numbers.window),
+        format!("{} {}", localize(lang, "top-turns"), numbers.turns),
+        format!("{} {}", localize(lang, "top-steps"), numbers.steps),
+        format!("{} {}", localize(lang, "top-calls"), numbers.calls),
+        format!("{} {}", localize(lang, "top-faults"), numbers.faults),
         format!(
             "{} {}{}",
-            localize(lang, "retries", "重试"),
+            localize(lang, "top-retries"),
             numbers.retries.attempts,
             share.unwrap_or_default()
         ),
         format!(
             "{} p50 {} p90 {}",
-            localize(lang, "recovery", "恢复"),
+            localize(lang, "top-recovery"),
             time(numbers.recovery_ms.p50),
             time(numbers.recovery_ms.p90)
         ),
     ];
     if !numbers.complete {
-        parts.push(localize(lang, "still counting", "仍在统计").to_owned());
+        parts.push(localize(lang, "top-still-counting").to_owned());
     }
     parts.join(" · ")
 }
@@ -222,7 +210,7 @@ fn style(row: &SessionRow, theme: Theme) -> Style {
 fn session(row: &SessionRow, now: Timestamp, is_roomy: bool, lang: Lang) -> String {
     let summary = &row.summary;
     let doing = if row.is_interrupted() {
-        localize(lang, "cut off", "已中断")
+        localize(lang, "top-cut-off")
     } else {
         state(summary.state, lang)
     };
@@ -231,10 +219,7 @@ fn session(row: &SessionRow, now: Timestamp, is_roomy: bool, lang: Lang) -> Stri
     if !is_roomy {
         return format!("{} {name}", pad(doing, 8));
     }
-    let turns = match lang {
-        Lang::En => format!("turn {}", summary.turns),
-        Lang::Zh => format!("第 {} 轮", summary.turns),
-    };
+    let turns = count(lang, "turn-number", summary.turns);
     let code = summary.last_code.as_deref().unwrap_or_default();
     format!(
         "{} {} {} {} {code} {name}",
@@ -273,14 +258,10 @@ fn faults(frame: &mut Frame<'_>, area: Rect, seen: &Snapshot, theme: Theme, lang
 fn kind(row: &KindCount, lang: Lang) -> String {
     let mut text = format!("{:>5} {} {}", row.count, pad(&row.code, 16), row.kind);
     if row.recovered > 0 {
-        text.push_str(&format!(" · {} {}", localize(lang, "recovered", "已恢复"), row.recovered));
+        text.push_str(&format!(" · {} {}", localize(lang, "top-recovered"), row.recovered));
     }
     if row.not_recovered > 0 {
-        text.push_str(&format!(
-            " · {} {}",
-            localize(lang, "not recovered", "未恢复"),
-            row.not_recovered
-        ));
+        text.push_str(&format!(" · {} {}", localize(lang, "top-not-recovered"), row.not_recovered));
     }
     text
 }
@@ -308,7 +289,7 @@ fn event(happened: &EventLine) -> String {
 }
 
 fn show(frame: &mut Frame<'_>, area: Rect, rows: Vec<Line<'_>>, theme: Theme, lang: Lang) {
-    let nothing = vec![Line::styled(localize(lang, "none", "无"), theme.faint())];
+    let nothing = vec![Line::styled(localize(lang, "top-none"), theme.faint())];
     let rows = if rows.is_empty() { nothing } else { rows };
     frame.render_widget(Paragraph::new(rows), area);
 }

@@ -7,48 +7,28 @@
 //! The texts of a kind are looked up once per language and cached. Lines of advice without arguments, which are most of
 //! them, are borrowed from the catalog without formatting.
 
-use std::{
-    borrow::Cow,
-    cell::OnceCell,
-    sync::{LazyLock, OnceLock},
-};
+use std::{borrow::Cow, cell::OnceCell, sync::LazyLock};
 
-use fluent_bundle::{
-    FluentArgs, FluentAttribute, FluentResource, FluentValue, concurrent::FluentBundle,
-};
+use fluent_bundle::{FluentArgs, FluentAttribute, FluentValue};
 use strum::VariantArray as _;
 
 use super::{Advice, Detail, Fact, FactValue, Fault, Kind, Operation};
-use crate::{fallback::ModelChangeReason, lang::Lang};
-
-type Bundle = FluentBundle<FluentResource>;
+use crate::{
+    fallback::ModelChangeReason,
+    lang::Lang,
+    texts::{TextBundle, TextCatalog},
+};
 
 /// The most lines of advice in one rendering.
 const ADVICE_MAX: usize = 8;
 
-fn bundle(lang: Lang) -> &'static Bundle {
-    static EN: OnceLock<Bundle> = OnceLock::new();
-    static ZH: OnceLock<Bundle> = OnceLock::new();
-    let load = |text: &str, id| {
-        let resource = FluentResource::try_new(text.to_owned())
-            .unwrap_or_else(|(_, errors)| panic!("the catalog's texts are checked: {errors:?}"));
-        let mut bundle = Bundle::new_concurrent(vec![id]);
-        bundle.set_use_isolating(false);
-        bundle.add_resource(resource).expect("ids in the catalog's texts are unique");
-        bundle
-    };
-    match lang {
-        Lang::En => EN.get_or_init(|| {
-            load(
-                include_str!("../../../../catalog/en.ftl"),
-                unic_langid::LanguageIdentifier::default(),
-            )
-        }),
-        Lang::Zh => ZH.get_or_init(|| {
-            let zh = "zh".parse().expect("`zh` is a language tag");
-            load(include_str!("../../../../catalog/zh.ftl"), zh)
-        }),
-    }
+static TEXTS: TextCatalog = TextCatalog::new(
+    &[include_str!("../../../../catalog/en.ftl")],
+    &[include_str!("../../../../catalog/zh.ftl")],
+);
+
+fn bundle(lang: Lang) -> &'static TextBundle {
+    TEXTS.bundle(lang)
 }
 
 /// The sentence for the model.

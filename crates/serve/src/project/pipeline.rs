@@ -8,8 +8,8 @@ use budao_core::{
     activity::{Activity, StageEnd, StageStart},
     event::{Scope, Stage, Task, TaskEnd, TaskId},
     pipeline::{Pipeline, TaskState},
+    texts::FluentValue,
 };
-use fluent_bundle::FluentValue;
 use serde_json::{Map, Value, json};
 
 use super::{Projector, session::tokens};

@@ -51,7 +51,7 @@ impl CommandHandler<'_> {
             "leave" => self.computer.leave().await.map(|()| self.print_ok()),
             other => self.usage(&format!(
                 "{other}: {}",
-                localize(self.show.lang, "unknown command; see `help`", "未知命令；请看 `help`")
+                localize(self.show.lang, "smcp-unknown-command-see-help")
             )),
         };
         if let Err(fault) = done {
@@ -84,7 +84,7 @@ impl CommandHandler<'_> {
     }
 
     fn print_ok(&self) {
-        self.show.remark(localize(self.show.lang, "done", "完成"), &json!({ "done": true }));
+        self.show.remark(localize(self.show.lang, "smcp-done"), &json!({ "done": true }));
     }
 
     /// Runs a command that takes a name; reports a usage error if the name is empty.
@@ -94,17 +94,13 @@ impl CommandHandler<'_> {
         action: impl Future<Output = Result<(), Fault>>,
     ) -> Result<(), Fault> {
         if name.is_empty() {
-            return self.usage(localize(
-                self.show.lang,
-                "missing name; see `help`",
-                "缺少名称；请看 `help`",
-            ));
+            return self.usage(localize(self.show.lang, "smcp-missing-name-see-help"));
         }
         action.await.map(|()| self.print_ok())
     }
 
     fn status(&self) -> String {
-        let word = |en, zh| localize(self.show.lang, en, zh);
+        let word = |id| localize(self.show.lang, id);
         let room = self.computer.room();
         if self.show.as_json {
             let states = self.computer.states();
@@ -112,21 +108,21 @@ impl CommandHandler<'_> {
                 states.iter().map(|(id, state)| state_object(id, state)).collect();
             return format!("{}\n", json!({ "room": room, "servers": servers }));
         }
-        let room = room.as_deref().unwrap_or(word("(none)", "（无）"));
-        let mut text = format!("{} {room}\n", word("room", "房间"));
+        let room = room.as_deref().unwrap_or(word("smcp-none"));
+        let mut text = format!("{} {room}\n", word("smcp-room"));
         for (id, state) in self.computer.states() {
             let words = match state {
-                ServerState::Starting => word("starting", "正在启动").to_owned(),
+                ServerState::Starting => word("smcp-starting").to_owned(),
                 ServerState::Ready { tools } => {
-                    format!("{} ({tools} {})", word("ready", "就绪"), word("tools", "个工具"))
+                    format!("{} ({tools} {})", word("smcp-ready"), word("smcp-tools"))
                 }
-                ServerState::Stopped => word("stopped", "已停止").to_owned(),
+                ServerState::Stopped => word("smcp-stopped").to_owned(),
                 ServerState::Down { fault, again_in } => {
                     let again = |wait: Duration| {
-                        format!(", {} {:.0} s", word("retry in", "重试等待"), wait.as_secs_f64())
+                        format!(", {} {:.0} s", word("smcp-retry-in"), wait.as_secs_f64())
                     };
                     let again = again_in.map(again).unwrap_or_default();
-                    format!("{}: {fault}{again}", word("down", "未连接"))
+                    format!("{}: {fault}{again}", word("smcp-down"))
                 }
             };
             text.push_str(&format!("{}  {words}\n", self.show.terminal.name(id)));
@@ -186,7 +182,7 @@ impl CommandHandler<'_> {
             })?
         };
         let id = self.computer.add(&json(&text)?, self.values).await?;
-        let words = format!("{} {id}", localize(self.show.lang, "added", "已添加"));
+        let words = format!("{} {id}", localize(self.show.lang, "smcp-added"));
         self.show.remark(&words, &json!({ "added": id }));
         Ok(())
     }
@@ -199,31 +195,5 @@ fn json(text: &str) -> Result<Value, Fault> {
 }
 
 fn help(lang: Lang) -> &'static str {
-    localize(
-        lang,
-        "status               show the room and the state of each server
-tools                list the offered tools
-call TOOL [JSON]     call a tool without confirmation
-history              list the last calls, without secrets
-add JSON|FILE        add a server, or replace the one with the same id
-remove ID            stop a server and remove it
-start ID             start a server, or retry one that is down
-stop ID              stop a server
-join ROOM            move to another room
-leave                leave the room and stay connected
-quit                 stop the computer
-",
-        "status               显示房间与各服务器的状态
-tools                列出提供的工具
-call TOOL [JSON]     调用工具，不需确认
-history              列出最近的调用，不含机密
-add JSON|FILE        添加服务器，或替换同 id 的服务器
-remove ID            停止并移除服务器
-start ID             启动服务器，或立即重试
-stop ID              停止服务器
-join ROOM            进入另一个房间
-leave                离开房间，保持连接
-quit                 停止并退出
-",
-    )
+    localize(lang, "smcp-status-show-the-room-and-the")
 }

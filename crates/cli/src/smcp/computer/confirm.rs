@@ -45,7 +45,7 @@ pub(super) struct TerminalConfirmer {
 impl Confirmer for TerminalConfirmer {
     async fn confirm(&self, question: &Question<'_>) -> Confirmation {
         let Question { bundle_id, tool, params, .. } = question;
-        let may = localize(self.lang, "allow call?", "是否允许执行？");
+        let may = localize(self.lang, "smcp-allow-call");
         let words = format!("{bundle_id} {tool} {params}\n{may} [y/N] ");
         match self.console.ask(words, false).await {
             Some(answer) if matches!(answer.as_str(), "y" | "Y" | "yes" | "是") => {

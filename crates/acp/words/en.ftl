@@ -1,0 +1,34 @@
+# Texts for the editor.
+
+editor-options-all-calls-run-without-asking = All calls run without asking
+editor-options-ask = Ask
+editor-options-auto = Auto
+editor-options-high = High
+editor-options-low = Low
+editor-options-medium = Medium
+editor-options-mode = Mode
+editor-options-model = Model
+editor-options-off = Off
+editor-options-only-read-only-calls-run-nothing = Only read-only calls run; nothing is written or executed
+editor-options-plan = Plan
+editor-options-read-only-calls-run-without-asking = Read-only calls run without asking; all other calls ask first
+editor-options-thinking = Thinking
+
+outcome-the-model-declined-to-answer = The model declined to answer.
+
+permission-allow = Allow
+permission-reject = Reject
+
+project-older-messages-were-summarised-for-the = Older messages were summarised for the model
+project-the-answer-was-interrupted-and-starts = The answer was interrupted and starts again
+project-the-failed-turn-continues = The failed turn continues
+project-the-session-was-resumed = The session was resumed
+permission-always = Always allow `{ $tool }` in this session
+permission-never = Never allow `{ $tool }` in this session
+wait-service-busy = The service is busy
+wait-held =
+    { $seconds ->
+        [none] { $what }; requests waiting before yours: { $before }
+       *[other] { $what }; next try in { $seconds } s; requests waiting before yours: { $before }
+    }
+wait-retry = { $what }; retrying in { $seconds } s (try { $next } of { $max })

@@ -1,0 +1,366 @@
+# Texts of the command line.
+
+acp-accept-edits = Accept edits
+acp-api-key-in-the-environment = API key in the environment
+acp-calls-that-would-have-to-ask = Calls that would have to ask are denied
+acp-configuration = configuration
+acp-default = Default
+acp-dont-ask = Don't ask
+acp-edits-in-the-working-directories-run = Edits in the working directories run without asking; all other calls ask first
+acp-engine = engine
+acp-failed = FAILED
+acp-journal = journal
+acp-log-file = log file
+acp-login = login
+acp-models = models
+acp-no-home-directory = no home directory
+acp-no-home-directory-use-journal-url = no home directory; use --journal URL
+acp-ok = ok
+acp-permission = permission
+acp-run-claude-and-type-login = run `claude` and type `/login`
+acp-run-claude-in-a-terminal-type = Run `claude` in a terminal, type `/login`, then try again.
+acp-set-anthropic-api-key-or-openai = Set ANTHROPIC_API_KEY or OPENAI_API_KEY for this agent in the editor's settings, then start it again.
+acp-sign-in-with-the-claude-cli = Sign in with the Claude CLI
+acp-split-a-question-into-tasks-solve = Split a question into tasks, solve them, combine the results
+acp-the-question = the question
+
+anomalies-ended-at-once = ended at once
+anomalies-ended-without-an-answer = ended without an answer
+anomalies-late-result-of-another-turn-dropped = late result of another turn dropped
+anomalies-message-right-after-the-end = message right after the end
+anomalies-no-anomalies-found = No anomalies found.
+anomalies-no-records-for-a-long-time = no records for a long time
+
+chat-a-note-for-the-model = a note for the model
+chat-allow-call = allow call?
+chat-choose-type-to-search-enter-resume = ↑/↓ choose · type to search · Enter resume · Esc quit
+chat-closed = closed
+chat-enter-deny-with-this-note-esc = Enter deny with this note · Esc back
+chat-enter-send-alt-enter-newline-ctrl = Enter send · Alt-Enter newline · Ctrl-T faults · PgUp/PgDn scroll · Ctrl-D quit
+chat-esc-stop-ctrl-t-faults-pgup = Esc stop · Ctrl-T faults · PgUp/PgDn scroll · Ctrl-D quit
+chat-failed = failed
+chat-idle = idle
+chat-in = in
+chat-new = new
+chat-next-try-in = next try in
+chat-no = no
+chat-no-answer-in-time = no answer in time
+chat-no-matches = {"  "}no matches
+chat-no-messages-yet-to-try-the = No messages yet. To try the demo model: read README.md and count its headings
+chat-no-sessions-to-resume = No sessions to resume.
+chat-not-recovered = not recovered
+chat-nothing-none-of-its-calls-failed = nothing: none of its calls failed
+chat-other-faults-scroll-esc-back = ←/→ other faults · ↑/↓ scroll · Esc back
+chat-queued = queued
+chat-ready = ready
+chat-repaired = repaired:
+chat-resume-which-session = Resume which session?
+chat-running = running
+chat-scroll-ctrl-t-faults = ↑/↓ scroll · Ctrl-T faults
+chat-stopping = stopping …
+chat-to-resume = To resume:
+chat-to-the-model = to the model
+chat-to-the-operator = to the operator
+chat-to-the-user = to the user
+chat-too-many-commands-at-once-try = Too many commands at once; try again.
+chat-try = try
+chat-try-2 = try
+chat-type-a-message = type a message
+chat-waiting = waiting
+chat-withdrawn = withdrawn
+chat-y-yes-n-no-w-no = [y] yes  [n] no  [w] no, with a note  [Esc] stop
+chat-yes = yes
+
+config-created-with-every-key-and-its = Created with every key and its default.
+config-is-valid = is valid
+config-no-configuration-file-found-the-defaults = No configuration file found; the defaults apply.
+
+count-already-existed = { $count } already existed
+count-calls =
+    { $count ->
+        [one] { $count } call
+       *[other] { $count } calls
+    }
+count-commands =
+    { $count ->
+        [one] { $count } command
+       *[other] { $count } commands
+    }
+count-lines-below =
+    { $count ->
+        [one] { $count } line below
+       *[other] { $count } lines below
+    }
+count-new-records =
+    { $count ->
+        [one] { $count } new record
+       *[other] { $count } new records
+    }
+count-records =
+    { $count ->
+        [one] { $count } record
+       *[other] { $count } records
+    }
+count-sessions =
+    { $count ->
+        [one] { $count } session
+       *[other] { $count } sessions
+    }
+count-sessions-copied =
+    { $count ->
+        [one] { $count } session copied
+       *[other] { $count } sessions copied
+    }
+count-sessions-exported =
+    { $count ->
+        [one] { $count } session exported
+       *[other] { $count } sessions exported
+    }
+count-sessions-imported =
+    { $count ->
+        [one] { $count } session imported
+       *[other] { $count } sessions imported
+    }
+count-steps =
+    { $count ->
+        [one] { $count } step
+       *[other] { $count } steps
+    }
+count-stored-outputs =
+    { $count ->
+        [one] { $count } stored output
+       *[other] { $count } stored outputs
+    }
+count-tokens =
+    { $count ->
+        [one] { $count } token
+       *[other] { $count } tokens
+    }
+
+demo-cut-title = A client loses its connection
+demo-wait-title = A model limits the request rate
+demo-kill-title = A process is killed, its turn continues
+demo-wait-before = A scripted model answers 429 twice, the first time with a retry-after time. The retry loop is the one used for real models.
+demo-cut-before = A server runs an agent that counts, and a client follows it. The client's connection is cut and stays cut while the agent counts on. A second client stays connected for comparison.
+demo-acts-passed = acts passed
+demo-correct-title = An agent corrects its own mistake
+demo-are-you-there = are you there?
+demo-connection-cut-the-client-is-at = connection cut; the client is at
+demo-connection-restored-the-run-is-at = connection restored; the run is at
+demo-count-to-12-slowly = count to 12 slowly
+demo-replay-before = Every session of this demo is read back from the journal. The one whose process was killed is shown.
+demo-five-failures-and-the-recovery-from = Five failures and the recovery from each. Every command is a real process of this program; the output below is made from its records and checked. No network, no key.
+demo-here-i-am-again = Here I am again.
+demo-journal = Journal:
+demo-line = line
+demo-read-readme-md-and-count-its = read README.md and count its headings
+demo-kill-after = See the ledger's single line: the finished call did not run again. The unfinished answer was discarded and written again.
+demo-correct-after = See the line with ERR_VAL_002: the model received exactly this text. For details: `budao explain ERR_VAL_002`
+demo-cut-after = See the positions at the cut and after it: the client sent its last position, and the server sent the events after it.
+demo-replay-after = See the records around the kill: two processes wrote one continuous history.
+demo-wait-after = See the two waits: the service asked for the first, the retry policy chose the second. Both are in the journal, so they survive a restart.
+demo-kill-before = The agent appends a line to a ledger with a tool, then answers. In the middle of the answer its process gets SIGKILL. Another process resumes the session.
+demo-correct-before = The built-in demo model calls a tool with a wrong argument. It learns what is wrong only from the error message.
+demo-the-ledger-has-its-line-and = The ledger has its line, and whatever happens to me now, it is not written twice.
+demo-replay-title = The records are replayed
+demo-the-records-stay-in-that-folder = The records stay in that folder until you delete it. To read them again:
+demo-write-it-down = write it down
+
+journal-checking = checking
+journal-copied-to = Copied to
+journal-copying = copying
+journal-damaged = damaged
+journal-data-loss-found-earlier = Data loss found earlier:
+journal-none = none
+journal-sessions-have-another-history-in-the = sessions have another history in the target and were left as they are
+journal-sessions-truncated-at-the-damage = sessions truncated at the damage
+journal-survives = survives
+journal-the-journal-is-intact = The journal is intact.{"\u000A"}
+
+main-did-you-mean = Did you mean
+main-mark = ?
+
+man-see-budao-help = See `budao --help`.
+man-unknown-command = Unknown command
+
+run-cancelled = Cancelled.
+run-no-turn-is-running = No turn is running.
+run-nothing-to-resume = Nothing to resume.
+run-session = session
+run-the-last-turn-failed-continue-it = {" "}The last turn failed; continue it with: budao sessions retry
+run-you = you
+
+screen-this-needs-a-terminal-without-one = This needs a terminal. Without one, use
+
+serve-listening-press-ctrl-c-to-stop = Listening. Press Ctrl-C to stop.
+serve-resumed-sessions = Resumed sessions
+
+sessions-answered = answered:
+sessions-deleted = Deleted
+sessions-faults = faults
+sessions-left-out-because-they-cannot-be = Left out, because they cannot be retried (plans, children, other engines):
+sessions-no-sessions-found = No sessions found.
+sessions-nobodys-a-message-re-opens-the = nobody's; a message re-opens the session
+sessions-none = none
+sessions-nothing-was-retried-add-yes-to = Nothing was retried. Add `--yes` to retry these turns.
+sessions-recovered = recovered
+sessions-stopped-turns-under-way-go-on = Stopped. Turns under way go on with a server or with `budao resume ID`.
+sessions-the-agents-a-turn-runs = the agent's: a turn runs
+sessions-there-is-no-failed-turn-to = There is no failed turn to retry.
+sessions-unknown-session = Unknown session
+sessions-waits-for-a-decision = waits for a decision:
+sessions-yours-a-call-waits-for-a = yours: a call waits for a decision; `budao resume` asks again
+sessions-yours-no-process-runs-the-turn = yours: no process runs the turn; continue it with `budao resume`
+sessions-yours-send-a-message = yours: send a message
+sessions-yours-the-last-turn-failed-continue = yours: the last turn failed; continue it with `budao sessions retry`, or send a message
+
+smcp-added = added
+smcp-allow-call = allow call?
+smcp-allowed = allowed:
+smcp-connection-lost = connection lost
+smcp-done = done
+smcp-down = down
+smcp-entered = entered
+smcp-example = example:
+smcp-its-servers = its servers
+smcp-joined = joined
+smcp-left = left
+smcp-listening-on = listening on
+smcp-missed-events = missed events:
+smcp-missing-name-see-help = missing name; see `help`
+smcp-no-computer-is-in-the-room = no computer is in the room
+smcp-none = (none)
+smcp-number = number:
+smcp-present = present
+smcp-ready = ready
+smcp-rejoined = rejoined
+smcp-retry-in = retry in
+smcp-room = room
+smcp-starting = starting
+smcp-status-show-the-room-and-the =
+    status               show the room and the state of each server
+    tools                list the offered tools
+    call TOOL [JSON]     call a tool without confirmation
+    history              list the last calls, without secrets
+    add JSON|FILE        add a server, or replace the one with the same id
+    remove ID            stop a server and remove it
+    start ID             start a server, or retry one that is down
+    stop ID              stop a server
+    join ROOM            move to another room
+    leave                leave the room and stay connected
+    quit                 stop the computer{"\u000A"}
+smcp-still-starting = still starting:
+smcp-stopped = stopped
+smcp-tools = tools
+smcp-tools-changed = tools changed
+smcp-unknown-command-see-help = unknown command; see `help`
+smcp-waiting-for = waiting for
+
+top-calls = calls
+top-cut-off = cut off
+top-does-not-answer = {" "}· ✗ does not answer
+top-faults = faults
+top-faults-by-code = Faults by code
+top-last = last
+top-last-events = Last events
+top-none = none
+top-not-available-remotely-see-the-servers = not available remotely; see the server's web page
+top-not-recovered = not recovered
+top-q-quit-w-window-sessions = q quit · w window · ↑/↓ sessions
+top-reading-the-journal = reading the journal …
+top-recovered = recovered
+top-recovery = recovery
+top-retries = retries
+top-sessions = Sessions
+top-steps = steps
+top-still-counting = still counting
+top-turns = turns
+
+transcript-allow-call = allow call?
+transcript-allowed-by = allowed by
+transcript-calls-with-unknown-outcome = calls with unknown outcome:
+transcript-cancelled = cancelled
+transcript-cancelled-by = cancelled by
+transcript-closed-by = closed by
+transcript-cut-at-the-token-limit = cut at the token limit
+transcript-denied-by = denied by
+transcript-dropped-a-late-result-of-turn = dropped a late result of turn
+transcript-ended = ended
+transcript-expired = expired
+transcript-failed = failed
+transcript-in = in
+transcript-next-try-in = next try in
+transcript-not-recovered = not recovered
+transcript-older-messages-summarised = older messages summarised:
+transcript-queued-message-withdrawn-by = queued message withdrawn by
+transcript-recovered-after = recovered after
+transcript-refused-by-the-model = refused by the model
+transcript-repaired = repaired:
+transcript-requests-waiting-before-this-one = requests waiting before this one:
+transcript-resumed = resumed
+transcript-retrying-the-failed-turn = retrying the failed turn
+transcript-session-closed = session closed
+transcript-session-ended-with-an-error = session ended with an error
+transcript-stopped-at-the-step-limit = stopped at the step limit
+transcript-the-service-is-busy = the service is busy,
+transcript-tokens = tokens
+transcript-tries = tries,
+transcript-try = try
+transcript-try-2 = try
+transcript-turn = turn
+transcript-unfinished-answer-above-discarded = unfinished answer above discarded
+
+watch-allow-call = allow call?
+watch-denied-there-is-no-terminal-to = {"  "}Denied: there is no terminal to ask on. To allow such calls: `--permission auto`
+watch-for-details = For details:
+watch-y-yes-n-no = {"  "}[y] yes  [n] no >{" "}
+demo-claim-told_of_the_mistake = the model received the error
+demo-claim-corrected_itself = it then called the same tool correctly
+demo-claim-turn_ended = the turn ended normally
+demo-claim-refused_twice = the model refused two requests
+demo-claim-waited_as_long_as_asked = the retry waited as long as the service asked
+demo-claim-recovered = the recovery was recorded
+demo-claim-line_was_cut = the client noticed the lost connection
+demo-claim-run_went_on_meanwhile = the run continued meanwhile
+demo-claim-nothing_missing = both clients received the same events
+demo-claim-nothing_twice = each event arrived once, in order
+demo-claim-killed_mid_turn = signal 9 ended the process in the middle of its turn
+demo-claim-resumed = another process resumed the session
+demo-claim-tool_ran_once = the tool ran once: records and ledger agree
+demo-claim-answer_is_whole = the answer is complete
+demo-claim-no_gaps = no session has a gap in its positions
+demo-claim-same_as_happened = the journal matches what the processes printed
+count-questions-wait-for-you =
+    { $count ->
+        [one] { $count } question waits for you
+       *[other] { $count } questions wait for you
+    }
+count-tasks-planned =
+    { $count ->
+        [one] { $count } task planned
+       *[other] { $count } tasks planned
+    }
+chat-step = step { $count }
+turn-number = turn { $count }
+chat-ago-seconds = { $count } s
+chat-ago-minutes = { $count } min
+chat-ago-hours = { $count } h
+chat-ago-days = { $count } d
+chat-earlier-messages = … earlier messages: `budao replay { $id }`
+top-counts = { $running } running · { $waiting } waiting for a decision
+explain-kinds =
+    { $count ->
+        [0] No kinds match.
+        [one] 1 kind. For details: `budao explain CODE`
+       *[other] { $count } kinds. For details: `budao explain CODE`
+    }
+explain-also = { $others } other kinds have the number { $number } too: `budao explain --list { $number }`
+explain-unknown = Unknown code, number or name: `{ $what }`
+explain-did-you-mean = Did you mean:
+explain-to-list-all-kinds = To list all kinds: `budao explain --list`
+explain-meaning = { $value }: { $meaning }
+journal-intact = Intact: { $sessions }, { $records }, { $commands }, { $blobs }.
+acp-configuration-valid = valid; { $count } MCP servers
+acp-will-be-created = { $path } will be created
+sessions-confirm-retry = Retry these turns ({ $count })? [y/N]{" "}
+watch-nobody-could-be-asked = { $calls } needed approval and nobody could be asked, so the task may be incomplete. To allow such calls: --permission auto

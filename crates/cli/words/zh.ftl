@@ -1,0 +1,309 @@
+# 命令行文字。
+
+acp-accept-edits = 接受编辑
+acp-api-key-in-the-environment = 环境变量中的 API 密钥
+acp-calls-that-would-have-to-ask = 需要询问的调用一律直接拒绝
+acp-configuration = 配置
+acp-default = 默认
+acp-dont-ask = 不询问
+acp-edits-in-the-working-directories-run = 工作目录内的编辑直接执行，其余调用先询问
+acp-engine = 引擎
+acp-failed = 有问题
+acp-journal = 日志库
+acp-log-file = 日志文件
+acp-login = 登录
+acp-models = 模型
+acp-no-home-directory = 没有主目录
+acp-no-home-directory-use-journal-url = 没有主目录；请用 --journal URL
+acp-ok = 正常
+acp-permission = 权限
+acp-run-claude-and-type-login = 请运行 `claude` 并输入 `/login`
+acp-run-claude-in-a-terminal-type = 请在终端运行 `claude`，输入 `/login`，然后重试。
+acp-set-anthropic-api-key-or-openai = 请在编辑器设置中为此智能体设置 ANTHROPIC_API_KEY 或 OPENAI_API_KEY，然后重新启动。
+acp-sign-in-with-the-claude-cli = 用 Claude CLI 登录
+acp-split-a-question-into-tasks-solve = 把问题拆成任务，逐一解决后汇总
+acp-the-question = 问题
+
+anomalies-ended-at-once = 立即结束
+anomalies-ended-without-an-answer = 没有回答就结束
+anomalies-late-result-of-another-turn-dropped = 丢弃了属于其他轮次的结果
+anomalies-message-right-after-the-end = 刚结束就收到新消息
+anomalies-no-anomalies-found = 没有发现异常。
+anomalies-no-records-for-a-long-time = 长时间没有记录
+
+chat-a-note-for-the-model = 给模型的附言
+chat-allow-call = 是否允许执行？
+chat-choose-type-to-search-enter-resume = ↑/↓ 选择 · 输入文字搜索 · Enter 继续 · Esc 退出
+chat-closed = 已关闭
+chat-enter-deny-with-this-note-esc = Enter 拒绝并附言告知模型 · Esc 返回
+chat-enter-send-alt-enter-newline-ctrl = Enter 发送 · Alt-Enter 换行 · Ctrl-T 故障 · PgUp/PgDn 滚动 · Ctrl-D 退出
+chat-esc-stop-ctrl-t-faults-pgup = Esc 停止 · Ctrl-T 故障 · PgUp/PgDn 滚动 · Ctrl-D 退出
+chat-failed = 失败
+chat-idle = 空闲
+chat-in = 等待
+chat-new = 新会话
+chat-next-try-in = 下次重试还有
+chat-no = 拒绝
+chat-no-answer-in-time = 超时未回答
+chat-no-matches = {"  "}没有匹配
+chat-no-messages-yet-to-try-the = 还没有对话。`demo` 模型可以试：读取 README.md 并统计标题
+chat-no-sessions-to-resume = 没有可恢复的会话。
+chat-not-recovered = 未恢复
+chat-nothing-none-of-its-calls-failed = 未告知：不是模型的调用失败
+chat-other-faults-scroll-esc-back = ←/→ 其他故障 · ↑/↓ 滚动 · Esc 返回
+chat-queued = 排队中
+chat-ready = 就绪
+chat-repaired = 已修正：
+chat-resume-which-session = 继续哪个会话？
+chat-running = 运行中
+chat-scroll-ctrl-t-faults = ↑/↓ 滚动 · Ctrl-T 故障
+chat-stopping = 正在停止…
+chat-to-resume = 继续对话：
+chat-to-the-model = 告知模型
+chat-to-the-operator = 告知运维
+chat-to-the-user = 告知用户
+chat-too-many-commands-at-once-try = 操作过多，请稍后再试。
+chat-try = 重试
+chat-try-2 = 尝试
+chat-type-a-message = 输入消息
+chat-waiting = 等待回答
+chat-withdrawn = 已撤回
+chat-y-yes-n-no-w-no = [y] 允许  [n] 拒绝  [w] 拒绝并附言  [Esc] 停止
+chat-yes = 允许
+
+config-created-with-every-key-and-its = 已创建，包含每个键及其默认值。
+config-is-valid = 有效
+config-no-configuration-file-found-the-defaults = 没有配置文件，使用默认值。
+
+count-already-existed = { $count } 个已存在
+count-calls = { $count } 个调用
+count-commands = { $count } 条命令
+count-lines-below = { $count } 行在下方
+count-new-records = { $count } 条新记录
+count-records = { $count } 条记录
+count-sessions = { $count } 个会话
+count-sessions-copied = { $count } 个会话已复制
+count-sessions-exported = { $count } 个会话已导出
+count-sessions-imported = { $count } 个会话已导入
+count-steps = { $count } 步
+count-stored-outputs = { $count } 份已存输出
+count-tokens = { $count } 词元
+
+demo-cut-title = 客户端断线，然后重连
+demo-wait-title = 模型限流，然后恢复
+demo-kill-title = 进程被杀，回合继续
+demo-wait-before = 脚本模型两次回答 429，第一次还指定了等待时间。重试循环与真实模型所用的相同。
+demo-cut-before = 服务器运行一个数数的智能体，客户端跟随它。客户端的连接被切断一段时间，智能体继续数。另一个客户端始终在线，用于对比。
+demo-acts-passed = 幕通过
+demo-correct-title = 智能体犯错，自己改正
+demo-are-you-there = 你在吗？
+demo-connection-cut-the-client-is-at = 连接被切断；客户端在
+demo-connection-restored-the-run-is-at = 连接恢复；运行已到
+demo-count-to-12-slowly = 慢慢数到12
+demo-replay-before = 从日志中读回本次演示的每个会话。这里展示进程被杀的那一个。
+demo-five-failures-and-the-recovery-from = 五次故障，以及各自的恢复。每条命令都是本程序的真实进程；下面的输出取自它的记录，并逐项核对。不需要网络，也不需要密钥。
+demo-here-i-am-again = 我回来了。
+demo-journal = 日志文件：
+demo-line = 行
+demo-read-readme-md-and-count-its = 读取 README.md 并统计标题
+demo-kill-after = 请看账本里只有一行：已完成的调用没有再次运行。未完成的回答作废，重新生成。
+demo-correct-after = 请看 ERR_VAL_002 那一行：模型收到的正是这段文字。详细说明：`budao explain ERR_VAL_002`
+demo-cut-after = 请看断线时和重连后的位置：客户端报告自己的最后位置，服务器发送其后的事件。
+demo-replay-after = 请看被杀前后的记录：两个进程写下了一段连续的历史。
+demo-wait-after = 请看两次等待：第一次是服务要求的，第二次由重试策略决定。两者都在日志里，重启后仍然有效。
+demo-kill-before = 智能体先用工具往账本写一行，然后回答。回答到一半，进程收到 SIGKILL。另一个进程恢复该会话。
+demo-correct-before = 内置演示模型会用错误的参数调用工具。错在哪里，它只能从错误信息里得知。
+demo-the-ledger-has-its-line-and = 账 本 已 有 这 一 行， 无 论 我 出 什 么 事， 都 不 会 写 第 二 次。
+demo-replay-title = 重放全部记录
+demo-the-records-stay-in-that-folder = 记录留在该文件夹中，直到您删除它。再次查看：
+demo-write-it-down = 记下来
+
+journal-checking = 正在检查
+journal-copied-to = 已复制到
+journal-copying = 正在复制
+journal-damaged = 损坏
+journal-data-loss-found-earlier = 此前发现数据丢失：
+journal-none = 无
+journal-sessions-have-another-history-in-the = 个会话在目标中有另一段历史，未作改动
+journal-sessions-truncated-at-the-damage = 个会话在损坏处截断
+journal-survives = 尚存
+journal-the-journal-is-intact = 日志完好。{"\u000A"}
+
+main-did-you-mean = 您是否要写
+main-mark = ？
+
+man-see-budao-help = 请看 `budao --help`。
+man-unknown-command = 未知命令：
+
+run-cancelled = 已取消。
+run-no-turn-is-running = 没有正在运行的回合。
+run-nothing-to-resume = 没有需要恢复的工作。
+run-session = 会话
+run-the-last-turn-failed-continue-it = 上一回合失败；继续该回合：budao sessions retry
+run-you = 用户
+
+screen-this-needs-a-terminal-without-one = 此命令需要终端。没有终端时请用
+
+serve-listening-press-ctrl-c-to-stop = 正在监听。按 Ctrl-C 停止。
+serve-resumed-sessions = 已恢复的会话
+
+sessions-answered = 已作答：
+sessions-deleted = 已删除
+sessions-faults = 次故障
+sessions-left-out-because-they-cannot-be = 已略去无法重试的会话（计划、子会话、其他引擎）：
+sessions-no-sessions-found = 没有找到会话。
+sessions-nobodys-a-message-re-opens-the = 无；发送消息会重新打开会话
+sessions-none = 无
+sessions-nothing-was-retried-add-yes-to = 尚未重试。加上 `--yes` 即可重试这些回合。
+sessions-recovered = 次已恢复
+sessions-stopped-turns-under-way-go-on = 已停止。正在进行的回合可由服务器或 `budao resume ID` 继续。
+sessions-the-agents-a-turn-runs = 智能体：回合正在运行
+sessions-there-is-no-failed-turn-to = 没有可重试的失败回合。
+sessions-unknown-session = 未知会话
+sessions-waits-for-a-decision = 等待确认：
+sessions-yours-a-call-waits-for-a = 轮到您：有调用等待决定；`budao resume` 会再次询问
+sessions-yours-no-process-runs-the-turn = 轮到您：没有进程在运行该回合；用 `budao resume` 继续
+sessions-yours-send-a-message = 轮到您：发送消息
+sessions-yours-the-last-turn-failed-continue = 轮到您：上一回合失败；用 `budao sessions retry` 继续，或发送消息
+
+smcp-added = 已添加
+smcp-allow-call = 是否允许执行？
+smcp-allowed = 允许的值：
+smcp-connection-lost = 连接已断开
+smcp-done = 完成
+smcp-down = 未连接
+smcp-entered = 进入
+smcp-example = 示例：
+smcp-its-servers = 其服务器
+smcp-joined = 已加入
+smcp-left = 离开
+smcp-listening-on = 正在监听
+smcp-missed-events = 错过的事件：
+smcp-missing-name-see-help = 缺少名称；请看 `help`
+smcp-no-computer-is-in-the-room = 房间里没有计算机
+smcp-none = （无）
+smcp-number = 编号：
+smcp-present = 在场
+smcp-ready = 就绪
+smcp-rejoined = 已重新加入
+smcp-retry-in = 重试等待
+smcp-room = 房间
+smcp-starting = 正在启动
+smcp-status-show-the-room-and-the =
+    status               显示房间与各服务器的状态
+    tools                列出提供的工具
+    call TOOL [JSON]     调用工具，不需确认
+    history              列出最近的调用，不含机密
+    add JSON|FILE        添加服务器，或替换同 id 的服务器
+    remove ID            停止并移除服务器
+    start ID             启动服务器，或立即重试
+    stop ID              停止服务器
+    join ROOM            进入另一个房间
+    leave                离开房间，保持连接
+    quit                 停止并退出{"\u000A"}
+smcp-still-starting = 仍在启动：
+smcp-stopped = 已停止
+smcp-tools = 个工具
+smcp-tools-changed = 工具已变更
+smcp-unknown-command-see-help = 未知命令；请看 `help`
+smcp-waiting-for = 正在等待
+
+top-calls = 调用
+top-cut-off = 已中断
+top-does-not-answer = {" "}· ✗ 没有应答
+top-faults = 故障
+top-faults-by-code = 故障（按代码）
+top-last = 最近
+top-last-events = 最近事件
+top-none = 无
+top-not-available-remotely-see-the-servers = 远程不可用；请看服务器的网页
+top-not-recovered = 未恢复
+top-q-quit-w-window-sessions = q 退出 · w 时间窗 · ↑/↓ 会话
+top-reading-the-journal = 正在读取日志…
+top-recovered = 已恢复
+top-recovery = 恢复
+top-retries = 重试
+top-sessions = 会话
+top-steps = 步
+top-still-counting = 仍在统计
+top-turns = 回合
+
+transcript-allow-call = 是否允许执行？
+transcript-allowed-by = 已允许：
+transcript-calls-with-unknown-outcome = 结果未知的调用：
+transcript-cancelled = 已取消
+transcript-cancelled-by = 取消者：
+transcript-closed-by = 关闭者：
+transcript-cut-at-the-token-limit = 达到词元上限
+transcript-denied-by = 已拒绝：
+transcript-dropped-a-late-result-of-turn = 丢弃迟到的结果，回合
+transcript-ended = 已完成
+transcript-expired = 已过期
+transcript-failed = 失败
+transcript-in = 等待
+transcript-next-try-in = 再试前等待
+transcript-not-recovered = 未恢复
+transcript-older-messages-summarised = 已压缩的早期消息：
+transcript-queued-message-withdrawn-by = 排队消息的撤回者：
+transcript-recovered-after = 已恢复，共尝试
+transcript-refused-by-the-model = 模型拒绝
+transcript-repaired = 已修正：
+transcript-requests-waiting-before-this-one = 前面等待的请求数：
+transcript-resumed = 已恢复运行
+transcript-retrying-the-failed-turn = 重试失败的回合
+transcript-session-closed = 会话已关闭
+transcript-session-ended-with-an-error = 会话因错误结束
+transcript-stopped-at-the-step-limit = 达到步数上限
+transcript-the-service-is-busy = 服务繁忙，
+transcript-tokens = 词元
+transcript-tries = 次，用时
+transcript-try = 尝试
+transcript-try-2 = 重试
+transcript-turn = 回合
+transcript-unfinished-answer-above-discarded = 以上未完成的回答作废
+
+watch-allow-call = 是否允许执行？
+watch-denied-there-is-no-terminal-to = {"  "}已拒绝：没有可供询问的终端。要允许此类调用：`--permission auto`
+watch-for-details = 详细说明：
+watch-y-yes-n-no = {"  "}[y] 允许  [n] 拒绝 >{" "}
+demo-claim-told_of_the_mistake = 模型收到了错误信息
+demo-claim-corrected_itself = 随后正确调用了同一工具
+demo-claim-turn_ended = 回合正常结束
+demo-claim-refused_twice = 模型两次拒绝请求
+demo-claim-waited_as_long_as_asked = 重试不早于服务要求的时间
+demo-claim-recovered = 恢复已记录
+demo-claim-line_was_cut = 客户端发现连接断开
+demo-claim-run_went_on_meanwhile = 其间运行没有停
+demo-claim-nothing_missing = 两个客户端收到的事件相同
+demo-claim-nothing_twice = 每个事件只到一次，按顺序
+demo-claim-killed_mid_turn = 进程在回合中途被信号 9 终止
+demo-claim-resumed = 另一个进程恢复了会话
+demo-claim-tool_ran_once = 工具只运行一次：记录与账本一致
+demo-claim-answer_is_whole = 回答完整
+demo-claim-no_gaps = 每个会话的位置从 1 起连续
+demo-claim-same_as_happened = 日志与进程打印的内容一致
+count-questions-wait-for-you = { $count } 个问题等您回答
+count-tasks-planned = { $count } 个任务已规划
+chat-step = 第 { $count } 步
+turn-number = 第 { $count } 轮
+chat-ago-seconds = { $count } 秒前
+chat-ago-minutes = { $count } 分前
+chat-ago-hours = { $count } 时前
+chat-ago-days = { $count } 天前
+chat-earlier-messages = ……更早的内容：`budao replay { $id }`
+top-counts = { $running } 个运行中 · { $waiting } 个等待回答
+explain-kinds =
+    { $count ->
+        [0] 没有匹配的错误种类。
+       *[other] 共 { $count } 种。用 `budao explain 代码` 查看详情。
+    }
+explain-also = 另有 { $others } 种错误也用编号 { $number }：`budao explain --list { $number }`
+explain-unknown = 未知的代码、编号或名称：`{ $what }`
+explain-did-you-mean = 您要找的可能是：
+explain-to-list-all-kinds = 列出全部种类：`budao explain --list`
+explain-meaning = { $value }：{ $meaning }
+journal-intact = 完好：{ $sessions }、{ $records }、{ $commands }、{ $blobs }。
+acp-configuration-valid = 有效；{ $count } 个 MCP 服务器
+acp-will-be-created = 将创建 { $path }
+sessions-confirm-retry = 重试这些回合（{ $count } 个）？[y/N]{" "}
+watch-nobody-could-be-asked = { $calls }需要批准但无人可问，任务可能没有完成。要允许此类调用：--permission auto
