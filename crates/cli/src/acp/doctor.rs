@@ -1,9 +1,10 @@
 //! `budao acp doctor`: checks everything the editor's agent needs, and writes nothing.
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use budao_core::{Fault, Kind, Lang, fault::text, world::World};
 use budao_journal::{Access, Inspection};
+use budao_mcp::{ServerSet, ServerState};
 use budao_models::Models;
 use budao_runtime::world;
 
@@ -13,6 +14,9 @@ use crate::{exit::Exit, program, setup, terminal::Terminal, texts::localize};
 /// Time limit for `claude --version`.
 const VERSION_MAX: Duration = Duration::from_secs(20);
 
+/// Time limit for the start of the MCP servers.
+const SERVERS_MAX: Duration = Duration::from_secs(15);
+
 /// The things the doctor checks. `--json` prints the name in snake case, in every language.
 #[derive(Clone, Copy, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -21,6 +25,7 @@ enum Check {
     Engine,
     Login,
     Models,
+    ToolServer,
     Permission,
     Journal,
     LogFile,
@@ -33,6 +38,7 @@ impl Check {
             Self::Engine => localize(lang, "engine", "引擎"),
             Self::Login => localize(lang, "login", "登录"),
             Self::Models => localize(lang, "models", "模型"),
+            Self::ToolServer => localize(lang, "tool server", "工具服务器"),
             Self::Permission => localize(lang, "permission", "权限"),
             Self::Journal => localize(lang, "journal", "日志库"),
             Self::LogFile => localize(lang, "log file", "日志文件"),
@@ -51,11 +57,14 @@ struct Finding {
 pub(super) async fn run(args: &ServeArgs, json: bool, lang: Lang, terminal: &Terminal) -> Exit {
     let world = world::system();
     let engine = args.engine();
-    let is_native = !matches!(engine, Ok(EngineChoice::Claude(_)));
+    let is_native = matches!(engine, Ok(EngineChoice::Native));
+    let is_claude = matches!(engine, Ok(EngineChoice::Claude(_)));
     let mut findings = vec![configuration(args, lang), describe_engine(engine, lang).await];
     if is_native {
         findings.push(models(args, &world, lang));
-    } else {
+        findings.extend(tool_servers(args, &world, lang).await);
+    }
+    if is_claude {
         findings.push(login(lang));
     }
     findings.extend([choices(args, lang), journal(args, &world, lang).await, log_file(lang)]);
@@ -137,6 +146,37 @@ fn models(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
         .try_for_each(|model| models.open(&Models::parse_spec(model)?).map(drop))
         .map(|()| wanted.join(", "));
     Finding::of(Check::Models, opened, lang)
+}
+
+/// Starts every configured MCP server for a moment. A server of an editor's settings is not known here.
+async fn tool_servers(args: &ServeArgs, world: &World, lang: Lang) -> Vec<Finding> {
+    let check = Check::ToolServer;
+    let Ok(config) = args.config.load() else { return Vec::new() };
+    let (variables, limits) = (std::env::vars_os().collect(), Arc::new(config.limits));
+    let servers = match ServerSet::open(config.mcp, &variables, world, &limits) {
+        Ok(servers) => servers,
+        Err(fault) => return vec![Finding::of(check, Err(fault), lang)],
+    };
+    let failed = servers.ready(world, SERVERS_MAX).await;
+    let findings = servers.iter().map(|server| {
+        let fault = failed.iter().find(|(name, _)| name == server.name());
+        let result = match (fault, server.state()) {
+            (Some((_, fault)), _) => Err(fault.clone()),
+            (None, ServerState::Ready { tools }) => Ok(match lang {
+                Lang::En => format!("{}: {tools} tools", server.name()),
+                Lang::Zh => format!("{}：{tools} 个工具", server.name()),
+            }),
+            (None, _) => {
+                let name = server.name();
+                let late = localize(lang, "still starting", "仍在启动");
+                return Finding { check, ok: false, detail: format!("{name}: {late}") };
+            }
+        };
+        Finding::of(check, result, lang)
+    });
+    let findings = findings.collect();
+    servers.shutdown().await;
+    findings
 }
 
 fn choices(args: &ServeArgs, lang: Lang) -> Finding {
