@@ -76,12 +76,16 @@ pub enum ExecutionError {
 #[async_trait]
 pub trait EditorServices: Send + Sync + fmt::Debug {
     /// Takes the tool servers that an editor configured for a session, before the session is opened or
-    /// resumed. They replace those of an earlier call.
+    /// resumed. They replace those of an earlier call. Returns a fault for each server that is known to have
+    /// failed, for the user to be told; the session opens without it.
     ///
     /// # Errors
     /// The description of a server is invalid.
-    async fn tool_servers(&self, session: SessionId, servers: Vec<ToolServer>)
-    -> Result<(), Fault>;
+    async fn tool_servers(
+        &self,
+        session: SessionId,
+        servers: Vec<ToolServer>,
+    ) -> Result<Vec<Fault>, Fault>;
 
     /// Releases a session's tool servers; called when the editor closes or deletes the session.
     async fn forget(&self, session: SessionId);
@@ -99,10 +103,14 @@ pub struct NoEditorServices;
 
 #[async_trait]
 impl EditorServices for NoEditorServices {
-    async fn tool_servers(&self, _: SessionId, servers: Vec<ToolServer>) -> Result<(), Fault> {
+    async fn tool_servers(
+        &self,
+        _: SessionId,
+        servers: Vec<ToolServer>,
+    ) -> Result<Vec<Fault>, Fault> {
         use budao_core::fault::{Fact, Kind, Operation};
         match servers.first() {
-            None => Ok(()),
+            None => Ok(Vec::new()),
             Some(server) => Err(Fault::new(Kind::McpServerNotFound, Operation::StartMcpServer)
                 .with(Fact::McpServer, server.name.clone())),
         }

@@ -10,10 +10,11 @@ use agent_client_protocol::{
     Agent, Error, Lines, on_receive_notification, on_receive_request,
     schema::ProtocolVersion,
     v1::schema::{
-        AgentCapabilities, AuthMethod, AuthMethodAgent, CancelNotification, Implementation,
-        InitializeRequest, InitializeResponse, McpCapabilities, PromptCapabilities,
-        SessionAdditionalDirectoriesCapabilities, SessionCapabilities, SessionCloseCapabilities,
-        SessionDeleteCapabilities, SessionListCapabilities, SessionResumeCapabilities,
+        AgentCapabilities, AuthMethod, AuthMethodAgent, CancelNotification,
+        ElicitationCapabilities, Implementation, InitializeRequest, InitializeResponse,
+        McpCapabilities, PromptCapabilities, SessionAdditionalDirectoriesCapabilities,
+        SessionCapabilities, SessionCloseCapabilities, SessionDeleteCapabilities,
+        SessionListCapabilities, SessionResumeCapabilities,
     },
 };
 use budao_core::fault::{Fault, Kind, Operation};
@@ -151,9 +152,11 @@ impl StartupHandler {
 
     fn initialize(&self, request: &InitializeRequest) -> InitializeResponse {
         let session = request.client_capabilities.session.as_ref();
+        let elicitation = request.client_capabilities.elicitation.as_ref();
         let editor_capabilities = EditorCapabilities {
             notices: session.is_some_and(|session| session.notices.is_some()),
             compaction: session.is_some_and(|session| session.compaction.is_some()),
+            forms: elicitation.is_some_and(ElicitationCapabilities::supports_form),
         };
         *self.editor_capabilities.lock().expect("no code panics while holding this") =
             editor_capabilities;

@@ -25,9 +25,14 @@ pub struct EditorOptions {
     pub engine: String,
     /// The models; the first is the default.
     pub models: Vec<ModelChoice>,
+    /// True if the models that the engine reports replace `models`.
+    pub models_from_engine: bool,
     /// True to offer a choice of the thinking level.
     pub thinking: bool,
-    /// Size of the context in tokens; usage is shown relative to it.
+    /// Key and value of the extra setting that turns thinking off. With it, a session without a level leaves the
+    /// depth to the engine; without it, such a session does not think.
+    pub thinking_off: Option<(String, String)>,
+    /// Size of the context in tokens; usage is shown relative to it. 0 until the engine reports it.
     pub context_tokens: u64,
     /// Slash commands that the engine understands.
     pub commands: Vec<SlashCommand>,
@@ -56,12 +61,37 @@ pub struct EngineMode {
 }
 
 /// A model that the user can choose.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelChoice {
     /// Name of the model in the session's settings.
     pub id: String,
     /// Name for the user.
     pub name: String,
+    /// Description for the user; empty if there is none.
+    pub about: String,
+    /// True if the model's thinking cannot be turned off.
+    pub always_thinks: bool,
+}
+
+impl ModelChoice {
+    /// A model without a description.
+    #[must_use]
+    pub fn new(id: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { id: id.into(), name: name.into(), ..Self::default() }
+    }
+
+    /// Reads a model from an engine's annotation `{id, name, about, thinking_off}`; `None` without an id.
+    pub(crate) fn read(data: &Value) -> Option<Self> {
+        let text = |key: &str| data[key].as_str().unwrap_or_default().to_owned();
+        let id = Some(text("id")).filter(|id| !id.is_empty())?;
+        let name = Some(text("name")).filter(|name| !name.is_empty());
+        Some(Self {
+            name: name.unwrap_or_else(|| id.clone()),
+            about: text("about"),
+            always_thinks: data["thinking_off"] == false,
+            id,
+        })
+    }
 }
 
 /// A command that the user can type with a leading slash.
@@ -94,20 +124,20 @@ const THOUGHT: &str = "thought_level";
 /// Id and permission mode of each standard mode, in display order.
 const MODES: [(&str, Mode); 3] =
     [("default", Mode::Approval), ("plan", Mode::Readonly), ("auto", Mode::Auto)];
+/// Ids of the two values without a level.
+const OFF: &str = "off";
+const DEFAULT: &str = "default";
 /// Id and value of each thinking level, in display order.
-const LEVELS: [(&str, Option<Thinking>); 4] = [
-    ("off", None),
-    ("low", Some(Thinking::Low)),
-    ("medium", Some(Thinking::Medium)),
-    ("high", Some(Thinking::High)),
-];
+const LEVELS: [(&str, Thinking); 3] =
+    [("low", Thinking::Low), ("medium", Thinking::Medium), ("high", Thinking::High)];
 
 /// A requested change to a session's settings.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum SettingsChange {
     Mode(Mode, BTreeMap<String, Option<String>>),
     Model(String),
-    Thinking(Option<Thinking>),
+    /// A level, or the extra setting that turns thinking off: its key, and its value if thinking is off.
+    Thinking(Option<Thinking>, Option<(String, Option<String>)>),
     Title(String),
     /// The working directory, and further directories with the key of their setting.
     Workspace(String, Option<(String, Vec<String>)>),
@@ -129,7 +159,12 @@ impl SettingsChange {
                 }
             }
             Self::Model(model) => settings.model.clone_from(model),
-            Self::Thinking(depth) => settings.thinking = *depth,
+            Self::Thinking(depth, off) => {
+                settings.thinking = *depth;
+                if let Some((key, value)) = off {
+                    set(&mut settings, key, value.clone().map(Value::from));
+                }
+            }
             Self::Title(title) => settings.title = Some(title.clone()),
             Self::Workspace(cwd, others) => {
                 settings.workspace = Some(cwd.clone());
@@ -207,19 +242,46 @@ impl EditorOptions {
                 .into_iter()
                 .find(|choice| choice.id == value)
                 .map(|choice| SettingsChange::Model(choice.id)),
-            THOUGHT if self.thinking => LEVELS
-                .iter()
-                .find(|(id, _)| *id == value)
-                .map(|(_, depth)| SettingsChange::Thinking(*depth)),
+            THOUGHT if self.thinking => self.thinking_change(value, now),
             _ => None,
         }
+    }
+
+    /// The change for a thinking level; `None` if it is not offered for the session's model.
+    fn thinking_change(&self, value: &str, now: &Settings) -> Option<SettingsChange> {
+        if !self.levels(now).any(|id| id == value) {
+            return None;
+        }
+        let level = LEVELS.iter().find(|(id, _)| *id == value).map(|(_, depth)| *depth);
+        let off = self.thinking_off.clone();
+        let off = off.map(|(key, off)| (key, (value == OFF).then_some(off)));
+        Some(SettingsChange::Thinking(level, off))
+    }
+
+    /// Ids of the levels on offer. `off` is missing if the session's model always thinks.
+    fn levels(&self, now: &Settings) -> impl Iterator<Item = &'static str> {
+        let mut current = self.models.iter().filter(|choice| choice.id == now.model);
+        let can_be_off = !current.any(|choice| choice.always_thinks);
+        let default = self.thinking_off.as_ref().map(|_| DEFAULT);
+        let levels = LEVELS.iter().map(|(id, _)| *id);
+        default.into_iter().chain(can_be_off.then_some(OFF)).chain(levels)
+    }
+
+    /// Id of the session's thinking level.
+    fn level(&self, now: &Settings) -> &'static str {
+        if let Some(level) = now.thinking {
+            return LEVELS.iter().find(|(_, depth)| *depth == level).map_or(DEFAULT, |(id, _)| *id);
+        }
+        let Some((key, off)) = &self.thinking_off else { return OFF };
+        let is_off = now.extra.get(key).and_then(Value::as_str) == Some(off);
+        if is_off && self.levels(now).any(|id| id == OFF) { OFF } else { DEFAULT }
     }
 
     /// The offered models, plus the current one if it is no longer offered.
     fn models_with(&self, current: &str) -> Vec<ModelChoice> {
         let mut models = self.models.clone();
         if !models.iter().any(|choice| choice.id == current) {
-            models.push(ModelChoice { id: current.to_owned(), name: current.to_owned() });
+            models.push(ModelChoice::new(current, current));
         }
         models
     }
@@ -238,7 +300,10 @@ impl EditorOptions {
         let models: Vec<_> = self
             .models_with(&settings.model)
             .into_iter()
-            .map(|choice| SessionConfigSelectOption::new(choice.id, choice.name))
+            .map(|choice| {
+                let about = Some(choice.about).filter(|about| !about.is_empty());
+                SessionConfigSelectOption::new(choice.id, choice.name).description(about)
+            })
             .collect();
         let mut options = vec![
             SessionConfigOption::select(
@@ -257,12 +322,11 @@ impl EditorOptions {
             .category(SessionConfigOptionCategory::Model),
         ];
         if self.thinking {
-            let levels: Vec<_> = LEVELS
-                .iter()
-                .map(|(id, depth)| SessionConfigSelectOption::new(*id, level_name(*depth, lang)))
+            let levels: Vec<_> = self
+                .levels(settings)
+                .map(|id| SessionConfigSelectOption::new(id, level_name(id, lang)))
                 .collect();
-            let current = LEVELS.iter().find(|(_, depth)| *depth == settings.thinking);
-            let current = current.map_or("off", |(id, _)| *id);
+            let current = self.level(settings);
             options.push(
                 SessionConfigOption::select(
                     THOUGHT,
@@ -365,11 +429,12 @@ fn mode_words(mode: Mode, lang: Lang) -> (&'static str, &'static str) {
     }
 }
 
-fn level_name(depth: Option<Thinking>, lang: Lang) -> &'static str {
-    match depth {
-        None => localize(lang, "editor-options-off"),
-        Some(Thinking::Low) => localize(lang, "editor-options-low"),
-        Some(Thinking::Medium) => localize(lang, "editor-options-medium"),
-        Some(Thinking::High) => localize(lang, "editor-options-high"),
+fn level_name(id: &str, lang: Lang) -> &'static str {
+    match id {
+        OFF => localize(lang, "editor-options-off"),
+        "low" => localize(lang, "editor-options-low"),
+        "medium" => localize(lang, "editor-options-medium"),
+        "high" => localize(lang, "editor-options-high"),
+        _ => localize(lang, "editor-options-default"),
     }
 }

@@ -24,6 +24,7 @@ mod request_handler;
 mod session_registry;
 mod session_task;
 mod texts;
+mod user_question;
 
 pub use bridge::{
     Bridge, EditorServices, ExecutionError, InitializeContext, NoEditorServices, ServerTransport,

@@ -5,10 +5,10 @@ use agent_client_protocol::{
     v1::schema::{ListSessionsRequest, ListSessionsResponse, SessionInfo},
 };
 use budao_core::{
-    event::{SessionId, engine_of},
+    event::{Event, Origin, SessionId, engine_of},
     time::Timestamp,
 };
-use budao_journal::{Filter, SessionSummary};
+use budao_journal::{Filter, PageLimits, Reader, SessionSummary};
 
 use crate::{
     bridge::Bridge,
@@ -44,11 +44,29 @@ pub(crate) async fn page(
         .await
         .map_err(|fault| faults::error(&fault, bridge.lang))?;
     let next = found.last().filter(|_| found.len() == PAGE).map(cursor);
-    // Sessions of other engines are left out, because loading them is refused. A short or empty page may not
-    // be the last.
-    let ours =
-        found.into_iter().filter(|found| engine_of(&found.labels) == bridge.editor_options.engine);
-    Ok(ListSessionsResponse::new(ours.map(info).collect()).next_cursor(next))
+    // Sessions of other engines are left out, because loading them is refused, and so are the sessions of sub-tasks.
+    // A short or empty page may not be the last.
+    let mut listed = Vec::new();
+    for summary in found {
+        let is_ours = engine_of(&summary.labels) == bridge.editor_options.engine;
+        if is_ours && !is_child(&*bridge.journal, summary.session).await {
+            listed.push(info(summary));
+        }
+    }
+    Ok(ListSessionsResponse::new(listed).next_cursor(next))
+}
+
+/// Did another session open this one for a task of its own? Such a session has no user. A session whose origin
+/// cannot be read is listed.
+async fn is_child(journal: &dyn Reader, session: SessionId) -> bool {
+    let one = PageLimits { records: 1, ..PageLimits::default() };
+    let Ok(page) = journal.read(session, 0, one).await else { return false };
+    let first = page.records.first().and_then(|stored| stored.record().ok());
+    let is_child = |origin: &Origin| matches!(origin, Origin::Call { .. } | Origin::Stage { .. });
+    matches!(
+        first.map(|record| record.event),
+        Some(Event::SessionOpened { origin: Some(origin), .. }) if is_child(&origin)
+    )
 }
 
 fn info(summary: SessionSummary) -> SessionInfo {

@@ -74,6 +74,8 @@ pub(crate) struct PermissionRequest {
 pub(crate) struct EditorCapabilities {
     pub(crate) notices: bool,
     pub(crate) compaction: bool,
+    /// Forms, for questions of the model.
+    pub(crate) forms: bool,
 }
 
 /// The fold behind the projection. It must see every record, in order.
@@ -174,6 +176,11 @@ impl Projector {
             tasks: Tasks::default(),
             counts: TurnCounts::default(),
         }
+    }
+
+    /// Changes the options that following records are projected with.
+    pub(crate) fn set_editor_options(&mut self, options: Arc<EditorOptions>) {
+        self.editor_options = options;
     }
 
     /// Ends the replay: the following records are live.

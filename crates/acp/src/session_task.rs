@@ -6,21 +6,19 @@
 
 mod begin;
 mod inbox;
+mod questions;
+mod reports;
 mod settle;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use agent_client_protocol::{
-    Error, RequestCancellationHandle,
-    v1::schema::{
-        AvailableCommandsUpdate, RequestPermissionResponse, SessionUpdate,
-        SetSessionConfigOptionResponse, SetSessionModeResponse,
-    },
+use agent_client_protocol::v1::schema::{
+    AvailableCommandsUpdate, SessionUpdate, SetSessionConfigOptionResponse, SetSessionModeResponse,
 };
 use budao_core::{
     event::{
-        Answer, Command, CommandBody as EngineCommand, CommandId, Decision, Event, QuestionId,
-        Record, Seq, SessionId, Settings, TurnNumber,
+        Answer, Command, CommandBody as EngineCommand, CommandId, Event, QuestionId, Record, Seq,
+        SessionId, Settings, TurnNumber,
     },
     fault::{Fact, Fault, Kind, Operation},
     message::Block,
@@ -34,39 +32,32 @@ use futures::{
 };
 use tokio::sync::mpsc;
 
-use self::begin::Replay;
+use self::{
+    begin::Replay,
+    questions::{EditorReply, QUESTIONS, Question},
+};
 pub(crate) use self::{
     begin::{OpenResponder, SessionStart},
     inbox::{EditorCommand, Inbox},
 };
 use crate::{
     bridge::Bridge,
-    content, editor_options, faults,
+    content,
+    editor_options::{self, EditorOptions},
+    faults,
     jobs::{Job, JobQueue, LeaveResponder, SettingsResponder},
     outbox::Outbox,
-    permission,
-    project::{EditorAction, EditorCapabilities, PermissionRequest, Projector},
+    project::{EditorAction, EditorCapabilities, Projector},
     prompts::{Prompt, Prompts},
 };
 
 /// How long a cancelled turn may take to end before its prompt is answered anyway.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Upper bound of open questions.
-const QUESTIONS: usize = 256;
 
 impl std::fmt::Debug for Prompt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Prompt").field("number", &self.number).finish_non_exhaustive()
     }
-}
-
-/// The editor's answer to a permission request.
-type PermissionReply = (QuestionId, Result<RequestPermissionResponse, Error>);
-
-/// An open question. It is sent to the editor once the session is live.
-struct Question {
-    request: PermissionRequest,
-    handle: Option<RequestCancellationHandle>,
 }
 
 /// Upper bound of remembered hidden turns.
@@ -84,10 +75,18 @@ pub(crate) struct SessionTask {
     session: SessionId,
     outbox: Outbox,
     inbox: Inbox,
-    answers: mpsc::Receiver<PermissionReply>,
-    answer_sender: mpsc::Sender<PermissionReply>,
+    answers: mpsc::Receiver<EditorReply>,
+    answer_sender: mpsc::Sender<EditorReply>,
     editor_capabilities: EditorCapabilities,
     projector: Projector,
+    /// The options of this session: the bridge's, changed by what the engine reports.
+    editor_options: Arc<EditorOptions>,
+    /// Tokens of the last model request and answer.
+    context_used: u64,
+    /// Number of remarks sent outside of the records.
+    notes: u64,
+    /// Tool servers that did not start, to be reported once the session is open.
+    failed_servers: Vec<Fault>,
     /// Settings that the engine accepted and whose record has not been read yet.
     accepted: Option<Settings>,
     /// `None` before the session is opened, and after following it failed.
@@ -106,7 +105,7 @@ pub(crate) struct SessionTask {
 /// An event that wakes the task.
 enum LoopEvent {
     Command(Option<EditorCommand>),
-    PermissionAnswered(PermissionReply),
+    Answered(EditorReply),
     JobDone(Job, Result<Answer, Fault>),
     PromptWithdrawn(u64),
     TimedOut,
@@ -124,7 +123,8 @@ impl SessionTask {
     ) -> Self {
         let (answer_sender, answers) = mpsc::channel(QUESTIONS);
         let editor_options = Arc::new(bridge.editor_options.clone());
-        let projector = Projector::new(editor_options, bridge.lang, editor_capabilities);
+        let projector =
+            Projector::new(Arc::clone(&editor_options), bridge.lang, editor_capabilities);
         Self {
             bridge,
             session,
@@ -134,6 +134,10 @@ impl SessionTask {
             answer_sender,
             editor_capabilities,
             projector,
+            editor_options,
+            context_used: 0,
+            notes: 0,
+            failed_servers: Vec::new(),
             accepted: None,
             records: None,
             seen: 0,
@@ -159,9 +163,7 @@ impl SessionTask {
             match self.wake().await {
                 LoopEvent::Command(Some(input)) => self.accept(input).await,
                 LoopEvent::Command(None) => break,
-                LoopEvent::PermissionAnswered((question, answer)) => {
-                    self.handle_permission_answer(&question, &answer);
-                }
+                LoopEvent::Answered((question, answer)) => self.handle_answer(&question, &answer),
                 LoopEvent::JobDone(job, answer) => self.handle_job_result(job, answer).await,
                 LoopEvent::PromptWithdrawn(number) => self.handle_withdrawal(number),
                 LoopEvent::TimedOut => self.cancel_timed_out().await,
@@ -181,7 +183,7 @@ impl SessionTask {
         tokio::select! {
             biased;
             input = self.inbox.recv() => LoopEvent::Command(input),
-            Some(answer) = self.answers.recv() => LoopEvent::PermissionAnswered(answer),
+            Some(answer) = self.answers.recv() => LoopEvent::Answered(answer),
             (job, answer) = self.jobs.done() => LoopEvent::JobDone(job, answer),
             number = self.prompts.withdrawn() => LoopEvent::PromptWithdrawn(number),
             () = wait(&mut self.cancel_timer) => LoopEvent::TimedOut,
@@ -237,17 +239,14 @@ impl SessionTask {
             EditorCommand::Begin(begin) => self.begin(*begin).await,
             EditorCommand::Prompt(prompt) => self.prompt(*prompt).await,
             EditorCommand::Cancel => self.cancel(),
-            EditorCommand::SetMode { mode, reply } => {
-                match self.bridge.editor_options.mode(&mode) {
-                    Some(change) => self.change(change, SettingsResponder::Mode(reply)),
-                    None => {
-                        self.outbox
-                            .answer(reply, Err(faults::invalid("modeId", "a mode on offer")));
-                    }
+            EditorCommand::SetMode { mode, reply } => match self.editor_options.mode(&mode) {
+                Some(change) => self.change(change, SettingsResponder::Mode(reply)),
+                None => {
+                    self.outbox.answer(reply, Err(faults::invalid("modeId", "a mode on offer")));
                 }
-            }
+            },
             EditorCommand::SetOption { option, value, reply } => {
-                match self.bridge.editor_options.change(&option, &value, self.settings()) {
+                match self.editor_options.change(&option, &value, self.settings()) {
                     Some(change) => self.change(change, SettingsResponder::Option(reply)),
                     None => {
                         let error = faults::invalid("configId and value", "an option on offer");
@@ -257,6 +256,11 @@ impl SessionTask {
             }
             EditorCommand::Leave(leave) => self.leave(leave).await,
         }
+    }
+
+    fn set_editor_options(&mut self, options: EditorOptions) {
+        self.editor_options = Arc::new(options);
+        self.projector.set_editor_options(Arc::clone(&self.editor_options));
     }
 
     fn change(&mut self, change: editor_options::SettingsChange, reply: SettingsResponder) {
@@ -446,7 +450,7 @@ impl SessionTask {
                 self.outbox.answer(reply, answer);
             }
             SettingsResponder::Option(reply) => {
-                let options = self.bridge.editor_options.config_options(self.settings(), lang);
+                let options = self.editor_options.config_options(self.settings(), lang);
                 let answer = error.map_or(Ok(SetSessionConfigOptionResponse::new(options)), Err);
                 self.outbox.answer(reply, answer);
             }
@@ -460,6 +464,7 @@ impl SessionTask {
 
     async fn record(&mut self, record: &Record) {
         self.seen = record.seq;
+        self.engine_reported(record);
         let is_hidden = self.is_hidden(record);
         for action in self.projector.project(record) {
             self.show(action, is_hidden);
@@ -500,76 +505,9 @@ impl SessionTask {
         match action {
             EditorAction::Update(update) if !is_hidden && !is_quiet => self.outbox.send(update),
             EditorAction::Update(_) => {}
-            EditorAction::AskPermission(request) => {
-                let question = request.question.clone();
-                self.questions
-                    .insert(question.clone(), Question { request: *request, handle: None });
-                if is_hidden {
-                    self.decide(
-                        &question,
-                        Decision::Deny,
-                        Some("the editor no longer waits for an answer"),
-                    );
-                } else if self.replay.is_none() {
-                    self.ask(&question);
-                }
-            }
-            EditorAction::WithdrawQuestion(question) => {
-                if let Some(Question { handle: Some(handle), .. }) =
-                    self.questions.remove(&question)
-                    && let Err(error) = handle.cancel()
-                {
-                    tracing::debug!(%error, "permission request dropped: editor disconnected");
-                }
-            }
+            EditorAction::AskPermission(request) => self.add_question(*request, is_hidden),
+            EditorAction::WithdrawQuestion(question) => self.withdraw_question(&question),
         }
-    }
-
-    /// Asks the editor's user. Any failure counts as a denial.
-    fn ask(&mut self, question: &QuestionId) {
-        let Some(open) = self.questions.get_mut(question) else { return };
-        self.outbox.flush();
-        let request = permission::request(self.session, &open.request, self.bridge.lang);
-        // The channel slot is reserved now, so that the answer cannot be lost.
-        let Ok(room) = self.answer_sender.clone().try_reserve_owned() else {
-            return self.decide(question, Decision::Deny, Some("too many questions are open"));
-        };
-        let prepared = self.outbox.connection().prepare_request(request);
-        open.handle = Some(prepared.cancellation_handle());
-        let id = question.clone();
-        let sent = prepared.on_receiving_result(async move |answer| {
-            room.send((id, answer));
-            Ok(())
-        });
-        if sent.is_err() {
-            self.decide(question, Decision::Deny, Some("the editor is gone"));
-        }
-    }
-
-    fn handle_permission_answer(
-        &mut self,
-        question: &QuestionId,
-        answer: &Result<RequestPermissionResponse, Error>,
-    ) {
-        let Some(open) = self.questions.get_mut(question) else { return };
-        open.handle = None;
-        let read = permission::read(answer, &open.request.tool);
-        if let Some(rule) = read.rule {
-            self.change(rule, SettingsResponder::None);
-        }
-        self.decide(question, read.decision, read.note);
-    }
-
-    fn decide(&mut self, question: &QuestionId, decision: Decision, note: Option<&str>) {
-        let Some(open) = self.questions.get(question) else { return };
-        let body = EngineCommand::Decide {
-            question: question.clone(),
-            decision,
-            note: note.map(str::to_owned),
-            arguments: None,
-            digest: Some(open.request.digest.clone()),
-        };
-        self.jobs.push(Job::Decide { body });
     }
 
     /// Answers all prompts with the fault, because the session can no longer be followed.

@@ -3,6 +3,7 @@
 editor-options-all-calls-run-without-asking = All calls run without asking
 editor-options-ask = Ask
 editor-options-auto = Auto
+editor-options-default = Default
 editor-options-high = High
 editor-options-low = Low
 editor-options-medium = Medium
@@ -32,3 +33,7 @@ wait-held =
        *[other] { $what }; next try in { $seconds } s; requests waiting before yours: { $before }
     }
 wait-retry = { $what }; retrying in { $seconds } s (try { $next } of { $max })
+
+user-question-another-answer = Another answer
+user-question-do-not-answer = Do not answer
+user-question-the-agent-asks = The agent asks

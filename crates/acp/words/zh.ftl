@@ -3,6 +3,7 @@
 editor-options-all-calls-run-without-asking = 所有调用都不经询问直接执行
 editor-options-ask = 询问
 editor-options-auto = 自动
+editor-options-default = 默认
 editor-options-high = 高
 editor-options-low = 低
 editor-options-medium = 中
@@ -32,3 +33,7 @@ wait-held =
        *[other] { $what }；{ $seconds } 秒后再试；前面还有 { $before } 个请求在等待
     }
 wait-retry = { $what }；{ $seconds } 秒后重试（第 { $next } 次，共 { $max } 次）
+
+user-question-another-answer = 其他回答
+user-question-do-not-answer = 不回答
+user-question-the-agent-asks = 智能体提问

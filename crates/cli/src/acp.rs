@@ -117,13 +117,15 @@ impl ServeArgs {
             Some("claude") => crate::claude::program(self.claude.clone()).map(EngineChoice::Claude),
             Some(other) => Err(wrong("--engine", "claude or native", other)),
             None if self.claude.is_none() && names_a_model() => Ok(EngineChoice::Native),
-            None => Ok(crate::claude::program(self.claude.clone()).map_or_else(
-                |fault| {
+            None => match crate::claude::program(self.claude.clone()) {
+                Ok(program) => Ok(EngineChoice::Claude(program)),
+                // The user named a program that is not there, and must not get another engine for it.
+                Err(fault) if self.claude.is_some() || crate::claude::is_configured() => Err(fault),
+                Err(fault) => {
                     tracing::warn!(%fault, "claude not found, using native engine");
-                    EngineChoice::Native
-                },
-                EngineChoice::Claude,
-            )),
+                    Ok(EngineChoice::Native)
+                }
+            },
         }
     }
 
@@ -177,7 +179,7 @@ impl ServeArgs {
             thinking: specs
                 .iter()
                 .any(|spec| matches!(spec, Spec::Hosted { vendor: Vendor::Anthropic, .. })),
-            models: models.into_iter().map(|id| ModelChoice { name: id.clone(), id }).collect(),
+            models: models.into_iter().map(|id| ModelChoice::new(id.clone(), id)).collect(),
             context_tokens,
             commands: vec![plan],
             sign_ins: if specs.iter().any(needs_key) { vec![key] } else { Vec::new() },

@@ -3,12 +3,13 @@
 //! Works on stored records only. It finds, for example, prompts that ended immediately or were answered one turn
 //! late.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use budao_core::{
     Fault, Lang, Timestamp,
-    activity::{Activity, ActivityFold, MessageContent},
-    event::{Record, SessionId, StopReason, TurnNumber},
+    event::{Event, Record, SessionId, StopReason, TurnNumber},
+    message::CallId,
+    tool::Outcome,
 };
 use budao_journal::{Filter, PageLimits, Reader};
 use serde::Serialize;
@@ -21,7 +22,7 @@ use crate::{
 
 /// A turn shorter than this counts as [`AnomalyKind::EndedAtOnce`].
 const AT_ONCE: Duration = Duration::from_millis(100);
-/// A message within this time after a turn's end counts as [`AnomalyKind::MessageRightAfterEnd`].
+/// A message within this time after the end of an odd turn counts as [`AnomalyKind::MessageRightAfterEnd`].
 const RIGHT_AFTER: Duration = Duration::from_secs(1);
 /// A gap between two records of a turn longer than this counts as [`AnomalyKind::Silence`].
 const SILENT: Duration = Duration::from_secs(60);
@@ -38,7 +39,7 @@ enum AnomalyKind {
     EndedWithoutText,
     /// A result arrived for a turn that had already ended, and was dropped.
     ResultDropped,
-    /// A message arrived within [`RIGHT_AFTER`] of a turn's end.
+    /// A message arrived within [`RIGHT_AFTER`] of the end of a turn that was itself an anomaly.
     MessageRightAfterEnd,
     /// The turn recorded nothing for longer than [`SILENT`].
     Silence,
@@ -71,9 +72,24 @@ struct Anomaly {
 /// Scans the records of one session, in order.
 #[derive(Debug, Default)]
 struct AnomalyDetector {
-    fold: ActivityFold,
-    last_at: Timestamp,
-    ended_at: Option<Timestamp>,
+    turn: Option<RunningTurn>,
+    /// End of the last turn, if that turn was itself an anomaly.
+    odd_end: Option<Timestamp>,
+    /// Turns that were cancelled or failed; late results of these are expected.
+    cut_short: BTreeSet<TurnNumber>,
+    /// Calls that were ended before their result came, by a deadline for example.
+    cut_calls: BTreeSet<CallId>,
+}
+
+#[derive(Debug)]
+struct RunningTurn {
+    since: Timestamp,
+    last: Timestamp,
+    has_said: bool,
+    /// Open questions, calls and child sessions; while there are any, silence is expected.
+    open: BTreeSet<String>,
+    /// The last record announced a wait.
+    is_waiting: bool,
 }
 
 impl AnomalyDetector {
@@ -89,38 +105,92 @@ impl AnomalyDetector {
                 elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
             });
         };
-        let turn = self.fold.turn();
-        let silent = since(std::mem::replace(&mut self.last_at, record.at), record.at);
-        // While a person is asked, silence is expected.
-        if silent > SILENT && turn.is_some_and(|turn| turn.open_questions == 0) {
-            note(AnomalyKind::Silence, silent);
+        if let Some(turn) = &mut self.turn {
+            let silent = since(turn.last, record.at);
+            let is_resumed = matches!(record.event, Event::SessionResumed { .. });
+            if silent > SILENT && turn.open.is_empty() && !turn.is_waiting && !is_resumed {
+                note(AnomalyKind::Silence, silent);
+            }
+            turn.last = record.at;
+            turn.is_waiting =
+                matches!(record.event, Event::RetryScheduled { .. } | Event::RequestHeld { .. });
         }
-        match self.fold.apply(&record.event, record.at, record.turn) {
-            Some(Activity::MessageAccepted { content: MessageContent::Blocks(_), .. }) => {
-                let after = self.ended_at.map(|end| since(end, record.at));
+        match &record.event {
+            Event::TurnStarted { .. } => {
+                let (since, last) = (record.at, record.at);
+                let (has_said, open, is_waiting) = (false, BTreeSet::new(), false);
+                self.turn = Some(RunningTurn { since, last, has_said, open, is_waiting });
+            }
+            Event::MessageAccepted { .. } => {
+                let after = self.odd_end.take().map(|end| since(end, record.at));
                 if let Some(after) = after.filter(|after| *after < RIGHT_AFTER) {
                     note(AnomalyKind::MessageRightAfterEnd, after);
                 }
             }
-            Some(Activity::LateResultDropped { .. }) => {
-                note(AnomalyKind::ResultDropped, Duration::ZERO);
-            }
-            Some(Activity::TurnEnded { stop, .. }) => {
-                self.ended_at = Some(record.at);
-                if let Some(turn) = turn {
-                    let took = since(turn.started_at, record.at);
-                    let is_expected = turn.has_output || stop == StopReason::Cancelled;
-                    if !is_expected && took < AT_ONCE {
-                        note(AnomalyKind::EndedAtOnce, took);
-                    } else if !is_expected && stop == StopReason::EndTurn {
-                        note(AnomalyKind::EndedWithoutText, took);
-                    }
+            Event::LateArrivalDropped { of_turn, call, .. } => {
+                let is_cut = call.as_ref().is_some_and(|call| self.cut_calls.contains(call));
+                if !is_cut && !self.cut_short.contains(of_turn) {
+                    note(AnomalyKind::ResultDropped, Duration::ZERO);
                 }
             }
+            Event::TurnEnded { stop, fault, .. } => {
+                // A fault, a cancel or a limit explains an end without an answer.
+                let is_explained = fault.is_some() || !is_plain(*stop);
+                if is_explained {
+                    self.cut_short.insert(record.turn);
+                }
+                let turn = self.turn.take().filter(|turn| !turn.has_said && !is_explained);
+                self.odd_end = turn.as_ref().map(|_| record.at);
+                if let Some(turn) = turn {
+                    let took = since(turn.since, record.at);
+                    let at_once = took < AT_ONCE;
+                    let (at_once, without) = (
+                        at_once.then_some(AnomalyKind::EndedAtOnce),
+                        AnomalyKind::EndedWithoutText,
+                    );
+                    note(at_once.unwrap_or(without), took);
+                }
+            }
+            event => {
+                if let Event::ToolCallEnded { call, outcome: Outcome::Failed(_), .. } = event {
+                    self.cut_calls.insert(call.clone());
+                }
+                if let Some(turn) = &mut self.turn {
+                    turn.take_up(event);
+                }
+            }
+        }
+        found
+    }
+}
+
+impl RunningTurn {
+    fn take_up(&mut self, event: &Event) {
+        match event {
+            Event::TextDelta { .. } | Event::AggregateEnded { .. } => self.has_said = true,
+            Event::ToolCallStarted { call, .. } => {
+                self.has_said = true;
+                self.open.insert(format!("call {call}"));
+            }
+            Event::ToolCallEnded { call, .. } => drop(self.open.remove(&format!("call {call}"))),
+            Event::ModelAnswered { content, .. } => self.has_said |= !content.is_empty(),
+            Event::QuestionAsked { question, .. } => {
+                self.open.insert(format!("question {question}"));
+            }
+            Event::QuestionAnswered { question, .. } | Event::QuestionExpired { question, .. } => {
+                self.open.remove(&format!("question {question}"));
+            }
+            Event::ChildOpened { child, .. } => drop(self.open.insert(format!("child {child}"))),
+            Event::ChildEnded { child, .. } => drop(self.open.remove(&format!("child {child}"))),
             _ => {}
         }
         found
     }
+}
+
+/// Does the turn's end claim to be an ordinary one, or a failure without a reason?
+fn is_plain(stop: StopReason) -> bool {
+    matches!(stop, StopReason::EndTurn | StopReason::Failed)
 }
 
 fn since(from: Timestamp, to: Timestamp) -> Duration {
@@ -182,8 +252,8 @@ async fn find_in_session(journal: &dyn Reader, session: SessionId) -> Result<Vec
 #[cfg(test)]
 mod tests {
     use budao_core::{
-        event::{CommandId, Epoch, Event, QuestionId},
-        fault::Operation,
+        event::{CommandId, Epoch, QuestionId},
+        fault::{Kind, Operation},
         message::{Block, Usage},
         trace::Trace,
     };
@@ -255,6 +325,78 @@ mod tests {
             (AnomalyKind::EndedWithoutText, 71_000),
         ];
         assert_eq!(found, wanted);
+    }
+
+    fn failed() -> Event {
+        let fault = Fault::new(Kind::ModelAuthentication, Operation::ModelRequest);
+        let (stop, steps, usage) = (StopReason::Failed, 0, Usage::default());
+        Event::TurnEnded { stop, fault: Some(fault), steps, usage }
+    }
+
+    #[test]
+    fn what_a_fault_a_cancel_or_a_quick_client_explains_is_no_anomaly() {
+        let late = |of_turn| Event::LateArrivalDropped {
+            operation: Operation::ToolCall,
+            of_turn,
+            call: None,
+        };
+        // A script sends its next message at once, a turn fails at once, and one is cancelled at once.
+        assert_eq!(
+            seen(&[(0, start()), (5, text()), (9, end(StopReason::EndTurn)), (10, message())]),
+            []
+        );
+        assert_eq!(seen(&[(0, start()), (9, failed()), (10, message())]), []);
+        for stop in [StopReason::Cancelled, StopReason::Refusal, StopReason::MaxTokens] {
+            assert_eq!(seen(&[(0, start()), (9, end(stop)), (10, message()), (11, late(1))]), []);
+        }
+        let failed_quietly = seen(&[(0, start()), (9, end(StopReason::Failed))]);
+        assert_eq!(failed_quietly, [(AnomalyKind::EndedAtOnce, 9)], "nothing says why");
+        let dropped =
+            seen(&[(0, start()), (5, text()), (9, end(StopReason::EndTurn)), (10, late(1))]);
+        assert_eq!(dropped, [(AnomalyKind::ResultDropped, 0)]);
+    }
+
+    #[test]
+    fn a_call_that_runs_long_and_a_wait_that_was_announced_are_no_silence() {
+        let started = Event::ToolCallStarted {
+            call: "c".into(),
+            tool: "bash_run".into(),
+            arguments: serde_json::Value::Null,
+            repairs: Vec::new(),
+            attempt: 1,
+            idempotent: false,
+        };
+        let ended = Event::ToolCallEnded {
+            call: "c".into(),
+            tool: "bash_run".into(),
+            outcome: Fault::new(Kind::DeadlinePassed, Operation::ToolCall).into(),
+            duration_ms: 300_000,
+        };
+        let late = Event::LateArrivalDropped {
+            operation: Operation::ToolCall,
+            of_turn: 1,
+            call: Some("c".into()),
+        };
+        let retry = Event::RetryScheduled {
+            operation: Operation::ModelRequest,
+            kind: Kind::ModelRateLimited,
+            attempt: 1,
+            next_attempt: 2,
+            max_attempts: 3,
+            wait_ms: 90_000,
+            due_at: Timestamp::from_micros(0),
+            scope: Default::default(),
+        };
+        let found = seen(&[
+            (0, start()),
+            (10, started),
+            (300_000, ended),
+            (300_100, late),
+            (300_200, retry),
+            (390_200, text()),
+            (390_300, end(StopReason::EndTurn)),
+        ]);
+        assert_eq!(found, []);
     }
 
     #[test]

@@ -26,6 +26,11 @@ pub(crate) fn program(given: Option<PathBuf>) -> Result<PathBuf, Fault> {
     })
 }
 
+/// Does `CLAUDE_CODE_EXECUTABLE` name the CLI?
+pub(crate) fn is_configured() -> bool {
+    std::env::var_os("CLAUDE_CODE_EXECUTABLE").is_some_and(|value| !value.is_empty())
+}
+
 /// The one model of a session of the CLI, which has no list of models.
 pub(crate) fn one_model(named: &str) -> Result<String, Fault> {
     if named.contains(',') {

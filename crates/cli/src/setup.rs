@@ -239,7 +239,8 @@ pub(crate) async fn assemble_within(
     let servers = ServerSet::open(mcp, &variables, &world, &Arc::new(limits.clone()))?;
     let servers = Arc::new(servers);
     let mut missing = servers.ready(&world, ready).await;
-    let editor_servers = Arc::new(EditorServers::new(world.clone(), Arc::new(limits.clone())));
+    let editor_servers =
+        Arc::new(EditorServers::new(world.clone(), Arc::new(limits.clone()), Arc::clone(&servers)));
     let (keys, mut secrets) = keys();
     secrets.extend(mcp_secrets);
     secrets.extend(JoinedRooms::secrets(&smcp));

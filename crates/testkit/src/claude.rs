@@ -44,6 +44,7 @@ pub enum CliExit {
 /// | `@slow` | the answer takes a second |
 /// | `@many`, `@flood` | the answer comes in 20 000 pieces; in 200 000 |
 /// | `@tool` | uses a tool, after asking for permission |
+/// | `@ask` | asks the person two questions; the tool's result has the answers |
 /// | `@free` | uses a tool for a second, without asking |
 /// | `@early` | asks about a tool before the answer that calls it is complete |
 /// | `@cut` | the stream breaks once, is discarded, and starts again from its beginning |
@@ -124,6 +125,18 @@ impl From<CliExit> for TurnInterrupt {
 }
 
 type ScriptResult<T> = Result<T, TurnInterrupt>;
+
+/// The questions of `@ask`: one with a single answer, one with several.
+fn questions(name: &str) -> Value {
+    let option =
+        |label: &str| json!({"label": label, "description": format!("as {label} as can be")});
+    json!({"name": name, "questions": [
+        {"question": "Which color?", "header": "Color", "multiSelect": false,
+            "options": [option("red"), option("blue")]},
+        {"question": "Which sizes?", "header": "Sizes", "multiSelect": true,
+            "options": [option("small"), option("large")]},
+    ]})
+}
 
 impl<W: AsyncWrite + Unpin + Send> Player<W> {
     async fn run(&mut self) -> Result<(), CliExit> {
@@ -434,14 +447,19 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
 
     /// The step that calls a tool.
     async fn calls(&mut self, turn: &Turn) -> ScriptResult<()> {
-        let asks = turn.is("@tool") || turn.is("@early") || turn.is("@withdraw");
+        let asks = turn.is("@tool") || turn.is("@early") || turn.is("@withdraw") || turn.is("@ask");
         if !asks && !turn.is("@free") && !turn.is("@die-tool") {
             return Ok(());
         }
         let id = self.start_message(&turn.uuid).await?;
         let call = format!("toolu_{}", self.count);
-        let tool = if turn.is("@free") { "Read" } else { "Bash" };
-        let input = json!({"command": format!("echo {}", about(&turn.text))});
+        let (tool, input) = match turn {
+            turn if turn.is("@ask") => ("AskUserQuestion", questions(&about(&turn.text))),
+            turn => {
+                let tool = if turn.is("@free") { "Read" } else { "Bash" };
+                (tool, json!({"command": format!("echo {}", about(&turn.text))}))
+            }
+        };
         self.block(&id, json!({"type": "tool_use", "id": call, "name": tool, "input": input}))
             .await?;
         let ask = json!({"type": "control_request", "request_id": format!("ask-{call}"),
@@ -468,6 +486,9 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
                 (words, is_error) = ("withdrawn".to_owned(), true);
             } else {
                 let answer = self.answer_to(&format!("ask-{call}")).await?;
+                if turn.is("@ask") {
+                    words = answer["updatedInput"]["answers"].to_string();
+                }
                 if answer["behavior"] == "deny" {
                     words = answer["message"].as_str().unwrap_or_default().to_owned();
                     is_error = true;

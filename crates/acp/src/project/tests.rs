@@ -45,7 +45,7 @@ fn play(projector: &mut Projector, events: Vec<Event>) -> String {
 
 fn projector(lang: Lang, editor_capabilities: EditorCapabilities) -> Projector {
     let editor_options = EditorOptions {
-        models: vec![ModelChoice { id: "one".into(), name: "One".into() }],
+        models: vec![ModelChoice::new("one", "One")],
         context_tokens: 1000,
         ..EditorOptions::default()
     };
@@ -161,7 +161,7 @@ fn a_broken_answer_is_told_and_shown_once() {
         answered(vec![Block::Text("Something else".into())]),
         end(StopReason::EndTurn, None),
     ]);
-    let notices = EditorCapabilities { notices: true, compaction: false };
+    let notices = EditorCapabilities { notices: true, ..EditorCapabilities::default() };
     let shown = [
         play(&mut live(Lang::En, EditorCapabilities::default()), events.clone()),
         play(&mut live(Lang::En, notices), events.clone()),
@@ -298,7 +298,8 @@ fn settings_and_compaction_are_told() {
         },
         Event::Annotated { topic: "serve.nonce".into(), data: json!(1) },
     ];
-    let all = EditorCapabilities { notices: true, compaction: true };
+    let all =
+        EditorCapabilities { notices: true, compaction: true, ..EditorCapabilities::default() };
     let shown = [
         play(&mut live(Lang::En, EditorCapabilities::default()), events.clone()),
         play(&mut live(Lang::Zh, all), events),

@@ -1,6 +1,6 @@
 //! Starts a session task: for a new session, or for one with a history.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use agent_client_protocol::{
     Error,
@@ -15,7 +15,7 @@ use agent_client_protocol::{
 use budao_core::{
     engine::{SessionOptions, wrong_engine},
     event::{Event, Seq, SessionId},
-    fault::{Fact, Fault, Kind, Operation},
+    fault::{Fact, FactValue, Fault, Kind, Operation},
 };
 use budao_journal::{HistoryInfo, PageLimits, StoredRecord};
 
@@ -56,8 +56,14 @@ pub(super) struct Replay {
 impl SessionTask {
     pub(super) async fn begin(&mut self, begin: SessionStart) {
         let SessionStart { directories, servers, reply } = begin;
-        if let Err(fault) = self.bridge.services.tool_servers(self.session, servers).await {
+        if let (OpenResponder::New(_), Err(fault)) = (&reply, check_directories(&directories)) {
             return self.start_failed(reply, faults::error(&fault, self.bridge.lang));
+        }
+        match self.bridge.services.tool_servers(self.session, servers).await {
+            Ok(failed) => self.failed_servers = failed,
+            Err(fault) => {
+                return self.start_failed(reply, faults::error(&fault, self.bridge.lang));
+            }
         }
         let begun = match reply {
             OpenResponder::New(_) => self.open(directories.clone()).await.map(|()| 0),
@@ -95,7 +101,7 @@ impl SessionTask {
                 .with(Fact::Session, self.session.to_string())
         })?;
         check_engine(Arc::clone(&self.bridge), self.session, &info).await?;
-        let editor_options = Arc::new(self.bridge.editor_options.clone());
+        let editor_options = Arc::clone(&self.editor_options);
         self.projector = Projector::new(editor_options, self.bridge.lang, self.editor_capabilities);
         // The editor shows these prompts by itself, unless the replay shows them.
         for prompt in self.prompts.active.iter().chain(&self.prompts.waiting) {
@@ -155,6 +161,9 @@ impl SessionTask {
             }
         }
         self.offer_commands();
+        for fault in std::mem::take(&mut self.failed_servers) {
+            self.report_tool_server(&fault);
+        }
         let moves = self.bridge.editor_options.workspace(replay.directories);
         if moves.apply_to(&self.projector.settings) != self.projector.settings {
             self.change(moves, SettingsResponder::None);
@@ -169,13 +178,26 @@ impl SessionTask {
         self.begin_next().await;
     }
 
-    fn choices(&self) -> (SessionModeState, Vec<SessionConfigOption>) {
+    pub(super) fn choices(&self) -> (SessionModeState, Vec<SessionConfigOption>) {
         let settings = &self.projector.settings;
         let lang = self.bridge.lang;
         (
-            self.bridge.editor_options.modes(settings, lang),
-            self.bridge.editor_options.config_options(settings, lang),
+            self.editor_options.modes(settings, lang),
+            self.editor_options.config_options(settings, lang),
         )
+    }
+}
+
+/// Refuses directories that do not exist, because every later call would fail in them.
+fn check_directories(directories: &WorkingDirectories) -> Result<(), Fault> {
+    let others = directories.others.iter().map(|path| ("additionalDirectories", path));
+    let mut all = std::iter::once(("cwd", &directories.cwd)).chain(others);
+    match all.find(|(_, path)| !Path::new(path).is_dir()) {
+        None => Ok(()),
+        Some((field, path)) => Err(Fault::new(Kind::ConstraintViolated, Operation::OpenSession)
+            .with(Fact::Field, field)
+            .with(Fact::Constraint, format!("`{field}` is an existing directory; {path} is not"))
+            .with(Fact::ProvidedValue, FactValue::Json(path.clone().into()))),
     }
 }
 

@@ -94,7 +94,7 @@ impl SessionTask {
         }
         let questions: Vec<_> = self.questions.keys().cloned().collect();
         for question in questions {
-            self.decide(&question, Decision::Deny, Some("the turn was stopped"));
+            self.decide(&question, Decision::Deny, Some("the turn was stopped"), None);
         }
         let ended = EndedTurn {
             turn: prompt.turn.unwrap_or(0),
@@ -218,7 +218,7 @@ impl SessionTask {
         self.jobs.forget_waiting();
         let questions: Vec<_> = self.questions.keys().cloned().collect();
         for question in questions {
-            self.decide(&question, Decision::Deny, Some("the editor is gone"));
+            self.decide(&question, Decision::Deny, Some("the editor is gone"), None);
         }
         self.start_job();
         while !self.jobs.is_idle() {

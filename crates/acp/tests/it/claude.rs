@@ -4,6 +4,8 @@
 mod deaths;
 mod endings;
 mod interleavings;
+mod questions;
+mod reports;
 mod sessions;
 mod strays;
 mod streams;
@@ -62,7 +64,7 @@ impl Fixture {
             limits,
             editor_options: EditorOptions {
                 engine: "claude".to_owned(),
-                models: vec![ModelChoice { id: "default".to_owned(), name: "Default".to_owned() }],
+                models: vec![ModelChoice::new("default", "Default")],
                 ..EditorOptions::default()
             },
             settings: Settings::default(),

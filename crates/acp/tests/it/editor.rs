@@ -42,6 +42,8 @@ pub(crate) struct Editor {
     answers: BTreeMap<u64, Value>,
     next: u64,
     pub(crate) behaviour: UserBehaviour,
+    /// What the user fills into every form; `None` if the editor cannot show one.
+    pub(crate) form: Option<Value>,
     /// Who answers.
     pub(crate) agent_kind: AgentKind,
     /// Permission questions nobody answered.
@@ -77,6 +79,7 @@ impl Editor {
             answers: BTreeMap::new(),
             next: 1,
             behaviour: UserBehaviour::Option("allow"),
+            form: None,
             agent_kind: AgentKind::Obedient,
             questions: Vec::new(),
             serving,
@@ -92,7 +95,12 @@ impl Editor {
     }
 
     pub(crate) async fn initialize(&mut self) -> Value {
-        let params = json!({"protocolVersion": 1, "clientCapabilities": {}});
+        self.initialize_with(json!({})).await
+    }
+
+    /// Introduces itself as an editor with these capabilities.
+    pub(crate) async fn initialize_with(&mut self, capabilities: Value) -> Value {
+        let params = json!({"protocolVersion": 1, "clientCapabilities": capabilities});
         self.ask("initialize", params).await
     }
 
@@ -185,6 +193,13 @@ impl Editor {
                 UserBehaviour::Option(option) => self.choose(&value, option).await,
                 UserBehaviour::Silent => self.questions.push(value),
             }
+        } else if value["method"] == "elicitation/create" {
+            let answer = match self.form.clone() {
+                Some(result) => json!({"jsonrpc": "2.0", "id": value["id"], "result": result}),
+                None => json!({"jsonrpc": "2.0", "id": value["id"],
+                    "error": {"code": -32601, "message": "no forms"}}),
+            };
+            self.write(answer).await;
         } else if let Some(id) = value["id"].as_u64().filter(|_| value.get("method").is_none()) {
             self.answers.insert(id, value);
         }

@@ -60,7 +60,7 @@ impl Fixture {
             .limits(limits.clone())
             .build()
             .unwrap();
-        let choice = |id: &str| ModelChoice { id: id.to_owned(), name: id.to_owned() };
+        let choice = |id: &str| ModelChoice::new(id, id);
         let bridge = Bridge {
             engine: Arc::new(runtime.clone()),
             journal: Arc::clone(&journal) as _,

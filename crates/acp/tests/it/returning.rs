@@ -1,8 +1,8 @@
 //! Coming back to a session: list, load, resume, close, delete.
 
 use budao_core::{
-    engine::Engine,
-    event::{CommandBody, SessionId},
+    engine::{Engine, SessionOptions},
+    event::{CommandBody, Origin, SessionId},
     message::Block,
 };
 use serde_json::{Value, json};
@@ -128,11 +128,12 @@ async fn a_prompt_behind_another_turn_can_be_stopped() {
 async fn sessions_are_listed_by_directory_page_by_page() {
     let mut editor = Editor::connect(Fixture::new(6).bridge);
     editor.initialize().await;
+    let (even, odd) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     for number in 0..60 {
-        let cwd = if number % 2 == 0 { "/even" } else { "/odd" };
+        let cwd = if number % 2 == 0 { even.path() } else { odd.path() };
         editor.ask("session/new", json!({"cwd": cwd, "mcpServers": []})).await;
     }
-    let even = editor.ask("session/list", json!({"cwd": "/even"})).await;
+    let even = editor.ask("session/list", json!({"cwd": even.path()})).await;
     assert_eq!(even["result"]["sessions"].as_array().unwrap().len(), 30);
     assert!(even["result"].get("nextCursor").is_none_or(Value::is_null));
     let first = editor.ask("session/list", json!({})).await;
@@ -174,5 +175,54 @@ async fn a_deleted_session_is_gone_open_or_not() {
     }
     let left = editor.ask("session/list", json!({})).await;
     assert_eq!(left["result"]["sessions"], json!([]));
+    editor.hang_up().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_that_does_not_exist_is_refused_when_the_session_is_opened() {
+    let mut editor = Editor::connect(Fixture::new(9).bridge);
+    editor.initialize().await;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("file"), "").unwrap();
+    for name in ["missing", "file"] {
+        let cwd = folder.path().join(name);
+        let refused = editor.ask("session/new", json!({"cwd": cwd, "mcpServers": []})).await;
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+        let message = refused["error"]["message"].as_str().unwrap();
+        assert!(message.contains("cwd") && message.contains(cwd.to_str().unwrap()), "{message}");
+    }
+    let listed = editor.ask("session/list", json!({})).await;
+    assert_eq!(listed["result"]["sessions"], json!([]), "nothing was opened");
+    editor.hang_up().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn sessions_of_sub_tasks_are_not_listed() {
+    let stage = Fixture::new(10);
+    let (mut editor, session) = Editor::open(stage.bridge.clone()).await;
+    let parent: SessionId = session.parse().unwrap();
+    let settings = budao_core::event::Settings {
+        labels: [("cwd".to_owned(), "/tmp".to_owned())].into(),
+        ..stage.bridge.settings.clone()
+    };
+    let call = Origin::Call { parent, call: "call_1_1_1".into(), depth: 1 };
+    let fork = Origin::Fork { parent, at: 1 };
+    let mut opened = Vec::new();
+    for origin in [call, fork] {
+        let options =
+            SessionOptions { session: None, settings: settings.clone(), origin: Some(origin) };
+        opened.push(stage.runtime.open(options).await.unwrap().to_string());
+    }
+    let listed = editor.ask("session/list", json!({})).await;
+    let mut ids: Vec<_> = listed["result"]["sessions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["sessionId"].as_str().unwrap().to_owned())
+        .collect();
+    ids.sort();
+    let mut wanted = vec![session, opened[1].clone()];
+    wanted.sort();
+    assert_eq!(ids, wanted, "a fork belongs to a user, a sub-task does not");
     editor.hang_up().await;
 }

@@ -15,16 +15,11 @@ use serde_json::{Map, Value, json};
 
 use crate::texts::localize;
 
-/// Context window of the CLI's models, in tokens.
-const CONTEXT_TOKENS: u64 = 200_000;
-
-/// The models, modes and sign-in offered to the editor. An empty `models` offers the CLI's own short names.
+/// The models, modes and sign-in offered to the editor. An empty `models` offers the CLI's default, and the models
+/// that the CLI reports once it runs. The CLI also reports the size of their context.
 pub(super) fn editor_options(models: Vec<String>, lang: Lang) -> EditorOptions {
-    let models = if models.is_empty() {
-        [DEFAULT_MODEL, "sonnet", "opus", "haiku"].map(str::to_owned).to_vec()
-    } else {
-        models
-    };
+    let models_from_engine = models.is_empty();
+    let models = if models.is_empty() { vec![DEFAULT_MODEL.to_owned()] } else { models };
     let sign_in = SignIn {
         id: "claude-login".to_owned(),
         name: localize(lang, "acp-sign-in-with-the-claude-cli").to_owned(),
@@ -33,8 +28,10 @@ pub(super) fn editor_options(models: Vec<String>, lang: Lang) -> EditorOptions {
     EditorOptions {
         engine: "claude".to_owned(),
         models: models.into_iter().map(|id| choice(id, lang)).collect(),
+        models_from_engine,
         thinking: true,
-        context_tokens: CONTEXT_TOKENS,
+        thinking_off: Some((permissions::THINKING.to_owned(), permissions::OFF.to_owned())),
+        context_tokens: 0,
         commands: Vec::new(),
         sign_ins: vec![sign_in],
         modes: modes(lang).to_vec(),
@@ -72,7 +69,7 @@ fn choice(id: String, lang: Lang) -> ModelChoice {
         DEFAULT_MODEL => localize(lang, "acp-default").to_owned(),
         name => name.to_owned(),
     };
-    ModelChoice { id, name }
+    ModelChoice::new(id, name)
 }
 
 /// The editor's host services when the Claude CLI is the engine.
@@ -85,13 +82,14 @@ impl EditorServices for ClaudeHost {
         &self,
         session: SessionId,
         servers: Vec<ToolServer>,
-    ) -> Result<(), Fault> {
+    ) -> Result<Vec<Fault>, Fault> {
         if servers.is_empty() {
             self.0.forget(session);
         } else {
             self.0.tool_servers(session, servers_of(servers));
         }
-        Ok(())
+        // The CLI starts the servers; the engine records those that fail.
+        Ok(Vec::new())
     }
 
     async fn forget(&self, session: SessionId) {

@@ -1,9 +1,10 @@
 //! `budao acp doctor`: checks everything the editor's agent needs, and writes nothing.
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use budao_core::{Fault, Kind, Lang, fault::text, world::World};
 use budao_journal::{Access, Inspection};
+use budao_mcp::{ServerSet, ServerState};
 use budao_models::Models;
 use budao_runtime::world;
 
@@ -18,6 +19,9 @@ use crate::{
 /// Time limit for `claude --version`.
 const VERSION_MAX: Duration = Duration::from_secs(20);
 
+/// Time limit for the start of the MCP servers.
+const SERVERS_MAX: Duration = Duration::from_secs(15);
+
 /// The things the doctor checks. `--json` prints the name in snake case, in every language.
 #[derive(Clone, Copy, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -26,6 +30,7 @@ enum Check {
     Engine,
     Login,
     Models,
+    ToolServer,
     Permission,
     Journal,
     LogFile,
@@ -38,6 +43,7 @@ impl Check {
             Self::Engine => localize(lang, "acp-engine"),
             Self::Login => localize(lang, "acp-login"),
             Self::Models => localize(lang, "acp-models"),
+            Self::ToolServer => localize(lang, "acp-tool-server"),
             Self::Permission => localize(lang, "acp-permission"),
             Self::Journal => localize(lang, "acp-journal"),
             Self::LogFile => localize(lang, "acp-log-file"),
@@ -56,11 +62,14 @@ struct Finding {
 pub(super) async fn run(args: &ServeArgs, json: bool, lang: Lang, terminal: &Terminal) -> Exit {
     let world = world::system();
     let engine = args.engine();
-    let is_native = !matches!(engine, Ok(EngineChoice::Claude(_)));
+    let is_native = matches!(engine, Ok(EngineChoice::Native));
+    let is_claude = matches!(engine, Ok(EngineChoice::Claude(_)));
     let mut findings = vec![configuration(args, lang), describe_engine(engine, lang).await];
     if is_native {
         findings.push(models(args, &world, lang));
-    } else {
+        findings.extend(tool_servers(args, &world, lang).await);
+    }
+    if is_claude {
         findings.push(login(lang));
     }
     findings.extend([choices(args, lang), journal(args, &world, lang).await, log_file(lang)]);
@@ -137,6 +146,37 @@ fn models(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
         .try_for_each(|model| models.open(&Models::parse_spec(model)?).map(drop))
         .map(|()| wanted.join(", "));
     Finding::of(Check::Models, opened, lang)
+}
+
+/// Starts every configured MCP server for a moment. A server of an editor's settings is not known here.
+async fn tool_servers(args: &ServeArgs, world: &World, lang: Lang) -> Vec<Finding> {
+    let check = Check::ToolServer;
+    let Ok(config) = args.config.load() else { return Vec::new() };
+    let (variables, limits) = (std::env::vars_os().collect(), Arc::new(config.limits));
+    let servers = match ServerSet::open(config.mcp, &variables, world, &limits) {
+        Ok(servers) => servers,
+        Err(fault) => return vec![Finding::of(check, Err(fault), lang)],
+    };
+    let failed = servers.ready(world, SERVERS_MAX).await;
+    let findings = servers.iter().map(|server| {
+        let fault = failed.iter().find(|(name, _)| name == server.name());
+        let result = match (fault, server.state()) {
+            (Some((_, fault)), _) => Err(fault.clone()),
+            (None, ServerState::Ready { tools }) => {
+                let args = [("server", server.name().into()), ("tools", tools.into())];
+                Ok(fill(lang, "acp-server-tools", &args))
+            }
+            (None, _) => {
+                let name = server.name();
+                let late = localize(lang, "acp-still-starting");
+                return Finding { check, ok: false, detail: format!("{name}: {late}") };
+            }
+        };
+        Finding::of(check, result, lang)
+    });
+    let findings = findings.collect();
+    servers.shutdown().await;
+    findings
 }
 
 fn choices(args: &ServeArgs, lang: Lang) -> Finding {

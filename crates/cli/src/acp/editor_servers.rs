@@ -21,11 +21,15 @@ use budao_tools::Toolbox;
 /// Time a session waits for its servers to start; slower ones join later.
 const READY: Duration = Duration::from_secs(5);
 
+/// Time a session waits for the servers of the configuration.
+const CONFIGURED_READY: Duration = Duration::from_secs(1);
+
 /// The MCP servers of every session that an editor has open.
 #[derive(Debug)]
 pub(crate) struct EditorServers {
     world: World,
     limits: Arc<Limits>,
+    configured: Arc<ServerSet>,
     held: Mutex<EditorServersState>,
 }
 
@@ -37,8 +41,9 @@ struct EditorServersState {
 }
 
 impl EditorServers {
-    pub(crate) fn new(world: World, limits: Arc<Limits>) -> Self {
-        Self { world, limits, held: Mutex::default() }
+    /// `configured` are the servers of the configuration; a session is told if one of them has failed.
+    pub(crate) fn new(world: World, limits: Arc<Limits>, configured: Arc<ServerSet>) -> Self {
+        Self { world, limits, configured, held: Mutex::default() }
     }
 
     /// `base` plus the tools of the session's servers, which replace tools of the same name.
@@ -89,7 +94,9 @@ impl EditorServices for EditorServers {
         &self,
         session: SessionId,
         servers: Vec<ToolServer>,
-    ) -> Result<(), Fault> {
+    ) -> Result<Vec<Fault>, Fault> {
+        // Those of the configuration have been starting since the agent started.
+        let mut failed = self.configured.ready(&self.world, CONFIGURED_READY).await;
         let servers = if servers.is_empty() {
             None
         } else {
@@ -97,15 +104,16 @@ impl EditorServices for EditorServers {
             let variables = std::env::vars_os().collect();
             let opened = ServerSet::open(configs, &variables, &self.world, &self.limits)?;
             let opened = Arc::new(opened);
-            for (name, fault) in opened.ready(&self.world, READY).await {
-                tracing::warn!(server = name, %fault, "tool server from editor not ready");
-            }
+            failed.extend(opened.ready(&self.world, READY).await);
             Some(opened)
         };
         if let Some(before) = self.replace(session, servers) {
             before.shutdown().await;
         }
-        Ok(())
+        for (name, fault) in &failed {
+            tracing::warn!(server = name, %fault, "tool server not ready");
+        }
+        Ok(failed.into_iter().map(|(_, fault)| fault).collect())
     }
 
     async fn forget(&self, session: SessionId) {

@@ -137,6 +137,60 @@ fn the_doctor_tells_what_is_wrong_and_writes_nothing() {
 }
 
 #[test]
+fn a_claude_cli_that_is_not_there_is_a_fault_that_names_it_and_never_another_engine() {
+    let directory = tempfile::tempdir().unwrap();
+    let missing = "/nonexistent/claude";
+    for is_variable in [false, true] {
+        let run = |action: &[&str]| {
+            let mut command = budao(directory.path());
+            command.arg("acp").args(action).stderr(Stdio::piped());
+            match is_variable {
+                true => command.env("CLAUDE_CODE_EXECUTABLE", missing),
+                false => command.args(["--claude", missing]),
+            };
+            let output = command.output().unwrap();
+            let printed = [output.stdout, output.stderr].concat();
+            (output.status.code(), String::from_utf8(printed).unwrap())
+        };
+        let (code, printed) = run(&["doctor"]);
+        assert_eq!(code, Some(1), "{printed}");
+        assert!(printed.contains("FAILED") && printed.contains(missing), "{printed}");
+        assert!(!printed.contains("demo"), "no other engine is checked: {printed}");
+        let (code, printed) = run(&[]);
+        assert_ne!(code, Some(0), "{printed}");
+        assert!(printed.contains(missing), "{printed}");
+    }
+}
+
+#[test]
+fn the_doctor_and_the_editor_are_told_of_a_tool_server_that_does_not_start() {
+    let directory = workspace();
+    let mcp = "mine=/nonexistent/server";
+    let doctor = budao(directory.path())
+        .args(["acp", "doctor", "--model", "demo", "--mcp", mcp])
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    assert_eq!(doctor.status.code(), Some(1), "{printed}");
+    let line = printed.lines().find(|line| line.contains("tool server")).unwrap();
+    assert!(line.starts_with("FAILED") && line.contains("mine"), "{printed}");
+
+    let mut editor = Editor::start(directory.path(), &["--model", "demo", "--mcp", mcp]);
+    let yours = json!({"name": "yours", "command": "/nonexistent/other", "args": [], "env": []});
+    let params = json!({"cwd": directory.path(), "mcpServers": [yours]});
+    let opened = editor.ask("session/new", params);
+    assert!(opened["error"].is_null(), "{opened}");
+    let told = |editor: &Editor| -> String {
+        let texts = editor.updates.iter().filter(|it| it["sessionUpdate"] == "agent_thought_chunk");
+        texts.filter_map(|it| it["content"]["text"].as_str()).collect()
+    };
+    while !(told(&editor).contains("mine") && told(&editor).contains("yours")) {
+        editor.read();
+    }
+    editor.hang_up();
+}
+
+#[test]
 fn a_missing_key_is_an_invitation_to_sign_in() {
     let directory = workspace();
     let mut editor = Editor::start(directory.path(), &["--model", "anthropic:some-model"]);

@@ -159,7 +159,7 @@ impl EngineHost {
             limits: self.machine.limits.clone(),
             editor_options: EditorOptions {
                 engine: engine_name.to_owned(),
-                models: vec![ModelChoice { id: "default".to_owned(), name: "Default".to_owned() }],
+                models: vec![ModelChoice::new("default", "Default")],
                 ..EditorOptions::default()
             },
             settings: Settings { permissions, ..Settings::default() },

@@ -1,0 +1,169 @@
+//! Questions to the editor's user: permissions, and questions of the model.
+
+use agent_client_protocol::{
+    Error, JsonRpcRequest, RequestCancellationHandle,
+    v1::schema::{CreateElicitationResponse, RequestPermissionResponse},
+};
+use budao_core::event::{CommandBody as EngineCommand, Decision, QuestionId};
+use serde_json::Value;
+
+use super::{SessionTask, SettingsResponder};
+use crate::{
+    jobs::Job,
+    permission,
+    project::PermissionRequest,
+    user_question::{UserAnswer, UserQuestions},
+};
+
+/// Upper bound of open questions.
+pub(super) const QUESTIONS: usize = 256;
+
+/// An answer of the editor to a question.
+#[derive(Debug)]
+pub(super) enum EditorAnswer {
+    Permission(Result<RequestPermissionResponse, Error>),
+    Form(Result<CreateElicitationResponse, Error>),
+}
+
+/// The editor's answer, with its question.
+pub(super) type EditorReply = (QuestionId, EditorAnswer);
+
+/// An open question. It is sent to the editor once the session is live.
+pub(super) struct Question {
+    request: PermissionRequest,
+    /// Set if the model asks the person something, and does not ask for a permission.
+    user_questions: Option<UserQuestions>,
+    /// The editor could not show the form.
+    is_form_refused: bool,
+    handle: Option<RequestCancellationHandle>,
+}
+
+impl SessionTask {
+    /// Remembers a question, and asks it unless the history is being replayed or the turn is hidden.
+    pub(super) fn add_question(&mut self, request: PermissionRequest, is_hidden: bool) {
+        let id = request.question.clone();
+        let user_questions = UserQuestions::read(&request);
+        let question = Question { request, user_questions, is_form_refused: false, handle: None };
+        self.questions.insert(id.clone(), question);
+        if is_hidden {
+            self.decide(
+                &id,
+                Decision::Deny,
+                Some("the editor no longer waits for an answer"),
+                None,
+            );
+        } else if self.replay.is_none() {
+            self.ask(&id);
+        }
+    }
+
+    pub(super) fn withdraw_question(&mut self, question: &QuestionId) {
+        if let Some(Question { handle: Some(handle), .. }) = self.questions.remove(question)
+            && let Err(error) = handle.cancel()
+        {
+            tracing::debug!(%error, "question dropped: editor disconnected");
+        }
+    }
+
+    /// Asks the editor's user. Any failure counts as a denial.
+    pub(super) fn ask(&mut self, question: &QuestionId) {
+        let Some(open) = self.questions.get(question) else { return };
+        let (session, lang) = (self.session, self.bridge.lang);
+        let has_forms = self.editor_capabilities.forms && !open.is_form_refused;
+        match &open.user_questions {
+            Some(questions) if has_forms => {
+                let form = questions.form(session, &open.request, lang);
+                self.send_question(question, form, EditorAnswer::Form);
+            }
+            Some(questions) => {
+                let numbered = questions.numbered(session, &open.request, lang);
+                self.send_question(question, numbered, EditorAnswer::Permission);
+            }
+            None => {
+                let request = permission::request(session, &open.request, lang);
+                self.send_question(question, request, EditorAnswer::Permission);
+            }
+        }
+    }
+
+    fn send_question<R: JsonRpcRequest>(
+        &mut self,
+        question: &QuestionId,
+        request: R,
+        wrap: impl FnOnce(Result<R::Response, Error>) -> EditorAnswer + Send + 'static,
+    ) {
+        self.outbox.flush();
+        // The channel slot is reserved now, so that the answer cannot be lost.
+        let Ok(room) = self.answer_sender.clone().try_reserve_owned() else {
+            return self.decide(
+                question,
+                Decision::Deny,
+                Some("too many questions are open"),
+                None,
+            );
+        };
+        let prepared = self.outbox.connection().prepare_request(request);
+        let handle = prepared.cancellation_handle();
+        if let Some(open) = self.questions.get_mut(question) {
+            open.handle = Some(handle);
+        }
+        let id = question.clone();
+        let sent = prepared.on_receiving_result(async move |answer| {
+            room.send((id, wrap(answer)));
+            Ok(())
+        });
+        if sent.is_err() {
+            self.decide(question, Decision::Deny, Some("the editor is gone"), None);
+        }
+    }
+
+    pub(super) fn handle_answer(&mut self, question: &QuestionId, answer: &EditorAnswer) {
+        let Some(open) = self.questions.get_mut(question) else { return };
+        open.handle = None;
+        let answered = match (&mut open.user_questions, answer) {
+            (Some(questions), EditorAnswer::Form(answer)) => match questions.read_form(answer) {
+                Ok(answered) => answered,
+                Err(()) => {
+                    open.is_form_refused = true;
+                    UserAnswer::Next
+                }
+            },
+            (Some(questions), EditorAnswer::Permission(answer)) => questions.read_option(answer),
+            (None, EditorAnswer::Permission(answer)) => {
+                let read = permission::read(answer, &open.request.tool);
+                if let Some(rule) = read.rule {
+                    self.change(rule, SettingsResponder::None);
+                }
+                return self.decide(question, read.decision, read.note, None);
+            }
+            (None, EditorAnswer::Form(_)) => return,
+        };
+        match answered {
+            UserAnswer::Next => self.ask(question),
+            UserAnswer::Complete(arguments) => {
+                self.decide(question, Decision::Allow, None, Some(arguments));
+            }
+            UserAnswer::Declined(note) => {
+                self.decide(question, Decision::Deny, Some(note), None);
+            }
+        }
+    }
+
+    pub(super) fn decide(
+        &mut self,
+        question: &QuestionId,
+        decision: Decision,
+        note: Option<&str>,
+        arguments: Option<Value>,
+    ) {
+        let Some(open) = self.questions.get(question) else { return };
+        let body = EngineCommand::Decide {
+            question: question.clone(),
+            decision,
+            note: note.map(str::to_owned),
+            arguments,
+            digest: Some(open.request.digest.clone()),
+        };
+        self.jobs.push(Job::Decide { body });
+    }
+}
