@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use budao_core::{
-    engine::{Engine, SessionOptions},
+    engine::{Engine, SessionChoice, SessionOptions},
     event::{Answer, Command, Record, Seq, SessionId, Settings},
     fault::Fault,
     limits::Limits,
@@ -178,6 +178,14 @@ impl Engine for Claude {
 
     async fn recover(&self) -> Result<usize, Fault> {
         self.host.recover().await
+    }
+
+    async fn take_over(&self, dead: &[String], wants: SessionChoice<'_>) -> Result<usize, Fault> {
+        self.host.take_over(dead, wants).await
+    }
+
+    fn loaded(&self) -> usize {
+        self.host.loaded()
     }
 
     async fn delete(&self, session: SessionId) -> Result<bool, Fault> {

@@ -66,7 +66,7 @@ pub(crate) fn engine(
     config.limits = limits;
     config.scrubber = scrubber;
     config.holder = lease_holder::name();
-    config.liveness = Arc::new(lease_holder::LocalProcesses);
+    config.liveness = Arc::new(lease_holder::KnownHolders);
     config.start_early = start_early;
     config.plan_folder = config_folder().map(|folder| folder.join("plans"));
     Claude::new(config)

@@ -33,9 +33,10 @@ impl RunningEngine {
             let engine = Arc::new(application.runtime.clone());
             return Ok(Self { engine, journal, native: Some(application) });
         };
-        let (world, limits) = (traces::world(), file.limits);
+        let (world, mut limits) = (traces::world(), file.limits);
         let program = claude::program(path.map(Path::to_owned))?;
         let journal = journal.open(&world).await?;
+        setup::set_lease_times(&*journal, &mut limits);
         let engine = claude::engine(program, Arc::clone(&journal) as _, &world, limits, false);
         Ok(Self { engine: Arc::new(engine), journal, native: None })
     }

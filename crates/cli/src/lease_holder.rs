@@ -1,6 +1,19 @@
 //! Identifies this process as a lease holder, by pid, start time and boot, and detects dead holders.
 
+use std::sync::{Arc, LazyLock};
+
 use budao_runtime::HolderLiveness;
+use budao_serve::NodeCensus;
+
+/// What this process knows of other servers. Only `budao serve` reads them; for other commands it knows the processes of
+/// this machine.
+static CENSUS: LazyLock<Arc<NodeCensus>> =
+    LazyLock::new(|| Arc::new(NodeCensus::new(name(), |holder| is_gone(holder).unwrap_or(false))));
+
+/// What this process knows of other servers.
+pub(crate) fn census() -> &'static Arc<NodeCensus> {
+    &CENSUS
+}
 
 /// The holder name of this process: `pid:NUMBER:START:BOOT-NAMESPACE`.
 pub(crate) fn name() -> String {
@@ -8,13 +21,17 @@ pub(crate) fn name() -> String {
     format!("pid:{pid}:{}:{}", birth(pid).unwrap_or(0), boot_and_namespace().unwrap_or_default())
 }
 
-/// Detects processes of this machine that have ended.
+/// Detects processes of this machine that have ended, and servers that are gone.
 #[derive(Debug)]
-pub(crate) struct LocalProcesses;
+pub(crate) struct KnownHolders;
 
-impl HolderLiveness for LocalProcesses {
+impl HolderLiveness for KnownHolders {
     fn is_dead(&self, holder: &str) -> bool {
-        is_gone(holder).unwrap_or(false)
+        census().is_dead(holder)
+    }
+
+    fn is_alive(&self, holder: &str) -> bool {
+        census().is_alive(holder)
     }
 }
 
@@ -74,7 +91,7 @@ mod tests {
     #[test]
     fn when_in_doubt_nobody_is_gone() {
         for holder in ["", "somebody", "pid:x:1:y", "pid:1:1:", "pid:1:1:another-boot"] {
-            assert!(!LocalProcesses.is_dead(holder), "{holder}");
+            assert!(!KnownHolders.is_dead(holder), "{holder}");
         }
     }
 }

@@ -1,5 +1,7 @@
 //! `budao serve`: sessions for front ends, over WebSocket, SSE and HTTP.
 
+mod node;
+
 use std::{
     fs, io,
     io::Write as _,
@@ -23,6 +25,7 @@ use budao_serve::{Auth, Config, Keyring, OnDisconnect};
 use tokio::{net::TcpListener, signal::unix::SignalKind};
 use tokio_util::sync::CancellationToken;
 
+use self::node::RunningNode;
 use crate::{
     config::ConfigArgs,
     engines::RunningEngine,
@@ -136,7 +139,10 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     file.log.start("warn")?;
     let own_rooms = JoinedRooms::take_own(&mut file.smcp);
     let file_of_journal = args.journal.inspect().await?.file;
-    let key = state_key(file_of_journal.as_deref())?;
+    let key = match file_of_journal.as_deref() {
+        Some(file) => state_key(file)?,
+        None => node::shared_key(&args.journal, new_key).await?,
+    };
     let (auth, made) = auth(args, &key)?;
     let mut config = Config::new(auth, keyring(args, &key)?);
     config.origins.clone_from(&args.origins);
@@ -158,11 +164,16 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     let listener = listen(args.listen).await?;
     config.metrics.install();
 
+    let session_limit = file.limits.sessions;
     let claude = args.is_claude()?.then_some(args.claude.as_deref());
     let running = RunningEngine::start(claude, &args.journal, file).await?;
     for (name, fault) in running.missing() {
         terminal.say(&format!("✗ {}: {}", terminal.name(name), text::user_text(fault, lang)));
     }
+    let address = listener.local_addr().ok();
+    let node =
+        RunningNode::start(&running.journal, &running.engine, address, session_limit).await?;
+    config.node = Some(Arc::clone(&node.node));
     let resumed = running.engine.recover().await?;
     if resumed > 0 {
         let words = localize(lang, "serve-resumed-sessions");
@@ -186,6 +197,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     // Sessions and the hub shut down at the same time, so that neither delays the other's clients.
     let ending = async {
         shutdown.await;
+        node.drain().await;
         stop.cancel();
         if let Some(mounted) = &hub {
             mounted.hub.close().await;
@@ -194,6 +206,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     };
     tokio::try_join!(serving, ending)?;
     running.close().await;
+    node.leave().await;
     Ok(Exit::Success)
 }
 
@@ -320,12 +333,13 @@ fn keyring(args: &Args, key: &str) -> Result<Keyring, Fault> {
     Keyring::new(keys?)
 }
 
-/// The key in the file beside the journal, created with mode 0600 on first use. A journal without a file has a new key
-/// each time.
-fn state_key(journal: Option<&Path>) -> Result<String, Fault> {
+fn new_key() -> String {
     let world = traces::world();
-    let new_key = || (0..4).map(|_| format!("{:016x}", world.entropy.bits())).collect::<String>();
-    let Some(journal) = journal else { return Ok(new_key()) };
+    (0..4).map(|_| format!("{:016x}", world.entropy.bits())).collect()
+}
+
+/// The key in the file beside the journal, created with mode 0600 on first use.
+fn state_key(journal: &Path) -> Result<String, Fault> {
     let mut path = journal.as_os_str().to_owned();
     path.push("-key");
     let path = PathBuf::from(path);

@@ -12,6 +12,7 @@ use budao_core::{
     engine::Engine as _,
     event::{SessionId, Settings},
     fault::{Fact, Fault, Kind, Operation},
+    limits::Limits,
     tool,
     world::World,
 };
@@ -117,6 +118,20 @@ impl JournalArgs {
                 opened => opened,
             },
         }
+    }
+}
+
+/// Leases on a database: longer than on a file, since each renewal is a row written. Beats of nodes find dead holders.
+const DATABASE_LEASE: Duration = Duration::from_secs(60);
+const DATABASE_LEASE_RENEWAL: Duration = Duration::from_secs(20);
+
+/// Sets the lease times that fit the journal, unless they were configured.
+pub(crate) fn set_lease_times(journal: &dyn Journal, limits: &mut Limits) {
+    let default = Limits::default();
+    let is_configured =
+        (limits.lease, limits.lease_renewal) != (default.lease, default.lease_renewal);
+    if journal.kind() == "postgres" && !is_configured {
+        (limits.lease, limits.lease_renewal) = (DATABASE_LEASE, DATABASE_LEASE_RENEWAL);
     }
 }
 
@@ -228,13 +243,14 @@ pub(crate) async fn assemble_within(
     ready: Duration,
 ) -> Result<Application, Fault> {
     let world = traces::world();
-    let Config { limits, models: ModelsConfig { text_only, .. }, mcp, smcp, log, .. } = config;
+    let Config { mut limits, models: ModelsConfig { text_only, .. }, mcp, smcp, log, .. } = config;
     let text_only = text_only.iter().map(|name| Models::parse_spec(name));
     let text_only = text_only.collect::<Result<_, Fault>>()?;
     log.start("off")?;
     let mcp_secrets: Vec<String> =
         mcp.iter().flat_map(|server| server.secrets().map(str::to_owned)).collect();
     let journal = journal.open(&world).await?;
+    set_lease_times(&*journal, &mut limits);
     let variables = std::env::vars_os().collect();
     let servers = ServerSet::open(mcp, &variables, &world, &Arc::new(limits.clone()))?;
     let servers = Arc::new(servers);
@@ -274,7 +290,7 @@ pub(crate) async fn assemble_within(
     .limits(limits)
     .scrubber(scrubber)
     .holder(lease_holder::name())
-    .liveness(Arc::new(lease_holder::LocalProcesses))
+    .liveness(Arc::new(lease_holder::KnownHolders))
     .build()?;
     Ok(Application { runtime, tools, shells, servers, editor_servers, rooms, missing })
 }

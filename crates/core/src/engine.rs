@@ -34,6 +34,9 @@ pub fn wrong_engine(session: SessionId, settings: &Settings) -> Fault {
         .with(Fact::Engine, settings.engine().to_owned())
 }
 
+/// Selects sessions by their id.
+pub type SessionChoice<'a> = &'a (dyn Fn(SessionId) -> bool + Send + Sync);
+
 /// Runs sessions. Gateways change sessions through this interface only.
 #[async_trait]
 pub trait Engine: Send + Sync + std::fmt::Debug {
@@ -89,6 +92,21 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// When the journal cannot be read.
     async fn recover(&self) -> Result<usize, Fault>;
+
+    /// Touches the unfinished sessions of this engine that nobody writes, or a `dead` holder, and that `wants` selects.
+    /// Returns their number. Servers that share a journal call it again and again.
+    ///
+    /// # Errors
+    /// When the journal cannot be read.
+    async fn take_over(&self, dead: &[String], wants: SessionChoice<'_>) -> Result<usize, Fault> {
+        let _ = (dead, wants);
+        Ok(0)
+    }
+
+    /// The number of loaded sessions, for operators.
+    fn loaded(&self) -> usize {
+        0
+    }
 
     /// Removes a session with all of its records; a turn that runs in it ends. Returns whether the session existed.
     ///

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use budao_core::{
-    engine::{Engine, SessionOptions},
+    engine::{Engine, SessionChoice, SessionOptions},
     event::{Answer, Command, Record, Seq, SessionId},
     fault::{Fault, Kind},
     limits::Limits,
@@ -13,7 +13,7 @@ use budao_core::{
     session::Session,
     world::World,
 };
-use budao_journal::{HistoryInfo, IfMissing, Journal, StoredRecord, fold};
+use budao_journal::{HistoryInfo, IfMissing, Journal, StoredRecord, UnfinishedSession, fold};
 use dashmap::DashMap;
 use futures::{
     StreamExt,
@@ -172,6 +172,13 @@ impl<F: DeciderFactory> Host<F> {
             {
                 true
             }
+            // The census of nodes notices when its holder dies. Until then only a command may wait for nobody.
+            Ok(Some(HistoryInfo { lease: Some(lease), .. }))
+                if self.config().liveness.is_alive(&lease.holder)
+                    && lease.holder != self.config().holder =>
+            {
+                journal.inbox(session).await.is_ok_and(|inbox| inbox.is_empty())
+            }
             Ok(Some(_)) => match self.state(session).await {
                 Ok(state) if state.head > 0 && !self.factory().accepts(&state.settings) => true,
                 Ok(state) => {
@@ -184,6 +191,12 @@ impl<F: DeciderFactory> Host<F> {
             },
             Err(_) => false,
         }
+    }
+
+    /// Whether another engine, or a node of another place, runs the session.
+    async fn is_foreign(&self, session: SessionId) -> bool {
+        let state = self.state(session).await;
+        state.is_ok_and(|state| state.head > 0 && !self.factory().accepts(&state.settings))
     }
 
     /// Loads a session without a message.
@@ -278,15 +291,37 @@ impl<F: DeciderFactory> Engine for Host<F> {
             let Some(last) = page.last() else { return Ok(recovered) };
             after = Some(last.session);
             for unfinished in page {
-                let state = self.state(unfinished.session).await;
-                let is_foreign =
-                    |state: &Session| state.head > 0 && !self.factory().accepts(&state.settings);
-                if !state.is_ok_and(|state| is_foreign(&state)) {
+                let holder = unfinished.lease.map(|lease| lease.holder);
+                if holder.is_some_and(|holder| self.config().liveness.is_alive(&holder)) {
+                    continue;
+                }
+                if !self.is_foreign(unfinished.session).await {
                     recovered += 1;
                     self.touch(unfinished.session);
                 }
             }
         }
+    }
+
+    async fn take_over(&self, dead: &[String], wants: SessionChoice<'_>) -> Result<usize, Fault> {
+        let (mut after, mut taken) = (None, 0);
+        loop {
+            let journal = &self.config().journal;
+            let page = journal.unclaimed(dead, after, RECOVERY_PAGE).await?;
+            let Some(last) = page.last() else { return Ok(taken) };
+            after = Some(last.session);
+            for UnfinishedSession { session, .. } in page {
+                let is_here = self.0.registry.contains(session);
+                if !is_here && wants(session) && !self.is_foreign(session).await {
+                    taken += 1;
+                    self.touch(session);
+                }
+            }
+        }
+    }
+
+    fn loaded(&self) -> usize {
+        self.0.registry.len()
     }
 
     async fn delete(&self, session: SessionId) -> Result<bool, Fault> {

@@ -39,6 +39,12 @@ const RENEWAL_PROOF: Duration = Duration::from_secs(15);
 pub trait HolderLiveness: Send + Sync + fmt::Debug {
     /// Is the process behind this holder name certainly dead? `false` when in doubt.
     fn is_dead(&self, holder: &str) -> bool;
+
+    /// Is the process behind this holder name a living server whose death will be noticed? `false` when in doubt.
+    fn is_alive(&self, holder: &str) -> bool {
+        let _ = holder;
+        false
+    }
 }
 
 /// Knows nothing about other holders: every lease runs out by itself.

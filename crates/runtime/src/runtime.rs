@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use budao_core::{
     activity::Activity,
-    engine::{Engine, SessionOptions},
+    engine::{Engine, SessionChoice, SessionOptions},
     event::{
         Answer, Command, CommandBody, CommandId, Event, Record, Seq, SessionId, StopReason,
         TurnNumber,
@@ -349,6 +349,14 @@ impl Engine for Runtime {
 
     async fn recover(&self) -> Result<usize, Fault> {
         self.host.recover().await
+    }
+
+    async fn take_over(&self, dead: &[String], wants: SessionChoice<'_>) -> Result<usize, Fault> {
+        self.host.take_over(dead, wants).await
+    }
+
+    fn loaded(&self) -> usize {
+        self.host.loaded()
     }
 
     async fn delete(&self, session: SessionId) -> Result<bool, Fault> {

@@ -18,8 +18,10 @@ use serde::{Deserialize, Serialize};
 
 use self::queue::AlertMessage;
 pub(crate) use self::queue::{Alarm, AlertQueue};
-use crate::server::Server;
+use crate::{metrics::Metrics, server::Server, stats::Stats};
 
+/// The note with the position up to which all alerts were sent, for a journal that is not a file.
+const CURSOR_NOTE: &str = "alerts.cursor";
 /// Time limit for one webhook request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -78,9 +80,9 @@ pub struct Threshold {
 /// Continues at the stored position. Must be called before the statistics count any record.
 pub(crate) async fn begin(server: &Server) -> Option<(Alerts, AlertQueue)> {
     let alerts = server.config.alerts.clone()?;
-    let since = read_cursor(&alerts).unwrap_or_else(|| server.now());
+    let since = read_cursor(server, &alerts).await.unwrap_or_else(|| server.now());
     let watch = AlertQueue::new(alerts.rules.clone(), since);
-    save_cursor(&alerts, watch.sent_up_to()).await;
+    save_cursor(server, &alerts, watch.sent_up_to()).await;
     server.stats.lock().await.raise_alarms(since);
     Some((alerts, watch))
 }
@@ -96,15 +98,20 @@ pub(crate) async fn run(server: Arc<Server>, alerts: Alerts, mut watch: AlertQue
         return tracing::error!("alerts disabled: building HTTP client failed");
     };
     let mut failed = 0;
+    let mut source = AlarmSource::default();
     loop {
-        look(&server, &mut watch).await;
         let mut wait = alerts.rules.round;
-        while let Some(message) = watch.due(server.now()) {
+        if server.holds_job("alerts").await {
+            source.look(&server, &alerts, &mut watch).await;
+        } else {
+            source.pause(&server).await;
+        }
+        while let Some(message) = watch.due(server.now()).filter(|_| source.is_active) {
             match post(&client, &alerts, &message).await {
                 Ok(()) => {
                     failed = 0;
                     watch.mark_sent(&message, server.now());
-                    save_cursor(&alerts, watch.sent_up_to()).await;
+                    save_cursor(&server, &alerts, watch.sent_up_to()).await;
                 }
                 Err(fault) => {
                     failed += 1;
@@ -123,12 +130,44 @@ pub(crate) async fn run(server: Arc<Server>, alerts: Alerts, mut watch: AlertQue
     }
 }
 
-/// Adds new faults to the queue.
-async fn look(server: &Server, watch: &mut AlertQueue) {
-    let mut stats = server.stats.lock().await;
-    match stats.catch_up(&*server.journal, server.now()).await {
-        Ok(_) => watch.take(stats.take_alarms(), server.now()),
-        Err(fault) => tracing::warn!(%fault, "reading new faults for alerts failed"),
+/// Where a server reads new faults: from its own statistics, or from others if it took the job over later.
+#[derive(Debug, Default)]
+struct AlarmSource {
+    own: Option<Stats>,
+    was_paused: bool,
+    is_active: bool,
+}
+
+impl AlarmSource {
+    /// Another server has the job: it sends what was found here, too.
+    async fn pause(&mut self, server: &Server) {
+        drop(server.stats.lock().await.take_alarms());
+        (self.own, self.was_paused, self.is_active) = (None, true, false);
+    }
+
+    /// Adds new faults to the queue. A server that takes the job over continues at the stored position.
+    async fn look(&mut self, server: &Server, alerts: &Alerts, watch: &mut AlertQueue) {
+        if !self.is_active && self.was_paused {
+            let since = read_cursor(server, alerts).await.unwrap_or_else(|| server.now());
+            *watch = AlertQueue::new(alerts.rules.clone(), since);
+            // The server's own statistics have counted these records without alarms.
+            let mut stats = Stats::new(Metrics::new(), server.now());
+            stats.raise_alarms(since);
+            self.own = Some(stats);
+        }
+        self.is_active = true;
+        let mut shared;
+        let stats = match &mut self.own {
+            Some(own) => own,
+            None => {
+                shared = server.stats.lock().await;
+                &mut *shared
+            }
+        };
+        match stats.catch_up(&*server.journal, server.now()).await {
+            Ok(_) => watch.take(stats.take_alarms(), server.now()),
+            Err(fault) => tracing::warn!(%fault, "reading new faults for alerts failed"),
+        }
     }
 }
 
@@ -154,14 +193,34 @@ async fn post(
     }
 }
 
-fn read_cursor(alerts: &Alerts) -> Option<Timestamp> {
-    let text = std::fs::read_to_string(alerts.cursor.as_ref()?).ok()?;
+/// The stored position: in the file, else in a note that all servers share.
+async fn read_cursor(server: &Server, alerts: &Alerts) -> Option<Timestamp> {
+    let text = match (&alerts.cursor, &server.config.node) {
+        (Some(file), _) => std::fs::read_to_string(file).ok()?,
+        (None, Some(node)) => {
+            let note = node.cluster().note(CURSOR_NOTE).await.ok()??;
+            String::from_utf8(note.body).ok()?
+        }
+        (None, None) => return None,
+    };
     text.trim().parse().ok().map(Timestamp::from_micros)
 }
 
+async fn save_note(server: &Server, at: Timestamp) {
+    let Some(node) = &server.config.node else { return };
+    let saved = async {
+        let version = node.cluster().note(CURSOR_NOTE).await?.map_or(0, |note| note.version);
+        let body = at.as_micros().to_string().into_bytes();
+        node.cluster().set_note(CURSOR_NOTE, version, body).await
+    };
+    if let Err(fault) = saved.await {
+        tracing::warn!(%fault, "saving alert cursor failed");
+    }
+}
+
 /// Stores the position up to which all alerts were sent. A failure only repeats alerts, so it is logged.
-async fn save_cursor(alerts: &Alerts, at: Timestamp) {
-    let Some(cursor) = &alerts.cursor else { return };
+async fn save_cursor(server: &Server, alerts: &Alerts, at: Timestamp) {
+    let Some(cursor) = &alerts.cursor else { return save_note(server, at).await };
     // Appends to the name instead of replacing the extension: `a.next` beside a journal `a.db` may be a user's file.
     let mut next = cursor.as_os_str().to_owned();
     next.push(".next");

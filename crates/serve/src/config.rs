@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    alerts::Alerts, auth::Auth, inbound::OnDisconnect, metrics::Metrics, signed_state::Keyring,
+    alerts::Alerts, auth::Auth, inbound::OnDisconnect, metrics::Metrics, nodes::Node,
+    signed_state::Keyring,
 };
 
 /// The configuration of a server. It is fixed once the server has started.
@@ -51,6 +52,8 @@ pub struct Config {
     pub extra_routes: Router,
     /// Counters of the SMCP hub among those routes, included in this server's statistics.
     pub hub: Option<CounterSource>,
+    /// This server among others on the same journal; `None` if it is the only one.
+    pub node: Option<Arc<Node>>,
 }
 
 /// A callback that returns the current counters of another component as JSON.
@@ -94,6 +97,7 @@ impl Config {
             alerts: None,
             extra_routes: Router::new(),
             hub: None,
+            node: None,
         }
     }
 

@@ -17,6 +17,7 @@ mod hub;
 pub mod in_process;
 pub mod inbound;
 pub mod metrics;
+mod nodes;
 mod observe;
 mod origin;
 mod outbox;
@@ -55,6 +56,7 @@ pub use config::{Config, CounterSource, Limits, Rate};
 pub use http_api::openapi;
 pub use inbound::OnDisconnect;
 pub use metrics::Metrics;
+pub use nodes::{LocalLiveness, Node, NodeCensus, NodeLoad};
 pub use signed_state::Keyring;
 pub use stats::{Report, Stats, Window};
 
@@ -85,6 +87,7 @@ pub async fn serve(
     let close_timeout = config.limits.close_timeout;
     let server = Server::new(config, engine, journal, world, address.ip().is_loopback());
     server.world.spawn.spawn(Box::pin(sweep::run(Arc::clone(&server))));
+    nodes::report_load(&server);
     if let Some((alerts, watch)) = alerts::begin(&server).await {
         let alert_task = alerts::run(Arc::clone(&server), alerts, watch);
         server.world.spawn.spawn(Box::pin(alert_task));

@@ -69,6 +69,11 @@ impl SessionMeta {
         identity.is_operator || self.owner.as_ref().is_some_and(|owner| *owner == identity.name())
     }
 
+    /// Whether a client of a gateway opened the session.
+    pub(crate) fn has_owner(&self) -> bool {
+        self.owner.is_some()
+    }
+
     /// The tenant whose limits the session counts towards.
     pub(crate) fn tenant(&self) -> Option<&str> {
         self.tenant.as_deref()

@@ -1,13 +1,16 @@
 //! Periodic maintenance: cancels unobserved turns and applies retention.
+//!
+//! With several servers on a journal, only the server that writes a session judges whether anybody observes it: clients
+//! of other servers count too. Retention runs on one server.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use budao_core::{
     Timestamp,
     event::{CommandBody, SessionId},
     trace::SpanId,
 };
-use budao_journal::{Filter, Retention, SessionState};
+use budao_journal::{Filter, Retention, SessionState, UnfinishedSession};
 
 use crate::{
     hub::Hub,
@@ -18,6 +21,8 @@ use crate::{
 
 /// Interval between checks for unobserved turns.
 const ROUND: Duration = Duration::from_secs(60);
+/// How long after the last observer left here another server may take to report that the client has moved to it.
+const MOVING: Duration = Duration::from_secs(3);
 /// Sessions listed per page.
 const PAGE: usize = 256;
 
@@ -34,17 +39,39 @@ impl Server {
         unobserved.remove(&session);
         // Under the lock, as in `last_observer_left`: the engine learns of both in their order.
         self.engine.set_observed(session, true);
+        self.report_observed(session, true);
+    }
+
+    fn report_observed(&self, session: SessionId, is_observed: bool) {
+        if let Some(node) = &self.config.node {
+            node.set_observed(session, is_observed);
+        }
+    }
+
+    /// Whether clients of this server, or of another one as far as it has reported them, observe the session.
+    fn is_observed(&self, session: SessionId) -> bool {
+        let node = self.config.node.as_ref();
+        self.hubs.observers(session) > 0
+            || node.is_some_and(|node| node.is_observed_elsewhere(session))
+    }
+
+    /// Whether this server writes the session. Without other servers it does.
+    async fn is_writer(&self, session: SessionId) -> bool {
+        let Some(node) = &self.config.node else { return true };
+        let info = self.journal.info(session).await.ok().flatten();
+        info.and_then(|info| info.lease).is_some_and(|lease| lease.holder == node.holder())
     }
 
     /// Forgets a session that was deleted.
     pub(crate) fn session_deleted(&self, session: SessionId) {
         self.unobserved().remove(&session);
         self.engine.set_observed(session, false);
+        self.report_observed(session, false);
     }
 
     /// Records a command to a session. If the session has no observer, its time limit starts.
     pub(crate) fn command_submitted(&self, session: SessionId) {
-        if self.hubs.observers(session) == 0 {
+        if !self.is_observed(session) {
             let now = self.now();
             self.unobserved().entry(session).or_insert(now);
         }
@@ -56,17 +83,71 @@ impl Server {
         if self.stopping.is_cancelled() || self.hubs.observers(hub.session) > 0 {
             return;
         }
+        self.report_observed(hub.session, false);
+        if self.is_observed(hub.session) {
+            return;
+        }
         self.engine.set_observed(hub.session, false);
-        match hub.on_disconnect {
-            OnDisconnect::Continue => {
-                unobserved.insert(hub.session, self.now());
+        unobserved.insert(hub.session, self.now());
+        drop(unobserved);
+        if hub.on_disconnect == OnDisconnect::Cancel {
+            self.cancel_if_left(hub.session);
+        }
+    }
+
+    /// Cancels the turn of a session whose last observer has left, if this server writes the session.
+    fn cancel_if_left(self: &Arc<Self>, session: SessionId) {
+        let server = Arc::clone(self);
+        self.world.spawn.spawn(Box::pin(async move {
+            if server.config.node.as_ref().is_some_and(|node| node.nodes().len() > 1) {
+                server.world.clock.sleep(MOVING).await;
+                if server.is_observed(session) {
+                    return;
+                }
             }
-            OnDisconnect::Cancel => {
-                let (server, session) = (Arc::clone(self), hub.session);
-                self.world.spawn.spawn(Box::pin(async move {
-                    server.cancel(session, "the last observer disconnected").await;
-                }));
+            if server.is_writer(session).await {
+                server.unobserved().remove(&session);
+                server.cancel(session, "the last observer disconnected").await;
             }
+        }));
+    }
+
+    /// Follows which sessions of this server clients of other servers observe.
+    async fn follow_other_observers(self: Arc<Self>) {
+        let Some(node) = &self.config.node else { return };
+        let mut observed = node.observed_elsewhere();
+        let mut before = BTreeSet::new();
+        loop {
+            let now: BTreeSet<SessionId> = observed.borrow_and_update().clone();
+            for session in now.difference(&before) {
+                let mut unobserved = self.unobserved();
+                unobserved.remove(session);
+                self.engine.set_observed(*session, true);
+            }
+            for session in before.difference(&now) {
+                self.left_elsewhere(*session).await;
+            }
+            before = now;
+            tokio::select! {
+                biased;
+                () = self.stopping.cancelled() => return,
+                changed = observed.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    async fn left_elsewhere(self: &Arc<Self>, session: SessionId) {
+        {
+            let mut unobserved = self.unobserved();
+            if self.hubs.observers(session) > 0 {
+                return;
+            }
+            self.engine.set_observed(session, false);
+            unobserved.insert(session, self.now());
+        }
+        let meta = self.session_meta.get(&*self.journal, session).await;
+        if meta.is_ok_and(|meta| meta.on_disconnect == OnDisconnect::Cancel) {
+            self.cancel_if_left(session);
         }
     }
 
@@ -95,7 +176,7 @@ impl Server {
             due
         };
         for session in due {
-            if self.hubs.observers(session) == 0 {
+            if !self.is_observed(session) && self.is_writer(session).await {
                 self.cancel(session, "the run had no observer for too long").await;
             }
         }
@@ -126,6 +207,42 @@ impl Server {
         }
     }
 
+    /// Finds this gateway's sessions that `holder` writes; the time limit of those without an observer starts now.
+    async fn find_own_unobserved(&self, holder: &str) {
+        let mut after = None;
+        loop {
+            let page = match self.journal.unfinished(after, PAGE).await {
+                Ok(page) => page,
+                Err(fault) => return tracing::warn!(%fault, "listing unobserved sessions failed"),
+            };
+            let Some(last) = page.last() else { return };
+            after = Some(last.session);
+            for UnfinishedSession { session, lease, turn, .. } in page {
+                let is_own = lease.is_some_and(|lease| lease.holder == holder);
+                if !is_own || turn.is_none() || self.is_observed(session) {
+                    continue;
+                }
+                let meta = self.session_meta.get(&*self.journal, session).await;
+                if meta.is_ok_and(|meta| meta.has_owner()) {
+                    let now = self.now();
+                    self.unobserved().entry(session).or_insert(now);
+                }
+            }
+        }
+    }
+
+    /// Whether this server runs a job that one server runs for all. Without other servers it does.
+    pub(crate) async fn holds_job(&self, name: &str) -> bool {
+        let Some(node) = &self.config.node else { return true };
+        match node.holds_job(name).await {
+            Ok(is_held) => is_held,
+            Err(fault) => {
+                tracing::warn!(%fault, job = name, "taking a job failed");
+                false
+            }
+        }
+    }
+
     /// Applies the retention limits.
     async fn retain(&self) {
         let limits = &self.config.limits;
@@ -136,6 +253,9 @@ impl Server {
             records: some(limits.retention_records),
             bytes: some(limits.retention_bytes),
         };
+        if !self.holds_job("retention").await {
+            return;
+        }
         match self.engine.retain(retention).await {
             Ok(removed) if removed.sessions > 0 => self.recount_sessions(),
             Ok(_) => {}
@@ -146,9 +266,17 @@ impl Server {
 
 /// Runs maintenance until the server stops.
 pub(crate) async fn run(server: Arc<Server>) {
-    server.find_unobserved().await;
+    server.world.spawn.spawn(Box::pin(Arc::clone(&server).follow_other_observers()));
     let mut retained = None;
+    let mut is_first = true;
     loop {
+        match server.config.node.clone() {
+            // Sessions taken over since the last round are judged here from now on.
+            Some(node) => server.find_own_unobserved(node.holder()).await,
+            None if is_first => server.find_unobserved().await,
+            None => {}
+        }
+        is_first = false;
         let now = server.now();
         let round = server.config.limits.retention_interval;
         if retained.is_none_or(|last| now.since(last) >= round) {
