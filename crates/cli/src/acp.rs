@@ -167,9 +167,9 @@ impl ServeArgs {
             name: localize(lang, "API key in the environment", "环境变量中的 API 密钥").to_owned(),
             about: localize(
                 lang,
-                "Set ANTHROPIC_API_KEY or OPENAI_API_KEY for this agent in the editor's settings, \
-                 then start it again.",
-                "请在编辑器设置中为此智能体设置 ANTHROPIC_API_KEY 或 OPENAI_API_KEY，然后重新启动。",
+                "Set the key of the model's service, for example ANTHROPIC_API_KEY or OPENAI_API_KEY, for this \
+                 agent in the editor's settings, then start it again.",
+                "请在编辑器设置中为此智能体设置模型服务的密钥，例如 ANTHROPIC_API_KEY 或 OPENAI_API_KEY，然后重新启动。",
             )
             .to_owned(),
         };
@@ -185,7 +185,7 @@ impl ServeArgs {
         };
         Ok(EditorOptions {
             engine: "native".to_owned(),
-            thinking: specs.iter().any(|spec| matches!(spec, Spec::Anthropic { .. })),
+            thinking: specs.iter().any(Spec::takes_thinking),
             models: models.into_iter().map(|id| ModelChoice { name: id.clone(), id }).collect(),
             context_tokens,
             commands: vec![plan],
