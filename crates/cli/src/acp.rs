@@ -27,7 +27,7 @@ use budao_core::{
     world::World,
 };
 use budao_journal::Reader;
-use budao_models::{Models, Spec, Vendor};
+use budao_models::{Models, Spec};
 
 use crate::{
     config::ConfigArgs,
@@ -176,9 +176,7 @@ impl ServeArgs {
         };
         Ok(EditorOptions {
             engine: "native".to_owned(),
-            thinking: specs
-                .iter()
-                .any(|spec| matches!(spec, Spec::Hosted { vendor: Vendor::Anthropic, .. })),
+            thinking: specs.iter().any(Spec::takes_thinking),
             models: models.into_iter().map(|id| ModelChoice::new(id.clone(), id)).collect(),
             context_tokens,
             commands: vec![plan],

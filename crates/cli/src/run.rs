@@ -30,8 +30,8 @@ use crate::{
 /// Options of a new session.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SessionArgs {
-    /// Model: anthropic:NAME, openai:NAME@URL, demo, demo:fast, script:FILE. Several, separated by commas, are asked in
-    /// this order: the next one while the ones before it cannot answer
+    /// Model: anthropic:NAME, openai:NAME@URL, gemini:NAME, azure:…, bedrock:…, demo, script:FILE. Several, separated by
+    /// commas, are asked in this order: the next one while the ones before it cannot answer
     #[arg(long, default_value = "demo", value_name = "SPEC", env = "BUDAO_MODEL")]
     pub(crate) model: String,
 

@@ -100,8 +100,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PROGRAM")]
     claude: Option<PathBuf>,
 
-    /// Model of new sessions: anthropic:NAME, openai:NAME@URL, demo, demo:fast, script:FILE, or a model name of the
-    /// Claude CLI [default: demo, or the default of the Claude CLI]. Several, separated by commas, are asked in this
+    /// Model of new sessions: anthropic:NAME, openai:NAME@URL, gemini:NAME, azure:…, bedrock:…, demo, script:FILE, or a
+    /// model name of the Claude CLI [default: demo, or the default of the Claude CLI]. Several, separated by commas, are asked in this
     /// order: the next one while the ones before it cannot answer
     #[arg(long, value_name = "SPEC", env = "BUDAO_MODEL")]
     model: Option<String>,

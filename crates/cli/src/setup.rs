@@ -19,7 +19,7 @@ use budao_core::{
 use budao_journal::{Access, Admin, Backends, Inspection, Journal, Retention};
 use budao_journal_postgres::{Credentials, PostgresBackend};
 use budao_mcp::ServerSet;
-use budao_models::{Keys, Model, Models};
+use budao_models::{Keys, Model, Models, Vendor};
 use budao_runtime::{Builder, CleanUp, ModelSource, Runtime, ToolSource};
 use budao_scrub::Scrubber;
 use budao_tools::{
@@ -316,9 +316,8 @@ impl CleanUp for SessionReclaimer {
 /// The API keys in the environment, and their values for the scrubber.
 pub(crate) fn keys() -> (Keys, Vec<String>) {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let (anthropic, openai) = (set("ANTHROPIC_API_KEY"), set("OPENAI_API_KEY"));
-    let secrets = [anthropic.clone(), openai.clone()].into_iter().flatten().collect();
-    let keys = Keys { anthropic: anthropic.map(Into::into), openai: openai.map(Into::into) };
+    let secrets = Vendor::ALL.into_iter().filter_map(|vendor| set(vendor.key_setting())).collect();
+    let keys = Keys::read(set);
     (keys, secrets)
 }
 

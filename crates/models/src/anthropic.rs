@@ -21,6 +21,7 @@ use crate::{
 };
 
 pub(crate) use stream::Decoder;
+pub(crate) use wire::body;
 
 /// The official base address, used if the specification names no other.
 pub(crate) const BASE: &str = "https://api.anthropic.com";

@@ -95,6 +95,8 @@ struct ErrorBody {
     request_id: Option<String>,
     /// Tokens in the request and the maximum, if the body has both as numbers.
     context: Option<(u64, u64)>,
+    /// The wait that Google's APIs name in `details`.
+    retry_delay: Option<Duration>,
 }
 
 impl ErrorResponse {
@@ -178,9 +180,7 @@ impl ErrorResponse {
             429 => Kind::ModelRateLimited,
             _ if said.is_context_too_long() || self.status == 413 => Kind::ContextTooLong,
             _ if said.is_filtered() => Kind::ModelRefused,
-            _ if said.is_named(&["authentication_error", "invalid_api_key"]) => {
-                Kind::ModelAuthentication
-            }
+            _ if said.is_wrong_key() => Kind::ModelAuthentication,
             401 => Kind::ModelAuthentication,
             _ if said.is_named(&["data_residency_mismatch"]) => Kind::ModelPermission,
             403 => Kind::ModelPermission,
@@ -204,6 +204,13 @@ impl ErrorResponse {
     }
 }
 
+/// The `retryDelay` in the details of an error, such as `12s`.
+fn retry_delay(error: &Value) -> Option<Duration> {
+    let details = error.get("details")?.as_array()?;
+    let delay = details.iter().find_map(|detail| detail.get("retryDelay")?.as_str())?;
+    Duration::try_from(delay.parse::<jiff::SignedDuration>().ok()?).ok()
+}
+
 impl ErrorBody {
     /// Finds the error in a body: `{"error":{…}}`, `{"error":"…"}`, `{"detail":"…"}`, or top-level fields.
     fn read(body: &Value) -> Self {
@@ -222,6 +229,8 @@ impl ErrorBody {
         };
         // In a body without `error`, `type` may be just "error".
         let kind = Some(word(error.get("type"))).filter(|kind| kind != "error").unwrap_or_default();
+        // Google's APIs have the name of the error in `status`.
+        let kind = if kind.is_empty() { word(error.get("status")) } else { kind };
         Self {
             kind,
             code: word(error.get("code")),
@@ -229,6 +238,7 @@ impl ErrorBody {
             param: word(error.get("param")),
             request_id: body.get("request_id").and_then(Value::as_str).map(str::to_owned),
             context: number("n_prompt_tokens").zip(number("n_ctx")),
+            retry_delay: retry_delay(error),
         }
     }
 
@@ -239,6 +249,11 @@ impl ErrorBody {
     fn mentions(&self, phrases: &[&str]) -> bool {
         let message = self.message.to_ascii_lowercase();
         phrases.iter().any(|phrase| message.contains(phrase))
+    }
+
+    fn is_wrong_key(&self) -> bool {
+        self.is_named(&["authentication_error", "invalid_api_key", "UNAUTHENTICATED"])
+            || self.mentions(&["api key not valid", "api key expired"])
     }
 
     fn is_quota(&self) -> bool {
@@ -295,6 +310,9 @@ impl ErrorBody {
 
     /// The wait in a message such as `Please try again in 1.2s` or `… in 350ms`.
     fn wait(&self) -> Option<Duration> {
+        if self.retry_delay.is_some() {
+            return self.retry_delay;
+        }
         let message = self.message.to_ascii_lowercase();
         let (_, rest) = message.split_once("try again in ")?;
         let wait = rest.split_whitespace().next()?.trim_end_matches(['.', ',']);

@@ -1,4 +1,4 @@
-//! Model providers behind one small trait: Anthropic, OpenAI-compatible, scripted and demo.
+//! Model providers behind one small trait: Anthropic, OpenAI, Gemini, compatible servers, scripted and demo.
 //!
 //! A provider makes one request and reports its result. It never retries: the fault says whether a retry makes sense,
 //! and the runtime owns the only retry loop. Callers use [`ask`], which enforces two guarantees for every provider:
@@ -9,6 +9,7 @@ mod anthropic;
 mod demo;
 mod endpoint;
 mod failure;
+mod gemini;
 mod images;
 mod into_model;
 mod openai;
@@ -37,6 +38,7 @@ use futures::stream::BoxStream;
 
 pub use anthropic::Anthropic;
 pub use demo::{Demo, Pace};
+pub use gemini::Gemini;
 pub use images::TextOnly;
 pub use into_model::IntoModel;
 pub use openai::OpenAi;
@@ -52,7 +54,7 @@ pub type PieceStream = BoxStream<'static, Result<Piece, Fault>>;
 /// A model that answers requests with a stream of pieces.
 #[async_trait]
 pub trait Model: Send + Sync + fmt::Debug {
-    /// The provider: `anthropic`, `openai`, `demo` or `script`.
+    /// The provider: `anthropic`, `openai`, `gemini`, `azure`, `bedrock`, `demo` or `script`.
     fn provider(&self) -> &str;
 
     /// The model's name as its provider knows it. Every fault includes it.

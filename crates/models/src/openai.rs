@@ -111,6 +111,11 @@ impl OpenAi {
     }
 }
 
+/// The body of a request to a compatible server.
+pub(crate) fn body(model: &str, request: &ModelRequest) -> Vec<u8> {
+    wire::body(model, request, wire::Dialect::Compatible, false)
+}
+
 /// True if the service refused the request because the model cannot have tools and reason.
 fn refuses_tools(error: &RequestError) -> bool {
     let complains = |response: &ErrorResponse| response.is_complaint("", &["tools", "reasoning"]);

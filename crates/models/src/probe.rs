@@ -7,7 +7,7 @@ use budao_core::{
     Lang,
     fault::{Fault, render},
     limits::Limits,
-    message::Piece,
+    message::{Block, ModelRequest, Piece},
     time::Timestamp,
     world::Clock,
 };
@@ -19,7 +19,7 @@ use crate::{
     answer::{self, AnswerDeadlines, Decode},
     anthropic,
     failure::{ErrorResponse, Service},
-    openai,
+    gemini, openai,
     response_hints::ResponseHints,
     responses,
     sse::SseEvents,
@@ -54,6 +54,55 @@ pub(crate) fn read(
     block_on(answer::read(events, decoder, patience, Service::scripted(), limits).collect())
 }
 
+/// A wire format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wire {
+    /// Anthropic's Messages API.
+    Anthropic,
+    /// Chat completions.
+    Chat,
+    /// OpenAI's Responses API.
+    Responses,
+    /// The Gemini API.
+    Gemini,
+}
+
+impl Wire {
+    /// All wire formats.
+    pub const ALL: [Self; 4] = [Self::Anthropic, Self::Chat, Self::Responses, Self::Gemini];
+
+    /// The body of a request, as the provider sends it first.
+    #[must_use]
+    pub fn request_body(self, request: &ModelRequest) -> Vec<u8> {
+        match self {
+            Self::Anthropic => anthropic::body("m", request),
+            Self::Chat => openai::body("m", request),
+            Self::Responses => responses::body("m", request),
+            Self::Gemini => gemini::body(request, false),
+        }
+    }
+
+    /// The blocks of an answer, as they enter the history.
+    ///
+    /// # Errors
+    /// The fault that the answer ends with.
+    pub fn answer_blocks(self, bytes: Vec<u8>, history: usize) -> Result<Vec<Block>, Fault> {
+        let (limits, chunks) = (Limits::default(), [Ok(bytes)]);
+        let pieces = match self {
+            Self::Anthropic => read(chunks, anthropic::Decoder::default(), &limits),
+            Self::Chat => read(chunks, openai::Decoder::new(history), &limits),
+            Self::Responses => read(chunks, responses::Decoder::new(history), &limits),
+            Self::Gemini => read(chunks, gemini::Decoder::new(history), &limits),
+        };
+        let block = |piece| match piece {
+            Ok(Piece::Block(block)) => Some(Ok(block)),
+            Ok(_) => None,
+            Err(fault) => Some(Err(fault)),
+        };
+        pieces.into_iter().filter_map(block).collect()
+    }
+}
+
 /// Decodes the bytes as an answer in every wire format. Checks that the answer ends exactly once, stays within its
 /// limit and does not depend on the split into packets.
 ///
@@ -63,6 +112,7 @@ pub fn stream(bytes: &[u8]) {
     streamed(bytes, anthropic::Decoder::default);
     streamed(bytes, || openai::Decoder::new(3));
     streamed(bytes, || responses::Decoder::new(3));
+    streamed(bytes, || gemini::Decoder::new(3));
 }
 
 fn streamed<D: Decode>(bytes: &[u8], decoder: impl Fn() -> D) {

@@ -112,6 +112,11 @@ impl OpenAiResponses {
     }
 }
 
+/// The body of a request to the official service.
+pub(crate) fn body(model: &str, request: &ModelRequest) -> Vec<u8> {
+    wire::body(model, request, Reasoning::Sent, true)
+}
+
 /// What to send of reasoning after this refusal; `None` if the refusal is about something else.
 fn without_refused(error: &RequestError) -> Option<Reasoning> {
     let response = error.response.as_ref()?;

@@ -4,10 +4,10 @@ use std::{fmt, path::PathBuf, str::FromStr};
 
 use budao_core::fault::{Fact, Fault, Kind, Operation};
 
-use crate::{anthropic, demo::Pace, openai};
+use crate::{anthropic, demo::Pace, gemini, openai, registry};
 
 /// The valid forms of a specification, for faults shown to users.
-const FORMS: &str = "anthropic:NAME, openai:NAME, openai:NAME@URL, openai-chat:NAME@URL, demo, demo:fast or script:FILE";
+const FORMS: &str = "anthropic:NAME, openai:NAME, openai:NAME@URL, openai-chat:NAME@URL, gemini:NAME, azure:DEPLOYMENT@URL, bedrock:NAME@REGION, demo, demo:fast or script:FILE";
 
 /// The party that serves a model over the network, and the API it is asked by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,11 +19,19 @@ pub enum Vendor {
     OpenAi,
     /// Chat completions, at any address.
     OpenAiChat,
+    /// Google's Gemini API.
+    Gemini,
+    /// A deployment in Azure by the Responses API, or by chat completions if the address ends with them.
+    Azure,
+    /// A model on Amazon Bedrock: Anthropic's by the Messages API, OpenAI's by the Responses API, others by chat
+    /// completions.
+    Bedrock,
 }
 
 impl Vendor {
     /// All vendors.
-    pub const ALL: [Self; 3] = [Self::Anthropic, Self::OpenAi, Self::OpenAiChat];
+    pub const ALL: [Self; 6] =
+        [Self::Anthropic, Self::OpenAi, Self::OpenAiChat, Self::Gemini, Self::Azure, Self::Bedrock];
 
     /// The word before the colon of a specification.
     #[must_use]
@@ -32,6 +40,9 @@ impl Vendor {
             Self::Anthropic => "anthropic",
             Self::OpenAi => "openai",
             Self::OpenAiChat => "openai-chat",
+            Self::Gemini => "gemini",
+            Self::Azure => "azure",
+            Self::Bedrock => "bedrock",
         }
     }
 
@@ -41,7 +52,15 @@ impl Vendor {
         match self {
             Self::Anthropic => anthropic::KEY,
             Self::OpenAi | Self::OpenAiChat => openai::KEY,
+            Self::Gemini => gemini::KEY,
+            Self::Azure => "AZURE_OPENAI_API_KEY",
+            Self::Bedrock => "AWS_BEARER_TOKEN_BEDROCK",
         }
+    }
+
+    /// Whether a specification must have an address, because the vendor has none that serves everybody.
+    fn needs_url(self) -> bool {
+        matches!(self, Self::Azure | Self::Bedrock)
     }
 }
 
@@ -69,6 +88,20 @@ pub enum Spec {
     },
 }
 
+impl Spec {
+    /// Whether the provider passes a thinking budget on. Chat completions have no common field for it.
+    #[must_use]
+    pub fn takes_thinking(&self) -> bool {
+        match self {
+            Self::Hosted { vendor: Vendor::OpenAi, url, .. } => {
+                url.as_deref().is_none_or(registry::has_responses)
+            }
+            Self::Hosted { vendor, .. } => *vendor != Vendor::OpenAiChat,
+            Self::Demo { .. } | Self::Script { .. } => false,
+        }
+    }
+}
+
 impl FromStr for Spec {
     type Err = Fault;
 
@@ -81,7 +114,12 @@ impl FromStr for Spec {
         let vendor = Vendor::ALL.into_iter().find(|vendor| vendor.prefix() == provider);
         match (provider, rest.filter(|rest| !rest.is_empty())) {
             (_, Some(rest)) if let Some(vendor) = vendor => {
-                let (name, url) = name_and_url(rest).ok_or_else(|| unknown(text))?;
+                let found = name_and_url(rest).map(|(name, url)| match vendor {
+                    Vendor::Bedrock if url.is_none() => name_and_region(&name),
+                    _ => (name, url),
+                });
+                let found = found.filter(|(_, url)| url.is_some() || !vendor.needs_url());
+                let (name, url) = found.ok_or_else(|| unknown(text))?;
                 Ok(Self::Hosted { vendor, name, url })
             }
             ("demo", None) if rest.is_none() => Ok(Self::Demo { pace: Pace::Reading }),
@@ -116,6 +154,20 @@ fn name_and_url(text: &str) -> Option<(String, Option<String>)> {
     (!name.trim().is_empty()).then(|| (name.trim().to_owned(), url))
 }
 
+/// Splits `NAME@REGION` of Bedrock, for example `openai.gpt-x@us-east-1`, and makes the region an address.
+fn name_and_region(text: &str) -> (String, Option<String>) {
+    let is_region = |region: &str| {
+        let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        region.contains('-') && region.chars().all(known)
+    };
+    match text.rsplit_once('@') {
+        Some((name, region)) if !name.is_empty() && is_region(region) => {
+            (name.to_owned(), Some(format!("https://bedrock-mantle.{region}.api.aws")))
+        }
+        _ => (text.to_owned(), None),
+    }
+}
+
 fn unknown(text: &str) -> Fault {
     let received = without_password(text);
     let fault = Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
@@ -147,12 +199,23 @@ fn nearest(text: &str) -> Option<String> {
     if ["gpt-", "o1", "o3", "o4", "llama", "qwen"].iter().any(|start| text.starts_with(start)) {
         return Some(format!("openai:{text}"));
     }
+    if text.starts_with("gemini-") {
+        return Some(format!("gemini:{text}"));
+    }
     let near = |name: &&str| strsim::osa_distance(&provider, name);
     let known = Vendor::ALL.into_iter().map(Vendor::prefix).chain(["demo", "script"]);
     let found = known.min_by_key(near).filter(|name| near(name) <= 3)?;
     Some(match (found, rest) {
         ("demo", _) => {
             if strsim::osa_distance(rest, "fast") <= 2 { "demo:fast" } else { "demo" }.into()
+        }
+        ("azure", rest) if !rest.contains('@') => {
+            let name = if rest.is_empty() { "DEPLOYMENT" } else { rest };
+            format!("azure:{name}@https://RESOURCE.openai.azure.com")
+        }
+        ("bedrock", rest) if !rest.contains("://") => {
+            let name = rest.split('@').next().filter(|name| !name.is_empty());
+            format!("bedrock:{}@REGION", name.unwrap_or("NAME"))
         }
         (name, "") => format!("{name}:{}", if name == "script" { "FILE" } else { "NAME" }),
         (name, rest) if rest.contains("://") => format!("{name}:{}", without_password(rest)),
@@ -174,6 +237,9 @@ mod tests {
             "openai-chat:gpt-x@https://gateway.example",
             "openai:qwen2.5:7b@http://localhost:11434/v1",
             "openai:publishers/claude@20250101@http://localhost:1",
+            "gemini:gemini-x",
+            "azure:mine@https://res.openai.azure.com",
+            "bedrock:anthropic.claude-x@https://bedrock-mantle.us-east-1.api.aws",
             "demo",
             "demo:fast",
             "script:demo/first.toml",
@@ -188,6 +254,10 @@ mod tests {
             ("antropic:claude-x", Some("anthropic:claude-x")),
             ("claude-x", Some("anthropic:claude-x")),
             ("gpt-x", Some("openai:gpt-x")),
+            ("gemini-x", Some("gemini:gemini-x")),
+            ("azure:mine", Some("azure:mine@https://RESOURCE.openai.azure.com")),
+            ("bedrock:openai.gpt-x", Some("bedrock:openai.gpt-x@REGION")),
+            ("bedrock:x@Not A Region", Some("bedrock:x@REGION")),
             ("Demo", Some("demo")),
             ("demo:fsat", Some("demo:fast")),
             ("demo:", Some("demo")),
@@ -202,6 +272,15 @@ mod tests {
             let nearest = fault.detail().get(Fact::Nearest).map(ToString::to_string);
             assert_eq!(nearest.as_deref(), meant, "{text}");
         }
+    }
+
+    #[test]
+    fn a_region_is_an_address() {
+        let spec: Spec = "bedrock:openai.gpt-x@eu-west-1".parse().unwrap();
+        assert_eq!(
+            spec.to_string(),
+            "bedrock:openai.gpt-x@https://bedrock-mantle.eu-west-1.api.aws"
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use budao_core::{
     limits::Limits,
     message::Piece,
 };
-use budao_models::{Anthropic, Model, OpenAi, OpenAiResponses, ask};
+use budao_models::{Anthropic, Gemini, Model, OpenAi, OpenAiResponses, ask};
 use budao_testkit::{
     provider::{Provider, Reply},
     sse::{self, ModelOutput},
@@ -27,8 +27,9 @@ enum Wire {
     Anthropic,
     OpenAi,
     Responses,
+    Gemini,
 }
-use Wire::{Anthropic as A, OpenAi as O, Responses as R};
+use Wire::{Anthropic as A, Gemini as G, OpenAi as O, Responses as R};
 
 impl Wire {
     fn model(self, base: &str, bell: &Arc<Signal>, limits: Limits) -> Box<dyn Model> {
@@ -48,6 +49,7 @@ impl Wire {
             A => Box::new(Anthropic::new("m", base, key, &world, limits).unwrap()),
             O => Box::new(OpenAi::new("m", base, key, &world, limits).unwrap()),
             R => Box::new(OpenAiResponses::new("m", base, key, &world, limits).unwrap()),
+            G => Box::new(Gemini::new("m", base, key, &world, limits).unwrap()),
         }
     }
 
@@ -56,6 +58,7 @@ impl Wire {
         match self {
             A => ("anthropic", "ANTHROPIC_API_KEY"),
             O | R => ("openai", "OPENAI_API_KEY"),
+            G => ("gemini", "GEMINI_API_KEY"),
         }
     }
 
@@ -64,6 +67,7 @@ impl Wire {
             A => sse::anthropic(sayings),
             O => sse::openai(sayings),
             R => sse::responses(sayings),
+            G => sse::gemini(sayings),
         }
     }
 
@@ -85,6 +89,7 @@ impl Wire {
                 "response.output_text.delta",
                 json!({"output_index": 0, "delta": text}),
             ),
+            G => sse::data(&json!({"candidates": [{"content": {"parts": [{"text": text}]}}]})),
         }
     }
 
@@ -93,6 +98,7 @@ impl Wire {
             A => sse::event("ping", &json!({"type": "ping"})),
             O => sse::data(&json!({"choices": []})),
             R => sse::response_event("keepalive", json!({})),
+            G => sse::data(&json!({"candidates": []})),
         }
     }
 }
@@ -134,7 +140,7 @@ fn said(kind: &str, message: &str) -> Value {
 #[case(307, json!({}), Kind::ModelBadRequest)]
 #[tokio::test]
 async fn a_refusal_is_classified(
-    #[values(A, O, R)] wire: Wire,
+    #[values(A, O, R, G)] wire: Wire,
     #[case] status: u16,
     #[case] body: Value,
     #[case] kind: Kind,
@@ -169,7 +175,7 @@ async fn a_refusal_is_classified(
 #[case(&[("retry-after-ms", "250"), ("retry-after", "12")], 250)]
 #[tokio::test]
 async fn a_rate_limit_says_when_to_come_back(
-    #[values(A, O, R)] wire: Wire,
+    #[values(A, O, R, G)] wire: Wire,
     #[case] headers: &[(&str, &str)],
     #[case] wait_ms: u64,
 ) {
@@ -198,7 +204,7 @@ async fn a_rate_limit_says_when_to_come_back(
 #[case::an_endless_event(|_| Reply::stream().bytes("data: ").bytes(vec![b'x'; 10 << 20]).stall(), Kind::LimitReached)]
 #[tokio::test]
 async fn a_stream_that_goes_wrong_is_classified(
-    #[values(A, O, R)] wire: Wire,
+    #[values(A, O, R, G)] wire: Wire,
     #[case] reply: impl Fn(Wire) -> Reply,
     #[case] kind: Kind,
 ) {
@@ -208,7 +214,7 @@ async fn a_stream_that_goes_wrong_is_classified(
 
 #[rstest]
 #[tokio::test]
-async fn ten_megabytes_are_too_much(#[values(A, O, R)] wire: Wire) {
+async fn ten_megabytes_are_too_much(#[values(A, O, R, G)] wire: Wire) {
     let delta = wire.delta(&"x".repeat(64 << 10));
     let reply = Reply::events(wire.begun()).then(vec![delta; 160]).stall();
     let fault = failing(wire, reply).await;
@@ -240,7 +246,7 @@ async fn late(wire: Wire, reply: Reply, wait: Duration) -> Fault {
 #[case::only_pings(|wire: Wire| Reply::events(vec![wire.ping(); 20]).stall())]
 #[tokio::test]
 async fn no_first_token_in_time(
-    #[values(A, O, R)] wire: Wire,
+    #[values(A, O, R, G)] wire: Wire,
     #[case] reply: impl Fn(Wire) -> Reply,
 ) {
     let limit = Limits::default().model_first_token;
@@ -251,7 +257,7 @@ async fn no_first_token_in_time(
 
 #[rstest]
 #[tokio::test]
-async fn a_stream_that_stalls(#[values(A, O, R)] wire: Wire) {
+async fn a_stream_that_stalls(#[values(A, O, R, G)] wire: Wire) {
     let reply = Reply::stream().bytes(wire.begun().concat()).stall();
     let fault = late(wire, reply, Limits::default().model_between_tokens).await;
     assert_eq!(fault.kind(), Kind::ModelStalled);
@@ -262,7 +268,7 @@ async fn a_stream_that_stalls(#[values(A, O, R)] wire: Wire) {
 /// Method: after the first words only pings come; we ring the clock that runs since the last word.
 #[rstest]
 #[tokio::test]
-async fn pings_do_not_keep_a_stream_alive_for_ever(#[values(A, O, R)] wire: Wire) {
+async fn pings_do_not_keep_a_stream_alive_for_ever(#[values(A, O, R, G)] wire: Wire) {
     let reply = Reply::events(wire.begun()).then(vec![wire.ping(); 3]).stall();
     let provider = Provider::start([reply]).await;
     let bell = Arc::new(Signal::default());
@@ -298,7 +304,7 @@ async fn a_server_that_says_it_is_done_and_does_not_hang_up_is_done() {
 
 #[rstest]
 #[tokio::test]
-async fn nobody_listens(#[values(A, O, R)] wire: Wire) {
+async fn nobody_listens(#[values(A, O, R, G)] wire: Wire) {
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let model = wire.model(&format!("http://{address}"), &Arc::default(), Limits::default());
     let fault = fault(&*model, request("hi")).await;
@@ -309,7 +315,7 @@ async fn nobody_listens(#[values(A, O, R)] wire: Wire) {
 
 #[rstest]
 #[tokio::test]
-async fn no_such_name(#[values(A, O, R)] wire: Wire) {
+async fn no_such_name(#[values(A, O, R, G)] wire: Wire) {
     let model = wire.model("http://no-such-host.invalid", &Arc::default(), Limits::default());
     let fault = fault(&*model, request("hi")).await;
     assert_eq!(fault.kind(), Kind::NameNotResolved, "{fault:?}");
@@ -320,7 +326,7 @@ async fn no_such_name(#[values(A, O, R)] wire: Wire) {
 /// Method: speak TLS to a server that speaks plain HTTP.
 #[rstest]
 #[tokio::test]
-async fn tls_that_fails(#[values(A, O, R)] wire: Wire) {
+async fn tls_that_fails(#[values(A, O, R, G)] wire: Wire) {
     let provider = Provider::start([]).await;
     let base = provider.url().replace("http://", "https://");
     let model = wire.model(&base, &Arc::default(), Limits::default());
@@ -332,7 +338,7 @@ async fn tls_that_fails(#[values(A, O, R)] wire: Wire) {
 /// Method: a server that accepts and never answers the handshake; we ring the connect clock.
 #[rstest]
 #[tokio::test]
-async fn no_connection_in_time(#[values(A, O, R)] wire: Wire) {
+async fn no_connection_in_time(#[values(A, O, R, G)] wire: Wire) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("https://{}", listener.local_addr().unwrap());
     let bell = Arc::new(Signal::default());
@@ -345,7 +351,7 @@ async fn no_connection_in_time(#[values(A, O, R)] wire: Wire) {
 
 #[rstest]
 #[tokio::test]
-async fn a_key_no_header_can_carry_is_a_wrong_key(#[values(A, O, R)] wire: Wire) {
+async fn a_key_no_header_can_carry_is_a_wrong_key(#[values(A, O, R, G)] wire: Wire) {
     let base = "http://127.0.0.1:9";
     let model = wire.model_with_key(base, "line\nbreak", &Arc::default(), Limits::default());
     assert_eq!(fault(&*model, request("hi")).await.kind(), Kind::ModelAuthentication);

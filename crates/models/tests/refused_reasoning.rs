@@ -11,7 +11,7 @@ use budao_core::{
     limits::Limits,
     message::{Block, CallId, Message, ModelRequest, Piece, Role, ToolUse},
 };
-use budao_models::{OpenAi, OpenAiResponses};
+use budao_models::{Gemini, OpenAi, OpenAiResponses};
 use budao_testkit::{
     provider::{Provider, Reply},
     request_rules,
@@ -163,4 +163,23 @@ async fn an_item_that_is_not_found_is_no_unknown_model() {
     let fault = fault(&responses(&provider), request).await;
     assert_eq!(fault.kind(), Kind::ModelBadRequest);
     assert_eq!(provider.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn a_missed_signature_is_replaced_once_and_remembered() {
+    let message = "Function call is missing a thought_signature in functionCall parts.";
+    let refusal = json!({"error": {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}});
+    let answer = || Reply::events(sse::gemini(&hello()));
+    let provider = Provider::start([Reply::refuse(400, &refusal), answer(), answer()]).await;
+    let (world, limits) = (world(Arc::new(Signal::default())), Arc::new(Limits::default()));
+    let model = Gemini::new("m", Some(&provider.url()), None, &world, limits).unwrap();
+    for _ in 0..2 {
+        let messages = Arc::new(reasoned("gAAA"));
+        pieces(&model, ModelRequest { messages, ..with_tools() }).await.unwrap();
+    }
+    let asked = provider.asked();
+    let signature = |at: usize| &asked[at].body["contents"][1]["parts"][0]["thoughtSignature"];
+    assert_eq!(signature(0), &Value::Null);
+    assert_eq!(signature(1), "skip_thought_signature_validator");
+    assert_eq!(signature(2), "skip_thought_signature_validator");
 }

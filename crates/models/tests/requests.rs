@@ -10,7 +10,7 @@ use budao_core::{
     limits::Limits,
     message::{Block, CallId, Message, ModelRequest, Role, ToolUse},
 };
-use budao_models::{Anthropic, Model, OpenAi, OpenAiResponses};
+use budao_models::{Anthropic, Gemini, Model, OpenAi, OpenAiResponses};
 use budao_testkit::provider::{Provider, Reply};
 use serde_json::{Value, json};
 use support::{Signal, request, tool, world};
@@ -27,14 +27,15 @@ fn golden(name: &str, got: &Value) {
 }
 
 /// The bodies that all wires send for a request.
-async fn sent(request: ModelRequest) -> [Value; 3] {
-    let provider = Provider::start([(); 3].map(|()| Reply::status(500))).await;
+async fn sent(request: ModelRequest) -> [Value; 4] {
+    let provider = Provider::start([(); 4].map(|()| Reply::status(500))).await;
     let (world, base) = (world(Arc::new(Signal::default())), provider.url());
     let limits = || Arc::new(Limits::default());
     let anthropic = Anthropic::new("claude-x", Some(&base), None, &world, limits()).unwrap();
     let openai = OpenAi::new("gpt-x", Some(&base), None, &world, limits()).unwrap();
     let responses = OpenAiResponses::new("gpt-x", Some(&base), None, &world, limits()).unwrap();
-    for model in [&anthropic as &dyn Model, &openai, &responses] {
+    let gemini = Gemini::new("gemini-x", Some(&base), None, &world, limits()).unwrap();
+    for model in [&anthropic as &dyn Model, &openai, &responses, &gemini] {
         support::fault(model, request.clone()).await;
     }
     let asked = provider.asked();
@@ -108,18 +109,20 @@ fn conversation() -> ModelRequest {
 
 #[tokio::test]
 async fn a_plain_request_is_sent_as_the_services_want_it() {
-    let [anthropic, openai, responses] = sent(request("Hello")).await;
+    let [anthropic, openai, responses, gemini] = sent(request("Hello")).await;
     golden("anthropic_plain.json", &anthropic);
     golden("openai_plain.json", &openai);
     golden("responses_plain.json", &responses);
+    golden("gemini_plain.json", &gemini);
 }
 
 #[tokio::test]
 async fn a_whole_conversation_is_sent_as_the_services_want_it() {
-    let [anthropic, openai, responses] = sent(conversation()).await;
+    let [anthropic, openai, responses, gemini] = sent(conversation()).await;
     golden("anthropic_conversation.json", &anthropic);
     golden("openai_conversation.json", &openai);
     golden("responses_conversation.json", &responses);
+    golden("gemini_conversation.json", &gemini);
 }
 
 /// Goal: what a model thought goes back byte for byte.

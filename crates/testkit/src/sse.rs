@@ -1,11 +1,13 @@
 //! Event streams in the format of model services, built from [`ModelOutput`] values.
 //!
-//! [`anthropic`], [`openai`] and [`responses`] return whole, valid answers as lists of events. A test cuts, delays or corrupts them.
+//! [`anthropic`], [`openai`], [`responses`] and [`gemini`] return whole, valid answers as lists of events. A test cuts, delays or corrupts them.
 
+mod gemini;
 mod responses;
 
 use serde_json::{Value, json};
 
+pub use gemini::gemini;
 pub use responses::{response_event, responses};
 
 /// One event with a name, in the format of Anthropic's API.

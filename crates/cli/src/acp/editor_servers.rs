@@ -16,6 +16,7 @@ use budao_core::{
     world::World,
 };
 use budao_mcp::{McpServerConfig, ServerSet, Transport};
+use budao_models::Vendor;
 use budao_tools::Toolbox;
 
 /// Time a session waits for its servers to start; slower ones join later.
@@ -124,7 +125,7 @@ impl EditorServices for EditorServers {
 
     async fn sign_in(&self, _: &str) -> Result<(), Fault> {
         let set = |name: &str| std::env::var(name).is_ok_and(|value| !value.is_empty());
-        if set("ANTHROPIC_API_KEY") || set("OPENAI_API_KEY") {
+        if Vendor::ALL.into_iter().any(|vendor| set(vendor.key_setting())) {
             return Ok(());
         }
         Err(Fault::new(Kind::CredentialMissing, Operation::Authenticate)

@@ -101,7 +101,7 @@ struct ImageSource<'a> {
 }
 
 /// Serializes the request body.
-pub(super) fn body(model: &str, request: &ModelRequest) -> Vec<u8> {
+pub(crate) fn body(model: &str, request: &ModelRequest) -> Vec<u8> {
     let thinking = request
         .thinking_tokens
         .filter(|_| may_think(&request.messages))

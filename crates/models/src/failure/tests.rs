@@ -48,7 +48,8 @@ fn service() -> Service {
 #[case::bad_request(400, json!({"error":{"type":"invalid_request_error","message":"max_tokens: required"}}), Kind::ModelBadRequest)]
 #[case::unprocessable(422, json!({"detail":"field required"}), Kind::ModelBadRequest)]
 #[case::redirect(302, json!(null), Kind::ModelBadRequest)]
-#[case::list_of_one(400, json!([{"error":{"code":400,"message":"API key not valid","status":"INVALID_ARGUMENT"}}]), Kind::ModelBadRequest)]
+#[case::list_of_one(400, json!([{"error":{"code":400,"message":"API key not valid","status":"INVALID_ARGUMENT"}}]), Kind::ModelAuthentication)]
+#[case::expired_key(400, json!({"error":{"code":400,"message":"API key expired. Please renew the API key.","status":"INVALID_ARGUMENT"}}), Kind::ModelAuthentication)]
 fn every_refusal_has_its_row(#[case] status: u16, #[case] body: Value, #[case] kind: Kind) {
     let fault = ErrorResponse::new(status, body.to_string().as_bytes()).fault(&service());
     assert_eq!(fault.kind(), kind);
@@ -113,4 +114,12 @@ fn a_wait_in_the_message_is_a_hint(#[case] message: &str, #[case] millis: Option
     let body = json!({"error": {"code": "rate_limit_exceeded", "message": message}});
     let fault = ErrorResponse::in_stream(&body).fault(&service());
     assert_eq!(fault.retry_hint(), millis.map(Duration::from_millis));
+}
+
+#[test]
+fn a_wait_in_the_details_is_a_hint() {
+    let body = json!({"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "slow",
+        "details": [{"@type": "x"}, {"retryDelay": "12s"}]}});
+    let fault = ErrorResponse::new(429, body.to_string().as_bytes()).fault(&service());
+    assert_eq!(fault.retry_hint(), Some(Duration::from_secs(12)));
 }
