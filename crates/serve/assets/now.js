@@ -4,6 +4,7 @@
 import { api } from "./api.js";
 import { at, clock, h, now, number, refill, say, span, svg, t } from "./kit.js";
 import "./shell.js";
+import { trendOf } from "./trend.js";
 
 const PAUSE_S = 5;
 /** Kinds for which the people behind the sessions are counted. */
@@ -14,17 +15,6 @@ const remedies = JSON.parse(at("now").dataset.remedies);
 const people = new Map();
 
 const sessionsOf = (query) => `/sessions?${new URLSearchParams(query)}`;
-
-/** Is it getting better? The latest quarter of the window against the one before. */
-export function trendOf(buckets, kind) {
-  const counts = buckets.map(({ by_kind: byKind }) => byKind[kind] ?? 0);
-  const quarter = Math.max(1, Math.floor(counts.length / 4));
-  const sum = (list) => list.reduce((all, n) => all + n, 0);
-  const late = sum(counts.slice(-quarter));
-  const early = sum(counts.slice(-2 * quarter, -quarter));
-  const name = late === 0 ? "trend-over" : late > early * 1.2 ? "trend-worse" : late < early * 0.8 ? "trend-better" : "trend-steady";
-  return { name, late, early, counts };
-}
 
 async function load() {
   const window = document.querySelector("input[name=window]:checked").value;
