@@ -7,7 +7,7 @@ import { h, span, svg, t } from "./kit.js";
 const IDLE_MS = 5000;
 /** How much of the picture one folded gap takes. */
 const IDLE_SHARE = 0.03;
-/** Silence inside a turn that is drawn as such. */
+/** Silence inside a turn that is drawn as such, unless a call runs: its bar shows that. */
 const HANG_MS = 2000;
 /** Events that a process writes together when it takes a session over. */
 const SAME_MS = 50;
@@ -41,7 +41,7 @@ export function lanesOf(frames) {
     const silence = before === undefined ? 0 : Date.parse(frame.timestamp) - Date.parse(before.timestamp);
     if (meta.action === "session_resumed") step = down(made, frames, index);
     else if (before?.event === "error.retry_attempt") wait("retry", index - 1, index);
-    else if (turn !== undefined && index > turn.from && silence >= HANG_MS && hold === undefined && asked.size === 0) wait("hang", index - 1, index);
+    else if (turn !== undefined && index > turn.from && silence >= HANG_MS && hold === undefined && asked.size === 0 && open.size === 0) wait("hang", index - 1, index);
     if (meta.hold_reason !== undefined) hold ??= wait("hold", index, index);
     if (hold !== undefined) hold.to = index;
     if (ANSWERS.includes(frame.event) || ENDS.includes(frame.event) || (frame.event === "agent.thinking" && meta.streaming)) hold = undefined;

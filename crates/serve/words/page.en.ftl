@@ -2,7 +2,7 @@
 
 page-skip = Skip to content
 page-nav = Pages
-page-nav-try = Try it
+page-nav-try = Chat
 page-nav-sessions = Sessions
 page-nav-faults = Faults
 page-nav-machines = Machines

@@ -2,7 +2,7 @@
 
 page-skip = 跳到正文
 page-nav = 页面
-page-nav-try = 试一试
+page-nav-try = 对话
 page-nav-sessions = 会话
 page-nav-faults = 故障
 page-nav-machines = 机器

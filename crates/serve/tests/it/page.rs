@@ -102,10 +102,10 @@ async fn a_file_that_a_browser_has_is_not_sent_again() {
 async fn the_readers_choice_of_language_wins_over_the_browsers() {
     let stage = with_two(Script::new()).await;
     for (headers, expected) in [
-        (vec![], "Try it"),
-        (vec![("accept-language", "zh-CN,zh;q=0.9")], "试一试"),
-        (vec![("accept-language", "zh"), ("cookie", "lang=en")], "Try it"),
-        (vec![("cookie", "theme=dark; lang=zh")], "试一试"),
+        (vec![], "Chat"),
+        (vec![("accept-language", "zh-CN,zh;q=0.9")], "对话"),
+        (vec![("accept-language", "zh"), ("cookie", "lang=en")], "Chat"),
+        (vec![("cookie", "theme=dark; lang=zh")], "对话"),
     ] {
         let html = get(&stage, "/", &headers).await.text().await.unwrap();
         assert!(html.contains(&format!("<title>{expected} ·")), "{headers:?}");
