@@ -189,9 +189,9 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "browser",
         about: "the TypeScript client and the web page keep their promises in Chromium",
-        budget: minutes(3),
+        budget: minutes(8),
         when: StepScope::Always,
-        needs: &[Need::Tool("node"), Need::Peer("web")],
+        needs: &[Need::Tool("node"), Need::Peer("web"), Need::Peer("axe")],
         run: clients::browser,
     },
     Step {

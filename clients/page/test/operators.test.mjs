@@ -23,8 +23,8 @@ test("now shows what fails, for how many, since when, which way it goes and whos
     const row = page.locator('[data-kind="model_authentication"]');
     await row.waitFor({ timeout: 30_000 });
     const text = await row.textContent();
-    for (const part of [/ERR_AUTH_001/, /4 sessions/, /1 users/, /1 tenants/, /since \d\d:\d\d/, /4 not recovered/, /getting worse/, /Next move: /]) assert.match(text, part);
-    assert.match(await page.locator("#verdict").textContent(), /1 kinds of fault stop turns, in 4 sessions/);
+    for (const part of [/ERR_AUTH_001/, /Sessions: 4/, /Users: 1/, /Tenants: 1/, /since \d\d:\d\d/, /Not recovered: 4/, /new/, /Next move: /]) assert.match(text, part);
+    assert.match(await page.locator("#verdict").textContent(), /Kinds of fault that stop turns: 1\. Sessions: 4\./);
     assert.equal(await page.locator('[data-figure="failed-now"]').textContent(), "4");
     assert.ok(await row.locator(".spark rect").count());
     await picture(page, "now");
@@ -33,7 +33,7 @@ test("now shows what fails, for how many, since when, which way it goes and whos
     await picture(page, "narrow-now");
     await page.setViewportSize({ width: 1280, height: 720 });
     // Every number leads to the sessions behind it.
-    await row.locator("a", { hasText: "4 sessions" }).click();
+    await row.locator("a", { hasText: "Sessions: 4" }).click();
     await until(async () => (await page.locator("#rows tr").count()) === 4);
     assert.match(page.url(), /q=ERR_AUTH_001&since=/);
     await page.goBack();
@@ -41,6 +41,17 @@ test("now shows what fails, for how many, since when, which way it goes and whos
     await until(async () => (await page.locator("#rows tr").count()) === 4);
     assert.match(page.url(), /state=failed/);
     assert.deepEqual(seen.errors, []);
+  });
+});
+
+test("a trend compares the latest quarter of the window with the one before", async () => {
+  await onPage({ ...stage, where: "/now" }, async (page) => {
+    const trends = await page.evaluate(async () => {
+      const { trendOf } = await import("/assets/trend.js");
+      const of = (counts) => trendOf(counts.map((n) => ({ by_kind: n === 0 ? {} : { a: n } })), "a").name;
+      return [[0, 0, 0, 5], [0, 0, 2, 5], [9, 9, 9, 2], [3, 3, 3, 3], [4, 4, 4, 0]].map(of);
+    });
+    assert.deepEqual(trends, ["trend-new", "trend-worse", "trend-better", "trend-steady", "trend-over"]);
   });
 });
 
@@ -52,7 +63,7 @@ test("failed turns are retried for a filter, after a dry run with a count", asyn
     await until(async () => (await page.locator("#rows tr").count()) === 6);
     await page.selectOption("#action", "retry");
     await page.locator("#bulk button").click();
-    await page.locator("#bulk-sentence", { hasText: "Retry the failed turn of 6 sessions" }).waitFor();
+    await page.locator("#bulk-sentence", { hasText: "Retry the failed turn, sessions: 6" }).waitFor();
     await picture(page, "bulk");
     // A dry run does nothing.
     assert.equal((await api(origin, "/v1/sessions?state=failed")).sessions.length, 6);
@@ -67,7 +78,7 @@ test("failed turns are retried for a filter, after a dry run with a count", asyn
     await page.goto(`${origin}/sessions`);
     await until(async () => (await page.locator("#rows tr").count()) === 7);
     await page.locator("#bulk button").click();
-    await page.getByText("None of the 7 matching sessions").waitFor();
+    await page.getByText("Matching sessions: 7. None is").waitFor();
     await page.keyboard.press("Escape");
     await page.selectOption("#action", "close");
     await page.locator("#bulk button").click();
@@ -86,13 +97,13 @@ test("a time range is chosen with the mouse or the keys, is in the address, and 
     await chart.focus();
     await page.keyboard.press("End");
     for (let step = 0; step < 3; step += 1) await page.keyboard.press("Shift+ArrowLeft");
-    await page.locator("#chosen", { hasText: "3 faults." }).waitFor();
+    await page.locator("#chosen", { hasText: "Faults: 3." }).waitFor();
     assert.match(page.url(), /window=5m&since=.*&until=/);
     await picture(page, "brush");
     const address = page.url();
     await page.goto("about:blank");
     await page.goto(address);
-    await page.locator("#chosen", { hasText: "3 faults." }).waitFor();
+    await page.locator("#chosen", { hasText: "Faults: 3." }).waitFor();
     await page.locator("#chosen a").click();
     await until(async () => (await page.locator("#rows tr").count()) === 3);
     await page.locator("#range button").click();
@@ -104,7 +115,7 @@ test("a time range is chosen with the mouse or the keys, is in the address, and 
     await page.mouse.down();
     await page.mouse.move(box.x + 160, box.y + 60, { steps: 4 });
     await page.mouse.up();
-    await page.locator("#chosen", { hasText: "0 faults." }).waitFor();
+    await page.locator("#chosen", { hasText: "Faults: 0." }).waitFor();
     // The same in numbers, without a mouse.
     await page.locator(".values summary").click();
     const sum = await page.locator("#values tbody td").evaluateAll((cells) => cells.reduce((all, cell) => all + Number(cell.textContent), 0));

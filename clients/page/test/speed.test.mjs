@@ -66,7 +66,25 @@ async function best(measure) {
   return { wall: least("wall"), own: least("own") };
 }
 
-test("the page stays smooth while 200 events a second arrive", async () => {
+test("the first view is there within a second on a processor four times slower", async () => {
+  await onPage({ script: '[[step]]\ntext = "ok"\n', where: "/sessions" }, async (page, { origin }) => {
+    const session = await page.context().newCDPSession(page);
+    await session.send("Emulation.setCPUThrottlingRate", { rate: 4 });
+    const walls = [];
+    for (let round = 0; round < 3; round += 1) {
+      await page.goto("about:blank");
+      await page.goto(`${origin}/`, { waitUntil: "commit" });
+      await page.locator("html[data-ready]").waitFor();
+      walls.push(await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? performance.now()));
+    }
+    const wall = Math.min(...walls);
+    console.log(`the first view is there after ${Math.round(wall)} ms`);
+    // The wall also shows what else this machine does.
+    assert.ok(wall < (isQuiet() ? 1000 : 4000), `${walls}`);
+  });
+});
+
+test("the page stays smooth while 300 events a second arrive", async () => {
   const slow = "for i in $(seq 400); do echo line $i; sleep 0.02; done";
   const eight = `[[step.call]]\ntool = "bash_run"\narguments = { cmd = ${JSON.stringify(slow)} }\n`.repeat(8);
   await onPage({ script: `[[step]]\n${eight}[[step]]\ntext = "Enough."\n`, args: ["--permission", "auto"] }, async (page) => {
@@ -92,8 +110,8 @@ test("the page stays smooth while 200 events a second arrive", async () => {
     console.log(
       `${Math.round(seen.rate)} events a second: ${Math.round(seen.frames)} pictures a second, 95 % within ${Math.round(seen.p95)} ms, the worst ${Math.round(seen.worst)} ms; the page takes ${Math.round(share * 100)} % of a core`,
     );
-    const atRate = (share * 200) / seen.rate;
-    assert.ok(atRate < 0.5, `${atRate} of a core for 200 events a second`);
+    const atRate = (share * 300) / seen.rate;
+    assert.ok(atRate < 0.6, `${atRate} of a core for 300 events a second`);
     if (!isQuiet()) return;
     assert.ok(seen.rate >= 200, `${seen.rate} events a second`);
     assert.ok(seen.p95 < 50, `${seen.p95} ms between pictures`);

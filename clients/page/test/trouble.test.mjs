@@ -81,11 +81,13 @@ test("a session that is deleted while it is open stays readable, and says so", a
     await timeline.locator(".row").first().waitFor();
     const { status } = await fetch(`${origin}/v1/sessions/${id}`, { method: "DELETE", headers: { authorization: `Bearer ${TOKEN}` } });
     assert.equal(status, 204);
+    // At once when something is sent, and within a heartbeat otherwise.
+    await say(page, "are you there?");
     await page.locator("#gone:not([hidden])").waitFor();
     assert.ok(await page.getByText("Fine.").isVisible());
     assert.ok(await page.locator("#words").isDisabled());
     await picture(page, "deleted");
-    await timeline.locator("#missing:not([hidden])").waitFor();
+    await timeline.locator("#missing:not([hidden])").waitFor({ timeout: 40_000 });
     assert.ok((await timeline.locator(".row").count()) > 0, "the history stays");
     await page.goto(`${origin}/?session=${id}`);
     await page.locator("#gone:not([hidden])").waitFor();

@@ -1,4 +1,4 @@
-// Try it, in a real browser on the real server.
+// The conversation, in a real browser on the real server.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -195,9 +195,9 @@ test("a plan is confirmed, solved and put together on the board", async () => {
 
 test("language and theme are switched, and stay", async () => {
   await onPage({ script: SAY("Hello.") }, async (page) => {
-    assert.equal(await page.locator("nav a").first().textContent(), "Try it");
+    assert.equal(await page.locator("nav a").first().textContent(), "Chat");
     await page.click("#language");
-    await page.locator("nav a", { hasText: "试一试" }).waitFor();
+    await page.locator("nav a", { hasText: "对话" }).waitFor();
     assert.equal(await page.evaluate(() => document.documentElement.lang), "zh");
     await say(page, "你好");
     await page.getByText("Hello.").waitFor();

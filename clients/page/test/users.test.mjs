@@ -151,7 +151,7 @@ test("a long wait says why, since when, until when and at which position, and en
       assert.match(await wait.locator(".wait-why").textContent(), /limiting requests/);
       assert.match(facts[0], /^\d\d:\d\d:\d\d · /);
       assert.match(facts[1], /left|any moment/);
-      assert.match(facts[2], /next|come first/);
+      assert.match(facts[2], /next|behind/);
       await picture(page, "wait");
       // The same is on the operators' screen.
       const operators = await page.context().newPage();

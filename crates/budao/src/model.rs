@@ -5,7 +5,8 @@ use std::sync::Arc;
 use budao_core::Fault as AnyFault;
 use budao_models::{Keys, Models};
 
-/// Opens a model by its specification: `anthropic:NAME`, `openai:NAME`, `openai:NAME@URL`, `demo`, `script:FILE`.
+/// Opens a model by its specification: `anthropic:NAME`, `openai:NAME`, `openai:NAME@URL`, `gemini:NAME`, `demo`,
+/// `script:FILE`; `docs/models.md` has them all.
 ///
 /// The key becomes a secret at once: no log line, record or fault contains it. It may be empty where a service needs
 /// none. Nothing is requested before the first message.
@@ -23,7 +24,9 @@ use budao_models::{Keys, Models};
 /// `configuration_wrong` with the nearest valid specification; `credential_missing` if the service needs a key.
 pub fn model(specification: &str, key: impl Into<String>) -> Result<Arc<dyn Model>, AnyFault> {
     let spec = Models::parse_spec(specification)?;
-    Models::new(budao_runtime::world::system(), Arc::default(), Keys::same(key)).open(&spec)
+    let key = key.into();
+    let keys = Keys::read(|_| Some(key.clone()));
+    Models::new(budao_runtime::world::system(), Arc::default(), keys).open(&spec)
 }
 
 /// ```

@@ -44,15 +44,6 @@ impl Keys {
     }
 }
 
-impl Keys {
-    /// One key for every service: for a program that asks a single one.
-    #[must_use]
-    pub fn same(key: impl Into<String>) -> Self {
-        let key = Some(key.into()).filter(|key| !key.is_empty()).map(SecretString::from);
-        Self { anthropic: key.clone(), openai: key }
-    }
-}
-
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()

@@ -142,5 +142,12 @@ function typed() {
   });
 }
 
+/** Was the session deleted? Asked with the last position we have, so that nothing is sent again. */
+export async function isGone(session, seq = 0) {
+  const response = await request(`/v1/sessions/${encodeURIComponent(session)}/frames?last_seq=${seq}`).catch((problem) => problem);
+  await response.body?.cancel?.();
+  return response.status === 404;
+}
+
 /** Where the event stream is. */
 export const socketAddress = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`;

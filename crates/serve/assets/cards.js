@@ -30,7 +30,7 @@ function user(entry, { edit, repeat }) {
 }
 
 function answer(entry) {
-  const text = h("div", { class: "text markdown", dir: "auto" });
+  const text = h("div", { class: "text markdown" });
   const fold = h("details", { class: "abandoned", hidden: true }, h("summary", {}, t("abandoned")));
   const element = h("article", { class: "entry answer" }, fold, text, h("div", { class: "actions" }, copyButton(() => entry.text)));
   const markdown = new Markdown(text);
@@ -79,7 +79,7 @@ function wait(entry) {
       return false;
     }
     say(why, t(REASONS[entry.reason] ?? "wait-capacity"));
-    say(since, `${clock(entry.at)} · ${span(Math.max(0, Math.floor((now() - began) / 1000) * 1000))}`);
+    say(since, `${clock(entry.at)} · ${span(Math.max(1000, Math.floor((now() - began) / 1000) * 1000))}`);
     const left = Date.parse(entry.due) - now();
     say(until, Number.isNaN(left) ? t("wait-unknown") : left > 0 ? `${clock(entry.due)} · ${t("wait-left", { time: span(Math.ceil(left / 1000) * 1000) })}` : t("wait-any-moment"));
     say(before, entry.before > 0 ? t("wait-before", { n: number(entry.before) }) : t("wait-first"));

@@ -58,7 +58,7 @@ export function drawFlow(root, paths, title, href) {
     }
   });
   const bottom = Math.max(...nodes.map((node) => node.y + node.h)) + 8;
-  const picture = svg("svg", { viewBox: `0 0 ${width} ${bottom}`, width, height: bottom, role: "img" });
+  const picture = svg("svg", { viewBox: `0 0 ${width} ${bottom}`, width, height: bottom, role: "group", "aria-label": t("flow-of") });
   for (const link of [...links].sort((a, b) => a.to.y - b.to.y)) {
     const thick = Math.max(1.5, link.n * scale);
     const y1 = link.from.y + link.from.out + thick / 2;

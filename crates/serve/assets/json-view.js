@@ -65,7 +65,7 @@ function node(name, value, depth) {
   const entries = Object.entries(value);
   if (entries.length === 0) return row(name, value);
   const body = h("div", { class: "json-body" });
-  const summary = h("summary", {}, name === undefined ? undefined : [h("span", { class: "json-name" }, name), ": "], h("span", { class: "faint" }, preview(value)));
+  const summary = h("summary", {}, name === undefined ? undefined : [h("span", { class: "json-name" }, name), ": "], h("span", { class: "faint" }, sizeOf(value), h("span", { class: "json-preview" }, preview(value))));
   const box = h("details", { class: "json-node" }, summary, body);
   const unfold = () => {
     if (box.open && body.childElementCount === 0) more(body, entries, depth);
@@ -90,12 +90,13 @@ function more(body, entries, depth, from = 0) {
 
 function row(name, value) {
   const isText = typeof value === "string";
-  const text = typeof value === "object" && value !== null ? preview(value) : isText ? value : String(value);
+  const text = typeof value === "object" && value !== null ? sizeOf(value) + preview(value) : isText ? value : String(value);
   return h("div", { class: "json-row" }, name === undefined || name === "" ? undefined : [h("span", { class: "json-name" }, name), ": "], h("span", { class: isText ? "json-text" : "json-value" }, text));
 }
 
+const sizeOf = (value) => (Array.isArray(value) ? `[${number(value.length)}] ` : `{${number(Object.keys(value).length)}} `);
+
 function preview(value) {
   const text = JSON.stringify(value, (key, child) => (key !== "" && typeof child === "object" && child !== null ? (Array.isArray(child) ? `[${child.length}]` : "{…}") : typeof child === "string" && child.length > 24 ? `${child.slice(0, 24)}…` : child));
-  const size = Array.isArray(value) ? `[${number(value.length)}] ` : `{${number(Object.keys(value).length)}} `;
-  return size + (text.length > PREVIEW ? `${text.slice(0, PREVIEW)}…` : text);
+  return text.length > PREVIEW ? `${text.slice(0, PREVIEW)}…` : text;
 }

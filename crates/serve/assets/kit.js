@@ -56,14 +56,17 @@ export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** Units of time in the reader's language. */
+const UNITS = language === "zh" ? { ms: "毫秒", s: "秒", min: "分", h: "小时" } : { ms: "ms", s: "s", min: "min", h: "h" };
+
 /** A duration as people say it. */
 export function span(ms) {
   if (!Number.isFinite(ms)) return "–";
-  if (ms < 1000) return `${Math.round(ms)} ms`;
-  if (ms < 10_000) return `${(ms / 1000).toFixed(1)} s`;
-  if (ms < 60_000) return `${Math.round(ms / 1000)} s`;
-  if (ms < 3_600_000) return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
-  return `${(ms / 3_600_000).toFixed(1)} h`;
+  if (ms < 1000) return `${Math.round(ms)} ${UNITS.ms}`;
+  if (ms < 10_000) return `${(ms / 1000).toFixed(1)} ${UNITS.s}`;
+  if (ms < 60_000) return `${Math.round(ms / 1000)} ${UNITS.s}`;
+  if (ms < 3_600_000) return `${Math.floor(ms / 60_000)} ${UNITS.min} ${Math.floor((ms % 60_000) / 1000)} ${UNITS.s}`;
+  return `${(ms / 3_600_000).toFixed(1)} ${UNITS.h}`;
 }
 
 let ahead = 0;

@@ -7,7 +7,7 @@ import { h, span, svg, t } from "./kit.js";
 const IDLE_MS = 5000;
 /** How much of the picture one folded gap takes. */
 const IDLE_SHARE = 0.03;
-/** Silence inside a turn that is drawn as such. */
+/** Silence inside a turn that is drawn as such, unless a call runs: its bar shows that. */
 const HANG_MS = 2000;
 /** Events that a process writes together when it takes a session over. */
 const SAME_MS = 50;
@@ -39,9 +39,9 @@ export function lanesOf(frames) {
     // Silence: a process that was gone, a model or a tool that said nothing, a wait before a retry.
     const before = frames[index - 1];
     const silence = before === undefined ? 0 : Date.parse(frame.timestamp) - Date.parse(before.timestamp);
-    if (meta.action === "session_resumed") down(made, frames, index);
+    if (meta.action === "session_resumed") step = down(made, frames, index);
     else if (before?.event === "error.retry_attempt") wait("retry", index - 1, index);
-    else if (turn !== undefined && index > turn.from && silence >= HANG_MS && hold === undefined && asked.size === 0) wait("hang", index - 1, index);
+    else if (turn !== undefined && index > turn.from && silence >= HANG_MS && hold === undefined && asked.size === 0 && open.size === 0) wait("hang", index - 1, index);
     if (meta.hold_reason !== undefined) hold ??= wait("hold", index, index);
     if (hold !== undefined) hold.to = index;
     if (ANSWERS.includes(frame.event) || ENDS.includes(frame.event) || (frame.event === "agent.thinking" && meta.streaming)) hold = undefined;
@@ -89,13 +89,16 @@ export function lanesOf(frames) {
   return made;
 }
 
-/** A process was gone from its last event before the silence up to here; what the new one found to do stands between. */
+/** A process was gone from its last event before the silence up to here; what the new one wrote first stands between. */
 function down(made, frames, index) {
   const at = (place) => Date.parse(frames[place].timestamp);
   let from = index;
   while (from > 0 && at(index) - at(from) < SAME_MS) from -= 1;
   made.waits = made.waits.filter((wait) => wait.is !== "hang" || wait.to <= from);
   made.waits.push({ is: "down", from, to: index });
+  // What ran ended with its process.
+  const last = made.steps.at(-1);
+  if (last !== undefined && last.to > from) last.to = from;
 }
 
 /** Where each frame stands between 0 and 1, in true time within turns; and the folded gaps between turns. */
@@ -179,7 +182,7 @@ export function drawLanes(root, frames, pick, { zoom = [0, 1], setZoom = () => {
     svg("rect", { class: "zoom-band", id: "zoom-band", x: 0, width: 0, y: MARGIN.top - 10, height: height - MARGIN.top - MARGIN.bottom + 16 }),
     frames.length === 0 ? undefined : [svg("text", { class: "axis", x: MARGIN.left, y: height - 4 }, time(frames[nearest(places, zoom[0])])), svg("text", { class: "axis end", x: width - MARGIN.right, y: height - 4 }, time(frames[nearest(places, zoom[1])]))],
   );
-  point(picture, { width, inner, zoom, setZoom, chosen: (place) => pick(nearest(places, place)) });
+  point(root, { width, inner, zoom, setZoom, chosen: (place) => pick(nearest(places, place)) });
   root.replaceChildren(picture, frames.length === 0 ? h("p", { class: "faint" }, "–") : "");
   const head = picture.querySelector("#playhead");
   const move = (index) => {
@@ -192,36 +195,38 @@ export function drawLanes(root, frames, pick, { zoom = [0, 1], setZoom = () => {
   return { move, kinds: new Set(made.waits.map(({ is }) => is)), hasFaults: made.faults.length > 0, hasRecoveries: made.recoveries.length > 0 };
 }
 
+/** Where a drag began. A picture that is drawn anew meanwhile does not end it. */
+let start;
+
 /** A click goes to an event; dragging over a part shows that part larger. */
-function point(picture, { width, inner, zoom, setZoom, chosen }) {
-  const band = picture.querySelector("#zoom-band");
+function point(root, { width, inner, zoom, setZoom, chosen }) {
   const place = (event) => {
-    const box = picture.getBoundingClientRect();
+    const box = root.firstElementChild.getBoundingClientRect();
     const within = (((event.clientX - box.left) / box.width) * width - MARGIN.left) / inner;
     return zoom[0] + Math.max(0, Math.min(1, within)) * (zoom[1] - zoom[0]);
   };
-  let start;
-  picture.addEventListener("pointerdown", (event) => {
+  root.onpointerdown = (event) => {
     if (event.button === 0) start = { x: event.clientX, place: place(event) };
-  });
-  picture.addEventListener("pointermove", (event) => {
+  };
+  root.onpointermove = (event) => {
     if (start === undefined || Math.abs(event.clientX - start.x) < 6) return;
-    if (!picture.hasPointerCapture(event.pointerId)) picture.setPointerCapture(event.pointerId);
+    if (!root.hasPointerCapture(event.pointerId)) root.setPointerCapture(event.pointerId);
+    const band = root.querySelector("#zoom-band");
     const [from, to] = [start.place, place(event)].sort((a, b) => a - b).map((at) => MARGIN.left + ((at - zoom[0]) / (zoom[1] - zoom[0])) * inner);
     band.setAttribute("x", from);
     band.setAttribute("width", to - from);
-  });
-  picture.addEventListener("pointerup", (event) => {
+  };
+  root.onpointerup = (event) => {
     if (start === undefined) return;
     const { x, place: from } = start;
     start = undefined;
-    if (Math.abs(event.clientX - x) < 6) return chosen(place(event));
     const range = [from, place(event)].sort((a, b) => a - b);
-    return range[1] - range[0] > 1e-6 ? setZoom(range) : undefined;
-  });
-  picture.addEventListener("pointercancel", () => {
+    if (Math.abs(event.clientX - x) < 6) chosen(range[1]);
+    else if (range[1] - range[0] > 1e-6) setZoom(range);
+  };
+  root.onpointercancel = () => {
     start = undefined;
-  });
+  };
 }
 
 /** The picture in words, for those who do not see it. */

@@ -4,6 +4,7 @@
 import { api } from "./api.js";
 import { at, clock, h, now, number, refill, say, span, svg, t } from "./kit.js";
 import "./shell.js";
+import { trendOf } from "./trend.js";
 
 const PAUSE_S = 5;
 /** Kinds for which the people behind the sessions are counted. */
@@ -14,17 +15,6 @@ const remedies = JSON.parse(at("now").dataset.remedies);
 const people = new Map();
 
 const sessionsOf = (query) => `/sessions?${new URLSearchParams(query)}`;
-
-/** Is it getting better? The latest quarter of the window against the one before. */
-export function trendOf(buckets, kind) {
-  const counts = buckets.map(({ by_kind: byKind }) => byKind[kind] ?? 0);
-  const quarter = Math.max(1, Math.floor(counts.length / 4));
-  const sum = (list) => list.reduce((all, n) => all + n, 0);
-  const late = sum(counts.slice(-quarter));
-  const early = sum(counts.slice(-2 * quarter, -quarter));
-  const name = late === 0 ? "trend-over" : late > early * 1.2 ? "trend-worse" : late < early * 0.8 ? "trend-better" : "trend-steady";
-  return { name, late, early, counts };
-}
 
 async function load() {
   const window = document.querySelector("input[name=window]:checked").value;
@@ -120,8 +110,8 @@ function gate(gate) {
   return h(
     "li",
     { "data-state": gate.state },
-    h("p", { class: "gate-name" }, h("i", { class: "dot", "aria-hidden": "true" }), h("b", {}, gate.model), " ", h("span", { class: "faint" }, gate.endpoint), " ", h("span", { class: "state" }, t(isHeld ? "gate-held" : "gate-open"))),
-    isHeld ? h("p", {}, t({ rate_limit: "wait-rate", outage: "wait-outage" }[gate.reason] ?? "wait-capacity"), " ", gate.since === undefined ? "" : t("since-time", { time: clock(gate.since) }), left > 0 ? ` · ${t("gate-until", { time: clock(gate.until) })} (${t("wait-left", { time: span(left) })})` : "") : undefined,
+    h("p", { class: "gate-name" }, h("i", { class: "dot", "aria-hidden": "true" }), h("b", {}, gate.model), h("span", { class: "state" }, t(isHeld ? "gate-held" : "gate-open")), h("span", { class: "faint" }, gate.endpoint)),
+    isHeld ? h("p", {}, t({ rate_limit: "wait-rate", outage: "wait-outage" }[gate.reason] ?? "wait-capacity"), gate.since === undefined ? "" : ` ${clock(gate.since)} (${span(Math.max(0, now() - Date.parse(gate.since)))})`, left > 0 ? ` · ${t("gate-until", { time: clock(gate.until) })} (${t("wait-left", { time: span(left) })})` : "") : undefined,
     h("p", { class: "faint" }, t("gate-line", { n: number(gate.waiting), of: number(gate.in_flight), to: number(gate.limit) })),
     gate.last_error === undefined ? undefined : h("p", { class: "faint" }, `${t("gate-error")}: `, h("a", { class: "code", href: sessionsOf({ q: gate.last_error }) }, gate.last_error), gate.last_error_at === undefined ? "" : ` · ${clock(gate.last_error_at)}`),
   );

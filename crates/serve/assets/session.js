@@ -1,6 +1,6 @@
 // One session as a timeline to go through: what happened when, and how things stood.
 
-import { api, request, signedIn, socketAddress } from "./api.js";
+import { api, isGone, request, signedIn, socketAddress } from "./api.js";
 import { Client } from "./client/index.js";
 import { channelOf, faultOf } from "./fold.js";
 import { bundleOf } from "./bundle.js";
@@ -271,13 +271,12 @@ async function open() {
   const session = await new Client(socketAddress, { token, language, WebSocket: Socket }).attach(id, cursor);
   for await (const event of session.events()) {
     if (event.event === "system.connected") server = { version: event.metadata?.server_version, protocol: event.metadata?.protocol_version };
-    if (event.fault !== undefined) api(`/v1/sessions/${encodeURIComponent(id)}`).catch(({ status }) => status === 404 && missing());
+    if (event.fault !== undefined || event.event === "system.heartbeat") isGone(id, frames.at(-1)?.seq).then((is) => is && missing());
     take(event);
   }
 }
 
 open().catch(async (error) => {
   at("summary").textContent = error.message;
-  const { status } = await api(`/v1/sessions/${encodeURIComponent(id)}`).catch((problem) => problem);
-  if (status === 404) missing();
+  if (await isGone(id, frames.at(-1)?.seq)) missing();
 });

@@ -1,6 +1,6 @@
 // Try it: a session in the browser, on the same stream as any other client.
 
-import { api, signedIn, socketAddress, tokenNow } from "./api.js";
+import { api, isGone, signedIn, socketAddress, tokenNow } from "./api.js";
 import { drawBoard } from "./board.js";
 import { Client } from "./client/index.js";
 import { attachments } from "./attachments.js";
@@ -71,6 +71,7 @@ function take(event) {
     }
     return;
   }
+  if (event.event === "system.heartbeat") return void isGone(sessionId, cursor?.seq).then((is) => is && gone());
   if (event.event === "system.notice" && event.seq === undefined) {
     if (meta.action === "resume") resumed(meta);
     if (meta.action === "replay") replayed(meta);
@@ -135,15 +136,11 @@ const ENDS = { "agent.final_answer": 1, "agent.interrupted": 1, "agent.error": 1
 /** Why was the connection lost? A deleted session and an expired token are said; everything else is a matter of waiting. */
 async function lookAfter() {
   const before = tokenNow();
-  try {
-    await api(`/v1/sessions/${encodeURIComponent(sessionId)}`);
-    if (tokenNow() === before && session !== undefined) return;
-    session?.close();
-    session = client = undefined;
-    await attach();
-  } catch (problem) {
-    if (problem.status === 404) gone();
-  }
+  if (await isGone(sessionId, cursor?.seq).catch(() => false)) return gone();
+  if (tokenNow() === before && session !== undefined) return undefined;
+  session?.close();
+  session = client = undefined;
+  return attach();
 }
 
 /** The session was deleted: what is on the page stays to be read and copied. */
@@ -164,26 +161,22 @@ function connect(token) {
 
 async function attach() {
   line("connecting", t("line-connecting"));
-  try {
-    await api(`/v1/sessions/${encodeURIComponent(sessionId)}`);
-  } catch (problem) {
-    if (problem.status === 404) return gone();
-    return line("lost", problem.message);
-  }
   client ??= connect(await signedIn());
   try {
     if (cursor === undefined) {
       // A history with a part that is no longer kept comes over the socket, which says so.
-      cursor = await past(sessionId, (frame) => conversation.take(frame)).catch(() => undefined);
+      let problem;
+      cursor = await past(sessionId, (frame) => conversation.take(frame)).catch((error) => void (problem = error));
+      if (problem?.status === 404) return gone();
       transcript.drawNow();
       caughtUp = cursor !== undefined;
       isFirst = true;
       draw();
     }
     const opened = await client.attach(sessionId, cursor);
-    follow(opened);
+    return void follow(opened);
   } catch (error) {
-    line("lost", error.message);
+    return line("lost", error.message);
   }
 }
 
@@ -215,13 +208,14 @@ async function ask(event, fields) {
     return true;
   } catch (error) {
     complain(error.message);
+    if (await isGone(sessionId, cursor?.seq).catch(() => false)) gone();
     return false;
   }
 }
 
 function complain(text) {
-  const box = h("p", { class: "complaint", role: "alert" }, `${t("problem")}: ${text}`);
-  document.querySelector(".complaint")?.remove();
+  const box = h("p", { class: "complaint passing", role: "alert" }, `${t("problem")}: ${text}`);
+  document.querySelector(".complaint.passing")?.remove();
   at("composer").before(box);
   setTimeout(() => box.remove(), 8000);
 }

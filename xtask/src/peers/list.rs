@@ -274,6 +274,18 @@ pub(crate) static PEERS: &[Peer] = &[
         },
     },
     Peer {
+        name: "axe",
+        about: "axe-core, which finds barriers on web pages",
+        kind: Kind::Npm(&["axe-core@4.14.0"]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "node",
+            args: &["-e", "console.log('axe', require('axe-core').version)"],
+            stdin: "",
+            prints: "axe 4.14.0",
+        },
+    },
+    Peer {
         name: "web",
         about: "the TypeScript compiler, a WebSocket for Node, and a driver for Chromium",
         kind: Kind::Npm(&["typescript@7.0.2", "ws@8.22.2", "playwright-core@1.65.0"]),

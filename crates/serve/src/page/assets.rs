@@ -69,6 +69,7 @@ static ASSETS: &[Asset] = assets! {
     SCRIPT "event-socket.js"
     SCRIPT "missing.js"
     SCRIPT "now.js"
+    SCRIPT "trend.js"
     SCRIPT "bulk.js"
     SCRIPT "brush.js"
     SCRIPT "bundle.js"

@@ -68,7 +68,8 @@ async fn every_page_is_there_without_a_sign_in_and_keeps_to_itself() {
     let stage = with_two(Script::new()).await;
     let id = "01900000-0000-7000-8000-000000000001";
     let session = format!("/sessions/{id}");
-    for path in ["/", "/sessions", &session, "/faults", "/faults/ERR_RATE_001", "/machines"] {
+    for path in ["/", "/now", "/sessions", &session, "/faults", "/faults/ERR_RATE_001", "/machines"]
+    {
         let response = get(&stage, path, &[]).await;
         assert_eq!(response.status(), 200, "{path}");
         let header = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
@@ -101,10 +102,10 @@ async fn a_file_that_a_browser_has_is_not_sent_again() {
 async fn the_readers_choice_of_language_wins_over_the_browsers() {
     let stage = with_two(Script::new()).await;
     for (headers, expected) in [
-        (vec![], "Try it"),
-        (vec![("accept-language", "zh-CN,zh;q=0.9")], "试一试"),
-        (vec![("accept-language", "zh"), ("cookie", "lang=en")], "Try it"),
-        (vec![("cookie", "theme=dark; lang=zh")], "试一试"),
+        (vec![], "Chat"),
+        (vec![("accept-language", "zh-CN,zh;q=0.9")], "对话"),
+        (vec![("accept-language", "zh"), ("cookie", "lang=en")], "Chat"),
+        (vec![("cookie", "theme=dark; lang=zh")], "对话"),
     ] {
         let html = get(&stage, "/", &headers).await.text().await.unwrap();
         assert!(html.contains(&format!("<title>{expected} ·")), "{headers:?}");
@@ -209,4 +210,41 @@ async fn a_history_in_one_answer_is_what_a_socket_sends() {
     assert_eq!(lines(&format!("?last_seq={third}")).await, all[3..]);
     let (status, _) = json_of(&stage, &format!("{path}?last_seq=x"), "anns-token").await;
     assert_eq!(status, 400);
+}
+
+#[tokio::test]
+async fn an_unknown_address_is_a_page_for_a_browser_and_a_problem_for_a_program() {
+    let stage = with_two(Script::default()).await;
+    let html = get(&stage, "/nothing", &[("accept", "text/html,*/*"), ("cookie", "lang=zh")]).await;
+    assert_eq!(html.status(), 404);
+    assert!(html.headers()["content-type"].to_str().unwrap().starts_with("text/html"));
+    assert!(html.headers().contains_key("content-security-policy"));
+    assert!(html.text().await.unwrap().contains("没有这个页面"));
+    for path in ["/v1/nothing", "/api/nothing"] {
+        let headers = [("accept", "text/html"), ("authorization", "Bearer operator-token")];
+        let problem = get(&stage, path, &headers).await;
+        assert_eq!(problem.status(), 404, "{path}");
+        assert_eq!(problem.headers()[header::CONTENT_TYPE], "application/problem+json", "{path}");
+    }
+    let problem = get(&stage, "/nothing", &[("authorization", "Bearer operator-token")]).await;
+    assert_eq!(problem.headers()[header::CONTENT_TYPE], "application/problem+json");
+}
+
+#[tokio::test]
+async fn sessions_are_found_by_the_time_of_their_last_event_and_name_their_owner() {
+    let stage = with_two(Script::new().say("It is done.")).await;
+    let id = run(&stage).await;
+    let (_, all) = json_of(&stage, "/v1/sessions", "operator-token").await;
+    let item = &all["sessions"][0];
+    assert_eq!(item["owner"], "acme/ann");
+    let at = item["updated_at"].as_str().unwrap();
+    let count = async |query: String| {
+        let (status, list) =
+            json_of(&stage, &format!("/v1/sessions?{query}"), "operator-token").await;
+        (status, list["sessions"].as_array().map_or(0, Vec::len))
+    };
+    assert_eq!(count(format!("since={at}")).await, (200, 1), "{id}");
+    assert_eq!(count(format!("until={at}")).await, (200, 0));
+    assert_eq!(count("since=2999-01-01T00:00:00Z".to_owned()).await, (200, 0));
+    assert_eq!(count("since=yesterday".to_owned()).await.0, 400);
 }

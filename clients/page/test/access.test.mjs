@@ -1,0 +1,138 @@
+// Every view in both languages and both themes, looked at by axe-core; every width; and without motion.
+
+import assert from "node:assert/strict";
+import fs from "node:fs";
+import { test } from "node:test";
+import { peerFile } from "../../harness/peers.mjs";
+import { onPage, overflow, picture, runSession, until } from "../stage.mjs";
+
+const SCRIPT = `
+order = "requests"
+[[step]]
+text = '''# Result
+
+| a | b |
+| --- | --- |
+| 1 | [two](https://example.com) |
+
+\`\`\`rust
+let x = 1; // one
+\`\`\`
+
+- [x] done
+'''
+[[step.call]]
+tool = "fs_read"
+arguments = { file = "x" }
+[[step.call]]
+tool = "fs_glob"
+arguments = { pattern = "*" }
+[[step]]
+fault = "model_rate_limited"
+retry_after_ms = 100
+[[step]]
+text = "Fine."
+[[step]]
+fault = "model_authentication"
+repeat = "forever"
+`;
+
+/** Every view, with what must be there before it is looked at. */
+const views = (done, failed) => [
+  ["welcome", "/", "#welcome"],
+  ["conversation", `/?session=${done}`, ".entry.end"],
+  ["failed", `/?session=${failed}`, "button.retry:not([hidden])"],
+  ["now", "/now", "#failing li"],
+  ["sessions", "/sessions", "#rows tr"],
+  ["session", `/sessions/${done}?at=9`, "#detail h2"],
+  ["faults", "/faults?window=1h", "#over-time svg"],
+  ["explain", "/faults/ERR_RATE_001", ".explain h1"],
+  ["machines", "/machines", "#no-hub:not([hidden])"],
+  ["missing", "/nothing", "h1"],
+];
+
+test("axe-core finds no barrier on any view, in both languages and themes, wide and narrow", async () => {
+  const axe = fs.readFileSync(peerFile("axe-core/axe.min.js", "axe"), "utf8");
+  await onPage({ script: SCRIPT, where: "/faults/ERR_RATE_001" }, async (page, { origin }) => {
+    const done = await runSession(origin, ["go"], { session_name: "A good one" });
+    const failed = await runSession(origin, ["go"], { session_name: "A bad one" });
+    const found = [];
+    const cdp = await page.context().newCDPSession(page);
+    // The tests' tool is no part of the page: it may be run where the page's policy forbids others' scripts.
+    await cdp.send("Page.setBypassCSP", { enabled: true });
+    for (const lang of ["en", "zh"]) {
+      for (const theme of ["light", "dark"]) {
+        await page.context().addCookies(["lang", "theme"].map((name) => ({ name, value: name === "lang" ? lang : theme, url: origin })));
+        for (const [name, address, ready] of views(done, failed)) {
+          await page.setViewportSize({ width: 1280, height: 800 });
+          await page.goto(`${origin}${address}`);
+          await page.locator(ready).first().waitFor();
+          assert.equal(await page.evaluate(() => document.documentElement.lang), lang);
+          await picture(page, `view-${name}-${lang}-${theme}`);
+          const look = async (width) => {
+            await page.setViewportSize({ width, height: 800 });
+            const { result } = await cdp.send("Runtime.evaluate", { expression: `${axe}; axe.run({ resultTypes: ["violations"], rules: { region: { enabled: true } } }).then((all) => JSON.stringify(all.violations.map(({ id, impact, nodes }) => ({ id, impact, nodes: nodes.slice(0, 3).map(({ html, failureSummary }) => [html.slice(0, 160), failureSummary]) }))))`, awaitPromise: true });
+            found.push(...JSON.parse(result.value).filter(({ impact }) => impact !== "minor").map((one) => ({ view: `${name} ${lang} ${theme} ${width}`, ...one })));
+          };
+          await look(1280);
+          if (lang === "en") await look(360);
+        }
+      }
+    }
+    assert.deepEqual(found, []);
+  });
+});
+
+test("every view fits every width from 360 to 1 600 pixels", async () => {
+  await onPage({ script: SCRIPT, where: "/faults/ERR_RATE_001" }, async (page, { origin }) => {
+    const done = await runSession(origin, ["go"], { session_name: "A_title_without_any_space_that_is_quite_long_for_a_narrow_screen" });
+    const failed = await runSession(origin, ["go"], { session_name: "A bad one" });
+    for (const [name, address, ready] of views(done, failed)) {
+      await page.goto(`${origin}${address}`);
+      await page.locator(ready).first().waitFor();
+      for (const width of [360, 480, 768, 1024, 1240, 1440, 1600]) {
+        await page.setViewportSize({ width, height: 800 });
+        await until(async () => (await overflow(page)) === 0, 3000).catch(() => assert.fail(`${name} at ${width}`));
+      }
+      await page.setViewportSize({ width: 360, height: 740 });
+      await picture(page, `view-${name}-360`);
+    }
+  });
+});
+
+test("who wants no motion gets none", async () => {
+  await onPage({ script: SCRIPT, where: "/faults/ERR_RATE_001" }, async (page, { origin }) => {
+    await page.emulateMedia({ reducedMotion: "reduce" });
+    await page.goto(`${origin}/`);
+    await page.locator("#welcome").waitFor();
+    const moving = await page.evaluate(() => {
+      document.querySelector("#doll").classList.add("tipped");
+      return [...document.querySelectorAll("*")].filter((element) => getComputedStyle(element).animationName !== "none" || Number.parseFloat(getComputedStyle(element).transitionDuration) > 0).length;
+    });
+    assert.equal(moving, 0);
+  });
+});
+
+test("scripts have at most 150 KB compressed, and nothing comes from elsewhere or stands inline", async () => {
+  const { gzipSync } = await import("node:zlib");
+  await onPage({ script: SCRIPT, where: "/" }, async (page, { origin }) => {
+    await page.locator("html[data-ready]").waitFor();
+    let sum = 0;
+    const seen = new Set();
+    for (const where of ["/", "/now", "/sessions", "/sessions/x", "/faults", "/machines"]) {
+      const html = await (await fetch(`${origin}${where}`)).text();
+      assert.ok(!/<script(?![^>]*\bsrc=)|<style|\son\w+=|style="/.test(html), where);
+      const queue = [...html.matchAll(/(?:src|href)="(\/assets\/[^"]+\.js)"/g)].map(([, file]) => file);
+      while (queue.length > 0) {
+        const file = queue.pop();
+        if (seen.has(file)) continue;
+        seen.add(file);
+        const text = await (await fetch(`${origin}${file}`)).text();
+        sum += gzipSync(text).length;
+        queue.push(...[...text.matchAll(/(?:from|import) "(\.[^"]+)"/g)].map(([, other]) => new URL(other, `${origin}${file}`).pathname));
+      }
+    }
+    console.log(`${seen.size} scripts, ${Math.round(sum / 1024)} KB compressed`);
+    assert.ok(sum < 150 * 1024, `${sum} bytes`);
+  });
+});
