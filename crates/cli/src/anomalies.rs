@@ -184,7 +184,6 @@ impl RunningTurn {
             Event::ChildEnded { child, .. } => drop(self.open.remove(&format!("child {child}"))),
             _ => {}
         }
-        found
     }
 }
 
