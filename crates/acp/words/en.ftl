@@ -17,18 +17,19 @@ editor-options-thinking = Thinking
 outcome-the-model-declined-to-answer = The model declined to answer.
 
 permission-allow = Allow
+permission-always = Always allow `{ $tool }` in this session
+permission-never = Never allow `{ $tool }` in this session
 permission-reject = Reject
 
 project-older-messages-were-summarised-for-the = Older messages were summarised for the model
 project-the-answer-was-interrupted-and-starts = The answer was interrupted and starts again
 project-the-failed-turn-continues = The failed turn continues
 project-the-session-was-resumed = The session was resumed
-permission-always = Always allow `{ $tool }` in this session
-permission-never = Never allow `{ $tool }` in this session
-wait-service-busy = The service is busy
+
 wait-held =
     { $seconds ->
         [none] { $what }; requests waiting before yours: { $before }
        *[other] { $what }; next try in { $seconds } s; requests waiting before yours: { $before }
     }
 wait-retry = { $what }; retrying in { $seconds } s (try { $next } of { $max })
+wait-service-busy = The service is busy
