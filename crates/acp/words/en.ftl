@@ -18,15 +18,15 @@ editor-options-thinking = Thinking
 outcome-the-model-declined-to-answer = The model declined to answer.
 
 permission-allow = Allow
+permission-always = Always allow `{ $tool }` in this session
+permission-never = Never allow `{ $tool }` in this session
 permission-reject = Reject
 
 project-older-messages-were-summarised-for-the = Older messages were summarised for the model
 project-the-answer-was-interrupted-and-starts = The answer was interrupted and starts again
 project-the-failed-turn-continues = The failed turn continues
 project-the-session-was-resumed = The session was resumed
-permission-always = Always allow `{ $tool }` in this session
-permission-never = Never allow `{ $tool }` in this session
-wait-service-busy = The service is busy
+
 wait-held =
     { $seconds ->
         [none] { $what }; requests waiting before yours: { $before }
@@ -37,3 +37,4 @@ wait-retry = { $what }; retrying in { $seconds } s (try { $next } of { $max })
 user-question-another-answer = Another answer
 user-question-do-not-answer = Do not answer
 user-question-the-agent-asks = The agent asks
+wait-service-busy = The service is busy

@@ -18,15 +18,15 @@ editor-options-thinking = 思考
 outcome-the-model-declined-to-answer = 模型拒绝回答。
 
 permission-allow = 允许
+permission-always = 本会话始终允许 `{ $tool }`
+permission-never = 本会话始终拒绝 `{ $tool }`
 permission-reject = 拒绝
 
 project-older-messages-were-summarised-for-the = 较早的消息已为模型做了摘要
 project-the-answer-was-interrupted-and-starts = 回答中断，重新开始
 project-the-failed-turn-continues = 失败的回合继续运行
 project-the-session-was-resumed = 会话已恢复
-permission-always = 本会话始终允许 `{ $tool }`
-permission-never = 本会话始终拒绝 `{ $tool }`
-wait-service-busy = 服务繁忙
+
 wait-held =
     { $seconds ->
         [none] { $what }；前面还有 { $before } 个请求在等待
@@ -37,3 +37,4 @@ wait-retry = { $what }；{ $seconds } 秒后重试（第 { $next } 次，共 { $
 user-question-another-answer = 其他回答
 user-question-do-not-answer = 不回答
 user-question-the-agent-asks = 智能体提问
+wait-service-busy = 服务繁忙

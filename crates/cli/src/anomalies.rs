@@ -30,8 +30,9 @@ const SILENT: Duration = Duration::from_secs(60);
 const PAGE: usize = 200;
 
 /// The pattern that was found; serialized in snake case for `--json`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 enum AnomalyKind {
     /// The turn ended before a model could have answered.
     EndedAtOnce,
@@ -47,13 +48,7 @@ enum AnomalyKind {
 
 impl AnomalyKind {
     fn describe(self, lang: Lang) -> &'static str {
-        match self {
-            Self::EndedAtOnce => localize(lang, "anomalies-ended-at-once"),
-            Self::EndedWithoutText => localize(lang, "anomalies-ended-without-an-answer"),
-            Self::ResultDropped => localize(lang, "anomalies-late-result-of-another-turn-dropped"),
-            Self::MessageRightAfterEnd => localize(lang, "anomalies-message-right-after-the-end"),
-            Self::Silence => localize(lang, "anomalies-no-records-for-a-long-time"),
-        }
+        localize(lang, &format!("anomaly-{}", <&str>::from(self)))
     }
 }
 

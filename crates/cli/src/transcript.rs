@@ -6,7 +6,7 @@ use budao_core::{
         Activity, ControlRequest, MessageContent, QuestionAnswer, QuestionDetails, StageEnd,
         StageStart,
     },
-    event::{Decision, Event, Scope, SessionEnd, Stage, StopReason},
+    event::{Decision, Event, Scope, SessionEnd, Stage},
     fault::{Fault, text},
     tool::{Outcome, Repair, RepairKind},
 };
@@ -162,7 +162,14 @@ impl TranscriptPrinter<'_> {
                 line
             }
             Activity::ControlRequested { by, request } => {
-                format!("■ {} {by}", self.control(request)?)
+                let words = match request {
+                    ControlRequest::Cancel(_) => self.w("transcript-cancelled-by"),
+                    ControlRequest::Withdraw(_) => self.w("transcript-queued-message-withdrawn-by"),
+                    ControlRequest::Close => self.w("transcript-closed-by"),
+                    // The effects of the others have lines of their own.
+                    ControlRequest::Replan(_) | ControlRequest::StopTask { .. } => return None,
+                };
+                format!("■ {words} {by}")
             }
             Activity::MessageAccepted { content: MessageContent::Retry { of_turn }, .. } => {
                 format!("↺ {} {of_turn}", self.w("transcript-retrying-the-failed-turn"))
@@ -178,7 +185,7 @@ impl TranscriptPrinter<'_> {
                 format!(
                     "● {} {}{} · {} · {}",
                     self.w("transcript-turn"),
-                    self.stop(stop),
+                    self.w(&format!("stop-{stop}")),
                     why.unwrap_or_default(),
                     count(self.lang, "count-steps", steps.into()),
                     count(self.lang, "count-tokens", tokens),
@@ -215,18 +222,6 @@ impl TranscriptPrinter<'_> {
         })
     }
 
-    /// The words before the name of the sender; none for requests whose effect has a line of its own.
-    fn control(&self, request: ControlRequest<'_>) -> Option<&'static str> {
-        match request {
-            ControlRequest::Cancel(_) => Some(localize(self.lang, "transcript-cancelled-by")),
-            ControlRequest::Withdraw(_) => {
-                Some(localize(self.lang, "transcript-queued-message-withdrawn-by"))
-            }
-            ControlRequest::Close => Some(localize(self.lang, "transcript-closed-by")),
-            ControlRequest::Replan(_) | ControlRequest::StopTask { .. } => None,
-        }
-    }
-
     fn call_ended(&self, tool: &str, outcome: &Outcome, duration_ms: u64) -> String {
         let terminal = self.terminal;
         match outcome {
@@ -257,19 +252,6 @@ impl TranscriptPrinter<'_> {
             self.terminal.strong(fault.row().code),
             with_address(text::user_text(fault, self.lang), fault)
         )
-    }
-
-    pub(crate) fn stop(&self, stop: StopReason) -> &'static str {
-        match stop {
-            StopReason::EndTurn => localize(self.lang, "transcript-ended"),
-            StopReason::MaxTokens => localize(self.lang, "transcript-cut-at-the-token-limit"),
-            StopReason::MaxTurnRequests => {
-                localize(self.lang, "transcript-stopped-at-the-step-limit")
-            }
-            StopReason::Refusal => localize(self.lang, "transcript-refused-by-the-model"),
-            StopReason::Cancelled => localize(self.lang, "transcript-cancelled"),
-            StopReason::Failed => localize(self.lang, "transcript-failed"),
-        }
     }
 }
 

@@ -3,20 +3,14 @@
 acp-accept-edits = Accept edits
 acp-api-key-in-the-environment = API key in the environment
 acp-calls-that-would-have-to-ask = Calls that would have to ask are denied
-acp-configuration = configuration
+acp-configuration-valid = valid; { $count } MCP servers
 acp-default = Default
 acp-dont-ask = Don't ask
 acp-edits-in-the-working-directories-run = Edits in the working directories run without asking; all other calls ask first
-acp-engine = engine
 acp-failed = FAILED
-acp-journal = journal
-acp-log-file = log file
-acp-login = login
-acp-models = models
 acp-no-home-directory = no home directory
 acp-no-home-directory-use-journal-url = no home directory; use --journal URL
 acp-ok = ok
-acp-permission = permission
 acp-run-claude-and-type-login = run `claude` and type `/login`
 acp-run-claude-in-a-terminal-type = Run `claude` in a terminal, type `/login`, then try again.
 acp-server-tools = { $server }: { $tools } tools
@@ -25,23 +19,27 @@ acp-sign-in-with-the-claude-cli = Sign in with the Claude CLI
 acp-split-a-question-into-tasks-solve = Split a question into tasks, solve them, combine the results
 acp-still-starting = still starting
 acp-the-question = the question
+acp-will-be-created = { $path } will be created
 
-anomalies-ended-at-once = ended at once
-anomalies-ended-without-an-answer = ended without an answer
-anomalies-late-result-of-another-turn-dropped = late result of another turn dropped
-anomalies-message-right-after-the-end = message right after the end
 anomalies-no-anomalies-found = No anomalies found.
-anomalies-no-records-for-a-long-time = no records for a long time
+
+anomaly-ended_at_once = ended at once
+anomaly-ended_without_text = ended without an answer
+anomaly-message_right_after_end = message right after the end
+anomaly-result_dropped = late result of another turn dropped
+anomaly-silence = no records for a long time
 
 chat-a-note-for-the-model = a note for the model
+chat-ago-days = { $count } d
+chat-ago-hours = { $count } h
+chat-ago-minutes = { $count } min
+chat-ago-seconds = { $count } s
 chat-allow-call = allow call?
 chat-choose-type-to-search-enter-resume = ↑/↓ choose · type to search · Enter resume · Esc quit
-chat-closed = closed
+chat-earlier-messages = … earlier messages: `budao replay { $id }`
 chat-enter-deny-with-this-note-esc = Enter deny with this note · Esc back
 chat-enter-send-alt-enter-newline-ctrl = Enter send · Alt-Enter newline · Ctrl-T faults · PgUp/PgDn scroll · Ctrl-D quit
 chat-esc-stop-ctrl-t-faults-pgup = Esc stop · Ctrl-T faults · PgUp/PgDn scroll · Ctrl-D quit
-chat-failed = failed
-chat-idle = idle
 chat-in = in
 chat-new = new
 chat-next-try-in = next try in
@@ -57,8 +55,8 @@ chat-queued = queued
 chat-ready = ready
 chat-repaired = repaired:
 chat-resume-which-session = Resume which session?
-chat-running = running
 chat-scroll-ctrl-t-faults = ↑/↓ scroll · Ctrl-T faults
+chat-step = step { $count }
 chat-stopping = stopping …
 chat-to-resume = To resume:
 chat-to-the-model = to the model
@@ -68,7 +66,6 @@ chat-too-many-commands-at-once-try = Too many commands at once; try again.
 chat-try = try
 chat-try-2 = try
 chat-type-a-message = type a message
-chat-waiting = waiting
 chat-withdrawn = withdrawn
 chat-y-yes-n-no-w-no = [y] yes  [n] no  [w] no, with a note  [Esc] stop
 chat-yes = yes
@@ -97,6 +94,11 @@ count-new-records =
     { $count ->
         [one] { $count } new record
        *[other] { $count } new records
+    }
+count-questions-wait-for-you =
+    { $count ->
+        [one] { $count } question waits for you
+       *[other] { $count } questions wait for you
     }
 count-records =
     { $count ->
@@ -133,46 +135,89 @@ count-stored-outputs =
         [one] { $count } stored output
        *[other] { $count } stored outputs
     }
+count-tasks-planned =
+    { $count ->
+        [one] { $count } task planned
+       *[other] { $count } tasks planned
+    }
 count-tokens =
     { $count ->
         [one] { $count } token
        *[other] { $count } tokens
     }
 
-demo-cut-title = A client loses its connection
-demo-wait-title = A model limits the request rate
-demo-kill-title = A process is killed, its turn continues
-demo-wait-before = A scripted model answers 429 twice, the first time with a retry-after time. The retry loop is the one used for real models.
-demo-cut-before = A server runs an agent that counts, and a client follows it. The client's connection is cut and stays cut while the agent counts on. A second client stays connected for comparison.
 demo-acts-passed = acts passed
-demo-correct-title = An agent corrects its own mistake
 demo-are-you-there = are you there?
+demo-claim-answer_is_whole = the answer is complete
+demo-claim-corrected_itself = it then called the same tool correctly
+demo-claim-killed_mid_turn = signal 9 ended the process in the middle of its turn
+demo-claim-line_was_cut = the client noticed the lost connection
+demo-claim-no_gaps = no session has a gap in its positions
+demo-claim-nothing_missing = both clients received the same events
+demo-claim-nothing_twice = each event arrived once, in order
+demo-claim-recovered = the recovery was recorded
+demo-claim-refused_twice = the model refused two requests
+demo-claim-resumed = another process resumed the session
+demo-claim-run_went_on_meanwhile = the run continued meanwhile
+demo-claim-same_as_happened = the journal matches what the processes printed
+demo-claim-told_of_the_mistake = the model received the error
+demo-claim-tool_ran_once = the tool ran once: records and ledger agree
+demo-claim-turn_ended = the turn ended normally
+demo-claim-waited_as_long_as_asked = the retry waited as long as the service asked
 demo-connection-cut-the-client-is-at = connection cut; the client is at
 demo-connection-restored-the-run-is-at = connection restored; the run is at
+demo-correct-after = See the line with ERR_VAL_002: the model received exactly this text. For details: `budao explain ERR_VAL_002`
+demo-correct-before = The built-in demo model calls a tool with a wrong argument. It learns what is wrong only from the error message.
+demo-correct-title = An agent corrects its own mistake
 demo-count-to-12-slowly = count to 12 slowly
-demo-replay-before = Every session of this demo is read back from the journal. The one whose process was killed is shown.
+demo-cut-after = See the positions at the cut and after it: the client sent its last position, and the server sent the events after it.
+demo-cut-before = A server runs an agent that counts, and a client follows it. The client's connection is cut and stays cut while the agent counts on. A second client stays connected for comparison.
+demo-cut-title = A client loses its connection
 demo-five-failures-and-the-recovery-from = Five failures and the recovery from each. Every command is a real process of this program; the output below is made from its records and checked. No network, no key.
 demo-here-i-am-again = Here I am again.
 demo-journal = Journal:
+demo-kill-after = See the ledger's single line: the finished call did not run again. The unfinished answer was discarded and written again.
+demo-kill-before = The agent appends a line to a ledger with a tool, then answers. In the middle of the answer its process gets SIGKILL. Another process resumes the session.
+demo-kill-title = A process is killed, its turn continues
 demo-line = line
 demo-read-readme-md-and-count-its = read README.md and count its headings
-demo-kill-after = See the ledger's single line: the finished call did not run again. The unfinished answer was discarded and written again.
-demo-correct-after = See the line with ERR_VAL_002: the model received exactly this text. For details: `budao explain ERR_VAL_002`
-demo-cut-after = See the positions at the cut and after it: the client sent its last position, and the server sent the events after it.
 demo-replay-after = See the records around the kill: two processes wrote one continuous history.
-demo-wait-after = See the two waits: the service asked for the first, the retry policy chose the second. Both are in the journal, so they survive a restart.
-demo-kill-before = The agent appends a line to a ledger with a tool, then answers. In the middle of the answer its process gets SIGKILL. Another process resumes the session.
-demo-correct-before = The built-in demo model calls a tool with a wrong argument. It learns what is wrong only from the error message.
-demo-the-ledger-has-its-line-and = The ledger has its line, and whatever happens to me now, it is not written twice.
+demo-replay-before = Every session of this demo is read back from the journal. The one whose process was killed is shown.
 demo-replay-title = The records are replayed
+demo-the-ledger-has-its-line-and = The ledger has its line, and whatever happens to me now, it is not written twice.
 demo-the-records-stay-in-that-folder = The records stay in that folder until you delete it. To read them again:
+demo-wait-after = See the two waits: the service asked for the first, the retry policy chose the second. Both are in the journal, so they survive a restart.
+demo-wait-before = A scripted model answers 429 twice, the first time with a retry-after time. The retry loop is the one used for real models.
+demo-wait-title = A model limits the request rate
 demo-write-it-down = write it down
+
+doctor-configuration = configuration
+doctor-engine = engine
+doctor-journal = journal
+doctor-log_file = log file
+doctor-login = login
+doctor-models = models
+doctor-permission = permission
+doctor-tool_server = tool server
+
+explain-also = { $others } other kinds have the number { $number } too: `budao explain --list { $number }`
+explain-did-you-mean = Did you mean:
+explain-kinds =
+    { $count ->
+        [0] No kinds match.
+        [one] 1 kind. For details: `budao explain CODE`
+       *[other] { $count } kinds. For details: `budao explain CODE`
+    }
+explain-meaning = { $value }: { $meaning }
+explain-to-list-all-kinds = To list all kinds: `budao explain --list`
+explain-unknown = Unknown code, number or name: `{ $what }`
 
 journal-checking = checking
 journal-copied-to = Copied to
 journal-copying = copying
 journal-damaged = damaged
 journal-data-loss-found-earlier = Data loss found earlier:
+journal-intact = Intact: { $sessions }, { $records }, { $commands }, { $blobs }.
 journal-none = none
 journal-sessions-have-another-history-in-the = sessions have another history in the target and were left as they are
 journal-sessions-truncated-at-the-damage = sessions truncated at the damage
@@ -198,6 +243,7 @@ serve-listening-press-ctrl-c-to-stop = Listening. Press Ctrl-C to stop.
 serve-resumed-sessions = Resumed sessions
 
 sessions-answered = answered:
+sessions-confirm-retry = Retry these turns ({ $count })? [y/N]{" "}
 sessions-deleted = Deleted
 sessions-faults = faults
 sessions-left-out-because-they-cannot-be = Left out, because they cannot be retried (plans, children, other engines):
@@ -258,7 +304,21 @@ smcp-tools-changed = tools changed
 smcp-unknown-command-see-help = unknown command; see `help`
 smcp-waiting-for = waiting for
 
+state-closed = closed
+state-failed = failed
+state-idle = idle
+state-running = running
+state-waiting_for_decision = waiting
+
+stop-cancelled = cancelled
+stop-end_turn = ended
+stop-failed = failed
+stop-max_tokens = cut at the token limit
+stop-max_turn_requests = stopped at the step limit
+stop-refusal = refused by the model
+
 top-calls = calls
+top-counts = { $running } running · { $waiting } waiting for a decision
 top-cut-off = cut off
 top-does-not-answer = {" "}· ✗ does not answer
 top-faults = faults
@@ -281,29 +341,23 @@ top-turns = turns
 transcript-allow-call = allow call?
 transcript-allowed-by = allowed by
 transcript-calls-with-unknown-outcome = calls with unknown outcome:
-transcript-cancelled = cancelled
 transcript-cancelled-by = cancelled by
 transcript-closed-by = closed by
-transcript-cut-at-the-token-limit = cut at the token limit
 transcript-denied-by = denied by
 transcript-dropped-a-late-result-of-turn = dropped a late result of turn
-transcript-ended = ended
 transcript-expired = expired
-transcript-failed = failed
 transcript-in = in
 transcript-next-try-in = next try in
 transcript-not-recovered = not recovered
 transcript-older-messages-summarised = older messages summarised:
 transcript-queued-message-withdrawn-by = queued message withdrawn by
 transcript-recovered-after = recovered after
-transcript-refused-by-the-model = refused by the model
 transcript-repaired = repaired:
 transcript-requests-waiting-before-this-one = requests waiting before this one:
 transcript-resumed = resumed
 transcript-retrying-the-failed-turn = retrying the failed turn
 transcript-session-closed = session closed
 transcript-session-ended-with-an-error = session ended with an error
-transcript-stopped-at-the-step-limit = stopped at the step limit
 transcript-the-service-is-busy = the service is busy,
 transcript-tokens = tokens
 transcript-tries = tries,
@@ -312,58 +366,10 @@ transcript-try-2 = try
 transcript-turn = turn
 transcript-unfinished-answer-above-discarded = unfinished answer above discarded
 
+turn-number = turn { $count }
+
 watch-allow-call = allow call?
 watch-denied-there-is-no-terminal-to = {"  "}Denied: there is no terminal to ask on. To allow such calls: `--permission auto`
 watch-for-details = For details:
-watch-y-yes-n-no = {"  "}[y] yes  [n] no >{" "}
-demo-claim-told_of_the_mistake = the model received the error
-demo-claim-corrected_itself = it then called the same tool correctly
-demo-claim-turn_ended = the turn ended normally
-demo-claim-refused_twice = the model refused two requests
-demo-claim-waited_as_long_as_asked = the retry waited as long as the service asked
-demo-claim-recovered = the recovery was recorded
-demo-claim-line_was_cut = the client noticed the lost connection
-demo-claim-run_went_on_meanwhile = the run continued meanwhile
-demo-claim-nothing_missing = both clients received the same events
-demo-claim-nothing_twice = each event arrived once, in order
-demo-claim-killed_mid_turn = signal 9 ended the process in the middle of its turn
-demo-claim-resumed = another process resumed the session
-demo-claim-tool_ran_once = the tool ran once: records and ledger agree
-demo-claim-answer_is_whole = the answer is complete
-demo-claim-no_gaps = no session has a gap in its positions
-demo-claim-same_as_happened = the journal matches what the processes printed
-count-questions-wait-for-you =
-    { $count ->
-        [one] { $count } question waits for you
-       *[other] { $count } questions wait for you
-    }
-count-tasks-planned =
-    { $count ->
-        [one] { $count } task planned
-       *[other] { $count } tasks planned
-    }
-chat-step = step { $count }
-turn-number = turn { $count }
-chat-ago-seconds = { $count } s
-chat-ago-minutes = { $count } min
-chat-ago-hours = { $count } h
-chat-ago-days = { $count } d
-chat-earlier-messages = … earlier messages: `budao replay { $id }`
-top-counts = { $running } running · { $waiting } waiting for a decision
-explain-kinds =
-    { $count ->
-        [0] No kinds match.
-        [one] 1 kind. For details: `budao explain CODE`
-       *[other] { $count } kinds. For details: `budao explain CODE`
-    }
-explain-also = { $others } other kinds have the number { $number } too: `budao explain --list { $number }`
-explain-unknown = Unknown code, number or name: `{ $what }`
-explain-did-you-mean = Did you mean:
-explain-to-list-all-kinds = To list all kinds: `budao explain --list`
-explain-meaning = { $value }: { $meaning }
-journal-intact = Intact: { $sessions }, { $records }, { $commands }, { $blobs }.
-acp-configuration-valid = valid; { $count } MCP servers
-acp-tool-server = tool server
-acp-will-be-created = { $path } will be created
-sessions-confirm-retry = Retry these turns ({ $count })? [y/N]{" "}
 watch-nobody-could-be-asked = { $calls } needed approval and nobody could be asked, so the task may be incomplete. To allow such calls: --permission auto
+watch-y-yes-n-no = {"  "}[y] yes  [n] no >{" "}

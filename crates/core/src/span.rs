@@ -1,7 +1,8 @@
 //! Spans for a trace collector: finished operations, each below the operation that caused it.
 //!
 //! [`SpanBuilder`] derives a session's spans from its durable records. A turn that a crash interrupted and another
-//! process finished is therefore one span, from its first record to its last.
+//! process finished is therefore one span, from its first record to its last. It reads events and not the facts of
+//! [`activity`](crate::activity), which people are shown: a span needs traces, ids and attempts.
 
 #[cfg(test)]
 mod tests;

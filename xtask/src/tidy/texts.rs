@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// Messages that are looked up by a name put together at run time.
-const COMPOSED: &str = "demo-";
+/// Beginnings of ids that are put together at run time, from the name of a variant.
+const COMPOSED: [&str; 5] = ["anomaly-", "demo-", "doctor-", "state-", "stop-"];
 
 /// Crates whose messages are used in their Rust sources alone.
 const CRATES: [&str; 2] = ["acp", "cli"];
@@ -31,9 +31,10 @@ pub(super) fn unused_messages(texts: &[(&str, String)]) -> Vec<String> {
         let Some((file, messages)) = texts.iter().find(|(file, _)| *file == words) else {
             continue;
         };
-        for id in messages.lines().filter_map(message_id).filter(|id| !id.starts_with(COMPOSED)) {
+        for id in messages.lines().filter_map(message_id) {
             let quoted = format!("\"{id}\"");
-            if !sources.iter().any(|source| source.contains(&quoted)) {
+            let is_composed = COMPOSED.iter().any(|start| id.starts_with(start));
+            if !is_composed && !sources.iter().any(|source| source.contains(&quoted)) {
                 unused.insert(id.to_owned(), file);
             }
         }

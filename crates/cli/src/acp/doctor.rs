@@ -23,8 +23,9 @@ const VERSION_MAX: Duration = Duration::from_secs(20);
 const SERVERS_MAX: Duration = Duration::from_secs(15);
 
 /// The things the doctor checks. `--json` prints the name in snake case, in every language.
-#[derive(Clone, Copy, serde::Serialize)]
+#[derive(Clone, Copy, serde::Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 enum Check {
     Configuration,
     Engine,
@@ -38,16 +39,7 @@ enum Check {
 
 impl Check {
     fn label(self, lang: Lang) -> &'static str {
-        match self {
-            Self::Configuration => localize(lang, "acp-configuration"),
-            Self::Engine => localize(lang, "acp-engine"),
-            Self::Login => localize(lang, "acp-login"),
-            Self::Models => localize(lang, "acp-models"),
-            Self::ToolServer => localize(lang, "acp-tool-server"),
-            Self::Permission => localize(lang, "acp-permission"),
-            Self::Journal => localize(lang, "acp-journal"),
-            Self::LogFile => localize(lang, "acp-log-file"),
-        }
+        localize(lang, &format!("doctor-{}", <&str>::from(self)))
     }
 }
 

@@ -168,13 +168,7 @@ fn row(session: &SessionSummary, now: Timestamp, lang: Lang) -> String {
 
 /// A session's state as one word.
 pub(crate) fn state(state: SessionState, lang: Lang) -> &'static str {
-    match state {
-        SessionState::Idle => localize(lang, "chat-idle"),
-        SessionState::Running => localize(lang, "chat-running"),
-        SessionState::WaitingForDecision => localize(lang, "chat-waiting"),
-        SessionState::Closed => localize(lang, "chat-closed"),
-        SessionState::Failed => localize(lang, "chat-failed"),
-    }
+    localize(lang, &format!("state-{}", state.as_str()))
 }
 
 /// The age of `at` in the largest unit that fits: seconds, minutes, hours or days.

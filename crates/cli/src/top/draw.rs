@@ -140,25 +140,19 @@ fn numbers(seen: &Snapshot, lang: Lang) -> String {
     let numbers = &seen.numbers;
     let share = numbers.retries.success_rate.map(|rate| format!(" ({:.0} %)", rate * 100.0));
     let time = |millis: Option<u64>| millis.map_or_else(|| "–".to_owned(), seconds);
-    let mut parts = vec![
-        format!("{} {}", localize(lang, "top-last"), numbers.window),
-        format!("{} {}", localize(lang, "top-turns"), numbers.turns),
-        format!("{} {}", localize(lang, "top-steps"), numbers.steps),
-        format!("{} {}", localize(lang, "top-calls"), numbers.calls),
-        format!("{} {}", localize(lang, "top-faults"), numbers.faults),
-        format!(
-            "{} {}{}",
-            localize(lang, "top-retries"),
-            numbers.retries.attempts,
-            share.unwrap_or_default()
-        ),
-        format!(
-            "{} p50 {} p90 {}",
-            localize(lang, "top-recovery"),
-            time(numbers.recovery_ms.p50),
-            time(numbers.recovery_ms.p90)
-        ),
+    let retries = format!("{}{}", numbers.retries.attempts, share.unwrap_or_default());
+    let recovery = [numbers.recovery_ms.p50, numbers.recovery_ms.p90].map(time);
+    let shown = [
+        ("top-last", numbers.window.clone()),
+        ("top-turns", numbers.turns.to_string()),
+        ("top-steps", numbers.steps.to_string()),
+        ("top-calls", numbers.calls.to_string()),
+        ("top-faults", numbers.faults.to_string()),
+        ("top-retries", retries),
+        ("top-recovery", format!("p50 {} p90 {}", recovery[0], recovery[1])),
     ];
+    let named = |(id, value): &(&str, String)| format!("{} {value}", localize(lang, id));
+    let mut parts: Vec<String> = shown.iter().map(named).collect();
     if !numbers.complete {
         parts.push(localize(lang, "top-still-counting").to_owned());
     }
