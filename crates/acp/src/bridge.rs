@@ -13,7 +13,7 @@ use budao_core::{
 };
 use budao_journal::Reader;
 
-use crate::editor_options::EditorOptions;
+use crate::{editor_files::EditorFiles, editor_options::EditorOptions};
 
 /// The bridge between one editor and an engine.
 #[derive(Clone, Debug)]
@@ -87,7 +87,12 @@ pub trait EditorServices: Send + Sync + fmt::Debug {
         servers: Vec<ToolServer>,
     ) -> Result<Vec<Fault>, Fault>;
 
-    /// Releases a session's tool servers; called when the editor closes or deletes the session.
+    /// Takes the editor's files for a session, before its tool servers. By default they are not used.
+    fn editor_files(&self, session: SessionId, files: EditorFiles) {
+        drop((session, files));
+    }
+
+    /// Releases a session's tool servers and files; called when the editor closes or deletes the session.
     async fn forget(&self, session: SessionId);
 
     /// Checks that the user is signed in to the engine's service by this method.

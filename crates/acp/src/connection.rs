@@ -156,6 +156,8 @@ impl StartupHandler {
         let editor_capabilities = EditorCapabilities {
             notices: session.is_some_and(|session| session.notices.is_some()),
             compaction: session.is_some_and(|session| session.compaction.is_some()),
+            reads_files: request.client_capabilities.fs.read_text_file,
+            writes_files: request.client_capabilities.fs.write_text_file,
             forms: elicitation.is_some_and(ElicitationCapabilities::supports_form),
         };
         *self.editor_capabilities.lock().expect("no code panics while holding this") =

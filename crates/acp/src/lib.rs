@@ -8,6 +8,7 @@
 mod bridge;
 mod connection;
 mod content;
+mod editor_files;
 mod editor_options;
 mod faults;
 mod jobs;
@@ -30,4 +31,5 @@ pub use bridge::{
     Bridge, EditorServices, ExecutionError, InitializeContext, NoEditorServices, ServerTransport,
     ToolServer,
 };
+pub use editor_files::EditorFiles;
 pub use editor_options::{EditorOptions, EngineMode, ModelChoice, SignIn, SlashCommand};

@@ -70,12 +70,15 @@ pub(crate) struct PermissionRequest {
 }
 
 /// Optional features of the protocol that the editor supports.
+#[expect(clippy::struct_excessive_bools, reason = "each is a capability of its own")]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EditorCapabilities {
     pub(crate) notices: bool,
     pub(crate) compaction: bool,
     /// Forms, for questions of the model.
     pub(crate) forms: bool,
+    pub(crate) reads_files: bool,
+    pub(crate) writes_files: bool,
 }
 
 /// The fold behind the projection. It must see every record, in order.

@@ -27,6 +27,10 @@ project-the-answer-was-interrupted-and-starts = The answer was interrupted and s
 project-the-failed-turn-continues = The failed turn continues
 project-the-session-was-resumed = The session was resumed
 
+user-question-another-answer = Another answer
+user-question-do-not-answer = Do not answer
+user-question-the-agent-asks = The agent asks
+
 wait-held =
     { $seconds ->
         [none] { $what }; requests waiting before yours: { $before }
@@ -34,7 +38,4 @@ wait-held =
     }
 wait-retry = { $what }; retrying in { $seconds } s (try { $next } of { $max })
 
-user-question-another-answer = Another answer
-user-question-do-not-answer = Do not answer
-user-question-the-agent-asks = The agent asks
 wait-service-busy = The service is busy

@@ -27,6 +27,10 @@ project-the-answer-was-interrupted-and-starts = 回答中断，重新开始
 project-the-failed-turn-continues = 失败的回合继续运行
 project-the-session-was-resumed = 会话已恢复
 
+user-question-another-answer = 其他回答
+user-question-do-not-answer = 不回答
+user-question-the-agent-asks = 智能体提问
+
 wait-held =
     { $seconds ->
         [none] { $what }；前面还有 { $before } 个请求在等待
@@ -34,7 +38,4 @@ wait-held =
     }
 wait-retry = { $what }；{ $seconds } 秒后重试（第 { $next } 次，共 { $max } 次）
 
-user-question-another-answer = 其他回答
-user-question-do-not-answer = 不回答
-user-question-the-agent-asks = 智能体提问
 wait-service-busy = 服务繁忙

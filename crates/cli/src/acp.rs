@@ -5,6 +5,7 @@
 
 mod claude;
 mod doctor;
+mod editor_documents;
 mod editor_servers;
 mod log;
 
@@ -30,7 +31,7 @@ use budao_journal::Reader;
 use budao_models::{Models, Spec};
 
 use crate::{
-    config::ConfigArgs,
+    config::{Config, ConfigArgs},
     exit::Exit,
     setup::{self, JournalArgs},
     terminal::Terminal,
@@ -217,7 +218,7 @@ async fn serve(args: &ServeArgs, lang: Lang) -> Result<Exit, Fault> {
 }
 
 async fn serve_claude(args: &ServeArgs, program: PathBuf, lang: Lang) -> Result<Exit, Fault> {
-    let limits = args.config.load()?.limits;
+    let Config { limits, mcp: configured, .. } = args.config.load()?;
     let editor_options = claude::editor_options(args.models.clone(), lang);
     let model = editor_options.models[0].id.clone();
     let settings = Settings { model, ..args.settings(lang)? };
@@ -233,7 +234,7 @@ async fn serve_claude(args: &ServeArgs, program: PathBuf, lang: Lang) -> Result<
         let writes = Arc::clone(&journal) as _;
         let engine = crate::claude::engine(program, writes, &world, limits, true);
         let engine = keep.get_or_init(|| engine).clone();
-        let services = Arc::new(claude::ClaudeHost(engine.clone()));
+        let services = Arc::new(claude::ClaudeHost { engine: engine.clone(), configured });
         Ok(OpenedEngine { engine: Arc::new(engine), journal, world, services })
     };
     let served = serve_bridge(args, context, settings, opening).await;

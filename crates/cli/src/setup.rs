@@ -361,7 +361,8 @@ impl ToolSource for SessionTools {
         let mut toolbox =
             Toolbox::builder().pool(Arc::clone(&self.pool)).scrubber(self.scrubber.clone());
         if let Some(workspace) = &settings.workspace {
-            let workspace = Workspace::open(workspace)?;
+            let documents = self.editor_servers.documents(session);
+            let workspace = Workspace::open(workspace)?.with_documents(documents);
             for tool in builtin::tools(&workspace, &self.options) {
                 toolbox = toolbox.add_shared(tool)?;
             }

@@ -207,6 +207,19 @@ impl McpServerConfig {
         (self.include.is_empty() || named(&self.include)) && !named(&self.exclude)
     }
 
+    /// The variables or headers with their secret values, to configure another client of the server.
+    #[must_use]
+    pub fn exposed_values(&self) -> Vec<(String, String)> {
+        let pairs = match &self.transport {
+            Transport::Stdio(stdio) => &stdio.env,
+            Transport::Http(address) | Transport::Sse(address) => &address.headers,
+        };
+        let expose = |(name, value): (&String, &SecretString)| {
+            (name.clone(), value.expose_secret().to_owned())
+        };
+        pairs.iter().map(expose).collect()
+    }
+
     /// The secret values of 8 bytes or more, for a scrubber.
     pub fn secrets(&self) -> impl Iterator<Item = &str> {
         let (env, headers) = match &self.transport {

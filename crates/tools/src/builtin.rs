@@ -9,6 +9,7 @@ mod bash;
 mod budget;
 mod define;
 mod diff;
+mod documents;
 mod edit;
 mod encoding;
 mod glob;
@@ -26,6 +27,7 @@ mod write;
 use std::{sync::Arc, time::Duration};
 
 pub use bash::{Environment, Shells};
+pub use documents::EditorDocuments;
 pub use workspace::Workspace;
 
 use crate::{

@@ -22,6 +22,7 @@ use budao_journal::{HistoryInfo, PageLimits, StoredRecord};
 use super::{Job, SessionTask, SettingsResponder};
 use crate::{
     bridge::{Bridge, ToolServer},
+    editor_files::EditorFiles,
     editor_options::{self, WorkingDirectories},
     faults,
     project::Projector,
@@ -58,6 +59,11 @@ impl SessionTask {
         let SessionStart { directories, servers, reply } = begin;
         if let (OpenResponder::New(_), Err(fault)) = (&reply, check_directories(&directories)) {
             return self.start_failed(reply, faults::error(&fault, self.bridge.lang));
+        }
+        let connection = self.outbox.connection().clone();
+        let files = EditorFiles::new(connection, self.session, self.editor_capabilities);
+        if let Some(files) = files {
+            self.bridge.services.editor_files(self.session, files);
         }
         match self.bridge.services.tool_servers(self.session, servers).await {
             Ok(failed) => self.failed_servers = failed,

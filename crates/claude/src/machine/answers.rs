@@ -273,13 +273,10 @@ impl Stepper<'_> {
 /// The error that the CLI reports in place of an answer. CLI 2.1.9 does not mark the one about the output limit.
 fn reported_error(assistant: &Assistant) -> Option<ReportedError> {
     let text = text_in(&assistant.message);
-    let is_marked = assistant.error.is_some();
     let is_synthetic = assistant.message.model.as_deref() == Some("<synthetic>");
-    if !is_marked && !(is_synthetic && text.starts_with("API Error")) {
-        return None;
-    }
     let error = match &assistant.error {
         Some(error) => error.clone(),
+        None if !is_synthetic || !text.starts_with("API Error") => return None,
         None if text.contains("output token maximum") => outcome::OUTPUT_LIMIT.to_owned(),
         None => "unknown".to_owned(),
     };

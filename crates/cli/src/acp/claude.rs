@@ -11,6 +11,7 @@ use budao_core::{
     fault::{Fact, Kind, Operation},
     tool::Mode,
 };
+use budao_mcp::{McpServerConfig, Stdio, Transport};
 use serde_json::{Map, Value, json};
 
 use crate::texts::localize;
@@ -74,7 +75,11 @@ fn choice(id: String, lang: Lang) -> ModelChoice {
 
 /// The editor's host services when the Claude CLI is the engine.
 #[derive(Debug)]
-pub(super) struct ClaudeHost(pub(super) Claude);
+pub(super) struct ClaudeHost {
+    pub(super) engine: Claude,
+    /// MCP servers of the configuration, which every session gets.
+    pub(super) configured: Vec<McpServerConfig>,
+}
 
 #[async_trait]
 impl EditorServices for ClaudeHost {
@@ -83,17 +88,20 @@ impl EditorServices for ClaudeHost {
         session: SessionId,
         servers: Vec<ToolServer>,
     ) -> Result<Vec<Fault>, Fault> {
-        if servers.is_empty() {
-            self.0.forget(session);
+        let configured = self.configured.iter().filter(|server| server.enabled).map(configured);
+        let mut all: Map<String, Value> = configured.map(cli_server).collect();
+        all.extend(servers.into_iter().map(cli_server));
+        if all.is_empty() {
+            self.engine.forget(session);
         } else {
-            self.0.tool_servers(session, servers_of(servers));
+            self.engine.tool_servers(session, all.into());
         }
         // The CLI starts the servers; the engine records those that fail.
         Ok(Vec::new())
     }
 
     async fn forget(&self, session: SessionId) {
-        self.0.forget(session);
+        self.engine.forget(session);
     }
 
     /// The CLI reports its sign-in only with its first request, so this checks for a key or a credentials file.
@@ -119,24 +127,34 @@ pub(super) fn signed_in() -> Option<String> {
     file.exists().then(|| file.display().to_string())
 }
 
-/// The servers in the format of the CLI's `mcpServers` setting.
-fn servers_of(servers: Vec<ToolServer>) -> Value {
+/// A server of the configuration, as if an editor had configured it.
+fn configured(server: &McpServerConfig) -> ToolServer {
+    let pairs = server.exposed_values();
+    let transport = match &server.transport {
+        Transport::Stdio(Stdio { command, args, .. }) => {
+            ServerTransport::Stdio { command: command.clone(), args: args.clone(), env: pairs }
+        }
+        Transport::Http(at) => ServerTransport::Http { url: at.url.clone(), headers: pairs },
+        Transport::Sse(at) => ServerTransport::Sse { url: at.url.clone(), headers: pairs },
+    };
+    ToolServer { name: server.name.clone(), transport }
+}
+
+/// A server in the format of the CLI's `mcpServers` setting: its name and its description.
+fn cli_server(server: ToolServer) -> (String, Value) {
     let pairs = |pairs: Vec<(String, String)>| -> Map<String, Value> {
         pairs.into_iter().map(|(name, value)| (name, value.into())).collect()
     };
-    let server = |server: ToolServer| {
-        let spec = match server.transport {
-            ServerTransport::Stdio { command, args, env } => {
-                json!({"type": "stdio", "command": command, "args": args, "env": pairs(env)})
-            }
-            ServerTransport::Http { url, headers } => {
-                json!({"type": "http", "url": url, "headers": pairs(headers)})
-            }
-            ServerTransport::Sse { url, headers } => {
-                json!({"type": "sse", "url": url, "headers": pairs(headers)})
-            }
-        };
-        (server.name, spec)
+    let spec = match server.transport {
+        ServerTransport::Stdio { command, args, env } => {
+            json!({"type": "stdio", "command": command, "args": args, "env": pairs(env)})
+        }
+        ServerTransport::Http { url, headers } => {
+            json!({"type": "http", "url": url, "headers": pairs(headers)})
+        }
+        ServerTransport::Sse { url, headers } => {
+            json!({"type": "sse", "url": url, "headers": pairs(headers)})
+        }
     };
-    Value::Object(servers.into_iter().map(server).collect())
+    (server.name, spec)
 }

@@ -59,10 +59,12 @@ pub(super) async fn run(args: &ServeArgs, json: bool, lang: Lang, terminal: &Ter
     let mut findings = vec![configuration(args, lang), describe_engine(engine, lang).await];
     if is_native {
         findings.push(models(args, &world, lang));
-        findings.extend(tool_servers(args, &world, lang).await);
     }
     if is_claude {
         findings.push(login(lang));
+    }
+    if is_native || is_claude {
+        findings.extend(tool_servers(args, &world, lang).await);
     }
     findings.extend([choices(args, lang), journal(args, &world, lang).await, log_file(lang)]);
     let is_ok = findings.iter().all(|finding| finding.ok);

@@ -1,4 +1,4 @@
-//! MCP servers an editor configures for a session. They run while the editor has the session open. Their variables
+//! MCP servers and documents of the editor that has a session open. The servers run while the editor has the session open. Their variables
 //! and headers may be secrets and stay in memory only.
 
 use std::{
@@ -8,7 +8,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use budao_acp::{EditorServices, ServerTransport, ToolServer};
+use budao_acp::{EditorFiles, EditorServices, ServerTransport, ToolServer};
 use budao_core::{
     event::SessionId,
     fault::{Fact, Fault, Kind, Operation},
@@ -17,7 +17,9 @@ use budao_core::{
 };
 use budao_mcp::{McpServerConfig, ServerSet, Transport};
 use budao_models::Vendor;
-use budao_tools::Toolbox;
+use budao_tools::{Toolbox, builtin::EditorDocuments};
+
+use super::editor_documents::SessionDocuments;
 
 /// Time a session waits for its servers to start; slower ones join later.
 const READY: Duration = Duration::from_secs(5);
@@ -37,7 +39,8 @@ pub(crate) struct EditorServers {
 #[derive(Debug, Default)]
 struct EditorServersState {
     sessions: BTreeMap<SessionId, Arc<ServerSet>>,
-    /// Incremented whenever a session's servers are added, replaced or removed.
+    documents: BTreeMap<SessionId, Arc<dyn EditorDocuments>>,
+    /// Incremented whenever a session's servers or documents are added, replaced or removed.
     changes: u64,
 }
 
@@ -54,6 +57,11 @@ impl EditorServers {
             Some(servers) => base.with_all(servers.tools()),
             None => Ok(base.clone()),
         }
+    }
+
+    /// The documents of the editor that has the session open; `None` if it offers none.
+    pub(crate) fn documents(&self, session: SessionId) -> Option<Arc<dyn EditorDocuments>> {
+        self.lock().documents.get(&session).cloned()
     }
 
     /// Changes whenever a tool is added or removed, so that callers can cache [`Self::offer`].
@@ -117,7 +125,14 @@ impl EditorServices for EditorServers {
         Ok(failed.into_iter().map(|(_, fault)| fault).collect())
     }
 
+    fn editor_files(&self, session: SessionId, files: EditorFiles) {
+        let mut held = self.lock();
+        held.documents.insert(session, Arc::new(SessionDocuments(files)));
+        held.changes += 1;
+    }
+
     async fn forget(&self, session: SessionId) {
+        self.lock().documents.remove(&session);
         if let Some(servers) = self.replace(session, None) {
             servers.shutdown().await;
         }

@@ -1,6 +1,7 @@
 //! An editor as a program: starts the real agent, writes lines, reads lines.
 
 use std::{
+    collections::BTreeMap,
     io::{BufRead as _, BufReader, Lines, Write as _},
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
@@ -32,6 +33,10 @@ pub(crate) struct Editor {
     pub(crate) updates: Vec<Value>,
     /// The permission questions it was asked.
     pub(crate) questions: Vec<Value>,
+    /// Documents that are open, by path, with their unsaved text. What the agent writes is saved.
+    pub(crate) documents: BTreeMap<String, String>,
+    /// The file requests it was sent: method and path.
+    pub(crate) file_requests: Vec<(String, String)>,
 }
 
 impl Editor {
@@ -45,10 +50,42 @@ impl Editor {
         let mut child = command.spawn().unwrap();
         let stdin = child.stdin.take();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut editor =
-            Self { child, stdin, lines, next: 1, updates: Vec::new(), questions: Vec::new() };
+        let mut editor = Self {
+            child,
+            stdin,
+            lines,
+            next: 1,
+            updates: Vec::new(),
+            questions: Vec::new(),
+            documents: BTreeMap::new(),
+            file_requests: Vec::new(),
+        };
         editor.ask("initialize", json!({"protocolVersion": 1}));
         editor
+    }
+
+    /// Introduces itself again, as an editor that reads and writes files.
+    pub(crate) fn offer_files(&mut self) {
+        let fs = json!({"readTextFile": true, "writeTextFile": true});
+        let params = json!({"protocolVersion": 1, "clientCapabilities": {"fs": fs}});
+        self.ask("initialize", params);
+    }
+
+    /// Answers a request for a file from the open documents, or from the disk.
+    fn serve_file(&mut self, value: &Value) {
+        let (method, params) = (value["method"].as_str().unwrap(), &value["params"]);
+        let path = params["path"].as_str().unwrap().to_owned();
+        self.file_requests.push((method.to_owned(), path.clone()));
+        let result = if method == "fs/write_text_file" {
+            let text = params["content"].as_str().unwrap();
+            std::fs::write(&path, text).unwrap();
+            self.documents.insert(path, text.to_owned());
+            json!({})
+        } else {
+            let saved = || std::fs::read_to_string(&path).unwrap();
+            json!({"content": self.documents.get(&path).cloned().unwrap_or_else(saved)})
+        };
+        self.write(&json!({"jsonrpc": "2.0", "id": value["id"], "result": result}));
     }
 
     pub(crate) fn raw(&mut self, line: &str) {
@@ -72,6 +109,9 @@ impl Editor {
         let value: Value = serde_json::from_str(&line).expect("stdout carries protocol only");
         if value["method"] == "session/update" {
             self.updates.push(value["params"]["update"].clone());
+        }
+        if value["method"].as_str().is_some_and(|method| method.starts_with("fs/")) {
+            self.serve_file(&value);
         }
         value
     }

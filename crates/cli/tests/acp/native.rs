@@ -191,6 +191,46 @@ fn the_doctor_and_the_editor_are_told_of_a_tool_server_that_does_not_start() {
 }
 
 #[test]
+fn file_tools_see_what_the_editor_has_not_saved_and_write_through_it() {
+    let directory = workspace();
+    let root = directory.path().canonicalize().unwrap();
+    let readme = root.join("README.md").to_str().unwrap().to_owned();
+    let call = |tool: &str, arguments: &str| {
+        format!("[[step]]\n[[step.call]]\ntool = \"{tool}\"\narguments = {{ {arguments} }}\n\n")
+    };
+    let edit = "path = \"README.md\", old_string = \"unsaved\", new_string = \"edited\"";
+    let several = "edits = [{ path = \"README.md\", find = \"edited\", replace = \"done\" }]";
+    let steps = [
+        call("fs_read", "path = \"README.md\""),
+        call("fs_edit", edit),
+        call("fs_multi_edit", several),
+        call("fs_write", "path = \"new/file.txt\", content = \"fresh\""),
+        "[[step]]\ntext = \"done\"\n".to_owned(),
+    ];
+    let model = script(directory.path(), &steps.concat());
+    let mut editor = Editor::start(directory.path(), &["--model", &model, "--permission", "auto"]);
+    editor.offer_files();
+    editor.documents.insert(readme.clone(), "# One\n\nunsaved words\n".to_owned());
+    let session = editor.new_session(&root);
+    let (stop, text) = editor.run(&session, "go");
+    assert_eq!((stop.as_str(), text.as_str()), ("end_turn", "done"));
+    let shown: String = editor.updates.iter().map(Value::to_string).collect();
+    assert!(shown.contains("unsaved words"), "the model read the unsaved text: {shown}");
+    assert_eq!(std::fs::read_to_string(&readme).unwrap(), "# One\n\ndone words\n");
+    let new = root.join("new/file.txt");
+    assert_eq!(std::fs::read_to_string(&new).unwrap(), "fresh");
+    let written: Vec<&str> = editor
+        .file_requests
+        .iter()
+        .filter(|(method, _)| method == "fs/write_text_file")
+        .map(|(_, path)| path.as_str())
+        .collect();
+    assert_eq!(written, [readme.as_str(), readme.as_str(), new.to_str().unwrap()]);
+    assert!(editor.file_requests.iter().all(|(_, path)| path.starts_with(root.to_str().unwrap())));
+    editor.hang_up();
+}
+
+#[test]
 fn a_missing_key_is_an_invitation_to_sign_in() {
     let directory = workspace();
     let mut editor = Editor::start(directory.path(), &["--model", "anthropic:some-model"]);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{
     budget,
     define::{Builtin, blocking, failure},
-    diff,
+    diff, documents,
     encoding::DecodedText,
     io_errors::{advice, invalid},
     store::{self, ExistingFile},
@@ -80,9 +80,11 @@ fn edit(
     let change = TextReplacement { find: old_string, replace: new_string, all: *replace_all };
     let count = draft.apply(&change, "/new_string").map_err(failure)?;
     let bytes = draft.encode("/new_string").map_err(failure)?;
-    store::stage(&draft.location, &bytes, Some(&draft.existing), context.world.entropy.bits())
-        .and_then(store::commit)
-        .map_err(|error| failure(store::write_fault(&error, path, bytes.len(), OPERATION)))?;
+    if !documents::write(workspace, &draft.location.key, &bytes, draft.text.form, context)? {
+        store::stage(&draft.location, &bytes, Some(&draft.existing), context.world.entropy.bits())
+            .and_then(store::commit)
+            .map_err(|error| failure(store::write_fault(&error, path, bytes.len(), OPERATION)))?;
+    }
     let digest = content_hash(&bytes);
     workspace.wrote(context.session, &draft.location.key, &digest);
     let answer = json!({
@@ -127,6 +129,7 @@ impl FileDraft {
             let gone = std::io::ErrorKind::NotFound.into();
             return Err(failure(workspace.explain(&gone, path, OPERATION)));
         };
+        let existing = documents::existing_as_shown(workspace, &location.key, context, existing);
         // A file that was never read may be edited: matching a unique text shows that the content is known.
         if workspace.knows(context, &location.key, &existing.digest) == Some(false) {
             let fault = Fault::new(Kind::FileChanged, OPERATION);

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     define::{Builtin, blocking, failure},
+    documents,
     edit::{FileDraft, OPERATION, TextReplacement},
     store,
     workspace::Workspace,
@@ -175,27 +176,66 @@ impl Drafts<'_> {
     }
 
     fn write(&self) -> Result<Vec<Note>, Failure> {
-        let nonce = self.context.world.entropy.bits();
-        let mut staged = Vec::new();
-        let mut digests = Vec::new();
-        for draft in &self.opened {
-            let bytes = draft.encode("/edits").map_err(failure)?;
-            digests.push(content_hash(&bytes));
-            let stage = store::stage(&draft.location, &bytes, Some(&draft.existing), nonce);
-            staged.push(stage.map_err(|error| {
-                failure(store::write_fault(&error, &draft.path, bytes.len(), OPERATION))
-            })?);
-        }
-        store::commit_all(staged, nonce).map_err(|undone| self.undone(&undone))?;
-        let notes = self.opened.iter().zip(digests).map(|(draft, digest)| {
+        let encoded: Vec<Vec<u8>> = self
+            .opened
+            .iter()
+            .map(|draft| draft.encode("/edits").map_err(failure))
+            .collect::<Result<_, _>>()?;
+        let by_editor = self.write_in_editor(&encoded)?;
+        self.write_to_disk(&encoded, by_editor)?;
+        let notes = self.opened.iter().zip(encoded).map(|(draft, bytes)| {
+            let digest = content_hash(&bytes);
             self.workspace.wrote(self.context.session, &draft.location.key, &digest);
             Note::FileSeen { path: draft.location.key.clone(), digest: Some(digest) }
         });
         Ok(notes.collect())
     }
 
-    fn undone(&self, undone: &store::CommitFailure) -> Failure {
-        let path = |index: usize| self.opened[index].path.clone();
+    /// Writes through the editor, up to the first file that it does not write, and returns how many it has written. If
+    /// it refuses one, those before it get their old text back.
+    fn write_in_editor(&self, encoded: &[Vec<u8>]) -> Result<usize, Failure> {
+        for (index, draft) in self.opened.iter().enumerate() {
+            let (key, form) = (&draft.location.key, draft.text.form);
+            match documents::write(self.workspace, key, &encoded[index], form, self.context) {
+                Ok(true) => {}
+                Ok(false) => return Ok(index),
+                Err(failure) => {
+                    self.restore_in_editor(index);
+                    return Err(failure);
+                }
+            }
+        }
+        Ok(self.opened.len())
+    }
+
+    fn restore_in_editor(&self, count: usize) {
+        for draft in &self.opened[..count] {
+            let (key, form, old) = (&draft.location.key, draft.text.form, &draft.existing.bytes);
+            if documents::write(self.workspace, key, old, form, self.context).is_err() {
+                tracing::warn!(path = draft.path, "editor did not restore a file");
+            }
+        }
+    }
+
+    /// Writes the files from this one on to the disk, all of them or none.
+    fn write_to_disk(&self, encoded: &[Vec<u8>], first: usize) -> Result<(), Failure> {
+        let nonce = self.context.world.entropy.bits();
+        let mut staged = Vec::new();
+        for (draft, bytes) in self.opened.iter().zip(encoded).skip(first) {
+            let stage = store::stage(&draft.location, bytes, Some(&draft.existing), nonce);
+            staged.push(stage.map_err(|error| {
+                self.restore_in_editor(first);
+                failure(store::write_fault(&error, &draft.path, bytes.len(), OPERATION))
+            })?);
+        }
+        store::commit_all(staged, nonce).map_err(|undone| {
+            self.restore_in_editor(first);
+            self.undone(&undone, first)
+        })
+    }
+
+    fn undone(&self, undone: &store::CommitFailure, first: usize) -> Failure {
+        let path = |index: usize| self.opened[first + index].path.clone();
         let fault = store::write_fault(&undone.error, &path(undone.index), 0, OPERATION);
         let stuck: Vec<_> = undone.stuck.iter().map(|index| path(*index)).collect();
         let data = (!stuck.is_empty()).then(|| json!({ "changed_nevertheless": stuck }));

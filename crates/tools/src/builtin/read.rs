@@ -7,7 +7,6 @@ use std::io::{BufRead, BufReader, Read};
 
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
-    limits::Limits,
     tool::{Effect, Failure},
 };
 use cap_std::fs::File;
@@ -19,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     budget,
     define::{Builtin, blocking, cancelled, failure},
+    documents,
     encoding::{DecodedText, NotText},
     io_errors::{from_io, invalid},
     workspace::Workspace,
@@ -58,9 +58,9 @@ impl Builtin for FsRead {
     type Args = Args;
 
     async fn run(&self, args: Args, context: &CallContext) -> ToolResult {
-        let (workspace, limits) = (self.0.clone(), context.limits.clone());
+        let (workspace, inner) = (self.0.clone(), context.clone());
         let read =
-            blocking(context, OPERATION, move |cancel| read(&workspace, &args, &limits, cancel));
+            blocking(context, OPERATION, move |cancel| read(&workspace, &args, &inner, cancel));
         let (answer, seen) = read.await?;
         if let Some(seen) = seen {
             context.notes.record(seen).await;
@@ -92,10 +92,10 @@ struct ReadOutput<'a> {
 fn read(
     workspace: &Workspace,
     args: &Args,
-    limits: &Limits,
+    context: &CallContext,
     cancel: &CancellationToken,
 ) -> Result<(Value, Option<Note>), Failure> {
-    let path = args.path.as_str();
+    let (path, limits) = (args.path.as_str(), &*context.limits);
     let mut file = workspace.open_file(path, OPERATION).map_err(failure)?;
     let whole_max = limits.output_bytes_kept;
     let mut bytes = Vec::new();
@@ -109,12 +109,13 @@ fn read(
         return Ok((page.answer(path, total, None)?, None));
     }
     let text = DecodedText::decode(&bytes).map_err(|no| not_text(path, no, bytes.len() as u64))?;
+    let key = workspace.key(path, OPERATION).map_err(failure)?;
+    let (text, bytes) = documents::as_shown(workspace, &key, context, text, bytes);
     let mut total = 0;
     for line in text.text.split_inclusive('\n') {
         total += 1;
         page.add(line);
     }
-    let key = workspace.key(path, OPERATION).map_err(failure)?;
     let seen = Note::FileSeen { path: key, digest: Some(content_hash(&bytes)) };
     Ok((page.answer(path, Some(total), Some(&text))?, Some(seen)))
 }

@@ -23,6 +23,7 @@ use cap_std::{
 use rustix::fs::OFlags;
 
 use super::{
+    documents::EditorDocuments,
     io_errors::{from_io, outside},
     nearest,
 };
@@ -33,7 +34,7 @@ const WRITTEN_MAX: usize = 4096;
 
 /// A directory as the root of all file access. Cheap to clone.
 #[derive(Clone)]
-pub struct Workspace(Arc<WorkspaceInner>);
+pub struct Workspace(Arc<WorkspaceInner>, Option<Arc<dyn EditorDocuments>>);
 
 struct WorkspaceInner {
     /// The path as configured.
@@ -82,11 +83,21 @@ impl Workspace {
             })
         };
         match open() {
-            Ok(inner) => Ok(Self(Arc::new(inner))),
+            Ok(inner) => Ok(Self(Arc::new(inner), None)),
             Err(error) => {
                 Err(from_io(&error, &given.display().to_string(), Operation::OpenSession))
             }
         }
+    }
+
+    /// Reads and writes text files through an editor, where it can.
+    #[must_use]
+    pub fn with_documents(self, documents: Option<Arc<dyn EditorDocuments>>) -> Self {
+        Self(self.0, documents)
+    }
+
+    pub(super) fn documents(&self) -> Option<&Arc<dyn EditorDocuments>> {
+        self.1.as_ref()
     }
 
     /// The canonical path of the workspace.

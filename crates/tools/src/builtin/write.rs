@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     define::{Builtin, blocking, failure},
-    diff,
+    diff, documents,
     encoding::{DecodedText, TextFormat, UnencodableChar},
     io_errors::invalid,
     store::{self, ExistingFile},
@@ -63,6 +63,8 @@ fn write(
     let location = workspace.locate_or_create(path, OPERATION).map_err(failure)?;
     let kept = context.limits.output_bytes_kept;
     let existing = store::load(&location, path, kept, OPERATION).map_err(failure)?;
+    let existing =
+        existing.map(|it| documents::existing_as_shown(workspace, &location.key, context, it));
     let before = existing.as_ref().and_then(|existing| DecodedText::decode(&existing.bytes).ok());
     let form = before.as_ref().map_or_else(TextFormat::default, |text| text.form);
     let bytes = form
@@ -74,9 +76,11 @@ fn write(
         check_known(workspace, context, &location.key, path, existing, OPERATION)
             .map_err(failure)?;
     }
-    store::stage(&location, &bytes, existing.as_ref(), context.world.entropy.bits())
-        .and_then(store::commit)
-        .map_err(|error| failure(store::write_fault(&error, path, bytes.len(), OPERATION)))?;
+    if !documents::write(workspace, &location.key, &bytes, form, context)? {
+        store::stage(&location, &bytes, existing.as_ref(), context.world.entropy.bits())
+            .and_then(store::commit)
+            .map_err(|error| failure(store::write_fault(&error, path, bytes.len(), OPERATION)))?;
+    }
     let digest = content_hash(&bytes);
     workspace.wrote(context.session, &location.key, &digest);
     let mut answer = json!({

@@ -10,6 +10,7 @@ mod background;
 mod bombs;
 mod commands;
 mod confinement;
+mod documents;
 mod edits;
 mod files;
 mod injection;
