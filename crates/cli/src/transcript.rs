@@ -2,7 +2,7 @@
 
 use budao_core::{
     Lang, Record, Timestamp,
-    event::{Decision, Event, Scope, SessionEnd, StopReason, TaskEnd},
+    event::{Decision, Event, ReconcileVerdict, Scope, SessionEnd, StopReason, TaskEnd},
     fault::{Fault, text},
     tool::{Outcome, Repair, RepairKind},
 };
@@ -34,6 +34,7 @@ pub(crate) fn channel(event: &Event) -> Channel {
         | Event::QuestionExpired { .. }
         | Event::CancelRequested { .. }
         | Event::MessageWithdrawn { .. }
+        | Event::DoubtSettled { .. }
         | Event::RetryAccepted { .. }
         | Event::CloseRequested { .. } => Channel::Control,
         Event::MessageAccepted { .. }
@@ -44,6 +45,8 @@ pub(crate) fn channel(event: &Event) -> Channel {
         | Event::AnswerAbandoned { .. }
         | Event::ModelAnswered { .. }
         | Event::ToolCallStarted { .. }
+        | Event::ReconcileStarted { .. }
+        | Event::ReconcileEnded { .. }
         | Event::ToolOutputDelta { .. }
         | Event::ToolCallEnded { .. }
         | Event::PlanStarted { .. }
@@ -157,6 +160,22 @@ impl TranscriptPrinter<'_> {
             }
             Event::CancelRequested { by, .. } => {
                 format!("■ {} {by}", self.w("cancelled by", "取消者："))
+            }
+            Event::ReconcileStarted { tool, .. } => {
+                let words = self.w("what became of its interrupted call?", "中断的调用结果如何？");
+                format!("? {} {words}", terminal.name(tool))
+            }
+            Event::ReconcileEnded { tool, verdict, .. } => {
+                let words = match verdict {
+                    ReconcileVerdict::DidNotHappen => self.w("did not happen", "没有做"),
+                    ReconcileVerdict::Happened => self.w("was done", "已经做了"),
+                    ReconcileVerdict::CannotTell => self.w("cannot tell", "查不清楚"),
+                };
+                format!("= {} {words}", terminal.name(tool))
+            }
+            Event::DoubtSettled { tool, by, .. } => {
+                let words = self.w("unknown outcome settled by", "结果的确认者：");
+                format!("= {} {words} {by}", terminal.name(tool))
             }
             Event::MessageWithdrawn { by, .. } => {
                 format!("■ {} {by}", self.w("queued message withdrawn by", "排队消息的撤回者："))

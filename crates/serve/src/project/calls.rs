@@ -2,7 +2,7 @@
 
 use budao_core::{
     Lang, Record, Timestamp,
-    event::{Decision, Event, QuestionId, Scope, SessionId, Stage, TaskId},
+    event::{Decision, Event, QuestionId, Scope, SessionId, Settlement, Stage, TaskId},
     fault::{render, text},
     message::{CallId, Usage},
     session::CallState,
@@ -18,6 +18,15 @@ use crate::{
 
 /// The tool name in a question about a plan.
 const PLAN: &str = "plan";
+
+/// The word for a settlement, as `user.settle_doubt` has it.
+fn outcome_word(settlement: &Settlement) -> &'static str {
+    match settlement {
+        Settlement::Happened { .. } => "happened",
+        Settlement::DidNotHappen => "did_not_happen",
+        Settlement::LeftToModel => "left_to_model",
+    }
+}
 
 impl Projector {
     pub(super) fn of_call(&self, record: &Record) -> Option<Frame> {
@@ -54,6 +63,23 @@ impl Projector {
             Event::ToolCallStarted { call, tool, arguments, repairs, attempt, .. } => {
                 self.call_started(record, call, tool, arguments, repairs).with("attempt", *attempt)
             }
+            Event::ReconcileStarted { call, tool, attempt } => self
+                .about_tool(self.notice(record, "call_reconciling"), "call-reconciling", tool)
+                .with_step_id(call.0.clone())
+                .with("call_id", call.to_string())
+                .with("attempt", *attempt),
+            Event::ReconcileEnded { call, tool, verdict } => self
+                .about_tool(self.notice(record, "call_reconciled"), "call-reconciled", tool)
+                .with_step_id(call.0.clone())
+                .with("call_id", call.to_string())
+                .with("verdict", json!(verdict)),
+            Event::DoubtSettled { call, tool, settlement, by, note } => self
+                .about_tool(self.notice(record, "doubt_settled"), "doubt-settled", tool)
+                .with_step_id(call.0.clone())
+                .with("call_id", call.to_string())
+                .with("outcome", outcome_word(settlement))
+                .with("by", by.as_str())
+                .with("note", note.as_deref().map_or(Value::Null, Value::from)),
             Event::ToolOutputDelta { call, text } => self
                 .begin(record, "agent.tool_output")
                 .with_step_id(call.0.clone())

@@ -13,6 +13,7 @@ mod confinement;
 mod edits;
 mod files;
 mod injection;
+mod reconcile;
 mod search;
 mod specs;
 mod supervised;
