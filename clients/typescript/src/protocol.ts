@@ -1737,6 +1737,21 @@ export type UserWithdrawCommand = {
   } | string);
 };
 
+/** Says what became of a call whose outcome is unknown: `happened`, `did_not_happen` or `left_to_model`. */
+export type UserSettleDoubtCommand = {
+  event: "user.settle_doubt";
+  command_id?: string;
+  timestamp?: string;
+  metadata?: Record<string, unknown>;
+  session_id: string;
+  content?: {
+    call_id: string;
+    outcome: string;
+    result?: unknown;
+    note?: string;
+  };
+};
+
 /** Continues the last turn, which failed, from where it stood. Calls that ended are not made again. */
 export type UserRetryCommand = {
   event: "user.retry";
@@ -1893,7 +1908,7 @@ export type UserReconnectCommand = {
 
 export type Outbound = (SystemConnected | SystemHeartbeat | SystemNotice | SystemError | SystemSnapshot | AgentSessionCreated | AgentSessionEnd | AgentStateExported | AgentStateRestored | UserMessage | UserSolveTasks | AgentThinking | AgentPartialAnswer | AgentLlmMessage | AgentFinalAnswer | AgentInterrupted | AgentError | AgentTimeout | AgentToolCall | AgentToolOutput | AgentToolResult | AgentUserConfirm | ErrorValidation | ErrorTimeout | ErrorRateLimited | ErrorConnectionLost | ErrorExecution | ErrorRetryAttempt | ErrorRecoveryStarted | ErrorRecoverySuccess | ErrorRecoveryFailed | PlanStart | PlanCompleted | PlanValidationError | PlanCoercionError | PlanFailed | PlanCancelled | SolverStart | SolverCompleted | SolverFailed | SolverCancelled | SolverRestarted | AggregateStart | AggregateCompleted | AggregateFailed | AggregateCancelled | PipelineCompleted);
 
-export type Inbound = (UserCreateSessionCommand | UserMessageCommand | UserSolveTasksCommand | UserResponseCommand | UserCancelCommand | UserWithdrawCommand | UserRetryCommand | UserCancelTaskCommand | UserRestartTaskCommand | UserRetryTaskCommand | UserCancelPlanCommand | UserReplanCommand | UserCloseSessionCommand | UserAckCommand | UserRequestStateCommand | UserReconnectWithStateCommand | UserReconnectCommand);
+export type Inbound = (UserCreateSessionCommand | UserMessageCommand | UserSolveTasksCommand | UserResponseCommand | UserCancelCommand | UserWithdrawCommand | UserSettleDoubtCommand | UserRetryCommand | UserCancelTaskCommand | UserRestartTaskCommand | UserRetryTaskCommand | UserCancelPlanCommand | UserReplanCommand | UserCloseSessionCommand | UserAckCommand | UserRequestStateCommand | UserReconnectWithStateCommand | UserReconnectCommand);
 
 /** One JSON text per frame. Outbound is what a client receives, Inbound what it may send. Unknown fields and unknown events must be tolerated. */
 export type Protocol = (Outbound | Inbound);

@@ -91,6 +91,16 @@ export class Session {
     return this.ask("user.cancel", {});
   }
 
+  /** Says what became of a call whose outcome is unknown; the first settlement counts. */
+  settleDoubt(
+    callId: string,
+    outcome: "happened" | "did_not_happen" | "left_to_model",
+    result?: unknown,
+  ): Promise<Frame> {
+    const content = { call_id: callId, outcome, ...(result === undefined ? {} : { result }) };
+    return this.ask("user.settle_doubt", { content });
+  }
+
   /** Takes back a message that waits for its turn; the answer to `send` names it in `metadata.command_id`. */
   withdraw(commandId: string): Promise<Frame> {
     return this.ask("user.withdraw", { content: { message: commandId } });

@@ -10,6 +10,7 @@ mod claude;
 mod completions;
 mod config;
 mod demo;
+mod doubts;
 mod engines;
 mod exit;
 mod explain;
@@ -78,6 +79,7 @@ enum Command {
     Acp(acp::Args),
     Top(top::Args),
     Sessions(sessions::Args),
+    Doubts(doubts::Args),
     Journal(journal::Args),
     Backup(journal::BackupArgs),
     Explain(explain::Args),
@@ -141,6 +143,7 @@ fn run(cli: &Cli) -> Exit {
         Command::Serve(args) => wait(serve::run(args, lang, &terminal), lang, &terminal),
         Command::Acp(args) => wait(acp::run(args, lang, &terminal), lang, &terminal),
         Command::Sessions(args) => wait(sessions::run(args, lang, &terminal), lang, &terminal),
+        Command::Doubts(args) => wait(doubts::run(args, lang, &terminal), lang, &terminal),
         Command::Journal(args) => wait(journal::run(args, lang, &terminal), lang, &terminal),
         Command::Smcp(args) => wait(smcp::run(args, lang, &terminal), lang, &terminal),
         Command::Backup(args) => wait(journal::backup(args, lang, &terminal), lang, &terminal),

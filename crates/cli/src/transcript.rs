@@ -6,7 +6,7 @@ use budao_core::{
         Activity, ControlRequest, MessageContent, QuestionAnswer, QuestionDetails, StageEnd,
         StageStart,
     },
-    event::{Decision, Event, Scope, SessionEnd, Stage},
+    event::{Decision, Event, ReconcileVerdict, Scope, SessionEnd, Stage},
     fault::{Fault, text},
     tool::{Outcome, Repair, RepairKind},
 };
@@ -37,6 +37,7 @@ pub(crate) fn channel(event: &Event) -> Channel {
             Activity::QuestionAsked(_)
             | Activity::QuestionClosed { .. }
             | Activity::ControlRequested { .. }
+            | Activity::DoubtSettled { .. }
             | Activity::MessageAccepted { content: MessageContent::Retry { .. }, .. },
         ) => Channel::Control,
         Some(
@@ -48,6 +49,8 @@ pub(crate) fn channel(event: &Event) -> Channel {
             | Activity::AnswerAbandoned { .. }
             | Activity::Answered { .. }
             | Activity::CallStarted { .. }
+            | Activity::ReconcileStarted { .. }
+            | Activity::ReconcileEnded { .. }
             | Activity::CallOutput { .. }
             | Activity::CallEnded { .. }
             | Activity::StageStarted(_)
@@ -170,6 +173,21 @@ impl TranscriptPrinter<'_> {
                     ControlRequest::Replan(_) | ControlRequest::StopTask { .. } => return None,
                 };
                 format!("■ {words} {by}")
+            }
+            Activity::ReconcileStarted { tool, .. } => {
+                format!("? {} {}", terminal.name(tool), self.w("transcript-reconciling"))
+            }
+            Activity::ReconcileEnded { tool, verdict, .. } => {
+                let words = match verdict {
+                    ReconcileVerdict::DidNotHappen => self.w("transcript-did-not-happen"),
+                    ReconcileVerdict::Happened => self.w("transcript-was-done"),
+                    ReconcileVerdict::CannotTell => self.w("transcript-cannot-tell"),
+                };
+                format!("= {} {words}", terminal.name(tool))
+            }
+            Activity::DoubtSettled { tool, by, .. } => {
+                let words = self.w("transcript-unknown-outcome-settled-by");
+                format!("= {} {words} {by}", terminal.name(tool))
             }
             Activity::MessageAccepted { content: MessageContent::Retry { of_turn }, .. } => {
                 format!("↺ {} {of_turn}", self.w("transcript-retrying-the-failed-turn"))

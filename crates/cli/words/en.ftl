@@ -200,6 +200,9 @@ doctor-models = models
 doctor-permission = permission
 doctor-tool_server = tool server
 
+doubts-none = No call is in doubt.
+doubts-settled = Settled. The model reads it at its next step.
+
 explain-also = { $others } other kinds have the number { $number } too: `budao explain --list { $number }`
 explain-did-you-mean = Did you mean:
 explain-kinds =
@@ -342,8 +345,10 @@ transcript-allow-call = allow call?
 transcript-allowed-by = allowed by
 transcript-calls-with-unknown-outcome = calls with unknown outcome:
 transcript-cancelled-by = cancelled by
+transcript-cannot-tell = cannot tell
 transcript-closed-by = closed by
 transcript-denied-by = denied by
+transcript-did-not-happen = did not happen
 transcript-dropped-a-late-result-of-turn = dropped a late result of turn
 transcript-expired = expired
 transcript-in = in
@@ -351,6 +356,7 @@ transcript-next-try-in = next try in
 transcript-not-recovered = not recovered
 transcript-older-messages-summarised = older messages summarised:
 transcript-queued-message-withdrawn-by = queued message withdrawn by
+transcript-reconciling = what became of its interrupted call?
 transcript-recovered-after = recovered after
 transcript-repaired = repaired:
 transcript-requests-waiting-before-this-one = requests waiting before this one:
@@ -365,6 +371,8 @@ transcript-try = try
 transcript-try-2 = try
 transcript-turn = turn
 transcript-unfinished-answer-above-discarded = unfinished answer above discarded
+transcript-unknown-outcome-settled-by = unknown outcome settled by
+transcript-was-done = was done
 
 turn-number = turn { $count }
 

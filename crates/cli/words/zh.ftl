@@ -144,6 +144,9 @@ doctor-models = 模型
 doctor-permission = 权限
 doctor-tool_server = 工具服务器
 
+doubts-none = 没有结果不明的调用。
+doubts-settled = 已确认，模型会在下一步读到。
+
 explain-also = 另有 { $others } 种错误也用编号 { $number }：`budao explain --list { $number }`
 explain-did-you-mean = 您要找的可能是：
 explain-kinds =
@@ -285,8 +288,10 @@ transcript-allow-call = 是否允许执行？
 transcript-allowed-by = 已允许：
 transcript-calls-with-unknown-outcome = 结果未知的调用：
 transcript-cancelled-by = 取消者：
+transcript-cannot-tell = 查不清楚
 transcript-closed-by = 关闭者：
 transcript-denied-by = 已拒绝：
+transcript-did-not-happen = 没有做
 transcript-dropped-a-late-result-of-turn = 丢弃迟到的结果，回合
 transcript-expired = 已过期
 transcript-in = 等待
@@ -294,6 +299,7 @@ transcript-next-try-in = 再试前等待
 transcript-not-recovered = 未恢复
 transcript-older-messages-summarised = 已压缩的早期消息：
 transcript-queued-message-withdrawn-by = 排队消息的撤回者：
+transcript-reconciling = 中断的调用结果如何？
 transcript-recovered-after = 已恢复，共尝试
 transcript-repaired = 已修正：
 transcript-requests-waiting-before-this-one = 前面等待的请求数：
@@ -308,6 +314,8 @@ transcript-try = 尝试
 transcript-try-2 = 重试
 transcript-turn = 回合
 transcript-unfinished-answer-above-discarded = 以上未完成的回答作废
+transcript-unknown-outcome-settled-by = 结果的确认者：
+transcript-was-done = 已经做了
 
 turn-number = 第 { $count } 轮
 

@@ -124,6 +124,24 @@ impl Session {
         self.ask("user.cancel", json!({})).await
     }
 
+    /// Says what became of a call whose outcome is unknown: `happened` (with a result), `did_not_happen` or
+    /// `left_to_model`. The first settlement counts.
+    ///
+    /// # Errors
+    /// When the call is not in doubt, or the connection is lost for good.
+    pub async fn settle_doubt(
+        &self,
+        call_id: &str,
+        outcome: &str,
+        result: Option<serde_json::Value>,
+    ) -> Result<Event, Error> {
+        let mut content = json!({ "call_id": call_id, "outcome": outcome });
+        if let Some(result) = result {
+            content["result"] = result;
+        }
+        self.ask("user.settle_doubt", json!({ "content": content })).await
+    }
+
     /// Withdraws a message that is still queued. `command_id` comes from the answer to [`Session::send`].
     ///
     /// # Errors

@@ -20,8 +20,8 @@ pub use fold::{ActivityFold, TurnContext};
 
 use crate::{
     event::{
-        CommandId, Decision, Origin, QuestionId, Scope, Seq, SessionEnd, SessionId, Settings,
-        Stage, StopReason, Task, TaskEnd, TaskId, TurnNumber,
+        CommandId, Decision, Origin, QuestionId, ReconcileVerdict, Scope, Seq, SessionEnd,
+        SessionId, Settings, Settlement, Stage, StopReason, Task, TaskEnd, TaskId, TurnNumber,
     },
     fallback::ModelChangeReason,
     fault::{Fault, Kind, Operation},
@@ -76,6 +76,18 @@ pub enum Activity<'a> {
         arguments: &'a Value,
         repairs: &'a [Repair],
         attempt: u32,
+    },
+    /// The tool of an interrupted call is asked what became of it.
+    ReconcileStarted { call: &'a CallId, tool: &'a str, attempt: u32 },
+    /// The tool answered whether the interrupted call was done.
+    ReconcileEnded { call: &'a CallId, tool: &'a str, verdict: ReconcileVerdict },
+    /// A person settled the unknown outcome of a call.
+    DoubtSettled {
+        call: &'a CallId,
+        tool: &'a str,
+        settlement: &'a Settlement,
+        by: &'a str,
+        note: Option<&'a str>,
     },
     /// A running call produced output.
     CallOutput { call: &'a CallId, text: &'a str },

@@ -10,9 +10,8 @@ mod access;
 mod command;
 mod ids;
 mod parts;
+mod record;
 mod settings;
-
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -24,53 +23,15 @@ use crate::{
     message::{Block, CallId, ModelStop, Usage},
     time::Timestamp,
     tool::{Outcome, Repair, Todo},
-    trace::Trace,
 };
 
 pub use command::{Answer, Command, CommandBody, Decision};
 pub use ids::{CommandId, Epoch, QuestionId, Seq, SessionId, TaskId, TurnNumber};
-pub use parts::{Scope, SessionEnd, Stage, StopReason, Task, TaskEnd};
+pub use parts::{
+    ReconcileVerdict, Scope, SessionEnd, Settlement, Stage, StopReason, Task, TaskEnd,
+};
+pub use record::{Entry, Record};
 pub use settings::{Origin, Settings, Thinking, engine_of};
-
-/// An event at its position in a session's history.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Record {
-    /// The session whose history holds this record.
-    pub session: SessionId,
-    /// The incarnation of the history; changes only when the history was replaced.
-    pub epoch: Epoch,
-    /// The position, from 1, without gaps.
-    pub seq: Seq,
-    /// When the event happened: UTC, microseconds.
-    pub at: Timestamp,
-    /// All zeros when the event belongs to no trace.
-    pub trace: Trace,
-    /// The turn the event belongs to, from 1; 0 for none. A late event carries the number of its own turn.
-    pub turn: TurnNumber,
-    /// Stored as JSON, for example `{"tool_call_ended":{…}}`.
-    pub event: Event,
-}
-
-impl Record {
-    /// The stable id `{session}.{epoch}.{seq}`; a replay yields the same one.
-    #[must_use]
-    pub fn event_id(&self) -> String {
-        format!("{}.{}.{}", self.session, self.epoch, self.seq)
-    }
-}
-
-/// An event before its append; the journal assigns its position.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
-    /// When the event happened: UTC, microseconds.
-    pub at: Timestamp,
-    /// All zeros when the event belongs to no trace.
-    pub trace: Trace,
-    /// The turn the event belongs to, from 1; 0 for none.
-    pub turn: TurnNumber,
-    /// The event to append. Followers in the same process share it without a copy.
-    pub event: Arc<Event>,
-}
 
 /// Every event a session can record. Variants and defaulted fields are added, never removed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -345,6 +306,9 @@ pub enum Event {
         attempt: u32,
         /// Whether the call may run again after a crash.
         idempotent: bool,
+        /// Whether the tool can find out if an interrupted call was done.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        reconcile: bool,
     },
     /// A call has its slot and starts. The record is durable before the tool runs.
     ToolCallStarted {
@@ -361,6 +325,41 @@ pub enum Event {
         attempt: u32,
         /// Whether the call may run again after a crash.
         idempotent: bool,
+        /// Whether the tool can find out if an interrupted call was done.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        reconcile: bool,
+    },
+    /// A crash interrupted a call, and its tool is asked whether the call was done.
+    ReconcileStarted {
+        /// The interrupted call.
+        call: CallId,
+        /// The name of the tool, as the model called it.
+        tool: String,
+        /// Counts the attempts to find out, from 1.
+        attempt: u32,
+    },
+    /// The tool answered whether an interrupted call was done, or could not. The call runs again or ends.
+    ReconcileEnded {
+        /// The interrupted call.
+        call: CallId,
+        /// The name of the tool, as the model called it.
+        tool: String,
+        /// What the tool found out.
+        verdict: ReconcileVerdict,
+    },
+    /// A person settled the unknown outcome of a call. The first settlement is final; the next step tells the model.
+    DoubtSettled {
+        /// The call whose outcome was unknown.
+        call: CallId,
+        /// The name of the tool, as the model called it.
+        tool: String,
+        /// What the person says of the call.
+        settlement: Settlement,
+        /// The sender of the settlement.
+        by: String,
+        /// The person's remark for the model.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
     },
     /// A running call produced output.
     ToolOutputDelta {

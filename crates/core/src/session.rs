@@ -4,6 +4,7 @@
 //! back is the same session. `history` holds only what the next model request needs; the records keep everything.
 
 mod call;
+mod doubts;
 mod files;
 mod models;
 mod pairs;
@@ -29,6 +30,7 @@ use crate::{
 
 pub(crate) use call::is_invalid;
 pub use call::{ApprovedCall, Call, CallState};
+pub use doubts::{Doubt, Doubts, SettledDoubt};
 pub use files::SeenFiles;
 pub use models::TurnModels;
 pub use pairs::{estimate_tokens, question, unpaired};
@@ -71,6 +73,9 @@ pub struct Session {
     pub pipeline: Option<Pipeline>,
     /// The faults so far and their resolutions.
     pub faults: FaultTally,
+    /// Calls whose outcome is unknown, and what people say of them.
+    #[serde(skip_serializing_if = "Doubts::is_empty")]
+    pub doubts: Doubts,
     /// Set while the session closes: how many of the queued messages were accepted before the close.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub closing: Option<usize>,
@@ -161,7 +166,7 @@ impl Session {
             }
             Event::MessageWithdrawn { command, .. } => self.withdraw(command),
             Event::TurnStarted { message } => self.begin_turn(message, at, trace),
-            Event::TurnEnded { stop, fault, usage, .. } => self.end_turn(*stop, fault, *usage),
+            Event::TurnEnded { stop, fault, usage, .. } => self.end_turn(*stop, fault, *usage, at),
             Event::TodosChanged { todos } => self.todos.clone_from(todos),
             Event::FileSeen { path, digest } => self.files.record(path, digest.as_ref()),
             Event::ModelAnswered { step, content, usage, .. } => {
@@ -170,7 +175,16 @@ impl Session {
             Event::HistoryCompacted { messages, summary, tokens_after, usage, .. } => {
                 self.compacted(*messages, summary, *tokens_after, *usage);
             }
-            Event::ToolCallEnded { call, outcome, .. } => self.call_ended(call, outcome),
+            Event::ToolCallEnded { call, outcome, .. } => self.call_ended(call, outcome, at),
+            Event::DoubtSettled { call, settlement, by, note, .. } => {
+                self.doubts.settle(call, settlement, by, note.as_deref(), self.settings.language);
+            }
+            Event::StepStarted { .. } => {
+                self.report_settled_doubts();
+                if let Some(turn) = &mut self.turn {
+                    turn.apply(event, at);
+                }
+            }
             Event::ModelChanged { position, reason, fault, .. } => {
                 self.change_model(*position, *reason, fault.as_ref(), at);
             }
@@ -258,9 +272,9 @@ impl Session {
         }
     }
 
-    fn end_turn(&mut self, stop: StopReason, fault: &Option<Fault>, usage: Usage) {
+    fn end_turn(&mut self, stop: StopReason, fault: &Option<Fault>, usage: Usage, at: Timestamp) {
         if self.turn.as_ref().is_some_and(|turn| turn.calls.iter().any(Call::is_open)) {
-            self.seal_open_calls();
+            self.seal_open_calls(at);
         }
         if let Some(turn) = self.turn.take() {
             self.last = Some(LastTurn {
@@ -275,13 +289,13 @@ impl Session {
     }
 
     /// Gives every open call a result in `history`. A complete history has none; this covers damaged ones.
-    fn seal_open_calls(&mut self) {
+    fn seal_open_calls(&mut self, at: Timestamp) {
         let calls = self.turn.iter().flat_map(|turn| &turn.calls);
         let open = calls.filter(|call| call.is_open());
         let open: Vec<_> = open.map(|call| (call.id.clone(), call.tool.to_string())).collect();
         for (id, tool) in open {
             let fault = Fault::new(Kind::OutcomeUnknown, Operation::ToolCall);
-            self.call_ended(&id, &fault.with(Fact::ToolName, tool).into());
+            self.call_ended(&id, &fault.with(Fact::ToolName, tool).into(), at);
         }
     }
 
@@ -314,11 +328,14 @@ impl Session {
         }
     }
 
-    fn call_ended(&mut self, id: &CallId, outcome: &Outcome) {
+    fn call_ended(&mut self, id: &CallId, outcome: &Outcome, at: Timestamp) {
         let Some(turn) = &mut self.turn else { return };
         let Some(call) = turn.calls.iter_mut().find(|call| call.id == *id && call.is_open()) else {
             return;
         };
+        if let Some(arguments) = call.begun_with().filter(|_| doubts::is_in_doubt(outcome)) {
+            self.doubts.open(Doubt::new(call, arguments, turn.number, at));
+        }
         let never_ran = matches!(call.state, CallState::Requested { approved: None });
         let invalid = never_ran && outcome.fault().is_some_and(|fault| is_invalid(fault.kind()));
         call.state = CallState::Ended { outcome: outcome.clone(), invalid };
@@ -344,6 +361,23 @@ impl Session {
             turn.usage += usage;
             turn.too_long = false;
             turn.models.ruled_out.clear(); // A model that was too small may fit now.
+        }
+    }
+
+    /// Adds what people said of calls in doubt to the next model request, once.
+    fn report_settled_doubts(&mut self) {
+        let notices = self.doubts.take_notices();
+        if notices.is_empty() {
+            return;
+        }
+        let content: Vec<Block> = notices.into_iter().map(Block::Text).collect();
+        let message = Message { role: Role::User, content };
+        if self.history.last().is_none_or(|last| last.role != Role::User) {
+            return self.push(message);
+        }
+        self.tokens = self.tokens.saturating_add(estimate_tokens(&message));
+        if let Some(last) = Arc::make_mut(&mut self.history).last_mut() {
+            last.content.extend(message.content);
         }
     }
 

@@ -116,6 +116,19 @@ pub enum Outcome {
     Failed(Failure),
 }
 
+/// What a tool found out about an interrupted call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reconciled {
+    /// The call did nothing.
+    DidNotHappen,
+    /// The call was done, with this result.
+    Happened(Output),
+    /// The tool cannot tell.
+    CannotTell,
+    /// The attempt to find out failed.
+    Failed(Fault),
+}
+
 /// The outcome of a failed call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failure {

@@ -10,6 +10,7 @@
 
 mod calls;
 mod command;
+mod doubts;
 mod fallback;
 mod model;
 mod pipeline;
@@ -95,6 +96,9 @@ pub fn step(session: &mut Session, input: Input, env: &Env<'_>) -> Transition {
         }
         Input::ToolCallEnded { turn, call, attempt, outcome } => {
             stepper.call_ended(turn, call, attempt, outcome);
+        }
+        Input::CallReconciled { turn, call, attempt, answer } => {
+            stepper.call_reconciled(turn, call, attempt, answer);
         }
         Input::StageOpened { turn, job, child } => stepper.stage_opened(turn, &job, child),
         Input::StageEnded { turn, job, end, usage } => {
@@ -318,11 +322,15 @@ impl Stepper<'_> {
             return self.start_next();
         }
         self.abandon_partial();
-        let (again, lost) = calls::interrupted(self.turn(), self.env.limits.retry.tries);
+        let calls::Interrupted { again, asked, lost } =
+            calls::interrupted(self.turn(), self.env.limits.retry.tries);
         let sealed = lost.iter().map(|(call, _)| call.clone()).collect();
         self.emit(Event::SessionResumed { sealed });
         for next in again {
             self.begin(next);
+        }
+        for (call, tool, attempt) in asked {
+            self.emit(Event::ReconcileStarted { call, tool, attempt });
         }
         for (call, tool) in lost {
             let fault = calls::outcome_unknown(&tool).with_trace(self.session.trace());
@@ -342,10 +350,9 @@ impl Stepper<'_> {
         let open = turn.calls.iter().filter(|call| call.is_open());
         let open: Vec<_> = open
             .map(|call| {
-                let ran = matches!(call.state, CallState::Started { .. });
-                let fault = match ran {
-                    true => calls::outcome_unknown(&call.tool),
-                    false => calls::cancelled(call),
+                let fault = match call.state {
+                    CallState::Started { .. } => calls::outcome_unknown(&call.tool),
+                    _ => calls::cancelled(call),
                 };
                 (call.id.clone(), fault.with_trace(trace))
             })

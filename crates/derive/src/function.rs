@@ -48,6 +48,7 @@ pub(crate) fn expand(options: &Options, mut item: ItemFn) -> syn::Result<TokenSt
     item.vis = syn::Visibility::Inherited;
     let (output, answer) = answer(&item.sig.output, &home, &quote!(#inner(#(#passed),*).await));
     let settings = options.expression(&home);
+    let reconcile = options.reconcile.as_ref().map(|find| reconcile(find, &home, names));
     let serde = format!("{}::made::serde", path_text(&home));
     let schemars = format!("{}::made::schemars", path_text(&home));
     Ok(quote! {
@@ -88,11 +89,31 @@ pub(crate) fn expand(options: &Options, mut item: ItemFn) -> syn::Result<TokenSt
                     let _ = context;
                     #answer
                 }
+
+                #reconcile
             }
 
             #item
         };
     })
+}
+
+/// Returns the methods that ask `find`, which takes the tool's arguments in order and then the context.
+fn reconcile(find: &syn::Path, home: &syn::Path, names: &[syn::Ident]) -> TokenStream {
+    quote! {
+        fn can_reconcile(&self) -> bool {
+            true
+        }
+
+        async fn reconcile(
+            &self,
+            args: Args,
+            context: &#home::CallContext,
+        ) -> ::core::result::Result<#home::Reconciliation, #home::ToolError> {
+            let Args { #(#names,)* } = args;
+            #find(#(#names,)* context).await.map_err(#home::ToolError::from)
+        }
+    }
 }
 
 fn check_signature(item: &ItemFn) -> syn::Result<()> {

@@ -13,6 +13,8 @@ use syn::{
 pub(crate) struct Options {
     pub(crate) name: Option<LitStr>,
     pub(crate) home: Option<Path>,
+    /// The function that finds out what became of an interrupted call.
+    pub(crate) reconcile: Option<Path>,
     /// Calls on the run-time `ToolOptions`, in source order.
     calls: Vec<OptionCall>,
     read_only: bool,
@@ -28,8 +30,7 @@ enum OptionCall {
     OutputBytes(usize),
 }
 
-const KNOWN: &str =
-    "name, read_only, executes, idempotent, confirm, repair, quick, deadline, output, crate";
+const KNOWN: &str = "name, read_only, executes, idempotent, confirm, repair, quick, deadline, output, reconcile, crate";
 
 impl Parse for Options {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
@@ -50,6 +51,10 @@ impl Options {
         match key.to_string().as_str() {
             "name" => self.name = Some(text(input)?),
             "crate" => self.home = Some(text(input)?.parse()?),
+            "reconcile" => {
+                input.parse::<Token![=]>()?;
+                self.reconcile = Some(input.parse()?);
+            }
             "read_only" => self.read_only = switch(input)?,
             "executes" => {
                 if switch(input)? {

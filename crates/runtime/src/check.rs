@@ -250,6 +250,7 @@ fn judged(
                 arguments: ready.arguments().clone(),
                 repairs: ready.repairs().to_vec(),
                 idempotent: ready.spec().idempotent,
+                reconcile: ready.can_reconcile(),
             };
             kept.lock().expect("no code panics while holding this").insert(id.clone(), ready);
             Ok(verdict)

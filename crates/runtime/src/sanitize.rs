@@ -4,10 +4,10 @@
 //! verbatim apart from the configured secrets, which are found by exact match.
 
 use budao_core::{
-    event::{Answer, CommandBody, Event},
+    event::{Answer, CommandBody, Event, Settlement},
     message::clean_blocks,
     nesting,
-    tool::{Failure, Outcome},
+    tool::{Failure, Outcome, Reconciled},
     turn::{CallVerdict, Input},
 };
 use budao_scrub::Scrubber;
@@ -25,6 +25,10 @@ pub(crate) fn input(input: Input, scrubber: &Scrubber, levels: usize) -> Input {
         Input::Aborted { fault } => Input::Aborted { fault: fault.scrub(scrubber) },
         Input::ToolCallEnded { turn, call, attempt, outcome: ended } => {
             Input::ToolCallEnded { turn, call, attempt, outcome: outcome(ended, scrubber, levels) }
+        }
+        Input::CallReconciled { turn, call, attempt, answer } => {
+            let answer = reconciled(answer, scrubber, levels);
+            Input::CallReconciled { turn, call, attempt, answer }
         }
         Input::CallsChecked { turn, verdicts } => {
             let verdicts = verdicts.into_iter().map(|(call, verdict)| match verdict {
@@ -51,8 +55,15 @@ pub(crate) fn input(input: Input, scrubber: &Scrubber, levels: usize) -> Input {
             Input::ModelAnswered { turn, step, attempt, content, stop, usage }
         }
         Input::Command(mut command) => {
-            if let CommandBody::Message { content } = &mut command.body {
-                clean_blocks(content, scrubber);
+            match &mut command.body {
+                CommandBody::Message { content } => clean_blocks(content, scrubber),
+                CommandBody::SettleDoubt { settlement, note, .. } => {
+                    if let Settlement::Happened { result } = settlement {
+                        scrubber.clean_json(result);
+                    }
+                    note.iter_mut().for_each(|note| scrubber.clean_text(note));
+                }
+                _ => {}
             }
             Input::Command(command)
         }
@@ -65,6 +76,18 @@ pub(crate) fn answer(answer: Answer, scrubber: &Scrubber) -> Answer {
     match answer {
         Answer::Rejected { fault } => Answer::Rejected { fault: fault.scrub(scrubber) },
         accepted @ Answer::Accepted { .. } => accepted,
+    }
+}
+
+fn reconciled(answer: Reconciled, scrubber: &Scrubber, levels: usize) -> Reconciled {
+    match answer {
+        Reconciled::Happened(mut output) => {
+            nesting::flatten(&mut output.data, levels);
+            scrubber.clean_json(&mut output.data);
+            Reconciled::Happened(output)
+        }
+        Reconciled::Failed(fault) => Reconciled::Failed(fault.scrub(scrubber)),
+        known @ (Reconciled::DidNotHappen | Reconciled::CannotTell) => known,
     }
 }
 

@@ -15,7 +15,7 @@ use budao_core::{
     gate::Willingness,
     message::{CallId, ToolUse, Usage},
     session::{CallState, SeenFiles, Session},
-    tool::Todo,
+    tool::{Reconciled, Todo},
     turn::{CallVerdict, Input, Work},
 };
 use budao_engine::SignalSender;
@@ -187,6 +187,12 @@ fn of_panic(work: &Work) -> Input {
             attempt: *attempt,
             outcome: bug(Operation::ToolCall).into(),
         },
+        Work::Reconcile { turn, call, attempt } => Input::CallReconciled {
+            turn: *turn,
+            call: call.clone(),
+            attempt: *attempt,
+            answer: Reconciled::Failed(bug(Operation::ReconcileCall)),
+        },
         Work::Check { turn, calls } => Input::CallsChecked {
             turn: *turn,
             verdicts: calls
@@ -274,18 +280,10 @@ pub(crate) fn task(
             Box::pin(async move {
                 let prepared =
                     ready.lock().expect("no code panics while holding this").remove(&call);
-                let prepared = match (prepared, use_) {
-                    (Some(ready), _) => Ok(ready),
-                    (None, Some((tool, arguments))) => {
-                        // After a restart the call has not been checked in this process.
-                        check::toolbox(&work_context, &settings, &toolbox).await.and_then(
-                            |toolbox| {
-                                toolbox.check_value(&tool, arguments, &work_context.shared.limits)
-                            },
-                        )
-                    }
-                    (None, None) => Err(Fault::new(Kind::Bug, Operation::ToolCall)
-                        .with_cause("a call that is not started was to be run")),
+                let prepared = match prepared {
+                    Some(ready) => Ok(ready),
+                    // After a restart the call has not been checked in this process.
+                    None => prepare(&work_context, &settings, &toolbox, use_).await,
                 };
                 let outcome = match prepared {
                     Ok(ready) => run(&work_context, ready, (context, notes), turn, slot).await,
@@ -294,7 +292,63 @@ pub(crate) fn task(
                 Input::ToolCallEnded { turn, call, attempt, outcome }
             })
         }
+        Work::Reconcile { turn, call, attempt } => {
+            let use_ = started(session, &call);
+            let toolbox = Arc::clone(&tools.toolbox);
+            let (context, notes) =
+                call_context(&work_context, session, turn, call.clone(), attempt, cancel.clone());
+            let settings = tools.settings(session);
+            Box::pin(async move {
+                let prepared = prepare(&work_context, &settings, &toolbox, use_).await;
+                let answer = match prepared {
+                    Ok(ready) => reconcile(&work_context, ready, (context, notes), turn).await,
+                    Err(fault) => Reconciled::Failed(fault),
+                };
+                Input::CallReconciled { turn, call, attempt, answer }
+            })
+        }
     }
+}
+
+/// Checks a call of an earlier process again, with the arguments that its records have.
+async fn prepare(
+    work_context: &WorkContext,
+    settings: &Settings,
+    toolbox: &tokio::sync::Mutex<Option<(u64, Toolbox)>>,
+    call: Option<(String, serde_json::Value)>,
+) -> Result<CheckedCall, Fault> {
+    let Some((tool, arguments)) = call else {
+        return Err(Fault::new(Kind::Bug, Operation::ToolCall)
+            .with_cause("a call that is not started was to be run"));
+    };
+    let toolbox = check::toolbox(work_context, settings, toolbox).await?;
+    toolbox.check_value(&tool, arguments, &work_context.shared.limits)
+}
+
+/// Asks a tool what became of an interrupted call, and records its notes before the answer.
+async fn reconcile(
+    work_context: &WorkContext,
+    ready: CheckedCall,
+    (context, mut notes): (CallContext, mpsc::Receiver<Note>),
+    turn: TurnNumber,
+) -> Reconciled {
+    let (call, tool) = (context.call.clone(), ready.spec().name.to_string());
+    let mut recorder = NoteRecorder::new(work_context, turn, call, tool);
+    let asking = ready.reconcile(context);
+    tokio::pin!(asking);
+    let answer = loop {
+        tokio::select! {
+            biased;
+            answer = &mut asking => break answer,
+            Some(note) = notes.recv() => recorder.add(note).await,
+        }
+    };
+    for _ in 0..NOTES {
+        let Ok(note) = notes.try_recv() else { break };
+        recorder.add(note).await;
+    }
+    recorder.finish().await;
+    answer
 }
 
 /// Runs a call and records its notes in order, before its outcome.
@@ -376,7 +430,9 @@ pub(crate) fn wanted(session: &Session, ids: &[CallId]) -> Vec<check::UncheckedC
 fn started(session: &Session, id: &CallId) -> Option<(String, serde_json::Value)> {
     let call = session.turn.as_ref()?.call(id)?;
     match &call.state {
-        CallState::Started { arguments, .. } => Some((call.tool.clone(), arguments.clone())),
+        CallState::Started { arguments, .. } | CallState::Reconciling { arguments, .. } => {
+            Some((call.tool.clone(), arguments.clone()))
+        }
         _ => None,
     }
 }

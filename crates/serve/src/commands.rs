@@ -23,6 +23,9 @@ pub(crate) fn command_body(request: Request, meta: &SessionMeta) -> Option<Comma
         }
         Request::Cancel { reason } => CommandBody::Cancel { reason },
         Request::Withdraw { message } => CommandBody::Withdraw { message },
+        Request::SettleDoubt { call, settlement, note } => {
+            CommandBody::SettleDoubt { call, settlement, note }
+        }
         Request::Retry { turn } => CommandBody::Retry { turn },
         Request::CancelTask { task } => CommandBody::CancelTask { task },
         Request::RestartTask { task } => CommandBody::RestartTask { task },
@@ -44,6 +47,7 @@ pub(crate) fn answer_fields(request: &Request) -> Map<String, Value> {
             json!({ "task_id": task })
         }
         Request::Withdraw { message } => json!({ "message": message }),
+        Request::SettleDoubt { call, .. } => json!({ "call_id": call.to_string() }),
         Request::Response { question, .. } => json!({ "step_id": question }),
         _ => json!({}),
     };

@@ -9,9 +9,11 @@ mod read;
 
 use budao_core::{
     Fault, Kind, Lang,
-    event::{CommandId, Decision, Epoch, QuestionId, Seq, SessionId, TaskId, TurnNumber},
+    event::{
+        CommandId, Decision, Epoch, QuestionId, Seq, SessionId, Settlement, TaskId, TurnNumber,
+    },
     fault::{Fact, Operation},
-    message::Block,
+    message::{Block, CallId},
     tool::Mode,
     trace::{SpanId, Trace, parent_of},
 };
@@ -103,6 +105,15 @@ pub enum Request {
     Withdraw {
         /// The command id of the queued message to withdraw.
         message: CommandId,
+    },
+    /// `user.settle_doubt`: says what became of a call whose outcome is unknown.
+    SettleDoubt {
+        /// The call in doubt.
+        call: CallId,
+        /// What the person says of the call.
+        settlement: Settlement,
+        /// A comment for the model.
+        note: Option<String>,
     },
     /// `user.retry`: continues the last turn, which failed.
     Retry {
@@ -213,6 +224,7 @@ impl Request {
             Self::Response { .. } => "response",
             Self::Cancel { .. } => "cancel",
             Self::Withdraw { .. } => "withdraw",
+            Self::SettleDoubt { .. } => "settle_doubt",
             Self::Retry { .. } => "retry",
             Self::CancelTask { .. } => "cancel_task",
             Self::RestartTask { .. } => "restart_task",
@@ -249,13 +261,14 @@ impl From<Fault> for Refusal {
 }
 
 /// All events that a client may send.
-pub const EVENTS: [&str; 17] = [
+pub const EVENTS: [&str; 18] = [
     "user.create_session",
     "user.message",
     "user.solve_tasks",
     "user.response",
     "user.cancel",
     "user.withdraw",
+    "user.settle_doubt",
     "user.retry",
     "user.cancel_task",
     "user.restart_task",

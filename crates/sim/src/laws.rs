@@ -11,9 +11,12 @@ mod waits;
 use std::collections::{BTreeMap, BTreeSet};
 
 use budao_core::{
-    event::{CommandId, Decision, Event, QuestionId, Record, SessionId, StopReason, TaskId},
+    event::{
+        CommandId, Decision, Event, QuestionId, ReconcileVerdict, Record, SessionId, StopReason,
+        TaskId,
+    },
     fallback::ModelChangeReason,
-    fault::{Fault, Kind, Operation},
+    fault::{Fault, Kind, Operation, Progress},
     limits::Limits,
     message::{Block, CallId, ToolUse, text_of},
     session::Session,
@@ -49,6 +52,15 @@ pub(crate) async fn of_snapshot(
     whole.apply_all(history);
     let same = fold(kept, session).await.is_ok_and(|(state, _)| state == whole);
     violations.expect(same, "a snapshot is the fold of its records", || session.to_string());
+    for record in history {
+        let Event::DoubtSettled { call, .. } = &record.event else { continue };
+        let about = format!("(call {call})");
+        let blocks = whole.history.iter().flat_map(|message| &message.content);
+        let times = blocks.filter(|it| matches!(it, Block::Text(text) if text.contains(&about)));
+        let is_told_once = times.count() <= 1;
+        violations
+            .expect(is_told_once, "a settled doubt is told once", || format!("{session} {call}"));
+    }
 }
 
 /// The state of a reader at its position in the history.
@@ -66,6 +78,8 @@ struct Reader<'a> {
     failed: Option<(u64, Option<String>)>,
     /// The session was closed, so waiting messages are not started.
     closed: bool,
+    /// Calls whose outcome is unknown and not settled.
+    doubts: BTreeSet<CallId>,
 }
 
 #[derive(Default)]
@@ -103,6 +117,8 @@ struct OpenCall {
     place: usize,
     /// It has a slot: it may have begun.
     runs: bool,
+    /// It was interrupted, and its tool is asked what became of it.
+    asked_tool: bool,
     /// It may run and waits for a slot.
     queued: bool,
     attempts: u32,
@@ -111,6 +127,8 @@ struct OpenCall {
     asked: bool,
     denied: bool,
     ended: bool,
+    /// The last attempt is said to have done nothing: by its failure, or by its tool after a crash.
+    undone: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -126,6 +144,7 @@ impl<'a> Reader<'a> {
             turns: 0,
             failed: None,
             closed: false,
+            doubts: BTreeSet::new(),
         }
     }
 
@@ -144,6 +163,7 @@ impl<'a> Reader<'a> {
         self.seq = record.seq;
         self.order(record);
         self.messages(record);
+        self.doubts(&record.event);
         if let Some(mut turn) = self.turn.take() {
             self.answers(&mut turn, &record.event);
             self.calls(&mut turn, &record.event);
@@ -308,13 +328,39 @@ impl<'a> Reader<'a> {
                 let allowed = !call.asked && !call.denied;
                 (call.attempts, call.idempotent) = (*attempt, *idempotent);
                 self.law(!ended, "a call that ended does not start");
-                self.law(!again || *idempotent, "only what may be repeated is started again");
+                let undone = std::mem::replace(&mut call.undone, false);
+                let may_repeat = !again || *idempotent || undone;
+                self.law(may_repeat, "only what may be repeated is started again");
                 self.law(allowed, "a call does not start before it is allowed");
+            }
+            Event::FaultRaised { fault, scope } if fault.progress() == Progress::NotBegun => {
+                let call = scope.call.as_ref().and_then(|call| turn.calls.get_mut(call));
+                call.into_iter().for_each(|call| call.undone = true);
+            }
+            Event::ReconcileEnded { call, verdict: ReconcileVerdict::DidNotHappen, .. } => {
+                turn.calls.get_mut(call).into_iter().for_each(|call| call.undone = true);
             }
             Event::ToolCallEnded { call, .. } => {
                 let ended =
                     turn.calls.get_mut(call).map(|call| std::mem::replace(&mut call.ended, true));
                 self.law(ended == Some(false), "a call ends once, in its own step");
+            }
+            _ => {}
+        }
+    }
+
+    /// Only a call in doubt is settled, once.
+    fn doubts(&mut self, event: &Event) {
+        match event {
+            Event::ToolCallEnded { call, outcome, .. } => {
+                let fault = outcome.fault().filter(|fault| fault.is_outcome_unknown());
+                if fault.is_some_and(|fault| !fault.repeat().retryable) {
+                    self.doubts.insert(call.clone());
+                }
+            }
+            Event::DoubtSettled { call, .. } => {
+                let was_open = self.doubts.remove(call);
+                self.law(was_open, "only a call in doubt is settled, and once");
             }
             _ => {}
         }
@@ -330,11 +376,12 @@ impl<'a> Reader<'a> {
             }
             Event::ToolCallStarted { call, .. } => {
                 let Some(call) = turn.calls.get_mut(call) else { return };
-                (call.queued, call.runs) = (false, true);
+                (call.queued, call.runs, call.asked_tool) = (false, true, false);
                 let place = call.place;
                 let passed = turn.calls.values().any(|other| other.queued && other.place < place);
                 self.law(!passed, "calls that wait for a slot begin in the model's order");
-                let running = turn.calls.values().filter(|call| call.runs).count();
+                let holds = |call: &&OpenCall| call.runs && !call.asked_tool;
+                let running = turn.calls.values().filter(holds).count();
                 self.law(running <= self.limits.parallel_calls, "a call begins when it has a slot");
             }
             Event::ToolCallEnded { call, outcome, .. } => {
@@ -347,6 +394,10 @@ impl<'a> Reader<'a> {
             Event::RetryScheduled { scope, .. } => {
                 let call = scope.call.as_ref().and_then(|call| turn.calls.get_mut(call));
                 call.into_iter().for_each(|call| call.runs = false);
+            }
+            // A call whose tool is asked holds no slot.
+            Event::ReconcileStarted { call, .. } => {
+                turn.calls.get_mut(call).into_iter().for_each(|call| call.asked_tool = true);
             }
             Event::SessionResumed { .. } => {
                 turn.calls.values_mut().for_each(|call| call.queued = false);

@@ -276,7 +276,7 @@ fn calls(dice: &mut StdRng, mark: &str, time: u32) -> Vec<ToolUse> {
                 dice,
                 &[
                     "effect", "effect", "effect", "look", "look", "wait", "stuck", "panic", "no",
-                    "ask", "fragile", "missing",
+                    "ask", "fragile", "missing", "sure", "sure", "early",
                 ],
             );
             let id = format!("{mark}/{time}/{index}");

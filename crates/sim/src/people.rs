@@ -11,7 +11,9 @@ use std::{
 
 use budao_core::{
     engine::Engine as _,
-    event::{Answer, Command, CommandBody, CommandId, Decision, Record, Seq, SessionId},
+    event::{
+        Answer, Command, CommandBody, CommandId, Decision, Record, Seq, SessionId, Settlement,
+    },
     message::Block,
     trace::Trace,
     world::Spawn as _,
@@ -118,6 +120,35 @@ pub(crate) async fn decide(
         };
         let command = command(format!("decide-{id}-{allow:?}"), body);
         send(machine, answers, session, command, 0).await;
+    }
+}
+
+/// Settles the open doubts of a session, each from two windows at once.
+pub(crate) async fn settle(machine: &Machine, answers: &Answers, session: SessionId) {
+    let Ok((state, _)) = fold(machine.disk.kept(), session).await else { return };
+    for doubt in state.doubts.all_open() {
+        let call = doubt.call.clone();
+        let mut dice = chance(machine.seed, &format!("settle {session} {call}"));
+        let said = match dice.random_range(0..3) {
+            0 => Settlement::DidNotHappen,
+            1 => Settlement::LeftToModel,
+            _ => Settlement::Happened { result: serde_json::json!("so") },
+        };
+        let one = |window: &str, settlement: Settlement| {
+            let body = CommandBody::SettleDoubt { call: call.clone(), settlement, note: None };
+            command(format!("settle-{window}-{call}"), body)
+        };
+        let (first, second) = (one("a", said), one("b", Settlement::LeftToModel));
+        let both = futures::future::join(
+            send(machine, answers, session, first, 0),
+            send(machine, answers, session, second, 1),
+        );
+        let (first, second) = both.await;
+        let accepted = [first, second].into_iter().flatten();
+        let accepted = accepted.filter(|answer| matches!(answer, Answer::Accepted { .. })).count();
+        machine.violations.expect(accepted == 1, "of two settlements one wins", || {
+            format!("{session} {call}: {accepted} were accepted")
+        });
     }
 }
 

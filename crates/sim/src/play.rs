@@ -19,7 +19,7 @@ use crate::{
     check::{Violation, Violations},
     disk::Disk,
     laws,
-    people::{Answers, Watcher, command, decide, send, words},
+    people::{Answers, Watcher, command, decide, send, settle, words},
     process::Machine,
     script::{Script, ScriptAction, Step, World},
     world::{SimClock, Tasks, world},
@@ -225,8 +225,10 @@ impl Simulation {
             ScriptAction::Decide { session, allow } => {
                 let (machine, answers) = (Arc::clone(&self.machine), self.answers.clone());
                 let session = self.sessions[session];
-                self.doing
-                    .spawn(async move { decide(&machine, &answers, session, Some(allow)).await });
+                self.doing.spawn(async move {
+                    decide(&machine, &answers, session, Some(allow)).await;
+                    settle(&machine, &answers, session).await;
+                });
             }
             ScriptAction::Kill { process, away_ms } => {
                 self.machine.kill(process);

@@ -7,10 +7,11 @@ use std::{
 };
 
 use budao_core::{
-    fault::{Fault, Kind, Operation},
+    fault::{Fault, Kind, Operation, Progress},
     tool::Failure,
 };
-use budao_tools::{RawTool, ToolOptions, Toolbox, pool::Pool};
+use budao_tools::{CallContext, RawTool, Reconciliation, ToolOptions, Toolbox, pool::Pool};
+use futures::future::BoxFuture;
 use rand::RngExt as _;
 use serde_json::{Value, json};
 
@@ -18,20 +19,52 @@ use crate::{script::pick, world::chance};
 
 /// Number of times each effect happened, by the id in the model's arguments.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct EffectLedger(Arc<Mutex<BTreeMap<String, u32>>>);
+pub(crate) struct EffectLedger(Arc<Mutex<Effects>>);
+
+#[derive(Debug, Default)]
+struct Effects {
+    done: BTreeMap<String, u32>,
+    /// Attempts that began, and how many of them may not take effect any more.
+    begun: BTreeMap<String, (u32, u32)>,
+}
 
 impl EffectLedger {
-    fn write(&self, id: &str) {
-        *self.0.lock().expect("nobody panics with it").entry(id.to_owned()).or_default() += 1;
+    /// Registers an attempt; its number goes with the effect.
+    fn begin(&self, id: &str) -> u32 {
+        let mut effects = self.0.lock().expect("nobody panics with it");
+        let (begun, _) = effects.begun.entry(id.to_owned()).or_default();
+        *begun += 1;
+        *begun
+    }
+
+    /// Makes the effect of an attempt happen, unless somebody found out before that it did not.
+    fn write(&self, id: &str, attempt: u32) {
+        let mut effects = self.0.lock().expect("nobody panics with it");
+        if effects.begun.get(id).is_none_or(|(_, void)| attempt > *void) {
+            *effects.done.entry(id.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// Whether the effect happened. If not, attempts that began come too late.
+    fn find(&self, id: &str) -> bool {
+        let mut effects = self.0.lock().expect("nobody panics with it");
+        if effects.done.contains_key(id) {
+            return true;
+        }
+        if let Some((begun, void)) = effects.begun.get_mut(id) {
+            *void = *begun;
+        }
+        false
     }
 
     pub(crate) fn entries(&self) -> BTreeMap<String, u32> {
-        self.0.lock().expect("nobody panics with it").clone()
+        self.0.lock().expect("nobody panics with it").done.clone()
     }
 }
 
 /// Tools with effects that must never happen twice.
-pub(crate) const EFFECTS: &[&str] = &["effect", "ask", "stuck", "panic", "fragile"];
+pub(crate) const EFFECTS: &[&str] =
+    &["effect", "ask", "stuck", "panic", "fragile", "sure", "early"];
 
 /// The tools of a process, which share one ledger.
 pub(crate) fn toolbox(seed: u64, ledger: &EffectLedger) -> Toolbox {
@@ -51,11 +84,15 @@ fn all(seed: u64, ledger: &EffectLedger) -> Vec<RawTool> {
                 let id = arguments["id"].as_str().unwrap_or_default().to_owned();
                 let mut dice = chance(seed, &format!("tool {id} {}", context.attempt));
                 let some = |wait: u64| tokio::time::sleep(Duration::from_millis(wait));
+                let number = ledger.begin(&id);
                 some(*pick(&mut dice, &[0, 0, 2, 60, 700])).await;
-                ledger.write(&id);
+                if end == ToolBehaviour::FailEarly && dice.random_bool(0.6) {
+                    return Err(nothing_done());
+                }
+                ledger.write(&id, number);
                 some(*pick(&mut dice, &[0, 0, 2, 60, 700])).await;
                 match end {
-                    ToolBehaviour::Succeed => Ok(json!({ "did": id })),
+                    ToolBehaviour::Succeed | ToolBehaviour::FailEarly => Ok(json!({ "did": id })),
                     ToolBehaviour::Panic => panic!("the tool {id} panics"),
                     ToolBehaviour::Fail => Err(transient()),
                     ToolBehaviour::Hang => {
@@ -71,6 +108,8 @@ fn all(seed: u64, ledger: &EffectLedger) -> Vec<RawTool> {
         tool("stuck", ToolBehaviour::Hang),
         tool("panic", ToolBehaviour::Panic),
         tool("fragile", ToolBehaviour::Fail),
+        tool("early", ToolBehaviour::FailEarly),
+        tool("sure", ToolBehaviour::Succeed).reconcile(find(seed, ledger)),
         tool("ask", ToolBehaviour::Succeed).options(ToolOptions::default().confirm(true)),
         RawTool::new("look", "Looks.", schema(), move |arguments, context| async move {
             let id = arguments["id"].as_str().unwrap_or_default().to_owned();
@@ -89,12 +128,42 @@ fn all(seed: u64, ledger: &EffectLedger) -> Vec<RawTool> {
     ]
 }
 
-#[derive(Clone, Copy)]
+/// Looks into the ledger for the effect of an interrupted call. Sometimes it fails, hangs or cannot tell.
+fn find(
+    seed: u64,
+    ledger: &EffectLedger,
+) -> impl Fn(Value, CallContext) -> BoxFuture<'static, Result<Reconciliation, Failure>> + use<> {
+    let ledger = ledger.clone();
+    move |arguments, context| {
+        let ledger = ledger.clone();
+        Box::pin(async move {
+            let id = arguments["id"].as_str().unwrap_or_default().to_owned();
+            let mut dice = chance(seed, &format!("find {id} {}", context.attempt));
+            tokio::time::sleep(Duration::from_millis(*pick(&mut dice, &[0, 5, 80, 900]))).await;
+            match dice.random_range(0..10) {
+                0 => Ok(Reconciliation::CannotTell),
+                1 => Err(transient()),
+                2 => panic!("looking for {id} panics"),
+                _ if ledger.find(&id) => Ok(Reconciliation::happened(json!({ "did": id }))),
+                _ => Ok(Reconciliation::DidNotHappen),
+            }
+        })
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum ToolBehaviour {
     Succeed,
+    /// Often fails before its effect, and says so.
+    FailEarly,
     Panic,
     Fail,
     Hang,
+}
+
+fn nothing_done() -> Failure {
+    let failure = transient();
+    Failure { fault: failure.fault.with_progress(Progress::NotBegun), ..failure }
 }
 
 fn transient() -> Failure {

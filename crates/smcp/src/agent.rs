@@ -13,7 +13,7 @@ use std::{
 };
 
 use budao_core::{
-    fault::{Fact, Fault, Kind, Operation, Progress},
+    fault::{Fact, Fault, Kind, Operation},
     world::World,
 };
 use budao_socketio::{Error, Payload};
@@ -294,11 +294,7 @@ impl Agent {
                 // The agent cancelled the call because its deadline passed, so the fault is the deadline's.
                 Kind::Cancelled if !cancel.is_cancelled() => {
                     let late = over(&call, cancel).via("computer", call.computer.clone());
-                    match fault.progress() {
-                        Progress::Unconfirmed => late.unconfirmed(),
-                        Progress::NotBegun => late.not_started(),
-                        Progress::Ended => late,
-                    }
+                    late.with_progress(fault.progress())
                 }
                 _ => fault,
             }

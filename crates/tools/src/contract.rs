@@ -16,6 +16,7 @@ use budao_core::{
 };
 use budao_scrub::Scrubber;
 use bytes::Bytes;
+use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -38,6 +39,41 @@ pub trait Tool: Send + Sync + fmt::Debug + 'static {
 
     /// Runs one call. The arguments have passed the schema.
     async fn call(&self, arguments: Value, context: &CallContext) -> ToolResult;
+
+    /// Whether [`Tool::reconcile`] can find out what became of an interrupted call.
+    fn can_reconcile(&self) -> bool {
+        false
+    }
+
+    /// Finds out whether an interrupted call with these arguments was done. Changes nothing. The context has the key
+    /// of the call.
+    async fn reconcile(
+        &self,
+        arguments: Value,
+        context: &CallContext,
+    ) -> Result<Reconciliation, Failure> {
+        let _ = (arguments, context);
+        Ok(Reconciliation::CannotTell)
+    }
+}
+
+/// What a tool knows about an interrupted call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reconciliation {
+    /// The call did nothing. It runs again.
+    DidNotHappen,
+    /// The call was done, with this result.
+    Happened(Value),
+    /// The tool cannot tell. The outcome stays unknown.
+    CannotTell,
+}
+
+impl Reconciliation {
+    /// The call was done, with this result. A result that is not JSON counts as `null`.
+    #[must_use]
+    pub fn happened(result: impl Serialize) -> Self {
+        Self::Happened(serde_json::to_value(result).unwrap_or_default())
+    }
 }
 
 /// The context of a running call. Cheap to clone.

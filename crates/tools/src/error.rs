@@ -3,7 +3,7 @@
 use std::{any::Any, fmt, io};
 
 use budao_core::{
-    fault::{Advice, Fact, Fault, Kind, Operation},
+    fault::{Advice, Fact, Fault, Kind, Operation, Progress},
     nesting,
     tool::Failure,
 };
@@ -16,7 +16,13 @@ pub struct ToolError(Box<ToolErrorInner>);
 
 #[derive(Debug)]
 enum ToolErrorInner {
-    Refused { reason: String, advice: Vec<String>, data: Option<Value> },
+    Refused {
+        reason: String,
+        advice: Vec<String>,
+        data: Option<Value>,
+        /// What the author knows of the call's effect.
+        progress: Option<Progress>,
+    },
     Fault(Fault),
     Failure(Failure),
     Foreign(Fault),
@@ -30,6 +36,7 @@ impl ToolError {
             reason: reason.into(),
             advice: Vec::new(),
             data: None,
+            progress: None,
         }))
     }
 
@@ -63,6 +70,37 @@ impl ToolError {
         Self(Box::new(ToolErrorInner::Failure(Failure { fault, ..failure })))
     }
 
+    /// States that the call did nothing: it may be made again, and is if its kind allows that.
+    #[must_use]
+    pub fn did_not_happen(self) -> Self {
+        self.progress(Progress::NotBegun)
+    }
+
+    /// States that the call may have been done: it is never repeated by itself unless the tool is idempotent.
+    #[must_use]
+    pub fn may_have_happened(self) -> Self {
+        self.progress(Progress::Unconfirmed)
+    }
+
+    /// States that the call was done and that only its answer is lost.
+    #[must_use]
+    pub fn answer_lost(self) -> Self {
+        self.progress(Progress::Done)
+    }
+
+    fn progress(mut self, known: Progress) -> Self {
+        match &mut *self.0 {
+            ToolErrorInner::Refused { progress, .. } => *progress = Some(known),
+            ToolErrorInner::Fault(fault) | ToolErrorInner::Foreign(fault) => {
+                *fault = fault.clone().with_progress(known);
+            }
+            ToolErrorInner::Failure(failure) => {
+                failure.fault = failure.fault.clone().with_progress(known);
+            }
+        }
+        self
+    }
+
     /// Sets the data for the model; earlier data is replaced.
     #[must_use]
     pub fn data(mut self, data: impl Into<Value>) -> Self {
@@ -91,9 +129,10 @@ impl ToolError {
 
     fn into_unnamed(self) -> Failure {
         match *self.0 {
-            ToolErrorInner::Refused { reason, advice, data } => {
+            ToolErrorInner::Refused { reason, advice, data, progress } => {
                 let fault = Fault::new(Kind::ToolSaidNo, Operation::ToolCall)
                     .with(Fact::Reason, reason)
+                    .with_progress(progress.unwrap_or(Progress::Ended))
                     .advise_model(advice.into_iter().map(Advice::Custom));
                 Failure { fault, data, note: None }
             }

@@ -43,6 +43,7 @@ pub mod parse;
 pub mod policy;
 pub mod pool;
 mod raw;
+mod reconcile;
 mod repair;
 pub mod run;
 pub mod schema;
@@ -54,7 +55,9 @@ mod violations;
 
 pub use budao_derive::tool;
 pub use call::CheckedCall;
-pub use contract::{Blobs, CallContext, Memory, Note, NoteSender, Tool, ToolResult};
+pub use contract::{
+    Blobs, CallContext, Memory, Note, NoteSender, Reconciliation, Tool, ToolResult,
+};
 pub use error::ToolError;
 pub use explain::MISMATCHES_MAX;
 pub use raw::RawTool;

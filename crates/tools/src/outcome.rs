@@ -10,13 +10,15 @@
 //! | panicked | exception | `tool_panicked` |
 //! | failed after a stop request | aborted | `deadline_passed`, `cancelled` |
 //! | did not stop | aborted | `tool_abandoned` |
+//!
+//! A failure says how far the call got if its author said so; [`effect_known`] has the rule for the others.
 
 use std::time::Duration;
 
 use budao_core::{
-    fault::{Advice, ErrorType, Fact, Fault, Kind, Operation},
+    fault::{Advice, ErrorType, Fact, Fault, Kind, Operation, Progress},
     nesting,
-    tool::{Failure, Output, ToolSpec},
+    tool::{Effect, Failure, Output, ToolOrigin, ToolSpec},
 };
 use serde_json::{Map, Value};
 
@@ -72,11 +74,35 @@ pub(crate) fn bounded(mut answer: ToolResult) -> ToolResult {
 
 /// Interprets a tool's result, which must be [`bounded`].
 pub(crate) fn of_answer(answer: ToolResult, spec: &ToolSpec) -> Result<Output, Failure> {
-    match answer {
+    let answer = match answer {
         Ok(Value::Object(map)) => of_object(map, spec),
         Ok(data) => Ok(Output { data, ..Output::default() }),
         Err(failure) => Err(failure),
+    };
+    answer.map_err(|failure| effect_known(failure, spec))
+}
+
+/// States how far a failed call of a tool with effects got, unless its author said so. A network or time-out fault
+/// leaves open whether the call was done; arguments that the tool refused did nothing.
+fn effect_known(failure: Failure, spec: &ToolSpec) -> Failure {
+    let Failure { fault, data, note } = failure;
+    // A server or a remote computer reports the progress of its calls itself.
+    let is_remote = matches!(spec.source, ToolOrigin::Mcp { .. } | ToolOrigin::Computer { .. });
+    let is_said = fault.progress() != Progress::Ended;
+    if spec.effect == Effect::Reads || is_remote || is_said {
+        return Failure { fault, data, note };
     }
+    let row = fault.row();
+    let is_cut_off = row.code.starts_with("ERR_NET_") || row.code.starts_with("ERR_TIMEOUT_");
+    let fault = match (row.error_type, is_cut_off) {
+        (ErrorType::Validation, _) => fault.with_progress(Progress::NotBegun),
+        // A call that was stopped by its deadline has ended, and its texts say that a part may be done.
+        (ErrorType::Aborted, _) => fault,
+        (_, true) if spec.idempotent => fault.unconfirmed_but_safe(),
+        (_, true) => fault.unconfirmed(),
+        (_, false) => fault,
+    };
+    Failure { fault, data, note }
 }
 
 /// Interprets a failure that followed a stop request.
@@ -166,7 +192,7 @@ fn words(value: Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use budao_core::tool::{Effect, ToolOrigin};
+    use budao_core::fault::Next;
     use serde_json::json;
 
     use super::*;
@@ -213,6 +239,34 @@ mod tests {
         assert_eq!(invalid.data, Some(json!({ "x": 1 })));
         let fine = of_answer(Ok(json!({ "a": 1, "_thrownError": true })), &spec()).unwrap();
         assert_eq!(fine.data, json!({ "a": 1 }));
+    }
+
+    #[test]
+    fn a_failure_says_how_far_the_call_got_by_the_author_or_by_rule() {
+        let writes = ToolSpec { effect: Effect::Writes, ..spec() };
+        let safe = ToolSpec { idempotent: true, ..writes.clone() };
+        let after = |kind, spec: &ToolSpec| {
+            let fault = Fault::new(kind, Operation::ToolCall);
+            of_answer(Err(Failure { fault, data: None, note: None }), spec).unwrap_err().fault
+        };
+        for kind in [Kind::NetworkUnavailable, Kind::ConnectionRefused, Kind::RequestTimedOut] {
+            let doubtful = after(kind, &writes);
+            assert_eq!(doubtful.progress(), Progress::Unconfirmed, "{kind}");
+            assert!(!doubtful.may_auto_retry() && doubtful.repeat().next == Next::Stop, "{kind}");
+            let repeatable = after(kind, &safe);
+            assert_eq!(repeatable.may_auto_retry(), kind.row().auto_retry, "{kind}");
+            assert_eq!(after(kind, &spec()).progress(), Progress::Ended, "{kind}: it only reads");
+        }
+        assert_eq!(after(Kind::ConstraintViolated, &writes).progress(), Progress::NotBegun);
+        assert_eq!(after(Kind::ToolFailed, &writes).progress(), Progress::Ended);
+        let said = crate::ToolError::from(Fault::new(Kind::RequestTimedOut, Operation::ToolCall));
+        let sure = of_answer(Err(said.did_not_happen().into_failure("t")), &writes).unwrap_err();
+        assert!(sure.fault.may_auto_retry(), "the author knows that nothing happened");
+        let lost = crate::ToolError::new("no answer").answer_lost().into_failure("t");
+        let lost = of_answer(Err(lost), &writes).unwrap_err().fault;
+        assert_eq!((lost.progress(), lost.repeat().next), (Progress::Done, Next::Stop));
+        let unsure = crate::ToolError::new("half").may_have_happened().into_failure("t");
+        assert!(of_answer(Err(unsure), &writes).unwrap_err().fault.is_outcome_unknown());
     }
 
     #[test]

@@ -3,12 +3,12 @@
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
-use budao_core::tool::ToolSpec;
+use budao_core::tool::{Failure, ToolSpec};
 use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::{
-    contract::{CallContext, Tool, ToolResult},
+    contract::{CallContext, Reconciliation, Tool, ToolResult},
     typed::ToolOptions,
 };
 
@@ -16,7 +16,11 @@ use crate::{
 pub struct RawTool {
     spec: Arc<ToolSpec>,
     run: Box<ToolFn>,
+    reconcile: Option<Box<ReconcileFn>>,
 }
+
+type ReconcileFn =
+    dyn Fn(Value, CallContext) -> BoxFuture<'static, Result<Reconciliation, Failure>> + Send + Sync;
 
 type ToolFn = dyn Fn(Value, CallContext) -> BoxFuture<'static, ToolResult> + Send + Sync;
 
@@ -45,7 +49,20 @@ impl RawTool {
         Self {
             spec: Arc::new(spec),
             run: Box::new(move |arguments, context| Box::pin(run(arguments, context))),
+            reconcile: None,
         }
+    }
+
+    /// Sets the function that finds out what became of an interrupted call; see [`Tool::reconcile`].
+    #[must_use]
+    pub fn reconcile<F, R>(mut self, reconcile: F) -> Self
+    where
+        F: Fn(Value, CallContext) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Reconciliation, Failure>> + Send + 'static,
+    {
+        self.reconcile =
+            Some(Box::new(move |arguments, context| Box::pin(reconcile(arguments, context))));
+        self
     }
 
     /// Replaces the tool's options.
@@ -72,5 +89,20 @@ impl Tool for RawTool {
 
     async fn call(&self, arguments: Value, context: &CallContext) -> ToolResult {
         (self.run)(arguments, context.clone()).await
+    }
+
+    fn can_reconcile(&self) -> bool {
+        self.reconcile.is_some()
+    }
+
+    async fn reconcile(
+        &self,
+        arguments: Value,
+        context: &CallContext,
+    ) -> Result<Reconciliation, Failure> {
+        match &self.reconcile {
+            Some(reconcile) => reconcile(arguments, context.clone()).await,
+            None => Ok(Reconciliation::CannotTell),
+        }
     }
 }

@@ -127,7 +127,11 @@ impl CheckedCall {
     }
 
     /// A success as the model sees it: shortened, and with a note about repairs.
-    async fn render_for_model(&self, mut output: Output, context: &CallContext) -> Output {
+    pub(crate) async fn render_for_model(
+        &self,
+        mut output: Output,
+        context: &CallContext,
+    ) -> Output {
         if let Some(remark) = repaired(&self.repairs, context) {
             output.note = output::joined(output.note, &remark);
         }

@@ -17,7 +17,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use crate::{
-    contract::{CallContext, Tool, ToolResult},
+    contract::{CallContext, Reconciliation, Tool, ToolResult},
     error::ToolError,
 };
 
@@ -145,6 +145,21 @@ pub trait TypedTool: Send + Sync + fmt::Debug + 'static {
         args: Self::Args,
         context: &CallContext,
     ) -> impl Future<Output = Result<Self::Output, ToolError>> + Send;
+
+    /// Whether [`TypedTool::reconcile`] is implemented.
+    fn can_reconcile(&self) -> bool {
+        false
+    }
+
+    /// Finds out whether an interrupted call was done; see [`Tool::reconcile`].
+    fn reconcile(
+        &self,
+        args: Self::Args,
+        context: &CallContext,
+    ) -> impl Future<Output = Result<Reconciliation, ToolError>> + Send {
+        let _ = (args, context);
+        async { Ok(Reconciliation::CannotTell) }
+    }
 }
 
 #[async_trait]
@@ -165,6 +180,20 @@ impl<T: TypedTool> Tool for T {
         let args = decode::<T::Args>(arguments, T::NAME)?;
         let output = TypedTool::call(self, args, context).await;
         encode(output, T::NAME)
+    }
+
+    fn can_reconcile(&self) -> bool {
+        TypedTool::can_reconcile(self)
+    }
+
+    async fn reconcile(
+        &self,
+        arguments: Value,
+        context: &CallContext,
+    ) -> Result<Reconciliation, Failure> {
+        let args = decode::<T::Args>(arguments, T::NAME)?;
+        let found = TypedTool::reconcile(self, args, context).await;
+        found.map_err(|error| error.into_failure(T::NAME))
     }
 }
 

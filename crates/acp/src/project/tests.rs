@@ -101,6 +101,7 @@ fn started(call: &str, tool: &str, arguments: Value) -> Event {
         repairs: Vec::new(),
         attempt: 1,
         idempotent: false,
+        reconcile: false,
     }
 }
 

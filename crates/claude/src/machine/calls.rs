@@ -240,6 +240,7 @@ impl Stepper<'_> {
             repairs: Vec::new(),
             attempt,
             idempotent: false,
+            reconcile: false,
         });
     }
 

@@ -48,6 +48,10 @@ impl Stepper<'_> {
                 self.emit(Event::ObserverLost { close_code, close_reason, last_seq, uptime_ms });
                 Ok(())
             }
+            CommandBody::SettleDoubt { .. } => {
+                Err(Fault::new(Kind::UnsupportedOperation, Operation::SettleDoubt)
+                    .with(Fact::Reason, "the Claude CLI keeps its own history; send it a message"))
+            }
             CommandBody::Plan { .. }
             | CommandBody::Solve { .. }
             | CommandBody::CancelTask { .. }

@@ -136,6 +136,7 @@ impl ChatFixture {
             ],
             attempt: 1,
             idempotent: true,
+            reconcile: false,
         })
     }
 

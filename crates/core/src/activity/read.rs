@@ -12,6 +12,15 @@ impl<'a> Activity<'a> {
         Some(match *event {
             Event::TextDelta { step, ref text } => Self::Text { step, text },
             Event::ThinkingDelta { step, ref text } => Self::Thought { step, text },
+            Event::ReconcileStarted { ref call, ref tool, attempt } => {
+                Self::ReconcileStarted { call, tool, attempt }
+            }
+            Event::ReconcileEnded { ref call, ref tool, verdict } => {
+                Self::ReconcileEnded { call, tool, verdict }
+            }
+            Event::DoubtSettled { ref call, ref tool, ref settlement, ref by, ref note } => {
+                Self::DoubtSettled { call, tool, settlement, by, note: note.as_deref() }
+            }
             Event::ToolOutputDelta { ref call, ref text } => Self::CallOutput { call, text },
             Event::StepStarted { step, attempt, ref model } => {
                 Self::StepStarted { step, attempt, model }

@@ -72,6 +72,9 @@ impl Event {
         match self {
             Self::ToolCallStarted { tool, .. }
             | Self::ToolCallQueued { tool, .. }
+            | Self::ReconcileStarted { tool, .. }
+            | Self::ReconcileEnded { tool, .. }
+            | Self::DoubtSettled { tool, .. }
             | Self::ToolCallEnded { tool, .. }
             | Self::ToolCallAnnotated { tool, .. }
             | Self::QuestionAsked { tool, .. } => Some(tool),

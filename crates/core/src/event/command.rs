@@ -3,8 +3,13 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{CommandId, QuestionId, Seq, Settings, TaskId, TurnNumber};
-use crate::{fault::Fault, message::Block, nesting, trace::Trace};
+use super::{CommandId, QuestionId, Seq, Settings, Settlement, TaskId, TurnNumber};
+use crate::{
+    fault::Fault,
+    message::{Block, CallId},
+    nesting,
+    trace::Trace,
+};
 
 /// A request to a session. It waits durably in the session's inbox until the writer that holds the lease handles it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,6 +66,16 @@ pub enum CommandBody {
         /// The digest of the question; when given, it must match.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         digest: Option<String>,
+    },
+    /// Settle the unknown outcome of a call, also after its turn went on.
+    SettleDoubt {
+        /// The call whose outcome is unknown.
+        call: CallId,
+        /// What the person says of the call.
+        settlement: Settlement,
+        /// A remark for the model.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
     },
     /// Cancel the running turn.
     Cancel {
@@ -145,6 +160,9 @@ impl Command {
     pub fn bound_nesting(&mut self) {
         match &mut self.body {
             CommandBody::Decide { arguments, .. } => arguments.iter_mut().for_each(nesting::bound),
+            CommandBody::SettleDoubt { settlement: Settlement::Happened { result }, .. } => {
+                nesting::bound(result);
+            }
             CommandBody::Settings { settings } => {
                 settings.extra.values_mut().for_each(nesting::bound);
             }
@@ -152,6 +170,7 @@ impl Command {
                 nesting::bound(value);
             }
             CommandBody::Message { .. }
+            | CommandBody::SettleDoubt { .. }
             | CommandBody::Cancel { .. }
             | CommandBody::Withdraw { .. }
             | CommandBody::Retry { .. }

@@ -128,3 +128,30 @@ pub struct Scope {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
 }
+
+/// What a tool found out about an interrupted call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReconcileVerdict {
+    /// The call did nothing; it runs again.
+    DidNotHappen,
+    /// The call was done; its end has the result.
+    Happened,
+    /// The tool cannot tell; the outcome stays unknown.
+    CannotTell,
+}
+
+/// What a person says of a call whose outcome is unknown.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Settlement {
+    /// The call was done.
+    Happened {
+        /// The result that the model reads.
+        result: Value,
+    },
+    /// The call did nothing; the model may make it again.
+    DidNotHappen,
+    /// The model finds out by itself.
+    LeftToModel,
+}

@@ -4806,6 +4806,10 @@ pub enum Operation {
     CompactHistory,
     /// Call a tool.
     ToolCall,
+    /// Find out whether an interrupted call was done.
+    ReconcileCall,
+    /// Settle the unknown outcome of a call.
+    SettleDoubt,
     /// Start a tool and record that it started.
     StartTool,
     /// Add a tool to the set the model may use.
@@ -4929,6 +4933,8 @@ impl Operation {
             Self::CountTokens => "op-count-tokens",
             Self::CompactHistory => "op-compact-history",
             Self::ToolCall => "op-tool-call",
+            Self::ReconcileCall => "op-reconcile-call",
+            Self::SettleDoubt => "op-settle-doubt",
             Self::StartTool => "op-start-tool",
             Self::RegisterTool => "op-register-tool",
             Self::AskPermission => "op-ask-permission",

@@ -5,6 +5,9 @@
 
 use super::{Fact, Fault, Kind, Next};
 
+/// The state of work that was done and whose answer is lost.
+const ANSWER_LOST: &str = "answer_lost";
+
 /// How far the failed work got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::VariantArray)]
 pub enum Progress {
@@ -14,6 +17,8 @@ pub enum Progress {
     Unconfirmed,
     /// The work ended, and the component that ran it confirmed the end.
     Ended,
+    /// The work was done, but its answer is lost.
+    Done,
 }
 
 /// The consequences of a failure for a second attempt.
@@ -40,7 +45,7 @@ pub fn decide(
 ) -> Repeat {
     let row = kind.row();
     let outcome_unknown = progress == Progress::Unconfirmed;
-    if outcome_unknown && !safe_to_repeat {
+    if matches!(progress, Progress::Unconfirmed | Progress::Done) && !safe_to_repeat {
         return Repeat { retryable: false, next: Next::Stop, auto_retry: false, outcome_unknown };
     }
     if is_busy(kind, reason) {
@@ -67,6 +72,21 @@ impl Fault {
         self.with(Fact::OutcomeUnknown, serde_json::Value::Bool(true))
     }
 
+    /// States how far the work got, in place of what the fault says. [`Progress::Ended`] changes nothing.
+    #[must_use]
+    pub fn with_progress(self, progress: Progress) -> Self {
+        let fault = match self.detail().get(Fact::OutcomeUnknown) {
+            Some(_) => self.with(Fact::OutcomeUnknown, serde_json::Value::Bool(false)),
+            None => self,
+        };
+        match progress {
+            Progress::NotBegun => fault.not_started(),
+            Progress::Unconfirmed => fault.unconfirmed(),
+            Progress::Done => fault.with(Fact::State, ANSWER_LOST),
+            Progress::Ended => fault,
+        }
+    }
+
     /// Marks the work as unconfirmed, for a tool trusted to be safe to repeat.
     #[must_use]
     pub fn unconfirmed_but_safe(self) -> Self {
@@ -81,6 +101,7 @@ impl Fault {
             Kind::OutcomeUnknown | Kind::ToolAbandoned => Progress::Unconfirmed,
             _ if is_said(Fact::OutcomeUnknown) => Progress::Unconfirmed,
             _ if self.detail().text(Fact::State) == Some("not_started") => Progress::NotBegun,
+            _ if self.detail().text(Fact::State) == Some(ANSWER_LOST) => Progress::Done,
             _ => Progress::Ended,
         }
     }
@@ -132,7 +153,7 @@ mod tests {
                         let repeat = decide(*kind, *progress, safe, reason);
                         let is_unknown = *progress == Progress::Unconfirmed;
                         assert_eq!(repeat.outcome_unknown, is_unknown, "{case}");
-                        let is_forbidden = is_unknown && !safe;
+                        let is_forbidden = (is_unknown || *progress == Progress::Done) && !safe;
                         let allowed = kind.row().retryable || is_busy(*kind, reason);
                         assert_eq!(repeat.retryable, allowed && !is_forbidden, "{case}");
                         let auto = kind.row().auto_retry && !is_forbidden;
@@ -182,5 +203,11 @@ mod tests {
         assert!(abandoned.is_outcome_unknown());
         let early = Fault::new(Kind::Cancelled, Operation::ToolCall).not_started();
         assert_eq!(early.progress(), Progress::NotBegun);
+        for progress in Progress::VARIANTS {
+            let fault = Fault::new(Kind::ConnectionLost, Operation::ToolCall).unconfirmed();
+            let text = serde_json::to_string(&fault.with_progress(*progress)).unwrap();
+            let read: Fault = serde_json::from_str(&text).unwrap();
+            assert_eq!(read.progress(), *progress);
+        }
     }
 }

@@ -12,7 +12,7 @@ use std::{borrow::Cow, cell::OnceCell, sync::LazyLock};
 use fluent_bundle::{FluentArgs, FluentAttribute, FluentValue};
 use strum::VariantArray as _;
 
-use super::{Advice, Detail, Fact, FactValue, Fault, Kind, Operation};
+use super::{Advice, Detail, ErrorType, Fact, FactValue, Fault, Kind, Operation, Progress};
 use crate::{
     fallback::ModelChangeReason,
     lang::Lang,
@@ -90,15 +90,18 @@ impl<'a> FaultText<'a> {
         self.with_doubt(&self.texts.user, "advice-may-still-run-user")
     }
 
-    /// Renders a text and, if no component confirmed the end of the work, appends that it may still be running.
+    /// Renders a text and appends how far the work got, unless the kind's own texts say so.
     fn with_doubt(&self, text: &'static Template, doubt: &str) -> String {
         let mut text = self.render(text).into_owned();
         if self.begins_with_absent_fact(&text) {
             text = capitalised(text);
         }
-        if !self.is_doubtful() {
-            return text;
-        }
+        let doubt = match self.fault.progress() {
+            Progress::Unconfirmed if self.is_doubtful() => doubt,
+            Progress::Done => "advice-was-done",
+            Progress::NotBegun if self.says_nothing_was_done() => "advice-nothing-done",
+            _ => return text,
+        };
         let space = if self.lang == Lang::En { " " } else { "" };
         format!("{text}{space}{}", line(doubt, &Detail::new(), self.lang))
     }
@@ -116,17 +119,38 @@ impl<'a> FaultText<'a> {
             && !matches!(self.fault.kind(), Kind::OutcomeUnknown | Kind::ToolAbandoned)
     }
 
+    /// Whether a call that did nothing failed in a way that leaves it open whether it did something.
+    fn says_nothing_was_done(&self) -> bool {
+        let kind = self.fault.row().error_type;
+        self.fault.operation() == Operation::ToolCall
+            && !matches!(kind, ErrorType::Aborted | ErrorType::Validation)
+    }
+
     /// What people can do: advice for this fault first, then the catalog's general lines. Bounded in number, without
     /// duplicates.
     #[must_use]
     pub fn recommendations(&self) -> Vec<Cow<'a, str>> {
+        if self.fault.progress() == Progress::Done {
+            return self.when_done(self.fault.user_advice(), "advice-was-done-user");
+        }
         self.merge(self.fault.user_advice(), &self.general().recommendations)
     }
 
     /// What the model can do with its call, in the same order and bounds.
     #[must_use]
     pub fn model_advice(&self) -> Vec<Cow<'a, str>> {
+        if self.fault.progress() == Progress::Done {
+            return self.when_done(self.fault.model_advice(), "advice-was-done-model");
+        }
         self.merge(self.fault.model_advice(), &self.general().model_advice)
+    }
+
+    /// Advice about work that was done: the general lines of a kind may recommend a repetition.
+    fn when_done(&self, specific: &'a [Advice], general: &str) -> Vec<Cow<'a, str>> {
+        let mut lines = self.merge(specific, &[]);
+        lines.truncate(ADVICE_MAX - 1);
+        lines.push(Cow::Owned(line(general, &Detail::new(), self.lang)));
+        lines
     }
 
     /// The texts with the general lines. A kind may recommend a retry; for work that may still be running, checking its

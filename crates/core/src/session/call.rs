@@ -59,6 +59,8 @@ pub enum CallState {
         repairs: Vec<Repair>,
         /// Whether the call may run again after a crash.
         idempotent: bool,
+        /// Whether the tool can find out if an interrupted call was done.
+        reconcile: bool,
         /// The first failure, if this is not the first attempt.
         failing: Option<OngoingFailure>,
         /// A remark for the model, added to the outcome.
@@ -74,9 +76,29 @@ pub enum CallState {
         arguments: Value,
         /// Whether the call may run again after a crash.
         idempotent: bool,
+        /// Whether the tool can find out if an interrupted call was done.
+        #[serde(default)]
+        reconcile: bool,
         /// When the attempt started.
         at: Timestamp,
         /// The first failure, while the call is being retried.
+        failing: Option<OngoingFailure>,
+        /// A remark for the model, added to the outcome.
+        remark: Option<String>,
+    },
+    /// A crash interrupted the call, and its tool is asked whether it was done.
+    Reconciling {
+        /// The current attempt to find out, from 1.
+        attempt: u32,
+        /// The attempt at the call that was interrupted.
+        of_attempt: u32,
+        /// The arguments the tool received.
+        arguments: Value,
+        /// When the next attempt to find out starts; absent while one runs.
+        until: Option<Timestamp>,
+        /// The first failure to find out.
+        trouble: Option<OngoingFailure>,
+        /// The first failure of the call, while it is being retried.
         failing: Option<OngoingFailure>,
         /// A remark for the model, added to the outcome.
         remark: Option<String>,
@@ -87,6 +109,12 @@ pub enum CallState {
         attempt: u32,
         /// The arguments of the next attempt.
         arguments: Value,
+        /// Whether the call may run again after a crash.
+        #[serde(default)]
+        idempotent: bool,
+        /// Whether the tool can find out if an interrupted call was done.
+        #[serde(default)]
+        reconcile: bool,
         /// When the next attempt starts.
         until: Timestamp,
         /// The first failure.
@@ -148,12 +176,44 @@ impl Call {
         &mut self,
         attempt: u32,
         arguments: &Value,
-        idempotent: bool,
+        (idempotent, reconcile): (bool, bool),
         at: Timestamp,
     ) {
         let (failing, remark) = self.carried();
         let arguments = arguments.clone();
-        self.state = CallState::Started { attempt, arguments, idempotent, at, failing, remark };
+        self.state =
+            CallState::Started { attempt, arguments, idempotent, reconcile, at, failing, remark };
+    }
+
+    /// Asks the tool whether an interrupted call was done.
+    pub(super) fn reconcile(&mut self, attempt: u32) {
+        let (of_attempt, arguments, trouble) = match &self.state {
+            CallState::Started { attempt: of, arguments, .. } => (*of, arguments.clone(), None),
+            CallState::Reconciling { of_attempt, arguments, trouble, .. } => {
+                (*of_attempt, arguments.clone(), trouble.clone())
+            }
+            _ => return,
+        };
+        let (failing, remark) = self.carried();
+        self.state = CallState::Reconciling {
+            attempt,
+            of_attempt,
+            arguments,
+            until: None,
+            trouble,
+            failing,
+            remark,
+        };
+    }
+
+    /// The arguments of a call that may have been done; `None` for one that never began.
+    pub(super) fn begun_with(&self) -> Option<&Value> {
+        match &self.state {
+            CallState::Started { arguments, .. } | CallState::Reconciling { arguments, .. } => {
+                Some(arguments)
+            }
+            _ => None,
+        }
     }
 
     /// Waits for a slot.
@@ -162,7 +222,7 @@ impl Call {
         attempt: u32,
         arguments: &Value,
         repairs: &[Repair],
-        idempotent: bool,
+        (idempotent, reconcile): (bool, bool),
     ) {
         let (failing, remark) = self.carried();
         let approved = match &mut self.state {
@@ -175,6 +235,7 @@ impl Call {
             arguments,
             repairs,
             idempotent,
+            reconcile,
             failing,
             remark,
             approved,
@@ -193,6 +254,7 @@ impl Call {
         match &self.state {
             CallState::Waiting { failing, remark, .. } => (Some(failing.clone()), remark.clone()),
             CallState::Started { failing, remark, .. }
+            | CallState::Reconciling { failing, remark, .. }
             | CallState::Queued { failing, remark, .. } => (failing.clone(), remark.clone()),
             CallState::Requested { approved: Some(approved) } => (None, approved.remark()),
             _ => (None, None),
@@ -200,16 +262,31 @@ impl Call {
     }
 
     pub(super) fn failed_once(&mut self, kind: Kind, at: Timestamp) {
-        if let CallState::Started { failing, .. } = &mut self.state {
-            failing.get_or_insert(OngoingFailure { kind, since: at });
+        if let CallState::Started { failing: first, .. }
+        | CallState::Reconciling { trouble: first, .. } = &mut self.state
+        {
+            first.get_or_insert(OngoingFailure { kind, since: at });
         }
     }
 
-    pub(super) fn wait(&mut self, attempt: u32, until: Timestamp) {
-        if let CallState::Started { arguments, failing: Some(failing), remark, .. } = &self.state {
-            let (arguments, failing) = (arguments.clone(), failing.clone());
-            let remark = remark.clone();
-            self.state = CallState::Waiting { attempt, arguments, until, failing, remark };
+    pub(super) fn wait(&mut self, attempt: u32, due: Timestamp) {
+        match &mut self.state {
+            CallState::Started { arguments, idempotent, reconcile, failing, remark, .. } => {
+                let Some(failing) = failing.take() else { return };
+                self.state = CallState::Waiting {
+                    attempt,
+                    arguments: std::mem::take(arguments),
+                    idempotent: *idempotent,
+                    reconcile: *reconcile,
+                    until: due,
+                    failing,
+                    remark: remark.take(),
+                };
+            }
+            CallState::Reconciling { attempt: next, until, .. } => {
+                (*next, *until) = (attempt, Some(due));
+            }
+            _ => {}
         }
     }
 }

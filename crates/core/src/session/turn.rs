@@ -227,12 +227,25 @@ impl Turn {
             } => {
                 self.with_call(call, |call| call.approve(arguments.clone(), note.clone()));
             }
-            Event::ToolCallQueued { call, arguments, repairs, attempt, idempotent, .. } => {
-                self.with_call(call, |call| call.queue(*attempt, arguments, repairs, *idempotent));
+            Event::ToolCallQueued {
+                call,
+                arguments,
+                repairs,
+                attempt,
+                idempotent,
+                reconcile,
+                ..
+            } => {
+                let flags = (*idempotent, *reconcile);
+                self.with_call(call, |call| call.queue(*attempt, arguments, repairs, flags));
+            }
+            Event::ReconcileStarted { call, attempt, .. } => {
+                self.with_call(call, |call| call.reconcile(*attempt));
             }
             Event::SessionResumed { .. } => self.calls.iter_mut().for_each(Call::check_again),
-            Event::ToolCallStarted { call, arguments, attempt, idempotent, .. } => {
-                self.with_call(call, |call| call.start(*attempt, arguments, *idempotent, at));
+            Event::ToolCallStarted { call, arguments, attempt, idempotent, reconcile, .. } => {
+                let flags = (*idempotent, *reconcile);
+                self.with_call(call, |call| call.start(*attempt, arguments, flags, at));
             }
             _ => {}
         }

@@ -41,6 +41,7 @@ fn started(call: &CallId, attempt: u32) -> Event {
         repairs: Vec::new(),
         attempt,
         idempotent: true,
+        reconcile: false,
     }
 }
 

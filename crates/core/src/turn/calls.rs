@@ -4,10 +4,12 @@ use super::{
     CallId, CallState, CallVerdict, Event, Fact, Fault, Kind, Operation, Outcome, QuestionId,
     Stepper, TurnNumber, Work, millis,
 };
+use serde_json::Value;
+
 use crate::{
     brake::call_key,
     event::Scope,
-    fault::Advice,
+    fault::{Advice, Progress},
     retry,
     session::{Call, OngoingFailure, Turn, is_invalid},
     tool::{Failure, Repair},
@@ -27,8 +29,13 @@ pub(super) fn due(turn: &Turn) -> Vec<Work> {
                 work.push(Work::Call { turn: number, call, attempt });
             }
             CallState::AwaitingDecision { expires_at: at, .. }
-            | CallState::Waiting { until: at, .. } => {
+            | CallState::Waiting { until: at, .. }
+            | CallState::Reconciling { until: Some(at), .. } => {
                 wake = Some(wake.map_or(*at, |earliest: crate::time::Timestamp| earliest.min(*at)));
+            }
+            CallState::Reconciling { attempt, until: None, .. } => {
+                let (call, attempt) = (call.id.clone(), *attempt);
+                work.push(Work::Reconcile { turn: number, call, attempt });
             }
             // The turn starts it as soon as a slot is free.
             CallState::Queued { .. } | CallState::Ended { .. } => {}
@@ -45,40 +52,70 @@ pub(super) fn due(turn: &Turn) -> Vec<Work> {
 pub(super) struct NextAttempt {
     call: CallId,
     tool: String,
-    arguments: serde_json::Value,
+    arguments: Value,
     repairs: Vec<Repair>,
     attempt: u32,
     idempotent: bool,
+    reconcile: bool,
 }
 
-/// Sorts interrupted calls after a crash: attempts of calls that run again, and calls whose outcome is unknown.
+impl NextAttempt {
+    /// The next attempt at a call that an earlier one left open.
+    pub(super) fn again(
+        call: &Call,
+        arguments: Value,
+        attempt: u32,
+        (idempotent, reconcile): (bool, bool),
+    ) -> Self {
+        let (call, tool) = (call.id.clone(), call.tool.clone());
+        Self { call, tool, arguments, repairs: Vec::new(), attempt, idempotent, reconcile }
+    }
+}
+
+/// The calls that a crash interrupted, by what follows.
+#[derive(Default)]
+pub(super) struct Interrupted {
+    /// Attempts of calls that run again.
+    pub(super) again: Vec<NextAttempt>,
+    /// Calls whose tools are asked, with the attempt to find out.
+    pub(super) asked: Vec<(CallId, String, u32)>,
+    /// Calls whose outcome is unknown.
+    pub(super) lost: Vec<(CallId, String)>,
+}
+
+/// Sorts interrupted calls after a crash.
 ///
 /// A call interrupted on its last attempt may have crashed the process, so it does not run again.
-pub(super) fn interrupted(turn: &Turn, tries: u32) -> (Vec<NextAttempt>, Vec<(CallId, String)>) {
-    let (mut again, mut lost) = (Vec::new(), Vec::new());
+pub(super) fn interrupted(turn: &Turn, tries: u32) -> Interrupted {
+    let mut sorted = Interrupted::default();
     for call in &turn.calls {
+        let (id, tool) = (call.id.clone(), call.tool.clone());
         match &call.state {
-            CallState::Started { attempt, arguments, idempotent: true, .. }
+            CallState::Started { attempt, arguments, idempotent: true, reconcile, .. }
                 if !turn.cancelling && *attempt < tries =>
             {
-                again.push(NextAttempt {
-                    call: call.id.clone(),
-                    tool: call.tool.clone(),
-                    arguments: arguments.clone(),
-                    repairs: Vec::new(),
-                    attempt: attempt.saturating_add(1),
-                    idempotent: true,
-                });
+                let (arguments, flags) = (arguments.clone(), (true, *reconcile));
+                let attempt = attempt.saturating_add(1);
+                sorted.again.push(NextAttempt::again(call, arguments, attempt, flags));
             }
-            CallState::Started { .. } => lost.push((call.id.clone(), call.tool.clone())),
+            CallState::Started { reconcile: true, .. } if !turn.cancelling => {
+                sorted.asked.push((id, tool, 1));
+            }
+            CallState::Reconciling { attempt, until: None, .. } if *attempt < tries => {
+                sorted.asked.push((id, tool, attempt.saturating_add(1)));
+            }
+            CallState::Started { .. } | CallState::Reconciling { until: None, .. } => {
+                sorted.lost.push((id, tool));
+            }
             CallState::Requested { .. }
             | CallState::AwaitingDecision { .. }
             | CallState::Queued { .. }
+            | CallState::Reconciling { .. }
             | CallState::Waiting { .. }
             | CallState::Ended { .. } => {}
         }
     }
-    (again, lost)
+    sorted
 }
 
 /// Open calls that are not running, each with the fault it ends with on a cancel.
@@ -95,6 +132,9 @@ pub(super) fn outcome_unknown(tool: &str) -> Fault {
 
 /// The fault of a cancelled call that is not running. A call that waits for a retry has run before.
 pub(super) fn cancelled(call: &Call) -> Fault {
+    if let CallState::Reconciling { .. } = call.state {
+        return outcome_unknown(&call.tool);
+    }
     let fault =
         Fault::new(Kind::Cancelled, Operation::ToolCall).with(Fact::ToolName, call.tool.clone());
     match call.state {
@@ -115,7 +155,7 @@ pub(super) fn denied_by_person(tool: &str, note: Option<String>) -> Fault {
 }
 
 /// Adds a person's note, or the fact that the arguments changed, to the outcome for the model.
-fn with_remark(mut outcome: Outcome, remark: Option<String>) -> Outcome {
+pub(super) fn with_remark(mut outcome: Outcome, remark: Option<String>) -> Outcome {
     let note = match &mut outcome {
         Outcome::Done(output) => &mut output.note,
         Outcome::Failed(failure) => &mut failure.note,
@@ -137,9 +177,16 @@ impl Stepper<'_> {
             let tool = call.tool.clone();
             match verdict {
                 CallVerdict::Settled(outcome) => self.settle(id, outcome),
-                CallVerdict::Run { arguments, repairs, idempotent } => {
-                    let (call, attempt) = (id, 1);
-                    self.begin(NextAttempt { call, tool, arguments, repairs, attempt, idempotent });
+                CallVerdict::Run { arguments, repairs, idempotent, reconcile } => {
+                    self.begin(NextAttempt {
+                        call: id,
+                        tool,
+                        arguments,
+                        repairs,
+                        attempt: 1,
+                        idempotent,
+                        reconcile,
+                    });
                 }
                 CallVerdict::Ask { arguments, repairs, idempotent, digest, reason } => {
                     let question = QuestionId(format!("ask_{id}").into());
@@ -163,20 +210,37 @@ impl Stepper<'_> {
 
     /// Starts an attempt if a slot is free and no call waits for one; else the call waits.
     pub(super) fn begin(&mut self, next: NextAttempt) {
-        let NextAttempt { call, tool, arguments, repairs, attempt, idempotent } = next;
         let waits = |call: &Call| matches!(call.state, CallState::Queued { .. });
-        let event = match self.free_slots(Some(&call)) > 0 && !self.turn().calls.iter().any(waits) {
-            true => Event::ToolCallStarted { call, tool, arguments, repairs, attempt, idempotent },
-            false => Event::ToolCallQueued { call, tool, arguments, repairs, attempt, idempotent },
-        };
-        self.emit(event);
+        let is_free = self.free_slots(Some(&next.call)) > 0;
+        let starts = is_free && !self.turn().calls.iter().any(waits);
+        let NextAttempt { call, tool, arguments, repairs, attempt, idempotent, reconcile } = next;
+        self.emit(match starts {
+            true => Event::ToolCallStarted {
+                call,
+                tool,
+                arguments,
+                repairs,
+                attempt,
+                idempotent,
+                reconcile,
+            },
+            false => Event::ToolCallQueued {
+                call,
+                tool,
+                arguments,
+                repairs,
+                attempt,
+                idempotent,
+                reconcile,
+            },
+        });
     }
 
     /// Starts calls that wait for a slot, in the model's order, while slots are free.
     pub(super) fn start_queued(&mut self) {
         let Some(turn) = self.session.turn.as_ref().filter(|turn| !turn.cancelling) else { return };
         let queued = turn.calls.iter().filter_map(|call| match &call.state {
-            CallState::Queued { attempt, arguments, repairs, idempotent, .. } => {
+            CallState::Queued { attempt, arguments, repairs, idempotent, reconcile, .. } => {
                 Some(Event::ToolCallStarted {
                     call: call.id.clone(),
                     tool: call.tool.clone(),
@@ -184,6 +248,7 @@ impl Stepper<'_> {
                     repairs: repairs.clone(),
                     attempt: *attempt,
                     idempotent: *idempotent,
+                    reconcile: *reconcile,
                 })
             }
             _ => None,
@@ -274,7 +339,7 @@ impl Stepper<'_> {
             return self.late(Operation::ToolCall, turn, Some(id));
         };
         if let Outcome::Failed(failure) = &outcome
-            && idempotent
+            && (idempotent || failure.fault.progress() == Progress::NotBegun)
             && !self.turn().cancelling
             && self.try_call_again(&id, attempt, failure)
         {
@@ -287,12 +352,12 @@ impl Stepper<'_> {
         self.after_calls();
     }
 
-    fn call_scope(&self, id: &CallId) -> Scope {
+    pub(super) fn call_scope(&self, id: &CallId) -> Scope {
         let tool = self.turn().call(id).map(|call| call.tool.clone());
         Scope { step: Some(self.turn().step), call: Some(id.clone()), tool, ..Scope::default() }
     }
 
-    /// Schedules a retry of an idempotent call, if its fault and its attempts allow one.
+    /// Schedules a retry of a call that may be repeated, if its fault and its attempts allow one.
     fn try_call_again(&mut self, id: &CallId, attempt: u32, failure: &Failure) -> bool {
         let (env, policy) = (self.env, self.env.limits.retry_policy());
         let fault = failure.fault.clone().with_trace(self.session.trace());
@@ -316,7 +381,12 @@ impl Stepper<'_> {
         true
     }
 
-    fn record_call_recovery(&mut self, id: &CallId, attempt: u32, failing: &OngoingFailure) {
+    pub(super) fn record_call_recovery(
+        &mut self,
+        id: &CallId,
+        attempt: u32,
+        failing: &OngoingFailure,
+    ) {
         let scope = self.call_scope(id);
         self.emit(Event::Recovered {
             operation: Operation::ToolCall,
@@ -333,15 +403,15 @@ impl Stepper<'_> {
         let calls: Vec<Call> = self.turn().calls.clone();
         for call in calls {
             match call.state {
-                CallState::Waiting { attempt, arguments, until, .. } if until <= now => {
-                    self.begin(NextAttempt {
-                        call: call.id,
-                        tool: call.tool,
-                        arguments,
-                        repairs: Vec::new(),
-                        attempt,
-                        idempotent: true,
-                    });
+                CallState::Waiting {
+                    attempt, ref arguments, until, idempotent, reconcile, ..
+                } if until <= now => {
+                    let (arguments, flags) = (arguments.clone(), (idempotent, reconcile));
+                    self.begin(NextAttempt::again(&call, arguments, attempt, flags));
+                }
+                CallState::Reconciling { attempt, until: Some(until), .. } if until <= now => {
+                    let (call, tool) = (call.id, call.tool);
+                    self.emit(Event::ReconcileStarted { call, tool, attempt });
                 }
                 CallState::AwaitingDecision { question, expires_at, .. } if expires_at <= now => {
                     let fault = Fault::new(Kind::QuestionExpired, Operation::AskPermission)

@@ -5,7 +5,7 @@ use super::{
     QuestionId, SessionEnd, Stepper, StopReason, TurnNumber, calls,
 };
 use crate::{
-    event::{Decision, Settings},
+    event::{Decision, Settings, Settlement},
     fault::FactValue,
     message::CallId,
     nesting,
@@ -23,6 +23,14 @@ impl Stepper<'_> {
             CommandBody::Decide { question, decision, note, arguments, digest } => {
                 let decided = DecisionArgs { question, decision, by, note, arguments, digest };
                 self.not_too_deep(decided.arguments.as_ref()).and_then(|()| self.decide(decided))
+            }
+            CommandBody::SettleDoubt { call, settlement, note } => {
+                let result = match &settlement {
+                    Settlement::Happened { result } => Some(result),
+                    Settlement::DidNotHappen | Settlement::LeftToModel => None,
+                };
+                self.not_too_deep(result)
+                    .and_then(|()| self.settle_doubt(call, settlement, note, by))
             }
             CommandBody::Cancel { reason } => {
                 self.cancel(by, reason);

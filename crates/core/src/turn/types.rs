@@ -13,7 +13,7 @@ use crate::{
     message::{Block, CallId, ModelStop, Usage},
     pipeline::StageJob,
     time::Timestamp,
-    tool::{Outcome, Repair},
+    tool::{Outcome, Reconciled, Repair},
     trace::Trace,
 };
 
@@ -132,6 +132,17 @@ pub enum Input {
         /// A failure may lead to another attempt.
         outcome: Outcome,
     },
+    /// A tool was asked whether an interrupted call was done.
+    CallReconciled {
+        /// The turn that made the call.
+        turn: TurnNumber,
+        /// The interrupted call.
+        call: CallId,
+        /// The attempt to find out; a stale one is dropped.
+        attempt: u32,
+        /// What the tool found out.
+        answer: Reconciled,
+    },
     /// A child session was opened for a pipeline job.
     StageOpened {
         /// The turn that runs the pipeline.
@@ -175,6 +186,8 @@ pub enum CallVerdict {
         repairs: Vec<Repair>,
         /// Whether the call may run again after a crash.
         idempotent: bool,
+        /// Whether the tool can find out if an interrupted call was done.
+        reconcile: bool,
     },
     /// A person must decide first.
     Ask {
@@ -226,6 +239,15 @@ pub enum Work {
         /// The call to run.
         call: CallId,
         /// The attempt, from 1.
+        attempt: u32,
+    },
+    /// Ask a tool whether an interrupted call was done.
+    Reconcile {
+        /// The turn that made the call.
+        turn: TurnNumber,
+        /// The interrupted call.
+        call: CallId,
+        /// The attempt to find out, from 1.
         attempt: u32,
     },
     /// Run a child session for a pipeline job and report its end.

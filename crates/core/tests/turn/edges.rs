@@ -221,7 +221,15 @@ fn what_a_person_wrote_about_a_call_survives_its_being_started_again() {
     else {
         panic!("{:?}", play.entries.last())
     };
-    let again = Event::ToolCallStarted { call, tool, arguments, repairs, attempt: 2, idempotent };
+    let again = Event::ToolCallStarted {
+        call,
+        tool,
+        arguments,
+        repairs,
+        attempt: 2,
+        idempotent,
+        reconcile: false,
+    };
     play.session.apply(&again, play.now, Trace::NONE);
     let CallState::Started { remark, attempt: 2, .. } = state(&play) else { panic!() };
     assert_eq!(remark, Some(before));

@@ -7,6 +7,7 @@
 )]
 
 mod deputy;
+mod doubts;
 mod edges;
 mod ends;
 mod fallback;

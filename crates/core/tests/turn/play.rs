@@ -235,7 +235,7 @@ impl Play {
 }
 
 pub(crate) fn run(idempotent: bool) -> CallVerdict {
-    CallVerdict::Run { arguments: json!({}), repairs: Vec::new(), idempotent }
+    CallVerdict::Run { arguments: json!({}), repairs: Vec::new(), idempotent, reconcile: false }
 }
 
 pub(crate) fn ask() -> CallVerdict {

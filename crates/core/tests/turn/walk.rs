@@ -3,10 +3,12 @@
 use std::{collections::HashMap, time::Duration};
 
 use budao_core::{
-    Kind,
-    event::{CommandBody, Decision, Event},
+    Fault, Kind,
+    event::{CommandBody, Decision, Event, ReconcileVerdict},
+    fault::Operation,
     message::{Block, CallId, ModelStop, ToolUse, Usage},
     session::unpaired,
+    tool::{Output, Reconciled},
     turn::{CallVerdict, Input, Work},
 };
 use proptest::prelude::*;
@@ -69,7 +71,12 @@ fn answer(how: u8) -> (Vec<Block>, ModelStop) {
 
 fn verdict(how: u8) -> CallVerdict {
     match how % 5 {
-        0 | 1 => run(how.is_multiple_of(2)),
+        0 | 1 => CallVerdict::Run {
+            arguments: serde_json::json!({}),
+            repairs: Vec::new(),
+            idempotent: how.is_multiple_of(2),
+            reconcile: how.is_multiple_of(3),
+        },
         2 => ask(),
         3 => refuse(Kind::InvalidArguments),
         _ => refuse(Kind::DeniedByPolicy),
@@ -120,6 +127,16 @@ fn perform(play: &mut Play, work: Work, how: u8) {
                 _ => done(),
             };
             Input::ToolCallEnded { turn, call, attempt, outcome }
+        }
+        Work::Reconcile { turn, call, attempt } => {
+            let fault = Fault::new(Kind::NetworkUnavailable, Operation::ReconcileCall);
+            let answer = match how % 4 {
+                0 => Reconciled::Failed(fault),
+                1 => Reconciled::CannotTell,
+                2 => Reconciled::DidNotHappen,
+                _ => Reconciled::Happened(Output::default()),
+            };
+            Input::CallReconciled { turn, call, attempt, answer }
         }
         Work::Wake { turn, .. } => Input::TimerFired { turn },
         Work::Stage { .. } | Work::Stop { .. } => unreachable!("nobody asked for a pipeline"),
@@ -231,7 +248,10 @@ fn check(play: &Play) {
                     None => true,
                 };
                 assert!(repeatable, "{call} ran twice, try {attempt}");
-                starts.entry(call.clone()).or_insert(*idempotent);
+                starts.insert(call.clone(), *idempotent);
+            }
+            Event::ReconcileEnded { call, verdict: ReconcileVerdict::DidNotHappen, .. } => {
+                starts.insert(call.clone(), true);
             }
             _ => {}
         }

@@ -9,6 +9,7 @@
 
 #![expect(clippy::print_stdout, reason = "it is its own test runner")]
 
+mod batches;
 mod killing;
 mod person;
 
@@ -83,6 +84,7 @@ fn victim(directory: &Path) -> ExitCode {
             lease: std::time::Duration::from_millis(1),
             lease_renewal: std::time::Duration::from_millis(1),
             snapshot_records: 4,
+            parallel_calls: batches::slots(),
             ..Default::default()
         };
         let agent = Agent::builder(model)
@@ -126,7 +128,8 @@ fn is_settled(session: &Session) -> bool {
 /// Appends a line with its call's name, synced; not idempotent.
 fn ledger(path: PathBuf, kills: Arc<Kills>) -> RawTool {
     let schema = json!({"type": "object", "properties": {}});
-    RawTool::new("ledger", "Writes a line.", schema, move |_, context| {
+    let (known, points) = (path.clone(), Arc::clone(&kills));
+    let tool = RawTool::new("ledger", "Writes a line.", schema, move |_, context| {
         let (path, kills) = (path.clone(), Arc::clone(&kills));
         async move {
             let call = context.call.to_string();
@@ -138,7 +141,8 @@ fn ledger(path: PathBuf, kills: Arc<Kills>) -> RawTool {
             kills.pass("after-effect");
             Ok(json!("written"))
         }
-    })
+    });
+    batches::with_reconcile(tool, &known, &points)
 }
 
 /// Kills a victim at every moment there is and looks at what is left.
@@ -169,6 +173,7 @@ fn inspector() -> ExitCode {
     for (point, (first, again)) in &counts {
         println!("  {point}: {first} kills, then {again} while getting up");
     }
+    println!("  in a batch: {} kills", batches::inspect_all());
     println!("test {NAME} ... ok ({first} kills, {again} while getting up)");
     println!("\ntest result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
     ExitCode::SUCCESS
@@ -237,7 +242,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-async fn inspect(directory: &Path, moment: &str) {
+async fn inspect(directory: &Path, moment: &str) -> HashMap<CallId, Outcome> {
     let id: SessionId =
         std::fs::read_to_string(directory.join("session")).expect("kept").parse().expect("an id");
     let file = directory.join("journal.db");
@@ -265,6 +270,7 @@ async fn inspect(directory: &Path, moment: &str) {
     assert!(is_settled(&session), "{moment}: the turn never ended");
     assert_eq!(unpaired(&session.history, 0), None, "{moment}: history is not well paired");
     check_ledger(directory, moment, &outcomes, accepted);
+    outcomes
 }
 
 fn check_ledger(

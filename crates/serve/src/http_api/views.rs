@@ -3,7 +3,7 @@
 use budao_core::{
     Timestamp,
     event::{Epoch, SessionId},
-    session::{CallState, Session},
+    session::{CallState, Doubt, Session},
     tally::FaultCounts,
 };
 use budao_journal::SessionSummary;
@@ -121,6 +121,8 @@ pub(crate) struct SessionView {
     last_text: Option<String>,
     /// Open questions that wait for a person's answer.
     questions: Vec<QuestionView>,
+    /// Calls whose outcome is unknown, until a person settles them with `user.settle_doubt`.
+    doubts: Vec<DoubtView>,
     /// Input tokens of all model requests of the session.
     input_tokens: u64,
     /// Output tokens of all model requests of the session.
@@ -144,8 +146,36 @@ pub(crate) struct QuestionView {
     expires_at: String,
 }
 
+/// A call whose outcome is unknown.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct DoubtView {
+    /// Id of the call; the settlement repeats it.
+    call_id: String,
+    /// Name of the tool.
+    tool: String,
+    /// Arguments of the call; a text with their beginning if they are long.
+    arguments: Value,
+    /// The key that the tool passed to services that de-duplicate.
+    idempotency_key: String,
+    /// Time at which the call ended with an unknown outcome, RFC 3339 in UTC.
+    since: String,
+}
+
+impl DoubtView {
+    fn new(session: SessionId, doubt: &Doubt) -> Self {
+        Self {
+            call_id: doubt.call.to_string(),
+            tool: doubt.tool.clone(),
+            arguments: doubt.arguments.clone(),
+            idempotency_key: format!("{session}.{}", doubt.call),
+            since: doubt.since.to_string(),
+        }
+    }
+}
+
 impl SessionView {
     pub(crate) fn new(session: SessionId, epoch: Epoch, state: &Session) -> Self {
+        let doubts = state.doubts.all_open();
         Self {
             session_id: session,
             epoch: epoch.to_string(),
@@ -158,6 +188,7 @@ impl SessionView {
             queued: state.queue.len(),
             last_text: state.last_text(),
             questions: questions(state),
+            doubts: doubts.iter().map(|doubt| DoubtView::new(session, doubt)).collect(),
             input_tokens: state.usage.input_tokens,
             output_tokens: state.usage.output_tokens,
             faults: state.faults.counts().into(),

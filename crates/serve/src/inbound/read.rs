@@ -4,10 +4,10 @@ use std::str::FromStr as _;
 
 use budao_core::{
     Fault, Lang,
-    event::{CommandId, Decision, Epoch, QuestionId, SessionId, TaskId, TurnNumber},
+    event::{CommandId, Decision, Epoch, QuestionId, SessionId, Settlement, TaskId, TurnNumber},
     fallback,
     fault::Fact,
-    message::Block,
+    message::{Block, CallId},
     tool::Mode,
 };
 use serde_json::Value;
@@ -63,6 +63,7 @@ fn read_request(
         "user.response" => response(frame),
         "user.cancel" => Ok(Request::Cancel { reason: reason(frame)? }),
         "user.withdraw" => Ok(Request::Withdraw { message: message_id(frame)? }),
+        "user.settle_doubt" => settle_doubt(frame),
         "user.retry" => Ok(Request::Retry { turn: turn(frame)? }),
         "user.cancel_task" => Ok(Request::CancelTask { task: task(frame)? }),
         "user.restart_task" | "user.retry_task" => Ok(Request::RestartTask { task: task(frame)? }),
@@ -322,6 +323,32 @@ fn message_id(frame: &Fields<'_>) -> Result<CommandId, Fault> {
     };
     let id = id.filter(|id| !id.is_empty());
     id.map(CommandId::from).ok_or_else(|| fields::missing("content.message", expected))
+}
+
+/// What a person says of a call whose outcome is unknown.
+fn settle_doubt(frame: &Fields<'_>) -> Result<Request, Fault> {
+    const OUTCOMES: [&str; 3] = ["happened", "did_not_happen", "left_to_model"];
+    let content = frame
+        .object("content")?
+        .ok_or_else(|| fields::missing("content", "an object with `call_id` and `outcome`"))?;
+    let call = content.text("call_id")?.filter(|id| !id.is_empty());
+    let call = call.ok_or_else(|| fields::missing("content.call_id", "the id of a call"))?;
+    let outcome = one_of(&content, "outcome", &OUTCOMES, |name| {
+        OUTCOMES.contains(&name).then(|| name.to_owned())
+    })?;
+    let result = content.get("result").cloned();
+    let settlement = match (outcome.as_deref(), result) {
+        (Some("happened"), result) => Settlement::Happened { result: result.unwrap_or_default() },
+        (Some(_), Some(_)) => {
+            let rule = "only a call that happened has a `result`";
+            return Err(fields::violated("content.result", rule, "a result"));
+        }
+        (Some("did_not_happen"), None) => Settlement::DidNotHappen,
+        (Some(_), None) => Settlement::LeftToModel,
+        (None, _) => return Err(fields::missing("content.outcome", "one of three words")),
+    };
+    let note = content.text("note")?.map(str::to_owned);
+    Ok(Request::SettleDoubt { call: CallId::from(call), settlement, note })
 }
 
 /// The number of a turn, as the content or in it.

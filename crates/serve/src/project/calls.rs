@@ -3,7 +3,7 @@
 use budao_core::{
     Lang, Record, Timestamp,
     activity::{Activity, QuestionDetails},
-    event::{Decision, QuestionId, Scope, SessionId, Stage, TaskId},
+    event::{Decision, QuestionId, Scope, SessionId, Settlement, Stage, TaskId},
     fault::{render, text},
     message::CallId,
     session::CallState,
@@ -19,6 +19,15 @@ use crate::{
 
 /// The tool name in a question about a plan.
 const PLAN: &str = "plan";
+
+/// The word for a settlement, as `user.settle_doubt` has it.
+fn outcome_word(settlement: &Settlement) -> &'static str {
+    match settlement {
+        Settlement::Happened { .. } => "happened",
+        Settlement::DidNotHappen => "did_not_happen",
+        Settlement::LeftToModel => "left_to_model",
+    }
+}
 
 impl Projector {
     pub(super) fn of_call(&self, record: &Record, activity: Activity<'_>) -> Option<Frame> {
@@ -49,6 +58,23 @@ impl Projector {
             Activity::CallStarted { call, tool, arguments, repairs, attempt } => {
                 self.call_started(record, call, tool, arguments, repairs).with("attempt", attempt)
             }
+            Activity::ReconcileStarted { call, tool, attempt } => self
+                .about_tool(self.notice(record, "call_reconciling"), "call-reconciling", tool)
+                .with_step_id(call.0.clone())
+                .with("call_id", call.to_string())
+                .with("attempt", attempt),
+            Activity::ReconcileEnded { call, tool, verdict } => self
+                .about_tool(self.notice(record, "call_reconciled"), "call-reconciled", tool)
+                .with_step_id(call.0.clone())
+                .with("call_id", call.to_string())
+                .with("verdict", json!(verdict)),
+            Activity::DoubtSettled { call, tool, settlement, by, note } => self
+                .about_tool(self.notice(record, "doubt_settled"), "doubt-settled", tool)
+                .with_step_id(call.0.clone())
+                .with("call_id", call.to_string())
+                .with("outcome", outcome_word(settlement))
+                .with("by", by)
+                .with("note", note.map_or(Value::Null, Value::from)),
             Activity::CallOutput { call, text } => self
                 .begin(record, "agent.tool_output")
                 .with_step_id(call.0.clone())

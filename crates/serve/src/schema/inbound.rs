@@ -95,6 +95,11 @@ pub fn commands() -> Vec<CommandSchema> {
             either(object(&["message!:str"]), text()),
         ),
         command(
+            "user.settle_doubt",
+            "Says what became of a call whose outcome is unknown: `happened`, `did_not_happen` or `left_to_model`.",
+            object(&["call_id!:str outcome!:str result:any note:str"]),
+        ),
+        command(
             "user.retry",
             "Continues the last turn, which failed, from where it stood. Calls that ended are not made again.",
             either(object(&["turn:int"]), json!({ "type": ["integer", "null"] })),

@@ -241,6 +241,7 @@ fn asked_about(writer: &mut RecordWriter) {
         repairs: Vec::new(),
         attempt: 1,
         idempotent: false,
+        reconcile: false,
     });
     writer.put(Event::ToolOutputDelta { call: id.clone(), text: "writing…\n".to_owned() });
     let (topic, data) = ("progress".to_owned(), json!({ "bytes": 5 }));

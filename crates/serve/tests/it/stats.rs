@@ -120,6 +120,7 @@ impl RecordWriter {
             repairs: vec![],
             attempt: 1,
             idempotent: true,
+            reconcile: false,
         });
         self.put(Event::ToolCallEnded { call, tool, outcome, duration_ms: 10 });
     }

@@ -61,6 +61,7 @@ pub(crate) fn of_effects(
             .expect(*times == 1, "no effect takes place twice", || format!("{id}: {times} times"));
         violations.expect(started.contains(id), "a call is on disk before it runs", || id.clone());
     }
+    of_reconciled(ledger, histories, violations);
     for record in histories.values().flatten() {
         let Event::ToolCallEnded { tool, outcome: Outcome::Done(output), .. } = &record.event
         else {
@@ -69,6 +70,36 @@ pub(crate) fn of_effects(
         if let (true, Some(id)) = (EFFECTS.contains(&tool.as_str()), output.data["did"].as_str()) {
             violations
                 .expect(ledger.contains_key(id), "what is called done was done", || id.to_owned());
+        }
+    }
+}
+
+/// Checks that a call whose tool was asked has the outcome that the ledger shows.
+fn of_reconciled(
+    ledger: &BTreeMap<String, u32>,
+    histories: &BTreeMap<SessionId, Vec<Record>>,
+    violations: &Violations,
+) {
+    for history in histories.values() {
+        let mut ids = BTreeMap::new();
+        let mut asked = BTreeSet::new();
+        for record in history {
+            match &record.event {
+                Event::ToolCallStarted { call, arguments, .. } => {
+                    ids.insert(call.clone(), arguments["id"].as_str().unwrap_or_default());
+                }
+                Event::ReconcileEnded { call, .. } => {
+                    asked.insert(call.clone());
+                }
+                Event::ToolCallEnded { call, outcome: Outcome::Done(_), .. }
+                    if asked.contains(call) =>
+                {
+                    let was_done = ids.get(call).is_some_and(|id| ledger.contains_key(*id));
+                    let promise = "a call that its tool was asked about ends as the ledger shows";
+                    violations.expect(was_done, promise, || format!("{} {call}", record.session));
+                }
+                _ => {}
+            }
         }
     }
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    contract::{CallContext, Tool, ToolResult},
+    contract::{CallContext, Reconciliation, Tool, ToolResult},
     typed::schema_of,
 };
 
@@ -44,6 +44,19 @@ pub(super) trait Builtin: Send + Sync + fmt::Debug + 'static {
         args: Self::Args,
         context: &CallContext,
     ) -> impl Future<Output = ToolResult> + Send;
+
+    /// Whether [`Builtin::reconcile`] can find out what became of an interrupted call.
+    const RECONCILES: bool = false;
+
+    /// Finds out whether an interrupted call was done; see [`Tool::reconcile`].
+    fn reconcile(
+        &self,
+        args: Self::Args,
+        context: &CallContext,
+    ) -> impl Future<Output = Result<Reconciliation, Failure>> + Send {
+        let _ = (args, context);
+        async { Ok(Reconciliation::CannotTell) }
+    }
 }
 
 /// Wraps a built-in tool as a [`Tool`] for the call path.
@@ -77,11 +90,26 @@ impl<B: Builtin> Tool for BuiltinTool<B> {
     }
 
     async fn call(&self, arguments: Value, context: &CallContext) -> ToolResult {
-        // The arguments have passed the schema, so a decoding error is a bug in the tool.
-        let args = serde_json::from_value(arguments)
-            .map_err(|error| failure(Fault::new(Kind::Bug, B::OPERATION).caused_by(&error)))?;
-        self.tool.run(args, context).await
+        self.tool.run(decode::<B>(arguments)?, context).await
     }
+
+    fn can_reconcile(&self) -> bool {
+        B::RECONCILES
+    }
+
+    async fn reconcile(
+        &self,
+        arguments: Value,
+        context: &CallContext,
+    ) -> Result<Reconciliation, Failure> {
+        self.tool.reconcile(decode::<B>(arguments)?, context).await
+    }
+}
+
+/// Decodes arguments. They have passed the schema, so a decoding error is a bug in the tool.
+fn decode<B: Builtin>(arguments: Value) -> Result<B::Args, Failure> {
+    serde_json::from_value(arguments)
+        .map_err(|error| failure(Fault::new(Kind::Bug, B::OPERATION).caused_by(&error)))
 }
 
 /// A failure with this fault and without data or note.

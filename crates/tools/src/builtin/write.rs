@@ -16,7 +16,7 @@ use super::{
     store::{self, ExistingFile},
     workspace::Workspace,
 };
-use crate::contract::{CallContext, Note, ToolResult, content_hash};
+use crate::contract::{CallContext, Note, Reconciliation, ToolResult, content_hash};
 
 const OPERATION: Operation = Operation::WriteFile;
 
@@ -51,6 +51,63 @@ impl Builtin for FsWrite {
         context.notes.record(seen).await;
         Ok(answer)
     }
+
+    const RECONCILES: bool = true;
+
+    async fn reconcile(
+        &self,
+        args: Args,
+        context: &CallContext,
+    ) -> Result<Reconciliation, Failure> {
+        let (workspace, inner) = (self.0.clone(), context.clone());
+        let (answer, seen) =
+            blocking(context, OPERATION, move |_| compare(&workspace, &args, &inner)).await?;
+        if let Some(seen) = seen {
+            context.notes.record(seen).await;
+        }
+        Ok(answer)
+    }
+}
+
+/// Compares the file with what an interrupted call would have left. A file in the state in which the session last saw
+/// it, or that is missing as before, was not written. Any other state tells nothing.
+fn compare(
+    workspace: &Workspace,
+    args: &Args,
+    context: &CallContext,
+) -> Result<(Reconciliation, Option<Note>), Failure> {
+    let path = args.path.as_str();
+    let _writing = workspace.lock_writing();
+    let location = match workspace.locate(path, OPERATION) {
+        Ok(location) => location,
+        Err(fault) if fault.kind() == Kind::FileNotFound => {
+            return Ok((Reconciliation::DidNotHappen, None));
+        }
+        Err(_) => return Ok((Reconciliation::CannotTell, None)),
+    };
+    let kept = context.limits.output_bytes_kept;
+    let existing = store::load(&location, path, kept, OPERATION).map_err(failure)?;
+    let Some(existing) = existing else {
+        let was_missing = context.memory.seen(&location.key).flatten().is_none();
+        let answer =
+            if was_missing { Reconciliation::DidNotHappen } else { Reconciliation::CannotTell };
+        return Ok((answer, None));
+    };
+    let form =
+        DecodedText::decode(&existing.bytes).map_or_else(|_| TextFormat::default(), |it| it.form);
+    if form.encode(&args.content).is_ok_and(|bytes| bytes == existing.bytes) {
+        let (bytes, lines) = (existing.bytes.len(), args.content.lines().count());
+        let result = json!({"ok": true, "path": path, "bytes": bytes, "lines": lines});
+        workspace.wrote(context.session, &location.key, &existing.digest);
+        let digest = Some(existing.digest.clone());
+        let seen = Note::FileSeen { path: location.key.clone(), digest };
+        return Ok((Reconciliation::Happened(result), Some(seen)));
+    }
+    let answer = match workspace.knows(context, &location.key, &existing.digest) {
+        Some(true) => Reconciliation::DidNotHappen,
+        Some(false) | None => Reconciliation::CannotTell,
+    };
+    Ok((answer, None))
 }
 
 fn write(

@@ -14,6 +14,7 @@ mod documents;
 mod edits;
 mod files;
 mod injection;
+mod reconcile;
 mod search;
 mod specs;
 mod supervised;

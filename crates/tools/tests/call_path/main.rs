@@ -7,6 +7,7 @@ mod deep;
 mod define;
 mod hooks;
 mod isolation;
+mod reconcile;
 mod register;
 mod rendering;
 mod support;

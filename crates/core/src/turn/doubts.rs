@@ -1,0 +1,171 @@
+//! Rules for calls whose outcome is unknown: what the tool finds out, and what a person says.
+
+use super::{
+    CallId, CallState, Event, Fact, Fault, Kind, Operation, Outcome, Stepper, TurnNumber,
+    calls::{self, NextAttempt},
+    millis,
+};
+use crate::{
+    event::{ReconcileVerdict, Settlement},
+    fault::{Detail, FactValue, text},
+    retry,
+    session::{Call, OngoingFailure},
+    tool::{Output, Reconciled},
+};
+
+/// The longest text of a settlement, in bytes: its result as JSON, or its note.
+const SETTLEMENT_MAX: usize = 16 * 1024;
+
+impl Stepper<'_> {
+    /// Takes what a tool found out about an interrupted call. Only a tool that cannot tell leaves the outcome unknown.
+    pub(super) fn call_reconciled(
+        &mut self,
+        turn: TurnNumber,
+        id: CallId,
+        attempt: u32,
+        answer: Reconciled,
+    ) {
+        let Some(call) = self.asked_call(turn, &id, attempt) else {
+            return self.late(Operation::ReconcileCall, turn, Some(id));
+        };
+        match answer {
+            Reconciled::Failed(fault) => self.reconcile_failed(&call, attempt, fault),
+            Reconciled::CannotTell => self.doubt(&call),
+            Reconciled::DidNotHappen => {
+                self.reconciled(&call, attempt, ReconcileVerdict::DidNotHappen);
+                self.run_again(&call);
+            }
+            Reconciled::Happened(output) => {
+                self.reconciled(&call, attempt, ReconcileVerdict::Happened);
+                self.end_reconciled(&call, output);
+            }
+        }
+        self.after_calls();
+    }
+
+    /// The call whose tool is being asked, if this is the current attempt to find out.
+    fn asked_call(&self, turn: TurnNumber, id: &CallId, attempt: u32) -> Option<Call> {
+        let current = self.session.turn.as_ref().filter(|current| current.number == turn)?;
+        let call = current.call(id)?;
+        let is_asked = matches!(
+            call.state,
+            CallState::Reconciling { attempt: now, until: None, .. } if now == attempt
+        );
+        is_asked.then(|| call.clone())
+    }
+
+    /// Records what the tool found out, and that this recovered if earlier attempts failed.
+    fn reconciled(&mut self, call: &Call, attempt: u32, verdict: ReconcileVerdict) {
+        let trouble = match &call.state {
+            CallState::Reconciling { trouble, .. } => trouble.clone(),
+            _ => None,
+        };
+        if let Some(OngoingFailure { kind, since }) = trouble {
+            self.emit(Event::Recovered {
+                operation: Operation::ReconcileCall,
+                kind,
+                attempts: attempt,
+                elapsed_ms: millis(self.env.now.since(since)),
+                scope: self.call_scope(&call.id),
+            });
+        }
+        let (call, tool) = (call.id.clone(), call.tool.clone());
+        self.emit(Event::ReconcileEnded { call, tool, verdict });
+    }
+
+    /// Runs a call that did not happen, unless it was interrupted on its last attempt: it may crash the process.
+    fn run_again(&mut self, call: &Call) {
+        let CallState::Reconciling { of_attempt, arguments, .. } = &call.state else { return };
+        if *of_attempt < self.env.limits.retry.tries {
+            let attempt = of_attempt.saturating_add(1);
+            return self.begin(NextAttempt::again(call, arguments.clone(), attempt, (false, true)));
+        }
+        let fault = Fault::new(Kind::ToolFailed, Operation::ToolCall)
+            .with(Fact::ToolName, call.tool.clone())
+            .with(Fact::Reason, "the program was interrupted whenever it ran")
+            .not_started()
+            .with_trace(self.session.trace());
+        self.end_call(call.id.clone(), fault.into());
+    }
+
+    fn end_reconciled(&mut self, call: &Call, mut output: Output) {
+        let CallState::Reconciling { of_attempt, failing, remark, .. } = &call.state else {
+            return;
+        };
+        let told = text::line("advice-reconciled", &Detail::new(), self.session.settings.language);
+        output.note = Some(output.note.map_or(told.clone(), |note| format!("{told} {note}")));
+        if let Some(failing) = failing {
+            self.record_call_recovery(&call.id, *of_attempt, failing);
+        }
+        self.end_call(call.id.clone(), calls::with_remark(Outcome::Done(output), remark.clone()));
+    }
+
+    /// Schedules another attempt to find out, or leaves the outcome unknown.
+    fn reconcile_failed(&mut self, call: &Call, attempt: u32, fault: Fault) {
+        let (env, policy) = (self.env, self.env.limits.retry_policy());
+        let fault = fault.with_trace(self.session.trace());
+        let (scope, kind) = (self.call_scope(&call.id), fault.kind());
+        let retry::RetryDecision::Retry(wait) = policy.after(fault.clone(), attempt, env.jitter)
+        else {
+            self.emit(Event::FaultRaised { fault, scope });
+            return self.doubt(call);
+        };
+        let told = fault.attempt(attempt, policy.tries).retry_after(wait);
+        self.emit(Event::FaultRaised { fault: told, scope: scope.clone() });
+        self.emit(Event::RetryScheduled {
+            operation: Operation::ReconcileCall,
+            kind,
+            attempt,
+            next_attempt: attempt.saturating_add(1),
+            max_attempts: policy.tries,
+            wait_ms: millis(wait),
+            due_at: env.now.after(wait),
+            scope,
+        });
+    }
+
+    fn doubt(&mut self, call: &Call) {
+        let (id, tool) = (call.id.clone(), call.tool.clone());
+        let verdict = ReconcileVerdict::CannotTell;
+        self.emit(Event::ReconcileEnded { call: id.clone(), tool, verdict });
+        let fault = calls::outcome_unknown(&call.tool).with_trace(self.session.trace());
+        self.end_call(id, fault.into());
+    }
+
+    /// Settles the unknown outcome of a call. The first settlement counts; the model reads it at its next step.
+    pub(super) fn settle_doubt(
+        &mut self,
+        call: CallId,
+        settlement: Settlement,
+        note: Option<String>,
+        by: String,
+    ) -> Result<(), Fault> {
+        let Some(doubt) = self.session.doubts.about(&call) else {
+            return Err(self.not_in_doubt(&call));
+        };
+        let tool = doubt.tool.clone();
+        let result = match &settlement {
+            Settlement::Happened { result } => result.to_string().len(),
+            Settlement::DidNotHappen | Settlement::LeftToModel => 0,
+        };
+        if result.max(note.as_ref().map_or(0, String::len)) > SETTLEMENT_MAX {
+            return Err(Fault::new(Kind::LimitReached, Operation::SettleDoubt)
+                .with(Fact::Limit, SETTLEMENT_MAX)
+                .with(Fact::Unit, "bytes")
+                .with(Fact::LimitName, "settlement"));
+        }
+        self.emit(Event::DoubtSettled { call, tool, settlement, by, note });
+        Ok(())
+    }
+
+    fn not_in_doubt(&self, call: &CallId) -> Fault {
+        let constraint = match self.session.doubts.settled(call) {
+            Some(settled) => format!("the call is in doubt; {} settled it before", settled.by),
+            None => "the call is in doubt".to_owned(),
+        };
+        Fault::new(Kind::ConstraintViolated, Operation::SettleDoubt)
+            .with(Fact::Field, "call")
+            .with(Fact::Constraint, constraint)
+            .with(Fact::ProvidedValue, FactValue::Json(call.to_string().into()))
+    }
+}

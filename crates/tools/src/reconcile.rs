@@ -1,0 +1,62 @@
+//! Asks a tool what became of an interrupted call. A tool that panics, hangs or answers too much harms nothing.
+
+use std::time::Duration;
+
+use budao_core::{
+    fault::{Fact, Fault, Kind, Operation},
+    nesting,
+    tool::{Output, Reconciled},
+};
+
+use crate::{
+    call::CheckedCall,
+    contract::{CallContext, Reconciliation},
+    pool::NoAnswer,
+};
+
+/// Time for one attempt to find out.
+const RECONCILE_DEADLINE: Duration = Duration::from_secs(30);
+
+impl CheckedCall {
+    /// Whether the tool can find out what became of an interrupted call.
+    #[must_use]
+    pub fn can_reconcile(&self) -> bool {
+        self.entry.tool.can_reconcile()
+    }
+
+    /// Asks the tool whether the call was done. Never panics, and never takes longer than its own deadline.
+    pub async fn reconcile(self, context: CallContext) -> Reconciled {
+        let (tool, arguments, asked) =
+            (self.entry.tool.clone(), self.arguments.clone(), context.clone());
+        let work = async move { tool.reconcile(arguments, &asked).await };
+        let limit = RECONCILE_DEADLINE.min(context.limits.tool_deadline);
+        match self.shared.pool.within(&context.world, limit, work).await {
+            Ok(Ok(Reconciliation::DidNotHappen)) => Reconciled::DidNotHappen,
+            Ok(Ok(Reconciliation::CannotTell)) => Reconciled::CannotTell,
+            Ok(Ok(Reconciliation::Happened(mut data))) => {
+                nesting::bound(&mut data);
+                let output = Output { data, ..Output::default() };
+                Reconciled::Happened(self.render_for_model(output, &context).await)
+            }
+            Ok(Err(failure)) => self.not_reconciled(failure.fault, &context),
+            Err(no_answer) => {
+                let kind = match no_answer {
+                    NoAnswer::TookTooLong => Kind::RequestTimedOut,
+                    NoAnswer::Panicked(_) | NoAnswer::Stopped => Kind::ToolPanicked,
+                };
+                let fault = Fault::new(kind, Operation::ReconcileCall)
+                    .with(Fact::ToolName, self.spec().name.to_string())
+                    .with(Fact::ElapsedMs, limit);
+                self.not_reconciled(no_answer.explain(fault, limit), &context)
+            }
+        }
+    }
+
+    fn not_reconciled(&self, fault: Fault, context: &CallContext) -> Reconciled {
+        let fault = match fault.detail().get(Fact::ToolName) {
+            Some(_) => fault,
+            None => fault.with(Fact::ToolName, self.spec().name.to_string()),
+        };
+        Reconciled::Failed(fault.scrub(&self.shared.scrubber).scrub(&context.scrubber))
+    }
+}
