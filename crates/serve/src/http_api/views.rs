@@ -20,6 +20,8 @@ pub(crate) struct SessionItem {
     state: &'static str,
     /// The name from `session_name`; null if the client set none.
     title: Option<String>,
+    /// The owner as `tenant/user`; null if the session was not opened over the network.
+    user: Option<String>,
     /// Time of the first record, RFC 3339 in UTC.
     opened_at: String,
     /// Time of the last record, RFC 3339 in UTC.
@@ -59,6 +61,7 @@ impl From<SessionSummary> for SessionItem {
             session_id: summary.session,
             state: summary.state.as_str(),
             title: summary.title,
+            user: summary.labels.get(crate::session_meta::OWNER).cloned(),
             opened_at: summary.opened_at.to_string(),
             updated_at: summary.updated_at.to_string(),
             turns: summary.turns,

@@ -62,6 +62,8 @@ pub(super) struct SessionCounters {
 struct OpenTurn {
     session: SessionId,
     stage: Option<Stage>,
+    tenant: Option<Name>,
+    user: Option<Name>,
     model: Option<Name>,
     began: Option<Timestamp>,
     /// The time of the unanswered model request's first attempt.
@@ -117,6 +119,8 @@ impl SessionCounters {
             turn: OpenTurn {
                 session,
                 stage: None,
+                tenant: None,
+                user: None,
                 model: None,
                 began: None,
                 model_requested_at: None,
@@ -153,8 +157,14 @@ impl OpenTurn {
     /// Counts what is not a fault.
     fn count(&mut self, event: &Event, at: Timestamp, ledger: &mut StatsLedger) {
         match event {
-            Event::SessionOpened { origin: Some(Origin::Stage { stage, .. }), .. } => {
-                self.stage = Some(*stage);
+            Event::SessionOpened { settings, origin } => {
+                if let Some(Origin::Stage { stage, .. }) = origin {
+                    self.stage = Some(*stage);
+                }
+                let named = |name: &'_ str| !name.is_empty();
+                self.tenant =
+                    Some(settings.tenant()).filter(|it| named(it)).map(|it| ledger.tenant(it));
+                self.user = Some(settings.owner()).filter(|it| named(it)).map(|it| ledger.user(it));
             }
             Event::StepStarted { model, attempt, .. } => {
                 let model = ledger.model(model);
@@ -207,6 +217,8 @@ impl OpenTurn {
             model: self.model.clone(),
             stage: scope.stage.or(self.stage),
             computer,
+            tenant: self.tenant.clone(),
+            user: self.user.clone(),
             resolution: None,
         }
     }
