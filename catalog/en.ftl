@@ -645,7 +645,10 @@ mcp-server-failed =
         [none] The tool server { $mcp_server } failed.
        *[other] The tool server { $mcp_server } failed: { $reason }.
     }
-    .user = The tool server { $mcp_server } failed.
+    .user = { $exit_code ->
+        [none] The tool server { $mcp_server } failed.
+       *[other] The tool server { $mcp_server } ended with exit code { $exit_code }.
+    }
     .about = An MCP server ended, answered something that cannot be understood, or cannot be reached. The runtime starts it or connects again with growing pauses. Calls that had started are closed; those that are safe to repeat are repeated.
     .check = Look at the server's error output in the log, its command and its settings. Try to start it by hand with the same command.
     .rec-1 = Send the message again in a little while
@@ -987,6 +990,25 @@ limit-reached =
     .rec-2 = Raise { $limit_name } in the settings, or ask the operator to
     .next-1 = Ask for less in one call
     .next-2 = Wait until an earlier call is finished, then make this one again
+
+system-exhausted =
+    .title = The system has nothing left to start a call with
+    .model = { $limit_name ->
+        [open_files] The call did not run: the process can open no more files.
+        [threads] The call did not run: the process can start no more threads.
+       *[other] The call did not run: the system has none left of { $limit_name }.
+    }
+    .user = { $limit_name ->
+        [open_files] The server can open no more files, so this call did not run. The rest goes on.
+        [threads] The server can start no more threads, so this call did not run. The rest goes on.
+       *[other] The server ran out of { $limit_name }, so this call did not run. The rest goes on.
+    }
+    .about = A call needs a thread of its own, and the first call of a process needs a few file descriptors. The operating system gave none: a limit of the process, of its container or of the machine is reached. The call certainly did not begin. The next call asks again.
+    .check = Compare what the process has with what it may have: `ls /proc/PID/fd | wc -l` and `ls /proc/PID/task | wc -l` with `cat /proc/PID/limits`, and `pids.max` of its cgroup. Raise `LimitNOFILE`, `LimitNPROC` or `TasksMax`, or find out what keeps so many open.
+    .rec-1 = Try again in a moment
+    .rec-2 = Ask the operator to raise the limits of the process
+    .next-1 = Make this call again later; it has done nothing yet
+    .next-2 = Run fewer calls at the same time
 
 ## MODEL: model services
 
@@ -2180,6 +2202,47 @@ reason-token-rooms = the token is for other rooms
 reason-token-missing = auth.token is missing
 reason-token-wrong = auth.token is not valid
 
+## What settings expect
+
+expected-loopback = a loopback address, or authentication
+expected-readable-file = a file that can be read
+expected-creatable-file = a file that can be created
+expected-new-file = a new file, or --force
+expected-no-home = a file, since there is no home directory
+expected-known-key = a key of the configuration file
+expected-reference = a reference to a secret, not the secret itself
+expected-set-or-readable = a variable that is set, or a file that can be read
+expected-whole-number = a whole number
+expected-number = a number
+expected-fraction = a number between 0 and 1
+expected-boolean = true or false
+expected-text = a text in quotes
+expected-list = a list
+expected-text-or-list = a text or a list of texts
+expected-table = a table
+expected-toml = TOML that can be read
+expected-at-least-1 = at least 1
+expected-more-than-0 = more than 0 ms
+expected-characters-32 = at least 32 characters
+expected-characters-8 = at least 8 characters
+expected-bytes-32 = keys of at least 32 bytes
+expected-port = a port number
+expected-http-address = an http or https address
+expected-http-host = an http or https URL with a host
+expected-serve-address = the address of a `budao serve`
+expected-printed-address = an http or https address, as `budao serve` prints it
+expected-machine-address = an address of this machine
+expected-public-key = an Ed25519 or RSA public key in PEM form
+expected-unused-name = a name no other server has
+expected-tool-name = the name of a tool or a `prefix*`
+expected-command = a command
+expected-hub-token = a token for agents and computers
+expected-explained-code = a code that `budao explain --list` shows
+expected-one-model = one model, because the Claude CLI takes no list
+expected-plain-url = a URL without user, password or query; keys have their own setting
+expected-model-list = a list with a model before and after each comma
+expected-one-of = one of
+
 ## Advice
 ##
 ## Lines written for one fault from its facts: `advice-…`. They are for the model unless the code hands them to
@@ -2217,6 +2280,8 @@ advice-output-deep = The output is nested in more than { $limit } levels (limit 
 advice-output-cut = The output has { $total_size } bytes and was too large to keep; only its beginning and its end are shown. Ask for less at once to see the rest.
 advice-output-cut-kept = The output has { $total_size } bytes; only its beginning and its end are shown. The whole is kept as { $blob }.
 advice-arguments-repaired = The arguments were read as what they clearly meant: { $mismatches }. Send them in the right form next time.
+advice-reference-missing = `{ $received }` is not set or cannot be read.
+advice-write-reference = Write { $field } = "{ $expected }".
 advice-tool-nearest = Did you mean { $nearest }?
 advice-unknown-key = Leave out keys the tool does not know, or use the name it knows
 advice-missing-key = Add { $field }; the tool cannot run without it

@@ -629,7 +629,10 @@ mcp-server-failed =
         [none] 工具服务器 { $mcp_server } 出错。
        *[other] 工具服务器 { $mcp_server } 出错：{ $reason }。
     }
-    .user = 工具服务器 { $mcp_server } 出错。
+    .user = { $exit_code ->
+        [none] 工具服务器 { $mcp_server } 出错。
+       *[other] 工具服务器 { $mcp_server } 退出了，退出码 { $exit_code }。
+    }
     .about = MCP 服务器退出了、回答无法理解，或者连不上。运行时会重新启动或重新连接，间隔逐次拉长。已经开始的调用会关闭；可以安全重复的会重新调用。
     .check = 看看日志里它的错误输出、启动命令和设置。用同样的命令手动启动试试。
     .rec-1 = 稍后重新发送消息
@@ -968,6 +971,25 @@ limit-reached =
     .rec-2 = 在设置里调高 { $limit_name }，或请运维调高
     .next-1 = 一次调用少要一些
     .next-2 = 等先前的调用做完，再次调用
+
+system-exhausted =
+    .title = 系统资源耗尽，无法开始调用
+    .model = { $limit_name ->
+        [open_files] 调用没有运行：进程无法再打开文件。
+        [threads] 调用没有运行：进程无法再启动线程。
+       *[other] 调用没有运行：系统的 { $limit_name } 已用尽。
+    }
+    .user = { $limit_name ->
+        [open_files] 服务器无法再打开文件，这次调用没有运行。其他一切照常。
+        [threads] 服务器无法再启动线程，这次调用没有运行。其他一切照常。
+       *[other] 服务器的 { $limit_name } 已用尽，这次调用没有运行。其他一切照常。
+    }
+    .about = 每次调用需要一个线程，进程的第一次调用还需要几个文件描述符。操作系统没有给：进程、容器或机器的某个上限已到。这次调用肯定没有开始。下一次调用会重新申请。
+    .check = 比较进程已有的和允许的数量：`ls /proc/PID/fd | wc -l` 和 `ls /proc/PID/task | wc -l` 对照 `cat /proc/PID/limits`，以及所在 cgroup 的 `pids.max`。调高 `LimitNOFILE`、`LimitNPROC` 或 `TasksMax`，或者找出是什么占用了这么多。
+    .rec-1 = 稍后再试
+    .rec-2 = 请运维调高进程的上限
+    .next-1 = 稍后再次调用；它还什么都没有做
+    .next-2 = 减少同时进行的调用
 
 ## MODEL：模型服务
 
@@ -2138,6 +2160,47 @@ reason-token-rooms = 该令牌用于其他房间
 reason-token-missing = 缺少 auth.token
 reason-token-wrong = auth.token 无效
 
+## 设置项的要求
+
+expected-loopback = 回环地址，或者配置认证
+expected-readable-file = 可以读取的文件
+expected-creatable-file = 可以创建的文件
+expected-new-file = 新文件，或者加上 --force
+expected-no-home = 一个文件，因为没有主目录
+expected-known-key = 配置文件里的键
+expected-reference = 对密钥的引用，而不是密钥本身
+expected-set-or-readable = 已设置的变量，或者可以读取的文件
+expected-whole-number = 整数
+expected-number = 数字
+expected-fraction = 0 到 1 之间的数字
+expected-boolean = true 或 false
+expected-text = 带引号的文本
+expected-list = 列表
+expected-text-or-list = 文本或文本列表
+expected-table = 表
+expected-toml = 可以读取的 TOML
+expected-at-least-1 = 至少为 1
+expected-more-than-0 = 大于 0 毫秒
+expected-characters-32 = 至少 32 个字符
+expected-characters-8 = 至少 8 个字符
+expected-bytes-32 = 至少 32 字节的密钥
+expected-port = 端口号
+expected-http-address = http 或 https 地址
+expected-http-host = 带主机名的 http 或 https URL
+expected-serve-address = `budao serve` 的地址
+expected-printed-address = `budao serve` 打印的 http 或 https 地址
+expected-machine-address = 本机的地址
+expected-public-key = PEM 格式的 Ed25519 或 RSA 公钥
+expected-unused-name = 其他服务器没有用过的名称
+expected-tool-name = 工具的名称或 `前缀*`
+expected-command = 命令
+expected-hub-token = 给智能体和计算机用的令牌
+expected-explained-code = `budao explain --list` 列出的代码
+expected-one-model = 单个模型，因为 Claude CLI 不接受列表
+expected-plain-url = 不含用户、密码和查询参数的 URL；密钥有单独的设置
+expected-model-list = 每个逗号前后都有模型的列表
+expected-one-of = 以下之一
+
 ## 建议
 ##
 ## 根据某个故障的事实写成的话：`advice-…`。除非代码明确给人看，都是说给模型的；排在种类自己的
@@ -2175,6 +2238,8 @@ advice-output-deep = 输出的嵌套超过 { $limit } 层（限制 json_depth）
 advice-output-cut = 输出共 { $total_size } 字节，太大而未保留；这里只显示开头和结尾。想看其余部分，请一次少要一些。
 advice-output-cut-kept = 输出共 { $total_size } 字节，这里只显示开头和结尾。完整内容保存为 { $blob }。
 advice-arguments-repaired = 参数已按其明显的含义读取：{ $mismatches }。下次请直接用正确的形式。
+advice-reference-missing = `{ $received }` 没有设置，或者无法读取。
+advice-write-reference = 请写成 { $field } = "{ $expected }"。
 advice-tool-nearest = 你要找的是 { $nearest } 吗？
 advice-unknown-key = 去掉工具不认识的键，或改用它认识的名称
 advice-missing-key = 补上 { $field }；没有它工具无法运行

@@ -44,7 +44,7 @@ use crate::{
     session_name::SessionName,
     setup::JournalArgs,
     terminal::Terminal,
-    texts::localize,
+    texts::{localize, missing_server},
 };
 
 /// Redraw interval while a turn runs; key presses redraw at once.
@@ -262,8 +262,8 @@ impl Chat {
         first: Option<&str>,
     ) -> (Result<(), Fault>, Option<SessionId>) {
         for (name, fault) in running.missing() {
-            let line = format!("✗ {name}: {}", text::user_text(fault, self.lang));
-            self.view.entries.push_back(ChatEntry::Notice(line));
+            let lines = missing_server(fault, self.lang).join("\n  ");
+            self.view.entries.push_back(ChatEntry::Notice(format!("✗ {name}: {lines}")));
         }
         self.view.settings = self.settings.clone();
         let ended = async {

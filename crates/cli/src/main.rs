@@ -182,9 +182,11 @@ fn wait(work: impl Future<Output = Result<Exit, Fault>>, lang: Lang, terminal: &
 fn failed(fault: &Fault, lang: Lang, terminal: &Terminal) -> Exit {
     terminal.say(&texts::with_address(text::user_text(fault, lang), fault));
     for advice in fault.user_advice() {
-        if let Advice::Custom(advice) = advice {
-            terminal.say(&format!("  {advice}"));
-        }
+        let line = match advice {
+            Advice::Custom(line) => line.clone(),
+            Advice::Known { advice, with } => text::line(&format!("advice-{advice}"), with, lang),
+        };
+        terminal.say(&format!("  {line}"));
     }
     if let (Kind::ConfigurationWrong, Some(nearest)) =
         (fault.kind(), fault.detail().get(Fact::Nearest))

@@ -219,8 +219,7 @@ pub(crate) async fn run(args: &RunArgs, lang: Lang, terminal: &Terminal) -> Resu
     let application = setup::assemble(&args.journal, args.config.load()?).await?;
     application.check_tools(&settings).await?;
     for (name, fault) in &application.missing {
-        let text = budao_core::fault::text::user_text(fault, lang);
-        terminal.say(&format!("✗ {}: {text}", terminal.name(name)));
+        terminal.missing_server(name, fault, lang);
     }
     let opening = SessionOptions { settings, ..SessionOptions::default() };
     let session = application.runtime.open(opening).await?;

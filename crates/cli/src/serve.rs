@@ -16,7 +16,7 @@ use budao_core::{
     Fault, Lang,
     event::Settings,
     fallback::split_models,
-    fault::{Advice, Fact, Kind, Operation, text},
+    fault::{Advice, Fact, Kind, Operation},
     tool::{Mode, Permissions},
 };
 use budao_models::Models;
@@ -168,7 +168,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     let claude = args.is_claude()?.then_some(args.claude.as_deref());
     let running = RunningEngine::start(claude, &args.journal, file).await?;
     for (name, fault) in running.missing() {
-        terminal.say(&format!("✗ {}: {}", terminal.name(name), text::user_text(fault, lang)));
+        terminal.missing_server(name, fault, lang);
     }
     let address = listener.local_addr().ok();
     let node =

@@ -117,7 +117,7 @@ struct ConnectArgs {
 struct CallArgs {
     #[command(flatten)]
     connection: ConnectArgs,
-    /// Time limit of connecting and the call together
+    /// Time limit of connecting, waiting for a server that starts and the call together
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
     /// Print the whole result as one JSON object, a failure as `{"error": …}`
@@ -281,6 +281,7 @@ async fn call(args: &CallArgs, show: Printer<'_>) -> Result<Exit, Fault> {
         .map_err(|error| Fault::new(Kind::MalformedJson, Operation::ToolCall).caused_by(&error))?;
     let (began, limit) = (Instant::now(), Duration::from_secs(args.timeout));
     let agent = args.connection.join_by(&args.room, Dialect::V04, limit).await?;
+    tools::wait_for_tool(&agent, &args.computer, &args.tool, began + limit, show).await;
     // Whole seconds, as the protocol has them.
     let left = limit.saturating_sub(began.elapsed()).as_secs_f64().ceil().max(1.0);
     let call = Call {

@@ -8,10 +8,11 @@ use std::{
     io::{self, ErrorKind, IsTerminal as _, Write as _},
 };
 
+use budao_core::{Fault, Lang};
 use console::{Style, Term};
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::{exit::Exit, symbols};
+use crate::{exit::Exit, symbols, texts};
 
 /// Maximum line width in columns, because longer lines are hard to read.
 const COLUMNS_MAX: usize = 80;
@@ -65,6 +66,17 @@ impl Terminal {
     /// Writes text of a model to stdout; on a terminal, all control characters are replaced.
     pub(crate) fn words(&self, text: &str) {
         self.out(text, &[]);
+    }
+
+    /// Reports a tool server that did not start, with the end of its own error output.
+    pub(crate) fn missing_server(&self, name: &str, fault: &Fault, lang: Lang) {
+        let lines = texts::missing_server(fault, lang);
+        for (index, line) in lines.iter().enumerate() {
+            match index {
+                0 => self.say(&format!("✗ {}: {line}", self.name(name))),
+                _ => self.say(&self.faint(format!("  {line}"))),
+            }
+        }
     }
 
     fn styles(&self) -> &'static [&'static str] {

@@ -2,8 +2,14 @@
 
 use budao_core::{
     Fault, Lang,
+    fault::{Fact, text},
     texts::{FluentValue, TextCatalog},
 };
+use budao_scrub::Scrubber;
+
+/// Lines of a tool server's error output that are shown, and the longest of them.
+const LAST_LINES: usize = 5;
+const LINE_CHARS: usize = 300;
 
 static TEXTS: TextCatalog =
     TextCatalog::new(&[include_str!("../words/en.ftl")], &[include_str!("../words/zh.ftl")]);
@@ -30,6 +36,17 @@ pub(crate) fn with_address(text: String, fault: &Fault) -> String {
         Some(address) => format!("{text} ({address})"),
         None => text,
     }
+}
+
+/// The lines about a tool server that did not start: what happened, and the end of its own error output.
+pub(crate) fn missing_server(fault: &Fault, lang: Lang) -> Vec<String> {
+    let fault = fault.clone().scrub(&Scrubber::new());
+    let mut lines = vec![with_address(text::user_text(&fault, lang), &fault)];
+    let tail = fault.detail().text(Fact::StderrTail).unwrap_or_default();
+    let tail: Vec<&str> = tail.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last = tail.iter().skip(tail.len().saturating_sub(LAST_LINES));
+    lines.extend(last.map(|line| line.chars().take(LINE_CHARS).collect()));
+    lines
 }
 
 /// Whether records hide the address, because remote users read them too: `[private address]`.

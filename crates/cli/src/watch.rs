@@ -7,10 +7,9 @@ use budao_core::{
     activity::Activity,
     engine::Engine,
     event::{CommandBody, Decision, Seq, SessionId, StopReason},
-    fault::text,
+    fault::{Fact, text},
     session::Session,
 };
-use budao_models::Spec;
 use budao_runtime::{Question, Runtime};
 use futures::StreamExt;
 
@@ -108,7 +107,7 @@ impl<'a> Watcher<'a> {
             let Some(record) = record else { return Ok(Exit::Failed) };
             let record = record?;
             self.print_record(&record);
-            self.print_address(&record).await?;
+            self.print_address(&record);
             match Activity::of(&record.event) {
                 Some(Activity::QuestionAsked(asked)) => self.ask(&asked.into()).await?,
                 Some(Activity::TurnEnded { stop, fault, .. }) => {
@@ -162,20 +161,13 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Names the address of an unreachable model if the record hides it. The settings still have it.
-    async fn print_address(&self, record: &Record) -> Result<(), Fault> {
-        let fault = record.event.fault().filter(|fault| fault.address().is_some_and(is_hidden));
-        if fault.is_none() || self.show == TurnFormat::Json {
-            return Ok(());
+    /// Names the host of a fault if its facts hide it from remote users: the reader of a terminal is the operator.
+    fn print_address(&self, record: &Record) {
+        let fault = record.event.fault();
+        let hidden = fault.filter(|fault| fault.detail().text(Fact::Host).is_some_and(is_hidden));
+        if let (Some(address), TurnFormat::Text) = (hidden.and_then(Fault::address), self.show) {
+            self.terminal.say(&format!("  {address}"));
         }
-        let model = self.runtime.state(self.session).await?.settings.model.clone();
-        let spec: Option<Spec> = model.parse().ok();
-        if let Some(Spec::Hosted { url: Some(url), .. }) = spec
-            && let Ok(url) = reqwest::Url::parse(&url)
-        {
-            self.terminal.say(&format!("  {}", url.origin().ascii_serialization()));
-        }
-        Ok(())
     }
 
     fn ended(&self, stop: StopReason, fault: Option<&Fault>) -> Exit {

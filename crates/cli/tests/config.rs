@@ -98,6 +98,36 @@ fn a_broken_file_ends_with_code_2_and_names_line_key_and_nearest_name() {
 }
 
 #[test]
+fn a_check_reports_every_wrong_key_and_value_at_once_in_the_readers_language() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let file = "# 设置\n[serve]\nlisten = 5\nlisen = \"x\"\n\n[models]\nbar = 2\n\n[serve.limits]\n\
+                observers = \"many\"\nobservrs = 1\n\n[nothing]\na = 1\nb = 2\n\n[limits]\nsteps = 3\n";
+    std::fs::write(directory.join("bad.toml"), file).unwrap();
+    let check = ["config", "check", "bad.toml"];
+    let (code, _, stderr) = run_command(&mut budao(directory, &check));
+    assert_eq!(code, 2, "{stderr}");
+    for expected in [
+        "bad.toml:3 `listen` is wrong: it must be a text in quotes",
+        "bad.toml:4 `lisen`",
+        "bad.toml:7 `bar`",
+        "bad.toml:10 `observers`",
+        "bad.toml:11 `observrs`",
+        "bad.toml:13 `nothing`",
+    ] {
+        assert!(stderr.replace("\n", " ").contains(expected), "{expected}: {stderr}");
+    }
+    assert_eq!(stderr.matches("ERR_CONF_001").count(), 6, "{stderr}");
+    let (_, _, chinese) = run_command(budao(directory, &check).env("BUDAO_LANG", "zh"));
+    for expected in ["应当是 带引号的文本", "以下之一：`", "`listen`"] {
+        assert!(chinese.contains(expected), "{expected}: {chinese}");
+    }
+    for english in ["one of", "Did you mean", "a text"] {
+        assert!(!chinese.contains(english), "{english}: {chinese}");
+    }
+}
+
+#[test]
 fn what_is_shown_is_what_counts_and_secrets_stay_references() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();

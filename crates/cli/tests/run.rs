@@ -306,3 +306,17 @@ fn a_service_that_does_not_listen_is_named_with_its_port() {
     assert!(!refused.contains('['), "{refused}");
     assert_eq!(named, format!("  http://{address}"));
 }
+
+#[test]
+fn a_tool_server_that_does_not_start_is_told_with_its_exit_code_and_last_words() {
+    let directory = workspace();
+    let server = "mine=sh -c 'echo Traceback >&2; echo ModuleNotFoundError: no module nosuch >&2; \
+                  echo password=hunter2hunter2 >&2; exit 3'";
+    let done =
+        run(directory.path(), &["run", "--model", "demo:fast", "--mcp", server, "say hello"]);
+    let stderr = err(&done);
+    for expected in ["mine", "exit code 3", "ModuleNotFoundError: no module nosuch"] {
+        assert!(stderr.contains(expected), "{expected}: {stderr}");
+    }
+    assert!(!stderr.contains("hunter2"), "{stderr}");
+}

@@ -185,6 +185,25 @@ fn the_list_of_tools_waits_for_servers_that_start_and_not_for_ever() {
 }
 
 #[test]
+fn a_call_waits_for_a_server_that_starts_and_not_for_ever() {
+    let Some(program) = fake_mcp() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let (_hub, url) = hub();
+    let slow = format!("sleep 1; exec {}", program.display());
+    let computer = computer_of_shell(&url, directory.path(), &slow);
+    let done = run(&url, &["call", "room", "pc", "tools__echo", r#"{"text":"hi"}"#]);
+    let progress = text(&done.stderr);
+    assert_eq!((text(&done.stdout).as_str(), done.status.code()), ("hi\n", Some(0)), "{progress}");
+    drop(computer);
+
+    let (_hub, url) = hub();
+    let _computer = computer_of_shell(&url, directory.path(), "exec sleep 600");
+    let late = run(&url, &["call", "--timeout", "1", "room", "pc", "tools__echo"]);
+    assert_eq!(late.status.code(), Some(1), "{}", text(&late.stdout));
+    assert!(text(&late.stderr).contains("ERR_"), "{}", text(&late.stderr));
+}
+
+#[test]
 fn the_time_of_a_call_covers_the_connection() {
     // Connections are accepted by the system, and nobody answers.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

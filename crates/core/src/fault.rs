@@ -9,6 +9,7 @@
 //! the causes, so [`std::error::Error::source`] returns none.
 
 mod detail;
+mod echo;
 mod kind;
 pub mod render;
 pub mod repeat;
@@ -21,6 +22,7 @@ use budao_scrub::Scrubber;
 use serde::{Deserialize, Serialize};
 
 pub use detail::{Detail, FactValue, Mismatch, Shape};
+pub(crate) use echo::with_own_words;
 pub use kind::{Fact, Kind, Operation};
 pub use repeat::{Progress, Repeat};
 pub use row::{
@@ -56,6 +58,9 @@ struct FaultInner {
     hops: Vec<Hop>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     causes: Vec<String>,
+    /// The host that scrubbing took from the facts, for operators alone: `10.0.0.7:9000`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    operator_host: Option<String>,
 }
 
 /// Whether serde skips the field; serde passes it by reference.
@@ -124,6 +129,7 @@ impl Fault {
             trace: Trace::NONE,
             hops: Vec::new(),
             causes: Vec::new(),
+            operator_host: None,
         }))
     }
 
@@ -223,11 +229,19 @@ impl Fault {
 
     /// Scrubs every text of the fault. Required before a fault is recorded, logged or sent.
     ///
-    /// Numbers, kind and operation names, and the trace are kept.
+    /// Numbers, kind and operation names, and the trace are kept. A host that the facts lose is kept for operators,
+    /// without user, password and path: [`Fault::address`].
     #[must_use]
     pub fn scrub(mut self, scrubber: &Scrubber) -> Self {
         let inner = &mut *self.0;
+        let host = inner.detail.text(Fact::Host).map(str::to_owned);
         inner.detail.scrub(scrubber);
+        if let Some(host) = host
+            && inner.detail.text(Fact::Host) != Some(&host)
+            && let Some(host) = host_of(&host).filter(|host| scrubber.scrub_exact(host) == *host)
+        {
+            inner.operator_host = Some(host.to_owned());
+        }
         for mismatch in &mut inner.mismatches {
             mismatch.scrub(scrubber);
         }
@@ -318,13 +332,21 @@ impl Fault {
         &self.0.causes
     }
 
-    /// The address that a network fault concerns. For operators and the command line; texts for remote users leave it
-    /// out.
+    /// The address that a network fault concerns, or the host that scrubbing took from the facts of any fault. For
+    /// operators and the command line; texts for remote users leave it out.
     #[must_use]
     pub fn address(&self) -> Option<&str> {
+        if let Some(host) = &self.0.operator_host {
+            return Some(host);
+        }
         let is_network = self.row().code.starts_with("ERR_NET_");
         let named = [Fact::Host, Fact::Endpoint].into_iter();
         named.filter(|_| is_network).find_map(|fact| self.0.detail.text(fact))
+    }
+
+    /// Removes what only operators may see, for a copy of the record that a user gets.
+    pub fn hide_from_user(&mut self) {
+        self.0.operator_host = None;
     }
 
     /// Whether the runtime may repeat the operation by itself. False when its attempts are used up, so that an outer
@@ -363,6 +385,17 @@ impl fmt::Display for Fault {
     }
 }
 
+/// The host and port of an address, if it has nothing else but a scheme, a user and a path, which are left out.
+fn host_of(address: &str) -> Option<&str> {
+    let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
+    let is_host = (1..=260).contains(&host.len()) && host.bytes().all(is_plain);
+    // A marker of the scrubber has brackets too, and a space or no dot.
+    (is_host && (!host.starts_with('[') || host.contains(':'))).then_some(host)
+}
+
 /// Replaces line breaks with `; `, so that no text can imitate another log line.
 fn on_one_line(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     let lines = text.split(['\n', '\r']).map(str::trim_end).filter(|line| !line.is_empty());
@@ -391,6 +424,7 @@ impl fmt::Debug for Fault {
             .field("trace", &inner.trace)
             .field("hops", &inner.hops)
             .field("causes", &inner.causes)
+            .field("operator_host", &inner.operator_host)
             .finish()
     }
 }

@@ -187,6 +187,19 @@ impl Outcome {
         matches!(self, Self::Done(_))
     }
 
+    /// As [`Outcome::render_for_model`], with the model's own words where scrubbing changed them. `written` is the JSON
+    /// of the call's arguments, as the model wrote it.
+    #[must_use]
+    pub fn render_for_caller(&self, written: &str, lang: crate::Lang) -> (String, bool) {
+        match self {
+            Self::Done(_) => self.render_for_model(lang),
+            Self::Failed(failure) => {
+                let failure = crate::fault::with_own_words(failure, written);
+                (crate::fault::render::render_for_model(&failure, lang).to_json(), true)
+            }
+        }
+    }
+
     /// The JSON object for the model, and whether it is an error.
     #[must_use]
     pub fn render_for_model(&self, lang: crate::Lang) -> (String, bool) {

@@ -294,10 +294,15 @@ impl Stepper<'_> {
         self.start_next();
     }
 
-    /// Ends the turn and starts the next queued message.
+    /// Ends the turn and starts the next queued message. A fault that ends it is recorded by itself first.
     fn end_turn(&mut self, stop: StopReason, fault: Option<Fault>) {
         let trace = self.session.trace();
-        self.close_turn(stop, fault.map(|fault| fault.with_trace(trace)));
+        let fault = fault.map(|fault| fault.with_trace(trace));
+        if let Some(fault) = fault.clone() {
+            let scope = Scope { step: Some(self.turn().step), ..Scope::default() };
+            self.emit(Event::RecoveryFailed { fault, scope });
+        }
+        self.close_turn(stop, fault);
         self.start_next();
     }
 

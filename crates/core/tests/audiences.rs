@@ -120,3 +120,32 @@ fn the_operator_reads_the_address_of_a_network_fault_and_a_remote_user_does_not(
     let elsewhere = faults::bare(Kind::DiskFull).with(Fact::Host, "10.0.0.7");
     assert_eq!(elsewhere.address(), None);
 }
+
+#[test]
+fn a_host_that_records_hide_is_kept_for_operators_without_its_credentials() {
+    let scrubber = budao_scrub::Scrubber::with_secrets(["internal-name-of-vault"]);
+    let scrubbed = |host: &'static str| {
+        faults::bare(Kind::ModelServerError).with(Fact::Host, host).scrub(&scrubber)
+    };
+    let fault = scrubbed("10.0.0.7:9000");
+    assert_eq!(fault.detail().text(Fact::Host), Some("[private address]"));
+    assert_eq!(fault.address(), Some("10.0.0.7:9000"));
+    assert!(fault.to_string().contains("(at 10.0.0.7:9000)"), "{fault}");
+    let again = fault.clone().scrub(&scrubber);
+    assert_eq!(again, fault, "a second scrub changes nothing");
+    let json = serde_json::to_string(&fault).unwrap();
+    assert_eq!(serde_json::from_str::<Fault>(&json).unwrap(), fault, "it is recorded");
+    for lang in Lang::VARIANTS {
+        let mut told = to_model(&fault, *lang);
+        told.extend(to_people(&fault, *lang));
+        told.extend([text::model_text(&fault, *lang), text::user_text(&fault, *lang)]);
+        assert!(!told.join("\n").contains("10.0.0.7"), "{told:?}");
+    }
+    let url = scrubbed("https://alice:hunter2hunter2@10.0.0.7:9000/v1?key=sk-1");
+    assert_eq!(url.address(), Some("10.0.0.7:9000"));
+    assert!(!format!("{url:?}").contains("hunter2"), "{url:?}");
+    assert_eq!(scrubbed("internal-name-of-vault.lan:80").address(), None, "a configured secret");
+    let mut hidden = fault;
+    hidden.hide_from_user();
+    assert_eq!(hidden.address(), None);
+}

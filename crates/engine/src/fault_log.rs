@@ -4,7 +4,7 @@
 //! the end of its turn, task or session gets no second line.
 
 use budao_core::{
-    event::{Event, SessionId},
+    event::{Event, SessionId, Settings},
     fault::{Announcement, Fault, Severity},
 };
 use budao_journal::Entry;
@@ -13,14 +13,29 @@ use crate::subscribers::CommitSubscriber;
 
 /// Logs the faults of one session.
 #[derive(Debug)]
-pub(crate) struct FaultLog(pub(crate) SessionId);
+pub(crate) struct FaultLog {
+    session: SessionId,
+    /// Who is affected; empty if the session has no such label.
+    tenant: String,
+    owner: String,
+}
+
+impl FaultLog {
+    pub(crate) fn new(session: SessionId, settings: &Settings) -> Self {
+        let (tenant, owner) = (settings.tenant().to_owned(), settings.owner().to_owned());
+        Self { session, tenant, owner }
+    }
+}
 
 impl CommitSubscriber for FaultLog {
     fn on_commit(&mut self, entries: &[Entry]) {
         for (index, entry) in entries.iter().enumerate() {
+            if let Event::SessionOpened { settings, .. } = &*entry.event {
+                *self = Self::new(self.session, settings);
+            }
             let Some(fault) = entry.event.fault() else { continue };
             if !is_repetition(&entries[..index], &entry.event, fault) {
-                write_line(self.0, entry, fault);
+                self.write_line(entry, fault);
             }
         }
     }
@@ -42,22 +57,24 @@ fn is_repetition(earlier: &[Entry], event: &Event, fault: &Fault) -> bool {
     is_end && earlier.iter().any(is_same)
 }
 
-fn write_line(session: SessionId, entry: &Entry, fault: &Fault) {
-    let row = fault.row();
-    let scope = match &*entry.event {
-        Event::FaultRaised { scope, .. } | Event::RecoveryFailed { scope, .. } => Some(scope),
-        _ => None,
-    };
-    let event_type: &str = match &*entry.event {
-        Event::RecoveryFailed { .. } => Announcement::RecoveryFailed.into(),
-        _ => row.event.into(),
-    };
-    let stage: Option<&str> = scope.and_then(|scope| scope.stage).map(Into::into);
-    let tool = scope.and_then(|scope| scope.tool.as_deref()).or(entry.event.tool());
-    let attempt = fault.attempts().map(|tries| tries.attempt);
-    let max_attempts = fault.attempts().map(|tries| tries.max);
-    let trace = if fault.trace().is_some() { fault.trace() } else { entry.trace };
-    macro_rules! write_at {
+impl FaultLog {
+    fn write_line(&self, entry: &Entry, fault: &Fault) {
+        let (tenant, user) = (filled(&self.tenant), filled(&self.owner));
+        let row = fault.row();
+        let scope = match &*entry.event {
+            Event::FaultRaised { scope, .. } | Event::RecoveryFailed { scope, .. } => Some(scope),
+            _ => None,
+        };
+        let event_type: &str = match &*entry.event {
+            Event::RecoveryFailed { .. } => Announcement::RecoveryFailed.into(),
+            _ => row.event.into(),
+        };
+        let stage: Option<&str> = scope.and_then(|scope| scope.stage).map(Into::into);
+        let tool = scope.and_then(|scope| scope.tool.as_deref()).or(entry.event.tool());
+        let attempt = fault.attempts().map(|tries| tries.attempt);
+        let max_attempts = fault.attempts().map(|tries| tries.max);
+        let trace = if fault.trace().is_some() { fault.trace() } else { entry.trace };
+        macro_rules! write_at {
         ($level:expr) => {
             tracing::event!(
                 target: "budao::fault",
@@ -73,7 +90,10 @@ fn write_line(session: SessionId, entry: &Entry, fault: &Fault) {
                 operation = %fault.operation(),
                 tool,
                 %trace,
-                %session,
+                session = %self.session,
+                tenant,
+                user,
+                host = fault.address(),
                 turn = entry.turn,
                 attempt,
                 max_attempts,
@@ -81,9 +101,15 @@ fn write_line(session: SessionId, entry: &Entry, fault: &Fault) {
             )
         };
     }
-    match row.severity {
-        Severity::Info => write_at!(tracing::Level::INFO),
-        Severity::Warn => write_at!(tracing::Level::WARN),
-        Severity::Error | Severity::Critical => write_at!(tracing::Level::ERROR),
+        match row.severity {
+            Severity::Info => write_at!(tracing::Level::INFO),
+            Severity::Warn => write_at!(tracing::Level::WARN),
+            Severity::Error | Severity::Critical => write_at!(tracing::Level::ERROR),
+        }
     }
+}
+
+/// `None` for an empty text, so that the line has no empty field.
+fn filled(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
 }

@@ -25,7 +25,7 @@ impl CommitSubscribers {
             exporter: Arc::clone(spans),
             builder: SpanBuilder::new(session, state),
         };
-        Self([Box::new(FaultLog(session)), Box::new(tracer)])
+        Self([Box::new(FaultLog::new(session, &state.settings)), Box::new(tracer)])
     }
 
     pub(crate) fn publish(&mut self, entries: &[Entry]) {

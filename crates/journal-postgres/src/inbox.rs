@@ -4,7 +4,10 @@ use budao_core::{
     event::{Answer, Command, CommandId, SessionId},
     fault::{Fact, Fault, Operation},
 };
-use budao_journal::{SubmitOutcome, implement::faults};
+use budao_journal::{
+    SubmitOutcome,
+    implement::{faults, retention::is_same_request},
+};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio_postgres::{Row, types::ToSql};
 
@@ -98,7 +101,7 @@ impl PostgresShared {
             let rows = self.ask(LaneKind::Write, session, SUBMIT, &parameters).await?;
             if let Some(known) = self.stored(session, &rows[0])? {
                 return match known.answer {
-                    _ if known.command.body != command.body => {
+                    _ if !is_same_request(&known.command.body, &command.body) => {
                         Err(faults::repeated(session, &command.id))
                     }
                     Some(answer) => Ok(SubmitOutcome::Answered(answer)),
@@ -135,7 +138,7 @@ impl PostgresShared {
             let rows = self.ask(LaneKind::Read, session, KNOWN, &[&session.0, &id]).await?;
             let known = self.stored(session, &rows[0])?;
             match known {
-                Some(known) if known.command.body != command.body => {
+                Some(known) if !is_same_request(&known.command.body, &command.body) => {
                     return Err(faults::repeated(session, &command.id));
                 }
                 Some(StoredCommand { answer: Some(answer), .. }) => return Ok(answer),

@@ -190,7 +190,7 @@ impl Admin for Postgres {
 
     async fn retain(&self, retention: Retention) -> Result<RetentionReport, Fault> {
         self.must_write(Operation::ApplyRetention)?;
-        self.shared.retain(&retention).await
+        self.shared.retain(&retention, self).await
     }
 
     async fn delete(&self, session: SessionId) -> Result<bool, Fault> {

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use budao_core::{
-    event::{Epoch, Seq, SessionId},
+    event::{Answer, Command, Epoch, Seq, SessionId},
     fault::{Fault, Operation},
 };
 use budao_journal::{
-    JournalStats, Retention, RetentionReport,
+    JournalStats, Reader, Retention, RetentionReport,
     implement::{
         frame::{self, BatchLocation},
         retention::{self, RetainedSize},
@@ -18,7 +18,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use crate::{
-    cohort,
+    cohort, inbox,
     pool::{Exclusive, LaneKind},
     shared::{PostgresShared, micros},
 };
@@ -53,10 +53,23 @@ const REMOVE: &str = "WITH b AS (DELETE FROM @batch b USING @session s WHERE s.i
 const STILL_WAITING: &str =
     "SELECT DISTINCT session FROM @inbox WHERE session = ANY($1) AND answer IS NULL";
 
-/// Sessions with records that a snapshot covers.
-const COVERED: &str = "SELECT s.id, s.uuid, s.cohort, s.removed_to, n.seq FROM @session s \
-    JOIN @snapshot n ON n.session = s.id WHERE s.id > $1 AND n.seq > s.removed_to \
+/// Sessions with records, and the position of their snapshot, 0 for none.
+const TRIMMABLE: &str = "SELECT s.id, s.uuid, s.cohort, s.removed_to, coalesce(n.seq, 0) FROM @session s \
+    LEFT JOIN @snapshot n ON n.session = s.id WHERE s.id > $1 AND s.head > s.removed_to \
     ORDER BY s.id LIMIT 64";
+
+/// Adds a snapshot unless there is a newer one. A deleted session gets none.
+const COVER: &str = "WITH s AS (SELECT id FROM @session WHERE id = $1 FOR KEY SHARE) \
+    INSERT INTO @snapshot(session, seq, body) SELECT id, $2, $3 FROM s \
+    ON CONFLICT (session) DO UPDATE SET seq = excluded.seq, body = excluded.body \
+        WHERE @snapshot.seq < excluded.seq";
+
+/// Answered commands with their content, after the id `$2`. `$3` marks those whose content is removed.
+const CONTENTS: &str = "SELECT id, body, answer FROM @inbox WHERE session = $1 AND id > $2 \
+    AND answer IS NOT NULL AND position($3::bytea in body) = 0 ORDER BY id LIMIT 256";
+
+const REMOVE_CONTENTS: &str = "UPDATE @inbox i SET body = u.body \
+    FROM unnest($2::bigint[], $3::bytea[]) AS u(id, body) WHERE i.session = $1 AND i.id = u.id";
 
 const BATCHES: &str = "SELECT first, count, body FROM @batch WHERE cohort = $1 AND session = $2 \
     AND first > $3 ORDER BY first LIMIT 64";
@@ -89,7 +102,7 @@ const STATS: &str = "SELECT (SELECT count(*) FROM @session), (SELECT count(*) FR
 const OPERATION: Operation = Operation::ApplyRetention;
 
 /// A session whose records may be trimmed.
-struct CoveredSession {
+struct TrimmedSession {
     key: i64,
     session: SessionId,
     cohort: i32,
@@ -98,7 +111,11 @@ struct CoveredSession {
 }
 
 impl PostgresShared {
-    pub(crate) async fn retain(&self, retention: &Retention) -> Result<RetentionReport, Fault> {
+    pub(crate) async fn retain(
+        &self,
+        retention: &Retention,
+        reader: &dyn Reader,
+    ) -> Result<RetentionReport, Fault> {
         self.catch_up().await?;
         let mut report = RetentionReport::default();
         if let Some(age) = retention.session_age {
@@ -108,7 +125,7 @@ impl PostgresShared {
             || retention.records.is_some()
             || retention.bytes.is_some()
         {
-            report.records = self.trim_all(retention).await?;
+            report.records = self.trim_all(retention, reader).await?;
         }
         report.blobs = self.sweep_blobs().await?;
         let today = cohort::day_of(self.now());
@@ -178,29 +195,37 @@ impl PostgresShared {
         Ok(!keys.is_empty())
     }
 
-    async fn trim_all(&self, retention: &Retention) -> Result<u64, Fault> {
+    async fn trim_all(&self, retention: &Retention, reader: &dyn Reader) -> Result<u64, Fault> {
         let (mut last, mut removed) = (0_i64, 0);
         loop {
-            let rows = self.pool.run(LaneKind::Read, OPERATION, COVERED, &[&last]).await?;
+            let rows = self.pool.run(LaneKind::Read, OPERATION, TRIMMABLE, &[&last]).await?;
             let Some(newest) = rows.last() else { return Ok(removed) };
             last = newest.get(0);
             for row in &rows {
-                let session = CoveredSession {
+                let session = TrimmedSession {
                     key: row.get(0),
                     session: SessionId(row.get::<_, Uuid>(1)),
                     cohort: row.get(2),
                     removed_to: row.get::<_, i64>(3).cast_unsigned(),
                     snapshot: row.get::<_, i64>(4).cast_unsigned(),
                 };
-                removed += self.trim(&session, retention).await?;
+                removed += self.trim(&session, retention, reader).await?;
             }
         }
     }
 
-    async fn trim(&self, session: &CoveredSession, retention: &Retention) -> Result<u64, Fault> {
-        let sizes = self.sizes(session).await?;
-        let Some((to, reason)) = retention::cut(&sizes, session.snapshot, retention, self.now())
-        else {
+    async fn trim(
+        &self,
+        session: &TrimmedSession,
+        retention: &Retention,
+        reader: &dyn Reader,
+    ) -> Result<u64, Fault> {
+        let (sizes, now) = (self.sizes(session).await?, self.now());
+        let Some((wanted, _)) = retention::cut(&sizes, Seq::MAX, retention, now) else {
+            return Ok(0);
+        };
+        let covered = self.cover(session, wanted, reader).await?;
+        let Some((to, reason)) = retention::cut(&sizes, covered, retention, now) else {
             return Ok(0);
         };
         let (before, to_sql) = (session.removed_to.cast_signed(), to.cast_signed());
@@ -211,12 +236,59 @@ impl PostgresShared {
         if done.is_empty() {
             return Ok(0);
         }
+        self.remove_contents(session, to).await?;
         self.announce_removed(&[session.session]);
         Ok(sizes.iter().filter(|size| size.seq <= to).count() as u64)
     }
 
+    /// Makes a snapshot at the head if the one there is does not reach `to`. Returns the position of the snapshot.
+    async fn cover(
+        &self,
+        session: &TrimmedSession,
+        to: Seq,
+        reader: &dyn Reader,
+    ) -> Result<Seq, Fault> {
+        if session.snapshot >= to {
+            return Ok(session.snapshot);
+        }
+        let state = match budao_journal::fold(reader, session.session).await {
+            Ok((state, _)) if state.head >= to => state,
+            Ok(_) => return Ok(session.snapshot),
+            Err(fault) => {
+                tracing::warn!(session = %session.session, %fault, "retention makes no snapshot");
+                return Ok(session.snapshot);
+            }
+        };
+        let (head, body) = (state.head.cast_signed(), inbox::encode(&state));
+        let parameters: [&(dyn ToSql + Sync); 3] = [&session.key, &head, &body];
+        self.pool.run(LaneKind::Write, OPERATION, COVER, &parameters).await?;
+        Ok(state.head)
+    }
+
+    /// Removes the content of the commands whose records are removed.
+    async fn remove_contents(&self, session: &TrimmedSession, to: Seq) -> Result<(), Fault> {
+        let (mut last, mark) = (0_i64, retention::REMOVED_TOPIC.as_bytes());
+        loop {
+            let parameters: [&(dyn ToSql + Sync); 3] = [&session.key, &last, &mark];
+            let rows = self.pool.run(LaneKind::Read, OPERATION, CONTENTS, &parameters).await?;
+            let Some(newest) = rows.last() else { return Ok(()) };
+            last = newest.get(0);
+            let (mut ids, mut bodies) = (Vec::<i64>::new(), Vec::new());
+            for row in &rows {
+                let answer: Answer = self.decode(session.session, row.get(2))?;
+                if retention::removes_content(&answer, to) {
+                    let command: Command = self.decode(session.session, row.get(1))?;
+                    ids.push(row.get(0));
+                    bodies.push(inbox::encode(&retention::without_content(&command)));
+                }
+            }
+            let parameters: [&(dyn ToSql + Sync); 3] = [&session.key, &ids, &bodies];
+            self.pool.run(LaneKind::Write, OPERATION, REMOVE_CONTENTS, &parameters).await?;
+        }
+    }
+
     /// The size and time of each record, oldest first. A damaged record ends the list, so that no later one is removed.
-    async fn sizes(&self, session: &CoveredSession) -> Result<Vec<RetainedSize>, Fault> {
+    async fn sizes(&self, session: &TrimmedSession) -> Result<Vec<RetainedSize>, Fault> {
         let (mut sizes, mut last) = (Vec::new(), 0_i64);
         loop {
             let parameters: [&(dyn ToSql + Sync); 3] = [&session.cohort, &session.key, &last];

@@ -23,8 +23,17 @@ async fn damage_is_found_with_session_and_position_and_the_others_go_on() {
     let schema = support::schema();
     let url = server.url(&schema);
     let journal = support::open(&url, world()).await;
+    let trimmed = lease(&journal, session(6), "writer").await;
+    let mut head = 0;
+    for _ in 0..4 {
+        head = append(&journal, &trimmed, head, 3).await;
+    }
+    let snapshot =
+        Append { snapshot: Some(vec![1]), ..Append::new(&trimmed, head, entries(12, 1, 5)) };
+    journal.append(snapshot).await.unwrap();
+    journal.retain(Retention { records: Some(5), ..Retention::default() }).await.unwrap();
     let mut leases = Vec::new();
-    for number in 1..=6 {
+    for number in 1..=5 {
         let lease = lease(&journal, session(number), "writer").await;
         let mut head = 0;
         for _ in 0..4 {
@@ -32,10 +41,8 @@ async fn damage_is_found_with_session_and_position_and_the_others_go_on() {
         }
         leases.push(lease);
     }
+    leases.push(trimmed);
     let last = &leases[5];
-    let snapshot = Append { snapshot: Some(vec![1]), ..Append::new(last, 12, entries(12, 1, 5)) };
-    journal.append(snapshot).await.unwrap();
-    journal.retain(Retention { records: Some(5), ..Retention::default() }).await.unwrap();
     journal.submit(last.session, message("m", "x")).await.unwrap();
     journal.put_blob(last.session, "an output".into()).await.unwrap();
     let well = check(&url).await;

@@ -17,9 +17,6 @@ use support::{append, entries, lease, session, world};
 
 /// A journal with sessions of several kinds: plain, trimmed, with commands and outputs, empty.
 async fn fill(journal: &dyn Journal) {
-    let plain = lease(journal, session(1), "writer").await;
-    let head = append(journal, &plain, 0, 700).await;
-    append(journal, &plain, head, 1500).await;
     let trimmed = lease(journal, session(2), "writer").await;
     append(journal, &trimmed, 0, 20).await;
     let with_snapshot =
@@ -27,6 +24,9 @@ async fn fill(journal: &dyn Journal) {
     journal.append(with_snapshot).await.unwrap();
     append(journal, &trimmed, 23, 4).await;
     journal.retain(Retention { records: Some(8), ..Retention::default() }).await.unwrap();
+    let plain = lease(journal, session(1), "writer").await;
+    let head = append(journal, &plain, 0, 700).await;
+    append(journal, &plain, head, 1500).await;
     let busy = lease(journal, session(3), "writer").await;
     for id in ["a", "b"] {
         journal.submit(busy.session, message(id, "x")).await.unwrap();

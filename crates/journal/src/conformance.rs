@@ -60,7 +60,9 @@ macro_rules! conformance_suite {
             follow::waits_for_a_session_without_records
             follow::ends_with_a_fault_when_the_session_is_deleted
             follow::reports_a_gap
-            retention::retention_removes_only_what_a_snapshot_covers
+            retention::retention_removes_nothing_that_the_state_needs
+            retention::retention_keeps_as_many_records_as_it_was_told
+            retention::the_content_of_a_command_goes_with_its_records
             retention::retention_by_count_leaves_an_exact_gap
             retention::retention_by_bytes_leaves_an_exact_gap
             retention::retention_by_age_leaves_an_exact_gap

@@ -170,6 +170,11 @@ mod tests {
         assert_eq!(after("Sunday, 15-Nov-26 08:00:30 GMT"), secs(30));
         assert_eq!(after("Sun Nov 15 08:00:30 2026"), secs(30));
         assert_eq!(after("Sun, 15 Nov 2026 07:00:00 GMT"), secs(0), "a date that has passed");
+        assert_eq!(after("99999"), secs(99_999), "more than a day is told as it is");
+        let fault = Fault::new(Kind::ModelRateLimited, Operation::ModelRequest);
+        let fault = hints(&[("retry-after", "99999")]).add_to_fault(fault);
+        assert_eq!(fault.retry_hint(), secs(99_999));
+        assert_eq!(fault.detail().number(Fact::WaitMs), Some(99_999_000));
         assert_eq!(after("99999999999999"), Some(LONGEST));
         assert_eq!(after("NaN"), None);
         assert_eq!(after("soon"), None);

@@ -21,9 +21,12 @@ use super::{PASSES_MAX, encoded_run};
 const HELD_MAX: usize = 32 * 1024;
 /// Bytes that stay held after the limit was reached; no shorter secret is cut.
 const HELD_AFTER_LIMIT: usize = 4 * 1024;
-/// The first pass scans held text shorter than this with every part, and longer text when it has grown by a quarter.
-/// Later passes always wait for that growth, because they rarely find anything.
+/// The first pass scans held text shorter than this for every [`FRESH_MIN`] bytes, and longer text when it has grown by
+/// a quarter. Later passes always wait for that growth, because they rarely find anything.
 const EAGER_MAX: usize = 1024;
+/// New bytes that the first pass waits for before it scans again. Each scan reads all held text, about 150 bytes, so a
+/// scan for every word would read every byte 25 times.
+const FRESH_MIN: usize = 24;
 /// Bytes that a discarded secret needs to detect its end.
 const SWALLOW_TAIL: usize = 64;
 
@@ -105,7 +108,7 @@ struct PatternPass {
     /// The length of `text` at the last scan.
     seen: usize,
     swallowing: Option<Marker>,
-    /// Held text shorter than this is scanned with every part.
+    /// Held text shorter than this is scanned for every [`FRESH_MIN`] bytes.
     eager: usize,
 }
 
@@ -140,7 +143,7 @@ impl PatternPass {
     fn is_worth_a_look(&self) -> bool {
         let held = self.held_bytes();
         let fresh = self.text.len().saturating_sub(self.seen.max(self.held));
-        held <= self.eager || fresh * 4 >= held
+        (held <= self.eager && fresh >= FRESH_MIN) || fresh * 4 >= held
     }
 
     fn release(&mut self, out: &mut String) {

@@ -81,6 +81,10 @@ impl Metrics {
 fn describe() {
     let counters = [
         ("budao_faults_total", "Faults, by code, class, category, tool and stage."),
+        (
+            "budao_tenant_faults_total",
+            "Faults by tenant and code; `other` stands for tenants beyond the first 200.",
+        ),
         ("budao_retries_total", "Retries made."),
         ("budao_retried_total", "Operations that were retried, by final result."),
         ("budao_turns_total", "Ended turns, by stop reason."),

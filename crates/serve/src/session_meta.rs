@@ -25,7 +25,7 @@ use crate::{
 /// The label with the tenant's name.
 pub(crate) const TENANT: &str = Settings::TENANT;
 /// The label with the owner, as `tenant/user`.
-pub(crate) const OWNER: &str = "serve.owner";
+pub(crate) const OWNER: &str = Settings::OWNER;
 /// The setting for a turn when the last observer of its session leaves.
 pub(crate) const ON_DISCONNECT: &str = "serve.on_disconnect";
 /// The setting that makes messages questions for plan → solve → aggregate.

@@ -14,7 +14,12 @@ use budao_core::{
 };
 use serde_json::Value;
 
-use crate::{call::CheckedCall, contract::CallContext, outcome, output};
+use crate::{
+    call::CheckedCall,
+    contract::CallContext,
+    outcome::{self, CallAnswer},
+    output,
+};
 
 /// Maximum characters kept of a hook's text.
 const WORDS_MAX: usize = 1_000;
@@ -26,7 +31,8 @@ pub trait Hook: Send + Sync + fmt::Debug + 'static {
     fn name(&self) -> &str;
 
     /// Called before a valid call runs. [`HookVerdict::Pass`], `Allow` and `Replace` let the next hook decide too;
-    /// any other verdict is final.
+    /// any other verdict is final. If the hook cancels `context.cancel`, the call is cancelled and does not run,
+    /// whatever the verdict says.
     async fn before(&self, call: &CheckedCall, context: &CallContext) -> HookVerdict {
         let _ = (call, context);
         HookVerdict::Pass
@@ -139,7 +145,11 @@ impl Hooks {
         let mut allowed = false;
         for registered in &self.0 {
             let verdict = match registered.ask(&call, context).await {
-                Ok(verdict) => verdict,
+                Ok(Some(verdict)) => verdict,
+                Ok(None) => {
+                    let fault = outcome::fault(Kind::Cancelled, call.spec()).not_started();
+                    return (ended(fault.with_trace(context.trace), &call), faults);
+                }
                 Err(fault) if registered.guards => {
                     return (ended(fault, &call), faults);
                 }
@@ -205,10 +215,22 @@ impl Hooks {
 }
 
 impl RegisteredHook {
-    async fn ask(&self, call: &CheckedCall, context: &CallContext) -> Result<HookVerdict, Fault> {
-        let (hook, hooked_call, inside) = (self.hook.clone(), call.clone(), context.clone());
+    /// The verdict; `None` if the hook cancelled its context. The hook gets a token of its own, because the caller's
+    /// may end the work that waits for the verdict.
+    async fn ask(
+        &self,
+        call: &CheckedCall,
+        context: &CallContext,
+    ) -> Result<Option<HookVerdict>, Fault> {
+        let (hook, hooked_call) = (self.hook.clone(), call.clone());
+        let cancel = context.cancel.child_token();
+        let inside = CallContext { cancel: cancel.clone(), ..context.clone() };
         let work = async move { hook.before(&hooked_call, &inside).await.bounded() };
-        self.run_isolated(call, context, work).await
+        let verdict = self.run_isolated(call, context, work).await;
+        if cancel.is_cancelled() && !context.cancel.is_cancelled() {
+            return Ok(None);
+        }
+        verdict.map(Some)
     }
 
     async fn notify(
@@ -217,7 +239,8 @@ impl RegisteredHook {
         outcome: &Arc<Outcome>,
         context: &CallContext,
     ) -> Result<Option<String>, Fault> {
-        let (hook, hooked_call, inside) = (self.hook.clone(), call.clone(), context.clone());
+        let (hook, hooked_call) = (self.hook.clone(), call.clone());
+        let inside = CallContext { cancel: context.cancel.child_token(), ..context.clone() };
         let outcome = outcome.clone();
         self.run_isolated(call, context, async move {
             hook.after(&hooked_call, &outcome, &inside).await
@@ -249,10 +272,11 @@ impl RegisteredHook {
 impl CheckedCall {
     /// The outcome from a supplied value, interpreted like a tool's own result.
     async fn supplied(&self, value: Value, context: &CallContext) -> Outcome {
-        match outcome::of_answer(Ok(value), self.spec()) {
+        let CallAnswer { result, excess } = CallAnswer::of(Ok(value), self.spec(), &context.limits);
+        match result {
             Ok(given) => {
                 let bytes_max = self.spec().output_bytes.unwrap_or(context.limits.output_bytes);
-                Outcome::Done(output::capped(given, bytes_max, context).await)
+                Outcome::Done(output::finish(given, excess, bytes_max, context).await)
             }
             Err(failure) => Outcome::Failed(failure),
         }

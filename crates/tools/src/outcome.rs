@@ -17,12 +17,17 @@ use std::time::Duration;
 
 use budao_core::{
     fault::{Advice, ErrorType, Fact, Fault, Kind, Operation, Progress},
+    limits::Limits,
     nesting,
     tool::{Effect, Failure, Output, ToolOrigin, ToolSpec},
 };
 use serde_json::{Map, Value};
 
-use crate::contract::ToolResult;
+use crate::{
+    contract::ToolResult,
+    output::{self, Excess},
+    run::IntoFailure as _,
+};
 
 /// Maximum characters kept of a tool's own text.
 const WORDS_MAX: usize = 2_000;
@@ -63,8 +68,36 @@ pub(crate) fn fault(kind: Kind, spec: &ToolSpec) -> Fault {
     Fault::new(kind, Operation::ToolCall).with(Fact::ToolName, spec.name.to_string())
 }
 
+/// How a call ended, with its data within the bounds.
+#[derive(Debug)]
+pub(crate) struct CallAnswer {
+    pub(crate) result: Result<Output, Failure>,
+    /// What the bounds took from the data.
+    pub(crate) excess: Excess,
+}
+
+impl From<Fault> for CallAnswer {
+    fn from(fault: Fault) -> Self {
+        Self { result: Err(fault.into_failure()), excess: Excess::default() }
+    }
+}
+
+impl CallAnswer {
+    /// Interprets a tool's result and applies the bounds to its data. Runs where the data enters.
+    pub(crate) fn of(answer: ToolResult, spec: &ToolSpec, limits: &Limits) -> Self {
+        let limit = spec.output_bytes.unwrap_or(limits.output_bytes);
+        let mut result = of_answer(bounded(answer), spec);
+        let excess = match &mut result {
+            Ok(output) => output::bound(&mut output.data, limit, limits),
+            Err(Failure { data: Some(data), .. }) => output::bound(data, limit, limits),
+            Err(_) => Excess::default(),
+        };
+        Self { result, excess }
+    }
+}
+
 /// Limits the nesting of a tool's result, to protect recursive code.
-pub(crate) fn bounded(mut answer: ToolResult) -> ToolResult {
+fn bounded(mut answer: ToolResult) -> ToolResult {
     match &mut answer {
         Ok(data) => nesting::bound(data),
         Err(failure) => failure.data.iter_mut().for_each(nesting::bound),
@@ -73,7 +106,7 @@ pub(crate) fn bounded(mut answer: ToolResult) -> ToolResult {
 }
 
 /// Interprets a tool's result, which must be [`bounded`].
-pub(crate) fn of_answer(answer: ToolResult, spec: &ToolSpec) -> Result<Output, Failure> {
+fn of_answer(answer: ToolResult, spec: &ToolSpec) -> Result<Output, Failure> {
     let answer = match answer {
         Ok(Value::Object(map)) => of_object(map, spec),
         Ok(data) => Ok(Output { data, ..Output::default() }),
@@ -181,7 +214,7 @@ fn words(value: Value) -> Option<String> {
     let text = match value {
         Value::Null => return None,
         Value::String(text) => text,
-        other => other.to_string(),
+        other => output::json_prefix(&other, 4 * WORDS_MAX),
     };
     let text = match text.char_indices().nth(WORDS_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -1,9 +1,13 @@
 //! Shortens long outputs: the model gets head and tail, and the whole is stored as a blob.
+//!
+//! [`bound`] runs where the tool's data enters, on the thread of the call. It takes time for the bounds, however large
+//! the data is; only freeing the data takes longer. [`finish`] then stores the whole and writes the remarks.
 
 use std::io;
 
 use budao_core::{
     fault::{Detail, Fact, text},
+    limits::Limits,
     nesting,
     tool::{Output, Truncation},
 };
@@ -18,30 +22,76 @@ const HEAD_PERCENT: usize = 60;
 /// Texts are not cut below this size, in bytes.
 const TEXT_BYTES_MIN: usize = 256;
 
-/// The output for the model: unchanged if it is within `limit` bytes of JSON, otherwise head and tail.
-pub(crate) async fn capped(mut output: Output, limit: usize, context: &CallContext) -> Output {
-    let levels = context.limits.json_depth;
-    if nesting::flatten(&mut output.data, levels) {
-        let with = Detail::new().with(Fact::Limit, levels);
+/// What [`bound`] took from an output, and what [`finish`] has to store.
+#[derive(Debug, Default)]
+pub(crate) struct Excess {
+    is_flattened: bool,
+    cut: Option<Cut>,
+}
+
+#[derive(Debug)]
+struct Cut {
+    /// Size of the whole as JSON, in bytes; a lower bound for data larger than what is kept.
+    total: usize,
+    /// The whole; `None` if it is larger than what is kept.
+    whole: Option<Bytes>,
+}
+
+/// Shortens data to `limit` bytes of JSON and to the depth that records may have. The data must be safe to walk:
+/// [`nesting::bound`].
+pub(crate) fn bound(data: &mut Value, limit: usize, limits: &Limits) -> Excess {
+    let kept = limits.output_bytes_kept.max(limit);
+    let mut removed = cut_long_texts(data, kept, limit);
+    let mut measured = measure(data, kept);
+    if measured.is_none() {
+        removed += cut_long_texts(data, limit, limit);
+        measured = measure(data, kept);
+    }
+    let is_flattened = measured.is_some() && nesting::flatten(data, limits.json_depth);
+    if is_flattened {
+        measured = measure(data, kept);
+    }
+    let Some(size) = measured else {
+        *data = Value::String(head_only(data, limit, kept));
+        return Excess { is_flattened, cut: Some(Cut { total: kept.max(removed), whole: None }) };
+    };
+    let total = size + removed;
+    if total <= limit {
+        return Excess { is_flattened, cut: None };
+    }
+    let keeps = removed == 0 && total <= limits.output_bytes_kept;
+    let whole = keeps.then(|| bytes_of(data)).flatten();
+    *data = shortened(data.take(), limit);
+    Excess { is_flattened, cut: Some(Cut { total, whole }) }
+}
+
+/// Stores what was cut off and adds the remarks about it.
+pub(crate) async fn finish(
+    mut output: Output,
+    excess: Excess,
+    limit: usize,
+    context: &CallContext,
+) -> Output {
+    if excess.is_flattened {
+        let with = Detail::new().with(Fact::Limit, context.limits.json_depth);
         let remark = text::line("advice-output-deep", &with, context.lang);
         output.note = joined(output.note, &remark);
     }
-    let total = json_bytes(&output.data, usize::MAX);
-    if total <= limit {
-        return output;
-    }
-    let Output { data, note, .. } = output;
-    let kept = keep(&data, total, context).await;
-    let shortened_data = shortened(data, limit);
-    let cut = Truncation { total_bytes: total as u64, kept };
+    let Some(Cut { total, whole }) = excess.cut else { return output };
+    let kept = match whole {
+        Some(whole) => keep(whole, context).await,
+        None => None,
+    };
     let with = Detail::new().with(Fact::TotalSize, total).with(Fact::Limit, limit);
-    let remark = match &cut.kept {
+    let remark = match &kept {
         Some(name) => {
             text::line("advice-output-cut-kept", &with.with(Fact::Blob, name.clone()), context.lang)
         }
         None => text::line("advice-output-cut", &with, context.lang),
     };
-    Output { data: shortened_data, note: joined(note, &remark), cut: Some(cut) }
+    output.note = joined(output.note, &remark);
+    output.cut = Some(Truncation { total_bytes: total as u64, kept });
+    output
 }
 
 /// Appends a remark to a note.
@@ -52,22 +102,96 @@ pub(crate) fn joined(note: Option<String>, more: &str) -> Option<String> {
     })
 }
 
-/// Stores the whole output as a blob: a string verbatim, other values as JSON. `None` if it is too large or storing
-/// fails.
-async fn keep(data: &Value, total: usize, context: &CallContext) -> Option<String> {
-    if total > context.limits.output_bytes_kept {
-        return None;
-    }
-    let bytes = match data {
-        Value::String(text) => Bytes::copy_from_slice(text.as_bytes()),
-        other => Bytes::from(serde_json::to_vec(other).ok()?),
-    };
-    match context.blobs.put(bytes).await {
+/// Stores the whole output as a blob; `None` if that fails.
+async fn keep(whole: Bytes, context: &CallContext) -> Option<String> {
+    match context.blobs.put(whole).await {
         Ok(name) => Some(name),
         Err(fault) => {
             tracing::warn!(call = %context.call, %fault, "storing long output failed");
             None
         }
+    }
+}
+
+/// The bytes to store: a string verbatim, other values as JSON.
+fn bytes_of(data: &Value) -> Option<Bytes> {
+    Some(match data {
+        Value::String(text) => Bytes::copy_from_slice(text.as_bytes()),
+        other => Bytes::from(serde_json::to_vec(other).ok()?),
+    })
+}
+
+/// Cuts every text above `over` bytes to `limit` bytes and returns the bytes removed. Looks at as many values as fit
+/// into `over` bytes.
+fn cut_long_texts(data: &mut Value, over: usize, limit: usize) -> usize {
+    fn walk(value: &mut Value, over: usize, limit: usize, left: &mut usize) -> usize {
+        let Some(less) = left.checked_sub(1) else { return 0 };
+        *left = less;
+        match value {
+            Value::String(text) if text.len() > over => {
+                let length = text.len();
+                *text = head_and_tail(text, limit.saturating_sub(2));
+                length.saturating_sub(text.len())
+            }
+            Value::Array(items) => items.iter_mut().map(|item| walk(item, over, limit, left)).sum(),
+            Value::Object(map) => map.values_mut().map(|item| walk(item, over, limit, left)).sum(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+        }
+    }
+    let mut left = over.max(1);
+    walk(data, over, limit, &mut left)
+}
+
+/// The beginning of a value's JSON and a remark that the rest is left out, within `limit` bytes of JSON.
+fn head_only(data: &Value, limit: usize, kept: usize) -> String {
+    let json = json_prefix(data, limit);
+    let marker = format!("\n[… of more than {kept} bytes, the rest is left out …]");
+    let mut room = limit.saturating_sub(marker.len() + 2);
+    loop {
+        let head = &json[..floor(&json, room)];
+        let size = json_bytes(&Value::String(head.to_owned())) + marker.len() + 2;
+        if size <= limit || room == 0 {
+            return format!("{head}{marker}");
+        }
+        room = (room * limit / size).min(room - 1);
+    }
+}
+
+/// The first `limit` bytes of a value's JSON.
+pub(crate) fn json_prefix(value: &Value, limit: usize) -> String {
+    let mut buffer = Vec::new();
+    // The writer's own error ends the serialization.
+    drop(serde_json::to_writer(JsonLimit { room: limit, kept: Some(&mut buffer) }, value));
+    let mut text = String::from_utf8_lossy(&buffer).into_owned();
+    text.truncate(text.trim_end_matches('\u{fffd}').len());
+    text
+}
+
+/// Size of a value as JSON, in bytes; `None` above `most`.
+fn measure(value: &Value, most: usize) -> Option<usize> {
+    let mut writer = JsonLimit { room: most, kept: None };
+    let written = serde_json::to_writer(&mut writer, value);
+    written.is_ok().then(|| most - writer.room)
+}
+
+/// A writer that takes `room` bytes and fails beyond them.
+struct JsonLimit<'a> {
+    room: usize,
+    kept: Option<&'a mut Vec<u8>>,
+}
+
+impl io::Write for JsonLimit<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(self.room);
+        if let Some(kept) = &mut self.kept {
+            kept.extend_from_slice(&bytes[..taken]);
+        }
+        self.room -= taken;
+        if taken < bytes.len() { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(taken) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -77,7 +201,7 @@ fn shortened(mut data: Value, limit: usize) -> Value {
     }
     // Cut the longest texts first, so that the structure stays readable.
     for _ in 0..8 {
-        let size = json_bytes(&data, usize::MAX);
+        let size = json_bytes(&data);
         if size <= limit {
             return data;
         }
@@ -88,7 +212,7 @@ fn shortened(mut data: Value, limit: usize) -> Value {
         }
         cut_texts(&mut data, target);
     }
-    if json_bytes(&data, usize::MAX) <= limit {
+    if json_bytes(&data) <= limit {
         return data;
     }
     Value::String(head_and_tail(&data.to_string(), limit.saturating_sub(2)))
@@ -117,7 +241,7 @@ fn head_and_tail(text: &str, limit: usize) -> String {
     let mut room = limit;
     loop {
         let cut = cut_at(text, room);
-        let size = json_bytes(&Value::String(cut.clone()), usize::MAX).saturating_sub(2);
+        let size = json_bytes(&Value::String(cut.clone())).saturating_sub(2);
         if size <= limit || room == 0 {
             return cut;
         }
@@ -141,28 +265,7 @@ fn cut_at(text: &str, room: usize) -> String {
     format!("{}{marker}{}", &text[..head], &text[tail..])
 }
 
-/// Size of a value as JSON, in bytes; counting stops above `enough`.
-fn json_bytes(value: &Value, enough: usize) -> usize {
-    struct ByteCounter {
-        bytes: usize,
-        enough: usize,
-    }
-    impl io::Write for ByteCounter {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.bytes += bytes.len();
-            if self.bytes > self.enough {
-                Err(io::ErrorKind::Other.into())
-            } else {
-                Ok(bytes.len())
-            }
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut count = ByteCounter { bytes: 0, enough };
-    // The writer's own error stops the serialization.
-    drop(serde_json::to_writer(&mut count, value));
-    count.bytes
+/// Size of a value as JSON, in bytes.
+fn json_bytes(value: &Value) -> usize {
+    measure(value, usize::MAX).unwrap_or(usize::MAX)
 }

@@ -9,6 +9,7 @@ use std::{
     any::Any,
     fmt,
     future::Future,
+    io,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{
@@ -32,7 +33,7 @@ use tokio::{runtime::Runtime, sync::oneshot};
 use self::job::PoolJob;
 
 /// Maximum threads that calls may occupy at once.
-const THREADS_MAX: usize = 512;
+pub(crate) const THREADS_MAX: usize = 512;
 
 /// Threads for tasks that tools spawn, and for timers and sockets.
 const WORKERS: usize = 2;
@@ -81,6 +82,8 @@ pub enum NoAnswer {
     Panicked(String),
     /// The work was dropped before it ended.
     Stopped,
+    /// The system has no thread or no file descriptor for the work, which did not begin.
+    NoRoom(Exhausted),
 }
 
 impl NoAnswer {
@@ -91,6 +94,7 @@ impl NoAnswer {
             Self::TookTooLong => "it took too long",
             Self::Panicked(_) => "it panicked",
             Self::Stopped => "it was stopped",
+            Self::NoRoom(_) => "the system has no room for it",
         }
     }
 
@@ -102,8 +106,18 @@ impl NoAnswer {
             Self::TookTooLong => fault.with(Fact::TimeoutMs, limit),
             Self::Panicked(message) => fault.with_cause(message),
             Self::Stopped => fault,
+            Self::NoRoom(exhausted) => fault.with_cause(exhausted.cause),
         }
     }
+}
+
+/// A resource of the operating system that the pool needs and does not get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exhausted {
+    /// The resource: `open_files` or `threads`.
+    pub resource: &'static str,
+    /// The system's own text, for the operator.
+    pub cause: String,
 }
 
 /// How work on the pool ended.
@@ -115,6 +129,8 @@ pub(crate) enum PoolOutcome<T> {
     Panicked(Option<String>),
     /// The work was dropped before it ended.
     Dropped,
+    /// The work did not begin.
+    NoRoom(Exhausted),
 }
 
 /// A handle of work on the pool. Dropping it stops the work.
@@ -194,6 +210,7 @@ impl Pool {
                 message.unwrap_or_else(|| "a panic without words".to_owned()),
             )),
             PoolOutcome::Dropped => Err(NoAnswer::Stopped),
+            PoolOutcome::NoRoom(exhausted) => Err(NoAnswer::NoRoom(exhausted)),
         }
     }
 
@@ -249,7 +266,14 @@ impl Pool {
         });
         let stop = match backend {
             PoolBackend::Threads(runtime) => {
-                StopHandle::Job(PoolJob::start(runtime.get_or_init(runtime_of_tools), whole))
+                let started = created(runtime).and_then(|runtime| PoolJob::start(runtime, whole));
+                match started {
+                    Ok(job) => StopHandle::Job(job),
+                    Err(exhausted) => {
+                        watch.give_up();
+                        return PoolTask::Finished(Some(PoolOutcome::NoRoom(exhausted)));
+                    }
+                }
             }
             PoolBackend::Tasks => {
                 let (handle, registration) = AbortHandle::new_pair();
@@ -263,14 +287,48 @@ impl Pool {
     }
 }
 
-fn runtime_of_tools() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(WORKERS)
-        .max_blocking_threads(THREADS_MAX)
-        .thread_name("budao-tool")
-        .enable_all()
-        .build()
-        .expect("a process that can start no thread cannot go on")
+/// The runtime of the pool. One that could not be created is tried again for the next call.
+fn created(slot: &OnceLock<Runtime>) -> Result<&Runtime, Exhausted> {
+    if let Some(runtime) = slot.get() {
+        return Ok(runtime);
+    }
+    let build = || {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(WORKERS)
+            .max_blocking_threads(THREADS_MAX)
+            .thread_name("budao-tool")
+            .enable_all()
+            .build()
+    };
+    // Tokio panics when it cannot start its first thread.
+    let runtime = match catch_unwind(build) {
+        Ok(Ok(runtime)) => runtime,
+        Ok(Err(error)) => return Err(Exhausted::of_error(&error)),
+        Err(payload) => return Err(Exhausted::of_panic(payload)),
+    };
+    if let Err(second) = slot.set(runtime) {
+        // Another call created it at the same time.
+        second.shutdown_background();
+    }
+    Ok(slot.get().expect("it was set above"))
+}
+
+impl Exhausted {
+    fn of_error(error: &io::Error) -> Self {
+        let threads = error.kind() == io::ErrorKind::WouldBlock;
+        let resource = if threads { "threads" } else { "open_files" };
+        Self { resource, cause: error.to_string() }
+    }
+
+    fn of_panic(payload: Box<dyn Any + Send>) -> Self {
+        let cause = panic_message(payload).unwrap_or_else(|| "the runtime panicked".to_owned());
+        Self { resource: "threads", cause }
+    }
+
+    /// The fault of a call that did not begin.
+    pub(crate) fn into_fault(self, fault: Fault) -> Fault {
+        fault.with(Fact::LimitName, self.resource).not_started().with_cause(self.cause)
+    }
 }
 
 impl Drop for Pool {
@@ -305,6 +363,16 @@ impl<T> PoolTask<T> {
         match self {
             Self::Finished(ended) => ended.take().unwrap_or(PoolOutcome::Dropped),
             Self::Running(running) => (&mut running.answer).await.unwrap_or(PoolOutcome::Dropped),
+        }
+    }
+
+    /// Drops work that was never polled, because every thread is busy or none can start. Returns whether that was so.
+    pub(crate) fn stop_unless_begun(&self) -> bool {
+        match self {
+            Self::Running(RunningTask { stop: StopHandle::Job(job), .. }) => {
+                job.stop_unless_begun()
+            }
+            _ => false,
         }
     }
 

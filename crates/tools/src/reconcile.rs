@@ -11,6 +11,7 @@ use budao_core::{
 use crate::{
     call::CheckedCall,
     contract::{CallContext, Reconciliation},
+    output,
     pool::NoAnswer,
 };
 
@@ -35,8 +36,10 @@ impl CheckedCall {
             Ok(Ok(Reconciliation::CannotTell)) => Reconciled::CannotTell,
             Ok(Ok(Reconciliation::Happened(mut data))) => {
                 nesting::bound(&mut data);
+                let limit = self.spec().output_bytes.unwrap_or(context.limits.output_bytes);
+                let excess = output::bound(&mut data, limit, &context.limits);
                 let output = Output { data, ..Output::default() };
-                Reconciled::Happened(self.render_for_model(output, &context).await)
+                Reconciled::Happened(self.render_for_model(output, excess, &context).await)
             }
             Ok(Err(failure)) => self.not_reconciled(failure.fault, &context),
             Err(no_answer) => {

@@ -14,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     advice,
     call::CheckedCall,
-    contract::{CallContext, ToolResult},
-    outcome::{self, StopCause},
-    output,
-    pool::{PoolOutcome, PoolTask},
+    contract::CallContext,
+    outcome::{self, CallAnswer, StopCause},
+    output::{self, Excess},
+    pool::{self, Exhausted, PoolOutcome, PoolTask},
 };
 
 /// Time for a dropped call to end before it counts as abandoned.
@@ -30,13 +30,13 @@ impl CheckedCall {
     /// Runs the call to its one outcome. Never panics, and never takes longer than the tool's deadline and the grace
     /// after it.
     pub async fn run(self, context: CallContext) -> Outcome {
-        let outcome = match self.check_capacity(&context) {
+        let CallAnswer { result, excess } = match self.check_capacity(&context) {
             Ok(()) => self.finished(&context).await,
-            Err(fault) => Err(fault.into_failure()),
+            Err(fault) => fault.into(),
         };
-        match outcome {
-            Ok(output) => Outcome::Done(self.render_for_model(output, &context).await),
-            Err(failure) => Outcome::Failed(self.explained(failure, &context).await),
+        match result {
+            Ok(output) => Outcome::Done(self.render_for_model(output, excess, &context).await),
+            Err(failure) => Outcome::Failed(self.explained(failure, excess, &context).await),
         }
     }
 
@@ -55,7 +55,7 @@ impl CheckedCall {
             .with(Fact::Unit, "calls"))
     }
 
-    async fn finished(&self, context: &CallContext) -> Result<Output, Failure> {
+    async fn finished(&self, context: &CallContext) -> CallAnswer {
         let spec = self.spec();
         let limit = spec.deadline.unwrap_or(context.limits.tool_deadline);
         let stop = context.cancel.child_token();
@@ -70,6 +70,9 @@ impl CheckedCall {
             () = context.cancel.cancelled() => StopCause::Cancel,
             () = context.world.clock.sleep(limit) => StopCause::Deadline(limit),
         };
+        if work.stop_unless_begun() {
+            return self.not_begun(stop_cause).into();
+        }
         stop.cancel();
         tokio::select! {
             biased;
@@ -82,46 +85,67 @@ impl CheckedCall {
             ended = work.ended() => self.of_end(ended, Some(stop_cause)),
             () = context.world.clock.sleep(DROP_WAIT) => {
                 tracing::warn!(tool = %spec.name, call = %context.call, "call abandoned");
-                Err(stop_cause.abandoned(spec).into_failure())
+                stop_cause.abandoned(spec).into()
             }
         }
     }
 
-    fn start(&self, context: &CallContext, stop: CancellationToken) -> PoolTask<ToolResult> {
+    /// The fault of a call that waited for a thread until it was stopped.
+    fn not_begun(&self, stop_cause: StopCause) -> Fault {
+        let spec = self.spec();
+        if stop_cause == StopCause::Cancel {
+            return stop_cause.fault(spec).not_started();
+        }
+        let counts = self.shared.pool.counts();
+        let occupied = counts.running + counts.abandoned;
+        if occupied > pool::THREADS_MAX {
+            return outcome::fault(Kind::LimitReached, spec)
+                .with(Fact::LimitName, "tool_threads")
+                .with(Fact::Limit, pool::THREADS_MAX)
+                .with(Fact::Actual, occupied)
+                .not_started();
+        }
+        let cause = "no thread started before the deadline".to_owned();
+        let exhausted = Exhausted { resource: "threads", cause };
+        exhausted.into_fault(outcome::fault(Kind::SystemExhausted, spec))
+    }
+
+    fn start(&self, context: &CallContext, stop: CancellationToken) -> PoolTask<CallAnswer> {
         let tool = self.entry.tool.clone();
-        let arguments = self.arguments.clone();
+        let (arguments, spec) = (self.arguments.clone(), self.spec().clone());
         let context = CallContext { cancel: stop, ..context.clone() };
         let world = context.world.clone();
-        // Bounded at once: if the caller is gone, the result is dropped here, and dropping deep JSON recurses.
-        let work = async move { outcome::bounded(tool.call(arguments, &context).await) };
+        // Bounded here: the data may be large, and if the caller is gone, dropping deep JSON recurses.
+        let work = async move {
+            let answer = tool.call(arguments, &context).await;
+            CallAnswer::of(answer, &spec, &context.limits)
+        };
         let pool = &self.shared.pool;
         if self.entry.quick { pool.start_quick(&world, work) } else { pool.start(&world, work) }
     }
 
-    fn of_end(
-        &self,
-        ended: PoolOutcome<ToolResult>,
-        stop_cause: Option<StopCause>,
-    ) -> Result<Output, Failure> {
+    fn of_end(&self, ended: PoolOutcome<CallAnswer>, stop_cause: Option<StopCause>) -> CallAnswer {
         let spec = self.spec();
         match ended {
-            PoolOutcome::Returned(answer) => {
+            PoolOutcome::Returned(CallAnswer { result, excess }) => {
                 // A call that completes despite a stop request counts as completed.
-                outcome::of_answer(answer, spec).map_err(|failure| match stop_cause {
+                let result = result.map_err(|failure| match stop_cause {
                     Some(stop_cause) => outcome::after_stop(failure, stop_cause, spec),
                     None => failure,
-                })
+                });
+                CallAnswer { result, excess }
             }
             PoolOutcome::Panicked(message) => {
                 let fault = outcome::fault(Kind::ToolPanicked, spec);
-                Err(match message {
+                match message {
                     Some(message) => fault.with_cause(message),
                     None => fault,
                 }
-                .into_failure())
+                .into()
             }
-            PoolOutcome::Dropped => {
-                Err(stop_cause.unwrap_or(StopCause::Cancel).fault(spec).into_failure())
+            PoolOutcome::Dropped => stop_cause.unwrap_or(StopCause::Cancel).fault(spec).into(),
+            PoolOutcome::NoRoom(exhausted) => {
+                exhausted.into_fault(outcome::fault(Kind::SystemExhausted, spec)).into()
             }
         }
     }
@@ -130,17 +154,18 @@ impl CheckedCall {
     pub(crate) async fn render_for_model(
         &self,
         mut output: Output,
+        excess: Excess,
         context: &CallContext,
     ) -> Output {
         if let Some(remark) = repaired(&self.repairs, context) {
             output.note = output::joined(output.note, &remark);
         }
         let bytes_max = self.spec().output_bytes.unwrap_or(context.limits.output_bytes);
-        output::capped(output, bytes_max, context).await
+        output::finish(output, excess, bytes_max, context).await
     }
 
     /// A failure as the model sees it: with advice, shortened data, and scrubbed.
-    async fn explained(&self, failure: Failure, context: &CallContext) -> Failure {
+    async fn explained(&self, failure: Failure, excess: Excess, context: &CallContext) -> Failure {
         let Failure { fault, data, mut note } = failure;
         let fault = advice::attach(fault, &self.spec().name, &self.shared.rules);
         let fault = fault.scrub(&self.shared.scrubber).scrub(&context.scrubber);
@@ -151,7 +176,7 @@ impl CheckedCall {
         let Some(data) = data else { return Failure { fault, data: None, note } };
         let bytes_max = self.spec().output_bytes.unwrap_or(context.limits.output_bytes);
         let output = Output { data, note, cut: None };
-        let Output { data, note, .. } = output::capped(output, bytes_max, context).await;
+        let Output { data, note, .. } = output::finish(output, excess, bytes_max, context).await;
         Failure { fault, data: Some(data), note }
     }
 }

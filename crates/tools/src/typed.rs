@@ -3,7 +3,9 @@
 //! The schema is derived from the argument type, so the model's description, the validation and the decoding always
 //! agree.
 
-use std::{any::Any, fmt, io, sync::Arc, time::Duration};
+mod inspect;
+
+use std::{any::Any, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 pub use budao_core::tool::Effect;
@@ -16,6 +18,7 @@ use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
+use self::inspect::Flaw;
 use crate::{
     contract::{CallContext, Reconciliation, Tool, ToolResult},
     error::ToolError,
@@ -325,11 +328,17 @@ fn encode<T: Serialize + 'static>(output: Result<T, ToolError>, tool: &str) -> T
     if let Some(value) = any.downcast_mut::<Value>() {
         return Ok(value.take());
     }
-    if too_deep(&output) {
-        tracing::error!(tool, "tool result nested too deeply, leaking it");
-        // Dropping the value would recurse as deeply as it is nested and could overflow the stack, so it is leaked.
-        std::mem::forget(output);
-        return Err(unwritable(tool));
+    match inspect::inspect(&output) {
+        Ok(()) => {}
+        Err(Flaw::TooDeep) => {
+            tracing::error!(tool, "tool result nested too deeply, leaking it");
+            // Dropping the value would recurse as deeply as it is nested and could overflow the stack, so it is leaked.
+            std::mem::forget(output);
+            return Err(unwritable(tool));
+        }
+        Err(Flaw::NotFinite { number, pointer }) => return Err(not_finite(tool, number, &pointer)),
+        // It occurs again in the serialization and is reported there.
+        Err(Flaw::Other) => {}
     }
     serde_json::to_value(output).map_err(|error| {
         let Failure { fault, .. } = unwritable(tool);
@@ -337,51 +346,19 @@ fn encode<T: Serialize + 'static>(output: Result<T, ToolError>, tool: &str) -> T
     })
 }
 
+/// The failure for a number that JSON cannot express. Serialized, it would become null and look like a result.
+fn not_finite(tool: &str, number: f64, pointer: &str) -> Failure {
+    let place = if pointer.is_empty() { "/" } else { pointer };
+    let reason = format!("its result has {number} at {place}, which JSON cannot express");
+    let fault = Fault::new(Kind::ToolFailed, Operation::ToolCall)
+        .with(Fact::ToolName, tool.to_owned())
+        .with(Fact::Reason, reason);
+    Failure { fault, data: None, note: None }
+}
+
 fn unwritable(tool: &str) -> Failure {
     let fault = Fault::new(Kind::ToolFailed, Operation::ToolCall)
         .with(Fact::ToolName, tool.to_owned())
         .with(Fact::Reason, "its result cannot be written as JSON");
     Failure { fault, data: None, note: None }
-}
-
-/// True if the JSON of a value is nested deeper than recursive code can handle. Serializes without storing and stops
-/// at the limit.
-fn too_deep<T: Serialize>(output: &T) -> bool {
-    struct Levels {
-        left: usize,
-        is_over: bool,
-    }
-    impl Levels {
-        fn enter(&mut self) -> io::Result<()> {
-            match self.left.checked_sub(1) {
-                Some(left) => self.left = left,
-                None => self.is_over = true,
-            }
-            if self.is_over { Err(io::ErrorKind::InvalidData.into()) } else { Ok(()) }
-        }
-    }
-    impl serde_json::ser::Formatter for &mut Levels {
-        fn begin_array<W: ?Sized + io::Write>(&mut self, _: &mut W) -> io::Result<()> {
-            self.enter()
-        }
-
-        fn end_array<W: ?Sized + io::Write>(&mut self, _: &mut W) -> io::Result<()> {
-            self.left += 1;
-            Ok(())
-        }
-
-        fn begin_object<W: ?Sized + io::Write>(&mut self, _: &mut W) -> io::Result<()> {
-            self.enter()
-        }
-
-        fn end_object<W: ?Sized + io::Write>(&mut self, _: &mut W) -> io::Result<()> {
-            self.left += 1;
-            Ok(())
-        }
-    }
-    let mut levels = Levels { left: nesting::LEVELS_MAX, is_over: false };
-    let mut writer = serde_json::Serializer::with_formatter(io::sink(), &mut levels);
-    // Other errors occur again in the real serialization and are reported there.
-    drop(output.serialize(&mut writer));
-    levels.is_over
 }

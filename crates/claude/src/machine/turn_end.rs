@@ -100,7 +100,7 @@ impl Stepper<'_> {
         let fault = fault.map(|fault| fault.with_trace(trace));
         let (number, steps) = (self.turn().number, self.turn().step);
         let usage = used.unwrap_or(self.turn().usage);
-        if let (StopReason::Failed, Some(fault)) = (stop, &fault) {
+        if let (true, Some(fault)) = (stop != StopReason::Cancelled, &fault) {
             let scope = Scope { step: Some(steps), ..Scope::default() };
             self.emit(Event::RecoveryFailed { fault: fault.clone(), scope });
         }

@@ -1,6 +1,9 @@
 //! `budao config`: shows the effective configuration, checks a file, and writes a template.
 
-use std::{io::Write as _, path::PathBuf};
+use std::{
+    io::Write as _,
+    path::{Path, PathBuf},
+};
 
 use budao_core::{
     Fault, Kind, Lang,
@@ -56,6 +59,9 @@ pub(crate) fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, 
         Action::Show { config, json } => show(config, *json, terminal),
         Action::Check { file, config, json } => {
             let path = layers::file(file.as_deref().or(config.config.as_deref()));
+            if let Some(exit) = report_problems(path.as_deref(), lang, terminal)? {
+                return Ok(exit);
+            }
             if *json {
                 super::load(path.as_deref())?;
                 let file = path.map(|path| path.display().to_string());
@@ -73,6 +79,22 @@ pub(crate) fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, 
         }
         Action::Init { file, force } => init(file.clone(), *force, lang, terminal),
     }
+}
+
+/// Prints every wrong key and value of the file if it has several.
+fn report_problems(
+    path: Option<&Path>,
+    lang: Lang,
+    terminal: &Terminal,
+) -> Result<Option<Exit>, Fault> {
+    let Some(path) = path else { return Ok(None) };
+    let problems = layers::problems(&super::read(path)?, path);
+    if problems.len() < 2 {
+        return Ok(None);
+    }
+    let exits: Vec<Exit> =
+        problems.iter().map(|fault| crate::failed(fault, lang, terminal)).collect();
+    Ok(exits.first().copied())
 }
 
 fn show(args: &ConfigArgs, json: bool, terminal: &Terminal) -> Result<Exit, Fault> {
@@ -211,8 +233,6 @@ fn init(
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]

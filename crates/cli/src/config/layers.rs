@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 
 use budao_core::{
     Fault, Kind,
-    fault::{Advice, Fact, Operation},
+    fault::{Advice, Detail, Fact, Operation},
 };
 use toml::{Table, Value};
 
+/// The most problems of one file that are reported.
+const PROBLEMS_MAX: usize = 32;
 /// Prefix of environment variables that set any key: `BUDAO__LIMITS__STEPS=5`.
 const ANY_KEY: &str = "BUDAO__";
 /// Environment variables with a short name, and the key each sets.
@@ -56,6 +58,49 @@ pub(super) fn table(text: &str, path: &Path) -> Result<Table, Fault> {
     Ok(table)
 }
 
+/// Every wrong key and value of a file's text, at most [`PROBLEMS_MAX`]. After each, its line is blanked and the rest
+/// is checked; a wrong table is blanked up to the next one.
+pub(super) fn problems(text: &str, path: &Path) -> Vec<Fault> {
+    let (mut rest, mut found) = (text.to_owned(), Vec::new());
+    while found.len() < PROBLEMS_MAX {
+        let Err(error) = toml::from_str::<super::Config>(&rest) else { break };
+        let Some(span) = error.span().filter(|span| blank(&mut rest, span)) else {
+            // Nothing tells where it is: the file cannot be read at all.
+            found.push(at(text, path, &error));
+            break;
+        };
+        let line = text[..span.start].matches('\n').count() + 1;
+        let location = format!("{}:{line}", path.display());
+        let received = text.lines().nth(line - 1).unwrap_or_default();
+        found.push(invalid_at(&location, error.message(), received));
+    }
+    found
+}
+
+/// Replaces the lines of a span with spaces, and those of its whole table if it begins at a header. Returns whether that
+/// changed anything.
+fn blank(text: &mut String, span: &std::ops::Range<usize>) -> bool {
+    let (Some(before), Some(after)) = (text.get(..span.start), text.get(span.end..)) else {
+        return false;
+    };
+    let begin = before.rfind('\n').map_or(0, |at| at + 1);
+    let is_header = text[begin..].trim_start().starts_with('[');
+    let next = if is_header { after.find("\n[") } else { after.find('\n') };
+    let end = next.map_or(text.len(), |at| span.end + at);
+    let spaces: String =
+        text[begin..end].chars().map(|it| if it == '\n' { '\n' } else { ' ' }).collect();
+    let is_new = text[begin..end] != spaces;
+    text.replace_range(begin..end, &pad(spaces, end - begin));
+    is_new
+}
+
+/// Fills up to a length in bytes, so that later positions stay the same.
+fn pad(mut spaces: String, bytes: usize) -> String {
+    let missing = bytes.saturating_sub(spaces.len());
+    spaces.insert_str(0, &" ".repeat(missing));
+    spaces
+}
+
 /// The fault for a TOML error: its line, what was expected, and the nearest name if a name is unknown.
 pub(super) fn at(text: &str, path: &Path, error: &toml::de::Error) -> Fault {
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
@@ -75,7 +120,10 @@ pub(super) fn invalid_at(location: &str, message: &str, received: &str) -> Fault
     };
     let fault = super::wrong(&location, &expected, received);
     match nearest(message) {
-        Some(name) => fault.advise_user([Advice::Custom(format!("Did you mean `{name}`?"))]),
+        Some(name) => {
+            let with = Detail::new().with(Fact::Nearest, format!("`{name}`"));
+            fault.advise_user([Advice::Known { advice: "tool-nearest".into(), with }])
+        }
         None => fault,
     }
 }
@@ -191,7 +239,10 @@ fn missing(key: &str, reference: &str) -> Fault {
         .with(Fact::ConfigKey, key.to_owned())
         .with(Fact::Expected, "a variable that is set, or a file that can be read")
         .with(Fact::Received, format!("${{{reference}}}"))
-        .advise_user([Advice::Custom(format!("`${{{reference}}}` is not set or cannot be read."))])
+        .advise_user([Advice::Known {
+            advice: "reference-missing".into(),
+            with: Detail::new().with(Fact::Received, format!("${{{reference}}}")),
+        }])
 }
 
 fn join(key: &str, name: &str) -> String {
@@ -217,8 +268,12 @@ fn refuse_secrets(table: &Table, key: &str, text: &str, path: &Path) -> Result<(
             let location = format!("{}:{}", path.display(), line.map_or(1, |line| line + 1));
             let fault =
                 super::wrong(&location, "a reference to a secret, not the secret itself", &key);
-            let advice = format!("Write {name} = \"${{env:NAME}}\" or \"${{file:PATH}}\".");
-            return Err(fault.advise_user([Advice::Custom(advice)]));
+            let with = Detail::new()
+                .with(Fact::Field, name.clone())
+                .with(Fact::Expected, "${env:NAME}\" or \"${file:PATH}");
+            return Err(
+                fault.advise_user([Advice::Known { advice: "write-reference".into(), with }])
+            );
         }
     }
     Ok(())

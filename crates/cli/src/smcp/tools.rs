@@ -57,6 +57,25 @@ pub(super) async fn run(args: &ToolsArgs, show: Printer<'_>) -> Result<Exit, Fau
     Ok(exit)
 }
 
+/// Waits for a tool that is not listed while servers of its computer are starting, at most until `until`. A listing that
+/// fails is not waited for: the call reports why.
+pub(super) async fn wait_for_tool(
+    agent: &Agent,
+    computer: &str,
+    tool: &str,
+    until: Instant,
+    show: Printer<'_>,
+) {
+    let mut events = agent.events();
+    let Ok(listing) = agent.tool_listing(computer).await else { return };
+    let is_listed = listing.tools.iter().any(|known| known.name == tool);
+    let may_come = !starting(&listing).is_empty() || listing.tools.is_empty();
+    if !is_listed && may_come {
+        // A listing that fails now is the call's fault to report, too.
+        drop(settled(agent, computer, &mut events, until, show).await);
+    }
+}
+
 /// The tools of a computer when none of its servers is starting, or at `until`. A computer without tools that does not
 /// tell the state of its servers gets [`UNKNOWN_LIMIT`].
 async fn settled(

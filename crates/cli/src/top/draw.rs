@@ -1,6 +1,9 @@
 //! Draws a snapshot on the screen, or renders it as text.
 
-use budao_core::{Lang, Timestamp, event::SessionId};
+use budao_core::{
+    Lang, Timestamp,
+    event::{SessionId, Settings},
+};
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},
@@ -9,7 +12,7 @@ use ratatui::{
     widgets::{Paragraph, Sparkline},
 };
 
-use super::poll::{EventLine, KindCount, SessionRow, Snapshot};
+use super::poll::{EventLine, GateRow, KindCount, SessionRow, Snapshot, UserCount};
 use crate::{
     chat::{ago, state},
     screen::Theme,
@@ -98,7 +101,14 @@ pub(crate) fn render_text(seen: &Snapshot, lang: Lang, terminal: &Terminal) -> S
     };
     let rows = seen.sessions.iter().take(20);
     section(words(lang).sessions, rows.map(|row| session(row, seen.at, true, lang)).collect());
+    if !seen.numbers.gates.is_empty() {
+        section(words(lang).gates, seen.numbers.gates.iter().map(|row| gate(row, lang)).collect());
+    }
     section(words(lang).faults, seen.numbers.kinds.iter().map(|row| kind(row, lang)).collect());
+    if !seen.numbers.by_user.is_empty() {
+        let rows = seen.numbers.by_user.iter().take(10);
+        section(words(lang).users, rows.map(|row| affected(row, lang)).collect());
+    }
     let events = match seen.from {
         Some(_) => vec![words(lang).untold.to_owned()],
         None => seen.events.iter().take(10).map(event).collect(),
@@ -110,6 +120,8 @@ pub(crate) fn render_text(seen: &Snapshot, lang: Lang, terminal: &Terminal) -> S
 struct ScreenLabels {
     sessions: &'static str,
     faults: &'static str,
+    gates: &'static str,
+    users: &'static str,
     events: &'static str,
     /// Shown instead of events when the snapshot comes from a server.
     untold: &'static str,
@@ -119,6 +131,8 @@ fn words(lang: Lang) -> ScreenLabels {
     ScreenLabels {
         sessions: localize(lang, "top-sessions"),
         faults: localize(lang, "top-faults-by-code"),
+        gates: localize(lang, "top-model-services"),
+        users: localize(lang, "top-faults-by-user"),
         events: localize(lang, "top-last-events"),
         untold: localize(lang, "top-not-available-remotely-see-the-servers"),
     }
@@ -215,8 +229,10 @@ fn session(row: &SessionRow, now: Timestamp, is_roomy: bool, lang: Lang) -> Stri
     }
     let turns = count(lang, "turn-number", summary.turns);
     let code = summary.last_code.as_deref().unwrap_or_default();
+    let user = summary.labels.get(Settings::OWNER).map(|user| one_line(user)).unwrap_or_default();
+    let user = if user.is_empty() { user } else { format!(" {user}") };
     format!(
-        "{} {} {} {} {code} {name}",
+        "{} {} {} {}{user} {code} {name}",
         pad(doing, 8),
         pad(&since, 7),
         short(summary.session),
@@ -242,11 +258,40 @@ fn faults(frame: &mut Frame<'_>, area: Rect, seen: &Snapshot, theme: Theme, lang
         let from = sums.len().saturating_sub(chart.width.into());
         frame.render_widget(Sparkline::default().data(&sums[from..]).style(theme.bad()), chart);
     }
+    let held = seen.numbers.gates.iter().filter(|row| row.is_held());
+    let held = held.map(|row| Line::styled(cut(&gate(row, lang), list.width.into()), theme.bad()));
     let rows = seen.numbers.kinds.iter().map(|row| {
         let style = if row.not_recovered > 0 { theme.bad() } else { Style::new() };
         Line::styled(cut(&kind(row, lang), list.width.into()), style)
     });
-    show(frame, list, rows.collect(), theme, lang);
+    show(frame, list, held.chain(rows).collect(), theme, lang);
+}
+
+/// The state of a gate: what it admits, why it is held and until when.
+fn gate(row: &GateRow, lang: Lang) -> String {
+    let state = match row.is_held() {
+        true => localize(lang, "top-held"),
+        false => localize(lang, "top-open"),
+    };
+    let mut text = format!("{state} {} {}", one_line(&row.endpoint), one_line(&row.model));
+    let mut part = |part: String| text.push_str(&format!(" · {part}"));
+    if let Some(reason) = &row.reason {
+        part(one_line(reason));
+    }
+    part(format!("{} {}", row.waiting, localize(lang, "top-waiting")));
+    part(format!("{} {}", row.in_flight, localize(lang, "top-under-way")));
+    if let Some(until) = row.until {
+        part(format!("{} {}", localize(lang, "top-until"), clock(until)));
+    }
+    if let Some(code) = &row.last_error {
+        part(one_line(code));
+    }
+    text
+}
+
+fn affected(row: &UserCount, lang: Lang) -> String {
+    let not_recovered = localize(lang, "top-not-recovered");
+    format!("{:>5} {} · {not_recovered} {}", row.count, one_line(&row.user), row.not_recovered)
 }
 
 fn kind(row: &KindCount, lang: Lang) -> String {

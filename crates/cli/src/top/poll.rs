@@ -83,6 +83,42 @@ pub(crate) struct StatsSummary {
     pub(crate) recovery_ms: Recovery,
     pub(crate) kinds: Vec<KindCount>,
     pub(crate) buckets: Vec<Bucket>,
+    /// Faults by user; absent in the answer of an older server.
+    #[serde(default)]
+    pub(crate) by_user: Vec<UserCount>,
+    /// The gates to model services; only a server has them.
+    #[serde(default)]
+    pub(crate) gates: Vec<GateRow>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct UserCount {
+    pub(crate) user: String,
+    pub(crate) count: u64,
+    pub(crate) not_recovered: u64,
+}
+
+/// The state of one gate.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct GateRow {
+    pub(crate) endpoint: String,
+    pub(crate) model: String,
+    pub(crate) state: String,
+    #[serde(default)]
+    pub(crate) reason: Option<String>,
+    #[serde(default)]
+    pub(crate) until: Option<Timestamp>,
+    pub(crate) waiting: usize,
+    pub(crate) in_flight: usize,
+    #[serde(default)]
+    pub(crate) last_error: Option<String>,
+}
+
+impl GateRow {
+    /// True if requests are held back.
+    pub(crate) fn is_held(&self) -> bool {
+        self.state == "held"
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

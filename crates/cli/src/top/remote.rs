@@ -1,10 +1,10 @@
 //! Reads one snapshot from a server over HTTP: sessions and statistics, which need an operator's token.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use budao_core::{
     Fault, Kind, Timestamp,
-    event::{Seq, SessionId},
+    event::{Seq, SessionId, Settings},
     fault::{Fact, Operation},
     tally::FaultTally,
 };
@@ -39,6 +39,8 @@ struct SessionItem {
     session_id: SessionId,
     state: SessionState,
     title: Option<String>,
+    #[serde(default)]
+    user: Option<String>,
     opened_at: String,
     updated_at: String,
     turns: u64,
@@ -106,13 +108,14 @@ impl Remote {
     }
 
     fn row(&self, item: SessionItem) -> Option<SessionRow> {
+        let owner = item.user.into_iter().map(|user| (Settings::OWNER.to_owned(), user));
         let summary = SessionSummary {
             session: item.session_id,
             state: item.state,
             opened_at: item.opened_at.parse().ok()?,
             updated_at: item.updated_at.parse().ok()?,
             title: item.title,
-            labels: BTreeMap::new(),
+            labels: owner.collect(),
             turns: item.turns,
             open_turn: None,
             last_code: item.last_code,

@@ -198,3 +198,34 @@ async fn no_size_makes_it_panic_and_the_smallest_still_shows_sessions() {
     let shown = drawn(Some(&seen), 20, 5, LOOK, Lang::Zh);
     assert!(shown.contains("count the"), "{shown}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn held_gates_and_affected_users_are_seen() {
+    let mut seen = poll(journal().await, Lang::En).await;
+    let mut stats = seen.stats.clone();
+    stats["gates"] = serde_json::json!([
+        { "endpoint": "https://api.example", "model": "m-1", "credential": "ab", "state": "held",
+          "reason": "outage", "until": at(90).to_string(), "waiting": 3, "waiting_background": 1,
+          "in_flight": 0, "limit": 4, "last_error": "ERR_NET_003" },
+        { "endpoint": "https://api.example", "model": "m-2", "credential": "ab", "state": "open",
+          "waiting": 0, "waiting_background": 0, "in_flight": 2, "limit": 4 },
+    ]);
+    stats["by_user"] = serde_json::json!([
+        { "user": "acme/ann", "count": 5, "recovered": 1, "not_recovered": 4 },
+    ]);
+    seen.numbers = serde_json::from_value(stats).unwrap();
+    seen.sessions[0].summary.labels.insert(Settings::OWNER.into(), "acme/ann".into());
+    let text = draw::render_text(&seen, Lang::En, &Talk::plain());
+    for expected in [
+        "held https://api.example m-1 · outage · 3 waiting · 0 under way · until",
+        "open https://api.example m-2 · 0 waiting · 2 under way",
+        "5 acme/ann · not recovered 4",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    let screen = drawn(Some(&seen), 120, 24, LOOK, Lang::En);
+    assert!(
+        screen.contains("held https://api.example m-1") && screen.contains("acme/ann"),
+        "{screen}"
+    );
+}

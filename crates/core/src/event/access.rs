@@ -33,7 +33,16 @@ impl Event {
     /// Scrubs the texts of the event's fault, as required before an append. Payloads stay verbatim.
     #[must_use]
     pub fn scrub(mut self, scrubber: &Scrubber) -> Self {
-        let fault = match &mut self {
+        if let Some(fault) = self.fault_mut() {
+            let whole = Fault::new(fault.kind(), fault.operation());
+            *fault = std::mem::replace(fault, whole).scrub(scrubber);
+        }
+        self
+    }
+
+    /// The fault in the event's body, if any, including those that a wait or a change of the model mentions.
+    pub fn fault_mut(&mut self) -> Option<&mut Fault> {
+        match self {
             Self::FaultRaised { fault, .. }
             | Self::RequestHeld { fault: Some(fault), .. }
             | Self::ModelChanged { fault: Some(fault), .. }
@@ -43,12 +52,9 @@ impl Event {
             | Self::TurnEnded { fault: Some(fault), .. }
             | Self::ToolCallEnded { outcome: Outcome::Failed(Failure { fault, .. }), .. }
             | Self::TaskEnded { end: TaskEnd::Failed { fault }, .. }
-            | Self::AggregateEnded { end: TaskEnd::Failed { fault } } => fault,
-            _ => return self,
-        };
-        let whole = Fault::new(fault.kind(), fault.operation());
-        *fault = std::mem::replace(fault, whole).scrub(scrubber);
-        self
+            | Self::AggregateEnded { end: TaskEnd::Failed { fault } } => Some(fault),
+            _ => None,
+        }
     }
 
     /// The fault that the event carries, if any.

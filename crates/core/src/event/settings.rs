@@ -100,6 +100,9 @@ impl Settings {
     /// The label that names the tenant of the session.
     pub const TENANT: &'static str = "serve.tenant";
 
+    /// The label that names the owner of the session, as `tenant/user`.
+    pub const OWNER: &'static str = "serve.owner";
+
     /// The name of the native engine, whose sessions carry no label.
     pub const NATIVE: &'static str = "native";
 
@@ -129,6 +132,12 @@ impl Settings {
     #[must_use]
     pub fn tenant(&self) -> &str {
         self.labels.get(Self::TENANT).map_or("", String::as_str)
+    }
+
+    /// The owner of the session, as `tenant/user`; empty if no label names one.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        self.labels.get(Self::OWNER).map_or("", String::as_str)
     }
 
     /// Whether an engine other than the native one runs the session.

@@ -332,6 +332,68 @@ pub fn reason(said: &str, lang: Lang) -> Cow<'_, str> {
     told.map_or(Cow::Borrowed(said), Cow::Owned)
 }
 
+/// What settings expect, by message id. A longer phrase comes before its own beginning.
+const EXPECTED: [&str; 38] = [
+    "expected-plain-url",
+    "expected-printed-address",
+    "expected-set-or-readable",
+    "expected-one-model",
+    "expected-model-list",
+    "expected-reference",
+    "expected-no-home",
+    "expected-public-key",
+    "expected-explained-code",
+    "expected-loopback",
+    "expected-tool-name",
+    "expected-http-host",
+    "expected-hub-token",
+    "expected-known-key",
+    "expected-serve-address",
+    "expected-creatable-file",
+    "expected-machine-address",
+    "expected-unused-name",
+    "expected-text-or-list",
+    "expected-bytes-32",
+    "expected-fraction",
+    "expected-http-address",
+    "expected-readable-file",
+    "expected-new-file",
+    "expected-characters-32",
+    "expected-toml",
+    "expected-characters-8",
+    "expected-text",
+    "expected-whole-number",
+    "expected-more-than-0",
+    "expected-boolean",
+    "expected-port",
+    "expected-at-least-1",
+    "expected-command",
+    "expected-number",
+    "expected-table",
+    "expected-list",
+    "expected-one-of",
+];
+
+/// What a setting expects, in the reader's language. The runtime's own phrases are recorded in English and translated
+/// here, with what follows them; others stay verbatim.
+#[must_use]
+pub fn expected(said: &str, lang: Lang) -> Cow<'_, str> {
+    if lang == Lang::En {
+        return Cow::Borrowed(said);
+    }
+    let told = EXPECTED.iter().find_map(|id| {
+        let rest = said.strip_prefix(line(id, &Detail::new(), Lang::En).as_str())?;
+        // Names follow `one of`, and the parser's own words follow a colon.
+        let is_list = *id == "expected-one-of" && rest.starts_with(" `");
+        let is_whole = rest.is_empty() || rest.starts_with(": ") || is_list;
+        let about = rest.trim_start_matches([':', ' ']);
+        let phrase = line(id, &Detail::new(), lang);
+        let told = if about.is_empty() { phrase } else { format!("{phrase}：{about}") };
+        is_whole.then_some(told)
+    });
+    told.map_or(Cow::Borrowed(said), Cow::Owned)
+}
+
 /// Any other message of the catalog, by its id, with facts as arguments.
 #[must_use]
 pub fn line(id: &str, with: &Detail, lang: Lang) -> String {
@@ -406,6 +468,9 @@ fn args_of<'a>(fault: &'a Fault, lang: Lang) -> FluentArgs<'a> {
             }
             Some(FactValue::Text(said)) if *fact == Fact::Reason => {
                 FluentValue::from(reason(said, lang))
+            }
+            Some(FactValue::Text(said)) if *fact == Fact::Expected => {
+                FluentValue::from(expected(said, lang))
             }
             Some(value) => fluent(value),
             None if row.always.contains(fact) => FluentValue::from(absent(*fact, lang)),

@@ -314,7 +314,7 @@ impl Turn {
             .iter()
             .filter_map(|call| {
                 let CallState::Ended { outcome, .. } = &call.state else { return None };
-                let (content, is_error) = outcome.render_for_model(lang);
+                let (content, is_error) = outcome.render_for_caller(&call.written, lang);
                 Some(Block::ToolResult { call: call.id.clone(), is_error, content })
             })
             .collect()

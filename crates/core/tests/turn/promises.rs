@@ -316,6 +316,15 @@ fn a_model_that_only_calls_tools_is_stopped_by_the_step_limit() {
     assert_eq!(last.stop, StopReason::MaxTurnRequests);
     assert_eq!(last.fault.unwrap().kind(), Kind::StepsExhausted);
     assert_eq!(play.count("model_answered"), 64);
+    assert_eq!(play.count("recovery_failed"), 1, "observers get the fault before the end");
+}
+
+#[test]
+fn a_refusal_is_told_before_the_end_of_its_turn() {
+    let mut play = Play::new();
+    play.say("go");
+    let names = play.answer(vec![Block::Text("I will not.".into())], ModelStop::Refusal);
+    assert_eq!(names, ["model_answered", "recovery_failed", "turn_ended"]);
 }
 
 #[test]

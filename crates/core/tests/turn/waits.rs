@@ -261,6 +261,18 @@ fn patience_counts_the_waits_of_all_steps() {
 }
 
 #[test]
+fn a_hint_of_more_than_a_day_is_recorded_with_its_own_figure() {
+    let mut play = Play::new();
+    play.say("go");
+    let hint = Duration::from_secs(99_999);
+    play.fails_with(limited().retry_after(hint));
+    for entry in play.entries.iter().filter(|entry| entry.event.fault().is_some()) {
+        assert_eq!(entry.event.fault().unwrap().retry_hint(), Some(hint), "{:?}", entry.event);
+    }
+    assert_eq!(play.last_fault().retry_hint(), Some(hint));
+}
+
+#[test]
 fn a_hint_beyond_the_patience_fails_the_turn_at_once() {
     let mut play = Play::new();
     play.say("go");

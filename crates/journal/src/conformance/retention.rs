@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use budao_core::{
-    event::{Event, Seq, StopReason},
+    event::{Answer, Event, Seq, StopReason},
     fault::Kind,
     limits::Limits,
     message::{Block, Usage},
@@ -13,11 +13,12 @@ use bytes::Bytes;
 
 use super::{
     Fixture,
-    fixture::{TTL, message, number},
+    fixture::{TTL, fault, message, number},
 };
 use crate::{
     contract::{
         Append, AppendError, Digest, Gap, GapReason, Lease, PageLimits, Retention, RetentionReport,
+        SubmitOutcome,
     },
     fold, fold_at,
 };
@@ -49,22 +50,81 @@ async fn check_gap(fixture: &Fixture, lease: &Lease, to: Seq, head: Seq, reason:
     }
 }
 
-/// The state must stay foldable.
-pub async fn retention_removes_only_what_a_snapshot_covers(fixture: &Fixture) {
+/// The state must stay foldable: the snapshot is unusable, and the records before it are gone.
+pub async fn retention_removes_nothing_that_the_state_needs(fixture: &Fixture) {
     let lease = fixture.open().await;
     let head = fixture.append(&lease, 0, 10).await;
-    let retention = Retention { records: Some(1), ..Retention::default() };
-    let retained = fixture.journal.retain(retention.clone()).await.unwrap();
-    assert_eq!(retained, RetentionReport::default(), "there is no snapshot");
     let append =
         Append { snapshot: Some(vec![1]), ..Append::new(&lease, head, fixture.notes(11, 2)) };
     fixture.journal.append(append).await.unwrap();
     fixture.append(&lease, 12, 8).await;
-    let retained = fixture.journal.retain(retention.clone()).await.unwrap();
+    let retention = Retention { records: Some(8), ..Retention::default() };
+    let retained = fixture.journal.retain(retention).await.unwrap();
     assert_eq!(retained.records, 12);
+    let retention = Retention { records: Some(1), ..Retention::default() };
+    let again = fixture.journal.retain(retention).await.unwrap();
+    assert_eq!(again, RetentionReport::default(), "no state can be made without the first records");
     check_gap(fixture, &lease, 12, 20, GapReason::Count).await;
+}
+
+/// Also of a session that its writer never made a snapshot of, and of one that grew since its last snapshot.
+pub async fn retention_keeps_as_many_records_as_it_was_told(fixture: &Fixture) {
+    let lease = fixture.open().await;
+    fixture.append(&lease, 0, 10).await;
+    let (before, _) = fold(&*fixture.journal, lease.session).await.unwrap();
+    let retention = Retention { records: Some(3), ..Retention::default() };
+    assert_eq!(fixture.journal.retain(retention.clone()).await.unwrap().records, 7);
+    check_gap(fixture, &lease, 7, 10, GapReason::Count).await;
+    assert_eq!(fold(&*fixture.journal, lease.session).await.unwrap(), (before, 10));
+    fixture.append(&lease, 10, 30).await;
+    let (before, _) = fold(&*fixture.journal, lease.session).await.unwrap();
+    assert_eq!(fixture.journal.retain(retention.clone()).await.unwrap().records, 30);
+    check_gap(fixture, &lease, 37, 40, GapReason::Count).await;
+    assert_eq!(fold(&*fixture.journal, lease.session).await.unwrap().0, before);
     let again = fixture.journal.retain(retention).await.unwrap();
     assert_eq!(again, RetentionReport::default(), "there is nothing more to remove");
+}
+
+/// Repetitions are still recognised, pending commands stay whole.
+pub async fn the_content_of_a_command_goes_with_its_records(fixture: &Fixture) {
+    let lease = fixture.open().await;
+    let submit =
+        async |id: &str, text: &str| fixture.journal.submit(lease.session, message(id, text)).await;
+    for id in ["old", "refused", "new", "pending"] {
+        submit(id, &format!("words of {id}")).await.unwrap();
+    }
+    let refused = Answer::Rejected { fault: fault(Kind::QuestionNotOpen) };
+    let old = Answer::Accepted { at: 0 };
+    let append = Append {
+        answers: vec![("old".into(), old.clone()), ("refused".into(), refused.clone())],
+        ..Append::new(&lease, 0, fixture.notes(1, 5))
+    };
+    fixture.journal.append(append).await.unwrap();
+    let new = Answer::Accepted { at: 5 };
+    let append = Append {
+        answers: vec![("new".into(), new.clone())],
+        ..Append::new(&lease, 5, fixture.notes(6, 2))
+    };
+    fixture.journal.append(append).await.unwrap();
+    let retention = Retention { records: Some(2), ..Retention::default() };
+    assert_eq!(fixture.journal.retain(retention).await.unwrap().records, 5);
+    let mut lines = Vec::new();
+    // A journal without a file has no export.
+    if fixture.journal.export(None, &mut lines).await.is_ok() {
+        let lines = String::from_utf8(lines).unwrap();
+        for (id, is_there) in [("old", false), ("refused", false), ("new", true), ("pending", true)]
+        {
+            assert_eq!(lines.contains(&format!("words of {id}")), is_there, "{id}");
+        }
+    }
+    for (id, answer) in [("old", old), ("refused", refused), ("new", new)] {
+        let again = submit(id, &format!("words of {id}")).await.unwrap();
+        assert_eq!(again, SubmitOutcome::Answered(answer), "{id}");
+        let other = submit(id, "other words").await.unwrap_err();
+        assert_eq!(other.kind(), Kind::CommandRepeated, "{id}");
+    }
+    let waiting = fixture.journal.inbox(lease.session).await.unwrap();
+    assert_eq!(waiting, [message("pending", "words of pending")]);
 }
 
 /// At any position, also in the middle of an append.
@@ -93,7 +153,7 @@ async fn folded(fixture: &Fixture, body: impl Fn(&Session) -> Vec<u8>) -> (Lease
         let append = Append { snapshot, ..Append::new(&lease, number - 1, vec![entry]) };
         fixture.journal.append(append).await.unwrap();
     }
-    let retention = Retention { records: Some(1), ..Retention::default() };
+    let retention = Retention { records: Some(2), ..Retention::default() };
     assert_eq!(fixture.journal.retain(retention).await.unwrap().records, 4);
     (lease, state)
 }

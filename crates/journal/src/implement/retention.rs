@@ -1,8 +1,16 @@
-//! Retention as a pure function: computes up to which position a session's records are removed.
+//! Retention as pure functions: up to which position a session's records are removed, the snapshot that has to cover
+//! them, and what stays of the commands that caused them.
 
-use budao_core::{event::Seq, time::Timestamp};
+use budao_core::{
+    event::{Answer, Command, CommandBody, Seq},
+    session::Session,
+    time::Timestamp,
+};
 
-use crate::contract::{GapReason, Retention};
+use crate::contract::{Digest, GapReason, Retention, StoredRecord};
+
+/// The topic that stands for the content of a command that retention removed.
+pub const REMOVED_TOPIC: &str = "journal.removed";
 
 /// The position, time and size of a record, which retention decides by.
 #[derive(Clone, Copy, Debug)]
@@ -45,4 +53,63 @@ pub fn cut(
         by_age.into_iter().chain(by_count).chain(by_bytes).max_by_key(|cut| cut.0)?;
     let to = to.min(covered);
     (to >= sizes[0].seq).then_some((to, reason))
+}
+
+/// A session's state at its last record, for a snapshot that lets retention remove what is before it. `None` if the
+/// records do not continue the snapshot, or one of them cannot be decoded.
+#[must_use]
+pub fn state_at_head<'a>(
+    snapshot: Option<(Seq, &[u8])>,
+    records: impl IntoIterator<Item = &'a StoredRecord>,
+) -> Option<Session> {
+    let usable = snapshot.and_then(|(seq, body)| {
+        let state: Session = serde_json::from_slice(body).ok()?;
+        (state.head == seq).then_some(state)
+    });
+    let mut state = usable.unwrap_or_default();
+    for record in records {
+        if record.seq <= state.head {
+            continue;
+        }
+        if record.seq != state.head + 1 {
+            return None;
+        }
+        state.apply(&record.event().ok()?, record.at, record.trace);
+    }
+    Some(state)
+}
+
+/// Whether retention removes the content of an answered command, once the records up to `to` are removed.
+#[must_use]
+pub fn removes_content(answer: &Answer, to: Seq) -> bool {
+    match answer {
+        Answer::Accepted { at } => *at < to,
+        Answer::Rejected { .. } => true,
+    }
+}
+
+/// A command with the digest of its content in place of the content. A repetition is still recognised by it.
+#[must_use]
+pub fn without_content(command: &Command) -> Command {
+    Command { body: digest_of(&command.body), ..command.clone() }
+}
+
+/// Whether a repeated command asks for the same as the stored one, whose content may be removed.
+#[must_use]
+pub fn is_same_request(stored: &CommandBody, repeated: &CommandBody) -> bool {
+    stored == repeated || (is_removed(stored) && *stored == digest_of(repeated))
+}
+
+fn is_removed(body: &CommandBody) -> bool {
+    matches!(body, CommandBody::Annotate { topic, .. } if topic == REMOVED_TOPIC)
+}
+
+fn digest_of(body: &CommandBody) -> CommandBody {
+    if is_removed(body) {
+        return body.clone();
+    }
+    // A value has its keys in one order, whatever order the sender wrote them in.
+    let json = serde_json::to_value(body).unwrap_or_default().to_string();
+    let data = Digest::of(json.as_bytes()).to_string().into();
+    CommandBody::Annotate { topic: REMOVED_TOPIC.to_owned(), data }
 }

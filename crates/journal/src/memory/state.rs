@@ -65,6 +65,28 @@ impl MemorySession {
         self.removed.map_or(1, |(to, _)| to + 1)
     }
 
+    /// Makes a snapshot at the head if the one there is does not reach `to`. Returns the position of the snapshot.
+    fn cover(&mut self, to: Seq) -> Seq {
+        let covered = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.seq);
+        if covered >= to {
+            return covered;
+        }
+        let snapshot = self.snapshot.as_ref().map(|snapshot| (snapshot.seq, &*snapshot.body));
+        let Some(state) = retention::state_at_head(snapshot, &self.records) else { return covered };
+        let Ok(body) = serde_json::to_vec(&state) else { return covered };
+        self.snapshot = Some(Snapshot { seq: state.head, body: body.into() });
+        state.head
+    }
+
+    /// Removes the content of the commands whose records are removed.
+    fn remove_contents(&mut self, to: Seq) {
+        for (command, answer) in &mut self.commands {
+            if answer.as_ref().is_some_and(|answer| retention::removes_content(answer, to)) {
+                *command = retention::without_content(command);
+            }
+        }
+    }
+
     fn pending(&self) -> impl Iterator<Item = &Command> {
         self.commands.iter().filter(|(_, answer)| answer.is_none()).map(|(command, _)| command)
     }
@@ -213,7 +235,9 @@ impl MemoryState {
             known.commands.iter().find(|(before, _)| before.id == command.id)
         {
             return match answer {
-                _ if before.body != command.body => Err(faults::repeated(session, &command.id)),
+                _ if !retention::is_same_request(&before.body, &command.body) => {
+                    Err(faults::repeated(session, &command.id))
+                }
                 Some(answer) => Ok(SubmitOutcome::Answered(answer.clone())),
                 None => Ok(SubmitOutcome::Pending),
             };
@@ -242,7 +266,7 @@ impl MemoryState {
         let commands = &mut self.get_mut(session, Operation::SubmitCommand)?.commands;
         let rejected = Answer::Rejected { fault };
         match commands.iter_mut().find(|(before, _)| before.id == command.id) {
-            Some((before, _)) if before.body != command.body => {
+            Some((before, _)) if !retention::is_same_request(&before.body, &command.body) => {
                 Err(faults::repeated(session, &command.id))
             }
             Some((_, answer)) => Ok(answer.get_or_insert(rejected).clone()),
@@ -418,8 +442,9 @@ impl MemoryState {
                 gone.push(*id);
                 continue;
             }
-            let covered = session.snapshot.as_ref().map_or(0, |snapshot| snapshot.seq);
             let sizes: Vec<RetainedSize> = session.records.iter().map(size_of).collect();
+            let wanted = retention::cut(&sizes, Seq::MAX, retention, now);
+            let covered = wanted.map_or(0, |(to, _)| session.cover(to));
             if let Some((to, reason)) = retention::cut(&sizes, covered, retention, now) {
                 let count = session.records.partition_point(|record| record.seq <= to);
                 let removed: Vec<StoredRecord> = session.records.drain(..count).collect();
@@ -434,6 +459,7 @@ impl MemoryState {
                 }
                 session.removed_views.summary = Some(summary);
                 session.removed = Some((to, reason));
+                session.remove_contents(to);
                 retained.records += removed.len() as u64;
                 changed.push(*id);
             }

@@ -22,6 +22,7 @@ use crate::{
     implement::encoded::EncodedRecord,
     implement::faults,
     implement::frame,
+    implement::retention,
     implement::transfer::TransferredHistory,
 };
 
@@ -321,7 +322,7 @@ impl WriterConnection {
         };
         if let Some(before) = rows::command(self.connection()?, self.path(), &row, &command.id.0)? {
             return Ok(match before.answer {
-                _ if before.command.body != command.body => {
+                _ if !retention::is_same_request(&before.command.body, &command.body) => {
                     Err(faults::repeated(session, &command.id).into())
                 }
                 Some(answer) => Ok(WriteReply::Submitted(SubmitOutcome::Answered(answer))),
@@ -350,7 +351,7 @@ impl WriterConnection {
             return Ok(Err(faults::unknown_session(session, Operation::SubmitCommand).into()));
         };
         match rows::command(self.connection()?, self.path(), &row, &command.id.0)? {
-            Some(before) if before.command.body != command.body => {
+            Some(before) if !retention::is_same_request(&before.command.body, &command.body) => {
                 return Ok(Err(faults::repeated(session, &command.id).into()));
             }
             Some(before) => {

@@ -3,20 +3,20 @@
 //! The newest batch of a session always stays in the file, because the next batch continues its checksum. Readers skip
 //! removed records in a batch that stays.
 
-use budao_core::event::SessionId;
+use budao_core::event::{Seq, SessionId};
 use bytes::Bytes;
 use rusqlite::OptionalExtension;
 
 use super::{
     errors::SqliteError,
-    rows::{SessionRow, position},
+    rows::{self, InboxRow, SessionRow, position},
     schema::Meta,
     write_request::WriteReply,
     writer_connection::WriterConnection,
     writer_thread::CommitNotice,
 };
 use crate::{
-    contract::{AppendError, Retention, RetentionReport},
+    contract::{AppendError, Retention, RetentionReport, StoredRecord},
     implement::frame::{self, BatchLocation},
     implement::retention::{self, RetainedSize},
 };
@@ -75,29 +75,91 @@ impl WriterConnection {
         {
             return Ok(0);
         }
-        let covered: Option<i64> = self
-            .connection()?
-            .prepare_cached("SELECT seq FROM snapshot WHERE session = ?1")?
-            .query_row([row.key], |found| found.get(0))
-            .optional()?;
-        let Some(covered) = covered else { return Ok(0) };
         let sizes = self.sizes(row)?;
         let now = self.context.world.clock.now();
-        let Some((to, reason)) = retention::cut(&sizes, covered.cast_unsigned(), retention, now)
-        else {
+        let Some((wanted, _)) = retention::cut(&sizes, Seq::MAX, retention, now) else {
+            return Ok(0);
+        };
+        let covered = self.cover(row, wanted)?;
+        let Some((to, reason)) = retention::cut(&sizes, covered, retention, now) else {
             return Ok(0);
         };
         let row = SessionRow { removed_to: to, removed_reason: Some(reason), ..row.clone() };
         row.update(self.connection()?)?;
         self.remove_batches(&row)?;
+        self.remove_contents(&row)?;
         self.effects.push(CommitNotice::History(row.session));
         Ok(sizes.iter().filter(|size| size.seq <= to).count() as u64)
+    }
+
+    /// Makes a snapshot at the head if the one there is does not reach `to`. Returns the position of the snapshot, 0
+    /// for none.
+    fn cover(&mut self, row: &SessionRow, to: Seq) -> Result<Seq, SqliteError> {
+        let snapshot: Option<(i64, Vec<u8>)> = self
+            .connection()?
+            .prepare_cached("SELECT seq, body FROM snapshot WHERE session = ?1")?
+            .query_row([row.key], |found| Ok((found.get(0)?, found.get(1)?)))
+            .optional()?;
+        let snapshot = snapshot.map(|(seq, body)| (seq.cast_unsigned(), body));
+        let covered = snapshot.as_ref().map_or(0, |(seq, _)| *seq);
+        if covered >= to {
+            return Ok(covered);
+        }
+        let records = self.each_record(row, |record| record)?;
+        let snapshot = snapshot.as_ref().map(|(seq, body)| (*seq, &**body));
+        let state = retention::state_at_head(snapshot, &records);
+        let Some(state) = state.filter(|state| state.head >= to) else { return Ok(covered) };
+        let Ok(body) = serde_json::to_vec(&state) else { return Ok(covered) };
+        self.write_snapshot(row.key, state.head, &body)?;
+        Ok(state.head)
+    }
+
+    /// Removes the content of the commands whose records are removed.
+    fn remove_contents(&mut self, row: &SessionRow) -> Result<(), SqliteError> {
+        let sql = "SELECT id, body, answer, checksum FROM inbox WHERE session = ?1 \
+             AND answer IS NOT NULL AND instr(body, CAST(?2 AS BLOB)) = 0";
+        let mut reduced = Vec::new();
+        let connection = self.connection()?;
+        let mut statement = connection.prepare_cached(sql)?;
+        let mut found = statement.query((row.key, retention::REMOVED_TOPIC))?;
+        while let Some(command) = found.next()? {
+            let id: i64 = command.get(0)?;
+            let Ok(kept) = InboxRow::from_row(command, row.session, self.path()) else { continue };
+            if kept.answer.is_some_and(|answer| retention::removes_content(&answer, row.removed_to))
+            {
+                let body = rows::encode(&retention::without_content(&kept.command));
+                let answer = command.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
+                let checksum = rows::inbox_checksum(row.session, &body, Some(answer));
+                reduced.push((id, body, checksum));
+            }
+        }
+        drop(found);
+        drop(statement);
+        for (id, body, checksum) in &reduced {
+            connection
+                .prepare_cached("UPDATE inbox SET body = ?2, checksum = ?3 WHERE id = ?1")?
+                .execute((id, body, checksum))?;
+        }
+        self.frames += reduced.len() as u64;
+        Ok(())
     }
 
     /// The size and time of each record, oldest first. A damaged record ends the list, so that no later record is
     /// removed.
     fn sizes(&self, row: &SessionRow) -> Result<Vec<RetainedSize>, SqliteError> {
-        let mut sizes = Vec::new();
+        self.each_record(row, |record| {
+            let bytes = record.body.len() as u64;
+            RetainedSize { seq: record.seq, at: record.at, bytes }
+        })
+    }
+
+    /// Maps the records that are not removed, oldest first, up to the first damaged one.
+    fn each_record<T>(
+        &self,
+        row: &SessionRow,
+        map: impl Fn(StoredRecord) -> T,
+    ) -> Result<Vec<T>, SqliteError> {
+        let mut records = Vec::new();
         let mut statement = self.connection()?.prepare_cached(
             "SELECT b.first, b.count, b.body FROM batch_index s JOIN batch b ON b.batch_id = s.batch_id \
              WHERE s.session = ?1 ORDER BY s.first",
@@ -109,15 +171,14 @@ impl WriterConnection {
             let location = BatchLocation { session: row.session, epoch: row.epoch, first, count };
             let unpacked = frame::unpack(location, &Bytes::copy_from_slice(blob), |record| {
                 if record.seq > row.removed_to {
-                    let bytes = record.body.len() as u64;
-                    sizes.push(RetainedSize { seq: record.seq, at: record.at, bytes });
+                    records.push(map(record));
                 }
             });
             if unpacked.damaged.is_some() {
                 break;
             }
         }
-        Ok(sizes)
+        Ok(records)
     }
 
     fn remove_batches(&mut self, row: &SessionRow) -> Result<(), SqliteError> {

@@ -29,6 +29,8 @@ pub struct Story {
     head: u64,
     removed_to: u64,
     snapshot: Option<u64>,
+    /// The snapshot is one that retention made; those of the steps cannot be decoded.
+    is_usable: bool,
     holder: Option<usize>,
     /// In the order they came; true once answered.
     commands: Vec<(u8, bool)>,
@@ -94,6 +96,7 @@ impl ReferenceStateMachine for Model {
                     story.head += count;
                     if *snapshot {
                         story.snapshot = Some(story.head);
+                        story.is_usable = false;
                     }
                     let waiting = story.commands.iter_mut().find(|(_, is_answered)| !is_answered);
                     if let Some(waiting) = waiting.filter(|_| *answer) {
@@ -118,7 +121,12 @@ impl ReferenceStateMachine for Model {
             }
             Step::Trim { keep } => {
                 for story in model.0.values_mut() {
-                    let to = story.head.saturating_sub(*keep).min(story.snapshot.unwrap_or(0));
+                    let wanted = story.head.saturating_sub(*keep);
+                    let is_foldable = story.is_usable || story.removed_to == 0;
+                    if wanted > story.removed_to.max(story.snapshot.unwrap_or(0)) && is_foldable {
+                        (story.snapshot, story.is_usable) = (Some(story.head), true);
+                    }
+                    let to = wanted.min(story.snapshot.unwrap_or(0));
                     story.removed_to = story.removed_to.max(to);
                 }
             }

@@ -48,6 +48,8 @@ pub(crate) struct FaultRenderings {
 pub(crate) struct OperatorRendering {
     /// The fault's log line, without secrets.
     line: String,
+    /// The host that failed, as far as it is known: `10.0.0.7:9000`. Users and the model do not see it.
+    host: Option<String>,
     /// Messages of the foreign errors behind the fault, outermost first.
     causes: Vec<String>,
     /// What an operator should check, in the language of `Accept-Language`.
@@ -97,8 +99,10 @@ async fn find(
     let fault = record.event.fault().ok_or_else(|| no_fault(session, &seq.to_string()))?.clone();
     let state = fold_at(&*server.journal, session, seq - 1).await?;
     let model = match &record.event {
-        Event::ToolCallEnded { outcome, .. } => {
-            let (content, _) = outcome.render_for_model(state.settings.language);
+        Event::ToolCallEnded { call, outcome, .. } => {
+            let call = state.turn.as_ref().and_then(|turn| turn.call(call));
+            let written = call.map_or("", |call| &call.written);
+            let (content, _) = outcome.render_for_caller(written, state.settings.language);
             serde_json::from_str(&content).ok()
         }
         _ => None,
@@ -140,6 +144,7 @@ fn to_operator(
     let fault = fault.with_trace(record.trace).scrub(&server.config.scrubber);
     OperatorRendering {
         line: fault.to_string(),
+        host: fault.address().map(str::to_owned),
         causes: fault.causes().to_vec(),
         check: text::of_kind(fault.kind(), "check", caller.lang),
         trace_id: fault.trace().is_some().then(|| fault.trace().to_string()),

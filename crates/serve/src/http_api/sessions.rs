@@ -460,6 +460,7 @@ pub(super) async fn export(
     };
     let begun = begun.await;
     let (shared, tenant) = (Arc::clone(&server), caller.identity.tenant.clone());
+    let is_operator = caller.identity.is_operator;
     answered(&server, &caller, begun, move |(session, info)| {
         let removed = info.first_available.saturating_sub(1);
         let head = json!({"session": session, "epoch": info.epoch, "removed_to": removed});
@@ -472,6 +473,7 @@ pub(super) async fn export(
             until: info.head,
             first: Some(first),
             count: 0,
+            is_operator,
         };
         let body = Body::from_stream(stream::try_unfold(export, Export::next));
         ([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response()
@@ -486,6 +488,7 @@ struct Export {
     until: Seq,
     first: Option<String>,
     count: u64,
+    is_operator: bool,
 }
 
 impl Export {
@@ -511,7 +514,7 @@ impl Export {
         for stored in page.records.iter().filter(|stored| stored.seq <= self.until) {
             self.at = stored.seq;
             self.count += 1;
-            lines.push_str(&line(stored));
+            lines.push_str(&line(stored, self.is_operator));
         }
         if page.records.is_empty() {
             self.at = self.until;
@@ -520,7 +523,8 @@ impl Export {
     }
 }
 
-fn line(stored: &StoredRecord) -> String {
+/// A record as a line. Users get a fault without what only operators may see.
+fn line(stored: &StoredRecord, is_operator: bool) -> String {
     let head = json!({
         "seq": stored.seq,
         "at": stored.at,
@@ -528,6 +532,16 @@ fn line(stored: &StoredRecord) -> String {
         "turn": stored.turn,
     });
     let head = head.to_string();
-    let event = String::from_utf8_lossy(&stored.body);
+    let hidden = (!is_operator).then(|| without_hosts(stored)).flatten();
+    let event = hidden.map_or_else(|| String::from_utf8_lossy(&stored.body), Into::into);
     format!("{},\"event\":{event}}}\n", &head[..head.len() - 1])
+}
+
+/// The event without the hosts of its fault; `None` if it has none.
+fn without_hosts(stored: &StoredRecord) -> Option<String> {
+    let mut event = stored.event().ok()?;
+    let fault = event.fault_mut()?;
+    fault.address()?;
+    fault.hide_from_user();
+    serde_json::to_string(&event).ok()
 }

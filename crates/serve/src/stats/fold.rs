@@ -64,6 +64,8 @@ pub(super) struct SessionCounters {
 struct OpenTurn {
     session: SessionId,
     stage: Option<Stage>,
+    tenant: Option<Name>,
+    user: Option<Name>,
     model: Option<Name>,
     /// The faults of the turn, by their number.
     faults: BTreeMap<u64, FaultEntry>,
@@ -117,6 +119,8 @@ impl SessionCounters {
             turn: OpenTurn {
                 session,
                 stage: None,
+                tenant: None,
+                user: None,
                 model: None,
                 faults: BTreeMap::new(),
                 path: Vec::new(),
@@ -159,8 +163,14 @@ impl OpenTurn {
         ledger: &mut StatsLedger,
     ) {
         match activity {
-            Activity::SessionOpened { origin: Some(Origin::Stage { stage, .. }), .. } => {
-                self.stage = Some(*stage);
+            Activity::SessionOpened { settings, origin } => {
+                if let Some(Origin::Stage { stage, .. }) = origin {
+                    self.stage = Some(*stage);
+                }
+                let named = |name: &'_ str| !name.is_empty();
+                self.tenant =
+                    Some(settings.tenant()).filter(|it| named(it)).map(|it| ledger.tenant(it));
+                self.user = Some(settings.owner()).filter(|it| named(it)).map(|it| ledger.user(it));
             }
             Activity::StepStarted { model, .. } => {
                 let model = ledger.model(model);
@@ -213,6 +223,8 @@ impl OpenTurn {
             model: self.model.clone(),
             stage: scope.stage.or(self.stage),
             computer,
+            tenant: self.tenant.clone(),
+            user: self.user.clone(),
             resolution: None,
         }
     }

@@ -44,6 +44,9 @@ pub(super) struct FaultEntry {
     pub(super) model: Option<Name>,
     pub(super) stage: Option<Stage>,
     pub(super) computer: Option<Name>,
+    /// Who is affected.
+    pub(super) tenant: Option<Name>,
+    pub(super) user: Option<Name>,
     /// `None` if the turn goes on, or went on, without the operation.
     pub(super) resolution: Option<FaultResolution>,
 }
@@ -91,6 +94,8 @@ pub(super) struct StatsLedger {
     tools: Names,
     models: Names,
     computers: Names,
+    tenants: Names,
+    users: Names,
 }
 
 /// The names seen so far, each stored once.
@@ -127,6 +132,14 @@ impl StatsLedger {
 
     pub(super) fn computer(&mut self, name: &str) -> Name {
         self.computers.get(name)
+    }
+
+    pub(super) fn tenant(&mut self, name: &str) -> Name {
+        self.tenants.get(name)
+    }
+
+    pub(super) fn user(&mut self, name: &str) -> Name {
+        self.users.get(name)
     }
 
     /// Reports a fault to metrics and alerts. Its entry is stored once its resolution is known.
@@ -287,6 +300,8 @@ mod tests {
             model: None,
             stage: None,
             computer: None,
+            tenant: None,
+            user: None,
             resolution: None,
         }
     }

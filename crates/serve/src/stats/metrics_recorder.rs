@@ -58,6 +58,10 @@ impl MetricsRecorder {
         ];
         self.at(seen.at, || {
             counter!("budao_faults_total", &labels[..]).increment(1);
+            if let Some(tenant) = &seen.tenant {
+                let labels = [("tenant", tenant.to_string()), ("code", row.code.to_owned())];
+                counter!("budao_tenant_faults_total", &labels[..]).increment(1);
+            }
             if seen.kind == Kind::ToolAbandoned {
                 counter!("budao_calls_abandoned_total").increment(1);
             }

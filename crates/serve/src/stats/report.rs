@@ -75,7 +75,7 @@ impl Window {
 }
 
 /// Fault statistics over a window: counts, retries and recoveries of all sessions. `paths` and the tables by tool,
-/// model, stage, computer and session have at most 50 rows each.
+/// model, stage, computer, tenant, user and session have at most 50 rows each.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[schema(as = Stats)]
 pub struct Report {
@@ -119,6 +119,10 @@ pub struct Report {
     by_stage: Vec<StageCount>,
     /// Faults by remote computer, the most frequent first.
     by_computer: Vec<ComputerCount>,
+    /// Faults by tenant, the most frequent first.
+    by_tenant: Vec<TenantCount>,
+    /// Faults by user, the most frequent first.
+    by_user: Vec<UserCount>,
     /// Sessions with faults that ended a turn or cannot be fixed, those with the most first.
     unrecoverable_by_session: Vec<SessionCount>,
     /// The gates to model services: open or held, what waits, and the last error.
@@ -260,6 +264,24 @@ pub(crate) struct ComputerCount {
     counts: Counts,
 }
 
+/// The faults in the sessions of one tenant.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct TenantCount {
+    /// Name of the tenant, at most 80 characters; `other` stands for all names beyond the first 200.
+    tenant: String,
+    #[serde(flatten)]
+    counts: Counts,
+}
+
+/// The faults in the sessions of one user.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct UserCount {
+    /// The user as `tenant/user`, at most 80 characters; `other` stands for all names beyond the first 200.
+    user: String,
+    #[serde(flatten)]
+    counts: Counts,
+}
+
 /// The unrecovered faults of one session.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct SessionCount {
@@ -340,6 +362,12 @@ impl Report {
                 .collect(),
             by_computer: table(&seen, |seen| seen.computer.as_deref(), [])
                 .map(|(computer, counts)| ComputerCount { computer: computer.to_owned(), counts })
+                .collect(),
+            by_tenant: table(&seen, |seen| seen.tenant.as_deref(), [])
+                .map(|(tenant, counts)| TenantCount { tenant: tenant.to_owned(), counts })
+                .collect(),
+            by_user: table(&seen, |seen| seen.user.as_deref(), [])
+                .map(|(user, counts)| UserCount { user: user.to_owned(), counts })
                 .collect(),
             unrecoverable_by_session: unrecoverable(&seen),
             gates: Vec::new(),

@@ -258,6 +258,29 @@ async fn statistics_say_what_went_wrong_how_often_and_how_it_ended() {
 }
 
 #[tokio::test]
+async fn statistics_and_metrics_say_who_is_affected() {
+    let journal = memory();
+    for (number, tenant, user) in [(1, "acme", "acme/ann"), (2, "acme", "acme/bob")] {
+        let mut writer = limited_then_fine(number);
+        let labels = [(Settings::TENANT, tenant), (Settings::OWNER, user)];
+        let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let settings = Settings { labels, ..Settings::default() };
+        writer.entries[0].event = Arc::new(Event::SessionOpened { settings, origin: None });
+        writer.write(&journal).await;
+    }
+    let stage = stage_on(&journal).await;
+    let hour = stats(&stage, "1h").await;
+    assert_eq!(hour["by_tenant"][0]["tenant"], "acme", "{hour}");
+    assert_eq!(hour["by_tenant"][0]["count"], 4);
+    let users: Vec<_> =
+        hour["by_user"].as_array().unwrap().iter().map(|row| &row["user"]).collect();
+    assert_eq!(users, ["acme/ann", "acme/bob"]);
+    let (_, listed) = get(&stage, "/v1/sessions?code=ERR_RATE_001").await;
+    let owners = listed["sessions"].as_array().unwrap().iter().map(|row| &row["user"]);
+    assert_eq!(owners.filter(|user| user.as_str().is_some()).count(), 2, "{listed}");
+}
+
+#[tokio::test]
 async fn a_window_counts_what_is_in_it() {
     let journal = memory();
     known(&journal).await;

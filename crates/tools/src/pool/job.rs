@@ -12,6 +12,8 @@ use std::{
 use futures::future::BoxFuture;
 use tokio::runtime::Runtime;
 
+use super::Exhausted;
+
 const WAITING: u8 = 0;
 const QUEUED: u8 = 1;
 const POLLED: u8 = 2;
@@ -23,19 +25,27 @@ pub(super) struct PoolJob {
     future: Mutex<Option<BoxFuture<'static, ()>>>,
     state: AtomicU8,
     stopped: AtomicBool,
+    /// Set before the first poll.
+    begun: AtomicBool,
     threads: tokio::runtime::Handle,
 }
 
 impl PoolJob {
-    pub(super) fn start(runtime: &Runtime, future: BoxFuture<'static, ()>) -> Arc<Self> {
+    pub(super) fn start(
+        runtime: &Runtime,
+        future: BoxFuture<'static, ()>,
+    ) -> Result<Arc<Self>, Exhausted> {
         let job = Arc::new(Self {
             future: Mutex::new(Some(future)),
             state: AtomicU8::new(QUEUED),
             stopped: AtomicBool::new(false),
+            begun: AtomicBool::new(false),
             threads: runtime.handle().clone(),
         });
-        job.clone().queue();
-        job
+        // Tokio panics when it has no thread and can start none.
+        let queued = catch_unwind(AssertUnwindSafe(|| job.clone().queue()));
+        queued.map_err(Exhausted::of_panic)?;
+        Ok(job)
     }
 
     fn queue(self: Arc<Self>) {
@@ -50,15 +60,26 @@ impl PoolJob {
         }
     }
 
+    /// Stops a future that was never polled. Returns whether it never will be.
+    pub(super) fn stop_unless_begun(&self) -> bool {
+        if self.begun.load(Ordering::SeqCst) {
+            return false;
+        }
+        // `run` marks the beginning before it looks for a stop, so one of the two sees the other.
+        self.stopped.store(true, Ordering::SeqCst);
+        !self.begun.load(Ordering::SeqCst)
+    }
+
     /// Polls until the future is pending or finished.
     fn run(self: Arc<Self>) {
         let waker = Waker::from(self.clone());
         let mut context = Context::from_waker(&waker);
         let mut slot = self.future.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.begun.store(true, Ordering::SeqCst);
         loop {
             self.state.store(POLLED, Ordering::Release);
             let Some(future) = slot.as_mut() else { return };
-            let over = self.stopped.load(Ordering::Acquire) || {
+            let over = self.stopped.load(Ordering::SeqCst) || {
                 // The future catches panics of the work; this catches bugs in the pool itself.
                 let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
                 !matches!(polled, Ok(Poll::Pending))

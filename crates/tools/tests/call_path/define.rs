@@ -176,9 +176,10 @@ async fn a_result_that_is_no_json_is_the_tools_failure() {
     let failure = failed(call("odd_path", json!({})).await);
     assert_eq!(failure.fault.kind(), Kind::ToolFailed);
     assert!(failure.fault.detail().text(Fact::Reason).unwrap().contains("JSON"));
-    // JSON has no such numbers; null says that there is none.
-    let numbers = done(call("not_a_number", json!({})).await).data;
-    assert_eq!(numbers, json!([1.5, null, null]));
+    // JSON has no such numbers, and null would look like a result.
+    let numbers = failed(call("not_a_number", json!({})).await);
+    let reason = numbers.fault.detail().text(Fact::Reason);
+    assert_eq!(reason, Some("its result has NaN at /1, which JSON cannot express"));
 }
 
 #[tokio::test]
@@ -193,4 +194,36 @@ fn bounds_of_integers_are_sent_and_enforced() {
     assert!(!toolbox.fits("count_words", &json!({ "text": "", "at_least": -1 })));
     let schema = &toolbox.spec("count_words").unwrap().schema;
     assert_eq!(schema["properties"]["at_least"]["maximum"], json!(u32::MAX));
+}
+
+/// The mean of no numbers.
+#[tool(read_only)]
+async fn mean() -> Value {
+    Value::Null
+}
+
+#[derive(Serialize)]
+struct Statistics {
+    count: u32,
+    mean: f64,
+}
+
+/// Statistics over nothing.
+#[tool(read_only)]
+async fn statistics() -> Statistics {
+    Statistics { count: 0, mean: 0.0 / 0.0 }
+}
+
+#[tokio::test]
+async fn a_number_that_json_cannot_express_is_a_failure_that_names_it() {
+    let toolbox = Toolbox::builder().add(statistics).unwrap().add(mean).unwrap().build();
+    let run = async |name| {
+        let call = toolbox.check_value(name, json!({}), &Limits::default()).unwrap();
+        call.run(isolation::context()).await
+    };
+    let failure = failed(run("statistics").await);
+    assert_eq!(failure.fault.kind(), Kind::ToolFailed);
+    let reason = failure.fault.detail().text(Fact::Reason).unwrap();
+    assert_eq!(reason, "its result has NaN at /mean, which JSON cannot express");
+    assert_eq!(done(run("mean").await).data, Value::Null, "a null of the tool's own is a result");
 }

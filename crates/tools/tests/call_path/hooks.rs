@@ -170,6 +170,43 @@ async fn a_finished_outcome_stands_whatever_hooks_do() {
     assert_eq!(rendered.fault().unwrap().kind(), Kind::ToolFailed);
 }
 
+/// Cancels the context it is given.
+#[derive(Debug)]
+struct Cancels;
+
+#[async_trait]
+impl Hook for Cancels {
+    fn name(&self) -> &str {
+        "cancels"
+    }
+
+    async fn before(&self, _: &CheckedCall, context: &CallContext) -> HookVerdict {
+        context.cancel.cancel();
+        HookVerdict::Allow
+    }
+
+    async fn after(&self, _: &CheckedCall, _: &Outcome, context: &CallContext) -> Option<String> {
+        context.cancel.cancel();
+        None
+    }
+}
+
+#[tokio::test]
+async fn a_hook_that_cancels_the_context_cancels_its_call_and_nothing_else() {
+    let context = isolation::context_with(quick());
+    let hooks = Hooks::new().hook(Cancels);
+    let (decision, faults) = hooks.before(a_call(), &context).await;
+    let outcome = ended(decision);
+    let fault = outcome.fault().unwrap();
+    assert_eq!(fault.kind(), Kind::Cancelled);
+    assert_eq!(fault.progress(), budao_core::fault::Progress::NotBegun);
+    assert!(faults.is_empty());
+    assert!(!context.cancel.is_cancelled(), "the caller's token ends the caller's work");
+    let done_before = Outcome::Done(budao_core::tool::Output::default());
+    drop(hooks.after(&a_call(), done_before, &context).await);
+    assert!(!context.cancel.is_cancelled());
+}
+
 #[tokio::test]
 async fn hooks_are_counted_like_calls() {
     quietly();

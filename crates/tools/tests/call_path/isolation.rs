@@ -230,6 +230,39 @@ async fn a_tool_that_returns_50_mb_is_cut_and_says_so() {
 }
 
 #[tokio::test]
+async fn huge_data_keeps_its_structure_and_says_how_much_is_missing() {
+    let toolbox = of(any("huge", |_, _| async {
+        Ok(json!({ "code": 0, "output": "x".repeat(40_000_000), "rows": vec![7; 10] }))
+    }));
+    let output = done(run_in(&toolbox, isolation::context()).await);
+    assert_eq!((&output.data["code"], &output.data["rows"]), (&json!(0), &json!(vec![7; 10])));
+    assert!(output.data.to_string().len() <= 64 * 1024);
+    let cut = output.cut.unwrap();
+    assert!(cut.total_bytes >= 40_000_000, "{}", cut.total_bytes);
+    // Many small values have nothing to cut: only their beginning is shown.
+    let toolbox = of(any("many", |_, _| async { Ok(json!(vec![json!("长文"); 3_000_000])) }));
+    let output = done(run_in(&toolbox, isolation::context()).await);
+    let shown = output.data.as_str().unwrap();
+    assert!(shown.starts_with("[\"长文\",") && shown.contains("left out"), "{}", &shown[..90]);
+    assert!(output.data.to_string().len() <= 64 * 1024);
+    assert!(output.cut.unwrap().total_bytes >= 16 * 1024 * 1024);
+}
+
+#[tokio::test]
+async fn large_data_costs_the_thread_of_the_caller_nothing() {
+    // Method: the processor time of this thread, on which the caller runs; the call has a thread of the pool.
+    let toolbox = of(any("large", |_, _| async { Ok(json!(vec!["\u{1}".repeat(100); 200_000])) }));
+    let spent = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let before = spent();
+    let output = done(run_in(&toolbox, isolation::context()).await);
+    let after = spent();
+    assert!(output.cut.is_some());
+    let micros =
+        (after.tv_sec - before.tv_sec) * 1_000_000 + (after.tv_nsec - before.tv_nsec) / 1_000;
+    assert!(micros < 100_000, "{micros} µs");
+}
+
+#[tokio::test]
 async fn what_was_cut_can_be_fetched_whole() {
     let log = (0..20_000).map(|line| format!("line {line}\n")).collect::<String>();
     let copy = log.clone();

@@ -5,6 +5,7 @@
 mod bad_input;
 mod deep;
 mod define;
+mod exhausted;
 mod hooks;
 mod isolation;
 mod reconcile;
