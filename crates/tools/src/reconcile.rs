@@ -45,6 +45,7 @@ impl CheckedCall {
             Err(no_answer) => {
                 let kind = match no_answer {
                     NoAnswer::TookTooLong => Kind::RequestTimedOut,
+                    NoAnswer::NoRoom(_) => Kind::SystemExhausted,
                     NoAnswer::Panicked(_) | NoAnswer::Stopped => Kind::ToolPanicked,
                 };
                 let fault = Fault::new(kind, Operation::ReconcileCall)
