@@ -171,9 +171,9 @@ impl Server {
     /// The counts in the last frame of the timeline that has them.
     fn timeline_counts(&self, session: &str) -> [u64; 3] {
         let frames = self.get(&format!("/v1/sessions/{session}/frames"));
-        let frames = frames.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let shown = frames.filter_map(|frame| frame["metadata"].get("fault_counts").cloned());
-        shown.last().map_or([0; 3], |last| counts(&last))
+        let frames = frames.lines().rev().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let mut shown = frames.filter_map(|frame| frame["metadata"].get("fault_counts").cloned());
+        shown.next().map_or([0; 3], |last| counts(&last))
     }
 }
 
