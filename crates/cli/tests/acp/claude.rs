@@ -106,6 +106,36 @@ fn further_directories_reach_the_cli() {
     editor.hang_up();
 }
 
+/// The `--mcp-config` of the process that runs the session.
+fn servers_of(session: &str) -> Value {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let file = processes
+        .filter_map(|entry| std::fs::read_to_string(entry.path().join("cmdline")).ok())
+        .filter(|line| line.contains(session))
+        .find_map(|line| {
+            let mut words = line.split('\0').skip_while(|word| *word != "--mcp-config");
+            words.nth(1).map(str::to_owned)
+        });
+    serde_json::from_slice(&std::fs::read(file.unwrap()).unwrap()).unwrap()
+}
+
+#[test]
+fn servers_of_the_configuration_reach_the_cli_beside_those_of_the_editor() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = with_fake(directory.path(), "acp");
+    command.args(["--mcp", "mine=/opt/mine"]);
+    let mut editor = Editor::start_as(command);
+    let yours = json!({"name": "yours", "command": "/opt/yours", "args": [], "env": []});
+    let params = json!({"cwd": directory.path(), "mcpServers": [yours]});
+    let opened = editor.ask("session/new", params);
+    let session = opened["result"]["sessionId"].as_str().unwrap().to_owned();
+    assert_eq!(editor.run(&session, "P1").0, "end_turn");
+    let servers = &servers_of(&session)["mcpServers"];
+    assert_eq!(servers["mine"]["command"], "/opt/mine", "{servers}");
+    assert_eq!(servers["yours"]["command"], "/opt/yours", "{servers}");
+    editor.hang_up();
+}
+
 /// The program, or nothing and a loud word.
 fn fetched(peer: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("BUDAO_PEERS")
