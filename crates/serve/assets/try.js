@@ -1,6 +1,6 @@
 // Try it: a session in the browser, on the same stream as any other client.
 
-import { api, isGone, signedIn, socketAddress, tokenNow } from "./api.js";
+import { api, isGone, signedIn, socketAddress } from "./api.js";
 import { drawBoard } from "./board.js";
 import { Client } from "./client/index.js";
 import { attachments } from "./attachments.js";
@@ -135,12 +135,8 @@ const ENDS = { "agent.final_answer": 1, "agent.interrupted": 1, "agent.error": 1
 
 /** Why was the connection lost? A deleted session and an expired token are said; everything else is a matter of waiting. */
 async function lookAfter() {
-  const before = tokenNow();
   if (await isGone(sessionId, cursor?.seq).catch(() => false)) return gone();
-  if (tokenNow() === before && session !== undefined) return undefined;
-  session?.close();
-  session = client = undefined;
-  return attach();
+  return session === undefined ? attach() : undefined;
 }
 
 /** The session was deleted: what is on the page stays to be read and copied. */
