@@ -95,6 +95,28 @@ test("a session that is deleted while it is open stays readable, and says so", a
   });
 });
 
+test("a server of another version is said to be one, and the conversation goes on", async () => {
+  await onPage({ script: FOREVER, where: "/faults/ERR_RATE_001" }, async (page, { origin }) => {
+    let connections = 0;
+    await page.routeWebSocket("**/ws", (socket) => {
+      const server = socket.connectToServer();
+      const number = (connections += 1);
+      socket.onMessage((message) => server.send(message));
+      server.onMessage((message) => socket.send(number === 1 ? message : String(message).replace(/"server_version":"[^"]*"/, '"server_version":"9.9.9"')));
+    });
+    await page.goto(`${origin}/`);
+    await say(page, "hello");
+    await page.getByText("Fine.").waitFor();
+    assert.ok(await page.locator("#version-note").isHidden());
+    await page.click("#cut");
+    await page.click("#cut");
+    await page.locator("#version-note", { hasText: "version 9.9.9" }).waitFor();
+    await say(page, "still there?");
+    await until(async () => (await page.locator(".entry.end").count()) === 2);
+    await picture(page, "version");
+  });
+});
+
 test("storage that is full or forbidden costs drafts and nothing else", async () => {
   await onPage({ script: FOREVER, where: "/faults/ERR_RATE_001" }, async (page, { origin, seen }) => {
     await page.addInitScript(() => {

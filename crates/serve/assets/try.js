@@ -8,7 +8,7 @@ import { copy } from "./copy.js";
 import { Socket } from "./event-socket.js";
 import { Conversation } from "./fold.js";
 import { listen, showKeys, walk } from "./keys.js";
-import { at, beforePaint, clock, h, language, number, say, t } from "./kit.js";
+import { at, beforePaint, clock, h, language, number, refill, say, t } from "./kit.js";
 import { past } from "./past.js";
 import { tip } from "./shell.js";
 import { drawer, refresh } from "./sidebar.js";
@@ -71,6 +71,7 @@ function take(event) {
     }
     return;
   }
+  if (event.event === "system.connected") return compareVersions(meta.server_version);
   if (event.event === "system.heartbeat") return void isGone(sessionId, cursor?.seq).then((is) => is && gone());
   if (event.event === "system.notice" && event.seq === undefined) {
     if (meta.action === "resume") resumed(meta);
@@ -82,6 +83,17 @@ function take(event) {
   conversation.take(event);
   // A history is drawn once, when all of it is there.
   if (caughtUp) redraw();
+}
+
+let version;
+
+/** A server that was replaced while the page was open may know more than this page does. */
+function compareVersions(now) {
+  version ??= now;
+  at("version-note").hidden = version === now;
+  if (version === now) return;
+  const reload = h("button", { type: "button", class: "plain small", on: { click: () => location.reload() } }, t("reload"));
+  refill(at("version-note"), t("server-changed", { from: version, to: now }), " ", reload);
 }
 
 function redraw() {
