@@ -158,6 +158,7 @@ function gone() {
   line("lost", t("session-gone"));
   at("cut").disabled = true;
   at("gone").hidden = false;
+  document.querySelector(".complaint.passing")?.remove();
   for (const id of ["words", "send"]) at(id).disabled = true;
   conversation.facts.state = "closed";
   draw();
@@ -221,8 +222,8 @@ async function ask(event, fields) {
   }
 }
 
-function complain(text) {
-  const box = h("p", { class: "complaint passing", role: "alert" }, `${t("problem")}: ${text}`);
+function complain(text, title = `${t("problem")}: `) {
+  const box = h("p", { class: "complaint passing", role: "alert" }, title + text);
   document.querySelector(".complaint.passing")?.remove();
   at("composer").before(box);
   setTimeout(() => box.remove(), 8000);
@@ -277,7 +278,7 @@ async function begin(text) {
 }
 
 const field = at("words");
-const attached = attachments(at("composer"), field, complain);
+const attached = attachments(at("composer"), field, (text) => complain(text, ""));
 
 // ── drafts ──
 
