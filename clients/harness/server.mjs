@@ -11,14 +11,14 @@ const built = fileURLToPath(new URL("../../target/debug/budao", import.meta.url)
 /** A token that tests sign in with. */
 export const TOKEN = "a-token-for-tests";
 
-/** Starts a server. `model` is a model's name, or the text of a script; `origins` may connect from a browser; `port` is any free one unless it is given; `args` are more arguments. */
-export async function startServer({ model = "demo:fast", script, origins = [], home, port: wanted = 0, args: more = [] } = {}) {
+/** Starts a server. `model` is a model's name, or the text of a script; `origins` may connect from a browser; `port` is any free one unless it is given; `token` signs in; `args` are more arguments. */
+export async function startServer({ model = "demo:fast", script, origins = [], home, port: wanted = 0, token = TOKEN, args: more = [] } = {}) {
   const folder = home ?? fs.mkdtempSync(path.join(os.tmpdir(), "budao-serve-"));
   if (script !== undefined) {
     fs.writeFileSync(path.join(folder, "script.toml"), script);
     model = "script:script.toml";
   }
-  const args = ["serve", "--listen", `127.0.0.1:${wanted}`, "--journal", "journal.db", "--token", TOKEN, "--model", model];
+  const args = ["serve", "--listen", `127.0.0.1:${wanted}`, "--journal", "journal.db", "--token", token, "--model", model];
   for (const origin of origins) args.push("--origin", origin);
   args.push(...more);
   const child = spawn(process.env.BUDAO_BIN || built, args, {

@@ -189,7 +189,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "browser",
         about: "the TypeScript client and the web page keep their promises in Chromium",
-        budget: minutes(8),
+        budget: minutes(10),
         when: StepScope::Always,
         needs: &[Need::Tool("node"), Need::Peer("web"), Need::Peer("axe")],
         run: clients::browser,

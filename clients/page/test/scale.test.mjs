@@ -110,7 +110,7 @@ test("50 000 events open, scroll smoothly and stay few elements", async () => {
 
 test("10 000 sessions are listed in parts, found by title beside the conversation, and counted for a bulk command", async () => {
   const all = Array.from({ length: 10_000 }, (_, index) => ({
-    session_id: `01a00000-0000-7000-8000-${String(index).padStart(12, "0")}`,
+    session_id: `${index.toString(16).padStart(8, "0")}-0000-7000-8000-000000000000`,
     state: "idle",
     title: `Session number ${index}`,
     owner: "local/ann",

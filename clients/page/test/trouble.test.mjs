@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { TOKEN } from "../../harness/server.mjs";
+import { startServer, TOKEN } from "../../harness/server.mjs";
 import { onPage, picture, runSession, say, until } from "../stage.mjs";
 
 const SAY = (text, more = "") => `[[step]]\ntext = ${JSON.stringify(text)}\n${more}`;
@@ -48,26 +48,27 @@ test("where something blocks WebSockets the page takes the other way by itself",
   });
 });
 
-test("a token that expires is asked for again, and nothing on the page is lost", async () => {
-  await onPage({ script: FOREVER }, async (page, { origin }) => {
+test("a token that is no longer accepted is asked for again, and nothing on the page is lost", async () => {
+  await onPage({ script: FOREVER }, async (page, { server, origin }) => {
     await say(page, "hello");
     await page.getByText("Fine.").waitFor();
     await page.fill("#words", "not sent yet");
-    // From now on the server does not know this token: each request without the new one is refused.
-    let isExpired = true;
-    await page.route("**/v1/**", (route) => (isExpired ? route.fulfill({ status: 401, contentType: "application/problem+json", body: '{"detail":"expired"}' }) : route.continue()));
-    await page.click("#cut");
-    await page.click("#cut");
-    await page.locator("#sign-in[open]").waitFor();
-    await page.locator("#sign-in-expired:not([hidden])").waitFor();
-    await picture(page, "expired");
-    isExpired = false;
-    await page.fill("#token", TOKEN);
-    await page.press("#token", "Enter");
-    await page.locator('#line[data-state="open"]').waitFor();
-    assert.equal(await page.inputValue("#words"), "not sent yet");
-    assert.ok(await page.getByText("Fine.").isVisible());
-    assert.ok(page.url().startsWith(`${origin}/?session=`));
+    await server.crash();
+    const again = await startServer({ home: server.home, model: "script:script.toml", port: server.port, token: "another-token" });
+    try {
+      await page.locator("#sign-in[open]").waitFor();
+      await page.locator("#sign-in-expired:not([hidden])").waitFor();
+      await picture(page, "expired");
+      await page.fill("#token", "another-token");
+      await page.press("#token", "Enter");
+      await page.locator('#line[data-state="open"]').waitFor();
+      assert.equal(await page.inputValue("#words"), "not sent yet");
+      await page.press("#words", "Enter");
+      await until(async () => (await page.locator(".entry.end").count()) === 2);
+      assert.ok(page.url().startsWith(`${origin}/?session=`));
+    } finally {
+      await again.crash();
+    }
   });
 });
 
@@ -91,6 +92,28 @@ test("a session that is deleted while it is open stays readable, and says so", a
     assert.ok((await timeline.locator(".row").count()) > 0, "the history stays");
     await page.goto(`${origin}/?session=${id}`);
     await page.locator("#gone:not([hidden])").waitFor();
+  });
+});
+
+test("a server of another version is said to be one, and the conversation goes on", async () => {
+  await onPage({ script: FOREVER, where: "/faults/ERR_RATE_001" }, async (page, { origin }) => {
+    let connections = 0;
+    await page.routeWebSocket("**/ws", (socket) => {
+      const server = socket.connectToServer();
+      const number = (connections += 1);
+      socket.onMessage((message) => server.send(message));
+      server.onMessage((message) => socket.send(number === 1 ? message : String(message).replace(/"server_version":"[^"]*"/, '"server_version":"9.9.9"')));
+    });
+    await page.goto(`${origin}/`);
+    await say(page, "hello");
+    await page.getByText("Fine.").waitFor();
+    assert.ok(await page.locator("#version-note").isHidden());
+    await page.click("#cut");
+    await page.click("#cut");
+    await page.locator("#version-note", { hasText: "version 9.9.9" }).waitFor();
+    await say(page, "still there?");
+    await until(async () => (await page.locator(".entry.end").count()) === 2);
+    await picture(page, "version");
   });
 });
 

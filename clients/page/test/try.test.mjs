@@ -189,6 +189,9 @@ test("a plan is confirmed, solved and put together on the board", async () => {
     const tasks = page.locator("#board li");
     await until(async () => (await page.locator('#board li[data-status="completed"]').count()) === 2);
     assert.match(await tasks.first().textContent(), /Apples/);
+    // Beside the conversation, the sessions of its stages stand below their own.
+    await until(async () => (await page.locator("#side-list li.part").count()) >= 3);
+    assert.equal(await page.locator("#side-list li:not(.part)").count(), 1);
     await picture(page, "board");
   });
 });

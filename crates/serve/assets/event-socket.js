@@ -1,17 +1,18 @@
 // A stand-in for a WebSocket where there is none, or where something between here and the server blocks it: events come
 // as server-sent events, commands go over HTTP. The client does not notice.
 
-import { ask } from "./api.js";
+import { request, tokenNow } from "./api.js";
 
 const OPEN = 1;
 /** Sockets that never opened, after which the other way is taken. */
 const FAILURES_MAX = 2;
 let failures = 0;
 
-/** The socket for the client: a real one if that works. */
-export function Socket(url, protocols) {
+/** The socket for the client: a real one if that works, with the token of now. */
+export function Socket(url, [protocol] = []) {
   if (globalThis.WebSocket === undefined || failures >= FAILURES_MAX) return new EventSocket();
-  const socket = new WebSocket(url, protocols);
+  const token = tokenNow();
+  const socket = new WebSocket(url, token === undefined ? undefined : [protocol ?? "budao.v1", `bearer.${token}`]);
   let hasOpened = false;
   socket.addEventListener("open", () => {
     hasOpened = true;
@@ -19,9 +20,9 @@ export function Socket(url, protocols) {
   });
   socket.addEventListener("close", async () => {
     if (hasOpened) return;
-    // Without a server nothing else would work either.
-    const isAlive = await fetch("/healthz").then(({ ok }) => ok, () => false);
-    if (isAlive) failures += 1;
+    // A refused token is asked for again; without a server nothing else would work either.
+    const isAlive = await request("/v1/sessions?limit=1").then(() => true, () => false);
+    if (isAlive && tokenNow() === token) failures += 1;
   });
   return socket;
 }
@@ -76,31 +77,33 @@ class EventSocket {
   /** Sends a command; a refusal is given as the frame a socket would bring. */
   async #post(path, body, id) {
     try {
-      const response = await ask(path, { method: "POST", body });
-      const answer = await response.json();
-      if (response.ok) return answer;
-      this.#give({ event: "error.validation", content: answer.detail, show_content: answer.detail, metadata: { command_id: id, status: "rejected", error_code: answer.code } });
-    } catch {
-      this.#end(1006, "the request failed");
+      return await (await request(path, { method: "POST", body })).json();
+    } catch (problem) {
+      this.#refused(problem, id);
+      return undefined;
     }
-    return undefined;
+  }
+
+  /** A refusal is an answer; anything else is a broken connection. */
+  #refused({ status, body }, id, session) {
+    if (status === undefined) return this.#end(1006, "the request failed");
+    const { detail, code } = body;
+    return this.#give({ event: "error.validation", session_id: session, content: detail, show_content: detail, metadata: { command_id: id, status: "rejected", error_code: code } });
   }
 
   async #stream({ session_id: session, command_id: id, content }) {
     const query = new URLSearchParams();
     if (content.epoch === undefined) query.set("last_seq", content.last_seq ?? 0);
     else query.set("last_event_id", `${session}.${content.epoch}.${content.last_seq}`);
+    let response;
     try {
-      const response = await ask(`/v1/sessions/${encodeURIComponent(session)}/events?${query}`, { signal: this.#stop.signal });
-      if (!response.ok) {
-        const { detail, code } = await response.json();
-        return this.#give({ event: "error.validation", session_id: session, content: detail, show_content: detail, metadata: { command_id: id, status: "rejected", error_code: code } });
-      }
-      await this.#read(response.body.pipeThrough(new TextDecoderStream()).getReader(), id);
-    } catch {
-      // A broken stream ends like a broken socket.
+      response = await request(`/v1/sessions/${encodeURIComponent(session)}/events?${query}`, { signal: this.#stop.signal });
+    } catch (problem) {
+      return this.#refused(problem, id, session);
     }
-    this.#end(1006, "the event stream ended");
+    // A broken stream ends like a broken socket.
+    await this.#read(response.body.pipeThrough(new TextDecoderStream()).getReader(), id).catch(() => {});
+    return this.#end(1006, "the event stream ended");
   }
 
   async #read(reader, id) {

@@ -111,7 +111,7 @@ function gate(gate) {
     "li",
     { "data-state": gate.state },
     h("p", { class: "gate-name" }, h("i", { class: "dot", "aria-hidden": "true" }), h("b", {}, gate.model), h("span", { class: "state" }, t(isHeld ? "gate-held" : "gate-open")), h("span", { class: "faint" }, gate.endpoint)),
-    isHeld ? h("p", {}, t({ rate_limit: "wait-rate", outage: "wait-outage" }[gate.reason] ?? "wait-capacity"), gate.since === undefined ? "" : ` ${clock(gate.since)} (${span(Math.max(0, now() - Date.parse(gate.since)))})`, left > 0 ? ` · ${t("gate-until", { time: clock(gate.until) })} (${t("wait-left", { time: span(left) })})` : "") : undefined,
+    isHeld ? h("p", {}, t({ rate_limit: "wait-rate", outage: "wait-outage" }[gate.reason] ?? "wait-capacity"), gate.since === undefined ? "" : ` ${t("wait-since")} ${clock(gate.since)} (${span(Math.max(0, now() - Date.parse(gate.since)))})`, left > 0 ? ` · ${t("gate-until", { time: clock(gate.until) })} (${t("wait-left", { time: span(left) })})` : "") : undefined,
     h("p", { class: "faint" }, t("gate-line", { n: number(gate.waiting), of: number(gate.in_flight), to: number(gate.limit) })),
     gate.last_error === undefined ? undefined : h("p", { class: "faint" }, `${t("gate-error")}: `, h("a", { class: "code", href: sessionsOf({ q: gate.last_error }) }, gate.last_error), gate.last_error_at === undefined ? "" : ` · ${clock(gate.last_error_at)}`),
   );

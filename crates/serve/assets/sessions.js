@@ -108,7 +108,7 @@ function row(item) {
     h("td", { class: "number" }, number(item.turns)),
     h("td", { class: "number" }, number(item.head)),
     h("td", { class: "fault" }, met, code),
-    h("td", { class: "when", title: item.updated_at }, ago(item.updated_at)),
+    h("td", { class: "when", title: clock(item.updated_at) }, ago(item.updated_at)),
   );
 }
 

@@ -15,18 +15,25 @@ let current;
 const draw = beforePaint(() => {
   const wanted = at("side-search").value.trim().toLowerCase();
   const fits = ({ title, session_id: id }) => wanted === "" || (title ?? "").toLowerCase().includes(wanted) || id.startsWith(wanted);
-  const found = sessions.filter(fits);
+  const found = nested(sessions.filter(fits));
   refill(at("side-list"), found.map(row));
   at("side-more").hidden = next === undefined || wanted !== "";
   const text = loading && sessions.length === 0 ? t("loading") : wanted === "" ? (sessions.length === 0 ? t("side-none") : "") : t("side-found", { n: number(found.length), of: number(sessions.length) });
   say(at("side-status"), text);
 });
 
+/** Sessions that a session opened for its stages and calls stand below it: their ids begin with the time of its own. */
+function nested(list) {
+  const families = Map.groupBy(list, ({ session_id: id }) => id.slice(0, 13));
+  for (const family of families.values()) family.sort((a, b) => Date.parse(a.opened_at) - Date.parse(b.opened_at));
+  return [...families.values()].flatMap(([first, ...rest]) => [first, ...rest.map((item) => ({ ...item, isPart: true }))]);
+}
+
 function row(item) {
   const isHere = item.session_id === current;
   return h(
     "li",
-    { "data-state": item.state },
+    { "data-state": item.state, class: item.isPart ? "part" : undefined },
     h(
       "a",
       { href: `/?session=${encodeURIComponent(item.session_id)}`, "aria-current": isHere ? "page" : undefined },

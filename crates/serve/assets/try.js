@@ -1,6 +1,6 @@
 // Try it: a session in the browser, on the same stream as any other client.
 
-import { api, isGone, signedIn, socketAddress, tokenNow } from "./api.js";
+import { api, isGone, signedIn, socketAddress } from "./api.js";
 import { drawBoard } from "./board.js";
 import { Client } from "./client/index.js";
 import { attachments } from "./attachments.js";
@@ -8,7 +8,7 @@ import { copy } from "./copy.js";
 import { Socket } from "./event-socket.js";
 import { Conversation } from "./fold.js";
 import { listen, showKeys, walk } from "./keys.js";
-import { at, beforePaint, clock, h, language, number, say, t } from "./kit.js";
+import { at, beforePaint, clock, h, language, number, refill, say, t } from "./kit.js";
 import { past } from "./past.js";
 import { tip } from "./shell.js";
 import { drawer, refresh } from "./sidebar.js";
@@ -71,6 +71,7 @@ function take(event) {
     }
     return;
   }
+  if (event.event === "system.connected") return compareVersions(meta.server_version);
   if (event.event === "system.heartbeat") return void isGone(sessionId, cursor?.seq).then((is) => is && gone());
   if (event.event === "system.notice" && event.seq === undefined) {
     if (meta.action === "resume") resumed(meta);
@@ -82,6 +83,17 @@ function take(event) {
   conversation.take(event);
   // A history is drawn once, when all of it is there.
   if (caughtUp) redraw();
+}
+
+let version;
+
+/** A server that was replaced while the page was open may know more than this page does. */
+function compareVersions(now) {
+  version ??= now;
+  at("version-note").hidden = version === now;
+  if (version === now) return;
+  const reload = h("button", { type: "button", class: "plain small", on: { click: () => location.reload() } }, t("reload"));
+  refill(at("version-note"), t("server-changed", { from: version, to: now }), " ", reload);
 }
 
 function redraw() {
@@ -135,12 +147,8 @@ const ENDS = { "agent.final_answer": 1, "agent.interrupted": 1, "agent.error": 1
 
 /** Why was the connection lost? A deleted session and an expired token are said; everything else is a matter of waiting. */
 async function lookAfter() {
-  const before = tokenNow();
   if (await isGone(sessionId, cursor?.seq).catch(() => false)) return gone();
-  if (tokenNow() === before && session !== undefined) return undefined;
-  session?.close();
-  session = client = undefined;
-  return attach();
+  return session === undefined ? attach() : undefined;
 }
 
 /** The session was deleted: what is on the page stays to be read and copied. */
@@ -150,6 +158,7 @@ function gone() {
   line("lost", t("session-gone"));
   at("cut").disabled = true;
   at("gone").hidden = false;
+  document.querySelector(".complaint.passing")?.remove();
   for (const id of ["words", "send"]) at(id).disabled = true;
   conversation.facts.state = "closed";
   draw();
@@ -213,8 +222,8 @@ async function ask(event, fields) {
   }
 }
 
-function complain(text) {
-  const box = h("p", { class: "complaint passing", role: "alert" }, `${t("problem")}: ${text}`);
+function complain(text, title = `${t("problem")}: `) {
+  const box = h("p", { class: "complaint passing", role: "alert" }, title + text);
   document.querySelector(".complaint.passing")?.remove();
   at("composer").before(box);
   setTimeout(() => box.remove(), 8000);
@@ -269,7 +278,7 @@ async function begin(text) {
 }
 
 const field = at("words");
-const attached = attachments(at("composer"), field, complain);
+const attached = attachments(at("composer"), field, (text) => complain(text, ""));
 
 // ── drafts ──
 
