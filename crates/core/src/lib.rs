@@ -19,6 +19,7 @@ pub mod retention;
 pub mod retry;
 pub mod session;
 pub mod span;
+pub mod spending;
 pub mod tally;
 pub mod time;
 pub mod tool;

@@ -14,5 +14,6 @@ mod fold;
 mod play;
 mod promises;
 mod retries;
+mod spending;
 mod waits;
 mod walk;
