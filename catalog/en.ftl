@@ -1222,6 +1222,26 @@ tokens-exhausted =
     .next-1 = Use what there is, and name what is missing
     .next-2 = Make the call again with a smaller task
 
+spending-cap-reached =
+    .title = Spending cap reached
+    .model = The next request could cost { $estimate }, and { $spent } of { $cap } are spent. No further request is made.
+    .user = This turn stopped: the next request could cost { $estimate }, and { $spent } of the allowed { $cap } are spent. The operator set this cap as { $config_key }.
+    .about = The configuration caps what a turn or a session may cost. Before each request, its estimate is reserved; if that would exceed the cap, no request is made and the turn ends. Everything done until then is kept. A request that a crash interrupted counts as spent.
+    .check = Compare the cap in { $config_key } with the costs in the records of the session (`core.spending`).
+    .rec-1 = Ask the operator to raise { $config_key }, then send a message to go on
+    .rec-2 = Give a smaller task, shorten the answer, or choose a cheaper model
+    .next-1 = Use what there is, and name what is missing
+
+price-unknown =
+    .title = Model without a price
+    .model = { $model } has no price, so it cannot be asked under a spending cap.
+    .user = { $model } was not asked: what it may cost is capped, and it has no price. The operator can set { $config_key }.
+    .about = A cap in money works only if the price of the model is known. No price is assumed: the turn ends before the request.
+    .check = Look for { $model } in [models.spending.prices]; the name is the one that sessions use.
+    .rec-1 = Set { $config_key } to the prices per million tokens: input, cached_input, output
+    .rec-2 = Choose a model that has a price, or remove the cap
+    .next-1 = Say that the model cannot be asked until its price is set
+
 failures-exhausted =
     .title = Too many failures in a row
     .model = { $times ->
@@ -2344,6 +2364,9 @@ absent-shell-id = the shell
 absent-host = the host
 absent-wait-ms = some
 absent-limit-name = a limit
+absent-cap = the cap
+absent-spent = an unknown amount
+absent-estimate = an unknown amount
 absent-model = the model
 absent-times = several
 absent-task-id = the task

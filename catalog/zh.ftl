@@ -1197,6 +1197,26 @@ tokens-exhausted =
     .next-1 = 使用现有的结果，并说明缺了什么
     .next-2 = 把任务变小，再次调用
 
+spending-cap-reached =
+    .title = 已达费用上限
+    .model = 下一次请求最多可能花费 { $estimate }，已用 { $spent }，上限为 { $cap }。不再发出请求。
+    .user = 这一轮已停下：下一次请求最多可能花费 { $estimate }，而允许的 { $cap } 中已用 { $spent }。此上限由管理员在 { $config_key } 中设定。
+    .about = 配置限定了一轮或一个会话的费用。每次请求之前先预留估算金额；若会超出上限，就不发出请求，这一轮随即结束。到此为止做的一切都保留。因崩溃而中断的请求按已花费计算。
+    .check = 将 { $config_key } 中的上限与会话记录（`core.spending`）中的费用对照。
+    .rec-1 = 请管理员调高 { $config_key }，然后发一条消息继续
+    .rec-2 = 把任务变小、缩短回答，或换用更便宜的模型
+    .next-1 = 使用现有的结果，并说明缺了什么
+
+price-unknown =
+    .title = 模型没有价格
+    .model = { $model } 没有价格，在费用上限之下不能调用。
+    .user = 没有向 { $model } 发出请求：费用有上限，而它没有价格。管理员可以设置 { $config_key }。
+    .about = 以金额计的上限只有在模型价格已知时才有效。系统不会假定价格：这一轮在请求之前结束。
+    .check = 在 [models.spending.prices] 中查找 { $model }；名称与会话所用的一致。
+    .rec-1 = 在 { $config_key } 中设置每百万 token 的价格：input、cached_input、output
+    .rec-2 = 换用有价格的模型，或取消上限
+    .next-1 = 说明在设置价格之前不能调用该模型
+
 failures-exhausted =
     .title = 连续失败过多
     .model = 连续 { $times } 次调用失败，这一轮已结束。
@@ -2302,6 +2322,9 @@ absent-shell-id = 该 shell
 absent-host = 该主机
 absent-wait-ms = 一些
 absent-limit-name = 一项上限
+absent-cap = 上限
+absent-spent = 未知金额
+absent-estimate = 未知金额
 absent-model = 该模型
 absent-times = 多
 absent-task-id = 该任务

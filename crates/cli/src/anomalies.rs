@@ -359,6 +359,7 @@ mod tests {
             repairs: Vec::new(),
             attempt: 1,
             idempotent: false,
+            reconcile: false,
         };
         let ended = Event::ToolCallEnded {
             call: "c".into(),

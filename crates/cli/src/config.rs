@@ -17,6 +17,7 @@ use budao_core::{
     fault::{Fact, Operation},
     gate::GateConfig,
     limits::Limits,
+    spending::SpendingConfig,
 };
 use budao_mcp::McpServerConfig as McpConfig;
 use budao_serve::{
@@ -94,6 +95,8 @@ pub(crate) struct ModelsConfig {
     pub(crate) gate: GateConfig,
     /// When a session asks the next model of its list.
     pub(crate) fallback: FallbackConfig,
+    /// Prices of models, and caps on what turns and sessions cost.
+    pub(crate) spending: SpendingConfig,
     /// Models that take no images; a text takes the place of each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) text_only: Vec<String>,
@@ -297,6 +300,8 @@ fn load(path: Option<&Path>) -> Result<Config, Fault> {
     config.models.gate.check()?;
     config.limits.gate = config.models.gate.clone();
     config.limits.fallback = config.models.fallback.clone();
+    config.models.spending.check()?;
+    config.limits.spending = config.models.spending.clone();
     Ok(config)
 }
 
@@ -416,6 +421,14 @@ mod tests {
         std::fs::write(&path, "[models.gate]\nwaiting = 7\npatience_watched = 1000\n").unwrap();
         let gate = load(Some(&path)).unwrap().limits.gate;
         assert_eq!((gate.waiting, gate.patience_watched), (7, Duration::from_secs(1)));
+        let prices = "[models.spending.prices.\"openai:m\"]\ninput = 1.25\noutput = 10\n";
+        std::fs::write(&path, format!("[models.spending]\nturn = 0.5\n{prices}")).unwrap();
+        let spending = load(Some(&path)).unwrap().limits.spending;
+        assert_eq!(spending.price("openai:m").unwrap().output, 10.0);
+        std::fs::write(&path, "[models.spending]\nsession = \"5 EUR\"\n").unwrap();
+        let fault = load(Some(&path)).unwrap_err();
+        let key = fault.detail().text(Fact::ConfigKey);
+        assert_eq!(key, Some("models.spending.session"), "{fault}");
         std::fs::write(&path, "[models.gate]\nin_flight_start = 0\n").unwrap();
         let fault = load(Some(&path)).unwrap_err();
         let key = fault.detail().text(Fact::ConfigKey);

@@ -20,6 +20,7 @@ pub mod retention;
 pub mod retry;
 pub mod session;
 pub mod span;
+pub mod spending;
 pub mod tally;
 pub mod texts;
 pub mod time;

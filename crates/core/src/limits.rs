@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{fallback::FallbackConfig, gate::GateConfig, retry::RetryPolicy};
+use crate::{
+    fallback::FallbackConfig, gate::GateConfig, retry::RetryPolicy, spending::SpendingConfig,
+};
 
 /// The bounds of a running system. Durations are configured in milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,6 +47,9 @@ pub struct Limits {
     /// When a session asks the next model of its list. Configured in a table of its own.
     #[serde(skip)]
     pub fallback: FallbackConfig,
+    /// Prices of models and caps on what they cost. Configured in a table of its own.
+    #[serde(skip)]
+    pub spending: SpendingConfig,
     /// The most model requests in one turn.
     pub steps: u32,
     /// The most failed steps in a row in one turn.
@@ -116,6 +121,7 @@ impl Default for Limits {
             retry: RetryPolicy::default(),
             gate: GateConfig::default(),
             fallback: FallbackConfig::default(),
+            spending: SpendingConfig::default(),
             steps: 64,
             failures_in_a_row: 8,
             identical_invalid_calls: 3,

@@ -22,6 +22,7 @@ use crate::{
     fault::{Fact, FactValue, Fault, Kind, Operation},
     message::{Block, CallId, Message, Role, ToolUse, Usage, text_of},
     pipeline::{self, Pipeline},
+    spending::{self, Spending},
     tally::FaultTally,
     time::Timestamp,
     tool::{Outcome, Todo},
@@ -69,6 +70,9 @@ pub struct Session {
     pub files: SeenFiles,
     /// Tokens of all turns.
     pub usage: Usage,
+    /// What the turns cost; nothing is counted without prices.
+    #[serde(skip_serializing_if = "Spending::is_none")]
+    pub spending: Spending,
     /// The plan → solve → aggregate pipeline that runs or ran last.
     pub pipeline: Option<Pipeline>,
     /// The faults so far and their resolutions.
@@ -185,6 +189,9 @@ impl Session {
                     turn.apply(event, at);
                 }
             }
+            Event::Annotated { topic, data } if topic == spending::TOPIC => {
+                self.spending.apply(data);
+            }
             Event::ModelChanged { position, reason, fault, .. } => {
                 self.change_model(*position, *reason, fault.as_ref(), at);
             }
@@ -245,6 +252,7 @@ impl Session {
             self.pipeline = Some(Pipeline::new(text_of(content), asked));
         }
         self.turns = self.turns.saturating_add(1);
+        self.spending.begin_turn();
         self.ended = None;
         self.closing = self.closing.map(|before| before.saturating_sub(1));
         self.turn = Some(Turn {

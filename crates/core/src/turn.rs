@@ -14,6 +14,7 @@ mod doubts;
 mod fallback;
 mod model;
 mod pipeline;
+mod spending;
 mod staging;
 mod types;
 mod wait;
@@ -240,6 +241,11 @@ impl Stepper<'_> {
         if let Some(fault) = self.tokens_spent() {
             return self.give_up(fault);
         }
+        self.settle_costs();
+        if let Some(fault) = self.cap_reached() {
+            return self.give_up(fault);
+        }
+        let turn = self.turn();
         if let Some(index) = unpaired(&self.session.history, turn.first_message) {
             let fault = Fault::new(Kind::Bug, Operation::RunTurn)
                 .with_cause(format!("history is not well paired at message {index}"));
@@ -308,6 +314,7 @@ impl Stepper<'_> {
 
     fn close_turn(&mut self, stop: StopReason, fault: Option<Fault>) {
         let (steps, usage) = (self.turn().step, self.turn().usage);
+        self.settle_costs();
         self.abandon_partial();
         self.emit(Event::TurnEnded { stop, fault, steps, usage });
     }
@@ -340,6 +347,9 @@ impl Stepper<'_> {
         for (call, tool) in lost {
             let fault = calls::outcome_unknown(&tool).with_trace(self.session.trace());
             self.end_call(call, fault.into());
+        }
+        if let Some(fault) = self.settle_interrupted() {
+            return self.give_up(fault);
         }
         self.after_calls();
     }

@@ -209,6 +209,8 @@ pub enum Kind {
     BudgetSpent,
     /// `ERR_TURN_006`: task failed.
     TaskFailed,
+    /// `ERR_TURN_007`: spending cap reached.
+    SpendingCapReached,
     /// `ERR_HOOK_001`: hook failed.
     HookFailed,
     /// `ERR_HOOK_002`: listener failed.
@@ -335,6 +337,8 @@ pub enum Kind {
     CredentialMissing,
     /// `ERR_CONF_003`: address already in use.
     AddressInUse,
+    /// `ERR_CONF_004`: model without a price.
+    PriceUnknown,
     /// `ERR_BUG_001`: a mistake in our own code.
     Bug,
 }
@@ -2800,6 +2804,33 @@ impl Kind {
                 model_advice: 2,
                 same_advice: false,
             },
+            Self::SpendingCapReached => &CatalogRow {
+                name: "spending_cap_reached",
+                message: "spending-cap-reached",
+                code: "ERR_TURN_007",
+                error_type: ErrorType::Aborted,
+                type_name: "SpendingCapReached",
+                category: Category::Resource,
+                remedy: Remedy::Operator,
+                next: Next::Stop,
+                retryable: false,
+                recoverable: true,
+                auto_retry: false,
+                severity: Severity::Warn,
+                strategy: Strategy::Escalate,
+                event: Announcement::Execution,
+                smcp: 500,
+                smcp_home: false,
+                http: 422,
+                json_rpc: -32603,
+                editor: EditorOutcome::MaxTokens,
+                context: &[Fact::ConfigKey, Fact::Cap, Fact::Spent, Fact::Estimate],
+                always: &[Fact::ConfigKey, Fact::Cap, Fact::Spent, Fact::Estimate],
+                facts: &[Fact::ConfigKey, Fact::Cap, Fact::Spent, Fact::Estimate],
+                recommendations: 2,
+                model_advice: 1,
+                same_advice: false,
+            },
             Self::HookFailed => &CatalogRow {
                 name: "hook_failed",
                 message: "hook-failed",
@@ -4508,6 +4539,33 @@ impl Kind {
                 model_advice: 0,
                 same_advice: false,
             },
+            Self::PriceUnknown => &CatalogRow {
+                name: "price_unknown",
+                message: "price-unknown",
+                code: "ERR_CONF_004",
+                error_type: ErrorType::Aborted,
+                type_name: "ConfigurationError",
+                category: Category::Permanent,
+                remedy: Remedy::Operator,
+                next: Next::Stop,
+                retryable: false,
+                recoverable: true,
+                auto_retry: false,
+                severity: Severity::Error,
+                strategy: Strategy::Escalate,
+                event: Announcement::Execution,
+                smcp: 500,
+                smcp_home: false,
+                http: 500,
+                json_rpc: -32603,
+                editor: EditorOutcome::Error,
+                context: &[Fact::Model, Fact::ConfigKey],
+                always: &[Fact::Model, Fact::ConfigKey],
+                facts: &[Fact::Model, Fact::ConfigKey],
+                recommendations: 2,
+                model_advice: 1,
+                same_advice: false,
+            },
             Self::Bug => &CatalogRow {
                 name: "bug",
                 message: "bug",
@@ -4645,6 +4703,12 @@ pub enum Fact {
     Actual,
     /// What is counted: bytes, requests, cents.
     Unit,
+    /// The cap on what may be spent, with its unit.
+    Cap,
+    /// What was spent and reserved so far, with its unit.
+    Spent,
+    /// What the next request may cost at most, with its unit.
+    Estimate,
     /// The service that was asked: `anthropic`, `openai_api`.
     Service,
     /// The path or address of the service, without secrets.

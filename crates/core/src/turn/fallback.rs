@@ -19,6 +19,7 @@ impl Stepper<'_> {
     /// Starts an attempt of the current model.
     pub(super) fn start_attempt(&mut self, step: u32, attempt: u32) {
         let model = self.session.model().to_owned();
+        self.reserve_cost();
         self.emit(Event::StepStarted { step, attempt, model });
     }
 

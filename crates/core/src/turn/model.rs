@@ -38,6 +38,7 @@ impl Stepper<'_> {
         self.name_calls(step, &mut content);
         self.record_recovery(attempt);
         self.emit(Event::ModelAnswered { step, content, stop, usage });
+        self.settle_costs();
         if !self.turn().calls.is_empty() {
             return self.refuse_surplus_calls();
         }
@@ -95,6 +96,11 @@ impl Stepper<'_> {
         let env = self.env;
         let fault = fault.with_trace(self.session.trace());
         let scope = Scope { step: Some(step), ..Scope::default() };
+        // A request that failed in the middle of its answer stays spent.
+        match self.turn().partial {
+            true => self.settle_costs(),
+            false => self.release_reservation(),
+        }
         self.abandon_partial();
         let policy = &env.limits.retry;
         let kind = fault.kind();

@@ -16,5 +16,6 @@ mod play;
 mod promises;
 mod retries;
 mod slots;
+mod spending;
 mod waits;
 mod walk;
