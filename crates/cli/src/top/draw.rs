@@ -301,7 +301,7 @@ fn gate(row: &GateRow, lang: Lang) -> String {
     }
     part(format!("{} {}", row.waiting, localize(lang, "waiting", "个等待")));
     part(format!("{} {}", row.in_flight, localize(lang, "under way", "个进行中")));
-    if let Some(until) = row.until {
+    if let Some(until) = row.until.as_deref().and_then(|until| until.parse().ok()) {
         part(format!("{} {}", localize(lang, "until", "直到"), clock(until)));
     }
     if let Some(code) = &row.last_error {
