@@ -304,7 +304,7 @@ fn a_service_that_does_not_listen_is_named_with_its_port() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(!refused.contains('['), "{refused}");
-    assert_eq!(named, format!("  http://{address}"));
+    assert_eq!(named, format!("  {address}"));
 }
 
 #[test]

@@ -280,7 +280,7 @@ fn gate(row: &GateRow, lang: Lang) -> String {
     }
     part(format!("{} {}", row.waiting, localize(lang, "top-waiting")));
     part(format!("{} {}", row.in_flight, localize(lang, "top-under-way")));
-    if let Some(until) = row.until {
+    if let Some(until) = row.until.as_deref().and_then(|until| until.parse().ok()) {
         part(format!("{} {}", localize(lang, "top-until"), clock(until)));
     }
     if let Some(code) = &row.last_error {

@@ -107,7 +107,7 @@ pub(crate) struct GateRow {
     #[serde(default)]
     pub(crate) reason: Option<String>,
     #[serde(default)]
-    pub(crate) until: Option<Timestamp>,
+    pub(crate) until: Option<String>,
     pub(crate) waiting: usize,
     pub(crate) in_flight: usize,
     #[serde(default)]

@@ -286,8 +286,8 @@ impl Projector {
             (StopReason::Failed, _) | (_, Some(_)) => "failed",
             _ => "completed",
         };
-        if let (Some(fault), false) = (fault, stop == StopReason::Failed) {
-            // `RecoveryFailed` has already reported the fault of a failed turn; any other fault is reported here.
+        if let (Some(fault), StopReason::Cancelled) = (fault, stop) {
+            // `RecoveryFailed` has already reported the fault of any other turn.
             out.push(Channel::Monitor, self.error(fault, &Scope::default()));
         }
         out.push(Channel::Progress, ChannelEvent::Done { step: self.step, reason });

@@ -87,6 +87,29 @@ async fn a_hook_that_throws_or_hangs_before_a_call_is_reported_and_the_call_runs
     }
 }
 
+/// Cancels the context of the call before it runs.
+#[derive(Debug)]
+struct CancellingHook;
+
+#[async_trait]
+impl Hook for CancellingHook {
+    fn name(&self) -> &'static str {
+        "cancelling"
+    }
+
+    async fn before(&self, _: &CheckedCall, context: &CallContext) -> HookVerdict {
+        context.cancel.cancel();
+        HookVerdict::Pass
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_cancels_the_context_of_a_call_cancels_it_and_the_turn_goes_on() {
+    let stage = touching(Hooks::new().hook(CancellingHook)).await;
+    assert_eq!(stage.touched.load(Ordering::SeqCst), 0);
+    assert_eq!(stage.last_result()["ok"], false);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_guard_that_throws_or_hangs_denies_the_call_and_the_turn_goes_on() {
     for bad in [Bad::Throws, Bad::Hangs] {
