@@ -12,6 +12,7 @@ use ratatui::{
 use super::poll::{EventLine, KindCount, SessionRow, Snapshot};
 use crate::{
     chat::{ago, state},
+    nodes,
     screen::Theme,
     symbols::{cut, one_line, wrap},
     terminal::{Terminal, pad},
@@ -98,6 +99,9 @@ pub(crate) fn render_text(seen: &Snapshot, lang: Lang, terminal: &Terminal) -> S
     };
     let rows = seen.sessions.iter().take(20);
     section(words(lang).sessions, rows.map(|row| session(row, seen.at, true, lang)).collect());
+    if !seen.nodes.is_empty() {
+        section(words(lang).nodes, nodes::table(&seen.nodes, lang));
+    }
     section(words(lang).faults, seen.numbers.kinds.iter().map(|row| kind(row, lang)).collect());
     let events = match seen.from {
         Some(_) => vec![words(lang).untold.to_owned()],
@@ -109,6 +113,7 @@ pub(crate) fn render_text(seen: &Snapshot, lang: Lang, terminal: &Terminal) -> S
 
 struct ScreenLabels {
     sessions: &'static str,
+    nodes: &'static str,
     faults: &'static str,
     events: &'static str,
     /// Shown instead of events when the snapshot comes from a server.
@@ -118,6 +123,7 @@ struct ScreenLabels {
 fn words(lang: Lang) -> ScreenLabels {
     ScreenLabels {
         sessions: localize(lang, "Sessions", "会话"),
+        nodes: localize(lang, "Nodes", "节点"),
         faults: localize(lang, "Faults by code", "故障（按代码）"),
         events: localize(lang, "Last events", "最近事件"),
         untold: localize(
@@ -143,7 +149,8 @@ fn title(seen: &Snapshot, is_away: bool, lang: Lang, theme: Theme, columns: u16)
     } else {
         ""
     };
-    let text = cut(&format!(" budao top · {at} · {run_live}{from}{away}"), columns.into());
+    let nodes = nodes::summary(&seen.nodes, lang);
+    let text = cut(&format!(" budao top · {at} · {run_live}{nodes}{from}{away}"), columns.into());
     Line::styled(pad(&text, columns.into()), theme.bar())
 }
 
