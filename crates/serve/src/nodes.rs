@@ -175,7 +175,9 @@ impl Node {
             self.beat(engine).await?;
         }
         self.read().await?;
-        if self.must_search(self.world.clock.now()) {
+        let limit = self.state().status.session_limit;
+        let has_room = limit == 0 || (engine.loaded() as u64) < limit;
+        if has_room && self.must_search(self.world.clock.now()) {
             self.take_over(engine).await?;
         }
         Ok(())

@@ -56,7 +56,7 @@ impl Dice {
 
 /// A fault that happens again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Fault {
+enum Disruption {
     ServerKilled,
     ServerFrozen,
     ServerDrained,
@@ -65,14 +65,15 @@ enum Fault {
     DatabaseFailedOver,
 }
 
-const ON_FILE: [Fault; 3] = [Fault::ServerKilled, Fault::ServerFrozen, Fault::ServerDrained];
-const ON_POSTGRES: [Fault; 6] = [
-    Fault::ServerKilled,
-    Fault::DatabaseKilled,
-    Fault::ServerCutOff,
-    Fault::ServerDrained,
-    Fault::DatabaseFailedOver,
-    Fault::ServerFrozen,
+const ON_FILE: [Disruption; 3] =
+    [Disruption::ServerKilled, Disruption::ServerFrozen, Disruption::ServerDrained];
+const ON_POSTGRES: [Disruption; 6] = [
+    Disruption::ServerKilled,
+    Disruption::DatabaseKilled,
+    Disruption::ServerCutOff,
+    Disruption::ServerDrained,
+    Disruption::DatabaseFailedOver,
+    Disruption::ServerFrozen,
 ];
 
 /// A database with a synchronous standby, and a proxy before it for each server.
@@ -200,27 +201,27 @@ impl Servers {
     }
 
     /// Causes a fault and mends it. Blocks.
-    fn cause(&self, fault: Fault) {
+    fn cause(&self, fault: Disruption) {
         let count = self.urls.lock().unwrap().len() as u64;
         let index = usize::try_from(self.dice.roll(count)).unwrap();
         match (fault, &self.database) {
-            (Fault::ServerKilled, _) => {
+            (Disruption::ServerKilled, _) => {
                 self.running.lock().unwrap()[index].kill();
                 self.restart(index);
             }
-            (Fault::ServerFrozen, _) => {
+            (Disruption::ServerFrozen, _) => {
                 self.signal(index, Signal::STOP);
                 std::thread::sleep(FROZEN);
                 self.signal(index, Signal::CONT);
             }
-            (Fault::ServerDrained, _) => {
+            (Disruption::ServerDrained, _) => {
                 self.signal(index, Signal::TERM);
                 self.running.lock().unwrap()[index].wait();
                 self.restart(index);
             }
-            (Fault::ServerCutOff, Some(database)) => database.cut_off(index),
-            (Fault::DatabaseKilled, Some(database)) => database.restart(),
-            (Fault::DatabaseFailedOver, Some(database)) => database.fail_over(),
+            (Disruption::ServerCutOff, Some(database)) => database.cut_off(index),
+            (Disruption::DatabaseKilled, Some(database)) => database.restart(),
+            (Disruption::DatabaseFailedOver, Some(database)) => database.fail_over(),
             (_, None) => unreachable!("no such fault on a file"),
         }
     }
@@ -339,7 +340,11 @@ async fn check(journal: &dyn Journal, conversation: &Conversation) {
 }
 
 /// Causes faults in turn until it is time, beginning anywhere.
-fn cause_faults(servers: &Servers, faults: &[Fault], until: Instant) -> BTreeMap<Fault, u32> {
+fn cause_faults(
+    servers: &Servers,
+    faults: &[Disruption],
+    until: Instant,
+) -> BTreeMap<Disruption, u32> {
     let mut caused = BTreeMap::new();
     let first = usize::try_from(servers.dice.roll(faults.len() as u64)).unwrap();
     for fault in faults.iter().cycle().skip(first) {
@@ -357,7 +362,12 @@ fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-async fn storm(database: Option<Database>, count: usize, faults: &'static [Fault], seconds: u64) {
+async fn storm(
+    database: Option<Database>,
+    count: usize,
+    faults: &'static [Disruption],
+    seconds: u64,
+) {
     let seconds = setting("BUDAO_CLUSTER_SECONDS").unwrap_or(seconds);
     let seed = setting("BUDAO_CLUSTER_SEED").unwrap_or_else(|| u64::from(std::process::id()));
     println!("BUDAO_CLUSTER_SEED={seed} BUDAO_CLUSTER_SECONDS={seconds}");
