@@ -1,6 +1,6 @@
 //! `cargo xtask`: the project's development commands. `test` runs every check, `bench` measures, `peers` fetches
 //! third-party programs for tests, `codegen` generates the files of the fault catalog, `crash` kills processes, `chaos`
-//! cuts connections, `sim` plays seeds, `fuzz` feeds parsers, `security` runs attacks, `probes` compares failures with
+//! cuts connections, `cluster` kills servers, `sim` plays seeds, `fuzz` feeds parsers, `security` runs attacks, `probes` compares failures with
 //! other frameworks, `coverage` and `mutants` measure the tests themselves, `record` records the demo.
 //!
 //! Neither building nor using the project needs this crate; a plain `cargo build` does not build it.
@@ -10,6 +10,7 @@
 mod bench;
 mod catalog;
 mod chaos;
+mod cluster;
 mod coverage;
 mod crash;
 mod fuzz;
@@ -67,6 +68,15 @@ enum Chore {
         #[arg(long)]
         seed: Option<u64>,
     },
+    /// Run several servers on one journal, kill, freeze and drain them, kill the database, and check the records
+    Cluster {
+        /// For how long, on each kind of journal
+        #[arg(long, default_value_t = 3)]
+        minutes: u64,
+        /// Seed of an earlier run
+        #[arg(long)]
+        seed: Option<u64>,
+    },
     /// Show which lines of the recovery code no test reaches
     Coverage(coverage::Args),
     /// Kill our programs with SIGKILL, at random and at every named point, and check what is left
@@ -100,6 +110,7 @@ fn main() -> ExitCode {
         Chore::Codegen { check } => catalog::generate(check).map(|()| ExitCode::SUCCESS),
         Chore::Peers(args) => peers::main(&args),
         Chore::Chaos { minutes, seed } => chaos::run(minutes, seed).map(|()| ExitCode::SUCCESS),
+        Chore::Cluster { minutes, seed } => cluster::run(minutes, seed).map(|()| ExitCode::SUCCESS),
         Chore::Coverage(args) => coverage::main(&args),
         Chore::Crash { kills } => crash::everywhere(kills).map(|()| ExitCode::SUCCESS),
         Chore::Mutants(args) => mutants::main(&args),

@@ -50,6 +50,8 @@ pub struct ClaudeConfig {
     pub liveness: Arc<dyn HolderLiveness>,
     /// How long an idle session keeps its CLI; 15 min by default.
     pub idle_keep: Duration,
+    /// The places whose files this process has; sessions bound to another place run elsewhere.
+    pub places: Vec<String>,
     /// True to start the CLI when a session is opened, before its first message.
     pub start_early: bool,
     /// Absolute path of the folder in which the CLI stores plans. `None` denies every write in plan mode.
@@ -71,6 +73,7 @@ impl ClaudeConfig {
             holder,
             liveness: Arc::new(UnknownLiveness),
             idle_keep: Duration::from_secs(15 * 60),
+            places: Vec::new(),
             start_early: false,
             plan_folder: None,
         }
@@ -102,7 +105,8 @@ impl Claude {
     #[must_use]
     pub fn new(config: ClaudeConfig) -> Self {
         let ClaudeConfig { journal, world, launcher, limits, timeouts, scrubber, .. } = config;
-        let ClaudeConfig { holder, liveness, idle_keep, start_early, plan_folder, .. } = config;
+        let ClaudeConfig { holder, liveness, idle_keep, start_early, plan_folder, places, .. } =
+            config;
         let limits = Arc::new(limits);
         let host = HostConfig {
             journal,
@@ -111,6 +115,7 @@ impl Claude {
             holder,
             liveness,
             idle_keep,
+            places,
         };
         let tool_servers = DashMap::new();
         let shared = Arc::new(ClaudeShared {

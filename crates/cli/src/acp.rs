@@ -232,7 +232,7 @@ async fn serve_claude(args: &ServeArgs, program: PathBuf, lang: Lang) -> Result<
         let journal = journal.open(&world).await?;
         // `start_early` is true: the CLI starts when the editor opens the session, while the user is still typing.
         let writes = Arc::clone(&journal) as _;
-        let engine = crate::claude::engine(program, writes, &world, limits, true);
+        let engine = crate::claude::engine(program, writes, &world, limits, Vec::new(), true);
         let engine = keep.get_or_init(|| engine).clone();
         let services = Arc::new(claude::ClaudeHost { engine: engine.clone(), configured });
         Ok(OpenedEngine { engine: Arc::new(engine), journal, world, services })

@@ -57,6 +57,7 @@ pub(crate) fn engine(
     journal: Arc<dyn Journal>,
     world: &World,
     limits: Limits,
+    places: Vec<String>,
     start_early: bool,
 ) -> Claude {
     let scrubber = Scrubber::with_secrets(setup::keys().1);
@@ -67,6 +68,7 @@ pub(crate) fn engine(
     config.scrubber = scrubber;
     config.holder = lease_holder::name();
     config.liveness = Arc::new(lease_holder::KnownHolders);
+    config.places = places;
     config.start_early = start_early;
     config.plan_folder = config_folder().map(|folder| folder.join("plans"));
     Claude::new(config)

@@ -72,6 +72,9 @@ pub(crate) struct Config {
     pub(crate) log: Log,
     /// Alerts about critical, unrecoverable or frequent faults.
     pub(crate) alerts: AlertsConfig,
+    /// The places whose files this process has; set by `--place`.
+    #[serde(skip)]
+    pub(crate) places: Vec<String>,
     /// The trace collector. Only accepted here; [`traces`] reads it, because it is needed before the configuration is
     /// loaded.
     #[serde(rename = "traces")]

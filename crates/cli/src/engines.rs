@@ -33,11 +33,12 @@ impl RunningEngine {
             let engine = Arc::new(application.runtime.clone());
             return Ok(Self { engine, journal, native: Some(application) });
         };
-        let (world, mut limits) = (traces::world(), file.limits);
+        let (world, mut limits, places) = (traces::world(), file.limits, file.places);
         let program = claude::program(path.map(Path::to_owned))?;
         let journal = journal.open(&world).await?;
         setup::set_lease_times(&*journal, &mut limits);
-        let engine = claude::engine(program, Arc::clone(&journal) as _, &world, limits, false);
+        let engine =
+            claude::engine(program, Arc::clone(&journal) as _, &world, limits, places, false);
         Ok(Self { engine: Arc::new(engine), journal, native: None })
     }
 

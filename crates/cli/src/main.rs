@@ -19,6 +19,7 @@ mod lang;
 mod lease_holder;
 mod log;
 mod man;
+mod nodes;
 mod port_owner;
 mod program;
 mod progress;
@@ -78,6 +79,7 @@ enum Command {
     Serve(serve::Args),
     Acp(acp::Args),
     Top(top::Args),
+    Nodes(nodes::Args),
     Sessions(sessions::Args),
     Doubts(doubts::Args),
     Journal(journal::Args),
@@ -136,6 +138,7 @@ fn run(cli: &Cli) -> Exit {
         Command::Demo(args) => wait(demo::run(args, lang, &terminal), lang, &terminal),
         Command::Chat(args) => wait(chat::run(args, lang, &terminal), lang, &terminal),
         Command::Top(args) => wait(top::run(args, lang, &terminal), lang, &terminal),
+        Command::Nodes(args) => wait(nodes::run(args, lang, &terminal), lang, &terminal),
         Command::Run(args) => wait(run::run(args, lang, &terminal), lang, &terminal),
         Command::Resume(args) => wait(run::resume(args, lang, &terminal), lang, &terminal),
         Command::Cancel(args) => wait(run::cancel(args, lang, &terminal), lang, &terminal),

@@ -114,6 +114,11 @@ pub(crate) struct Args {
     #[arg(long, default_value = ".", value_name = "DIR")]
     workspace: PathBuf,
 
+    /// The name of this machine's files: new sessions run only on servers with the same place; can be repeated, the
+    /// first one is for new sessions [default: any server runs any session]
+    #[arg(long = "place", value_name = "NAME")]
+    places: Vec<String>,
+
     /// Which tool calls run without asking: auto (all), approval (read-only calls), readonly (read-only calls; all
     /// others are denied). Clients can only choose a stricter mode
     #[arg(long, default_value = "approval", value_name = "MODE")]
@@ -165,14 +170,14 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     config.metrics.install();
 
     let session_limit = file.limits.sessions;
+    file.places.clone_from(&args.places);
     let claude = args.is_claude()?.then_some(args.claude.as_deref());
     let running = RunningEngine::start(claude, &args.journal, file).await?;
     for (name, fault) in running.missing() {
         terminal.missing_server(name, fault, lang);
     }
     let address = listener.local_addr().ok();
-    let node =
-        RunningNode::start(&running.journal, &running.engine, address, session_limit).await?;
+    let node = RunningNode::start(&running, address, session_limit, args.places.clone()).await;
     config.node = Some(Arc::clone(&node.node));
     let resumed = running.engine.recover().await?;
     if resumed > 0 {
@@ -393,8 +398,10 @@ fn settings(args: &Args, lang: Lang) -> Result<Settings, Fault> {
         .parse()
         .map_err(|_| wrong("--permission", "auto, approval or readonly", &args.permission))?;
     let workspace = std::path::absolute(&args.workspace).unwrap_or(args.workspace.clone());
+    let place = args.places.first().map(|place| (Settings::PLACE.to_owned(), place.clone()));
     Ok(Settings {
         language: lang,
+        labels: place.into_iter().collect(),
         workspace: Some(workspace.display().to_string()),
         permissions: Permissions { mode, ..Permissions::default() },
         ..Settings::default()

@@ -243,7 +243,9 @@ pub(crate) async fn assemble_within(
     ready: Duration,
 ) -> Result<Application, Fault> {
     let world = traces::world();
-    let Config { mut limits, models: ModelsConfig { text_only, .. }, mcp, smcp, log, .. } = config;
+    let Config {
+        mut limits, models: ModelsConfig { text_only, .. }, mcp, smcp, log, places, ..
+    } = config;
     let text_only = text_only.iter().map(|name| Models::parse_spec(name));
     let text_only = text_only.collect::<Result<_, Fault>>()?;
     log.start("off")?;
@@ -291,6 +293,7 @@ pub(crate) async fn assemble_within(
     .scrubber(scrubber)
     .holder(lease_holder::name())
     .liveness(Arc::new(lease_holder::KnownHolders))
+    .places(places)
     .build()?;
     Ok(Application { runtime, tools, shells, servers, editor_servers, rooms, missing })
 }

@@ -233,6 +233,25 @@ main-mark = ?
 man-see-budao-help = See `budao --help`.
 man-unknown-command = Unknown command
 
+nodes-address = address
+nodes-alive = alive
+nodes-clients = clients
+nodes-count =
+    { $count ->
+        [one] {" "}· 1 node
+       *[other] {" "}· { $count } nodes
+    }
+nodes-count-gone = {" "}· { $count } nodes, { $gone } gone
+nodes-cpu = cpu
+nodes-draining = draining
+nodes-gone = gone
+nodes-last-beat = last beat
+nodes-none = No server uses this journal.
+nodes-seconds-ago = { $count } s ago
+nodes-sessions = sessions
+nodes-state = state
+nodes-version = version
+
 run-cancelled = Cancelled.
 run-no-turn-is-running = No turn is running.
 run-nothing-to-resume = Nothing to resume.
@@ -331,6 +350,7 @@ top-held = held
 top-last = last
 top-last-events = Last events
 top-model-services = Model services
+top-nodes = Nodes
 top-none = none
 top-not-available-remotely-see-the-servers = not available remotely; see the server's web page
 top-not-recovered = not recovered

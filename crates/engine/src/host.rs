@@ -6,7 +6,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use budao_core::{
     engine::{Engine, SessionChoice, SessionOptions},
-    event::{Answer, Command, Record, Seq, SessionId},
+    event::{Answer, Command, Record, Seq, SessionId, Settings},
     fault::{Fault, Kind},
     limits::Limits,
     retention::{Retention, RetentionReport},
@@ -50,9 +50,16 @@ pub struct HostConfig {
     pub liveness: Arc<dyn HolderLiveness>,
     /// How long an idle session stays loaded.
     pub idle_keep: Duration,
+    /// The places whose files this process has. Sessions bound to another place run elsewhere.
+    pub places: Vec<String>,
 }
 
 impl HostConfig {
+    /// Whether this process has the files that a session with these settings needs.
+    pub(crate) fn serves_place(&self, settings: &Settings) -> bool {
+        settings.place().is_none_or(|place| self.places.iter().any(|served| served == place))
+    }
+
     pub(crate) fn writer(&self) -> WriterConfig<'_> {
         WriterConfig {
             journal: &self.journal,
@@ -180,7 +187,7 @@ impl<F: DeciderFactory> Host<F> {
                 journal.inbox(session).await.is_ok_and(|inbox| inbox.is_empty())
             }
             Ok(Some(_)) => match self.state(session).await {
-                Ok(state) if state.head > 0 && !self.factory().accepts(&state.settings) => true,
+                Ok(state) if self.is_foreign_state(&state) => true,
                 Ok(state) => {
                     let inbox = journal.inbox(session).await;
                     state.turn.is_none()
@@ -195,8 +202,13 @@ impl<F: DeciderFactory> Host<F> {
 
     /// Whether another engine, or a node of another place, runs the session.
     async fn is_foreign(&self, session: SessionId) -> bool {
-        let state = self.state(session).await;
-        state.is_ok_and(|state| state.head > 0 && !self.factory().accepts(&state.settings))
+        self.state(session).await.is_ok_and(|state| self.is_foreign_state(&state))
+    }
+
+    fn is_foreign_state(&self, state: &Session) -> bool {
+        let settings = &state.settings;
+        let is_own = self.factory().accepts(settings) && self.config().serves_place(settings);
+        state.head > 0 && !is_own
     }
 
     /// Loads a session without a message.

@@ -182,6 +182,7 @@ impl Fixture {
             holder: holder.to_owned(),
             liveness: Arc::new(UnknownLiveness),
             idle_keep: Duration::from_secs(5),
+            places: Vec::new(),
         };
         let permits = Arc::new(Semaphore::new(permits));
         let factory = EchoFactory { world: world.clone(), permits: Arc::clone(&permits) };

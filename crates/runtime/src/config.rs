@@ -117,6 +117,7 @@ pub struct Builder {
     pub(crate) holder: Option<String>,
     pub(crate) liveness: Arc<dyn HolderLiveness>,
     pub(crate) idle_keep: Duration,
+    pub(crate) places: Vec<String>,
     pub(crate) stages: Stages,
     pub(crate) sub_agents: Option<SubAgents>,
     pub(crate) pool: Option<Arc<Pool>>,
@@ -144,6 +145,7 @@ impl Builder {
             holder: None,
             liveness: Arc::new(UnknownLiveness),
             idle_keep: Duration::from_secs(5),
+            places: Vec::new(),
             stages: Stages::default(),
             sub_agents: None,
             pool: None,
@@ -207,6 +209,13 @@ impl Builder {
         self
     }
 
+    /// Sets the places whose files this process has; sessions bound to another place run elsewhere. None by default.
+    #[must_use]
+    pub fn places(mut self, places: Vec<String>) -> Self {
+        self.places = places;
+        self
+    }
+
     /// Sets how long an idle session stays in memory; 5 s by default.
     #[must_use]
     pub fn idle_keep(mut self, keep: Duration) -> Self {
@@ -259,6 +268,7 @@ impl Builder {
             holder,
             liveness: self.liveness,
             idle_keep: self.idle_keep,
+            places: self.places,
         };
         let shared = RuntimeShared {
             journal: self.journal,

@@ -4,6 +4,7 @@ mod fault_renderings;
 mod frames;
 mod guard;
 mod health;
+mod nodes;
 mod openapi;
 mod sessions;
 mod stats;
@@ -63,6 +64,7 @@ pub(crate) fn router(server: &Arc<Server>) -> Router {
         .route("/v1/sessions/{session}/export", get(sessions::export))
         .route("/v1/sessions/{session}/faults/{seq}", get(fault_renderings::fault_renderings))
         .route("/api/stats", get(stats::stats))
+        .route("/api/nodes", get(nodes::nodes))
         .route("/metrics", get(health::metrics))
         .fallback(nothing_here)
         .layer(middleware::from_fn_with_state(Arc::clone(server), guard::authenticated));

@@ -56,7 +56,7 @@ pub use config::{Config, CounterSource, Limits, Rate};
 pub use http_api::openapi;
 pub use inbound::OnDisconnect;
 pub use metrics::Metrics;
-pub use nodes::{LocalLiveness, Node, NodeCensus, NodeLoad};
+pub use nodes::{LocalLiveness, Node, NodeCensus, NodeLoad, NodeView};
 pub use signed_state::Keyring;
 pub use stats::{Report, Stats, Window};
 

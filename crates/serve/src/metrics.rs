@@ -102,6 +102,7 @@ fn describe() {
         ("budao_observers_lost_total", "Observers that lost their connection."),
         ("budao_observers_detached_total", "Observers disconnected because they read too slowly."),
         ("budao_journal_failures_total", "Failed transactions."),
+        ("budao_sessions_taken_over_total", "Sessions taken over from servers that are gone."),
         ("budao_spans_total", "Spans for the trace collector, by result."),
     ];
     for (name, meaning) in counters {
@@ -119,6 +120,8 @@ fn describe() {
             "budao_sessions_unfinished",
             "Sessions with an open turn or waiting commands, up to 1000.",
         ),
+        ("budao_sessions_loaded", "Sessions that this server has loaded."),
+        ("budao_nodes", "Servers of the journal, by state."),
         ("budao_commands_waiting", "Commands waiting in those sessions."),
         ("budao_journal_bytes", "Size of the journal files."),
         ("budao_journal_queue", "Requests waiting for the journal writer."),

@@ -5,6 +5,7 @@
 
 mod census;
 mod jobs;
+mod view;
 
 use std::{
     collections::BTreeSet,
@@ -17,13 +18,16 @@ use budao_core::{Fault, Timestamp, engine::Engine, event::SessionId, world::Worl
 use budao_journal::{Cluster, NODE_BEAT, NodeBeat, NodeInfo, NodeStatus};
 use tokio::sync::watch;
 
-pub use self::census::{LocalLiveness, NodeCensus};
+pub use self::{
+    census::{LocalLiveness, NodeCensus},
+    view::NodeView,
+};
 use crate::server::Server;
 
 /// The time between two reads of the other nodes.
 const ROUND: Duration = Duration::from_millis(500);
 /// The time between two searches for sessions that nobody writes, while no node ends.
-const SEARCH: Duration = Duration::from_secs(5);
+const SEARCH: Duration = Duration::from_secs(2);
 /// Node numbers after this wait for one more search each, so that one node tries first.
 const RANK_MAX: usize = 4;
 /// The most sessions whose observers one beat reports.
@@ -151,11 +155,16 @@ impl Node {
 
     /// Beats, reads the other nodes and takes over sessions, until the task is dropped.
     pub async fn run(self: Arc<Self>, engine: Arc<dyn Engine>) {
+        let mut is_failing = false;
         loop {
             self.world.clock.sleep(ROUND).await;
-            if let Err(fault) = self.round(&*engine).await {
+            let round = self.round(&*engine).await;
+            if let Err(fault) = &round
+                && !is_failing
+            {
                 tracing::warn!(%fault, "coordination with other nodes failed");
             }
+            is_failing = round.is_err();
         }
     }
 
@@ -166,7 +175,9 @@ impl Node {
             self.beat(engine).await?;
         }
         self.read().await?;
-        if self.must_search(self.world.clock.now()) {
+        let limit = self.state().status.session_limit;
+        let has_room = limit == 0 || (engine.loaded() as u64) < limit;
+        if has_room && self.must_search(self.world.clock.now()) {
             self.take_over(engine).await?;
         }
         Ok(())

@@ -22,7 +22,7 @@ struct Reader {
     read: fn(&Path, &Path) -> Result<()>,
 }
 
-const READERS: [Reader; 4] = [
+const READERS: [Reader; 6] = [
     Reader {
         name: "promtool",
         reads: "alert rules",
@@ -46,6 +46,18 @@ const READERS: [Reader; 4] = [
         reads: "unit",
         find: || which::which("systemd-analyze").context("not on the path"),
         read: unit,
+    },
+    Reader {
+        name: "kubeconform",
+        reads: "Kubernetes manifests",
+        find: || which::which("kubeconform").context("not on the path"),
+        read: manifests,
+    },
+    Reader {
+        name: "docker-compose",
+        reads: "compose file",
+        find: || which::which("docker-compose").context("not on the path"),
+        read: compose,
     },
 ];
 
@@ -80,6 +92,19 @@ fn dockerfile(root: &Path, hadolint: &Path) -> Result<()> {
     let mut lint = process::command(&hadolint.to_string_lossy(), root);
     lint.args(["--no-color", "deploy/Dockerfile"]);
     approves(&mut lint)
+}
+
+fn manifests(root: &Path, kubeconform: &Path) -> Result<()> {
+    let mut check = process::command(&kubeconform.to_string_lossy(), root);
+    check.args(["-strict", "-summary", "deploy/kubernetes.yml"]);
+    approves(&mut check)
+}
+
+fn compose(root: &Path, program: &Path) -> Result<()> {
+    let mut check = process::command(&program.to_string_lossy(), root);
+    check.args(["-f", "deploy/compose.yml", "config", "--quiet"]);
+    check.envs([("POSTGRES_PASSWORD", "none"), ("BUDAO_TOKEN", "none-at-all")]);
+    approves(&mut check)
 }
 
 /// Checks that the dashboard has Grafana's type for dashboards, with the TypeScript compiler.

@@ -7,7 +7,7 @@ use budao_journal::{Cluster, Journal, NodeStatus};
 use budao_serve::Node;
 use tokio::task::AbortHandle;
 
-use crate::{lease_holder, setup::JournalArgs, traces};
+use crate::{engines::RunningEngine, lease_holder, setup::JournalArgs, traces};
 
 /// Name of the note with the key of signed states.
 const KEY_NOTE: &str = "state.key";
@@ -24,24 +24,29 @@ pub(super) struct RunningNode {
 impl RunningNode {
     /// Lists this server among the nodes of the journal and starts to beat.
     pub(super) async fn start(
-        journal: &Arc<dyn Journal>,
-        engine: &Arc<dyn Engine>,
+        running: &RunningEngine,
         address: Option<SocketAddr>,
         session_limit: usize,
-    ) -> Result<Self, Fault> {
+        places: Vec<String>,
+    ) -> Self {
+        let RunningEngine { journal, engine, .. } = running;
         let world = traces::world();
         let status = NodeStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: world.clock.now(),
             address: address.map_or_else(String::new, |address| address.to_string()),
             session_limit: session_limit as u64,
+            places,
             ..NodeStatus::default()
         };
         let cluster: Arc<dyn Cluster> = Arc::clone(journal) as _;
         let node = Node::new(cluster, Arc::clone(lease_holder::census()), world, status);
-        node.join(&**engine).await?;
+        // On a full disk, for example: the server serves what it can, and beats when it can.
+        if let Err(fault) = node.join(&**engine).await {
+            tracing::warn!(%fault, "joining the other nodes failed");
+        }
         let task = tokio::spawn(Arc::clone(&node).run(Arc::clone(engine))).abort_handle();
-        Ok(Self { node, engine: Arc::clone(engine), task })
+        Self { node, engine: Arc::clone(engine), task }
     }
 
     /// Announces the end, so that other nodes look for this node's sessions.

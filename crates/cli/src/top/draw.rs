@@ -15,6 +15,7 @@ use ratatui::{
 use super::poll::{EventLine, GateRow, KindCount, SessionRow, Snapshot, UserCount};
 use crate::{
     chat::{ago, state},
+    nodes,
     screen::Theme,
     symbols::{cut, one_line, wrap},
     terminal::{Terminal, pad},
@@ -101,6 +102,9 @@ pub(crate) fn render_text(seen: &Snapshot, lang: Lang, terminal: &Terminal) -> S
     };
     let rows = seen.sessions.iter().take(20);
     section(words(lang).sessions, rows.map(|row| session(row, seen.at, true, lang)).collect());
+    if !seen.nodes.is_empty() {
+        section(words(lang).nodes, nodes::table(&seen.nodes, lang));
+    }
     if !seen.numbers.gates.is_empty() {
         section(words(lang).gates, seen.numbers.gates.iter().map(|row| gate(row, lang)).collect());
     }
@@ -119,6 +123,7 @@ pub(crate) fn render_text(seen: &Snapshot, lang: Lang, terminal: &Terminal) -> S
 
 struct ScreenLabels {
     sessions: &'static str,
+    nodes: &'static str,
     faults: &'static str,
     gates: &'static str,
     users: &'static str,
@@ -130,6 +135,7 @@ struct ScreenLabels {
 fn words(lang: Lang) -> ScreenLabels {
     ScreenLabels {
         sessions: localize(lang, "top-sessions"),
+        nodes: localize(lang, "top-nodes"),
         faults: localize(lang, "top-faults-by-code"),
         gates: localize(lang, "top-model-services"),
         users: localize(lang, "top-faults-by-user"),
@@ -145,7 +151,8 @@ fn title(seen: &Snapshot, is_away: bool, lang: Lang, theme: Theme, columns: u16)
         fill(lang, "top-counts", &[("running", seen.running.into()), ("waiting", waiting)]);
     let from = seen.from.as_ref().map(|from| format!(" · {from}")).unwrap_or_default();
     let away = if is_away { localize(lang, "top-does-not-answer") } else { "" };
-    let text = cut(&format!(" budao top · {at} · {run_live}{from}{away}"), columns.into());
+    let nodes = nodes::summary(&seen.nodes, lang);
+    let text = cut(&format!(" budao top · {at} · {run_live}{nodes}{from}{away}"), columns.into());
     Line::styled(pad(&text, columns.into()), theme.bar())
 }
 

@@ -7,8 +7,8 @@ use budao_core::{
     event::{Seq, SessionId},
     fault::Operation,
 };
-use budao_journal::{Filter, PageLimits, Reader, SessionState, SessionSummary};
-use budao_serve::{Stats, Window};
+use budao_journal::{Filter, Journal, PageLimits, SessionState, SessionSummary};
+use budao_serve::{NodeView, Stats, Window};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -37,6 +37,9 @@ pub(crate) struct Snapshot {
     pub(crate) waiting_for_decision: usize,
     /// Asking and running sessions first, then the others, most recently changed first.
     pub(crate) sessions: Vec<SessionRow>,
+    /// The servers that share the journal.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) nodes: Vec<NodeView>,
     /// The last events, newest first; empty if a server was asked.
     pub(crate) events: Vec<EventLine>,
     /// The same object as `/api/stats` of a server.
@@ -156,7 +159,7 @@ impl Snapshot {
 
 /// Polls a journal; keeps statistics and events between polls.
 pub(crate) struct JournalPoller {
-    journal: Arc<dyn Reader>,
+    journal: Arc<dyn Journal>,
     stats: Stats,
     lang: Lang,
     /// Events per session with the head they were read at; read again only when the head changes.
@@ -164,7 +167,7 @@ pub(crate) struct JournalPoller {
 }
 
 impl JournalPoller {
-    pub(crate) fn new(journal: Arc<dyn Reader>, lang: Lang) -> Self {
+    pub(crate) fn new(journal: Arc<dyn Journal>, lang: Lang) -> Self {
         Self { journal, stats: Stats::default(), lang, recent_events: HashMap::new() }
     }
 
@@ -187,6 +190,7 @@ impl JournalPoller {
             let writer = writers.remove(&summary.session);
             SessionRow { summary, writer }
         });
+        let nodes = self.journal.census("").await?.nodes;
         let report = self.stats.report(&*self.journal, window, now).await?;
         let stats = serde_json::to_value(&report).map_err(|error| odd(&error))?;
         let numbers = StatsSummary::deserialize(&stats).map_err(|error| odd(&error))?;
@@ -196,6 +200,7 @@ impl JournalPoller {
             running: runs,
             waiting_for_decision: asks,
             sessions: sessions.collect(),
+            nodes: nodes.iter().map(NodeView::from).collect(),
             events,
             stats,
             numbers,

@@ -9,7 +9,7 @@ use budao_core::{
     tally::FaultTally,
 };
 use budao_journal::{SessionState, SessionSummary};
-use budao_serve::Window;
+use budao_serve::{NodeView, Window};
 use reqwest::{StatusCode, Url};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -31,6 +31,11 @@ pub(crate) struct Remote {
 #[derive(Deserialize)]
 struct SessionListResponse {
     sessions: Vec<SessionItem>,
+}
+
+#[derive(Default, Deserialize)]
+struct NodeListResponse {
+    nodes: Vec<NodeView>,
 }
 
 /// A session as `/v1/sessions` lists it.
@@ -87,6 +92,8 @@ impl Remote {
             self.get("v1/sessions", &[("state", "waiting_for_decision")]).await?;
         let running: SessionListResponse = self.get("v1/sessions", &[("state", "running")]).await?;
         let recent: SessionListResponse = self.get("v1/sessions", &[]).await?;
+        // An older server does not list nodes.
+        let nodes: NodeListResponse = self.get("api/nodes", &[]).await.unwrap_or_default();
         let (runs, asks) = (running.sessions.len(), waiting.sessions.len());
         let is_live = |item: &SessionItem| {
             matches!(item.state, SessionState::Running | SessionState::WaitingForDecision)
@@ -101,6 +108,7 @@ impl Remote {
             running: runs,
             waiting_for_decision: asks,
             sessions: sessions.ok_or_else(|| self.unread())?,
+            nodes: nodes.nodes,
             events: Vec::new(),
             stats,
             numbers,

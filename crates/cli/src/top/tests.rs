@@ -12,7 +12,7 @@ use budao_core::{
     message::{Block, Usage},
     trace::Trace,
 };
-use budao_journal::{Append, Entry, IfMissing, LeaseRequest, Memory, Reader, Writer as _};
+use budao_journal::{Append, Entry, IfMissing, Journal, LeaseRequest, Memory, Writer as _};
 use budao_serve::Window;
 use budao_testkit::world::{BEGIN, seeded};
 use ratatui::{Terminal, backend::TestBackend};
@@ -111,7 +111,7 @@ async fn journal() -> Arc<Memory> {
     Arc::new(journal)
 }
 
-async fn poll(journal: Arc<dyn Reader>, lang: Lang) -> Snapshot {
+async fn poll(journal: Arc<dyn Journal>, lang: Lang) -> Snapshot {
     JournalPoller::new(journal, lang).poll(Window::FiveMinutes, at(60)).await.unwrap()
 }
 

@@ -24,21 +24,22 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(90);
 pub(crate) struct SharedJournal {
     pub(crate) url: String,
     pub(crate) home: TempDir,
-    pub(crate) postgres: Option<PostgresServer>,
+    /// Held, so that it runs as long as the test.
+    _postgres: Option<PostgresServer>,
 }
 
 impl SharedJournal {
     pub(crate) fn file() -> Self {
         let home = tempfile::tempdir().unwrap();
         let url = home.path().join("journal.db").display().to_string();
-        Self { url, home, postgres: None }
+        Self { url, home, _postgres: None }
     }
 
     /// None if PostgreSQL is not installed.
     pub(crate) fn postgres() -> Option<Self> {
         let server = PostgresServer::start()?;
         let url = server.url("budao");
-        Some(Self { url, home: tempfile::tempdir().unwrap(), postgres: Some(server) })
+        Some(Self { url, home: tempfile::tempdir().unwrap(), _postgres: Some(server) })
     }
 }
 
@@ -98,6 +99,11 @@ impl Server {
 
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for the end of a server that was told to stop.
+    pub(crate) fn wait(&mut self) {
         self.child.wait().unwrap();
     }
 

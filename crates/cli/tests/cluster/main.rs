@@ -2,8 +2,10 @@
 //! turn, and none judges what another one runs.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails where it should")]
+#![allow(clippy::print_stdout, reason = "a storm tells its seed and its faults")]
 
 mod fixture;
+mod storm;
 
 use std::{
     sync::{
@@ -168,4 +170,31 @@ async fn servers_of_a_database_have_one_key() {
     let first = Server::start_with(&journal, &model(&provider), &[], &[]);
     let second = Server::start_with(&journal, &model(&provider), &[], &[]);
     assert_eq!(token(&first), token(&second), "the printed token is derived from the key");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_bound_to_a_place_runs_only_on_servers_of_that_place() {
+    let journal = SharedJournal::file();
+    let provider = slow_service(1).await;
+    let at = |place: &str| {
+        let args = ["--token", fixture::TOKEN, "--place", place];
+        Server::start_with(&journal, &model(&provider), &args, &[])
+    };
+    let mut here = at("here");
+    let there = at("there");
+    let session = here.ask().await;
+    bounded("the first request", provider.reached(1)).await;
+    here.kill();
+    // This message waits in the inbox for a server of the place.
+    let path = format!("/v1/sessions/{session}/messages");
+    let body = serde_json::json!({ "content": "again" });
+    let (said, answers) = tokio::join!(there.try_post(&path, body), async {
+        let back = at("here");
+        (there.answers(&session, 2).await, back)
+    });
+    assert!(said.is_ok(), "{said:?}");
+    assert_eq!(answers.0, ["done", "done"]);
+    let metrics = there.get("/metrics").await;
+    assert!(!metrics.contains("\nbudao_sessions_taken_over_total"), "{metrics}");
+    assert!(there.get("/api/nodes").await.contains("\"places\":[\"here\"]"));
 }

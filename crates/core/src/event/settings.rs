@@ -99,6 +99,8 @@ impl Settings {
 
     /// The label that names the tenant of the session.
     pub const TENANT: &'static str = "serve.tenant";
+    /// The label with the place whose files the session needs; absent if any server may run it.
+    pub const PLACE: &'static str = "budao.place";
 
     /// The label that names the owner of the session, as `tenant/user`.
     pub const OWNER: &'static str = "serve.owner";
@@ -126,6 +128,12 @@ impl Settings {
     #[must_use]
     pub fn engine(&self) -> &str {
         engine_of(&self.labels)
+    }
+
+    /// The place whose files the session needs; `None` if any server may run it.
+    #[must_use]
+    pub fn place(&self) -> Option<&str> {
+        self.labels.get(Self::PLACE).map(String::as_str)
     }
 
     /// The tenant of the session; empty if no label names one.

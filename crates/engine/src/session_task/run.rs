@@ -20,7 +20,7 @@ use crate::{
     decider::{Decider, DeciderFactory, HostInput, SessionContext, SignalOf, SignalSender},
     host::Host,
     restart::WriterExit,
-    writer::SessionWriter,
+    writer::{SessionWriter, session_busy},
 };
 
 /// Loaded sessions up to which each idle one stays for the whole of `idle_keep`; above, the time shrinks.
@@ -45,6 +45,11 @@ impl<F: DeciderFactory> LoadedSession<F> {
         if state.head > 0 && !host.factory().accepts(&state.settings) {
             writer.release().await;
             return Err(wrong_engine(task.session, &state.settings));
+        }
+        if state.head > 0 && !config.serves_place(&state.settings) {
+            writer.release().await;
+            // Sends a command to the inbox, where a server of that place finds it.
+            return Err(session_busy(task.session));
         }
         let context = SessionContext {
             session: task.session,

@@ -21,8 +21,8 @@ use super::{
     guard::{Caller, fault_response, refused},
     stats::for_operators,
 };
-use crate::server::Server;
 use crate::stats::render_gates;
+use crate::{nodes::NodeView, server::Server};
 
 /// Time limit for the journal probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -106,6 +106,13 @@ async fn render_metrics(server: &Server, caller: &Caller) -> Result<String, Faul
         counter!("budao_observers_detached_total").absolute(server.budget.detached() as u64);
         gauge!("budao_sessions_unfinished").set(count(unfinished.len()));
         gauge!("budao_commands_waiting").set(count(waiting));
+        gauge!("budao_sessions_loaded").set(count(server.engine.loaded()));
+        let nodes = server.config.node.as_ref().map(|node| node.nodes()).unwrap_or_default();
+        let states: Vec<String> = nodes.iter().map(|node| NodeView::from(node).state).collect();
+        for state in ["alive", "draining", "gone"] {
+            let found = states.iter().filter(|found| *found == state).count();
+            gauge!("budao_nodes", "state" => state).set(count(found));
+        }
         gauge!("budao_stats_complete").set(f64::from(u8::from(is_complete)));
         gauge!("budao_journal_queue").set(count(load.waiting));
         gauge!("budao_journal_bytes").set(count(usize::try_from(load.bytes).unwrap_or(usize::MAX)));

@@ -8,7 +8,7 @@ use utoipa::{
 
 use super::{
     fault_renderings::{self, FaultRenderings, OperatorRendering},
-    frames, sessions, stats,
+    frames, nodes, sessions, stats,
     views::{CommandAccepted, QuestionView, SessionItem, SessionList, SessionOpened, SessionView},
 };
 use crate::{problem::Problem, sse, stats::Report};
@@ -42,6 +42,7 @@ pub fn openapi() -> String {
         fault_renderings::fault_renderings,
         sse::events,
         stats::stats,
+        nodes::nodes,
     ),
     components(schemas(
         CommandAccepted, QuestionView, SessionItem, SessionList, SessionOpened, SessionView, Problem,
