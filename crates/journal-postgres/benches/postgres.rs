@@ -1,7 +1,7 @@
 //! Appends beside `pgbench -N` on the same server, as `cargo xtask bench postgres` reads them: one JSON line per number.
 //!
 //! Both take turns, round after round, so that a slow second of the machine hits both. Every append is durable when it is
-//! counted. The server has its default settings, with checksums and without a standby.
+//! counted. The server has its default settings, with room for 200 connections and without a standby.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::cast_precision_loss, missing_docs)]
 
@@ -35,7 +35,7 @@ fn main() {
     if !"postgres/appends postgres/client_cpu".contains(&filter) {
         return;
     }
-    let Some(server) = PostgresServer::start() else { return };
+    let Some(server) = PostgresServer::start_with(&[("max_connections", "200")]) else { return };
     pgbench(&server, &["-i", "-q", "-s", "10"]);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

@@ -95,7 +95,7 @@ pub struct NodeStatus {
     pub places: Vec<String>,
     /// The node stops: it takes no sessions and releases those it has.
     pub is_draining: bool,
-    /// Loaded sessions.
+    /// Sessions that the server has loaded.
     pub sessions: u64,
     /// The most sessions that the node loads.
     pub session_limit: u64,

@@ -18,7 +18,7 @@ pub struct NodeView {
     pub started_at: String,
     /// Milliseconds since its last beat.
     pub silent_ms: u64,
-    /// Loaded sessions.
+    /// Sessions that the server has loaded.
     pub sessions: u64,
     /// The most sessions that it loads.
     pub session_limit: u64,
