@@ -16,6 +16,7 @@ mod inbox;
 mod journal;
 mod lease;
 mod notify;
+mod once;
 mod open;
 mod password;
 mod pool;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use budao_core::{
     event::{Epoch, Seq, SessionId},
     fault::{Fault, Operation},
+    time::Timestamp,
 };
 use budao_journal::{
     JournalStats, Retention, RetentionReport,
@@ -109,6 +110,10 @@ impl PostgresShared {
             || retention.bytes.is_some()
         {
             report.records = self.trim_all(retention).await?;
+        }
+        if let Some(age) = retention.once_age {
+            let before = self.now().as_micros().saturating_sub(micros(age));
+            self.forget_once(Timestamp::from_micros(before)).await?;
         }
         report.blobs = self.sweep_blobs().await?;
         let today = cohort::day_of(self.now());

@@ -5,6 +5,7 @@
 
 mod admin;
 mod inbox;
+mod once;
 mod reader;
 mod search;
 mod stored;
@@ -18,6 +19,7 @@ pub use self::{
         unsupported,
     },
     inbox::{ChangeWatch, Inbox, SubmitOutcome},
+    once::{OnceKeys, OnceOwner, OnceSettlement, OnceState},
     reader::{JournalLoad, Reader},
     search::{FaultRate, Filter, RateQuery, SessionSummary, UnfinishedSession},
     stored::{
@@ -54,6 +56,9 @@ pub use budao_core::{
 /// same content has no second effect and gets the same answer; with other content it is refused as `command_repeated`.
 /// A withdrawn command has the answer `rejected` from then on, and no writer can handle it.
 ///
+/// **A key is claimed once.** Of all calls of all sessions that claim a key, one gets it ([`OnceKeys`]). The key and the
+/// outcome of its call outlive the session; only [`Retention::once_age`] removes them.
+///
 /// **Readers never wait for writers**, and a turn never waits for a reader. A follower gets every record after its
 /// position once, in order, in batches, including records of other processes. It pulls, so a slow follower costs no
 /// memory.
@@ -61,9 +66,9 @@ pub use budao_core::{
 /// **Removal is visible.** Retention removes only records that a snapshot covers, from the front, and leaves an exact
 /// [`Gap`]. A position beyond the head means that the history was replaced; the answer is `epoch_mismatch`. A damaged
 /// record is reported with its position; the records before it stay readable.
-pub trait Journal: Reader + Inbox + Writer + Admin {}
+pub trait Journal: Reader + Inbox + Writer + OnceKeys + Admin {}
 
-impl<T: Reader + Inbox + Writer + Admin + ?Sized> Journal for T {}
+impl<T: Reader + Inbox + Writer + OnceKeys + Admin + ?Sized> Journal for T {}
 
 /// A random epoch. Never 0, so that an uninitialised epoch is noticed.
 #[must_use]

@@ -21,9 +21,10 @@ pub use backend::{Access, Backend, Backends, Inspection, OutputFactory, Progress
 pub use contract::{
     Admin, Append, AppendError, ChangeWatch, CheckReport, Damage, Digest, Entry, ExportReport,
     FaultRate, Filter, Gap, GapReason, HistoryInfo, IfMissing, ImportReport, Inbox, Journal,
-    JournalLoad, JournalStats, Lease, LeaseInfo, LeaseRequest, LeaseToken, Page, PageLimits,
-    RateQuery, Reader, Retention, RetentionReport, SessionState, SessionSummary, Snapshot,
-    StoredRecord, SubmitOutcome, UnfinishedSession, Writer, partial_copy,
+    JournalLoad, JournalStats, Lease, LeaseInfo, LeaseRequest, LeaseToken, OnceKeys, OnceOwner,
+    OnceSettlement, OnceState, Page, PageLimits, RateQuery, Reader, Retention, RetentionReport,
+    SessionState, SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession, Writer,
+    partial_copy,
 };
 pub use fold::{fold, fold_at};
 pub use memory::Memory;

@@ -11,6 +11,7 @@ mod errors;
 mod files;
 mod inspect;
 mod journal;
+mod once;
 mod open;
 mod pages;
 mod poll;

@@ -135,6 +135,7 @@ impl Server {
             record_age: Some(limits.retention_age).filter(|age| !age.is_zero()),
             records: some(limits.retention_records),
             bytes: some(limits.retention_bytes),
+            once_age: Some(limits.retention_once).filter(|age| !age.is_zero()),
         };
         match self.engine.retain(retention).await {
             Ok(removed) if removed.sessions > 0 => self.recount_sessions(),
