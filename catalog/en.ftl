@@ -2277,6 +2277,7 @@ advice-was-done = The work itself was done; only its answer was lost.
 advice-was-done-model = Do not make this call again: its work is done. Look the result up in another way if you need it
 advice-was-done-user = Have nothing repeated; look where the work was done if you need its result
 advice-reconciled = The program was interrupted during this call. The tool has found out that the call was done; this is its result.
+advice-done-once = This work was done before, by call { $call_id } of session { $session }, and was not done again. The outcome is that of the first call.
 advice-doubt-happened = A person settled the unknown outcome of { $tool_name } (call { $call_id }): it happened. Its result:
 advice-doubt-did-not-happen = A person settled the unknown outcome of { $tool_name } (call { $call_id }): it did not happen. Make the call again if its work is still needed.
 advice-doubt-left = A person looked at the unknown outcome of { $tool_name } (call { $call_id }) and leaves it to you to find out.

@@ -2235,6 +2235,7 @@ advice-was-done = 事情已经做完，只是回复丢失了。
 advice-was-done-model = 不要再次调用：事情已经做完。需要结果时，用别的办法查询
 advice-was-done-user = 不要重做；需要结果时，到做事的地方去看
 advice-reconciled = 这次调用期间程序中断了。工具查明调用已经完成，这就是它的结果。
+advice-done-once = 这件事之前已由会话 { $session } 的调用 { $call_id } 做过，没有再做。结果是第一次调用的结果。
 advice-doubt-happened = 有人确认了 { $tool_name }（调用 { $call_id }）不明的结果：已经做了。结果是：
 advice-doubt-did-not-happen = 有人确认了 { $tool_name }（调用 { $call_id }）不明的结果：没有做。如果仍然需要，请再次调用。
 advice-doubt-left = 有人看过 { $tool_name }（调用 { $call_id }）不明的结果，请你自己查明。

@@ -15,6 +15,8 @@ pub struct Retention {
     pub records: Option<u64>,
     /// The bytes of events kept per session.
     pub bytes: Option<u64>,
+    /// Age after which the key of a call that is done once is forgotten.
+    pub once_age: Option<Duration>,
 }
 
 /// Counts of what one run of retention removed.

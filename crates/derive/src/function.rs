@@ -38,6 +38,7 @@ pub(crate) fn expand(options: &Options, mut item: ItemFn) -> syn::Result<TokenSt
     let parameters = parameters(&mut item)?;
     let description = doc_of(&item.attrs);
     let (fields, names, passed) = (&parameters.fields, &parameters.names, &parameters.passed);
+    check_once(options, names)?;
     let tool = item.sig.ident.clone();
     let name = options.name.as_ref().map_or_else(|| tool.to_string(), syn::LitStr::value);
     let visibility = item.vis.clone();
@@ -96,6 +97,15 @@ pub(crate) fn expand(options: &Options, mut item: ItemFn) -> syn::Result<TokenSt
             #item
         };
     })
+}
+
+fn check_once(options: &Options, names: &[syn::Ident]) -> syn::Result<()> {
+    match &options.once {
+        Some(once) if !names.iter().any(|name| *name == once.value()) => {
+            Err(syn::Error::new(once.span(), "`once` names a parameter of the function"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns the methods that ask `find`, which takes the tool's arguments in order and then the context.

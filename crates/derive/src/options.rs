@@ -15,6 +15,8 @@ pub(crate) struct Options {
     pub(crate) home: Option<Path>,
     /// The function that finds out what became of an interrupted call.
     pub(crate) reconcile: Option<Path>,
+    /// The parameter that names the work.
+    pub(crate) once: Option<LitStr>,
     /// Calls on the run-time `ToolOptions`, in source order.
     calls: Vec<OptionCall>,
     read_only: bool,
@@ -30,7 +32,7 @@ enum OptionCall {
     OutputBytes(usize),
 }
 
-const KNOWN: &str = "name, read_only, executes, idempotent, confirm, repair, quick, deadline, output, reconcile, crate";
+const KNOWN: &str = "name, read_only, executes, idempotent, confirm, repair, quick, deadline, output, reconcile, once, crate";
 
 impl Parse for Options {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
@@ -55,6 +57,7 @@ impl Options {
                 input.parse::<Token![=]>()?;
                 self.reconcile = Some(input.parse()?);
             }
+            "once" => self.once = Some(text(input)?),
             "read_only" => self.read_only = switch(input)?,
             "executes" => {
                 if switch(input)? {
@@ -99,7 +102,8 @@ impl Options {
             }
             OptionCall::OutputBytes(bytes) => quote!(.output_bytes(#bytes)),
         });
-        quote!(#home::ToolOptions::#start() #(#calls)*)
+        let once = self.once.as_ref().map(|argument| quote!(.once(#argument)));
+        quote!(#home::ToolOptions::#start() #(#calls)* #once)
     }
 
     /// The path of `budao_tools`: the `crate` option, or the name in the manifest of the crate being compiled.

@@ -17,6 +17,7 @@ mod inbox;
 mod journal;
 mod lease;
 mod notify;
+mod once;
 mod open;
 mod password;
 mod pool;

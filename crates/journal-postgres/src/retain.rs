@@ -5,6 +5,7 @@ use std::time::Duration;
 use budao_core::{
     event::{Answer, Command, Epoch, Seq, SessionId},
     fault::{Fault, Operation},
+    time::Timestamp,
 };
 use budao_journal::{
     JournalStats, Reader, Retention, RetentionReport,
@@ -126,6 +127,10 @@ impl PostgresShared {
             || retention.bytes.is_some()
         {
             report.records = self.trim_all(retention, reader).await?;
+        }
+        if let Some(age) = retention.once_age {
+            let before = self.now().as_micros().saturating_sub(micros(age));
+            self.forget_once(Timestamp::from_micros(before)).await?;
         }
         report.blobs = self.sweep_blobs().await?;
         let today = cohort::day_of(self.now());

@@ -16,7 +16,7 @@ use crate::{
 const PROGRAM: &str = "budao";
 
 /// Each script upgrades the tables from the previous version. A released script never changes.
-const MIGRATIONS: [&str; 1] = ["
+const MIGRATIONS: [&str; 2] = ["
 CREATE TABLE @meta(
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     program text NOT NULL,
@@ -94,6 +94,17 @@ CREATE INDEX view_code_session ON @view_code(session);
 CREATE TABLE @view_rate(code text NOT NULL, minute bigint NOT NULL, node int NOT NULL, raised bigint NOT NULL,
     ended bigint NOT NULL, PRIMARY KEY (code, minute, node));
 CREATE INDEX view_rate_minute ON @view_rate(minute);
+", "
+CREATE TABLE @once_key(
+    key bytea PRIMARY KEY,
+    session uuid NOT NULL,
+    call text NOT NULL,
+    attempt bigint NOT NULL,
+    claimed bigint NOT NULL,
+    outcome bytea
+);
+CREATE INDEX once_key_owner ON @once_key(session, call);
+CREATE INDEX once_key_claimed ON @once_key(claimed);
 "];
 
 /// The version this program writes.

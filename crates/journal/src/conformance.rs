@@ -10,6 +10,7 @@ pub mod commands;
 pub mod fixture;
 pub mod follow;
 pub mod lease;
+pub mod once;
 pub mod records;
 pub mod retention;
 pub mod views;
@@ -60,6 +61,11 @@ macro_rules! conformance_suite {
             follow::waits_for_a_session_without_records
             follow::ends_with_a_fault_when_the_session_is_deleted
             follow::reports_a_gap
+            once::a_key_belongs_to_the_call_that_claimed_it_first
+            once::a_call_that_did_nothing_gives_its_key_back
+            once::an_older_attempt_gives_nothing_up_for_a_newer_one
+            once::of_calls_that_race_for_a_key_exactly_one_gets_it
+            once::keys_have_a_retention_of_their_own
             retention::retention_removes_nothing_that_the_state_needs
             retention::retention_keeps_as_many_records_as_it_was_told
             retention::the_content_of_a_command_goes_with_its_records

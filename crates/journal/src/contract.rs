@@ -6,6 +6,7 @@
 mod admin;
 mod cluster;
 mod inbox;
+mod once;
 mod reader;
 mod search;
 mod stored;
@@ -22,6 +23,7 @@ pub use self::{
         Census, Cluster, NODE_BEAT, NODE_FORGOTTEN, NODE_GONE, NodeBeat, NodeInfo, NodeStatus, Note,
     },
     inbox::{ChangeWatch, Inbox, SubmitOutcome},
+    once::{OnceKeys, OnceOwner, OnceSettlement, OnceState},
     reader::{JournalLoad, Reader},
     search::{FaultRate, Filter, RateQuery, SessionSummary, UnfinishedSession},
     stored::{
@@ -58,6 +60,9 @@ pub use budao_core::{
 /// same content has no second effect and gets the same answer; with other content it is refused as `command_repeated`.
 /// A withdrawn command has the answer `rejected` from then on, and no writer can handle it.
 ///
+/// **A key is claimed once.** Of all calls of all sessions that claim a key, one gets it ([`OnceKeys`]). The key and the
+/// outcome of its call outlive the session; only [`Retention::once_age`] removes them.
+///
 /// **Readers never wait for writers**, and a turn never waits for a reader. A follower gets every record after its
 /// position once, in order, in batches, including records of other processes. It pulls, so a slow follower costs no
 /// memory.
@@ -69,9 +74,9 @@ pub use budao_core::{
 ///
 /// **Servers know each other.** A node that beats is listed by every other node; a note changes only from the version
 /// that its writer has read.
-pub trait Journal: Reader + Inbox + Writer + Admin + Cluster {}
+pub trait Journal: Reader + Inbox + Writer + OnceKeys + Admin + Cluster {}
 
-impl<T: Reader + Inbox + Writer + Admin + Cluster + ?Sized> Journal for T {}
+impl<T: Reader + Inbox + Writer + OnceKeys + Admin + Cluster + ?Sized> Journal for T {}
 
 /// A random epoch. Never 0, so that an uninitialised epoch is noticed.
 #[must_use]

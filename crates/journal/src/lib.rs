@@ -22,9 +22,10 @@ pub use contract::{
     Admin, Append, AppendError, Census, ChangeWatch, CheckReport, Cluster, Damage, Digest, Entry,
     ExportReport, FaultRate, Filter, Gap, GapReason, HistoryInfo, IfMissing, ImportReport, Inbox,
     Journal, JournalLoad, JournalStats, Lease, LeaseInfo, LeaseRequest, LeaseToken, NODE_BEAT,
-    NODE_FORGOTTEN, NODE_GONE, NodeBeat, NodeInfo, NodeStatus, Note, Page, PageLimits, RateQuery,
-    Reader, Retention, RetentionReport, SessionState, SessionSummary, Snapshot, StoredRecord,
-    SubmitOutcome, UnfinishedSession, Writer, partial_copy,
+    NODE_FORGOTTEN, NODE_GONE, NodeBeat, NodeInfo, NodeStatus, Note, OnceKeys, OnceOwner,
+    OnceSettlement, OnceState, Page, PageLimits, RateQuery, Reader, Retention, RetentionReport,
+    SessionState, SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession, Writer,
+    partial_copy,
 };
 pub use fold::{fold, fold_at};
 pub use memory::Memory;

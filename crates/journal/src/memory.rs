@@ -21,9 +21,9 @@ use crate::{
     backend::{Access, Backend, Inspection},
     contract::{
         Admin, Append, AppendError, ChangeWatch, Digest, FaultRate, Filter, HistoryInfo, Inbox,
-        Journal, Lease, LeaseRequest, Page, PageLimits, RateQuery, Reader, Retention,
-        RetentionReport, SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession,
-        Writer,
+        Journal, Lease, LeaseRequest, OnceKeys, OnceOwner, OnceSettlement, OnceState, Page,
+        PageLimits, RateQuery, Reader, Retention, RetentionReport, SessionSummary, Snapshot,
+        StoredRecord, SubmitOutcome, UnfinishedSession, Writer,
     },
     implement::encoded,
     implement::faults,
@@ -233,6 +233,28 @@ impl Writer for Memory {
 
     async fn put_blob(&self, session: SessionId, content: Bytes) -> Result<Digest, Fault> {
         self.with(|state, _| state.put_blob(session, content))
+    }
+}
+
+#[async_trait]
+impl OnceKeys for Memory {
+    async fn claim_once(
+        &self,
+        key: Digest,
+        owner: OnceOwner,
+        attempt: u32,
+    ) -> Result<OnceState, Fault> {
+        Ok(self.with(|state, world| state.claim_once(key, owner, attempt, world.clock.now())))
+    }
+
+    async fn settle_once(
+        &self,
+        owner: OnceOwner,
+        attempt: u32,
+        settlement: OnceSettlement,
+    ) -> Result<(), Fault> {
+        self.with(|state, _| state.settle_once(&owner, attempt, settlement));
+        Ok(())
     }
 }
 

@@ -12,6 +12,7 @@ mod errors;
 mod files;
 mod inspect;
 mod journal;
+mod once;
 mod open;
 mod pages;
 mod poll;

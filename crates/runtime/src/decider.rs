@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     model_hooks::HookNotifier,
+    once,
     runtime::{Runtime, RuntimeShared},
     sanitize,
     work::{self, SessionMemory},
@@ -154,6 +155,16 @@ impl NativeDecider {
         }
     }
 
+    /// Settles the key of a call that is done once, after a person said what became of the call.
+    fn settle_key(&self, event: &Event) {
+        let Event::DoubtSettled { call, settlement, .. } = event else { return };
+        let (shared, session) = (Arc::clone(&self.shared), self.id);
+        let (call, settlement) = (call.clone(), settlement.clone());
+        self.shared.world.spawn.spawn(Box::pin(async move {
+            once::settle_by_person(&shared, session, call, settlement).await;
+        }));
+    }
+
     /// Slots that calls of ended turns still hold; all of them after the grace period of a shutdown.
     fn busy_slots(&self) -> usize {
         let limit = self.shared.limits.parallel_calls;
@@ -253,6 +264,7 @@ impl Decider for NativeDecider {
         self.report_waiting();
         for entry in entries {
             log_model_change(self.id, entry);
+            self.settle_key(&entry.event);
         }
         let mut hook_notifier = std::mem::take(&mut self.hook_notifier);
         hook_notifier.notify(|| self.work_context(), entries, &self.session.history);

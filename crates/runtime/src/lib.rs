@@ -18,6 +18,7 @@ mod model;
 mod model_hooks;
 mod notes;
 mod observers;
+mod once;
 mod pipeline;
 mod question;
 mod runtime;

@@ -31,7 +31,7 @@ use crate::{
     decider::{RunningWork, Signal},
     model,
     notes::NoteRecorder,
-    pipeline,
+    once, pipeline,
     runtime::{Runtime, RuntimeShared},
 };
 
@@ -286,6 +286,10 @@ pub(crate) fn task(
                     None => prepare(&work_context, &settings, &toolbox, use_).await,
                 };
                 let outcome = match prepared {
+                    Ok(ready) if ready.is_once() => {
+                        let tenant = settings.tenant();
+                        run_once(&work_context, tenant, ready, (context, notes), turn, slot).await
+                    }
                     Ok(ready) => run(&work_context, ready, (context, notes), turn, slot).await,
                     Err(fault) => fault.into(),
                 };
@@ -301,7 +305,20 @@ pub(crate) fn task(
             Box::pin(async move {
                 let prepared = prepare(&work_context, &settings, &toolbox, use_).await;
                 let answer = match prepared {
-                    Ok(ready) => reconcile(&work_context, ready, (context, notes), turn).await,
+                    Ok(ready) => {
+                        let tenant = settings.tenant();
+                        let shared = &work_context.shared;
+                        match once::reconcile(shared, tenant, &ready, &context).await {
+                            Some(known) => known,
+                            None => {
+                                let owner = context.clone();
+                                let answer =
+                                    reconcile(&work_context, ready, (context, notes), turn).await;
+                                once::settle_reconciled(shared, &owner, &answer).await;
+                                answer
+                            }
+                        }
+                    }
                     Err(fault) => Reconciled::Failed(fault),
                 };
                 Input::CallReconciled { turn, call, attempt, answer }
@@ -349,6 +366,25 @@ async fn reconcile(
     }
     recorder.finish().await;
     answer
+}
+
+/// Runs a call whose work is done once in a tenant.
+async fn run_once(
+    work_context: &WorkContext,
+    tenant: &str,
+    ready: CheckedCall,
+    (context, notes): (CallContext, mpsc::Receiver<Note>),
+    turn: TurnNumber,
+    slot: Option<OwnedSemaphorePermit>,
+) -> budao_core::tool::Outcome {
+    let shared = &work_context.shared;
+    if let Err(outcome) = once::claim(shared, tenant, &ready, &context).await {
+        return outcome;
+    }
+    let owner = context.clone();
+    let outcome = run(work_context, ready, (context, notes), turn, slot).await;
+    once::settle(shared, &owner, &outcome).await;
+    outcome
 }
 
 /// Runs a call and records its notes in order, before its outcome.

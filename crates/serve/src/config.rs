@@ -175,6 +175,9 @@ pub struct Limits {
     /// Maximum age of a session's records; 0 means no limit.
     #[serde(with = "millis")]
     pub retention_age: Duration,
+    /// How long the key of a call that is done once is kept; 0 means for ever.
+    #[serde(with = "millis")]
+    pub retention_once: Duration,
     /// Interval between retention sweeps.
     #[serde(with = "millis")]
     pub retention_interval: Duration,
@@ -211,6 +214,7 @@ impl Default for Limits {
             retention_records: 0,
             retention_bytes: 0,
             retention_age: Duration::ZERO,
+            retention_once: 400 * 24 * HOUR,
             retention_interval: HOUR,
             signed_state: 24 * HOUR,
         }

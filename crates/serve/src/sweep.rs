@@ -252,6 +252,7 @@ impl Server {
             record_age: Some(limits.retention_age).filter(|age| !age.is_zero()),
             records: some(limits.retention_records),
             bytes: some(limits.retention_bytes),
+            once_age: Some(limits.retention_once).filter(|age| !age.is_zero()),
         };
         if !self.holds_job("retention").await {
             return;

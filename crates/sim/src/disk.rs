@@ -132,7 +132,10 @@ fn fits_full_disk(call: JournalCall) -> bool {
 fn operation(call: JournalCall) -> Operation {
     match call {
         JournalCall::TakeLease | JournalCall::Renew | JournalCall::Release => Operation::TakeLease,
-        JournalCall::Append(_) | JournalCall::PutBlob => Operation::AppendRecords,
+        JournalCall::Append(_)
+        | JournalCall::PutBlob
+        | JournalCall::ClaimOnce
+        | JournalCall::SettleOnce => Operation::AppendRecords,
         JournalCall::Submit | JournalCall::Withdraw => Operation::SubmitCommand,
         _ => Operation::ReadRecords,
     }

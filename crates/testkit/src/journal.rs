@@ -21,8 +21,9 @@ use budao_core::{
 use budao_journal::{
     Admin, Append, AppendError, Census, ChangeWatch, Cluster, Digest, FaultRate, Filter,
     HistoryInfo, Inbox, Journal, JournalLoad, Lease, LeaseRequest, LeaseToken, NodeBeat, Note,
-    Page, PageLimits, RateQuery, Reader, Retention, RetentionReport, SessionSummary, Snapshot,
-    StoredRecord, SubmitOutcome, UnfinishedSession, Writer,
+    OnceKeys, OnceOwner, OnceSettlement, OnceState, Page, PageLimits, RateQuery, Reader, Retention,
+    RetentionReport, SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession,
+    Writer,
 };
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -42,6 +43,10 @@ pub enum JournalCall {
     Append(AppendInfo),
     /// A call of [`Writer::put_blob`].
     PutBlob,
+    /// A call of [`OnceKeys::claim_once`].
+    ClaimOnce,
+    /// A call of [`OnceKeys::settle_once`].
+    SettleOnce,
     /// A call of [`Inbox::submit`].
     Submit,
     /// A call of [`Inbox::withdraw`].
@@ -68,8 +73,11 @@ impl JournalCall {
     /// Whether the call changes the journal.
     #[must_use]
     pub fn is_write(self) -> bool {
-        use JournalCall::{Append, PutBlob, Release, Renew, Submit, TakeLease, Withdraw};
+        use JournalCall::{
+            Append, ClaimOnce, PutBlob, Release, Renew, SettleOnce, Submit, TakeLease, Withdraw,
+        };
         matches!(self, TakeLease | Renew | Release | Append(_) | PutBlob | Submit | Withdraw)
+            || matches!(self, ClaimOnce | SettleOnce)
     }
 }
 
@@ -284,6 +292,29 @@ impl<I: Interceptor> Writer for InterceptedJournal<I> {
 
     async fn put_blob(&self, session: SessionId, content: Bytes) -> Result<Digest, Fault> {
         self.intercept(JournalCall::PutBlob, self.inner.put_blob(session, content)).await
+    }
+}
+
+#[async_trait]
+impl<I: Interceptor> OnceKeys for InterceptedJournal<I> {
+    async fn claim_once(
+        &self,
+        key: Digest,
+        owner: OnceOwner,
+        attempt: u32,
+    ) -> Result<OnceState, Fault> {
+        let made = self.inner.claim_once(key, owner, attempt);
+        self.intercept(JournalCall::ClaimOnce, made).await
+    }
+
+    async fn settle_once(
+        &self,
+        owner: OnceOwner,
+        attempt: u32,
+        settlement: OnceSettlement,
+    ) -> Result<(), Fault> {
+        let made = self.inner.settle_once(owner, attempt, settlement);
+        self.intercept(JournalCall::SettleOnce, made).await
     }
 }
 

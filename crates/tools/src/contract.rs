@@ -40,6 +40,12 @@ pub trait Tool: Send + Sync + fmt::Debug + 'static {
     /// Runs one call. The arguments have passed the schema.
     async fn call(&self, arguments: Value, context: &CallContext) -> ToolResult;
 
+    /// The argument whose value names the work: calls with the same value are done once in a tenant, whichever session
+    /// makes them. It must be a required property of the schema.
+    fn once(&self) -> Option<Arc<str>> {
+        None
+    }
+
     /// Whether [`Tool::reconcile`] can find out what became of an interrupted call.
     fn can_reconcile(&self) -> bool {
         false

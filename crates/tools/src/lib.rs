@@ -37,6 +37,7 @@ mod explain;
 pub mod hooks;
 pub mod isolation;
 pub mod launch;
+mod once;
 mod outcome;
 mod output;
 pub mod parse;

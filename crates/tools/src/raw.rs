@@ -17,6 +17,7 @@ pub struct RawTool {
     spec: Arc<ToolSpec>,
     run: Box<ToolFn>,
     reconcile: Option<Box<ReconcileFn>>,
+    once: Option<Arc<str>>,
 }
 
 type ReconcileFn =
@@ -50,6 +51,7 @@ impl RawTool {
             spec: Arc::new(spec),
             run: Box::new(move |arguments, context| Box::pin(run(arguments, context))),
             reconcile: None,
+            once: None,
         }
     }
 
@@ -68,6 +70,7 @@ impl RawTool {
     /// Replaces the tool's options.
     #[must_use]
     pub fn options(mut self, options: ToolOptions) -> Self {
+        self.once = options.once_argument();
         let spec =
             options.spec(&self.spec.name, &self.spec.description, (*self.spec.schema).clone());
         self.spec = Arc::new(spec);
@@ -89,6 +92,10 @@ impl Tool for RawTool {
 
     async fn call(&self, arguments: Value, context: &CallContext) -> ToolResult {
         (self.run)(arguments, context.clone()).await
+    }
+
+    fn once(&self) -> Option<Arc<str>> {
+        self.once.clone()
     }
 
     fn can_reconcile(&self) -> bool {

@@ -22,7 +22,7 @@ impl CheckedCall {
     /// Whether the tool can find out what became of an interrupted call.
     #[must_use]
     pub fn can_reconcile(&self) -> bool {
-        self.entry.tool.can_reconcile()
+        self.entry.tool.can_reconcile() || self.is_once()
     }
 
     /// Asks the tool whether the call was done. Never panics, and never takes longer than its own deadline.

@@ -57,6 +57,7 @@ pub(crate) struct RegisteredTool {
     pub(crate) tool: Arc<dyn Tool>,
     pub(crate) prepared: CompiledSchema,
     pub(crate) quick: bool,
+    pub(crate) once: Option<Arc<str>>,
 }
 
 impl Toolbox {
@@ -272,8 +273,17 @@ fn register(tool: Arc<dyn Tool>) -> Result<RegisteredTool, Fault> {
     }
     let mut spec = ToolSpec::clone(&given);
     spec.schema = Arc::new(prepared.schema.clone());
-    let quick = tool.quick();
-    Ok(RegisteredTool { spec: Arc::new(spec), tool, prepared, quick })
+    let (quick, once) = (tool.quick(), tool.once());
+    if once.as_ref().is_some_and(|argument| !is_required(&spec.schema, argument)) {
+        let reason = "`once` names no required argument";
+        return Err(refused(Kind::SchemaRefused, &given).with(Fact::Reason, reason));
+    }
+    Ok(RegisteredTool { spec: Arc::new(spec), tool, prepared, quick, once })
+}
+
+fn is_required(schema: &serde_json::Value, argument: &str) -> bool {
+    let required = schema.get("required").and_then(serde_json::Value::as_array);
+    required.is_some_and(|names| names.iter().any(|name| name == argument))
 }
 
 fn name_problem(name: &str) -> Option<&'static str> {

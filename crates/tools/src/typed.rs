@@ -37,6 +37,7 @@ pub struct ToolOptions {
     output_bytes: Option<usize>,
     source: ToolOrigin,
     quick: bool,
+    once: Option<Arc<str>>,
 }
 
 impl Default for ToolOptions {
@@ -50,6 +51,7 @@ impl Default for ToolOptions {
             output_bytes: None,
             source: ToolOrigin::Registered,
             quick: false,
+            once: None,
         }
     }
 }
@@ -94,6 +96,15 @@ impl ToolOptions {
     /// Declares that the code never blocks and ends within microseconds; see [`Tool::quick`].
     pub fn quick(self, quick: bool) -> Self {
         Self { quick, ..self }
+    }
+
+    /// Names the argument whose value names the work: it is done once in a tenant; see [`Tool::once`].
+    pub fn once(self, argument: &str) -> Self {
+        Self { once: Some(argument.into()), ..self }
+    }
+
+    pub(crate) fn once_argument(&self) -> Option<Arc<str>> {
+        self.once.clone()
     }
 
     /// Sets the tool's origin, for example an MCP server.
@@ -177,6 +188,10 @@ impl<T: TypedTool> Tool for T {
 
     fn quick(&self) -> bool {
         self.options().quick
+    }
+
+    fn once(&self) -> Option<Arc<str>> {
+        self.options().once
     }
 
     async fn call(&self, arguments: Value, context: &CallContext) -> ToolResult {

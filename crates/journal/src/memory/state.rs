@@ -19,9 +19,9 @@ use bytes::Bytes;
 use crate::{
     contract::{
         Append, AppendError, Digest, FaultRate, Filter, Gap, GapReason, HistoryInfo, IfMissing,
-        Lease, LeaseInfo, LeaseRequest, LeaseToken, Page, PageLimits, RateQuery, Retention,
-        RetentionReport, SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession,
-        new_epoch,
+        Lease, LeaseInfo, LeaseRequest, LeaseToken, OnceOwner, OnceSettlement, OnceState, Page,
+        PageLimits, RateQuery, Retention, RetentionReport, SessionSummary, Snapshot, StoredRecord,
+        SubmitOutcome, UnfinishedSession, new_epoch,
     },
     implement::encoded::EncodedRecord,
     implement::faults,
@@ -35,6 +35,16 @@ pub(super) struct MemoryState {
     sessions: BTreeMap<SessionId, MemorySession>,
     blobs: HashMap<Digest, (Bytes, BTreeSet<SessionId>)>,
     last_token: u64,
+    once: BTreeMap<Digest, OnceRow>,
+}
+
+/// A key and the call that has it.
+#[derive(Debug)]
+struct OnceRow {
+    owner: OnceOwner,
+    attempt: u32,
+    at: Timestamp,
+    outcome: Option<Bytes>,
 }
 
 #[derive(Debug)]
@@ -99,7 +109,13 @@ impl MemorySession {
 
 impl MemoryState {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, sessions: BTreeMap::new(), blobs: HashMap::new(), last_token: 0 }
+        Self {
+            limits,
+            sessions: BTreeMap::new(),
+            blobs: HashMap::new(),
+            once: BTreeMap::new(),
+            last_token: 0,
+        }
     }
 
     fn get(&self, session: SessionId, operation: Operation) -> Result<&MemorySession, Fault> {
@@ -348,6 +364,45 @@ impl MemoryState {
         Ok(digest)
     }
 
+    pub(super) fn claim_once(
+        &mut self,
+        key: Digest,
+        owner: OnceOwner,
+        attempt: u32,
+        at: Timestamp,
+    ) -> OnceState {
+        let Some(row) = self.once.get_mut(&key) else {
+            self.once.insert(key, OnceRow { owner, attempt, at, outcome: None });
+            return OnceState::Claimed;
+        };
+        let outcome = row.outcome.clone();
+        if row.owner != owner || row.attempt > attempt {
+            return OnceState::Taken { owner: row.owner.clone(), outcome };
+        }
+        row.attempt = attempt;
+        OnceState::Own { outcome }
+    }
+
+    pub(super) fn settle_once(
+        &mut self,
+        owner: &OnceOwner,
+        attempt: u32,
+        settlement: OnceSettlement,
+    ) {
+        let is_ours = |row: &OnceRow| row.owner == *owner && row.attempt <= attempt;
+        match settlement {
+            OnceSettlement::Done(outcome) => {
+                let ours = self.once.values_mut().filter(|row| row.owner == *owner);
+                for row in ours.filter(|row| row.outcome.is_none()) {
+                    row.outcome = Some(outcome.clone());
+                }
+            }
+            OnceSettlement::NotDone => {
+                self.once.retain(|_, row| !is_ours(row) || row.outcome.is_some());
+            }
+        }
+    }
+
     pub(super) fn blob(&self, digest: Digest) -> Option<Bytes> {
         self.blobs.get(&digest).map(|(content, _)| content.clone())
     }
@@ -433,6 +488,9 @@ impl MemoryState {
         retention: &Retention,
         now: Timestamp,
     ) -> Result<(RetentionReport, Vec<SessionId>), Fault> {
+        if let Some(age) = retention.once_age {
+            self.once.retain(|_, row| now.since(row.at) <= age);
+        }
         let mut retained = RetentionReport::default();
         let mut changed = Vec::new();
         let mut gone = Vec::new();

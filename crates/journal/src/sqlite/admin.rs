@@ -26,6 +26,12 @@ impl Admin for Sqlite {
 
     async fn retain(&self, retention: Retention) -> Result<RetentionReport, Fault> {
         self.catch_up().await?;
+        if let Some(age) = retention.once_age {
+            let age = i64::try_from(age.as_micros()).unwrap_or(i64::MAX);
+            let now = self.shared.world.clock.now();
+            let before = now.as_micros().saturating_sub(age);
+            self.write(WriteRequest::ForgetOnce(before)).await.map_err(into_fault)?;
+        }
         let mut total = RetentionReport::default();
         let mut next = Some(0);
         while let Some(after) = next {

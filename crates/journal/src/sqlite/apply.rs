@@ -43,6 +43,11 @@ impl WriterConnection {
             WriteRequest::PutBlob(session, digest, content) => {
                 self.put_blob(*session, *digest, content)
             }
+            WriteRequest::ClaimOnce(key, owner, attempt) => self.claim_once(*key, owner, *attempt),
+            WriteRequest::SettleOnce(owner, attempt, settlement) => {
+                self.settle_once(owner, *attempt, settlement)
+            }
+            WriteRequest::ForgetOnce(before) => self.forget_once(*before),
             WriteRequest::Project => self.project_some().map(|more| Ok(WriteReply::More(more))),
             WriteRequest::RebuildViews => self.clear_views().map(|()| Ok(WriteReply::Nothing)),
             WriteRequest::Retain(after, retention) => self.retain_some(*after, retention),

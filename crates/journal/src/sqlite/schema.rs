@@ -17,7 +17,8 @@ use super::{
 pub(super) const APPLICATION: i32 = 0x4264_616f;
 
 /// Each script upgrades a file from the previous version. A released script never changes.
-const MIGRATIONS: [&str; 1] = ["
+const MIGRATIONS: [&str; 2] = [
+    "
 CREATE TABLE meta(
     id INTEGER PRIMARY KEY CHECK (id = 1),
     journal BLOB NOT NULL,
@@ -139,7 +140,20 @@ CREATE TABLE view_rate(
     ended INTEGER NOT NULL,
     PRIMARY KEY (code, minute)
 ) WITHOUT ROWID;
-"];
+",
+    "
+CREATE TABLE once_key(
+    key BLOB PRIMARY KEY,
+    session BLOB NOT NULL,
+    call TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    claimed INTEGER NOT NULL,
+    outcome BLOB
+) WITHOUT ROWID;
+CREATE INDEX once_key_owner ON once_key(session, call);
+CREATE INDEX once_key_claimed ON once_key(claimed);
+",
+];
 
 /// Versions up to this one were never released. A file of such a version is refused and left as it is.
 const UNRELEASED: usize = 2;

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use super::rows;
 use crate::{
     contract::{
-        Append, Digest, Lease, LeaseRequest, LeaseToken, NodeBeat, Retention, RetentionReport,
-        SubmitOutcome,
+        Append, Digest, Lease, LeaseRequest, LeaseToken, NodeBeat, OnceOwner, OnceSettlement,
+        OnceState, Retention, RetentionReport, SubmitOutcome,
     },
     implement::encoded::{self, EncodedRecord},
     implement::transfer::TransferredHistory,
@@ -29,6 +29,10 @@ pub(super) enum WriteRequest {
     /// Gives a command this answer unless it already has one.
     Withdraw(SessionId, Box<Command>, Answer),
     PutBlob(SessionId, Digest, Bytes),
+    ClaimOnce(Digest, OnceOwner, u32),
+    SettleOnce(OnceOwner, u32, OnceSettlement),
+    /// Forgets keys claimed before this time, in microseconds.
+    ForgetOnce(i64),
     Project,
     RebuildViews,
     Retain(i64, Retention),
@@ -52,6 +56,7 @@ pub(super) enum WriteReply {
     Lease(Lease),
     Head(Seq),
     Submitted(SubmitOutcome),
+    Once(OnceState),
     /// Whether more work of the same sort is left.
     More(bool),
     Deleted(bool),
@@ -138,8 +143,8 @@ impl WriteRequest {
     pub(super) fn is_closing(&self) -> bool {
         match self {
             Self::Append(append) => append.is_closing,
-            Self::Release(_) | Self::Withdraw(..) | Self::Leave(_) => true,
-            Self::Delete(_) | Self::Retain(..) | Self::Sweep => true,
+            Self::Release(_) | Self::Withdraw(..) | Self::Leave(_) | Self::SettleOnce(..) => true,
+            Self::Delete(_) | Self::Retain(..) | Self::Sweep | Self::ForgetOnce(_) => true,
             _ => false,
         }
     }
@@ -150,6 +155,8 @@ impl WriteRequest {
             Self::Append(_) | Self::Project | Self::RebuildViews => Operation::AppendRecords,
             Self::Submit(..) | Self::Withdraw(..) => Operation::SubmitCommand,
             Self::PutBlob(..) => Operation::WriteBlob,
+            Self::ClaimOnce(..) | Self::SettleOnce(..) => Operation::AppendRecords,
+            Self::ForgetOnce(_) => Operation::ApplyRetention,
             Self::Retain(..) | Self::Sweep | Self::Delete(_) => Operation::ApplyRetention,
             Self::Beat(_) | Self::Leave(_) | Self::SetNote(..) => Operation::TakeLease,
             Self::Adopt { .. } | Self::AdoptCommand(..) => Operation::ImportSession,

@@ -9,6 +9,7 @@ mod fixture;
 mod heals;
 mod hooks;
 mod hostile;
+mod once;
 mod promises;
 mod stops;
 mod waits;
