@@ -427,7 +427,6 @@ fn is_code(value: &[u8], next: u8) -> bool {
 /// such a value have a digit before a letter.
 fn is_odd(path: &[u8]) -> bool {
     path.split(|byte| b".:".contains(byte)).any(|part| {
-        let upper = part.iter().filter(|byte| byte.is_ascii_uppercase()).count();
         let humps = part
             .windows(2)
             .filter(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase());
@@ -435,7 +434,7 @@ fn is_odd(path: &[u8]) -> bool {
         let [.., before, last] = part else { return false };
         let ends_high = before.is_ascii_lowercase() && last.is_ascii_uppercase();
         let is_short = part.len() < 12;
-        is_short && (ends_high || humps.count() >= 2 && upper >= 3)
+        is_short && (ends_high || humps.count() >= 2)
     })
 }
 
