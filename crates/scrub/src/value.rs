@@ -411,7 +411,7 @@ fn is_code(value: &[u8], next: u8) -> bool {
     let path = head.len() == value.len()
         && head.iter().any(|byte| b".:".contains(byte))
         && head.split(|byte| b".:".contains(byte)).all(|part| part.is_empty() || name(part))
-        && !(is_jumbled(value) && numbered(head));
+        && !(is_jumbled(value) && (numbered(head) || is_odd(head)));
     let typed = matches!(value[0], b'&' | b'*' | b'!' | b'?' | b'~')
         && value.get(1).is_some_and(u8::is_ascii_alphabetic)
         && !value.iter().any(u8::is_ascii_digit);
@@ -421,6 +421,21 @@ fn is_code(value: &[u8], next: u8) -> bool {
         || typed
         || variable
         || (name(value) && matches!(next, b'(' | b'[' | b'<'))
+}
+
+/// Whether a part of a path without digits changes its case as no name does: `zZsZlzo`, `OqFtxyI`. The other parts of
+/// such a value have a digit before a letter.
+fn is_odd(path: &[u8]) -> bool {
+    path.split(|byte| b".:".contains(byte)).any(|part| {
+        let humps = part
+            .windows(2)
+            .filter(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase());
+        // `userID` and `getURL` have a hump before several capitals; a single one at the end has no meaning.
+        let [.., before, last] = part else { return false };
+        let ends_high = before.is_ascii_lowercase() && last.is_ascii_uppercase();
+        let is_short = part.len() < 12;
+        is_short && (ends_high || humps.count() >= 2)
+    })
 }
 
 /// Names in which a digit stands before a letter, at the start of a part or after another name.

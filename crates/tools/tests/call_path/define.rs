@@ -211,7 +211,7 @@ struct Statistics {
 /// Statistics over nothing.
 #[tool(read_only)]
 async fn statistics() -> Statistics {
-    Statistics { count: 0, mean: 0.0 / 0.0 }
+    Statistics { count: 0, mean: f64::NAN }
 }
 
 #[tokio::test]
