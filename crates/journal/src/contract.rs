@@ -69,7 +69,8 @@ pub use budao_core::{
 ///
 /// **Removal is visible.** Retention removes only records that a snapshot covers, from the front, and leaves an exact
 /// [`Gap`]. It makes the snapshot itself where the writer made none, and removes the content of commands with their
-/// records; a digest still recognises a repetition. A position beyond the head means that the history was replaced; the answer is `epoch_mismatch`. A damaged
+/// records; a digest still recognises a repetition. A position beyond the head means that the history was
+/// replaced; the answer is `epoch_mismatch`. A damaged
 /// record is reported with its position; the records before it stay readable.
 ///
 /// **Servers know each other.** A node that beats is listed by every other node; a note changes only from the version
