@@ -45,8 +45,16 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
 
 /// A line for each node, after a line with the names of the columns.
 pub(crate) fn table(nodes: &[NodeView], lang: Lang) -> Vec<String> {
-    let names = ["address", "state", "sessions", "clients", "cpu", "last-beat", "version"];
-    let mut rows = vec![names.map(|name| localize(lang, &format!("nodes-{name}")).to_owned())];
+    let names = [
+        "nodes-address",
+        "nodes-state",
+        "nodes-sessions",
+        "nodes-clients",
+        "nodes-cpu",
+        "nodes-last-beat",
+        "nodes-version",
+    ];
+    let mut rows = vec![names.map(|name| localize(lang, name).to_owned())];
     rows.extend(nodes.iter().map(|node| row(node, lang)));
     let widths: Vec<usize> = (0..names.len())
         .map(|column| {

@@ -118,7 +118,7 @@ pub enum Outcome {
 
 /// What a tool found out about an interrupted call.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Reconciled {
+pub enum ReconcileResult {
     /// The call did nothing.
     DidNotHappen,
     /// The call was done, with this result.

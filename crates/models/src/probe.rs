@@ -59,7 +59,7 @@ pub(crate) fn read(
 pub enum Wire {
     /// Anthropic's Messages API.
     Anthropic,
-    /// Chat completions.
+    /// The API for chat completions.
     Chat,
     /// OpenAI's Responses API.
     Responses,

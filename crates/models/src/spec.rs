@@ -29,7 +29,7 @@ pub enum Vendor {
 }
 
 impl Vendor {
-    /// All vendors.
+    /// All vendors, in the order of the documentation.
     pub const ALL: [Self; 6] =
         [Self::Anthropic, Self::OpenAi, Self::OpenAiChat, Self::Gemini, Self::Azure, Self::Bedrock];
 

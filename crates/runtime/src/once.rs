@@ -7,7 +7,7 @@ use budao_core::{
     event::{SessionId, Settlement},
     fault::{ErrorType, Fact, Fault, Kind, Operation, Progress, text},
     message::CallId,
-    tool::{Outcome, Output, Reconciled},
+    tool::{Outcome, Output, ReconcileResult},
 };
 use budao_journal::{Digest, OnceOwner, OnceSettlement, OnceState};
 use budao_tools::{CallContext, call::CheckedCall};
@@ -64,25 +64,25 @@ pub(crate) async fn reconcile(
     tenant: &str,
     ready: &CheckedCall,
     context: &CallContext,
-) -> Option<Reconciled> {
+) -> Option<ReconcileResult> {
     let key = key_of(tenant, ready)?.ok()?;
     let owner = owner_of(context);
     // Attempts count from 1, so this claim takes nothing away from one.
     match shared.journal.claim_once(key, owner.clone(), 0).await {
         Ok(OnceState::Claimed) => {
             record(shared, owner, 0, OnceSettlement::NotDone).await;
-            Some(Reconciled::DidNotHappen)
+            Some(ReconcileResult::DidNotHappen)
         }
         Ok(OnceState::Taken { owner: other, .. }) if other != owner => {
-            Some(Reconciled::DidNotHappen)
+            Some(ReconcileResult::DidNotHappen)
         }
         Ok(OnceState::Taken { outcome, .. } | OnceState::Own { outcome }) => {
             match decode(&outcome?)? {
-                Outcome::Done(output) => Some(Reconciled::Happened(output)),
+                Outcome::Done(output) => Some(ReconcileResult::Happened(output)),
                 Outcome::Failed(_) => None,
             }
         }
-        Err(fault) => Some(Reconciled::Failed(fault)),
+        Err(fault) => Some(ReconcileResult::Failed(fault)),
     }
 }
 
@@ -90,9 +90,9 @@ pub(crate) async fn reconcile(
 pub(crate) async fn settle_reconciled(
     shared: &RuntimeShared,
     context: &CallContext,
-    answer: &Reconciled,
+    answer: &ReconcileResult,
 ) {
-    if let Reconciled::Happened(output) = answer {
+    if let ReconcileResult::Happened(output) = answer {
         let done = OnceSettlement::Done(encode(&Outcome::Done(output.clone())));
         record(shared, owner_of(context), ANY_ATTEMPT, done).await;
     }

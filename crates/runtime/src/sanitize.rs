@@ -7,7 +7,7 @@ use budao_core::{
     event::{Answer, CommandBody, Event, Settlement},
     message::clean_blocks,
     nesting,
-    tool::{Failure, Outcome, Reconciled},
+    tool::{Failure, Outcome, ReconcileResult},
     turn::{CallVerdict, Input},
 };
 use budao_scrub::Scrubber;
@@ -79,15 +79,15 @@ pub(crate) fn answer(answer: Answer, scrubber: &Scrubber) -> Answer {
     }
 }
 
-fn reconciled(answer: Reconciled, scrubber: &Scrubber, levels: usize) -> Reconciled {
+fn reconciled(answer: ReconcileResult, scrubber: &Scrubber, levels: usize) -> ReconcileResult {
     match answer {
-        Reconciled::Happened(mut output) => {
+        ReconcileResult::Happened(mut output) => {
             nesting::flatten(&mut output.data, levels);
             scrubber.clean_json(&mut output.data);
-            Reconciled::Happened(output)
+            ReconcileResult::Happened(output)
         }
-        Reconciled::Failed(fault) => Reconciled::Failed(fault.scrub(scrubber)),
-        known @ (Reconciled::DidNotHappen | Reconciled::CannotTell) => known,
+        ReconcileResult::Failed(fault) => ReconcileResult::Failed(fault.scrub(scrubber)),
+        known @ (ReconcileResult::DidNotHappen | ReconcileResult::CannotTell) => known,
     }
 }
 

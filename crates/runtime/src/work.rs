@@ -15,7 +15,7 @@ use budao_core::{
     gate::Willingness,
     message::{CallId, ToolUse, Usage},
     session::{CallState, SeenFiles, Session},
-    tool::{Reconciled, Todo},
+    tool::{ReconcileResult, Todo},
     turn::{CallVerdict, Input, Work},
 };
 use budao_engine::SignalSender;
@@ -191,7 +191,7 @@ fn of_panic(work: &Work) -> Input {
             turn: *turn,
             call: call.clone(),
             attempt: *attempt,
-            answer: Reconciled::Failed(bug(Operation::ReconcileCall)),
+            answer: ReconcileResult::Failed(bug(Operation::ReconcileCall)),
         },
         Work::Check { turn, calls } => Input::CallsChecked {
             turn: *turn,
@@ -319,7 +319,7 @@ pub(crate) fn task(
                             }
                         }
                     }
-                    Err(fault) => Reconciled::Failed(fault),
+                    Err(fault) => ReconcileResult::Failed(fault),
                 };
                 Input::CallReconciled { turn, call, attempt, answer }
             })
@@ -348,7 +348,7 @@ async fn reconcile(
     ready: CheckedCall,
     (context, mut notes): (CallContext, mpsc::Receiver<Note>),
     turn: TurnNumber,
-) -> Reconciled {
+) -> ReconcileResult {
     let (call, tool) = (context.call.clone(), ready.spec().name.to_string());
     let mut recorder = NoteRecorder::new(work_context, turn, call, tool);
     let asking = ready.reconcile(context);

@@ -10,14 +10,14 @@ use crate::provider::Reply;
 
 /// The status and body with which a service refuses a request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Refusal {
+pub struct RequestRefusal {
     /// The HTTP status.
     pub status: u16,
     /// The error as JSON.
     pub body: Value,
 }
 
-impl Refusal {
+impl RequestRefusal {
     fn new(status: u16, code: &str, message: impl Into<String>) -> Self {
         let error = json!({"message": message.into(), "type": "invalid_request_error", "param": null, "code": code});
         Self { status, body: json!({"error": error}) }
@@ -30,15 +30,15 @@ impl Refusal {
     }
 }
 
-fn bad(message: impl Into<String>) -> Refusal {
-    Refusal::new(400, "invalid_value", message)
+fn bad(message: impl Into<String>) -> RequestRefusal {
+    RequestRefusal::new(400, "invalid_value", message)
 }
 
 /// Checks a request to the Responses API. `is_sealed` says whether the service made this encrypted content.
 ///
 /// # Errors
 /// The refusal.
-pub fn responses(body: &Value, is_sealed: impl Fn(&str) -> bool) -> Result<(), Refusal> {
+pub fn responses(body: &Value, is_sealed: impl Fn(&str) -> bool) -> Result<(), RequestRefusal> {
     if body["store"] != false {
         return Err(bad("store must be false here"));
     }
@@ -60,7 +60,7 @@ fn responses_item(
     item: &Value,
     next: Option<&Value>,
     is_sealed: impl Fn(&str) -> bool,
-) -> Result<(), Refusal> {
+) -> Result<(), RequestRefusal> {
     if item["type"] != "reasoning" {
         return match item.get("id") {
             Some(id) => Err(bad(format!("item ids are not accepted here: {id}"))),
@@ -72,11 +72,11 @@ fn responses_item(
         let message = format!(
             "Item with id '{id}' not found. Items are not persisted when `store` is set to false."
         );
-        return Err(Refusal { status: 404, ..Refusal::new(404, "", message) });
+        return Err(RequestRefusal { status: 404, ..RequestRefusal::new(404, "", message) });
     };
     if !is_sealed(seal) {
         let message = "The encrypted content could not be verified.";
-        return Err(Refusal::new(400, "invalid_encrypted_content", message));
+        return Err(RequestRefusal::new(400, "invalid_encrypted_content", message));
     }
     let follows = next.is_some_and(|next| {
         next["type"] == "reasoning"
@@ -96,7 +96,7 @@ fn responses_item(
 fn pairs(
     calls: impl Iterator<Item = String>,
     outputs: impl Iterator<Item = String>,
-) -> Result<(), Refusal> {
+) -> Result<(), RequestRefusal> {
     let mut open = BTreeSet::new();
     for id in calls {
         if !open.insert(id.clone()) {

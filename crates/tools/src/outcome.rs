@@ -4,14 +4,11 @@
 //! | --- | --- | --- |
 //! | returned a value; `{ok: true, data}` is unwrapped one level | – | – |
 //! | returned `{ok: false, …}` | logical | `tool_said_no` |
-//! | … with `_validationError` | validation | `constraint_violated` |
-//! | … with `_thrownError` | runtime | `tool_failed` |
+//! | … with `_validationError`, `_thrownError` | validation, runtime | `constraint_violated`, `tool_failed` |
 //! | returned a failure | its own | its own |
 //! | panicked | exception | `tool_panicked` |
 //! | failed after a stop request | aborted | `deadline_passed`, `cancelled` |
 //! | did not stop | aborted | `tool_abandoned` |
-//!
-//! A failure says how far the call got if its author said so; [`effect_known`] has the rule for the others.
 
 use std::time::Duration;
 

@@ -26,11 +26,11 @@ const TEXT_BYTES_MIN: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Excess {
     is_flattened: bool,
-    cut: Option<Cut>,
+    cut: Option<CutText>,
 }
 
 #[derive(Debug)]
-struct Cut {
+struct CutText {
     /// Size of the whole as JSON, in bytes; a lower bound for data larger than what is kept.
     total: usize,
     /// The whole; `None` if it is larger than what is kept.
@@ -53,7 +53,10 @@ pub(crate) fn bound(data: &mut Value, limit: usize, limits: &Limits) -> Excess {
     }
     let Some(size) = measured else {
         *data = Value::String(head_only(data, limit, kept));
-        return Excess { is_flattened, cut: Some(Cut { total: kept.max(removed), whole: None }) };
+        return Excess {
+            is_flattened,
+            cut: Some(CutText { total: kept.max(removed), whole: None }),
+        };
     };
     let total = size + removed;
     if total <= limit {
@@ -62,7 +65,7 @@ pub(crate) fn bound(data: &mut Value, limit: usize, limits: &Limits) -> Excess {
     let keeps = removed == 0 && total <= limits.output_bytes_kept;
     let whole = keeps.then(|| bytes_of(data)).flatten();
     *data = shortened(data.take(), limit);
-    Excess { is_flattened, cut: Some(Cut { total, whole }) }
+    Excess { is_flattened, cut: Some(CutText { total, whole }) }
 }
 
 /// Stores what was cut off and adds the remarks about it.
@@ -77,7 +80,7 @@ pub(crate) async fn finish(
         let remark = text::line("advice-output-deep", &with, context.lang);
         output.note = joined(output.note, &remark);
     }
-    let Some(Cut { total, whole }) = excess.cut else { return output };
+    let Some(CutText { total, whole }) = excess.cut else { return output };
     let kept = match whole {
         Some(whole) => keep(whole, context).await,
         None => None,

@@ -83,7 +83,7 @@ pub enum NoAnswer {
     /// The work was dropped before it ended.
     Stopped,
     /// The system has no thread or no file descriptor for the work, which did not begin.
-    NoRoom(Exhausted),
+    NoRoom(ExhaustedResource),
 }
 
 impl NoAnswer {
@@ -113,7 +113,7 @@ impl NoAnswer {
 
 /// A resource of the operating system that the pool needs and does not get.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exhausted {
+pub struct ExhaustedResource {
     /// The resource: `open_files` or `threads`.
     pub resource: &'static str,
     /// The system's own text, for the operator.
@@ -130,7 +130,7 @@ pub(crate) enum PoolOutcome<T> {
     /// The work was dropped before it ended.
     Dropped,
     /// The work did not begin.
-    NoRoom(Exhausted),
+    NoRoom(ExhaustedResource),
 }
 
 /// A handle of work on the pool. Dropping it stops the work.
@@ -288,7 +288,7 @@ impl Pool {
 }
 
 /// The runtime of the pool. One that could not be created is tried again for the next call.
-fn created(slot: &OnceLock<Runtime>) -> Result<&Runtime, Exhausted> {
+fn created(slot: &OnceLock<Runtime>) -> Result<&Runtime, ExhaustedResource> {
     if let Some(runtime) = slot.get() {
         return Ok(runtime);
     }
@@ -303,8 +303,8 @@ fn created(slot: &OnceLock<Runtime>) -> Result<&Runtime, Exhausted> {
     // Tokio panics when it cannot start its first thread.
     let runtime = match catch_unwind(build) {
         Ok(Ok(runtime)) => runtime,
-        Ok(Err(error)) => return Err(Exhausted::of_error(&error)),
-        Err(payload) => return Err(Exhausted::of_panic(payload)),
+        Ok(Err(error)) => return Err(ExhaustedResource::of_error(&error)),
+        Err(payload) => return Err(ExhaustedResource::of_panic(payload)),
     };
     if let Err(second) = slot.set(runtime) {
         // Another call created it at the same time.
@@ -313,7 +313,7 @@ fn created(slot: &OnceLock<Runtime>) -> Result<&Runtime, Exhausted> {
     Ok(slot.get().expect("it was set above"))
 }
 
-impl Exhausted {
+impl ExhaustedResource {
     fn of_error(error: &io::Error) -> Self {
         let threads = error.kind() == io::ErrorKind::WouldBlock;
         let resource = if threads { "threads" } else { "open_files" };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     nesting,
-    tool::{Output, Reconciled},
+    tool::{Output, ReconcileResult},
 };
 
 use crate::{
@@ -26,20 +26,20 @@ impl CheckedCall {
     }
 
     /// Asks the tool whether the call was done. Never panics, and never takes longer than its own deadline.
-    pub async fn reconcile(self, context: CallContext) -> Reconciled {
+    pub async fn reconcile(self, context: CallContext) -> ReconcileResult {
         let (tool, arguments, asked) =
             (self.entry.tool.clone(), self.arguments.clone(), context.clone());
         let work = async move { tool.reconcile(arguments, &asked).await };
         let limit = RECONCILE_DEADLINE.min(context.limits.tool_deadline);
         match self.shared.pool.within(&context.world, limit, work).await {
-            Ok(Ok(Reconciliation::DidNotHappen)) => Reconciled::DidNotHappen,
-            Ok(Ok(Reconciliation::CannotTell)) => Reconciled::CannotTell,
+            Ok(Ok(Reconciliation::DidNotHappen)) => ReconcileResult::DidNotHappen,
+            Ok(Ok(Reconciliation::CannotTell)) => ReconcileResult::CannotTell,
             Ok(Ok(Reconciliation::Happened(mut data))) => {
                 nesting::bound(&mut data);
                 let limit = self.spec().output_bytes.unwrap_or(context.limits.output_bytes);
                 let excess = output::bound(&mut data, limit, &context.limits);
                 let output = Output { data, ..Output::default() };
-                Reconciled::Happened(self.render_for_model(output, excess, &context).await)
+                ReconcileResult::Happened(self.render_for_model(output, excess, &context).await)
             }
             Ok(Err(failure)) => self.not_reconciled(failure.fault, &context),
             Err(no_answer) => {
@@ -56,11 +56,11 @@ impl CheckedCall {
         }
     }
 
-    fn not_reconciled(&self, fault: Fault, context: &CallContext) -> Reconciled {
+    fn not_reconciled(&self, fault: Fault, context: &CallContext) -> ReconcileResult {
         let fault = match fault.detail().get(Fact::ToolName) {
             Some(_) => fault,
             None => fault.with(Fact::ToolName, self.spec().name.to_string()),
         };
-        Reconciled::Failed(fault.scrub(&self.shared.scrubber).scrub(&context.scrubber))
+        ReconcileResult::Failed(fault.scrub(&self.shared.scrubber).scrub(&context.scrubber))
     }
 }

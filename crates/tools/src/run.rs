@@ -17,7 +17,7 @@ use crate::{
     contract::CallContext,
     outcome::{self, CallAnswer, StopCause},
     output::{self, Excess},
-    pool::{self, Exhausted, PoolOutcome, PoolTask},
+    pool::{self, ExhaustedResource, PoolOutcome, PoolTask},
 };
 
 /// Time for a dropped call to end before it counts as abandoned.
@@ -106,7 +106,7 @@ impl CheckedCall {
                 .not_started();
         }
         let cause = "no thread started before the deadline".to_owned();
-        let exhausted = Exhausted { resource: "threads", cause };
+        let exhausted = ExhaustedResource { resource: "threads", cause };
         exhausted.into_fault(outcome::fault(Kind::SystemExhausted, spec))
     }
 

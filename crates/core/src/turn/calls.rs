@@ -74,7 +74,7 @@ impl NextAttempt {
 
 /// The calls that a crash interrupted, by what follows.
 #[derive(Default)]
-pub(super) struct Interrupted {
+pub(super) struct InterruptedCalls {
     /// Attempts of calls that run again.
     pub(super) again: Vec<NextAttempt>,
     /// Calls whose tools are asked, with the attempt to find out.
@@ -86,8 +86,8 @@ pub(super) struct Interrupted {
 /// Sorts interrupted calls after a crash.
 ///
 /// A call interrupted on its last attempt may have crashed the process, so it does not run again.
-pub(super) fn interrupted(turn: &Turn, tries: u32) -> Interrupted {
-    let mut sorted = Interrupted::default();
+pub(super) fn interrupted(turn: &Turn, tries: u32) -> InterruptedCalls {
+    let mut sorted = InterruptedCalls::default();
     for call in &turn.calls {
         let (id, tool) = (call.id.clone(), call.tool.clone());
         match &call.state {

@@ -10,7 +10,7 @@ use crate::{
     fault::{Detail, FactValue, text},
     retry,
     session::{Call, OngoingFailure},
-    tool::{Output, Reconciled},
+    tool::{Output, ReconcileResult},
 };
 
 /// The longest text of a settlement, in bytes: its result as JSON, or its note.
@@ -23,19 +23,19 @@ impl Stepper<'_> {
         turn: TurnNumber,
         id: CallId,
         attempt: u32,
-        answer: Reconciled,
+        answer: ReconcileResult,
     ) {
         let Some(call) = self.asked_call(turn, &id, attempt) else {
             return self.late(Operation::ReconcileCall, turn, Some(id));
         };
         match answer {
-            Reconciled::Failed(fault) => self.reconcile_failed(&call, attempt, fault),
-            Reconciled::CannotTell => self.doubt(&call),
-            Reconciled::DidNotHappen => {
+            ReconcileResult::Failed(fault) => self.reconcile_failed(&call, attempt, fault),
+            ReconcileResult::CannotTell => self.doubt(&call),
+            ReconcileResult::DidNotHappen => {
                 self.reconciled(&call, attempt, ReconcileVerdict::DidNotHappen);
                 self.run_again(&call);
             }
-            Reconciled::Happened(output) => {
+            ReconcileResult::Happened(output) => {
                 self.reconciled(&call, attempt, ReconcileVerdict::Happened);
                 self.end_reconciled(&call, output);
             }

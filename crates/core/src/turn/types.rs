@@ -13,7 +13,7 @@ use crate::{
     message::{Block, CallId, ModelStop, Usage},
     pipeline::StageJob,
     time::Timestamp,
-    tool::{Outcome, Reconciled, Repair},
+    tool::{Outcome, ReconcileResult, Repair},
     trace::Trace,
 };
 
@@ -141,7 +141,7 @@ pub enum Input {
         /// The attempt to find out; a stale one is dropped.
         attempt: u32,
         /// What the tool found out.
-        answer: Reconciled,
+        answer: ReconcileResult,
     },
     /// A child session was opened for a pipeline job.
     StageOpened {

@@ -7,7 +7,7 @@ use budao_core::{
     event::{Answer, CommandBody, Event, Settlement},
     fault::{Operation, Progress},
     message::{Block, CallId},
-    tool::{Output, Reconciled},
+    tool::{Output, ReconcileResult},
     turn::{CallVerdict, Input, Work},
 };
 use serde_json::json;
@@ -34,7 +34,7 @@ fn reconciled(
     play: &mut Play,
     call: &CallId,
     attempt: u32,
-    answer: Reconciled,
+    answer: ReconcileResult,
 ) -> Vec<&'static str> {
     let turn = play.turn();
     play.input(Input::CallReconciled { turn, call: call.clone(), attempt, answer })
@@ -68,7 +68,7 @@ fn texts(play: &Play) -> String {
 fn a_call_that_was_done_before_the_crash_ends_with_the_result_its_tool_found() {
     let (mut play, call) = interrupted();
     let output = Output { data: json!({"paid": 7}), ..Output::default() };
-    let names = reconciled(&mut play, &call, 1, Reconciled::Happened(output));
+    let names = reconciled(&mut play, &call, 1, ReconcileResult::Happened(output));
     assert_eq!(names, ["reconcile_ended", "tool_call_ended", "step_started"]);
     let (told, is_error) = play.outcomes()[&call].render_for_model(Lang::En);
     assert!(told.contains("paid") && told.contains("found out") && !is_error, "{told}");
@@ -80,11 +80,11 @@ fn a_call_that_was_done_before_the_crash_ends_with_the_result_its_tool_found() {
 #[test]
 fn a_call_that_did_not_happen_runs_again_until_its_attempts_are_used() {
     let (mut play, call) = interrupted();
-    let names = reconciled(&mut play, &call, 1, Reconciled::DidNotHappen);
+    let names = reconciled(&mut play, &call, 1, ReconcileResult::DidNotHappen);
     assert_eq!(names, ["reconcile_ended", "tool_call_started"]);
     for _ in 0..2 {
         play.input(Input::Resumed);
-        reconciled(&mut play, &call, 1, Reconciled::DidNotHappen);
+        reconciled(&mut play, &call, 1, ReconcileResult::DidNotHappen);
     }
     assert_eq!(play.count("tool_call_started"), 3);
     let outcomes = play.outcomes();
@@ -97,7 +97,7 @@ fn a_call_that_did_not_happen_runs_again_until_its_attempts_are_used() {
 #[test]
 fn only_a_tool_that_cannot_tell_leaves_the_call_in_doubt() {
     let (mut play, call) = interrupted();
-    let names = reconciled(&mut play, &call, 1, Reconciled::CannotTell);
+    let names = reconciled(&mut play, &call, 1, ReconcileResult::CannotTell);
     assert_eq!(names, ["reconcile_ended", "tool_call_ended", "step_started"]);
     assert_eq!(play.outcomes()[&call].fault().unwrap().kind(), Kind::OutcomeUnknown);
     let doubts = play.session.doubts.all_open();
@@ -108,7 +108,7 @@ fn only_a_tool_that_cannot_tell_leaves_the_call_in_doubt() {
 fn finding_out_is_tried_again_and_then_given_up() {
     let (mut play, call) = interrupted();
     let down =
-        || Reconciled::Failed(Fault::new(Kind::NetworkUnavailable, Operation::ReconcileCall));
+        || ReconcileResult::Failed(Fault::new(Kind::NetworkUnavailable, Operation::ReconcileCall));
     for attempt in 1..3 {
         let names = reconciled(&mut play, &call, attempt, down());
         assert_eq!(names, ["fault_raised", "retry_scheduled"]);
@@ -124,11 +124,11 @@ fn finding_out_is_tried_again_and_then_given_up() {
 fn a_tool_that_finds_out_at_the_second_attempt_recovered() {
     let (mut play, call) = interrupted();
     let down = Fault::new(Kind::NetworkUnavailable, Operation::ReconcileCall);
-    reconciled(&mut play, &call, 1, Reconciled::Failed(down));
+    reconciled(&mut play, &call, 1, ReconcileResult::Failed(down));
     play.wait(Duration::from_secs(60));
-    let late = reconciled(&mut play, &call, 1, Reconciled::CannotTell);
+    let late = reconciled(&mut play, &call, 1, ReconcileResult::CannotTell);
     assert_eq!(late, ["late_arrival_dropped"], "an answer to the first attempt is stale");
-    let names = reconciled(&mut play, &call, 2, Reconciled::DidNotHappen);
+    let names = reconciled(&mut play, &call, 2, ReconcileResult::DidNotHappen);
     assert_eq!(names, ["recovered", "reconcile_ended", "tool_call_started"]);
 }
 
@@ -156,7 +156,7 @@ fn a_cancel_while_finding_out_leaves_the_call_in_doubt() {
 fn an_answer_about_another_call_is_dropped() {
     let (mut play, _) = interrupted();
     let other = CallId::from("other");
-    let names = reconciled(&mut play, &other, 1, Reconciled::DidNotHappen);
+    let names = reconciled(&mut play, &other, 1, ReconcileResult::DidNotHappen);
     assert_eq!(names, ["late_arrival_dropped"]);
 }
 

@@ -8,7 +8,7 @@ use budao_core::{
     fault::Operation,
     message::{Block, CallId, ModelStop, ToolUse, Usage},
     session::unpaired,
-    tool::{Output, Reconciled},
+    tool::{Output, ReconcileResult},
     turn::{CallVerdict, Input, Work},
 };
 use proptest::prelude::*;
@@ -131,10 +131,10 @@ fn perform(play: &mut Play, work: Work, how: u8) {
         Work::Reconcile { turn, call, attempt } => {
             let fault = Fault::new(Kind::NetworkUnavailable, Operation::ReconcileCall);
             let answer = match how % 4 {
-                0 => Reconciled::Failed(fault),
-                1 => Reconciled::CannotTell,
-                2 => Reconciled::DidNotHappen,
-                _ => Reconciled::Happened(Output::default()),
+                0 => ReconcileResult::Failed(fault),
+                1 => ReconcileResult::CannotTell,
+                2 => ReconcileResult::DidNotHappen,
+                _ => ReconcileResult::Happened(Output::default()),
             };
             Input::CallReconciled { turn, call, attempt, answer }
         }

@@ -6,7 +6,7 @@
 use budao_core::message::{Block, CallId, ModelStop, ToolUse, Usage};
 use serde_json::{Value, json};
 
-use super::wire::Signed;
+use super::wire::SignedPart;
 use crate::{
     answer::{Decode, DecodeError, PieceBuffer},
     sse::SseEvent,
@@ -60,7 +60,7 @@ impl Decoder {
         let signature = part["thoughtSignature"].as_str();
         if let Some(call) = part.get("functionCall").filter(|call| call.is_object()) {
             self.flush(out);
-            sign(signature, Signed::Next, out);
+            sign(signature, SignedPart::Next, out);
             return self.call(call, out);
         }
         let Some(text) = part["text"].as_str() else { return Ok(()) };
@@ -75,7 +75,7 @@ impl Decoder {
         } else {
             self.flush_thought(out);
         }
-        let signed = if text.is_empty() { Signed::Empty } else { Signed::Next };
+        let signed = if text.is_empty() { SignedPart::Empty } else { SignedPart::Next };
         sign(signature, signed, out);
         self.text.push_str(text);
         out.text(text);
@@ -134,7 +134,7 @@ impl Decoder {
 }
 
 /// Appends a signature as an opaque block.
-fn sign(signature: Option<&str>, on: Signed, out: &mut PieceBuffer) {
+fn sign(signature: Option<&str>, on: SignedPart, out: &mut PieceBuffer) {
     if let Some(signature) = signature {
         let block = json!({"type": SIGNATURE, "on": on, "signature": signature}).to_string();
         out.grow(block.len());

@@ -74,7 +74,7 @@ enum Data<'a> {
 /// What a signature signs, as the opaque block has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Signed {
+pub(super) enum SignedPart {
     /// The next call or text of the answer.
     Next,
     /// An empty text of its own.
@@ -83,7 +83,7 @@ pub(super) enum Signed {
 
 #[derive(Deserialize)]
 struct Signature {
-    on: Signed,
+    on: SignedPart,
     signature: String,
 }
 
@@ -190,10 +190,12 @@ fn answer_parts<'a>(
             }
             Block::Opaque(json) if OpaqueOwner::of(json) == OpaqueOwner::Gemini => {
                 match serde_json::from_str::<Signature>(json) {
-                    Ok(Signature { on: Signed::Empty, signature }) => {
+                    Ok(Signature { on: SignedPart::Empty, signature }) => {
                         parts.push(Part { data: Data::Text(""), signature: Some(signature) });
                     }
-                    Ok(Signature { on: Signed::Next, signature: next }) => signature = Some(next),
+                    Ok(Signature { on: SignedPart::Next, signature: next }) => {
+                        signature = Some(next)
+                    }
                     Err(_) => {}
                 }
             }

@@ -8,7 +8,7 @@ use super::{ModelOutput, event};
 /// A whole answer of the Responses API, one string per event. Its last event is `response.completed`.
 #[must_use]
 pub fn responses(sayings: &[ModelOutput]) -> Vec<String> {
-    let mut events = Events::default();
+    let mut events = ResponseEvents::default();
     let begun =
         json!({"id": "resp_1", "object": "response", "status": "in_progress", "model": "m"});
     events.push("response.created", json!({"response": begun}));
@@ -30,15 +30,15 @@ pub fn responses(sayings: &[ModelOutput]) -> Vec<String> {
 /// One event of the Responses API.
 #[must_use]
 pub fn response_event(kind: &str, data: Value) -> String {
-    let mut events = Events::default();
+    let mut events = ResponseEvents::default();
     events.push(kind, data);
     events.0.concat()
 }
 
 #[derive(Default)]
-struct Events(Vec<String>);
+struct ResponseEvents(Vec<String>);
 
-impl Events {
+impl ResponseEvents {
     /// Adds an event with the next sequence number.
     fn push(&mut self, kind: &str, mut data: Value) {
         data["type"] = kind.into();

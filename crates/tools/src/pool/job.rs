@@ -12,7 +12,7 @@ use std::{
 use futures::future::BoxFuture;
 use tokio::runtime::Runtime;
 
-use super::Exhausted;
+use super::ExhaustedResource;
 
 const WAITING: u8 = 0;
 const QUEUED: u8 = 1;
@@ -34,7 +34,7 @@ impl PoolJob {
     pub(super) fn start(
         runtime: &Runtime,
         future: BoxFuture<'static, ()>,
-    ) -> Result<Arc<Self>, Exhausted> {
+    ) -> Result<Arc<Self>, ExhaustedResource> {
         let job = Arc::new(Self {
             future: Mutex::new(Some(future)),
             state: AtomicU8::new(QUEUED),
@@ -44,7 +44,7 @@ impl PoolJob {
         });
         // Tokio panics when it has no thread and can start none.
         let queued = catch_unwind(AssertUnwindSafe(|| job.clone().queue()));
-        queued.map_err(Exhausted::of_panic)?;
+        queued.map_err(ExhaustedResource::of_panic)?;
         Ok(job)
     }
 

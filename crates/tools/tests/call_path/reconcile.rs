@@ -5,7 +5,7 @@ use std::time::Duration;
 use budao_core::{
     fault::{Fault, Kind, Operation},
     limits::Limits,
-    tool::{Failure, Reconciled},
+    tool::{Failure, ReconcileResult},
 };
 use budao_tools::{CallContext, RawTool, Reconciliation, ToolError, Toolbox, isolation, tool};
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ async fn find_payment(
 #[tool]
 async fn blind() {}
 
-async fn ask(toolbox: &Toolbox, name: &str, arguments: Value, limits: Limits) -> Reconciled {
+async fn ask(toolbox: &Toolbox, name: &str, arguments: Value, limits: Limits) -> ReconcileResult {
     let context = CallContext { limits: limits.clone().into(), ..isolation::context() };
     let call = toolbox.check_value(name, arguments, &limits).expect("it fits");
     call.reconcile(context).await
@@ -58,12 +58,12 @@ async fn a_second_function_gets_arguments_and_key_and_says_what_became_of_the_ca
     let toolbox = toolbox();
     let of =
         |claim: u32| ask(&toolbox, "pay", json!({"claim": claim, "amount": 5}), Limits::default());
-    let Reconciled::Happened(output) = of(1).await else { panic!("it happened") };
+    let ReconcileResult::Happened(output) = of(1).await else { panic!("it happened") };
     assert_eq!(output.data["amount"], 5);
     assert!(output.data["key"].as_str().is_some_and(|key| !key.is_empty()), "{output:?}");
-    assert_eq!(of(2).await, Reconciled::DidNotHappen);
-    assert_eq!(of(3).await, Reconciled::CannotTell);
-    let Reconciled::Failed(fault) = of(4).await else { panic!("it failed") };
+    assert_eq!(of(2).await, ReconcileResult::DidNotHappen);
+    assert_eq!(of(3).await, ReconcileResult::CannotTell);
+    let ReconcileResult::Failed(fault) = of(4).await else { panic!("it failed") };
     assert!(fault.may_auto_retry(), "{fault:?}");
 }
 
@@ -75,7 +75,7 @@ async fn a_tool_without_such_a_function_cannot_tell() {
     };
     assert!(check("pay", json!({"claim": 1, "amount": 1})) && !check("blind", json!({})));
     let answer = ask(&toolbox, "blind", json!({}), Limits::default()).await;
-    assert_eq!(answer, Reconciled::CannotTell);
+    assert_eq!(answer, ReconcileResult::CannotTell);
 }
 
 fn odd(find: fn(Value) -> Result<Reconciliation, Failure>) -> RawTool {
@@ -88,7 +88,7 @@ async fn a_function_that_panics_hangs_or_says_too_much_harms_nothing() {
     quietly();
     let build = |tool: RawTool| Toolbox::builder().add(tool).unwrap().build();
     let panics = build(odd(|_| panic!("at 10.1.2.3")));
-    let Reconciled::Failed(fault) = ask(&panics, "odd", json!({}), quick()).await else {
+    let ReconcileResult::Failed(fault) = ask(&panics, "odd", json!({}), quick()).await else {
         panic!("a panic is a failure")
     };
     assert_eq!(fault.kind(), Kind::ToolPanicked);
@@ -98,13 +98,13 @@ async fn a_function_that_panics_hangs_or_says_too_much_harms_nothing() {
         tokio::time::sleep(Duration::from_secs(3_600)).await;
         Ok(Reconciliation::DidNotHappen)
     });
-    let Reconciled::Failed(fault) = ask(&build(hangs), "odd", json!({}), quick()).await else {
+    let ReconcileResult::Failed(fault) = ask(&build(hangs), "odd", json!({}), quick()).await else {
         panic!("a hang is a failure")
     };
     assert_eq!(fault.kind(), Kind::RequestTimedOut);
 
     let talks = build(odd(|_| Ok(Reconciliation::happened("x".repeat(10_000_000)))));
-    let Reconciled::Happened(output) = ask(&talks, "odd", json!({}), Limits::default()).await
+    let ReconcileResult::Happened(output) = ask(&talks, "odd", json!({}), Limits::default()).await
     else {
         panic!("it happened")
     };
