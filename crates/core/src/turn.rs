@@ -334,7 +334,7 @@ impl Stepper<'_> {
             return self.start_next();
         }
         self.abandon_partial();
-        let calls::Interrupted { again, asked, lost } =
+        let calls::InterruptedCalls { again, asked, lost } =
             calls::interrupted(self.turn(), self.env.limits.retry.tries);
         let sealed = lost.iter().map(|(call, _)| call.clone()).collect();
         self.emit(Event::SessionResumed { sealed });
