@@ -194,7 +194,7 @@ fn answer_parts<'a>(
                         parts.push(Part { data: Data::Text(""), signature: Some(signature) });
                     }
                     Ok(Signature { on: SignedPart::Next, signature: next }) => {
-                        signature = Some(next)
+                        signature = Some(next);
                     }
                     Err(_) => {}
                 }
