@@ -992,7 +992,7 @@ limit-reached =
     .next-2 = Wait until an earlier call is finished, then make this one again
 
 system-exhausted =
-    .title = The system has nothing left to start a call with
+    .title = The system cannot start another call
     .model = { $limit_name ->
         [open_files] The call did not run: the process can open no more files.
         [threads] The call did not run: the process can start no more threads.

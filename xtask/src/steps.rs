@@ -132,7 +132,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "tests",
         about: "unit and integration tests",
-        budget: minutes(13),
+        budget: minutes(15),
         when: StepScope::Always,
         needs: &[],
         run: cargo::tests,
@@ -189,7 +189,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "browser",
         about: "the TypeScript client and the web page keep their promises in Chromium",
-        budget: minutes(10),
+        budget: minutes(5),
         when: StepScope::Always,
         needs: &[Need::Tool("node"), Need::Peer("web"), Need::Peer("axe")],
         run: clients::browser,

@@ -56,7 +56,9 @@ pub(crate) async fn of_snapshot(
         let Event::DoubtSettled { call, .. } = &record.event else { continue };
         let about = format!("(call {call})");
         let blocks = whole.history.iter().flat_map(|message| &message.content);
-        let times = blocks.filter(|it| matches!(it, Block::Text(text) if text.contains(&about)));
+        // A summary may quote what the model was told.
+        let is_told = |text: &str| text.contains(&about) && !text.starts_with("[Summary of ");
+        let times = blocks.filter(|it| matches!(it, Block::Text(text) if is_told(text)));
         let is_told_once = times.count() <= 1;
         violations
             .expect(is_told_once, "a settled doubt is told once", || format!("{session} {call}"));
@@ -391,7 +393,7 @@ impl<'a> Reader<'a> {
                 let kind = outcome.fault().map(Fault::kind);
                 self.law(kind != Some(Kind::OutcomeUnknown) || began, "a call in doubt had begun");
             }
-            Event::RetryScheduled { scope, .. } => {
+            Event::RetryScheduled { operation: Operation::ToolCall, scope, .. } => {
                 let call = scope.call.as_ref().and_then(|call| turn.calls.get_mut(call));
                 call.into_iter().for_each(|call| call.runs = false);
             }
@@ -468,8 +470,11 @@ impl<'a> Reader<'a> {
                 }
             }
             Event::ToolCallEnded { call, outcome: Outcome::Failed(failure), .. } => {
-                let alone = turn.calls.get(call).is_some_and(|call| call.tried > 0)
-                    && turn.calls.get(call).is_some_and(|call| !call.idempotent);
+                // A call whose last attempt did nothing waits for the next one, and ends with its turn.
+                let alone = turn
+                    .calls
+                    .get(call)
+                    .is_some_and(|call| call.tried > 0 && !call.idempotent && !call.undone);
                 let cancelled = alone && failure.fault.kind() == Kind::Cancelled;
                 self.law(
                     !cancelled || turn.cancelling,

@@ -143,7 +143,7 @@ fn find(
             match dice.random_range(0..10) {
                 0 => Ok(Reconciliation::CannotTell),
                 1 => Err(transient()),
-                2 => panic!("looking for {id} panics"),
+                2 => panic!("the tool panics while it looks for {id}"),
                 _ if ledger.find(&id) => Ok(Reconciliation::happened(json!({ "did": id }))),
                 _ => Ok(Reconciliation::DidNotHappen),
             }

@@ -22,6 +22,8 @@ enum ToolErrorInner {
         data: Option<Value>,
         /// What the author knows of the call's effect.
         progress: Option<Progress>,
+        /// The errors behind it, outermost first.
+        causes: Vec<String>,
     },
     Fault(Fault),
     Failure(Failure),
@@ -37,6 +39,7 @@ impl ToolError {
             advice: Vec::new(),
             data: None,
             progress: None,
+            causes: Vec::new(),
         }))
     }
 
@@ -64,10 +67,20 @@ impl ToolError {
 
     /// Adds the error behind this one. The operator reads it, the model does not.
     #[must_use]
-    pub fn caused_by(self, error: &(dyn std::error::Error + 'static)) -> Self {
-        let failure = self.into_unnamed();
-        let fault = failure.fault.caused_by(error);
-        Self(Box::new(ToolErrorInner::Failure(Failure { fault, ..failure })))
+    pub fn caused_by(mut self, error: &(dyn std::error::Error + 'static)) -> Self {
+        match &mut *self.0 {
+            ToolErrorInner::Refused { causes, .. } => {
+                let chain = std::iter::successors(Some(error), |error| error.source());
+                causes.extend(chain.map(ToString::to_string));
+            }
+            ToolErrorInner::Fault(fault) | ToolErrorInner::Foreign(fault) => {
+                *fault = fault.clone().caused_by(error);
+            }
+            ToolErrorInner::Failure(failure) => {
+                failure.fault = failure.fault.clone().caused_by(error);
+            }
+        }
+        self
     }
 
     /// States that the call did nothing: it may be made again, and is if its kind allows that.
@@ -120,26 +133,23 @@ impl ToolError {
     /// Converts the error to the failure of a call of `tool`.
     #[must_use]
     pub fn into_failure(self, tool: &str) -> Failure {
-        let mut failure = self.into_unnamed();
-        if failure.fault.detail().get(Fact::ToolName).is_none() {
-            failure.fault = failure.fault.with(Fact::ToolName, tool.to_owned());
-        }
-        failure
-    }
-
-    fn into_unnamed(self) -> Failure {
+        let named = |fault: Fault| match fault.detail().get(Fact::ToolName) {
+            Some(_) => fault,
+            None => fault.with(Fact::ToolName, tool.to_owned()),
+        };
         match *self.0 {
-            ToolErrorInner::Refused { reason, advice, data, progress } => {
-                let fault = Fault::new(Kind::ToolSaidNo, Operation::ToolCall)
-                    .with(Fact::Reason, reason)
-                    .with_progress(progress.unwrap_or(Progress::Ended))
-                    .advise_model(advice.into_iter().map(Advice::Custom));
+            ToolErrorInner::Refused { reason, advice, data, progress, causes } => {
+                let fault = named(Fault::new(Kind::ToolSaidNo, Operation::ToolCall));
+                let fault = fault.with(Fact::Reason, reason);
+                let fault = fault.with_progress(progress.unwrap_or(Progress::Ended));
+                let fault = fault.advise_model(advice.into_iter().map(Advice::Custom));
+                let fault = causes.into_iter().fold(fault, Fault::with_cause);
                 Failure { fault, data, note: None }
             }
             ToolErrorInner::Fault(fault) | ToolErrorInner::Foreign(fault) => {
-                Failure { fault, data: None, note: None }
+                Failure { fault: named(fault), data: None, note: None }
             }
-            ToolErrorInner::Failure(failure) => failure,
+            ToolErrorInner::Failure(failure) => Failure { fault: named(failure.fault), ..failure },
         }
     }
 }

@@ -11,7 +11,7 @@ use budao_core::{
 use crate::{
     call::CheckedCall,
     contract::{CallContext, Reconciliation},
-    output,
+    outcome, output,
     pool::NoAnswer,
 };
 
@@ -42,11 +42,14 @@ impl CheckedCall {
                 ReconcileResult::Happened(self.render_for_model(output, excess, &context).await)
             }
             Ok(Err(failure)) => self.not_reconciled(failure.fault, &context),
+            Err(NoAnswer::NoRoom(exhausted)) => {
+                let fault = outcome::fault(Kind::SystemExhausted, self.spec());
+                self.not_reconciled(exhausted.into_fault(fault), &context)
+            }
             Err(no_answer) => {
                 let kind = match no_answer {
                     NoAnswer::TookTooLong => Kind::RequestTimedOut,
-                    NoAnswer::NoRoom(_) => Kind::SystemExhausted,
-                    NoAnswer::Panicked(_) | NoAnswer::Stopped => Kind::ToolPanicked,
+                    _ => Kind::ToolPanicked,
                 };
                 let fault = Fault::new(kind, Operation::ReconcileCall)
                     .with(Fact::ToolName, self.spec().name.to_string())

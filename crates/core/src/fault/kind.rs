@@ -165,7 +165,7 @@ pub enum Kind {
     QuotaExceeded,
     /// `ERR_RES_004`: a limit was reached.
     LimitReached,
-    /// `ERR_RES_005`: the system has nothing left to start a call with.
+    /// `ERR_RES_005`: the system cannot start another call.
     SystemExhausted,
     /// `ERR_MODEL_001`: model not permitted.
     ModelPermission,

@@ -69,6 +69,11 @@ export class Session {
     cancel() {
         return this.ask("user.cancel", {});
     }
+    /** Says what became of a call whose outcome is unknown; the first settlement counts. */
+    settleDoubt(callId, outcome, result) {
+        const content = { call_id: callId, outcome, ...(result === undefined ? {} : { result }) };
+        return this.ask("user.settle_doubt", { content });
+    }
     /** Takes back a message that waits for its turn; the answer to `send` names it in `metadata.command_id`. */
     withdraw(commandId) {
         return this.ask("user.withdraw", { content: { message: commandId } });

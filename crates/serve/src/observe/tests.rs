@@ -143,9 +143,9 @@ const TIGHT: usize = 4_096;
 #[tokio::test(start_paused = true)]
 async fn where_neither_records_nor_a_snapshot_reach_back_nothing_is_given_and_that_is_said() {
     let mut fixture = JournalFixture::new().await;
-    fixture.write(4, Some(b"of another version")).await;
-    fixture.write(2, None).await;
+    fixture.write(6, None).await;
     fixture.trim().await;
+    fixture.write(1, Some(b"of another version")).await;
     let outbox = fixture.outbox(ROOMY);
     let left = fixture.observe(&outbox, &fixture.request(1, ObserveMode::Resume)).await;
     assert!(matches!(left, Err(ObserveError::Expired)), "{left:?}");
@@ -157,9 +157,9 @@ async fn where_neither_records_nor_a_snapshot_reach_back_nothing_is_given_and_th
 #[tokio::test(start_paused = true)]
 async fn a_client_whose_resume_found_an_expired_history_does_not_count_as_observer() {
     let mut fixture = JournalFixture::new().await;
-    fixture.write(4, Some(b"of another version")).await;
-    fixture.write(2, None).await;
+    fixture.write(6, None).await;
     fixture.trim().await;
+    fixture.write(1, Some(b"of another version")).await;
     let (session, outbox) = (fixture.lease.session, fixture.outbox(ROOMY));
     let client = fixture.client(&outbox);
     let request = fixture.request(1, ObserveMode::Resume);

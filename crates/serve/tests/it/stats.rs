@@ -276,7 +276,7 @@ async fn statistics_and_metrics_say_who_is_affected() {
         hour["by_user"].as_array().unwrap().iter().map(|row| &row["user"]).collect();
     assert_eq!(users, ["acme/ann", "acme/bob"]);
     let (_, listed) = get(&stage, "/v1/sessions?code=ERR_RATE_001").await;
-    let owners = listed["sessions"].as_array().unwrap().iter().map(|row| &row["user"]);
+    let owners = listed["sessions"].as_array().unwrap().iter().map(|row| &row["owner"]);
     assert_eq!(owners.filter(|user| user.as_str().is_some()).count(), 2, "{listed}");
 }
 
