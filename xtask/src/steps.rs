@@ -132,7 +132,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "tests",
         about: "unit and integration tests",
-        budget: minutes(15),
+        budget: minutes(14),
         when: StepScope::Always,
         needs: &[],
         run: cargo::tests,
@@ -161,7 +161,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "sdk",
         about: "the hub passes the tests that the Python SDK has for its own",
-        budget: Duration::from_secs(60),
+        budget: Duration::from_secs(45),
         when: StepScope::Always,
         needs: &[Need::Peer("a2c-smcp-tests")],
         run: sdk::run,
@@ -189,7 +189,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "browser",
         about: "the TypeScript client and the web page keep their promises in Chromium",
-        budget: minutes(5),
+        budget: minutes(4),
         when: StepScope::Always,
         needs: &[Need::Tool("node"), Need::Peer("web"), Need::Peer("axe")],
         run: clients::browser,
@@ -197,7 +197,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "doctests",
         about: "the examples in the documentation work",
-        budget: minutes(1),
+        budget: Duration::from_secs(40),
         when: StepScope::Always,
         needs: &[],
         run: cargo::doctests,

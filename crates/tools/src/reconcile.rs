@@ -12,7 +12,7 @@ use crate::{
     call::CheckedCall,
     contract::{CallContext, Reconciliation},
     outcome, output,
-    pool::NoAnswer,
+    pool::{ExhaustedResource, NoAnswer},
 };
 
 /// Time for one attempt to find out.
@@ -43,8 +43,7 @@ impl CheckedCall {
             }
             Ok(Err(failure)) => self.not_reconciled(failure.fault, &context),
             Err(NoAnswer::NoRoom(exhausted)) => {
-                let fault = outcome::fault(Kind::SystemExhausted, self.spec());
-                self.not_reconciled(exhausted.into_fault(fault), &context)
+                self.not_reconciled(self.no_room(exhausted), &context)
             }
             Err(no_answer) => {
                 let kind = match no_answer {
@@ -57,6 +56,10 @@ impl CheckedCall {
                 self.not_reconciled(no_answer.explain(fault, limit), &context)
             }
         }
+    }
+
+    fn no_room(&self, exhausted: ExhaustedResource) -> Fault {
+        exhausted.into_fault(outcome::fault(Kind::SystemExhausted, self.spec()))
     }
 
     fn not_reconciled(&self, fault: Fault, context: &CallContext) -> ReconcileResult {
