@@ -82,6 +82,23 @@ pub use budao_tools::ToolError;
 pub use budao_tools::CallContext;
 
 /// ```
+/// use budao::{CallContext, Reconciliation, ToolError, tool};
+///
+/// /// Sends a letter.
+/// #[tool(reconcile = was_sent)]
+/// async fn send(text: String) -> String {
+///     format!("sent: {text}")
+/// }
+///
+/// async fn was_sent(_text: String, _: &CallContext) -> Result<Reconciliation, ToolError> {
+///     Ok(Reconciliation::CannotTell)
+/// }
+/// # let _ = send;
+/// ```
+#[doc(inline)]
+pub use budao_tools::Reconciliation;
+
+/// ```
 /// # use budao::{Agent, Fault, McpServer, McpServerConfig, Script};
 /// async fn with_files() -> Result<Agent, Fault> {
 ///     let config = McpServerConfig::stdio("files", "npx", ["server-filesystem", "."]);

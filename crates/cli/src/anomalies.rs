@@ -1,7 +1,7 @@
 //! `budao sessions --anomalies`: turns that look wrong although no fault was recorded.
 //!
-//! Works on stored records only. It finds, for example, prompts that ended immediately or were answered one turn
-//! late.
+//! Works on stored records only, and reads events themselves: its rules are about records, not about what is shown. It
+//! finds, for example, prompts that ended immediately or were answered one turn late.
 
 use std::{collections::BTreeSet, time::Duration};
 

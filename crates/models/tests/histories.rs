@@ -22,7 +22,7 @@ const HISTORIES: u32 = 10_000;
 
 /// One thing that a history or a request says, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Said {
+enum HistoryPart {
     User(String),
     Answer(String),
     Call(String),
@@ -153,29 +153,29 @@ fn seal(block: &Block) -> Option<String> {
 }
 
 /// What a service must be told of a history.
-fn expected(writer: Wire, reader: Wire, history: &[Message]) -> Vec<Said> {
+fn expected(writer: Wire, reader: Wire, history: &[Message]) -> Vec<HistoryPart> {
     let mut said = Vec::new();
     for message in history {
-        let mut of_message: Vec<Said> = message
+        let mut of_message: Vec<HistoryPart> = message
             .content
             .iter()
             .filter_map(|block| match (block, message.role) {
-                (Block::Text(text), Role::User) => Some(Said::User(text.clone())),
-                (Block::Text(text), Role::Assistant) => Some(Said::Answer(text.clone())),
-                (Block::ToolUse(call), _) => Some(Said::Call(call.id.to_string())),
-                (Block::ToolResult { call, .. }, _) => Some(Said::Result(call.to_string())),
-                (block, _) => seal(block).filter(|_| writer == reader).map(Said::Seal),
+                (Block::Text(text), Role::User) => Some(HistoryPart::User(text.clone())),
+                (Block::Text(text), Role::Assistant) => Some(HistoryPart::Answer(text.clone())),
+                (Block::ToolUse(call), _) => Some(HistoryPart::Call(call.id.to_string())),
+                (Block::ToolResult { call, .. }, _) => Some(HistoryPart::Result(call.to_string())),
+                (block, _) => seal(block).filter(|_| writer == reader).map(HistoryPart::Seal),
             })
             .collect();
         if message.role == Role::User {
-            of_message.sort_by_key(|said| !matches!(said, Said::Result(_)));
+            of_message.sort_by_key(|said| !matches!(said, HistoryPart::Result(_)));
         }
         if reader == Wire::Chat {
             // This format has the texts of an answer in front of its calls.
-            of_message.sort_by_key(|said| matches!(said, Said::Call(_)));
+            of_message.sort_by_key(|said| matches!(said, HistoryPart::Call(_)));
         }
         if reader == Wire::Responses {
-            while matches!(of_message.last(), Some(Said::Seal(_))) {
+            while matches!(of_message.last(), Some(HistoryPart::Seal(_))) {
                 of_message.pop();
             }
         }
@@ -185,12 +185,12 @@ fn expected(writer: Wire, reader: Wire, history: &[Message]) -> Vec<Said> {
 }
 
 /// Joins neighbouring texts of one author, because some formats do.
-fn joined(said: Vec<Said>) -> Vec<Said> {
-    let mut joined: Vec<Said> = Vec::new();
+fn joined(said: Vec<HistoryPart>) -> Vec<HistoryPart> {
+    let mut joined: Vec<HistoryPart> = Vec::new();
     for said in said {
         match (joined.last_mut(), said) {
-            (Some(Said::User(text)), Said::User(more)) => text.push_str(&more),
-            (Some(Said::Answer(text)), Said::Answer(more)) => text.push_str(&more),
+            (Some(HistoryPart::User(text)), HistoryPart::User(more)) => text.push_str(&more),
+            (Some(HistoryPart::Answer(text)), HistoryPart::Answer(more)) => text.push_str(&more),
             (_, said) => joined.push(said),
         }
     }
@@ -201,12 +201,12 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn by_role(role: &Value, text: String) -> Said {
-    if role == "user" { Said::User(text) } else { Said::Answer(text) }
+fn by_role(role: &Value, text: String) -> HistoryPart {
+    if role == "user" { HistoryPart::User(text) } else { HistoryPart::Answer(text) }
 }
 
 /// What a request says, in the order of its body.
-fn received(reader: Wire, body: &Value) -> Vec<Said> {
+fn received(reader: Wire, body: &Value) -> Vec<HistoryPart> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let said = match reader {
         Wire::Anthropic => list(&body["messages"])
@@ -215,9 +215,9 @@ fn received(reader: Wire, body: &Value) -> Vec<Said> {
                 let parts = list(&message["content"]).into_iter();
                 parts.map(|part| match part["type"].as_str().unwrap() {
                     "text" => by_role(&message["role"], text(&part["text"])),
-                    "tool_use" => Said::Call(text(&part["id"])),
-                    "tool_result" => Said::Result(text(&part["tool_use_id"])),
-                    "thinking" => Said::Seal(text(&part["signature"])),
+                    "tool_use" => HistoryPart::Call(text(&part["id"])),
+                    "tool_result" => HistoryPart::Result(text(&part["tool_use_id"])),
+                    "thinking" => HistoryPart::Seal(text(&part["signature"])),
                     other => panic!("{other} is none of this service's"),
                 })
             })
@@ -227,9 +227,9 @@ fn received(reader: Wire, body: &Value) -> Vec<Said> {
             .iter()
             .map(|item| match item["type"].as_str().unwrap() {
                 "message" => by_role(&item["role"], text(&item["content"])),
-                "function_call" => Said::Call(text(&item["call_id"])),
-                "function_call_output" => Said::Result(text(&item["call_id"])),
-                "reasoning" => Said::Seal(text(&item["encrypted_content"])),
+                "function_call" => HistoryPart::Call(text(&item["call_id"])),
+                "function_call_output" => HistoryPart::Result(text(&item["call_id"])),
+                "reasoning" => HistoryPart::Seal(text(&item["encrypted_content"])),
                 other => panic!("{other} is none of this service's"),
             })
             .collect(),
@@ -244,32 +244,32 @@ fn received(reader: Wire, body: &Value) -> Vec<Said> {
     joined(said)
 }
 
-fn chat_message(message: &Value) -> Vec<Said> {
+fn chat_message(message: &Value) -> Vec<HistoryPart> {
     if message["role"] == "tool" {
-        return vec![Said::Result(text(&message["tool_call_id"]))];
+        return vec![HistoryPart::Result(text(&message["tool_call_id"]))];
     }
     let calls = message["tool_calls"].as_array().cloned().unwrap_or_default();
-    let calls = calls.iter().map(|call| Said::Call(text(&call["id"])));
+    let calls = calls.iter().map(|call| HistoryPart::Call(text(&call["id"])));
     let words = message["content"].as_str().map(|words| by_role(&message["role"], words.into()));
     words.into_iter().chain(calls).collect()
 }
 
-fn gemini_part(role: &Value, part: &Value) -> Vec<Said> {
-    let seal = part["thoughtSignature"].as_str().map(|seal| Said::Seal(seal.into()));
+fn gemini_part(role: &Value, part: &Value) -> Vec<HistoryPart> {
+    let seal = part["thoughtSignature"].as_str().map(|seal| HistoryPart::Seal(seal.into()));
     let said = match (&part["functionCall"]["id"], &part["functionResponse"]["id"]) {
-        (Value::String(id), _) => Said::Call(id.clone()),
-        (_, Value::String(id)) => Said::Result(id.clone()),
+        (Value::String(id), _) => HistoryPart::Call(id.clone()),
+        (_, Value::String(id)) => HistoryPart::Result(id.clone()),
         _ => by_role(role, text(&part["text"])),
     };
     seal.into_iter().chain([said]).collect()
 }
 
 /// Replaces the ids of calls by their order, because a request may have to change them.
-fn with_numbered_ids(said: Vec<Said>) -> Vec<Said> {
+fn with_numbered_ids(said: Vec<HistoryPart>) -> Vec<HistoryPart> {
     let ids: Vec<String> = said
         .iter()
         .filter_map(|said| match said {
-            Said::Call(id) => Some(id.clone()),
+            HistoryPart::Call(id) => Some(id.clone()),
             _ => None,
         })
         .collect();
@@ -277,30 +277,30 @@ fn with_numbered_ids(said: Vec<Said>) -> Vec<Said> {
     let number = |id: &String| ids.iter().position(|it| it == id).expect("no call").to_string();
     said.into_iter()
         .map(|said| match said {
-            Said::Call(id) => Said::Call(number(&id)),
-            Said::Result(id) => Said::Result(number(&id)),
+            HistoryPart::Call(id) => HistoryPart::Call(number(&id)),
+            HistoryPart::Result(id) => HistoryPart::Result(number(&id)),
             said => said,
         })
         .collect()
 }
 
 /// Every call has its result before the model speaks again.
-fn check_pairs(said: &[Said]) {
+fn check_pairs(said: &[HistoryPart]) {
     let mut open = BTreeSet::new();
     let mut has_results = false;
     for said in said {
         match said {
-            Said::Call(id) => {
+            HistoryPart::Call(id) => {
                 assert!(!has_results || open.is_empty(), "a call between results");
                 has_results = false;
                 open.insert(id);
             }
-            Said::Result(id) => {
+            HistoryPart::Result(id) => {
                 has_results = true;
                 assert!(open.remove(id), "a result without its call");
             }
-            Said::User(_) => assert!(open.is_empty(), "calls without results: {open:?}"),
-            Said::Answer(_) | Said::Seal(_) => {}
+            HistoryPart::User(_) => assert!(open.is_empty(), "calls without results: {open:?}"),
+            HistoryPart::Answer(_) | HistoryPart::Seal(_) => {}
         }
     }
 }
@@ -348,7 +348,7 @@ fn every_service_that_seals_gets_its_seals_back() {
     {
         let history = write(wire, std::slice::from_ref(&plan));
         let said = expected(wire, wire, &history);
-        let count = said.iter().filter(|said| matches!(said, Said::Seal(_))).count();
+        let count = said.iter().filter(|said| matches!(said, HistoryPart::Seal(_))).count();
         assert_eq!(count, seals, "{wire:?}");
     }
 }
