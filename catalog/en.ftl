@@ -74,6 +74,41 @@ schema-refused =
     .next-1 = Use another tool, or none
     .next-2 = Tell the user that this tool is not available if there is no other way
 
+answer-schema-refused =
+    .title = Schema of the answer refused
+    .model = The schema of the final answer cannot be used: { $reason }
+    .user = { $service ->
+        [none] The schema of the answer cannot be used: { $reason }
+       *[other] { $service } does not accept the schema of the answer: { $reason }
+    }
+    .about = A session can have a JSON Schema for its final answers. The schema is checked before the session uses it: it must compile and must admit some value. A service may refuse a schema that is correct; it is then asked for the answer by a tool call, and if it refuses that too, the turn ends.
+    .check = Read the reason. Services take a part of JSON Schema only: objects with named properties, lists, texts, numbers and fixed choices always work.
+    .rec-1 = Correct the schema, or make it simpler, and send the message again
+    .rec-2 = Choose a model of another service, or leave the schema out
+    .next-1 = Say that the answer cannot be given in the wanted form
+
+time-in-past =
+    .title = The time is past
+    .model = The time { $due_at } is not in the future: it is { $now } now.
+    .user = The timer was not set: { $due_at } is past. The server's clock says { $now }.
+    .about = A timer is set for a time in the future. The time that was given is past on the clock of the server, so nothing was set. A clock that is wrong, or a time without the right zone, is the usual reason.
+    .check = Compare the clocks of the sender and of the server. Times are in UTC unless they name an offset.
+    .rec-1 = Give a later time, or a number of milliseconds from now
+    .rec-2 = Write the offset of your time zone with the time, as in 2026-11-18T09:00:00+08:00
+    .next-1 = Give a later time, or seconds from now
+    .next-2 = Write the offset of the time zone with the time
+
+schedule-refused =
+    .title = Schedule refused
+    .model = The schedule cannot be used: { $constraint }.
+    .user = The timer was not set. The rule that its schedule breaks: { $constraint }.
+    .about = The schedule of a timer has five cron fields in a time zone. It is checked before the timer is set: it must be readable, fire at least once within the horizon, and not more often than the shortest period. Nothing was set.
+    .check = The bounds are timer_period and timer_horizon in the configuration. Raise them only if sessions that wake so often, or so late, are wanted.
+    .rec-1 = Correct the schedule and set the timer again
+    .rec-2 = Use a single time if the work is to be done once
+    .next-1 = Correct the schedule: minute, hour, day of month, month, day of week
+    .next-2 = Give a time instead of a schedule for work that is done once
+
 tool-name-refused =
     .title = Tool name refused
     .model = { $reason ->
@@ -670,6 +705,40 @@ computer-gone =
     .next-1 = Go on with tools of other computers, or without
     .next-2 = When it is back, check what was already done before you repeat a call
 
+worker-missing =
+    .title = No worker took the call
+    .model = No worker { $worker } took the call of { $tool_name } within { $timeout_seconds } s. It did nothing.
+    .user = The tool { $tool_name } runs in a worker named { $worker }, and none took the call within { $timeout_seconds } s. Please start the worker.
+    .about = The tool is offered by a worker, a program that connects to the server. The call waited as long as the tool allows and no worker claimed it: none is connected, or all of them are busy. The call never began.
+    .check = `budao tools` lists who offers what and which workers are connected.
+    .rec-1 = Start the worker { $worker }, or more of them
+    .rec-2 = Then send the message again
+    .next-1 = Go on without this tool and say that its worker is missing
+    .next-2 = The call did nothing, so it can be made again later
+
+worker-lost =
+    .title = The worker of a call is gone
+    .model = { $outcome_unknown ->
+        [true] The worker { $worker } had taken the call of { $tool_name } and is gone. Whether the call was done is unknown.
+       *[none] The worker { $worker } had taken the call of { $tool_name } and is gone.
+    }
+    .user = The worker { $worker } went away while it ran { $tool_name }.
+    .about = A worker claimed the call and then lost its connection, or ended, without a result. A call of an idempotent tool is offered again. Any other call may have been done, so it is never offered again and its outcome is unknown until the tool or a person settles it.
+    .check = The log of the worker. `budao doubts` lists the calls whose outcome is unknown.
+    .rec-1 = Find out why the worker { $worker } ended
+    .rec-2 = Check what was done before the work is repeated
+    .next-1 = Check with another tool what was done
+    .next-2 = Do not repeat the call unless you know that it did nothing
+
+call-not-open =
+    .title = Call is not open
+    .model = The call { $call_id } is not open: { $reason }.
+    .user = The call { $call_id } is not open for this worker: { $reason }.
+    .about = A worker claimed or ended a call that is not open for it: the call has ended, another worker has it, or it is another attempt. Nothing was changed. One worker has a call, and its first result counts.
+    .check = Nothing. A worker that repeats a frame should reuse its command id, then it gets the first answer back.
+    .rec-1 = Forget the call: another worker has it, or it is over
+    .rec-2 = Do not run it
+
 ## FILE: files
 
 file-not-found =
@@ -1225,10 +1294,16 @@ tokens-exhausted =
 spending-cap-reached =
     .title = Spending cap reached
     .model = The next request could cost { $estimate }, and { $spent } of { $cap } are spent. No further request is made.
-    .user = This turn stopped: the next request could cost { $estimate }, and { $spent } of the allowed { $cap } are spent. The operator set this cap as { $config_key }.
-    .about = The configuration caps what a turn or a session may cost. Before each request, its estimate is reserved; if that would exceed the cap, no request is made and the turn ends. Everything done until then is kept. A request that a crash interrupted counts as spent.
+    .user = { $cap_scope ->
+        [none] This turn stopped: the next request could cost { $estimate }, and { $spent } of the allowed { $cap } are spent. The operator set this cap as { $config_key }.
+       *[other] This turn stopped: the next request could cost { $estimate }, and { $spent } of the { $cap } allowed today for { $cap_scope } are spent. The operator set this cap as { $config_key }.
+    }
+    .about = The configuration caps what a turn, a session, or all sessions, a tenant and a key in a day (UTC) may cost. Before each request, its estimate is reserved; if that would exceed the cap, no request is made and the turn ends. Everything done until then is kept. A request that a crash interrupted counts as spent.
     .check = Compare the cap in { $config_key } with the costs in the records of the session (`core.spending`).
-    .rec-1 = Ask the operator to raise { $config_key }, then send a message to go on
+    .rec-1 = { $cap_scope ->
+        [none] Ask the operator to raise { $config_key }, then send a message to go on
+       *[other] Ask the operator to allow more for today (`budao spending raise { $cap_scope } AMOUNT`) or to raise { $config_key }, then retry the turn
+    }
     .rec-2 = Give a smaller task, shorten the answer, or choose a cheaper model
     .next-1 = Use what there is, and name what is missing
 
@@ -1376,6 +1451,76 @@ shutting-down =
 
 ## STATE: signed state
 
+upstream-cut =
+    .title = Connection to the agent was cut
+    .model = The connection to { $service } ended before its answer was complete.
+    .user = { $state ->
+        [silent] The agent sent nothing for longer than its limit, so the connection was closed. What had arrived is kept; what the agent did besides is not known.
+        [overdue] The agent did not finish within its time limit, so the connection was closed. What had arrived is kept; what the agent did besides is not known.
+        [restarted] The program was restarted while the agent was answering. What had arrived is kept; what the agent did besides is not known.
+       *[other] The connection to the agent ended before its answer was complete. What had arrived is kept; what the agent did besides is not known.
+    }
+    .about = A foreign agent was answering a turn, and the connection to it ended without the event that ends a run. The text that had arrived stays in the session as an unfinished answer. The agent runs in another process: whether it goes on, and what it changed, cannot be known from here. The request is therefore not made again by itself, unless the configuration of this agent says `resubmit = true`.
+    .check = Look at the log of the agent: did it crash, was it restarted, or does a proxy cut connections after a fixed time? If the agent may safely be asked twice, set `resubmit = true` for it.
+    .rec-1 = Look at what the agent may already have done before you ask again
+    .rec-2 = Then retry the turn or send another message; nothing is asked again by itself
+
+upstream-refused =
+    .title = Agent refused the request
+    .model = { $service } refused the request with the HTTP status { $status }.
+    .user = { $status ->
+        [301] The address of the agent redirects to another one, which is not followed.
+        [302] The address of the agent redirects to another one, which is not followed.
+        [303] The address of the agent redirects to another one, which is not followed.
+        [307] The address of the agent redirects to another one, which is not followed.
+        [308] The address of the agent redirects to another one, which is not followed.
+        [401] The agent wants a sign-in that it did not get (HTTP 401).
+        [403] The agent does not allow this request (HTTP 403).
+        [404] There is no agent at the configured address (HTTP 404).
+        [405] There is something else than an agent at the configured address (HTTP 405).
+       *[other] The agent refused the request with the HTTP status { $status }.
+    }
+    .about = The foreign agent answered with an HTTP status that says no, before a run began. The request is not made again by itself: most of these statuses stay the same until the agent or the configuration is changed. Redirects are never followed, because only the configured address may be asked.
+    .check = Compare the configured address and token with those of the agent, and look for the request in its log.
+    .rec-1 = { $status ->
+        [401] Set the token of the agent in the configuration: `[engines.agui]`, key `token`
+        [403] Set a token with the needed rights in the configuration: `[engines.agui]`, key `token`
+        [404] Check the address after `agui:`; agents often listen on a path such as /agent or /agui
+       *[other] Check that the address after `agui:` is that of an AG-UI agent
+    }
+    .rec-2 = Look at the log of the agent, then retry the turn
+
+upstream-protocol =
+    .title = Agent does not follow the AG-UI protocol
+    .model = { $service } sent something that does not follow the AG-UI protocol.
+    .user = { $cause ->
+        [not_agui] What is at the configured address is not an AG-UI agent.
+        [out_of_order] The agent sent its events in a wrong order, so its answer was stopped. What had arrived is kept; what the agent did besides is not known.
+       *[other] The agent sent an event that cannot be read, so its answer was stopped. What had arrived is kept; what the agent did besides is not known.
+    }
+    .about = A foreign agent is read with tolerance: unknown events and fields, missing ends and older names are accepted. This answer was beyond that: no event stream at all, an event that is no JSON object with a type, or text for a message that was never begun. The run was left, and the turn ended as failed.
+    .check = Update the AG-UI package of the agent, and look at its answer with curl. The details name the cause and, if there was one, the event.
+    .rec-1 = { $cause ->
+        [not_agui] Check that the address after `agui:` is that of an AG-UI agent
+       *[other] Tell whoever runs the agent; the details name the event
+    }
+    .rec-2 = Send another message; the session goes on
+
+upstream-failed =
+    .title = Agent reported an error
+    .model = { $cause ->
+        [none] { $service } reported that its run failed.
+       *[other] { $service } reported that its run failed: { $cause }.
+    }
+    .user = { $cause ->
+        [none] The agent reported an error and stopped. What had arrived is kept.
+       *[other] The agent reported an error ({ $cause }) and stopped. What had arrived is kept.
+    }
+    .about = The foreign agent ended its run with an error of its own. Its words are in the log for the operator. What it did before the error stays done. The request is not made again by itself.
+    .check = Look for the run in the log of the agent; its error message is among the causes of this fault.
+    .rec-1 = Retry the turn, or send another message
+    .rec-2 = Look at the log of the agent if it fails again
+
 state-forged =
     .title = State was not signed by us
     .model = The saved state does not have a valid signature.
@@ -1455,6 +1600,17 @@ wrong-engine =
     .check = See which engine the program was started with (--engine), and which one the session's label `engine` names; without that label it is native.
     .rec-1 = Start the program with --engine { $engine }
     .rec-2 = Start a new session
+
+unknown-timer =
+    .title = Timer not found
+    .model = No timer { $timer } is set in this session.
+    .user = No timer { $timer } is set. It fired for the last time, was cancelled, or never existed.
+    .about = A timer ends when it fires for the last time, when it is cancelled, and when its session is closed. A timer with the given id is not set now, so nothing was changed.
+    .check = `budao timers` lists the timers that are set, with their sessions and next times.
+    .rec-1 = List the timers of the session and use one of their ids
+    .rec-2 = Do nothing: a timer that is not set does not fire
+    .next-1 = List the timers and use one of their ids
+    .next-2 = Go on: a timer that is not set does not fire
 
 ## CLI: external agent programs
 
@@ -2022,6 +2178,7 @@ op-compact-history = shorten the conversation
 op-tool-call = call the tool
 op-reconcile-call = find out whether the call was done
 op-settle-doubt = settle the outcome of the call
+op-set-timer = set or cancel the timer
 op-start-tool = start the tool
 op-register-tool = add the tool
 op-ask-permission = ask for permission
@@ -2221,6 +2378,15 @@ reason-token-role = the token is for another role
 reason-token-rooms = the token is for other rooms
 reason-token-missing = auth.token is missing
 reason-token-wrong = auth.token is not valid
+reason-tool-changed = the worker changed the tool since it last ran in this session
+reason-tool-changed-by-server = the MCP server changed the tool since it was approved
+reason-call-claimed = another worker has claimed it
+reason-call-cancelled = it is cancelled
+reason-call-not-claimed = this worker has not claimed it
+reason-call-has-result = it has its result
+reason-call-over = it is over
+reason-call-other-attempt = it is another attempt
+reason-call-not-offered = it was not offered to this worker
 
 ## What settings expect
 
@@ -2282,6 +2448,8 @@ advice-doubt-happened = A person settled the unknown outcome of { $tool_name } (
 advice-doubt-did-not-happen = A person settled the unknown outcome of { $tool_name } (call { $call_id }): it did not happen. Make the call again if its work is still needed.
 advice-doubt-left = A person looked at the unknown outcome of { $tool_name } (call { $call_id }) and leaves it to you to find out.
 advice-doubt-note = The person wrote: { $note }
+advice-timer-fired = The timer "{ $timer }" fired. It was due at { $due_at }.
+advice-timer-missed = { $times } later times passed before it could fire; they are not made up for.
 advice-attempt-follows = Wait: the next attempt follows by itself
 advice-malformed-at = The place is marked with <HERE>: { $excerpt }
 advice-duplicate-key = Write the key { $field } once; it came twice in the same object
@@ -2356,6 +2524,8 @@ absent-mcp-server = the MCP server
 absent-hook = the hook
 absent-question-id = the question
 absent-computer = the computer
+absent-worker = a worker
+absent-reason = an unknown reason
 absent-path = the file
 absent-matches = several
 absent-exit-code = an error
@@ -2370,6 +2540,9 @@ absent-spent = an unknown amount
 absent-estimate = an unknown amount
 absent-model = the model
 absent-times = several
+absent-due-at = the due time
+absent-now = the time of the server
+absent-timer = the timer
 absent-task-id = the task
 absent-listener = the listener
 absent-from-seq = an earlier record
@@ -2386,6 +2559,8 @@ absent-uri = the resource
 absent-capability = this capability
 absent-skill = the skill
 absent-cause = an error
+absent-state = cut
+absent-status = of an error
 absent-holder = another process
 absent-config-key = a setting
 absent-required-config = a setting

@@ -71,6 +71,41 @@ schema-refused =
     .next-1 = 换一个工具，或者不用工具
     .next-2 = 没有别的办法时，告诉用户这个工具不可用
 
+answer-schema-refused =
+    .title = 回答的 schema 不可用
+    .model = 最终回答的 schema 不可用：{ $reason }
+    .user = { $service ->
+        [none] 回答的 schema 不可用：{ $reason }
+       *[other] { $service } 不接受回答的 schema：{ $reason }
+    }
+    .about = 会话可以为最终回答指定 JSON Schema。使用之前先检查：它必须能够编译，并且至少容许一个值。服务可能拒绝正确的 schema；这时改用工具调用来取得回答，如果仍被拒绝，这一轮就结束。
+    .check = 查看原因。各服务只支持 JSON Schema 的一部分：带有命名属性的对象、列表、文本、数字和固定选项总是可用。
+    .rec-1 = 改正或简化 schema，然后重新发送消息
+    .rec-2 = 换用其他服务的模型，或不指定 schema
+    .next-1 = 说明无法以要求的形式给出回答
+
+time-in-past =
+    .title = 时间已过
+    .model = 时间 { $due_at } 不在将来：现在是 { $now }。
+    .user = 定时器没有设置：{ $due_at } 已过。服务器的时钟是 { $now }。
+    .about = 定时器只能设在将来的时间。给出的时间按服务器的时钟已经过去，所以没有设置。常见原因是时钟不准，或者时间没有写对时区。
+    .check = 比较发送方和服务器的时钟。没有写明偏移的时间都是 UTC。
+    .rec-1 = 给出更晚的时间，或从现在起的毫秒数
+    .rec-2 = 在时间后写上时区偏移，例如 2026-11-18T09:00:00+08:00
+    .next-1 = 给出更晚的时间，或从现在起的秒数
+    .next-2 = 在时间后写上时区偏移
+
+schedule-refused =
+    .title = 时间表不可用
+    .model = 时间表不可用：{ $constraint }。
+    .user = 定时器没有设置。时间表违反了规则：{ $constraint }。
+    .about = 定时器的时间表由五个 cron 字段和时区组成，设置前先检查：必须能够读懂，在期限内至少触发一次，并且不比最短周期更频繁。没有设置任何定时器。
+    .check = 界限是配置中的 timer_period 和 timer_horizon。只有确实需要会话这样频繁或这样晚地唤醒时才放宽。
+    .rec-1 = 改正时间表，重新设置定时器
+    .rec-2 = 只做一次的事情请用单个时间
+    .next-1 = 改正时间表：分钟、小时、日、月、星期
+    .next-2 = 只做一次的工作，用时间代替时间表
+
 tool-name-refused =
     .title = 工具名不可用
     .model = { $reason ->
@@ -654,6 +689,40 @@ computer-gone =
     .next-1 = 用别的电脑的工具继续，或者不用工具
     .next-2 = 等它回来后，先看已经做了哪些，再重复调用
 
+worker-missing =
+    .title = 没有工作进程接手调用
+    .model = { $timeout_seconds } 秒内没有工作进程 { $worker } 接手 { $tool_name } 的调用。调用什么都没有做。
+    .user = 工具 { $tool_name } 由工作进程 { $worker } 运行，但 { $timeout_seconds } 秒内没有进程接手。请启动它。
+    .about = 这个工具由一个连接到服务器的工作进程提供。调用等了工具允许的时间，没有工作进程认领：没有进程连接，或者都在忙。调用没有开始。
+    .check = `budao tools` 列出谁提供哪些工具、哪些工作进程已连接。
+    .rec-1 = 启动工作进程 { $worker }，或者多启动几个
+    .rec-2 = 然后重新发送消息
+    .next-1 = 不用这个工具继续，并说明它的工作进程不在
+    .next-2 = 调用什么都没有做，之后可以再调用
+
+worker-lost =
+    .title = 执行调用的工作进程已离线
+    .model = { $outcome_unknown ->
+        [true] 工作进程 { $worker } 已接手 { $tool_name } 的调用，随后离线。调用是否完成未知。
+       *[none] 工作进程 { $worker } 已接手 { $tool_name } 的调用，随后离线。
+    }
+    .user = 工作进程 { $worker } 在运行 { $tool_name } 时离线了。
+    .about = 工作进程认领了调用，之后没有给出结果就断线或退出。幂等工具的调用会重新提供。其他调用可能已经完成，因此不再提供，结果未知，直到工具或有人确认。
+    .check = 查看工作进程的日志。`budao doubts` 列出结果未知的调用。
+    .rec-1 = 查明工作进程 { $worker } 为什么退出
+    .rec-2 = 重做之前先看看已经做了什么
+    .next-1 = 用别的工具检查已经做了什么
+    .next-2 = 除非确定什么都没有做，否则不要重复调用
+
+call-not-open =
+    .title = 调用已不再开放
+    .model = 调用 { $call_id } 不再开放：{ $reason }。
+    .user = 调用 { $call_id } 对这个工作进程不再开放：{ $reason }。
+    .about = 工作进程认领或结束了一个对它并不开放的调用：调用已结束、另一个工作进程已接手，或者是另一次尝试。什么都没有改变。一个调用只有一个工作进程，以第一个结果为准。
+    .check = 不用处理。工作进程重复发送时应沿用同一个命令编号，这样会得到第一次的回答。
+    .rec-1 = 放弃这个调用：别的工作进程已接手，或者已经结束
+    .rec-2 = 不要运行它
+
 ## FILE：文件
 
 file-not-found =
@@ -1200,10 +1269,16 @@ tokens-exhausted =
 spending-cap-reached =
     .title = 已达费用上限
     .model = 下一次请求最多可能花费 { $estimate }，已用 { $spent }，上限为 { $cap }。不再发出请求。
-    .user = 这一轮已停下：下一次请求最多可能花费 { $estimate }，而允许的 { $cap } 中已用 { $spent }。此上限由管理员在 { $config_key } 中设定。
-    .about = 配置限定了一轮或一个会话的费用。每次请求之前先预留估算金额；若会超出上限，就不发出请求，这一轮随即结束。到此为止做的一切都保留。因崩溃而中断的请求按已花费计算。
+    .user = { $cap_scope ->
+        [none] 这一轮已停下：下一次请求最多可能花费 { $estimate }，而允许的 { $cap } 中已用 { $spent }。此上限由管理员在 { $config_key } 中设定。
+       *[other] 这一轮已停下：下一次请求最多可能花费 { $estimate }，而今天允许 { $cap_scope } 使用的 { $cap } 中已用 { $spent }。此上限由管理员在 { $config_key } 中设定。
+    }
+    .about = 配置限定了一轮、一个会话，或所有会话、一个租户、一个密钥在一天内（UTC）的费用。每次请求之前先预留估算金额；若会超出上限，就不发出请求，这一轮随即结束。到此为止做的一切都保留。因崩溃而中断的请求按已花费计算。
     .check = 将 { $config_key } 中的上限与会话记录（`core.spending`）中的费用对照。
-    .rec-1 = 请管理员调高 { $config_key }，然后发一条消息继续
+    .rec-1 = { $cap_scope ->
+        [none] 请管理员调高 { $config_key }，然后发一条消息继续
+       *[other] 请管理员为今天追加额度（`budao spending raise { $cap_scope } AMOUNT`）或调高 { $config_key }，然后重试这一轮
+    }
     .rec-2 = 把任务变小、缩短回答，或换用更便宜的模型
     .next-1 = 使用现有的结果，并说明缺了什么
 
@@ -1342,6 +1417,76 @@ shutting-down =
 
 ## STATE：签名状态
 
+upstream-cut =
+    .title = 与智能体的连接中断
+    .model = 与 { $service } 的连接在回答完成之前结束。
+    .user = { $state ->
+        [silent] 智能体没有发来任何内容的时间超过了时限，连接已关闭。已收到的内容会保留；智能体此外做了什么，无法得知。
+        [overdue] 智能体没有在时限内完成，连接已关闭。已收到的内容会保留；智能体此外做了什么，无法得知。
+        [restarted] 智能体回答时，程序重新启动了。已收到的内容会保留；智能体此外做了什么，无法得知。
+       *[other] 与智能体的连接在回答完成之前结束。已收到的内容会保留；智能体此外做了什么，无法得知。
+    }
+    .about = 外部智能体正在回答，但连接在没有结束事件的情况下断开。已收到的文字作为未完成的回答留在会话中。智能体运行在另一个进程里：它是否继续、改动了什么，这里无法得知。因此请求不会自动重发，除非该智能体的配置写明 `resubmit = true`。
+    .check = 查看智能体的日志：是崩溃、重启，还是代理在固定时间后切断连接？如果重复请求对它是安全的，可为它设置 `resubmit = true`。
+    .rec-1 = 再次请求之前，先查看智能体可能已经做了什么
+    .rec-2 = 然后重试这一轮或发送新消息；不会自动重发任何请求
+
+upstream-refused =
+    .title = 智能体拒绝了请求
+    .model = { $service } 以 HTTP 状态 { $status } 拒绝了请求。
+    .user = { $status ->
+        [301] 智能体的地址重定向到另一个地址；重定向不会被跟随。
+        [302] 智能体的地址重定向到另一个地址；重定向不会被跟随。
+        [303] 智能体的地址重定向到另一个地址；重定向不会被跟随。
+        [307] 智能体的地址重定向到另一个地址；重定向不会被跟随。
+        [308] 智能体的地址重定向到另一个地址；重定向不会被跟随。
+        [401] 智能体要求登录，但请求中没有有效的凭证（HTTP 401）。
+        [403] 智能体不允许这个请求（HTTP 403）。
+        [404] 配置的地址上没有智能体（HTTP 404）。
+        [405] 配置的地址上不是智能体（HTTP 405）。
+       *[other] 智能体以 HTTP 状态 { $status } 拒绝了请求。
+    }
+    .about = 外部智能体在运行开始之前就以表示拒绝的 HTTP 状态作答。请求不会自动重发：这些状态大多在智能体或配置改变之前不会变化。重定向从不跟随，因为只允许访问配置的地址。
+    .check = 把配置的地址和令牌与智能体的设置对照，并在它的日志中查找这个请求。
+    .rec-1 = { $status ->
+        [401] 在配置 `[engines.agui]` 的 `token` 中填写智能体的令牌
+        [403] 在配置 `[engines.agui]` 的 `token` 中填写有足够权限的令牌
+        [404] 检查 `agui:` 之后的地址；智能体的路径常常是 /agent 或 /agui
+       *[other] 检查 `agui:` 之后的地址是否属于 AG-UI 智能体
+    }
+    .rec-2 = 查看智能体的日志，然后重试这一轮
+
+upstream-protocol =
+    .title = 智能体不遵守 AG-UI 协议
+    .model = { $service } 发来的内容不符合 AG-UI 协议。
+    .user = { $cause ->
+        [not_agui] 配置的地址上不是 AG-UI 智能体。
+        [out_of_order] 智能体发来的事件顺序错误，它的回答已停止。已收到的内容会保留；智能体此外做了什么，无法得知。
+       *[other] 智能体发来无法读取的事件，它的回答已停止。已收到的内容会保留；智能体此外做了什么，无法得知。
+    }
+    .about = 读取外部智能体时很宽容：未知的事件和字段、缺少的结束事件、旧的名称都会接受。这次的回答超出了这个范围：根本不是事件流，事件不是带类型的 JSON 对象，或者文字属于从未开始的消息。运行已被放弃，这一轮以失败结束。
+    .check = 更新智能体的 AG-UI 软件包，并用 curl 查看它的回答。详细信息写明原因，以及相关的事件（如果有）。
+    .rec-1 = { $cause ->
+        [not_agui] 检查 `agui:` 之后的地址是否属于 AG-UI 智能体
+       *[other] 告知智能体的维护者；详细信息写明了事件
+    }
+    .rec-2 = 发送新消息；会话可以继续
+
+upstream-failed =
+    .title = 智能体报告了错误
+    .model = { $cause ->
+        [none] { $service } 报告运行失败。
+       *[other] { $service } 报告运行失败：{ $cause }。
+    }
+    .user = { $cause ->
+        [none] 智能体报告了错误并已停止。已收到的内容会保留。
+       *[other] 智能体报告了错误（{ $cause }）并已停止。已收到的内容会保留。
+    }
+    .about = 外部智能体以自己的错误结束了运行。它的原话写在日志中，供运维人员查看。出错之前所做的事不会撤销。请求不会自动重发。
+    .check = 在智能体的日志中查找这次运行；它的错误信息列在此故障的原因中。
+    .rec-1 = 重试这一轮，或发送新消息
+    .rec-2 = 如果再次失败，查看智能体的日志
+
 state-forged =
     .title = 状态的签名无效
     .model = 保存的状态没有有效的签名。
@@ -1421,6 +1566,17 @@ wrong-engine =
     .check = 看看程序启动时用的是哪个引擎（--engine），以及会话的 `engine` 标签写的是哪一个；没有这个标签就是 native。
     .rec-1 = 用 --engine { $engine } 启动程序
     .rec-2 = 新开一个会话
+
+unknown-timer =
+    .title = 定时器不存在
+    .model = 这个会话没有设置定时器 { $timer }。
+    .user = 没有设置定时器 { $timer }。它已最后一次触发、已被取消，或者从未存在。
+    .about = 定时器在最后一次触发、被取消或会话关闭时结束。现在没有这个编号的定时器，所以没有任何改动。
+    .check = `budao timers` 列出已设置的定时器，以及所属会话和下次触发时间。
+    .rec-1 = 列出会话的定时器，使用其中的编号
+    .rec-2 = 不必处理：没有设置的定时器不会触发
+    .next-1 = 列出定时器，使用其中的编号
+    .next-2 = 继续：没有设置的定时器不会触发
 
 ## CLI：外部智能体程序
 
@@ -1984,6 +2140,7 @@ op-compact-history = 缩短对话
 op-tool-call = 调用工具
 op-reconcile-call = 查明调用是否完成
 op-settle-doubt = 确认调用的结果
+op-set-timer = 设置或取消定时器
 op-start-tool = 启动工具
 op-register-tool = 加入工具
 op-ask-permission = 请求许可
@@ -2179,6 +2336,15 @@ reason-token-role = 该令牌用于另一种角色
 reason-token-rooms = 该令牌用于其他房间
 reason-token-missing = 缺少 auth.token
 reason-token-wrong = auth.token 无效
+reason-tool-changed = 自上次在本会话运行以来，工作进程更改了该工具
+reason-tool-changed-by-server = 自获批准以来，MCP 服务器更改了该工具
+reason-call-claimed = 另一个工作进程已认领
+reason-call-cancelled = 它已取消
+reason-call-not-claimed = 这个工作进程没有认领它
+reason-call-has-result = 它已有结果
+reason-call-over = 它已结束
+reason-call-other-attempt = 这是另一次尝试
+reason-call-not-offered = 它没有提供给这个工作进程
 
 ## 设置项的要求
 
@@ -2240,6 +2406,8 @@ advice-doubt-happened = 有人确认了 { $tool_name }（调用 { $call_id }）�
 advice-doubt-did-not-happen = 有人确认了 { $tool_name }（调用 { $call_id }）不明的结果：没有做。如果仍然需要，请再次调用。
 advice-doubt-left = 有人看过 { $tool_name }（调用 { $call_id }）不明的结果，请你自己查明。
 advice-doubt-note = 此人写道：{ $note }
+advice-timer-fired = 定时器“{ $timer }”已触发，应触发时间为 { $due_at }。
+advice-timer-missed = 在它能够触发之前又错过了 { $times } 次，不再补发。
 advice-attempt-follows = 稍等，会自动再试
 advice-malformed-at = 出错的地方标作 <HERE>：{ $excerpt }
 advice-duplicate-key = 键 { $field } 在同一个对象里出现了两次，只写一次
@@ -2314,6 +2482,8 @@ absent-mcp-server = 该 MCP 服务器
 absent-hook = 该钩子
 absent-question-id = 该问题
 absent-computer = 该计算机
+absent-worker = 工作进程
+absent-reason = 未知原因
 absent-path = 该文件
 absent-matches = 多
 absent-exit-code = 错误
@@ -2328,6 +2498,9 @@ absent-spent = 未知金额
 absent-estimate = 未知金额
 absent-model = 该模型
 absent-times = 多
+absent-due-at = 应触发时间
+absent-now = 服务器时间
+absent-timer = 定时器
 absent-task-id = 该任务
 absent-listener = 该监听者
 absent-from-seq = 较早的记录
@@ -2345,6 +2518,8 @@ absent-capability = 此项能力
 absent-skill = 该技能
 absent-cause = 错误
 absent-holder = 另一个进程
+absent-state = 中断
+absent-status = （未知）
 absent-config-key = 一项设置
 absent-required-config = 一项设置
 absent-endpoint = 该地址
