@@ -28,6 +28,7 @@ use crate::{
     gate::HoldReason,
     message::{Block, CallId, ModelStop, Usage},
     time::Timestamp,
+    timer::{Schedule, TimerId},
     tool::{Outcome, Repair, Todo},
 };
 
@@ -43,8 +44,18 @@ pub enum Activity<'a> {
     SessionResumed { sealed: &'a [CallId] },
     /// The session ended.
     SessionEnded { end: SessionEnd, fault: Option<&'a Fault> },
-    /// A message, a pipeline or a retry was accepted.
+    /// A message, a pipeline, a retry or the firing of a timer was accepted.
     MessageAccepted { command: &'a CommandId, content: MessageContent<'a> },
+    /// A timer was set, or replaced.
+    TimerSet {
+        timer: &'a TimerId,
+        schedule: &'a Schedule,
+        message: &'a str,
+        next: Timestamp,
+        by: &'a str,
+    },
+    /// A timer was cancelled.
+    TimerCancelled { timer: &'a TimerId, by: &'a str },
     /// A sender asked to stop or change work.
     ControlRequested { by: &'a str, request: ControlRequest<'a> },
     /// A turn started.
@@ -77,6 +88,8 @@ pub enum Activity<'a> {
         repairs: &'a [Repair],
         attempt: u32,
     },
+    /// A process of this worker will run the call.
+    CallOffered { call: &'a CallId, worker: &'a str },
     /// The tool of an interrupted call is asked what became of it.
     ReconcileStarted { call: &'a CallId, tool: &'a str, attempt: u32 },
     /// The tool answered whether the interrupted call was done.
@@ -172,6 +185,19 @@ pub enum Activity<'a> {
 pub enum MessageContent<'a> {
     /// A message for the model.
     Blocks(&'a [Block]),
+    /// The message of a timer that fired.
+    Timer {
+        /// The timer that fired.
+        timer: &'a TimerId,
+        /// What the model reads.
+        content: &'a [Block],
+        /// The time for which it fired.
+        due: Timestamp,
+        /// Later times that passed before it could fire.
+        missed: u64,
+        /// The next time at which it fires, if there is one.
+        next: Option<Timestamp>,
+    },
     /// A question for a pipeline.
     Pipeline {
         /// The question to plan for.

@@ -34,6 +34,17 @@ pub fn wrong_engine(session: SessionId, settings: &Settings) -> Fault {
         .with(Fact::Engine, settings.engine().to_owned())
 }
 
+/// Records of one session that a process wrote: those after `after`, up to `head`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrittenRange {
+    /// The session with these records.
+    pub session: SessionId,
+    /// The position before the first of them.
+    pub after: Seq,
+    /// The position of the last of them.
+    pub head: Seq,
+}
+
 /// Selects sessions by their id.
 pub type SessionChoice<'a> = &'a (dyn Fn(SessionId) -> bool + Send + Sync);
 
@@ -50,7 +61,7 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// A repeated id gets the same answer and has no second effect.
     ///
     /// # Errors
-    /// When the command could not be made durable; it then has no effect.
+    /// When the command could not be made durable. A repetition with the same id finds out whether it took effect.
     async fn submit(&self, session: SessionId, command: Command) -> Result<Answer, Fault>;
 
     /// Streams every record after `after`, then new ones as they become durable, without gaps or repetitions.
@@ -106,6 +117,11 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// The number of loaded sessions, for operators.
     fn loaded(&self) -> usize {
         0
+    }
+
+    /// What this process wrote since the last call, for metrics of this process alone. It has one caller.
+    fn take_written(&self) -> Vec<WrittenRange> {
+        Vec::new()
     }
 
     /// Removes a session with all of its records; a turn that runs in it ends. Returns whether the session existed.

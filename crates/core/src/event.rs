@@ -21,7 +21,9 @@ use crate::{
     fault::{Fault, Kind, Operation},
     gate::HoldReason,
     message::{Block, CallId, ModelStop, Usage},
+    remote::{ToolRoute, WorkerReport},
     time::Timestamp,
+    timer::{Schedule, TimerId},
     tool::{Outcome, Repair, Todo},
 };
 
@@ -93,6 +95,43 @@ pub enum Event {
         command: CommandId,
         /// The turn that failed.
         of_turn: TurnNumber,
+    },
+    /// A timer was set, or one with the same id was replaced.
+    TimerSet {
+        /// Unique in the session.
+        timer: TimerId,
+        /// When the timer fires.
+        schedule: Schedule,
+        /// What the session is told when the timer fires.
+        message: String,
+        /// The first time at which it fires.
+        next: Timestamp,
+        /// The sender that set it.
+        by: String,
+    },
+    /// A timer fired: its message is accepted, and exactly one turn answers it, unless it is withdrawn first.
+    TimerFired {
+        /// The timer that fired.
+        timer: TimerId,
+        /// Names the message, as the command of a sender names one.
+        command: CommandId,
+        /// The content, verbatim.
+        content: Vec<Block>,
+        /// The time for which it fired.
+        due: Timestamp,
+        /// Later times that passed before it could fire, at most 1 000. They are not made up for.
+        #[serde(default)]
+        missed: u64,
+        /// The next time at which it fires; absent if this was the last.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<Timestamp>,
+    },
+    /// A timer was cancelled; it does not fire any more. The end of a closed session cancels its timers without this event.
+    TimerCancelled {
+        /// The timer that was set.
+        timer: TimerId,
+        /// The sender of the cancellation.
+        by: String,
     },
     /// A queued message was withdrawn; no turn will answer it.
     MessageWithdrawn {
@@ -328,6 +367,35 @@ pub enum Event {
         /// Whether the tool can find out if an interrupted call was done.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         reconcile: bool,
+    },
+    /// A worker's process runs the call. The record precedes the first start of the call.
+    ToolCallOffered {
+        /// The model's id of the call.
+        call: CallId,
+        /// The name of the tool, as the model called it.
+        tool: String,
+        /// The worker, and the version of the tool that the call was checked against.
+        route: ToolRoute,
+    },
+    /// A process of the worker claimed the call. The record is durable before the process runs the call.
+    ToolCallClaimed {
+        /// The claimed call.
+        call: CallId,
+        /// The attempt that the process runs.
+        attempt: u32,
+        /// The id of the process.
+        worker: String,
+    },
+    /// The process that claimed the call reported its end. `ToolCallEnded` follows, with the result as the model sees it.
+    ToolCallReported {
+        /// The claimed call.
+        call: CallId,
+        /// The attempt that ended.
+        attempt: u32,
+        /// The id of the process.
+        worker: String,
+        /// What the process said.
+        report: WorkerReport,
     },
     /// A crash interrupted a call, and its tool is asked whether the call was done.
     ReconcileStarted {

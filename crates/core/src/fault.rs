@@ -207,6 +207,20 @@ impl Fault {
         self
     }
 
+    /// The fault before a turn stated its attempts and the delay until the next one.
+    #[must_use]
+    pub fn without_retry(mut self) -> Self {
+        (self.0.retry_after_ms, self.0.attempts) = (None, None);
+        self
+    }
+
+    /// The fault before the cause that was added last.
+    #[must_use]
+    pub fn without_last_cause(mut self) -> Self {
+        self.0.causes.pop();
+        self
+    }
+
     /// States that the cancelled work had not started, so it left no traces.
     #[must_use]
     pub fn not_started(self) -> Self {

@@ -157,6 +157,14 @@ pub struct Gate {
     outage: Option<Outage>,
     /// Refusals in a row, each after the hold of the one before, without an answer between.
     refusals: u32,
+    /// A lone refusal whose hint holds everybody, until the service answers a request that was sent after it.
+    lone_refusal: Option<LoneRefusal>,
+    /// Grants so far; the order in which requests are sent.
+    grants: u64,
+    /// The latest grant that the service accepted.
+    accepted: u64,
+    /// How far a refusal may be chance: grows with each accepted request and shrinks with each refusal.
+    credit: u32,
     last_error: Option<(Fault, Timestamp)>,
     /// When requests of background work are reported again if their sessions know an outdated state.
     refresh_at: Option<Timestamp>,
@@ -177,9 +185,21 @@ struct WaitingRequest {
 
 #[derive(Debug)]
 struct RequestInFlight {
+    session: SessionId,
     sent: Timestamp,
+    /// The number of its grant.
+    grant: u64,
     cycle: u32,
     has_started: bool,
+}
+
+/// What the gate knew before a refusal that may concern one request only.
+#[derive(Debug)]
+struct LoneRefusal {
+    /// The grant of the refused request.
+    grant: u64,
+    rate: RateLimit,
+    limit: InFlightLimit,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -207,6 +227,10 @@ impl Gate {
             hold: None,
             outage: None,
             refusals: 0,
+            lone_refusal: None,
+            grants: 0,
+            accepted: 0,
+            credit: outcome::LONE_REFUSAL,
             last_error: None,
             refresh_at: None,
             has_sent: false,
@@ -237,7 +261,7 @@ impl Gate {
         let ticket = Ticket(self.tickets);
         match never_waits {
             true => {
-                self.send(ticket, now);
+                self.send(ticket, requester.session, now);
                 if let (true, Some(outage)) = (may_probe, &mut self.outage) {
                     outage.probe = Some(ticket);
                 }
@@ -283,15 +307,19 @@ impl Gate {
     /// Changes the priority of the waiting requests of a session, which keep their order.
     pub fn set_priority(&mut self, session: SessionId, priority: Priority, now: Timestamp) {
         let now = self.clock.read(now);
-        let all = (session, Ticket(0))..=(session, Ticket(u64::MAX));
-        let tickets: Vec<Ticket> = self.by_session.range(all).map(|(_, ticket)| *ticket).collect();
-        for ticket in tickets {
+        for ticket in self.waiting_of(session) {
             let Some(waiting) = self.waiting.get_mut(&ticket) else { continue };
             if waiting.entry.priority != priority {
                 self.queue.set_priority(ticket, &mut waiting.entry, priority);
                 self.plan_report(ticket, now);
             }
         }
+    }
+
+    /// The waiting requests of a session.
+    fn waiting_of(&self, session: SessionId) -> Vec<Ticket> {
+        let all = (session, Ticket(0))..=(session, Ticket(u64::MAX));
+        self.by_session.range(all).map(|(_, ticket)| *ticket).collect()
     }
 
     /// Withdraws a waiting request. Does nothing if it does not wait.
@@ -305,8 +333,9 @@ impl Gate {
     pub fn started(&mut self, ticket: Ticket, now: Timestamp) {
         let now = self.clock.read(now);
         let Some(request) = self.in_flight.get_mut(&ticket) else { return };
+        let (session, grant) = (request.session, request.grant);
         if !mem::replace(&mut request.has_started, true) {
-            self.service_answered(now);
+            self.service_answered(session, grant, now);
         }
     }
 
@@ -318,7 +347,7 @@ impl Gate {
         let is_probe = self.outage.as_ref().is_some_and(|outage| outage.probe == Some(ticket));
         match end {
             RequestEnd::Answered if request.has_started => {}
-            RequestEnd::Answered => self.service_answered(now),
+            RequestEnd::Answered => self.service_answered(request.session, request.grant, now),
             RequestEnd::Abandoned => self.free_probe(ticket, now),
             RequestEnd::Failed(fault) => {
                 let signal = ServiceSignal::of(fault, request.has_started);
@@ -333,12 +362,14 @@ impl Gate {
     pub fn advance(&mut self, now: Timestamp) -> Vec<GateAction> {
         let now = self.clock.read(now);
         self.hold = self.hold.filter(|hold| hold.until > now);
+        if self.hold.is_none() {
+            self.lone_refusal = None;
+        }
         while let Some(is_probe) = self.may_send(now) {
             let Some(ticket) = self.queue.pop() else { break };
-            if let Some(waiting) = self.forget(ticket) {
-                self.queue.taken(&waiting.entry);
-            }
-            self.send(ticket, now);
+            let Some(waiting) = self.forget(ticket) else { break };
+            self.queue.taken(&waiting.entry);
+            self.send(ticket, waiting.entry.session, now);
             if let (true, Some(outage)) = (is_probe, &mut self.outage) {
                 outage.probe = Some(ticket);
             }
@@ -474,11 +505,14 @@ impl Gate {
         may.then_some(false)
     }
 
-    fn send(&mut self, ticket: Ticket, now: Timestamp) {
+    fn send(&mut self, ticket: Ticket, session: SessionId, now: Timestamp) {
         self.has_sent = true;
         let was_idle = self.in_flight.is_empty() && self.queue.len() == 0;
         let cycle = self.rate.sent(now, was_idle, &self.config);
-        self.in_flight.insert(ticket, RequestInFlight { sent: now, cycle, has_started: false });
+        self.grants += 1;
+        let grant = self.grants;
+        let request = RequestInFlight { session, sent: now, grant, cycle, has_started: false };
+        self.in_flight.insert(ticket, request);
         self.actions.push(GateAction::Grant(ticket));
     }
 

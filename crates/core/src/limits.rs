@@ -68,6 +68,16 @@ pub struct Limits {
     pub question: Duration,
     /// The most messages that wait in one session.
     pub queued_messages: usize,
+    /// The most timers that may be set in one session.
+    pub session_timers: usize,
+    /// The most timers that may be set in all sessions of a tenant.
+    pub tenant_timers: usize,
+    /// The shortest time between two firings of a schedule, for the firings that are checked when it is set.
+    #[serde(with = "millis")]
+    pub timer_period: Duration,
+    /// How far ahead a timer may be set, and how far ahead the next time of a schedule is looked for.
+    #[serde(with = "millis")]
+    pub timer_horizon: Duration,
     /// How long deltas are joined before they are recorded.
     #[serde(with = "millis")]
     pub delta_window: Duration,
@@ -130,6 +140,10 @@ impl Default for Limits {
             hook: Duration::from_secs(5),
             question: Duration::from_secs(24 * 3600),
             queued_messages: 256,
+            session_timers: 32,
+            tenant_timers: 1_000,
+            timer_period: Duration::from_secs(60),
+            timer_horizon: Duration::from_secs(366 * 24 * 3600),
             delta_window: Duration::from_millis(25),
             context_tokens: 150_000,
             turn_tokens: 0,

@@ -135,6 +135,9 @@ pub struct ModelRequest {
     pub messages: Arc<Vec<Message>>,
     /// The tools on offer.
     pub tools: Arc<[Arc<ToolSpec>]>,
+    /// The tool of `tools` whose arguments are the final answer; absent if the answer is any text. A provider whose
+    /// service takes a schema of the answer sends that instead of the tool.
+    pub answer: Option<Arc<ToolSpec>>,
     /// The most tokens of the answer.
     pub max_tokens: u32,
     /// The thinking budget in tokens; no thinking if absent.

@@ -2,16 +2,15 @@
 //!
 //! A pipeline runs as a turn of its session. It is queued like a message, has a turn number and a trace, is cancelled
 //! like a turn, and its answer is the turn's answer. It never uses the session's own model: each stage runs in a child
-//! session, and this state determines which children must run ([`crate::turn::due`]).
+//! session. The rules are in the crate `budao-pipeline`; this is the state that they read.
 //!
 //! Every start has one terminal event. A plan is made, refused or cancelled; a task and the aggregation end completed,
 //! failed or cancelled, after their child has stopped. A person confirms a plan before it counts as made, so an edited
 //! plan replaces the original one.
 
-pub mod plan;
-pub mod prompt;
-
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::{
     event::{Event, QuestionId, Scope, SessionId, Stage, Task, TaskEnd, TaskId},
@@ -63,13 +62,44 @@ pub struct Pipeline {
     pub output: Option<String>,
 }
 
+/// A valid plan that has not started.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PlanDraft {
+    /// The tasks, in the planner's order.
+    pub tasks: Vec<Task>,
+    /// The planner's description of the plan; may be empty.
+    pub summary: String,
+}
+
+impl PlanDraft {
+    /// The plan as the arguments of a confirmation question.
+    #[must_use]
+    pub fn to_arguments(&self) -> Value {
+        json!({ "summary": self.summary, "tasks": self.tasks })
+    }
+
+    /// The plan from the arguments of a confirmation question; empty if they have another format.
+    #[must_use]
+    pub fn of_arguments(arguments: &Value) -> Self {
+        Self::deserialize(arguments).unwrap_or_default()
+    }
+
+    /// Hash over the plan; a confirmation is bound to it.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        let digest = Sha256::digest(self.to_arguments().to_string());
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
 /// A plan that waits for a person's confirmation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Confirmation {
     /// The question that the decision must name.
     pub question: QuestionId,
     /// The plan as the person sees it.
-    pub draft: plan::PlanDraft,
+    pub draft: PlanDraft,
     /// Hash over the plan; the decision is bound to it.
     pub digest: String,
     /// The time at which an unconfirmed plan is cancelled.
@@ -200,7 +230,7 @@ impl Pipeline {
             {
                 self.confirmation = Some(Confirmation {
                     question: question.clone(),
-                    draft: plan::PlanDraft::of_arguments(arguments),
+                    draft: PlanDraft::of_arguments(arguments),
                     digest: digest.clone(),
                     expires_at: *expires_at,
                 });

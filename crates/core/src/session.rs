@@ -12,7 +12,10 @@ mod retry;
 mod state;
 mod turn;
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +28,7 @@ use crate::{
     spending::{self, Spending},
     tally::FaultTally,
     time::Timestamp,
+    timer::Timers,
     tool::{Outcome, Todo},
     trace::Trace,
 };
@@ -37,6 +41,12 @@ pub use models::TurnModels;
 pub use pairs::{estimate_tokens, question, unpaired};
 pub use state::SessionState;
 pub use turn::{OngoingFailure, Phase, Turn, TurnWait};
+
+/// The topic of the annotation with which an engine replaces its own state of a session. A null removes it.
+pub const ENGINE_STATE: &str = "engine.state";
+
+/// The most tools whose version a session remembers.
+const TOOL_VERSIONS: usize = 512;
 
 /// The state of a session at one position of its history.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -77,12 +87,21 @@ pub struct Session {
     pub pipeline: Option<Pipeline>,
     /// The faults so far and their resolutions.
     pub faults: FaultTally,
+    /// The timers that are set.
+    #[serde(skip_serializing_if = "Timers::is_empty")]
+    pub timers: Timers,
     /// Calls whose outcome is unknown, and what people say of them.
     #[serde(skip_serializing_if = "Doubts::is_empty")]
     pub doubts: Doubts,
+    /// The version of each worker's tool that last ran, by the tool's name. Another version needs a person's decision.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tool_versions: BTreeMap<String, String>,
     /// Set while the session closes: how many of the queued messages were accepted before the close.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub closing: Option<usize>,
+    /// What the session's engine last recorded for itself under [`ENGINE_STATE`]; only that engine reads it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine_state: Option<Arc<serde_json::Value>>,
 }
 
 /// An accepted message that waits for its turn.
@@ -136,6 +155,7 @@ impl Session {
     pub fn apply(&mut self, event: &Event, at: Timestamp, trace: Trace) {
         self.head = self.head.saturating_add(1);
         self.faults.apply(event, at, &mut ());
+        self.timers.apply(event, at);
         if let Some(pipeline) = &mut self.pipeline {
             pipeline.apply(event);
         } else if let Event::PlanStarted { .. } | Event::PlanMade { .. } = event {
@@ -154,7 +174,8 @@ impl Session {
                 self.closing = None;
             }
             Event::CloseRequested { .. } => self.closing = Some(self.queue.len()),
-            Event::MessageAccepted { command, content } => {
+            Event::MessageAccepted { command, content }
+            | Event::TimerFired { command, content, .. } => {
                 self.ended = None;
                 self.enqueue(command, content.clone(), trace, None, None);
             }
@@ -183,6 +204,12 @@ impl Session {
             Event::DoubtSettled { call, settlement, by, note, .. } => {
                 self.doubts.settle(call, settlement, by, note.as_deref(), self.settings.language);
             }
+            Event::ToolCallOffered { tool, route, .. } => {
+                self.note_tool_version(tool, &route.version);
+                if let Some(turn) = &mut self.turn {
+                    turn.apply(event, at);
+                }
+            }
             Event::StepStarted { .. } => {
                 self.report_settled_doubts();
                 if let Some(turn) = &mut self.turn {
@@ -192,6 +219,9 @@ impl Session {
             Event::Annotated { topic, data } if topic == spending::TOPIC => {
                 self.spending.apply(data);
             }
+            Event::Annotated { topic, data } if topic == ENGINE_STATE => {
+                self.engine_state = (!data.is_null()).then(|| Arc::new(data.clone()));
+            }
             Event::ModelChanged { position, reason, fault, .. } => {
                 self.change_model(*position, *reason, fault.as_ref(), at);
             }
@@ -200,6 +230,14 @@ impl Session {
                     turn.apply(other, at);
                 }
             }
+        }
+    }
+
+    /// Records the version of a worker's tool that runs. Beyond the bound, the first name is forgotten.
+    fn note_tool_version(&mut self, tool: &str, version: &str) {
+        self.tool_versions.insert(tool.to_owned(), version.to_owned());
+        if self.tool_versions.len() > TOOL_VERSIONS {
+            self.tool_versions.pop_first();
         }
     }
 
@@ -290,7 +328,7 @@ impl Session {
                 stop,
                 fault: fault.clone(),
                 first_message: turn.first_message,
-                was_pipeline: matches!(turn.phase, Phase::Pipeline | Phase::Confirming),
+                was_pipeline: turn.phase.is_coordinated(),
             });
         }
         self.usage += usage;
@@ -324,6 +362,7 @@ impl Session {
                     tool: name.clone(),
                     written: arguments.clone(),
                     state: CallState::Requested { approved: None },
+                    remote: None,
                 }),
                 _ => None,
             })
@@ -341,7 +380,7 @@ impl Session {
         let Some(call) = turn.calls.iter_mut().find(|call| call.id == *id && call.is_open()) else {
             return;
         };
-        if let Some(arguments) = call.begun_with().filter(|_| doubts::is_in_doubt(outcome)) {
+        if let Some(arguments) = call.begun_with().filter(|_| outcome.is_in_doubt()) {
             self.doubts.open(Doubt::new(call, arguments, turn.number, at));
         }
         let never_ran = matches!(call.state, CallState::Requested { approved: None });

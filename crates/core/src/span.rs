@@ -4,17 +4,22 @@
 //! process finished is therefore one span, from its first record to its last. It reads events and not the facts of
 //! [`activity`](crate::activity), which people are shown: a span needs traces, ids and attempts.
 
+mod content;
 #[cfg(test)]
 mod tests;
 
 use std::borrow::Cow;
 
+pub use content::SpanContent;
+use content::TurnMessages;
+
 use crate::{
-    event::{CommandId, Event, SessionId, StopReason, TurnNumber},
+    event::{CommandId, Event, Scope, SessionId, StopReason, TurnNumber},
     fault::{Fault, Kind},
-    message::{CallId, Usage},
+    message::{CallId, ModelStop, Usage},
     session::{CallState, Session},
     time::Timestamp,
+    tool::Outcome,
     trace::{SpanId, Trace},
 };
 
@@ -51,7 +56,7 @@ pub enum SpanOperation {
     /// A command to a session.
     Request {
         /// The snake-case name of the command.
-        what: &'static str,
+        name: &'static str,
     },
     /// One turn of a session.
     Turn {
@@ -63,6 +68,8 @@ pub enum SpanOperation {
         stop: StopReason,
         /// Tokens the turn used.
         usage: Usage,
+        /// The message and the answer, if content is wanted.
+        content: Option<Box<SpanContent>>,
     },
     /// One attempt at a model request.
     Model {
@@ -72,8 +79,14 @@ pub enum SpanOperation {
         step: u32,
         /// The attempt, from 1.
         attempt: u32,
-        /// Tokens used; absent if the model did not answer.
-        usage: Option<Usage>,
+        /// Why the model stopped, and the tokens used; absent if it did not answer.
+        answer: Option<(ModelStop, Usage)>,
+        /// When the first text or thinking arrived; absent if none did.
+        first_text_at: Option<Timestamp>,
+        /// The code of the failure that this attempt recovered from.
+        recovered_from: Option<Cow<'static, str>>,
+        /// The messages, if content is wanted.
+        content: Option<Box<SpanContent>>,
     },
     /// A summary of old history.
     Compaction,
@@ -85,6 +98,8 @@ pub enum SpanOperation {
         call: CallId,
         /// The attempt, from 1.
         attempt: u32,
+        /// The arguments and the result, if content is wanted.
+        content: Option<Box<SpanContent>>,
     },
     /// A call of a tool on another computer, measured by the caller.
     RemoteCall {
@@ -122,6 +137,9 @@ pub struct SpanBuilder {
     turn: Option<OpenTurn>,
     /// Waiting messages without a trace; the spans of their turns are roots.
     untraced: Vec<CommandId>,
+    /// The message that the next turn answers; kept only if content is wanted.
+    question: Option<Vec<crate::message::Block>>,
+    has_content: bool,
 }
 
 #[derive(Debug)]
@@ -133,6 +151,8 @@ struct OpenTurn {
     step: Option<OpenStep>,
     calls: Vec<OpenCall>,
     compacting: Option<Timestamp>,
+    /// Absent unless content is wanted.
+    messages: Option<TurnMessages>,
 }
 
 #[derive(Debug)]
@@ -141,6 +161,8 @@ struct OpenStep {
     step: u32,
     attempt: u32,
     began: Timestamp,
+    first_text_at: Option<Timestamp>,
+    recovered_from: Option<Cow<'static, str>>,
 }
 
 #[derive(Debug)]
@@ -149,6 +171,8 @@ struct OpenCall {
     tool: String,
     attempt: u32,
     began: Timestamp,
+    /// Absent unless content is wanted.
+    arguments: Option<serde_json::Value>,
 }
 
 impl SpanBuilder {
@@ -162,6 +186,7 @@ impl SpanBuilder {
                     tool: call.tool.clone(),
                     attempt: *attempt,
                     began: *at,
+                    arguments: None,
                 }),
                 _ => None,
             };
@@ -170,7 +195,15 @@ impl SpanBuilder {
             OpenTurn { began: turn.started_at, calls, ..open }
         });
         let untraced = state.queue.iter().filter(|queued| !queued.trace.is_some());
-        Self { session, turn, untraced: untraced.map(|queued| queued.command.clone()).collect() }
+        let untraced = untraced.map(|queued| queued.command.clone()).collect();
+        Self { session, turn, untraced, question: None, has_content: false }
+    }
+
+    /// Adds messages, arguments and results to the spans.
+    #[must_use]
+    pub fn with_content(mut self, has_content: bool) -> Self {
+        self.has_content = has_content;
+        self
     }
 
     /// Processes recorded events and emits a span for each operation that they end.
@@ -185,6 +218,9 @@ impl SpanBuilder {
             Event::MessageAccepted { command, .. }
             | Event::PipelineAccepted { command, .. }
             | Event::RetryAccepted { command, .. } => {
+                if let (true, Event::MessageAccepted { content, .. }) = (self.has_content, event) {
+                    self.question = Some(content.clone());
+                }
                 if !trace.is_some() && self.untraced.len() < UNTRACED {
                     self.untraced.push(command.clone());
                 }
@@ -203,15 +239,33 @@ impl SpanBuilder {
         let over = match event {
             Event::StepStarted { step, attempt, model } => {
                 let (step, attempt, model) = (*step, *attempt, model.clone());
-                turn.step = Some(OpenStep { model, step, attempt, began: at });
+                let (first_text_at, recovered_from) = (None, None);
+                let open =
+                    OpenStep { model, step, attempt, began: at, first_text_at, recovered_from };
+                turn.step = Some(open);
                 None
             }
-            Event::ModelAnswered { usage, .. } => turn.answered(session, at, Ok(*usage)),
+            Event::TextDelta { .. } | Event::ThinkingDelta { .. } => {
+                if let Some(step) = &mut turn.step {
+                    step.first_text_at.get_or_insert(at);
+                }
+                None
+            }
+            Event::Recovered { kind, scope: Scope { call: None, .. }, .. } => {
+                if let Some(step) = &mut turn.step {
+                    step.recovered_from = Some(Cow::Borrowed(kind.row().code));
+                }
+                None
+            }
+            Event::ModelAnswered { usage, stop, content, .. } => {
+                let content = turn.messages.as_mut().map(|it| Box::new(it.answered(content)));
+                turn.answered(session, at, Ok((*stop, *usage)), content)
+            }
             Event::RetryScheduled { kind, scope, .. } => {
                 let code = Cow::Borrowed(kind.row().code);
                 match &scope.call {
-                    Some(call) => turn.called(session, at, call, Some(code)),
-                    None => turn.answered(session, at, Err(code)),
+                    Some(call) => turn.called(session, at, call, Some(code), None),
+                    None => turn.answered(session, at, Err(code), None),
                 }
             }
             Event::CompactionStarted { .. } => {
@@ -219,11 +273,13 @@ impl SpanBuilder {
                 None
             }
             Event::HistoryCompacted { .. } => turn.compacted(session, at),
-            Event::ToolCallStarted { call, tool, attempt, .. } => {
+            Event::ToolCallStarted { call, tool, attempt, arguments, .. } => {
                 turn.calls.retain(|open| open.call != *call);
                 if turn.calls.len() < OPEN_CALLS {
                     let (call, tool) = (call.clone(), tool.clone());
-                    turn.calls.push(OpenCall { call, tool, attempt: *attempt, began: at });
+                    let arguments = turn.messages.as_ref().map(|_| arguments.clone());
+                    let attempt = *attempt;
+                    turn.calls.push(OpenCall { call, tool, attempt, began: at, arguments });
                 }
                 None
             }
@@ -233,14 +289,18 @@ impl SpanBuilder {
                     let (call, tool) = (call.clone(), tool.clone());
                     let micros = i64::try_from(*duration_ms).unwrap_or(0).saturating_mul(1_000);
                     let began = Timestamp::from_micros(at.as_micros().saturating_sub(micros));
-                    OpenCall { call, tool, attempt: 1, began }
+                    OpenCall { call, tool, attempt: 1, began, arguments: None }
                 };
-                let known = turn.called(session, at, call, failed.clone());
-                known.or_else(|| Some(turn.call_span(session, at, missed(), failed)))
+                if let Some(messages) = &mut turn.messages {
+                    messages.called(&call.0, outcome);
+                }
+                let known = turn.called(session, at, call, failed.clone(), Some(outcome));
+                known.or_else(|| Some(turn.call_span(session, at, missed(), failed, Some(outcome))))
             }
             Event::TurnEnded { stop, fault, steps, usage } => {
-                let about =
-                    SpanOperation::Turn { turn: number, steps: *steps, stop: *stop, usage: *usage };
+                let content = turn.messages.take().map(|messages| Box::new(messages.turn()));
+                let (steps, stop, usage) = (*steps, *stop, *usage);
+                let about = SpanOperation::Turn { turn: number, steps, stop, usage, content };
                 let over =
                     self.turn.take().map(|turn| turn.ended(session, at, fault.as_ref(), about));
                 return over.unwrap_or_default();
@@ -255,6 +315,10 @@ impl SpanBuilder {
     fn begin(&mut self, at: Timestamp, trace: Trace, number: TurnNumber, message: &CommandId) {
         let mut open = OpenTurn::new(self.session, number, message, trace);
         open.began = at;
+        open.messages = self.has_content.then(TurnMessages::default);
+        if let (Some(messages), Some(question)) = (&mut open.messages, self.question.take()) {
+            messages.asked(&question);
+        }
         if self.untraced.contains(message) {
             self.untraced.retain(|waits| waits != message);
             open.parent = SpanId::NONE;
@@ -273,6 +337,7 @@ impl OpenTurn {
             step: None,
             calls: Vec::new(),
             compacting: None,
+            messages: None,
         }
     }
 
@@ -297,15 +362,25 @@ impl OpenTurn {
         &mut self,
         session: SessionId,
         at: Timestamp,
-        answer: Result<Usage, Cow<'static, str>>,
+        answer: Result<(ModelStop, Usage), Cow<'static, str>>,
+        content: Option<Box<SpanContent>>,
     ) -> Option<Span> {
-        let OpenStep { model, step, attempt, began } = self.step.take()?;
+        let OpenStep { model, step, attempt, began, first_text_at, recovered_from } =
+            self.step.take()?;
         let id = SpanId::of_step(session, self.number, step, attempt);
-        let (usage, failed) = match answer {
-            Ok(usage) => (Some(usage), None),
+        let (answer, failed) = match answer {
+            Ok(answer) => (Some(answer), None),
             Err(code) => (None, Some(code)),
         };
-        let about = SpanOperation::Model { model, step, attempt, usage };
+        let about = SpanOperation::Model {
+            model,
+            step,
+            attempt,
+            answer,
+            first_text_at,
+            recovered_from,
+            content,
+        };
         Some(self.span(session, id, (began, at), failed, about))
     }
 
@@ -321,10 +396,11 @@ impl OpenTurn {
         at: Timestamp,
         call: &CallId,
         failed: Option<Cow<'static, str>>,
+        outcome: Option<&Outcome>,
     ) -> Option<Span> {
         let index = self.calls.iter().position(|open| open.call == *call)?;
         let open = self.calls.swap_remove(index);
-        Some(self.call_span(session, at, open, failed))
+        Some(self.call_span(session, at, open, failed, outcome))
     }
 
     fn call_span(
@@ -333,10 +409,13 @@ impl OpenTurn {
         at: Timestamp,
         open: OpenCall,
         failed: Option<Cow<'static, str>>,
+        outcome: Option<&Outcome>,
     ) -> Span {
-        let OpenCall { call, tool, attempt, began } = open;
+        let OpenCall { call, tool, attempt, began, arguments } = open;
         let id = SpanId::of_call(session, self.number, &call, attempt);
-        self.span(session, id, (began, at), failed, SpanOperation::Call { tool, call, attempt })
+        let content = arguments.map(|arguments| Box::new(content::of_call(&arguments, outcome)));
+        let about = SpanOperation::Call { tool, call, attempt, content };
+        self.span(session, id, (began, at), failed, about)
     }
 
     /// Ends the operations that are still open at the end of the turn.
@@ -350,9 +429,9 @@ impl OpenTurn {
         let failed = fault.map(code_of);
         let why = failed.clone().unwrap_or(Cow::Borrowed(Kind::Cancelled.row().code));
         let mut spans: Vec<Span> =
-            self.answered(session, at, Err(why.clone())).into_iter().collect();
+            self.answered(session, at, Err(why.clone()), None).into_iter().collect();
         for open in std::mem::take(&mut self.calls) {
-            spans.push(self.call_span(session, at, open, Some(why.clone())));
+            spans.push(self.call_span(session, at, open, Some(why.clone()), None));
         }
         let parent = self.parent;
         let turn = self.span(session, self.id(session), (self.began, at), failed, about);

@@ -4,6 +4,8 @@
 //! is made; its answer replaces the reservation by the cost. A request whose answer was lost stays spent, because
 //! nobody knows better. The turn decides (`turn::spending`); this module has prices, caps and the state.
 
+mod ledger;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -13,6 +15,8 @@ use crate::{
     fault::{Fact, Fault, Kind, Operation},
     message::Usage,
 };
+
+pub use ledger::{Ledger, LedgerAmount, LedgerScope, day_of};
 
 /// The topic of the annotations that record reservations and costs.
 pub const TOPIC: &str = "core.spending";
@@ -76,14 +80,43 @@ pub struct SpendingConfig {
     /// The most tokens of all turns of a session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_tokens: Option<u64>,
+    /// The most that all sessions of the journal may cost in a day, in UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub day: Option<Amount>,
+    /// The most that the sessions of one tenant may cost in a day.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant_day: Option<Amount>,
+    /// The most that requests with one API key may cost in a day.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_day: Option<Amount>,
+    /// The most tokens of all sessions in a day.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub day_tokens: Option<u64>,
+    /// The most tokens of one tenant in a day.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant_day_tokens: Option<u64>,
+    /// The most tokens of one API key in a day.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_day_tokens: Option<u64>,
     /// Prices by the model's specification, as sessions name it.
     pub prices: BTreeMap<String, Price>,
 }
 
 impl Default for SpendingConfig {
     fn default() -> Self {
-        let currency = "USD".to_owned();
-        Self { currency, turn: None, session: None, session_tokens: None, prices: BTreeMap::new() }
+        Self {
+            currency: "USD".to_owned(),
+            turn: None,
+            session: None,
+            session_tokens: None,
+            day: None,
+            tenant_day: None,
+            key_day: None,
+            day_tokens: None,
+            tenant_day_tokens: None,
+            key_day_tokens: None,
+            prices: BTreeMap::new(),
+        }
     }
 }
 
@@ -93,13 +126,17 @@ impl SpendingConfig {
     /// # Errors
     /// `configuration_wrong` for a cap of 0, a negative or infinite number, and another currency.
     pub fn check(&self) -> Result<(), Fault> {
-        for (key, amount) in [("turn", &self.turn), ("session", &self.session)] {
+        let caps = [("turn", &self.turn), ("session", &self.session)];
+        for (key, amount) in caps.into_iter().chain(self.day_amounts()) {
             if let Some(amount) = amount {
                 self.micros(key, amount)?;
             }
         }
-        if self.session_tokens == Some(0) {
-            return Err(wrong("session_tokens", "at least 1; leave it out for no cap", "0"));
+        let counts = [("session_tokens", self.session_tokens)];
+        for (key, count) in counts.into_iter().chain(self.day_counts()) {
+            if count == Some(0) {
+                return Err(wrong(key, "at least 1; leave it out for no cap", "0"));
+            }
         }
         for (model, price) in &self.prices {
             let prices = [Some(price.input), price.cached_input, Some(price.output)];
@@ -137,6 +174,38 @@ impl SpendingConfig {
         }
     }
 
+    fn day_amounts(&self) -> [(&'static str, &Option<Amount>); 3] {
+        [("day", &self.day), ("tenant_day", &self.tenant_day), ("key_day", &self.key_day)]
+    }
+
+    fn day_counts(&self) -> [(&'static str, Option<u64>); 3] {
+        let (tenant, key) = (self.tenant_day_tokens, self.key_day_tokens);
+        [("day_tokens", self.day_tokens), ("tenant_day_tokens", tenant), ("key_day_tokens", key)]
+    }
+
+    /// The cap of a day in money, in millionths.
+    fn day_cap(&self, name: &str) -> Option<u64> {
+        let (key, cap) = self.day_amounts().into_iter().find(|(key, _)| *key == name)?;
+        self.micros(key, cap.as_ref()?).ok()
+    }
+
+    fn day_tokens_cap(&self, name: &str) -> Option<u64> {
+        self.day_counts().into_iter().find(|(key, _)| *key == name)?.1
+    }
+
+    /// Whether a cap of a day is set, in money or tokens.
+    #[must_use]
+    pub fn has_day_caps(&self) -> bool {
+        self.day_amounts().iter().any(|(_, cap)| cap.is_some())
+            || self.day_counts().iter().any(|(_, cap)| cap.is_some())
+    }
+
+    /// Whether requests are counted in ledgers: for a cap of a day, or because there are prices.
+    #[must_use]
+    pub fn has_ledgers(&self) -> bool {
+        self.has_day_caps() || !self.prices.is_empty()
+    }
+
     /// The caps in money that are set: their names and amounts in millionths.
     fn money_caps(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let caps = [("turn", &self.turn), ("session", &self.session)];
@@ -154,7 +223,8 @@ impl SpendingConfig {
     /// Whether costs are recorded.
     #[must_use]
     pub fn is_active(&self) -> bool {
-        !self.prices.is_empty() || self.turn.is_some() || self.session.is_some()
+        let has_day_cap = self.day_amounts().iter().any(|(_, cap)| cap.is_some());
+        !self.prices.is_empty() || self.turn.is_some() || self.session.is_some() || has_day_cap
     }
 
     /// Checks the caps before a request with this estimate, in tokens.
@@ -178,7 +248,8 @@ impl SpendingConfig {
             }
         }
         let mut caps = self.money_caps().peekable();
-        if caps.peek().is_none() {
+        let has_day_cap = self.day_amounts().iter().any(|(_, cap)| cap.is_some());
+        if caps.peek().is_none() && !has_day_cap {
             return Ok(());
         }
         let price = self.price(model).ok_or_else(|| {
@@ -197,12 +268,25 @@ impl SpendingConfig {
         Ok(())
     }
 
-    /// An amount for people: `0.0125 USD`.
-    fn shown(&self, micros: u64) -> String {
-        let number = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
-        let number = number.trim_end_matches('0').trim_end_matches('.');
-        format!("{number} {}", self.currency)
+    /// Reads an amount of money as it is written, in millionths.
+    ///
+    /// # Errors
+    /// `configuration_wrong` for an amount that is not above 0 or in another currency.
+    pub fn read_amount(&self, text: &str) -> Result<u64, Fault> {
+        self.micros("amount", &Amount::Text(text.to_owned()))
     }
+
+    fn shown(&self, micros: u64) -> String {
+        shown_amount(micros, &self.currency)
+    }
+}
+
+/// An amount for people: `0.0125 USD`.
+#[must_use]
+pub fn shown_amount(micros: u64, currency: &str) -> String {
+    let number = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
+    let number = number.trim_end_matches('0').trim_end_matches('.');
+    format!("{number} {currency}")
 }
 
 fn wrong(key: &str, expected: &str, received: &str) -> Fault {
@@ -221,7 +305,7 @@ fn reached(key: &str, [cap, spent, estimate]: [String; 3]) -> Fault {
 }
 
 /// What a session has spent, in millionths of the currency.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Spending {
     /// All turns together.
@@ -232,6 +316,9 @@ pub struct Spending {
     pub reserved: u64,
     /// The tokens of the running turn whose cost is in `turn`.
     pub priced: Usage,
+    /// The currency of the amounts; empty before the first one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub currency: String,
 }
 
 impl Spending {
@@ -243,13 +330,17 @@ impl Spending {
 
     /// Starts a turn.
     pub(crate) fn begin_turn(&mut self) {
-        *self = Self { session: self.session, ..Self::default() };
+        let currency = std::mem::take(&mut self.currency);
+        *self = Self { session: self.session, currency, ..Self::default() };
     }
 
     /// Applies an annotation of [`TOPIC`].
     pub(crate) fn apply(&mut self, data: &Value) {
         if let Some(reserved) = data["reserved"].as_u64() {
             self.reserved = reserved;
+        }
+        if let Some(currency) = data["currency"].as_str().filter(|it| *it != self.currency) {
+            currency.clone_into(&mut self.currency);
         }
         if let Some(cost) = data["cost"].as_u64() {
             self.session = self.session.saturating_add(cost);

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{fault::Fault, limits::millis};
+use crate::{fault::Fault, limits::millis, remote::ToolRoute};
 
 /// A tool's description of itself. The model receives the same schema that the runtime enforces.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,12 +56,17 @@ pub enum ToolOrigin {
     Mcp {
         /// The server's configured name.
         server: String,
+        /// Whether the server changed the tool since it was approved. Its next call needs a decision.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_changed: bool,
     },
     /// Provided by a remote computer.
     Computer {
         /// The computer's name.
         computer: String,
     },
+    /// Provided by a worker, a program that connects to the server.
+    Worker(ToolRoute),
 }
 
 /// A mistake in the arguments that was repaired without loss. The outcome reports it to the model.
@@ -123,6 +128,8 @@ pub enum ReconcileResult {
     DidNotHappen,
     /// The call was done, with this result.
     Happened(Output),
+    /// The call still runs outside of this process; the tool can wait for its end.
+    StillRuns,
     /// The tool cannot tell.
     CannotTell,
     /// The attempt to find out failed.
@@ -185,6 +192,13 @@ impl Outcome {
     #[must_use]
     pub fn is_done(&self) -> bool {
         matches!(self, Self::Done(_))
+    }
+
+    /// Whether nobody knows what became of the call, and it must not be repeated.
+    #[must_use]
+    pub fn is_in_doubt(&self) -> bool {
+        let is_doubtful = |fault: &Fault| fault.is_outcome_unknown() && !fault.repeat().retryable;
+        self.fault().is_some_and(is_doubtful)
     }
 
     /// As [`Outcome::render_for_model`], with the model's own words where scrubbing changed them. `written` is the JSON

@@ -7,15 +7,18 @@
 //! unknown.
 //!
 //! All work carries its turn number. A result for another turn is dropped; it never affects the current turn.
+//!
+//! A turn that a coordinator runs (a pipeline over child sessions) is only started here: the coordinator decides with a
+//! [`Stepper`] of its own what follows, and ends the turn.
 
 mod calls;
 mod command;
 mod doubts;
 mod fallback;
 mod model;
-mod pipeline;
+mod remote;
 mod spending;
-mod staging;
+mod timers;
 mod types;
 mod wait;
 
@@ -24,8 +27,8 @@ use std::time::Duration;
 use crate::{
     brake::BrakeTrip,
     event::{
-        Answer, Command, CommandBody, CommandId, Entry, Event, Origin, QuestionId, Scope,
-        SessionEnd, StopReason, TurnNumber,
+        Answer, Command, CommandBody, CommandId, Entry, Event, QuestionId, Scope, SessionEnd,
+        StopReason, TurnNumber,
     },
     fault::{Fact, Fault, Kind, Operation, Severity},
     limits::Limits,
@@ -35,85 +38,16 @@ use crate::{
     trace::Trace,
 };
 
-pub use self::types::{CallVerdict, Env, Input, Transition, Work};
+pub use self::{
+    command::{check_digest, question_expired},
+    types::{CallVerdict, Env, Input, Transition, Work},
+};
 
 /// Decides what follows from `input` and applies it to the session.
 pub fn step(session: &mut Session, input: Input, env: &Env<'_>) -> Transition {
-    // Most decisions produce one or two events; a larger reservation would waste memory on each.
-    let room = if let Input::Delta { .. } = input { 1 } else { 2 };
-    let decided = Transition { entries: Vec::with_capacity(room), answer: None };
-    let mut stepper = Stepper { session, env, decided };
-    match input {
-        Input::Command(command) => stepper.command(command),
-        Input::Resumed => stepper.resumed(),
-        Input::Delta { turn, step, attempt, text, thought } => {
-            if stepper.awaits_model(turn, step, attempt) {
-                stepper.delta(step, text, thought);
-            }
-        }
-        Input::ModelAnswered { turn, step, attempt, content, stop, usage } => {
-            if stepper.awaits_model(turn, step, attempt) {
-                stepper.answered(step, attempt, content, stop, usage);
-            } else {
-                stepper.late(Operation::ModelRequest, turn, None);
-            }
-        }
-        Input::ModelFailed { turn, step, attempt, fault } => {
-            if stepper.awaits_model(turn, step, attempt) {
-                stepper.model_failed(step, attempt, fault);
-            } else {
-                stepper.late(Operation::ModelRequest, turn, None);
-            }
-        }
-        Input::RequestHeld { turn, step, attempt, hold } => {
-            if stepper.awaits_model(turn, step, attempt) {
-                stepper.request_held(step, attempt, *hold);
-            }
-        }
-        Input::HoldReviewed { turn, step, attempt } => {
-            if stepper.awaits_model(turn, step, attempt) {
-                stepper.review_hold(step, attempt);
-            }
-        }
-        Input::RequestReleased { turn, step, attempt } => {
-            if stepper.awaits_model(turn, step, attempt) {
-                stepper.request_released(step);
-            }
-        }
-        Input::HistoryCompacted { turn, messages, summary, by_model, tokens_after, usage } => {
-            if stepper.is_current(turn) {
-                stepper.compacted(messages, summary, by_model, tokens_after, usage);
-            }
-        }
-        Input::CallsChecked { turn, verdicts } => {
-            if stepper.is_current(turn) {
-                stepper.checked(verdicts);
-            }
-        }
-        Input::RecordOnly { turn, event } => {
-            if turn == 0 || stepper.is_current(turn) {
-                stepper.emit(event);
-            }
-        }
-        Input::ToolCallEnded { turn, call, attempt, outcome } => {
-            stepper.call_ended(turn, call, attempt, outcome);
-        }
-        Input::CallReconciled { turn, call, attempt, answer } => {
-            stepper.call_reconciled(turn, call, attempt, answer);
-        }
-        Input::StageOpened { turn, job, child } => stepper.stage_opened(turn, &job, child),
-        Input::StageEnded { turn, job, end, usage } => {
-            stepper.stage_ended(turn, &job, end, usage);
-        }
-        Input::Aborted { fault } => stepper.halted(fault),
-        Input::TimerFired { turn } => {
-            if stepper.is_current(turn) {
-                stepper.woke();
-            }
-        }
-    }
-    stepper.start_queued();
-    stepper.decided
+    let mut stepper = Stepper::new(session, env);
+    stepper.handle(input);
+    stepper.finish()
 }
 
 /// The work that this state requires.
@@ -134,7 +68,7 @@ pub fn due(session: &Session, limits: &Limits) -> Vec<Work> {
         }
         Phase::Waiting { until, .. } => vec![Work::Wake { turn: number, at: until }],
         Phase::Calling => calls::due(turn),
-        Phase::Pipeline | Phase::Confirming => pipeline::due(turn, session.pipeline.as_ref()),
+        Phase::Pipeline | Phase::Confirming => Vec::new(),
     }
 }
 
@@ -145,14 +79,128 @@ fn needs_compaction(session: &Session, turn: &Turn, limits: &Limits) -> bool {
 }
 
 /// Collects the events of one decision and applies each at once, so that later rules see it.
-struct Stepper<'a> {
+///
+/// Its public methods are all that a coordinator beside the turn can do to a session.
+#[derive(Debug)]
+pub struct Stepper<'a> {
     session: &'a mut Session,
     env: &'a Env<'a>,
     decided: Transition,
 }
 
+impl<'a> Stepper<'a> {
+    /// Begins a decision about `session`.
+    pub fn new(session: &'a mut Session, env: &'a Env<'a>) -> Self {
+        Self { session, env, decided: Transition::default() }
+    }
+
+    /// The session with all events of this decision applied.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        self.session
+    }
+
+    /// The inputs of the decision besides the session.
+    #[must_use]
+    pub fn env(&self) -> &'a Env<'a> {
+        self.env
+    }
+
+    /// Decides what follows from one input, except in a turn that a coordinator runs.
+    pub fn handle(&mut self, input: Input) {
+        // Most decisions produce one or two events; a larger reservation would waste memory on each.
+        self.decided.entries.reserve_exact(if let Input::Delta { .. } = input { 1 } else { 2 });
+        match input {
+            Input::Command(command) => self.command(command),
+            Input::Resumed => self.resumed(),
+            Input::Delta { turn, step, attempt, text, thought } => {
+                if self.awaits_model(turn, step, attempt) {
+                    self.delta(step, text, thought);
+                }
+            }
+            Input::ModelAnswered { turn, step, attempt, content, stop, usage } => {
+                if self.awaits_model(turn, step, attempt) {
+                    self.answered(step, attempt, content, stop, usage);
+                } else {
+                    self.late(Operation::ModelRequest, turn, None);
+                }
+            }
+            Input::AnswerRejected { turn, step, attempt, content, usage, fault } => {
+                if self.awaits_model(turn, step, attempt) {
+                    self.answer_rejected((step, attempt), content, usage, &fault);
+                } else {
+                    self.late(Operation::ModelRequest, turn, None);
+                }
+            }
+            Input::ModelFailed { turn, step, attempt, fault } => {
+                if self.awaits_model(turn, step, attempt) {
+                    self.model_failed(step, attempt, fault);
+                } else {
+                    self.late(Operation::ModelRequest, turn, None);
+                }
+            }
+            Input::RequestHeld { turn, step, attempt, hold } => {
+                if self.awaits_model(turn, step, attempt) {
+                    self.request_held(step, attempt, *hold);
+                }
+            }
+            Input::HoldReviewed { turn, step, attempt } => {
+                if self.awaits_model(turn, step, attempt) {
+                    self.review_hold(step, attempt);
+                }
+            }
+            Input::RequestReleased { turn, step, attempt } => {
+                if self.awaits_model(turn, step, attempt) {
+                    self.request_released(step);
+                }
+            }
+            Input::HistoryCompacted { turn, messages, summary, by_model, tokens_after, usage } => {
+                if self.is_current(turn) {
+                    self.compacted(messages, summary, by_model, tokens_after, usage);
+                }
+            }
+            Input::CompactionFailed { turn, fault } => {
+                if self.is_current(turn) {
+                    self.halted(fault);
+                }
+            }
+            Input::CallsChecked { turn, verdicts } => {
+                if self.is_current(turn) {
+                    self.checked(verdicts);
+                }
+            }
+            Input::RecordOnly { turn, event } => {
+                if turn == 0 || self.is_current(turn) {
+                    self.emit(event);
+                }
+            }
+            Input::ToolCallEnded { turn, call, attempt, outcome } => {
+                self.call_ended(turn, call, attempt, outcome);
+            }
+            Input::CallReconciled { turn, call, attempt, answer } => {
+                self.call_reconciled(turn, call, attempt, answer);
+            }
+            Input::Aborted { fault } => self.halted(fault),
+            Input::TimersDue => self.fire_timers(),
+            Input::TimerFired { turn } => {
+                if self.is_current(turn) {
+                    self.woke();
+                }
+            }
+        }
+    }
+
+    /// Ends the decision; queued calls start if there are slots.
+    #[must_use]
+    pub fn finish(mut self) -> Transition {
+        self.start_queued();
+        self.decided
+    }
+}
+
 impl Stepper<'_> {
-    fn emit(&mut self, event: Event) {
+    /// Records an event of the running turn, or of no turn if none runs.
+    pub fn emit(&mut self, event: Event) {
         let (turn, trace) = match (&event, &self.session.turn) {
             (Event::TurnStarted { message }, _) => {
                 let queued = self.session.queue.iter().find(|queued| queued.command == *message);
@@ -166,12 +214,14 @@ impl Stepper<'_> {
     }
 
     fn record(&mut self, turn: TurnNumber, trace: Trace, event: Event) {
-        let event = placed(event, self.session.origin.as_ref());
+        let event = event.in_session_of(self.session.origin.as_ref());
         self.session.apply(&event, self.env.now, trace);
         self.decided.entries.push(Entry { at: self.env.now, trace, turn, event: event.into() });
     }
 
-    fn is_current(&self, turn: TurnNumber) -> bool {
+    /// Whether this turn is the running one.
+    #[must_use]
+    pub fn is_current(&self, turn: TurnNumber) -> bool {
         self.session.turn.as_ref().is_some_and(|current| current.number == turn)
     }
 
@@ -184,7 +234,8 @@ impl Stepper<'_> {
         })
     }
 
-    fn late(&mut self, operation: Operation, of_turn: TurnNumber, call: Option<CallId>) {
+    /// Records that a report came after its turn, step or job had ended.
+    pub fn late(&mut self, operation: Operation, of_turn: TurnNumber, call: Option<CallId>) {
         self.emit(Event::LateArrivalDropped { operation, of_turn, call });
     }
 
@@ -198,26 +249,24 @@ impl Stepper<'_> {
             return;
         }
         self.finish_closing();
-        if let Some(next) = self.session.queue.front() {
-            let message = next.command.clone();
-            self.emit(Event::TurnStarted { message });
-            match self.turn().phase {
-                Phase::Pipeline => self.start_pipeline(),
-                _ => self.next_step(),
-            }
+        let (None, Some(next)) = (&self.session.turn, self.session.queue.front()) else { return };
+        let message = next.command.clone();
+        self.emit(Event::TurnStarted { message });
+        if !self.turn().phase.is_coordinated() {
+            self.next_step();
         }
     }
 
     /// Completes a close when no turn runs: each message from before the close gets an empty turn, then the session
-    /// ends. A message accepted since then re-opens it.
+    /// ends. A message accepted since then re-opens it. A coordinator ends its empty turns itself.
     fn finish_closing(&mut self) {
         while let Some(before) = self.session.closing {
             match self.session.queue.front() {
                 Some(next) if before > 0 => {
                     let message = next.command.clone();
                     self.emit(Event::TurnStarted { message });
-                    if self.runs_pipeline() {
-                        self.emit(Event::PipelineEnded { complete: false });
+                    if self.turn().phase.is_coordinated() {
+                        return;
                     }
                     self.close_turn(StopReason::Cancelled, None);
                 }
@@ -268,7 +317,8 @@ impl Stepper<'_> {
     }
 
     /// The fault for a turn that has used all its tokens, if it has.
-    fn tokens_spent(&self) -> Option<Fault> {
+    #[must_use]
+    pub fn tokens_spent(&self) -> Option<Fault> {
         let usage = self.turn().usage;
         let most = self.session.settings.max_turn_tokens.unwrap_or(self.env.limits.turn_tokens);
         let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
@@ -283,10 +333,11 @@ impl Stepper<'_> {
     /// Ends the turn as failed and, if the fault prevents any further turn, ends the session too.
     fn give_up(&mut self, fault: Fault) {
         let scope = Scope { step: Some(self.turn().step), ..Scope::default() };
-        self.give_up_in(scope, fault);
+        self.fail_turn(scope, fault);
     }
 
-    fn give_up_in(&mut self, scope: Scope, fault: Fault) {
+    /// Ends the turn as failed with a fault of this scope. A fault that prevents any further turn ends the session too.
+    pub fn fail_turn(&mut self, scope: Scope, fault: Fault) {
         let trace = self.session.trace();
         let fault = fault.with_trace(trace);
         self.emit(Event::RecoveryFailed { fault: fault.clone(), scope });
@@ -301,7 +352,7 @@ impl Stepper<'_> {
     }
 
     /// Ends the turn and starts the next queued message. A fault that ends it is recorded by itself first.
-    fn end_turn(&mut self, stop: StopReason, fault: Option<Fault>) {
+    pub fn end_turn(&mut self, stop: StopReason, fault: Option<Fault>) {
         let trace = self.session.trace();
         let fault = fault.map(|fault| fault.with_trace(trace));
         if let Some(fault) = fault.clone() {
@@ -358,15 +409,14 @@ impl Stepper<'_> {
     /// they fit on a full disk.
     fn halted(&mut self, fault: Fault) {
         let Some(turn) = &self.session.turn else { return };
-        if self.runs_pipeline() {
-            return self.halt_pipeline(&fault);
-        }
         let trace = turn.trace;
         let open = turn.calls.iter().filter(|call| call.is_open());
         let open: Vec<_> = open
             .map(|call| {
                 let fault = match call.state {
-                    CallState::Started { .. } => calls::outcome_unknown(&call.tool),
+                    CallState::Started { .. } if !call.is_unclaimed() => {
+                        calls::outcome_unknown(&call.tool)
+                    }
                     _ => calls::cancelled(call),
                 };
                 (call.id.clone(), fault.with_trace(trace))
@@ -380,9 +430,6 @@ impl Stepper<'_> {
 
     /// Starts retries that are due and expires unanswered questions.
     fn woke(&mut self) {
-        if self.runs_pipeline() {
-            return self.wake_pipeline();
-        }
         if let Phase::Waiting { attempt, until } = self.turn().phase
             && until <= self.env.now
         {
@@ -418,20 +465,6 @@ impl Stepper<'_> {
     }
 }
 
-/// Adds the stage and task of a child session to the scope of its faults.
-fn placed(mut event: Event, origin: Option<&Origin>) -> Event {
-    let Some(Origin::Stage { stage, task, .. }) = origin else { return event };
-    if let Event::FaultRaised { scope, .. }
-    | Event::RetryScheduled { scope, .. }
-    | Event::Recovered { scope, .. }
-    | Event::RecoveryFailed { scope, .. } = &mut event
-        && scope.stage.is_none()
-    {
-        (scope.stage, scope.task) = (Some(*stage), task.clone());
-    }
-    event
-}
-
 /// `tool`: the tool that was called last.
 fn stuck(tripped: BrakeTrip, tool: String) -> Fault {
     match tripped {
@@ -448,6 +481,6 @@ fn stuck(tripped: BrakeTrip, tool: String) -> Fault {
     }
 }
 
-fn millis(wait: Duration) -> u64 {
+pub(crate) fn millis(wait: Duration) -> u64 {
     u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
 }

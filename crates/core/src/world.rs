@@ -37,6 +37,11 @@ pub trait SpanExporter: Send + Sync + fmt::Debug {
     /// Whether a collector is configured. If not, callers skip creating spans.
     fn is_enabled(&self) -> bool;
 
+    /// Whether spans shall have messages, arguments and results.
+    fn wants_content(&self) -> bool {
+        false
+    }
+
     /// Exports one finished span.
     fn export(&self, span: Span);
 }

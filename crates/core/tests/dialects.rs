@@ -1,8 +1,7 @@
 //! Every kind of fault, told to every audience in every language.
 //!
-//! The shapes of protocols live in the crates that speak them. What they are made from is [`tell`], and
-//! here it is put into the shapes of the reference documents once, so that a missing cell, a changed word
-//! or a wrong number is a visible difference in a snapshot. A new kind appears in every one of them.
+//! The shapes and numbers of protocols live in the crates that speak them. What they are made from is here, so that a
+//! missing cell or a changed word is a visible difference in a snapshot. A new kind appears in every one of them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -32,13 +31,7 @@ fn the_user_is_told() {
 #[test]
 fn peers_are_told() {
     golden("peer", |fault, lang| {
-        format!(
-            "smcp  {}\nmcp   {}\nrpc   {}\nhttp  {}",
-            smcp(fault, lang),
-            mcp(fault, lang),
-            json_rpc(fault, lang),
-            problem(fault, lang)
-        )
+        format!("peer  {}\nmcp   {}", peer(fault, lang), mcp(fault, lang))
     });
 }
 
@@ -287,50 +280,35 @@ fn user(fault: &Fault, lang: Lang) -> Value {
     })
 }
 
-/// The seed's nested error; today's clients get the same two fields flat.
-fn smcp(fault: &Fault, lang: Lang) -> Value {
+/// What every protocol carries; its own number is added where it is spoken.
+fn peer(fault: &Fault, lang: Lang) -> Value {
     let told = render::render_for_peer(fault, lang);
-    let mut details = json!(told.details);
-    let fields = details.as_object_mut().expect("it is one");
-    fields.insert("error_code".into(), told.code.into());
-    fields.insert("trace_id".into(), json!(told.trace));
-    fields.insert("hops".into(), json!(told.hops));
-    json!({ "error": { "code": told.smcp, "message": told.message, "details": details } })
+    json!({
+        "code": told.code,
+        "title": told.title,
+        "message": told.message,
+        "details": told.details,
+        "retryable": told.retryable,
+        "retry_after_ms": told.retry_after_ms,
+        "trace": told.trace,
+        "hops": told.hops,
+    })
 }
 
 fn mcp(fault: &Fault, lang: Lang) -> Value {
     json!({ "content": [{ "type": "text", "text": text::model_text(fault, lang) }], "isError": true })
 }
 
-fn json_rpc(fault: &Fault, lang: Lang) -> Value {
-    let told = render::render_for_peer(fault, lang);
-    let data = json!({ "code": told.code, "retryable": told.retryable, "trace": told.trace });
-    json!({ "code": told.json_rpc, "message": told.message, "data": data })
-}
-
-/// RFC 9457.
-fn problem(fault: &Fault, lang: Lang) -> Value {
-    let told = render::render_for_peer(fault, lang);
-    json!({
-        "type": format!("/faults/{}", told.code),
-        "title": told.title,
-        "status": told.http,
-        "detail": told.message,
-        "code": told.code,
-        "retry_after_ms": told.retry_after_ms,
-    })
-}
-
 /// A failed tool call, a stop reason, or an error response.
 fn editor(fault: &Fault, lang: Lang) -> Value {
-    let EditorRendering { outcome, json_rpc, message, kind, retryable, advice } =
+    let EditorRendering { outcome, message, kind, retryable, advice } =
         render::render_for_editor(fault, lang);
     match outcome {
         "tool_call_failed" => json!({
             "sessionUpdate": "tool_call_update", "status": "failed", "text": message,
         }),
         "error" => json!({
-            "code": json_rpc, "message": message,
+            "message": message,
             "data": { "kind": kind, "retryable": retryable, "advice": advice },
         }),
         stop => json!({ "stopReason": stop, "text": message }),

@@ -74,6 +74,14 @@ impl<'a> Activity<'a> {
             Event::RetryAccepted { ref command, of_turn } => {
                 Self::MessageAccepted { command, content: MessageContent::Retry { of_turn } }
             }
+            Event::TimerFired { ref timer, ref command, ref content, due, missed, next } => {
+                let content = MessageContent::Timer { timer, content, due, missed, next };
+                Self::MessageAccepted { command, content }
+            }
+            Event::TimerSet { ref timer, ref schedule, ref message, next, ref by } => {
+                Self::TimerSet { timer, schedule, message, next, by }
+            }
+            Event::TimerCancelled { ref timer, ref by } => Self::TimerCancelled { timer, by },
             Event::TurnStarted { ref message } => Self::TurnStarted { message },
             Event::TurnEnded { stop, ref fault, steps, usage } => {
                 Self::TurnEnded { stop, fault: fault.as_ref(), steps, usage }
@@ -145,6 +153,9 @@ impl<'a> Activity<'a> {
                 attempt,
                 ..
             } => Self::CallStarted { call, tool, arguments, repairs, attempt },
+            Event::ToolCallOffered { ref call, ref route, .. } => {
+                Self::CallOffered { call, worker: &route.worker }
+            }
             Event::ToolCallAnnotated { ref call, ref tool, ref topic, ref data } => {
                 Self::CallAnnotated { call, tool, topic, data }
             }

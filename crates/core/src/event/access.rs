@@ -2,13 +2,28 @@
 
 use budao_scrub::Scrubber;
 
-use super::{Event, TaskEnd};
+use super::{Event, Origin, TaskEnd};
 use crate::{
     fault::Fault,
     tool::{Failure, Outcome},
 };
 
 impl Event {
+    /// Adds the stage and task that a child session works on to the scope of its faults.
+    #[must_use]
+    pub fn in_session_of(mut self, origin: Option<&Origin>) -> Self {
+        let Some(Origin::Stage { stage, task, .. }) = origin else { return self };
+        if let Self::FaultRaised { scope, .. }
+        | Self::RetryScheduled { scope, .. }
+        | Self::Recovered { scope, .. }
+        | Self::RecoveryFailed { scope, .. } = &mut self
+            && scope.stage.is_none()
+        {
+            (scope.stage, scope.task) = (Some(*stage), task.clone());
+        }
+        self
+    }
+
     /// Encodes the event as the JSON bytes that the journal stores.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -78,6 +93,7 @@ impl Event {
         match self {
             Self::ToolCallStarted { tool, .. }
             | Self::ToolCallQueued { tool, .. }
+            | Self::ToolCallOffered { tool, .. }
             | Self::ReconcileStarted { tool, .. }
             | Self::ReconcileEnded { tool, .. }
             | Self::DoubtSettled { tool, .. }

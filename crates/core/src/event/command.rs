@@ -1,5 +1,7 @@
 //! Commands that an authorised sender may give to a session, and the one answer to each.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -8,6 +10,8 @@ use crate::{
     fault::Fault,
     message::{Block, CallId},
     nesting,
+    remote::{ToolOffer, WorkerReport},
+    timer::{TimerId, TimerRequest},
     trace::Trace,
 };
 
@@ -94,6 +98,21 @@ pub enum CommandBody {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         turn: Option<TurnNumber>,
     },
+    /// Wake the session at a time or on a schedule. A timer with the same id is replaced.
+    SetTimer {
+        /// The id of the timer; the command's id if absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timer: Option<TimerId>,
+        /// When the timer fires.
+        when: TimerRequest,
+        /// What the session is told when the timer fires.
+        message: String,
+    },
+    /// Cancel a timer.
+    CancelTimer {
+        /// A timer that is set.
+        timer: TimerId,
+    },
     /// Replace the settings.
     Settings {
         /// All settings, not the difference.
@@ -134,6 +153,31 @@ pub enum CommandBody {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         question: Option<String>,
     },
+    /// Offer tools to this session alone. They replace what the same worker offered before.
+    OfferTools {
+        /// The worker and its tools; no tools end the offer.
+        offer: Box<ToolOffer>,
+    },
+    /// Claim a call for a process of a worker. One process has a call; its claim precedes its work.
+    ClaimCall {
+        /// The call to claim.
+        call: CallId,
+        /// The attempt that was offered.
+        attempt: u32,
+        /// The id of the process.
+        worker: String,
+    },
+    /// Report the end of a claimed call. The first report counts.
+    ReportCall {
+        /// The claimed call.
+        call: CallId,
+        /// The attempt that ended.
+        attempt: u32,
+        /// The id of the process that claimed it.
+        worker: String,
+        /// What the process says.
+        report: Box<WorkerReport>,
+    },
     /// Store a fact of a gateway with the session.
     Annotate {
         /// The owning gateway and the subject: `serve.nonce`.
@@ -165,15 +209,29 @@ impl Command {
             }
             CommandBody::Settings { settings } => {
                 settings.extra.values_mut().for_each(nesting::bound);
+                if let Some(schema) = &mut settings.answer_schema {
+                    nesting::bound(Arc::make_mut(schema));
+                }
             }
+            CommandBody::OfferTools { offer } => {
+                offer.tools.iter_mut().for_each(|tool| nesting::bound(&mut tool.parameters));
+            }
+            CommandBody::ReportCall { report, .. } => match &mut **report {
+                WorkerReport::Done { result } => nesting::bound(result),
+                WorkerReport::Failed(error) => error.data.iter_mut().for_each(nesting::bound),
+                WorkerReport::Lost => {}
+            },
             CommandBody::Solve { tasks: value, .. } | CommandBody::Annotate { data: value, .. } => {
                 nesting::bound(value);
             }
             CommandBody::Message { .. }
             | CommandBody::SettleDoubt { .. }
             | CommandBody::Cancel { .. }
+            | CommandBody::ClaimCall { .. }
             | CommandBody::Withdraw { .. }
             | CommandBody::Retry { .. }
+            | CommandBody::SetTimer { .. }
+            | CommandBody::CancelTimer { .. }
             | CommandBody::Close
             | CommandBody::Plan { .. }
             | CommandBody::CancelTask { .. }

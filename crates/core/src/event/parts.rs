@@ -137,6 +137,8 @@ pub enum ReconcileVerdict {
     DidNotHappen,
     /// The call was done; its end has the result.
     Happened,
+    /// The call still runs outside of this process. The next attempt waits for its end and does not start it again.
+    StillRuns,
     /// The tool cannot tell; the outcome stays unknown.
     CannotTell,
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Seq, SessionId, Stage, TaskId};
-use crate::{lang::Lang, message::CallId, tool::Permissions};
+use crate::{lang::Lang, message::CallId, remote::ToolOffer, tool::Permissions};
 
 /// The settings of a session. A change replaces all of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -52,6 +52,12 @@ pub struct Settings {
     /// Tools on offer, by name or `prefix*`; all tools if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
+    /// Tools that workers offer to this session alone, one entry for each worker.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub offers: Vec<ToolOffer>,
+    /// The JSON Schema of the final answer of each turn; any text if absent. The answer is then JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer_schema: Option<Arc<Value>>,
     /// Settings that only one gateway or engine understands, verbatim.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, Value>,
@@ -69,6 +75,7 @@ pub struct Settings {
     Deserialize,
     strum::EnumString,
     strum::IntoStaticStr,
+    strum::VariantArray,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]

@@ -110,17 +110,11 @@ pub fn render_for_user(fault: &Fault, lang: Lang) -> UserRendering {
     }
 }
 
-/// A fault for a peer: an SMCP error, an MCP error result, a JSON-RPC error or an HTTP problem.
+/// A fault for a peer. The edge that speaks the peer's protocol adds the number that the protocol has for the kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PeerRendering {
     /// The permanent code of the kind, for example `ERR_VAL_002`.
     pub code: &'static str,
-    /// The A2C-SMCP error number.
-    pub smcp: u16,
-    /// The HTTP status.
-    pub http: u16,
-    /// The JSON-RPC error code.
-    pub json_rpc: i32,
     /// A short title for the kind.
     pub title: String,
     /// One sentence about this fault.
@@ -145,9 +139,6 @@ pub fn render_for_peer(fault: &Fault, lang: Lang) -> PeerRendering {
     let row = fault.row();
     PeerRendering {
         code: row.code,
-        smcp: row.smcp,
-        http: row.http,
-        json_rpc: row.json_rpc,
         title: text::of_kind(fault.kind(), "title", lang),
         message: text::user_text(fault, lang),
         details: fault.detail().clone(),
@@ -164,8 +155,6 @@ pub fn render_for_peer(fault: &Fault, lang: Lang) -> PeerRendering {
 pub struct EditorRendering {
     /// How the turn or the call ends in the editor, for example `tool_call_failed`.
     pub outcome: &'static str,
-    /// The JSON-RPC code, used when the turn ends as an error.
-    pub json_rpc: i32,
     /// One sentence in the user's language.
     pub message: String,
     /// The kind's name, for `data.kind`.
@@ -183,7 +172,6 @@ pub fn render_for_editor(fault: &Fault, lang: Lang) -> EditorRendering {
     let words = text::FaultText::of(fault, lang);
     EditorRendering {
         outcome: row.editor.into(),
-        json_rpc: row.json_rpc,
         message: words.user(),
         kind: row.name,
         retryable: fault.repeat().retryable,

@@ -280,14 +280,6 @@ pub struct CatalogRow {
     pub strategy: Strategy,
     /// The `error.*` event that announces the fault.
     pub event: Announcement,
-    /// The A2C-SMCP error number; several kinds may share one.
-    pub smcp: u16,
-    /// Whether this kind documents its A2C-SMCP number; exactly one kind per number does.
-    pub smcp_home: bool,
-    /// The HTTP status, for example 422.
-    pub http: u16,
-    /// The JSON-RPC error code.
-    pub json_rpc: i32,
     /// How an editor shows the fault.
     pub editor: EditorOutcome,
     /// Facts for `metadata.context` of an `error.*` event, when present.

@@ -23,8 +23,8 @@ use crate::{
 const ADVICE_MAX: usize = 8;
 
 static TEXTS: TextCatalog = TextCatalog::new(
-    &[include_str!("../../../../catalog/en.ftl")],
-    &[include_str!("../../../../catalog/zh.ftl")],
+    &[include_str!("../../catalog/en.ftl")],
+    &[include_str!("../../catalog/zh.ftl")],
 );
 
 fn bundle(lang: Lang) -> &'static TextBundle {
@@ -292,7 +292,7 @@ pub fn of_operation(operation: Operation, lang: Lang) -> String {
 }
 
 /// The runtime's own reasons for asking about a call or denying it, by message id.
-const REASONS: [&str; 19] = [
+const REASONS: [&str; 28] = [
     "reason-ask-list",
     "reason-deny-list",
     "reason-confirm",
@@ -312,6 +312,15 @@ const REASONS: [&str; 19] = [
     "reason-token-rooms",
     "reason-token-missing",
     "reason-token-wrong",
+    "reason-tool-changed-by-server",
+    "reason-tool-changed",
+    "reason-call-claimed",
+    "reason-call-cancelled",
+    "reason-call-not-claimed",
+    "reason-call-has-result",
+    "reason-call-over",
+    "reason-call-other-attempt",
+    "reason-call-not-offered",
 ];
 
 /// The reason for asking about a call or denying it, in the reader's language.

@@ -33,14 +33,14 @@ pub struct GateConfig {
     /// The longest time that a hint of the service holds requests back; then one probe is made.
     #[serde(with = "millis")]
     pub hint_ceiling: Duration,
-    /// The number of latest requests that decide whether the service is down.
+    /// The number of sessions whose latest requests decide whether the service is down.
     pub outage_window: u32,
     /// Requests older than this do not count for the decision.
     #[serde(with = "millis")]
     pub outage_window_time: Duration,
-    /// The fewest requests that can show an outage.
+    /// The fewest failures that can show an outage.
     pub outage_requests: u32,
-    /// The share of failed requests above which the service counts as down.
+    /// The share of sessions whose latest request failed, above which the service counts as down.
     pub outage_share: f64,
     /// The shortest wait between two probes of a service that is down.
     #[serde(with = "millis")]
@@ -68,7 +68,7 @@ pub struct GateConfig {
 impl Default for GateConfig {
     fn default() -> Self {
         Self {
-            in_flight_start: 4,
+            in_flight_start: 8,
             in_flight_max: 10_000,
             ramp: Duration::from_millis(100),
             in_flight_decrease: 0.7,
@@ -76,11 +76,11 @@ impl Default for GateConfig {
             rate_growth: Duration::from_secs(14),
             backoff: Duration::from_secs(1),
             hint_ceiling: Duration::from_secs(600),
-            outage_window: 20,
+            outage_window: 50,
             outage_window_time: Duration::from_secs(30),
             outage_requests: 4,
             outage_share: 0.9,
-            probe_min: Duration::from_secs(2),
+            probe_min: Duration::from_secs(1),
             probe_share: 0.25,
             probe_max: Duration::from_secs(30),
             waiting: 100_000,
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(refused(|config| config.outage_share = f64::NAN), "models.gate.outage_share");
         assert_eq!(refused(|config| config.outage_requests = 99), "models.gate.outage_requests");
         assert_eq!(
-            refused(|config| config.probe_max = Duration::from_secs(1)),
+            refused(|config| config.probe_max = Duration::from_millis(500)),
             "models.gate.probe_min"
         );
     }

@@ -22,7 +22,7 @@ const RATE_MAX: f64 = 10_000.0;
 const RATE_MIN: f64 = 1.0 / 600.0;
 
 /// The limit on requests in flight.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct InFlightLimit {
     limit: f64,
     /// Below it the limit grows with every success, above it once per limit's worth of successes.
@@ -100,6 +100,11 @@ impl InFlightLimit {
         self.limit = (self.limit - 1.0).max(1.0);
     }
 
+    /// Lowers the limit to that of a service that accepts so few requests at once.
+    pub(super) fn cap(&mut self, accepted: u32) {
+        self.limit = self.limit.min(f64::from(accepted.saturating_mul(2).max(1)));
+    }
+
     /// Ends the growth with time: from now on only successes raise the limit.
     pub(super) fn trouble(&mut self, now: Timestamp) {
         self.reduced_at = Some(now);
@@ -120,7 +125,7 @@ const RATE_EVIDENCE: u32 = 3;
 const REFUSALS_OF_A_LIMIT: u32 = 2;
 
 /// The limit on requests per second.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct RateLimit {
     /// The rate right after the last refusal; absent while no limit is known.
     base: Option<f64>,
@@ -132,6 +137,8 @@ pub(super) struct RateLimit {
     current: Cycle,
     /// The cycle that the last refusal ended, if its count is the base rate.
     measured: Option<(Cycle, Duration)>,
+    /// Requests accepted in the cycles before that one, while no rate was known, and their time.
+    earlier: (u32, Duration),
 }
 
 /// A count of requests from one resumption to the next refusal.
@@ -141,9 +148,20 @@ struct Cycle {
     start: Timestamp,
     sent: u32,
     failed: u32,
+    /// Of the failed ones, those that a rate limit refused.
+    refused: u32,
 }
 
 impl Cycle {
+    fn shows_limit(self) -> bool {
+        self.refused >= REFUSALS_OF_A_LIMIT
+    }
+
+    fn add_failure(&mut self, is_refused: bool) {
+        self.failed = self.failed.saturating_add(1);
+        self.refused = self.refused.saturating_add(u32::from(is_refused));
+    }
+
     fn accepted(self) -> u32 {
         self.sent.saturating_sub(self.failed)
     }
@@ -163,6 +181,7 @@ impl RateLimit {
             next_at: Timestamp::from_micros(i64::MIN),
             current: Cycle::default(),
             measured: None,
+            earlier: (0, Duration::ZERO),
         }
     }
 
@@ -187,6 +206,7 @@ impl RateLimit {
         if was_idle && now.since(self.current.start) > STEADY {
             let number = self.current.number;
             self.current = Cycle { number, start: now, ..Cycle::default() };
+            self.measured = None;
         }
         self.current.sent = self.current.sent.saturating_add(1);
         match self.get(now, config) {
@@ -202,20 +222,53 @@ impl RateLimit {
 
     /// Counts a failure of a request. One of an earlier cycle corrects the rate that was estimated from it. Returns
     /// true if by now nothing of that cycle counts as accepted.
-    pub(super) fn failed(&mut self, cycle: u32) -> bool {
+    pub(super) fn failed(&mut self, cycle: u32, is_refused: bool) -> bool {
         if cycle == self.current.number {
-            self.current.failed = self.current.failed.saturating_add(1);
-        } else if let Some((measured, duration)) = &mut self.measured
+            self.current.add_failure(is_refused);
+        } else if let Some((measured, _)) = &mut self.measured
             && measured.number == cycle
         {
-            measured.failed = measured.failed.saturating_add(1);
-            if measured.failed < REFUSALS_OF_A_LIMIT || measured.accepted() < RATE_EVIDENCE {
-                return measured.accepted() == 0;
-            }
-            self.base = measured.rate(*duration).map(|rate| rate.max(RATE_MIN));
-            return self.base.is_none();
+            measured.add_failure(is_refused);
+            let has_none = measured.accepted() == 0;
+            self.base = self.estimate();
+            return has_none;
         }
         false
+    }
+
+    /// Requests that a service at its limit accepted in the last cycle, if they are too few to show a rate.
+    pub(super) fn too_few_accepted(&self) -> Option<u32> {
+        let (measured, _) = self.measured.filter(|(cycle, _)| cycle.shows_limit())?;
+        self.base.is_none().then(|| measured.accepted())
+    }
+
+    /// The rate that the last cycle shows. If the service accepted too few requests in it, the cycles before it count,
+    /// too: a service that takes one request a second is known after three of them.
+    fn estimate(&self) -> Option<f64> {
+        let (measured, duration) = self.measured.filter(|(cycle, _)| cycle.shows_limit())?;
+        let accepted = measured.accepted();
+        let rate = match accepted >= RATE_EVIDENCE {
+            true => measured.rate(duration),
+            false => {
+                let (before, time) = self.earlier;
+                let all = f64::from(accepted + before) / (duration + time).as_secs_f64().max(0.001);
+                (accepted + before >= RATE_EVIDENCE).then_some(all)
+            }
+        };
+        rate.map(|rate| rate.max(RATE_MIN))
+    }
+
+    /// Begins to count anew after an outage that lasted this long, whose time says nothing about the rate.
+    pub(super) fn resume(&mut self, now: Timestamp, lasted: Duration) {
+        self.since = self.since.after(lasted).min(now);
+        self.measured = None;
+        let number = self.current.number.wrapping_add(1);
+        self.current = Cycle { number, start: now, sent: 1, ..Cycle::default() };
+    }
+
+    /// Takes a refusal back that turned out to be no sign of a limit.
+    pub(super) fn forgive(&mut self) {
+        self.current.refused = self.current.refused.saturating_sub(1);
     }
 
     /// Shrinks after a refusal that holds requests until `resume`. Returns false if nothing was accepted before it.
@@ -230,22 +283,23 @@ impl RateLimit {
         let accepted_any = counted.is_some();
         let before = self.get(now, config);
         let is_steady = now.since(self.since) >= STEADY;
-        self.measured = None;
+        let (accepted, time) = self.earlier;
+        self.earlier = match self.measured.take().filter(|_| before.is_none()) {
+            Some((cycle, lasted)) => (accepted.saturating_add(cycle.accepted()), time + lasted),
+            None => (0, Duration::ZERO),
+        };
         self.base = match (before, counted) {
             (Some(rate), _) if is_steady => Some(self.confirmed(rate, config)),
             // A single refusal among accepted requests is chance, not a limit.
-            (Some(rate), Some(_)) if self.current.failed < REFUSALS_OF_A_LIMIT => Some(rate),
+            (Some(rate), Some(_)) if !self.current.shows_limit() => Some(rate),
             (Some(rate), Some(counted)) => {
                 Some(counted.clamp(rate * 0.5, rate * config.rate_decrease))
             }
             (Some(rate), None) => Some(rate * 0.5),
             // A lone refusal, or one or two accepted requests, say nothing about the rate of a service.
-            (None, counted) => {
+            (None, _) => {
                 self.measured = Some((self.current, duration));
-                counted.filter(|_| {
-                    self.current.failed >= REFUSALS_OF_A_LIMIT
-                        && self.current.accepted() >= RATE_EVIDENCE
-                })
+                self.estimate()
             }
         }
         .map(|rate| rate.max(RATE_MIN));

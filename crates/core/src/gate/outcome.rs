@@ -3,18 +3,29 @@
 use std::time::Duration;
 
 use super::{
-    Gate, Hold, HoldReason, RequestInFlight, Ticket, outage::Outage, signal::ServiceSignal,
+    Gate, Hold, HoldReason, LoneRefusal, RequestInFlight, Ticket, outage::Outage,
+    signal::ServiceSignal,
 };
-use crate::{fault::Fault, time::Timestamp};
+use crate::{event::SessionId, fault::Fault, time::Timestamp};
+
+/// A refusal may concern one request only if the service accepted so many others for it.
+pub(super) const LONE_REFUSAL: u32 = 4;
+/// The most accepted requests that speak for later refusals.
+const CREDIT_MAX: u32 = 16;
 
 impl Gate {
-    pub(super) fn service_answered(&mut self, now: Timestamp) {
+    /// Learns that the service accepted the request of this grant.
+    pub(super) fn service_answered(&mut self, session: SessionId, grant: u64, now: Timestamp) {
         self.refusals = 0;
-        if self.outage.take().is_some() {
-            self.recent.clear();
+        self.accepted = self.accepted.max(grant);
+        self.credit = (self.credit + 1).min(CREDIT_MAX);
+        self.lift_lone_refusal(grant);
+        if let Some(outage) = self.outage.take() {
+            self.recent.forget_failures();
             self.limit.restart(now);
+            self.rate.resume(now, now.since(outage.since));
         }
-        self.recent.add(now, false, &self.config);
+        self.recent.add(session, now, false, &self.config);
         self.limit.succeeded(self.in_flight.len(), &self.config);
     }
 
@@ -29,26 +40,35 @@ impl Gate {
         if !signal.is_of_service() {
             self.free_probe(ticket, now);
             if signal == ServiceSignal::Alive && !request.has_started {
-                self.service_answered(now);
+                self.service_answered(request.session, request.grant, now);
             }
             return;
         }
         self.last_error = Some((fault.clone(), now));
         self.plan_refresh(now);
-        if self.rate.failed(request.cycle) {
+        if self.rate.failed(request.cycle, signal == ServiceSignal::RateLimited) {
             self.limit.restart(now);
+        }
+        if let Some(accepted) = self.rate.too_few_accepted() {
+            self.limit.cap(accepted);
         }
         let hint = fault.retry_hint().filter(|hint| !hint.is_zero());
         match signal {
-            ServiceSignal::RateLimited => self.refused(ticket, request.sent, hint, now),
+            ServiceSignal::RateLimited => self.refused(ticket, request, hint, now),
             _ => self.broke(ticket, request, signal, hint, now),
         }
     }
 
     /// Handles a rate limit: everybody waits until the service wants requests again.
-    fn refused(&mut self, ticket: Ticket, sent: Timestamp, hint: Option<Duration>, now: Timestamp) {
+    fn refused(
+        &mut self,
+        ticket: Ticket,
+        request: &RequestInFlight,
+        hint: Option<Duration>,
+        now: Timestamp,
+    ) {
         let is_probe = self.outage.as_ref().is_some_and(|outage| outage.probe == Some(ticket));
-        let is_late = self.hold.is_some_and(|hold| sent <= hold.since);
+        let is_late = self.hold.is_some_and(|hold| request.sent <= hold.since);
         if !is_late {
             self.refusals = self.refusals.saturating_add(1);
         }
@@ -61,19 +81,54 @@ impl Gate {
         }
         if is_probe {
             self.outage = None;
-            self.recent.clear();
+            self.recent.forget_failures();
             self.limit.restart(now);
         }
+        // A second refusal shows that the first one was no chance.
+        self.lone_refusal = None;
+        let is_lone = self.credit >= LONE_REFUSAL && self.is_unlimited(now);
+        self.credit = self.credit.saturating_sub(LONE_REFUSAL);
         match (&mut self.hold, is_late) {
             (Some(hold), true) => hold.until = hold.until.max(until),
+            (None, _) if is_lone && self.accepted > request.grant => {
+                self.rate.forgive();
+                self.limit.trouble(now);
+            }
             (hold, _) => {
-                let since = hold.map_or(now, |hold| hold.since);
+                let before = hold.take();
+                let since = before.map_or(now, |hold| hold.since);
                 *hold = Some(Hold { since, until });
+                if is_lone && before.is_none() {
+                    self.suspect_chance(request);
+                }
                 match self.rate.refused(now, until, &self.config) {
                     true => self.limit.trouble(now),
                     false => self.limit.restart(now),
                 }
             }
+        }
+    }
+
+    fn is_unlimited(&self, now: Timestamp) -> bool {
+        self.outage.is_none() && self.rate.get(now, &self.config).is_none()
+    }
+
+    /// Remembers what the gate knew before a refusal, if a request that was sent later may still be accepted.
+    fn suspect_chance(&mut self, request: &RequestInFlight) {
+        let is_later = |other: &RequestInFlight| other.grant > request.grant && !other.has_started;
+        if self.in_flight.values().any(is_later) {
+            let (grant, rate, limit) = (request.grant, self.rate.clone(), self.limit.clone());
+            self.lone_refusal = Some(LoneRefusal { grant, rate, limit });
+        }
+    }
+
+    /// Opens the gate again after a lone refusal, if the service accepted a request that was sent after it.
+    fn lift_lone_refusal(&mut self, grant: u64) {
+        if self.lone_refusal.as_ref().is_some_and(|refusal| refusal.grant < grant)
+            && let Some(LoneRefusal { rate, limit, .. }) = self.lone_refusal.take()
+        {
+            (self.hold, self.rate, self.limit) = (None, rate, limit);
+            self.rate.forgive();
         }
     }
 
@@ -115,7 +170,7 @@ impl Gate {
         if !signal.is_overload() && !self.recent.has_success() {
             self.limit.shrink_by_one();
         }
-        self.recent.add(now, true, &self.config);
+        self.recent.add(request.session, now, true, &self.config);
         let (ceiling, hint) = (self.config.hint_ceiling, hint.unwrap_or_default());
         if hint > ceiling {
             return self.probe_after(ticket, ceiling, HoldReason::Outage, now);

@@ -1,7 +1,7 @@
 //! What the end of a request says about its service.
 
 use super::HoldReason;
-use crate::fault::{Fault, Kind};
+use crate::fault::{Fact, Fault, Kind};
 
 /// The meaning of a failed request for the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,9 @@ impl ServiceSignal {
             | Kind::NetworkUnavailable
             | Kind::NameNotResolved => Self::Down,
             // A connection that is cut before the answer is the service's trouble, a cut answer is the request's.
-            Kind::ModelStreamCut if !has_started => Self::Down,
+            Kind::ModelStreamCut if has_started => Self::Nothing,
+            Kind::ModelStreamCut if fault.detail().get(Fact::Position).is_some() => Self::Alive,
+            Kind::ModelStreamCut => Self::Down,
             Kind::ModelMalformedStream
             | Kind::EmptyAnswer
             | Kind::ModelAuthentication

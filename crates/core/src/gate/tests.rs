@@ -6,7 +6,7 @@ mod storm;
 use uuid::Uuid;
 
 use super::*;
-use crate::fault::{Kind, Operation};
+use crate::fault::{Fact, Kind, Operation};
 
 fn at(millis: i64) -> Timestamp {
     Timestamp::from_micros(1_000_000_000_000 + millis * 1000)
@@ -31,6 +31,11 @@ fn requester(session: u128) -> Requester {
 
 fn gate() -> Gate {
     Gate::new(GateConfig::default())
+}
+
+/// A gate whose first probe comes so late that a request which waits for it is reported at once.
+fn gate_with_late_probe() -> Gate {
+    Gate::new(GateConfig { probe_min: secs(2), ..GateConfig::default() })
 }
 
 /// Asks for admission and returns the ticket with whether it was granted at once.
@@ -153,7 +158,7 @@ fn an_outage_is_probed_by_one_request_at_a_time_with_growing_waits() {
         gate.request(requester(99), now).unwrap();
         gate.advance(now);
     }
-    assert_eq!(waits[0], 2_000);
+    assert_eq!(waits[0], 1_000);
     assert!(waits.windows(2).all(|pair| pair[0] <= pair[1]), "{waits:?}");
     assert_eq!(waits.last(), Some(&30_000), "{waits:?}");
 }
@@ -220,6 +225,89 @@ fn a_lone_refusal_among_accepted_requests_is_no_limit() {
     fail(&mut gate, tickets[0], &hint, at(10));
     gate.advance(at(2_000));
     assert_eq!(gate.status(at(2_000)).rate, None);
+}
+
+/// A gate with four requests in flight, of which the service refuses the first.
+fn lone_refusal(gate: &mut Gate) -> Vec<Ticket> {
+    let tickets: Vec<_> = (0..4).map(|session| ask(gate, session, at(0)).0).collect();
+    let hint = fault(Kind::ModelRateLimited).retry_after(secs(60));
+    fail(gate, tickets[0], &hint, at(10));
+    assert_eq!(gate.status(at(11)).held, Some(HoldReason::RateLimit), "the hint holds everybody");
+    tickets
+}
+
+#[test]
+fn a_lone_refusal_holds_until_the_service_accepts_a_request_that_was_sent_later() {
+    let mut gate = gate();
+    let tickets = lone_refusal(&mut gate);
+    gate.started(tickets[1], at(20));
+    assert_eq!(gate.status(at(21)).held, None, "the hint was for one request only");
+    assert!(ask(&mut gate, 9, at(22)).1);
+}
+
+#[test]
+fn two_refusals_hold_whatever_the_service_accepts() {
+    let mut gate = gate();
+    let tickets = lone_refusal(&mut gate);
+    let hint = fault(Kind::ModelRateLimited).retry_after(secs(60));
+    fail(&mut gate, tickets[1], &hint, at(15));
+    gate.started(tickets[3], at(20));
+    assert_eq!(gate.status(at(21)).held, Some(HoldReason::RateLimit));
+    assert_eq!(gate.status(at(21)).until, Some(at(60_015)));
+}
+
+#[test]
+fn a_refusal_holds_if_only_earlier_requests_were_accepted() {
+    let mut gate = gate();
+    let tickets: Vec<_> = (0..4).map(|session| ask(&mut gate, session, at(0)).0).collect();
+    for accepted in &tickets[..3] {
+        gate.started(*accepted, at(5));
+    }
+    let hint = fault(Kind::ModelRateLimited).retry_after(secs(60));
+    fail(&mut gate, tickets[3], &hint, at(10));
+    gate.finish(tickets[0], RequestEnd::Answered, at(20));
+    assert_eq!(gate.status(at(21)).held, Some(HoldReason::RateLimit));
+}
+
+#[test]
+fn a_session_that_fails_again_and_again_is_no_outage_while_others_are_answered() {
+    let mut gate = gate();
+    for session in 0..10 {
+        let (ticket, _) = ask(&mut gate, session, at(0));
+        gate.finish(ticket, RequestEnd::Answered, at(0));
+    }
+    for attempt in 0..20 {
+        let now = at(attempt * 1000);
+        let (ticket, is_granted) = ask(&mut gate, 99, now);
+        assert!(is_granted, "{attempt}");
+        fail(&mut gate, ticket, &fault(Kind::ModelServerError), now);
+    }
+    for session in 100..108 {
+        let (ticket, _) = ask(&mut gate, session, at(21_000));
+        fail(&mut gate, ticket, &fault(Kind::ModelServerError), at(21_000));
+    }
+    assert_eq!(
+        gate.status(at(21_000)).held,
+        Some(HoldReason::Outage),
+        "eight others failed at once"
+    );
+}
+
+#[test]
+fn an_answer_that_began_and_was_cut_is_no_outage() {
+    let mut gate = gate();
+    let cut = fault(Kind::ModelStreamCut).with(Fact::Position, 12);
+    for session in 0..20 {
+        let (ticket, is_granted) = ask(&mut gate, session, at(0));
+        assert!(is_granted, "{session}");
+        assert!(!fail(&mut gate, ticket, &cut, at(0)), "it is a try");
+    }
+    let unsent = fault(Kind::ModelStreamCut);
+    for session in 20..30 {
+        let (ticket, _) = ask(&mut gate, session, at(1));
+        fail(&mut gate, ticket, &unsent, at(1));
+    }
+    assert_eq!(gate.status(at(1)).held, Some(HoldReason::Outage), "no byte came");
 }
 
 #[test]
@@ -418,11 +506,11 @@ fn a_request_that_never_waits_is_refused_only_while_the_gate_is_shut() {
 #[test]
 fn a_request_that_waits_only_while_the_gate_is_open_is_refused_when_it_shuts() {
     let mut gate = gate();
-    let running: Vec<_> = (0..4).map(|session| ask(&mut gate, session, at(0)).0).collect();
+    let running: Vec<_> = (0..8).map(|session| ask(&mut gate, session, at(0)).0).collect();
     let willingness = Willingness::WhileOpen;
     let ticket = gate.request(Requester { willingness, ..requester(9) }, at(1)).unwrap();
     assert!(gate.advance(at(1)).is_empty());
-    fail(&mut gate, running[0], &fault(Kind::ModelRateLimited).retry_after(secs(9)), at(10));
+    fail(&mut gate, running[7], &fault(Kind::ModelRateLimited).retry_after(secs(9)), at(10));
     let actions = gate.advance(at(10));
     assert!(
         matches!(actions[..], [GateAction::Refuse(refused, _)] if refused == ticket),
@@ -433,7 +521,7 @@ fn a_request_that_waits_only_while_the_gate_is_open_is_refused_when_it_shuts() {
 
 #[test]
 fn a_wait_is_reported_once_it_is_long_and_then_less_and_less_often() {
-    let mut gate = gate();
+    let mut gate = gate_with_late_probe();
     bring_down(&mut gate, at(0));
     for session in 10..70 {
         gate.request(requester(session), at(1)).unwrap();

@@ -8,6 +8,7 @@ use crate::{
     event::QuestionId,
     fault::Kind,
     message::CallId,
+    remote::RemoteCall,
     time::Timestamp,
     tool::{Outcome, Repair},
 };
@@ -23,6 +24,9 @@ pub struct Call {
     pub written: String,
     /// The call's progress, from requested to ended.
     pub state: CallState,
+    /// Set if a worker's process runs the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<Box<RemoteCall>>,
 }
 
 /// The progress of a call.
@@ -163,6 +167,12 @@ impl Call {
         !matches!(self.state, CallState::Ended { .. })
     }
 
+    /// Whether a worker's process was to run the call and none has claimed it: the call has not begun.
+    #[must_use]
+    pub fn is_unclaimed(&self) -> bool {
+        self.remote.as_ref().is_some_and(|remote| remote.claim.is_none())
+    }
+
     pub(super) fn approve(&mut self, other: Option<Value>, note: Option<String>) {
         if let CallState::AwaitingDecision { arguments, .. } = &self.state {
             let edited = other.is_some();
@@ -181,6 +191,10 @@ impl Call {
     ) {
         let (failing, remark) = self.carried();
         let arguments = arguments.clone();
+        // Claim and report belong to an attempt.
+        if let Some(remote) = &mut self.remote {
+            (remote.claim, remote.report) = (None, None);
+        }
         self.state =
             CallState::Started { attempt, arguments, idempotent, reconcile, at, failing, remark };
     }

@@ -12,7 +12,6 @@ use crate::{
     lang::Lang,
     message::CallId,
     time::Timestamp,
-    tool::Outcome,
 };
 
 /// The most open doubts of a session; the oldest is dropped for a newer one.
@@ -56,11 +55,6 @@ pub struct Doubts {
     settled: VecDeque<SettledDoubt>,
     /// Texts that the next model request carries.
     notices: Vec<String>,
-}
-
-/// Whether nobody knows what became of a call that must not be repeated.
-pub(super) fn is_in_doubt(outcome: &Outcome) -> bool {
-    outcome.fault().is_some_and(|fault| fault.is_outcome_unknown() && !fault.repeat().retryable)
 }
 
 impl Doubt {

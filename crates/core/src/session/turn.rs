@@ -14,6 +14,7 @@ use crate::{
     fault::{Fault, Kind, Operation},
     lang::Lang,
     message::{Block, CallId, Usage},
+    remote::RemoteCall,
     time::Timestamp,
     tool::Outcome,
     trace::Trace,
@@ -85,6 +86,14 @@ pub enum Phase {
     Pipeline,
     /// A person's confirmation of the plan.
     Confirming,
+}
+
+impl Phase {
+    /// Whether a coordinator beside the turn does the work: the turn itself asks no model and runs no call.
+    #[must_use]
+    pub fn is_coordinated(self) -> bool {
+        matches!(self, Self::Pipeline | Self::Confirming)
+    }
 }
 
 /// A failure that is being retried.
@@ -239,6 +248,16 @@ impl Turn {
                 let flags = (*idempotent, *reconcile);
                 self.with_call(call, |call| call.queue(*attempt, arguments, repairs, flags));
             }
+            Event::ToolCallOffered { call, route, .. } => {
+                let remote = RemoteCall { route: route.clone(), claim: None, report: None };
+                self.with_call(call, |call| call.remote = Some(Box::new(remote)));
+            }
+            Event::ToolCallClaimed { call, worker, .. } => {
+                self.with_remote(call, |remote| remote.claim = Some(worker.clone()));
+            }
+            Event::ToolCallReported { call, report, .. } => {
+                self.with_remote(call, |remote| remote.report = Some(report.clone()));
+            }
             Event::ReconcileStarted { call, attempt, .. } => {
                 self.with_call(call, |call| call.reconcile(*attempt));
             }
@@ -290,6 +309,14 @@ impl Turn {
         if let Some(call) = self.calls.iter_mut().find(|call| call.id == *id && call.is_open()) {
             change(call);
         }
+    }
+
+    fn with_remote(&mut self, id: &CallId, change: impl FnOnce(&mut RemoteCall)) {
+        self.with_call(id, |call| {
+            if let Some(remote) = &mut call.remote {
+                change(remote);
+            }
+        });
     }
 
     /// A call of the current step, by id.

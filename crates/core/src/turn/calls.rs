@@ -91,6 +91,8 @@ pub(super) fn interrupted(turn: &Turn, tries: u32) -> InterruptedCalls {
     for call in &turn.calls {
         let (id, tool) = (call.id.clone(), call.tool.clone());
         match &call.state {
+            // Its worker may still run it, or none has begun: the call stays open.
+            CallState::Started { .. } if call.remote.is_some() => {}
             CallState::Started { attempt, arguments, idempotent: true, reconcile, .. }
                 if !turn.cancelling && *attempt < tries =>
             {
@@ -141,6 +143,7 @@ pub(super) fn cancelled(call: &Call) -> Fault {
         CallState::Requested { .. }
         | CallState::AwaitingDecision { .. }
         | CallState::Queued { attempt: 1, .. } => fault.not_started(),
+        CallState::Started { .. } if call.is_unclaimed() => fault.not_started(),
         _ => fault,
     }
 }
@@ -177,7 +180,11 @@ impl Stepper<'_> {
             let tool = call.tool.clone();
             match verdict {
                 CallVerdict::Settled(outcome) => self.settle(id, outcome),
-                CallVerdict::Run { arguments, repairs, idempotent, reconcile } => {
+                CallVerdict::Run { arguments, repairs, idempotent, reconcile, route } => {
+                    if let Some(route) = route {
+                        let (call, tool) = (id.clone(), tool.clone());
+                        self.emit(Event::ToolCallOffered { call, tool, route });
+                    }
                     self.begin(NextAttempt {
                         call: id,
                         tool,
@@ -267,7 +274,7 @@ impl Stepper<'_> {
     }
 
     /// Ends a call that never ran. An exact repetition of an invalid call gets a fault that says so.
-    fn settle(&mut self, id: CallId, outcome: Outcome) {
+    pub(super) fn settle(&mut self, id: CallId, outcome: Outcome) {
         let outcome = match outcome {
             Outcome::Failed(failure) => Outcome::Failed(self.brake(&id, failure)),
             done @ Outcome::Done(_) => done,
@@ -288,6 +295,7 @@ impl Stepper<'_> {
         let mut fault = Fault::new(Kind::RepeatedCallStopped, Operation::ToolCall)
             .with(Fact::ToolName, call.tool.clone())
             .with(Fact::Times, before + 1)
+            .with(Fact::LimitName, "identical_invalid_calls")
             .with(Fact::Limit, self.env.limits.identical_invalid_calls)
             .with(Fact::Cause, crate::fault::text::model_text(&was, self.session.settings.language))
             .advise_model(was.model_advice().iter().cloned())
@@ -338,6 +346,9 @@ impl Stepper<'_> {
         let Some((idempotent, failing, remark)) = running else {
             return self.late(Operation::ToolCall, turn, Some(id));
         };
+        if self.was_claimed_meanwhile(&id, &outcome) || self.asks_worker(&id, &outcome) {
+            return;
+        }
         if let Outcome::Failed(failure) = &outcome
             && (idempotent || failure.fault.progress() == Progress::NotBegun)
             && !self.turn().cancelling

@@ -5,12 +5,14 @@ use super::{
     QuestionId, SessionEnd, Stepper, StopReason, TurnNumber, calls,
 };
 use crate::{
-    event::{Decision, Settings, Settlement},
+    event::{Decision, Seq, Settings, Settlement},
     fault::FactValue,
     message::CallId,
     nesting,
     session::Phase,
     time::Timestamp,
+    timer::TimerId,
+    trace::Trace,
 };
 
 impl Stepper<'_> {
@@ -38,6 +40,11 @@ impl Stepper<'_> {
             }
             CommandBody::Withdraw { message } => self.withdraw(message, by),
             CommandBody::Retry { turn } => self.retry(id.clone(), turn, trace),
+            CommandBody::SetTimer { timer, when, message } => {
+                let timer = timer.unwrap_or_else(|| TimerId(id.0.clone()));
+                self.set_timer(timer, when, message, by)
+            }
+            CommandBody::CancelTimer { timer } => self.cancel_timer(timer, by),
             CommandBody::Settings { settings } => {
                 self.change_settings(*settings);
                 Ok(())
@@ -46,6 +53,13 @@ impl Stepper<'_> {
                 self.close(by);
                 Ok(())
             }
+            CommandBody::OfferTools { offer } => self.offer_tools(*offer),
+            CommandBody::ClaimCall { call, attempt, worker } => {
+                self.claim_call(call, attempt, worker)
+            }
+            CommandBody::ReportCall { call, attempt, worker, report } => {
+                self.report_call(call, attempt, worker, *report)
+            }
             CommandBody::Annotate { topic, data } => {
                 self.not_too_deep(Some(&data)).map(|()| self.emit(Event::Annotated { topic, data }))
             }
@@ -53,17 +67,21 @@ impl Stepper<'_> {
                 self.emit(Event::ObserverLost { close_code, close_reason, last_seq, uptime_ms });
                 Ok(())
             }
-            CommandBody::Plan { question, confirm } => {
-                self.plan(id.clone(), question, confirm, trace)
+            CommandBody::Plan { .. }
+            | CommandBody::Solve { .. }
+            | CommandBody::CancelTask { .. }
+            | CommandBody::RestartTask { .. }
+            | CommandBody::CancelPlan
+            | CommandBody::Replan { .. } => {
+                Err(Fault::new(Kind::UnsupportedOperation, Operation::SubmitCommand)
+                    .with(Fact::Reason, "no pipeline runs beside this turn"))
             }
-            CommandBody::Solve { question, tasks } => self
-                .not_too_deep(Some(&tasks))
-                .and_then(|()| self.solve(id.clone(), question, tasks, trace)),
-            CommandBody::CancelTask { task } => self.cancel_task(task, by),
-            CommandBody::RestartTask { task } => self.restart_task(task, by),
-            CommandBody::CancelPlan => self.cancel_plan(by),
-            CommandBody::Replan { question } => self.replan(id.clone(), by, question, trace),
         };
+        self.answer(id, trace, at, taken);
+    }
+
+    /// Answers the command of this decision. `at` is the position before the command's effects.
+    pub fn answer(&mut self, id: CommandId, trace: Trace, at: Seq, taken: Result<(), Fault>) {
         let answer = match taken {
             Ok(()) => Answer::Accepted { at },
             Err(fault) => Answer::Rejected { fault: fault.with_trace(trace) },
@@ -71,23 +89,31 @@ impl Stepper<'_> {
         self.decided.answer = Some((id, answer));
     }
 
+    /// Queues a turn with the event that accepts its command, and starts it if no turn runs.
+    ///
+    /// # Errors
+    /// The queue is full.
+    pub fn accept(&mut self, accepted: Event, trace: Trace) -> Result<(), Fault> {
+        self.room_in_queue()?;
+        let turn = self.session.turn.as_ref().map_or(0, |turn| turn.number);
+        self.record(turn, trace, accepted);
+        self.start_next();
+        Ok(())
+    }
+
     fn message(
         &mut self,
         command: CommandId,
         content: Vec<crate::message::Block>,
-        trace: crate::trace::Trace,
+        trace: Trace,
     ) -> Result<(), Fault> {
-        self.room_in_queue()?;
         if content.is_empty() {
             return Err(Fault::new(Kind::ConstraintViolated, Operation::SubmitCommand)
                 .with(Fact::Field, "content")
                 .with(Fact::Constraint, "content is not empty")
                 .with(Fact::ProvidedValue, FactValue::Json(serde_json::json!([]))));
         }
-        let turn = self.session.turn.as_ref().map_or(0, |turn| turn.number);
-        self.record(turn, trace, Event::MessageAccepted { command, content });
-        self.start_next();
-        Ok(())
+        self.accept(Event::MessageAccepted { command, content }, trace)
     }
 
     /// Withdraws one queued message. The running turn and the other queued messages are unaffected.
@@ -102,7 +128,7 @@ impl Stepper<'_> {
         &mut self,
         command: CommandId,
         turn: Option<TurnNumber>,
-        trace: crate::trace::Trace,
+        trace: Trace,
     ) -> Result<(), Fault> {
         let of_turn = self.session.retryable_turn(turn)?;
         self.record(0, trace, Event::RetryAccepted { command, of_turn });
@@ -111,7 +137,10 @@ impl Stepper<'_> {
     }
 
     /// Checks that the JSON is shallow enough to be decoded from the journal again.
-    fn not_too_deep(&self, value: Option<&serde_json::Value>) -> Result<(), Fault> {
+    ///
+    /// # Errors
+    /// It has more levels than the limit.
+    pub fn not_too_deep(&self, value: Option<&serde_json::Value>) -> Result<(), Fault> {
         let limit = self.env.limits.json_depth;
         match value {
             Some(value) if nesting::is_deeper(value, limit) => {
@@ -124,7 +153,7 @@ impl Stepper<'_> {
     }
 
     /// Checks that the queue has room for one more message.
-    pub(super) fn room_in_queue(&self) -> Result<(), Fault> {
+    fn room_in_queue(&self) -> Result<(), Fault> {
         let limit = self.env.limits.queued_messages;
         if self.session.queue.len() < limit {
             return Ok(());
@@ -134,15 +163,15 @@ impl Stepper<'_> {
             .with(Fact::LimitName, "queued_messages"))
     }
 
-    fn change_settings(&mut self, settings: Settings) {
+    pub(super) fn change_settings(&mut self, settings: Settings) {
         if settings != self.session.settings {
             self.emit(Event::SettingsChanged { settings });
             self.review_patience();
         }
     }
 
-    /// Cancels the running turn, if any. The turn ends once its running calls and children have stopped.
-    pub(super) fn cancel(&mut self, by: String, reason: Option<String>) {
+    /// Cancels the running turn, if any. The turn ends once its running calls have stopped, or its coordinator ends it.
+    pub fn cancel(&mut self, by: String, reason: Option<String>) {
         let Some(turn) = &self.session.turn else { return };
         if turn.cancelling {
             return;
@@ -153,7 +182,7 @@ impl Stepper<'_> {
             Phase::AwaitingModel { .. } | Phase::Waiting { .. } => {
                 return self.end_turn(StopReason::Cancelled, None);
             }
-            Phase::Pipeline | Phase::Confirming => return self.cancel_pipeline(),
+            Phase::Pipeline | Phase::Confirming => return,
             Phase::Calling => {}
         }
         let trace = self.session.trace();
@@ -179,10 +208,6 @@ impl Stepper<'_> {
 
     /// Applies a person's decision. It counts once, before it expires, and for exactly the arguments asked about.
     fn decide(&mut self, decided: DecisionArgs) -> Result<(), Fault> {
-        if let Some(open) = self.open_confirmation(&decided.question) {
-            self.check_answer(&decided, &open.digest, open.expires_at)?;
-            return self.confirmed(open, decided);
-        }
         let open = self
             .open_question(&decided.question)
             .ok_or_else(|| not_open(&decided.question, "it is not pending"))?;
@@ -217,12 +242,10 @@ impl Stepper<'_> {
         digest: &str,
         expires_at: Timestamp,
     ) -> Result<(), Fault> {
-        if decided.digest.as_ref().is_some_and(|bound_to| bound_to != digest) {
-            return Err(not_open(&decided.question, "the answer is for other arguments"));
-        }
+        check_digest(&decided.question, decided.digest.as_deref(), digest)?;
         if expires_at <= self.env.now {
             self.woke();
-            return Err(not_open(&decided.question, "it has expired"));
+            return Err(question_expired(&decided.question));
         }
         Ok(())
     }
@@ -246,19 +269,42 @@ impl Stepper<'_> {
     }
 }
 
+/// Checks that a decision is for the arguments that the question showed.
+///
+/// # Errors
+/// It is bound to other arguments.
+pub fn check_digest(
+    question: &QuestionId,
+    bound_to: Option<&str>,
+    digest: &str,
+) -> Result<(), Fault> {
+    match bound_to {
+        Some(other) if other != digest => {
+            Err(not_open(question, "the answer is for other arguments"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The fault for a decision that came too late.
+#[must_use]
+pub fn question_expired(question: &QuestionId) -> Fault {
+    not_open(question, "it has expired")
+}
+
 fn not_open(question: &QuestionId, reason: &'static str) -> Fault {
     Fault::new(Kind::QuestionNotOpen, Operation::AnswerQuestion)
         .with(Fact::QuestionId, question.to_string())
         .with(Fact::Reason, reason)
 }
 
-pub(super) struct DecisionArgs {
-    pub(super) question: QuestionId,
-    pub(super) decision: Decision,
-    pub(super) by: String,
-    pub(super) note: Option<String>,
-    pub(super) arguments: Option<serde_json::Value>,
-    pub(super) digest: Option<String>,
+struct DecisionArgs {
+    question: QuestionId,
+    decision: Decision,
+    by: String,
+    note: Option<String>,
+    arguments: Option<serde_json::Value>,
+    digest: Option<String>,
 }
 
 struct OpenQuestion {

@@ -35,6 +35,10 @@ impl Stepper<'_> {
                 self.reconciled(&call, attempt, ReconcileVerdict::DidNotHappen);
                 self.run_again(&call);
             }
+            ReconcileResult::StillRuns => {
+                self.reconciled(&call, attempt, ReconcileVerdict::StillRuns);
+                self.wait_on(&call);
+            }
             ReconcileResult::Happened(output) => {
                 self.reconciled(&call, attempt, ReconcileVerdict::Happened);
                 self.end_reconciled(&call, output);
@@ -86,6 +90,13 @@ impl Stepper<'_> {
             .not_started()
             .with_trace(self.session.trace());
         self.end_call(call.id.clone(), fault.into());
+    }
+
+    /// Waits for the end of a call that still runs. Waiting starts nothing, so it is not limited to some attempts.
+    fn wait_on(&mut self, call: &Call) {
+        let CallState::Reconciling { of_attempt, arguments, .. } = &call.state else { return };
+        let attempt = of_attempt.saturating_add(1);
+        self.begin(NextAttempt::again(call, arguments.clone(), attempt, (false, true)));
     }
 
     fn end_reconciled(&mut self, call: &Call, mut output: Output) {

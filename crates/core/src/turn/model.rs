@@ -56,12 +56,35 @@ impl Stepper<'_> {
         }
     }
 
-    /// Whether an empty answer is valid: only after tool results, or as a refusal.
+    /// Handles an answer that does not fit the schema of the final answer: its call fails, and the model reads why. The
+    /// brake ends the turn of a model that never learns.
+    pub(super) fn answer_rejected(
+        &mut self,
+        (step, attempt): (u32, u32),
+        mut content: Vec<Block>,
+        usage: Usage,
+        fault: &Fault,
+    ) {
+        self.abandon_partial(); // Text that was shown is no answer.
+        self.name_calls(step, &mut content);
+        self.record_recovery(attempt);
+        self.emit(Event::ModelAnswered { step, content, stop: ModelStop::ToolUse, usage });
+        self.settle_costs();
+        let calls: Vec<CallId> = self.turn().calls.iter().map(|call| call.id.clone()).collect();
+        for call in calls {
+            let fault = fault.clone().with_trace(self.session.trace());
+            self.settle(call, fault.into());
+        }
+        self.after_calls();
+    }
+
+    /// Whether an empty answer is valid: only after tool results, or as a refusal. With a schema, none is.
     fn may_be_silent(&self, stop: ModelStop) -> bool {
         let results = |block: &Block| matches!(block, Block::ToolResult { .. });
         let after_results =
             self.session.history.last().is_some_and(|last| last.content.iter().any(results));
-        stop == ModelStop::Refusal || (stop == ModelStop::EndTurn && after_results)
+        let is_free = self.session.settings.answer_schema.is_none();
+        stop == ModelStop::Refusal || (stop == ModelStop::EndTurn && after_results && is_free)
     }
 
     /// Gives every call an id that is unique in the session, whatever id the provider chose.

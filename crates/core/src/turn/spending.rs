@@ -1,6 +1,6 @@
 //! Reserves the estimate of each request before it is made, and records what it cost.
 
-use super::{Event, Fault, Phase, Stepper, Usage};
+use super::{Event, Fault, Phase, Session, Stepper, Usage};
 use crate::{event::Thinking, spending};
 
 /// Tokens of an answer whose limit is not set, as the engine asks for them.
@@ -8,18 +8,25 @@ const ANSWER_TOKENS: u32 = 8_192;
 /// Tokens of instructions and tools, which the estimate of the history does not have.
 const OVERHEAD_TOKENS: u64 = 2_000;
 
-impl Stepper<'_> {
+impl Session {
     /// The most tokens that the next request is expected to use. The estimate of the history may be a quarter too low.
-    fn estimate(&self) -> Usage {
-        let settings = &self.session.settings;
+    #[must_use]
+    pub fn estimate_request(&self) -> Usage {
+        let settings = &self.settings;
         let answer = settings.max_answer_tokens.unwrap_or(ANSWER_TOKENS);
         let thinking = settings.thinking.map_or(0, Thinking::tokens);
-        let history = self.session.tokens;
+        let history = self.tokens;
         Usage {
             input_tokens: history.saturating_add(history / 4).saturating_add(OVERHEAD_TOKENS),
             output_tokens: u64::from(answer).saturating_add(u64::from(thinking)),
             cached_tokens: 0,
         }
+    }
+}
+
+impl Stepper<'_> {
+    fn estimate(&self) -> Usage {
+        self.session.estimate_request()
     }
 
     /// The fault for a request that could exceed a cap.

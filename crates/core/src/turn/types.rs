@@ -5,13 +5,13 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::{
-    event::{Answer, Command, CommandId, Entry, Event, SessionId, TaskEnd, TurnNumber},
+    event::{Answer, Command, CommandId, Entry, Event, TurnNumber},
     fallback::ModelOutlook,
     fault::Fault,
     gate::HoldReport,
     limits::Limits,
     message::{Block, CallId, ModelStop, Usage},
-    pipeline::StageJob,
+    remote::ToolRoute,
     time::Timestamp,
     tool::{Outcome, ReconcileResult, Repair},
     trace::Trace,
@@ -107,6 +107,28 @@ pub enum Input {
         /// Tokens the summary itself cost.
         usage: Usage,
     },
+    /// The compaction failed and cut nothing. The turn ends here.
+    CompactionFailed {
+        /// The turn that asked for the compaction; a stale one is dropped.
+        turn: TurnNumber,
+        /// Recorded as the reason of the turn's end.
+        fault: Fault,
+    },
+    /// A complete answer does not fit the schema of the final answer. It counts as an invalid call of that tool.
+    AnswerRejected {
+        /// The turn that made the request.
+        turn: TurnNumber,
+        /// The step that made the request.
+        step: u32,
+        /// The attempt that was answered; a stale one is dropped.
+        attempt: u32,
+        /// The answer; its only call is the one that is refused.
+        content: Vec<Block>,
+        /// Tokens of the request.
+        usage: Usage,
+        /// What does not fit.
+        fault: Fault,
+    },
     /// The calls of a step were checked.
     CallsChecked {
         /// The turn that asked for the check.
@@ -143,31 +165,13 @@ pub enum Input {
         /// What the tool found out.
         answer: ReconcileResult,
     },
-    /// A child session was opened for a pipeline job.
-    StageOpened {
-        /// The turn that runs the pipeline.
-        turn: TurnNumber,
-        /// The job that the child works on.
-        job: StageJob,
-        /// The child session.
-        child: SessionId,
-    },
-    /// The child of a pipeline job stopped: it answered, failed or was cancelled.
-    StageEnded {
-        /// The turn that runs the pipeline.
-        turn: TurnNumber,
-        /// The job that the child worked on.
-        job: StageJob,
-        /// Completed, failed or cancelled.
-        end: TaskEnd,
-        /// Tokens the child used.
-        usage: Usage,
-    },
     /// The host cannot continue the session although its state is valid. The turn ends here.
     Aborted {
         /// Recorded as the reason of the turn's end.
         fault: Fault,
     },
+    /// The time of a timer may have come ([`crate::timer::Timers::wake_at`]).
+    TimersDue,
     /// A time from [`Work::Wake`] was reached.
     TimerFired {
         /// The turn that set the timer.
@@ -188,6 +192,8 @@ pub enum CallVerdict {
         idempotent: bool,
         /// Whether the tool can find out if an interrupted call was done.
         reconcile: bool,
+        /// The worker that runs the call; absent if this process runs it.
+        route: Option<ToolRoute>,
     },
     /// A person must decide first.
     Ask {
@@ -249,20 +255,6 @@ pub enum Work {
         call: CallId,
         /// The attempt to find out, from 1.
         attempt: u32,
-    },
-    /// Run a child session for a pipeline job and report its end.
-    Stage {
-        /// The turn that runs the pipeline.
-        turn: TurnNumber,
-        /// The job to run.
-        job: StageJob,
-    },
-    /// Stop the child of a pipeline job, if there is one, and report that it stopped.
-    Stop {
-        /// The turn that runs the pipeline.
-        turn: TurnNumber,
-        /// The job to stop.
-        job: StageJob,
     },
     /// Send [`Input::TimerFired`] at a time.
     Wake {

@@ -45,16 +45,14 @@ impl Stepper<'_> {
         RetryDecision::Retry(wait.max(hint.min(env.limits.gate.hint_ceiling)))
     }
 
-    /// The wait before another round; grows from round to round like the waits between attempts.
+    /// The wait before another round: a share of the time since the step began to fail, like the waits between probes.
+    /// A service that fails now and then is asked again soon; one that fails this request for ever, less and less often.
     fn wait_between_rounds(&self) -> Duration {
         let (env, limits) = (self.env, self.env.limits);
-        let all = match self.turn().phase {
-            crate::session::Phase::AwaitingModel { attempt } => attempt,
-            _ => limits.retry.tries,
-        };
-        let rounds = all / limits.retry.tries.max(1);
-        let attempt = limits.retry.tries.saturating_add(rounds).saturating_sub(1);
-        limits.retry.delay(attempt, env.jitter).min(limits.gate.probe_max.max(limits.retry.base))
+        let (gate, shortest) = (&limits.gate, limits.retry.delay(1, env.jitter));
+        let since = self.turn().failing.as_ref().map_or(env.now, |failing| failing.since);
+        let share = env.now.since(since).mul_f64(gate.probe_share);
+        share.min(gate.probe_max).max(shortest)
     }
 
     /// Records that the gate holds the request, or ends the turn if the wait would be longer than its patience.

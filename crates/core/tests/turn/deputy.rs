@@ -170,7 +170,7 @@ fn another_turn() -> u32 {
         let (repairs, idempotent) = (Vec::new(), false);
         play.check_calls(vec![(
             calls[0].clone(),
-            CallVerdict::Run { arguments, repairs, idempotent, reconcile: false },
+            CallVerdict::Run { arguments, repairs, idempotent, reconcile: false, route: None },
         )]);
         play.end_call(&calls[0], 1, done());
         play.answer_text("fine");

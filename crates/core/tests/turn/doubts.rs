@@ -16,7 +16,7 @@ use crate::play::{Play, done, failed};
 
 fn reconcilable() -> CallVerdict {
     let (arguments, repairs) = (json!({"claim": 7}), Vec::new());
-    CallVerdict::Run { arguments, repairs, idempotent: false, reconcile: true }
+    CallVerdict::Run { arguments, repairs, idempotent: false, reconcile: true, route: None }
 }
 
 /// A turn that a crash interrupted during one call whose tool can find out whether it was done.
@@ -255,7 +255,13 @@ fn the_list_of_doubts_and_their_arguments_is_bounded() {
         let calls = play.answer_calls(&[("pay", "{}")]);
         let arguments = json!({"text": "长".repeat(5_000)});
         let repairs = Vec::new();
-        let run = CallVerdict::Run { arguments, repairs, idempotent: false, reconcile: false };
+        let run = CallVerdict::Run {
+            arguments,
+            repairs,
+            idempotent: false,
+            reconcile: false,
+            route: None,
+        };
         play.check_calls(vec![(calls[0].clone(), run)]);
         play.input(Input::Resumed);
         play.answer_text("hm");

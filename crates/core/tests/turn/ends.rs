@@ -2,11 +2,11 @@
 
 use budao_core::{
     Fault, Kind,
-    event::{CommandBody, Event, SessionEnd, StopReason},
+    event::{Event, StopReason},
     fault::Operation,
     limits::Limits,
     message::{Block, CallId, Message, Role, ToolUse},
-    session::{Phase, Session, SessionState},
+    session::{Phase, Session},
     trace::Trace,
     turn::{self, Env, Input},
 };
@@ -42,6 +42,21 @@ fn a_turn_that_is_halted_says_of_what_ran_that_nobody_knows_and_of_the_rest_that
 }
 
 #[test]
+fn a_compaction_that_failed_ends_its_own_turn_and_no_later_one() {
+    let mut play = Play::new();
+    play.say("one");
+    let fault = Fault::new(Kind::Bug, Operation::CompactHistory);
+    let turn = play.session.turns;
+    let failed = || Input::CompactionFailed { turn, fault: fault.clone() };
+    assert!(play.input(failed()).contains(&"turn_ended"));
+    assert_eq!(last(&play), (StopReason::Failed, Some(Kind::Bug)));
+    play.say("two");
+    assert_eq!(play.input(failed()), [""; 0], "a late report of the first turn");
+    assert!(play.session.turn.is_some());
+    play.replayed();
+}
+
+#[test]
 fn a_turn_whose_tokens_are_spent_asks_no_model_again() {
     let mut play = Play::new();
     play.limits.turn_tokens = 15;
@@ -69,20 +84,6 @@ fn a_history_that_is_not_well_paired_is_shown_to_no_model() {
     play.end_call(&calls[0], 1, done());
     assert_eq!(last(&play), (StopReason::Failed, Some(Kind::Bug)));
     assert_eq!(play.count("step_started"), 1);
-}
-
-#[test]
-fn a_run_that_waited_when_the_session_was_closed_ends_without_having_begun() {
-    let mut play = Play::new();
-    play.say("go");
-    play.command(CommandBody::Plan { question: "and then?".into(), confirm: false });
-    play.command(CommandBody::Close);
-    assert_eq!(play.count("pipeline_ended"), 1);
-    assert_eq!(play.count("turn_ended"), 2);
-    assert_eq!(last(&play), (StopReason::Cancelled, None));
-    assert_eq!(play.session.ended, Some(SessionEnd::Closed));
-    assert_eq!(play.session.state(), SessionState::Closed);
-    play.replayed();
 }
 
 /// Records that a process left which did not come to write the end.

@@ -235,7 +235,13 @@ impl Play {
 }
 
 pub(crate) fn run(idempotent: bool) -> CallVerdict {
-    CallVerdict::Run { arguments: json!({}), repairs: Vec::new(), idempotent, reconcile: false }
+    CallVerdict::Run {
+        arguments: json!({}),
+        repairs: Vec::new(),
+        idempotent,
+        reconcile: false,
+        route: None,
+    }
 }
 
 pub(crate) fn ask() -> CallVerdict {

@@ -395,7 +395,7 @@ fn an_allowed_call_is_checked_once_more_and_runs_with_exactly_what_was_shown() {
         other => panic!("{other:?}"),
     };
     let (repairs, idempotent) = (Vec::new(), false);
-    let run = CallVerdict::Run { arguments, repairs, idempotent, reconcile: false };
+    let run = CallVerdict::Run { arguments, repairs, idempotent, reconcile: false, route: None };
     play.check_calls(vec![(calls[0].clone(), run)]);
     let started = play.entries.iter().find_map(|entry| match &*entry.event {
         Event::ToolCallStarted { arguments, .. } => Some(arguments.clone()),

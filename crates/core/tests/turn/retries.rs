@@ -236,13 +236,3 @@ fn the_turn_of_a_child_is_not_retried_by_itself() {
     play.fails_after_a_call();
     assert!(play.refusal(None).contains(&format!("its parent is {parent}")));
 }
-
-#[test]
-fn a_failed_plan_is_not_retried_but_made_anew() {
-    let mut play = Play::new();
-    play.command(CommandBody::Plan { question: "why?".into(), confirm: false });
-    play.input(Input::Aborted { fault: Fault::new(Kind::JournalFull, Operation::AppendRecords) });
-    assert!(play.refusal(None).contains("turn 1 was a plan"));
-    let (names, _) = play.command(CommandBody::Replan { question: None });
-    assert_eq!(names, ["pipeline_accepted", "turn_started", "plan_started"]);
-}

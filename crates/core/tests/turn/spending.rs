@@ -233,7 +233,7 @@ proptest! {
                     play.kill();
                 }
             }
-            let spending = play.session.spending;
+            let spending = play.session.spending.clone();
             prop_assert!(charged <= spending.session, "{charged} of {spending:?} is not known");
             prop_assert!(spending.session + spending.reserved <= cap, "{spending:?}");
         }

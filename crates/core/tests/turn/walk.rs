@@ -76,6 +76,7 @@ fn verdict(how: u8) -> CallVerdict {
             repairs: Vec::new(),
             idempotent: how.is_multiple_of(2),
             reconcile: how.is_multiple_of(3),
+            route: None,
         },
         2 => ask(),
         3 => refuse(Kind::InvalidArguments),
@@ -139,7 +140,6 @@ fn perform(play: &mut Play, work: Work, how: u8) {
             Input::CallReconciled { turn, call, attempt, answer }
         }
         Work::Wake { turn, .. } => Input::TimerFired { turn },
-        Work::Stage { .. } | Work::Stop { .. } => unreachable!("nobody asked for a pipeline"),
     };
     play.input(input);
 }
@@ -266,6 +266,7 @@ fn check(play: &Play) {
     assert_eq!(accepted, answered, "all are answered, or were taken back");
     assert_eq!(unpaired(&play.session.history, 0), None);
     play.replayed();
+    crate::replay::agrees(play);
 }
 
 proptest! {

@@ -69,11 +69,11 @@ fn a_clock_that_is_set_back_a_day_changes_no_wait() {
     let mut gate = gate();
     bring_down(&mut gate, at(DAY));
     let (waiting, _) = ask(&mut gate, 9, at(DAY + 1));
-    assert_eq!(gate.next_wake(at(DAY + 1)), Some(at(DAY + 2000)));
+    assert_eq!(gate.next_wake(at(DAY + 1)), Some(at(DAY + 1000)));
     gate.advance(at(0));
-    assert_eq!(gate.status(at(0)).until, Some(at(1999)), "by the clock as it is now");
-    assert_eq!(gate.next_wake(at(0)), Some(at(1999)));
-    assert_eq!(granted(&gate.advance(at(1999))), [waiting], "the probe is not late");
+    assert_eq!(gate.status(at(0)).until, Some(at(999)), "by the clock as it is now");
+    assert_eq!(gate.next_wake(at(0)), Some(at(999)));
+    assert_eq!(granted(&gate.advance(at(999))), [waiting], "the probe is not late");
     fail(&mut gate, waiting, &fault(Kind::ModelServerError), at(2000));
     ask(&mut gate, 9, at(2000));
     let next = gate.status(at(2000)).until.unwrap();
@@ -83,7 +83,7 @@ fn a_clock_that_is_set_back_a_day_changes_no_wait() {
 #[test]
 fn background_work_learns_of_an_outage_that_follows_a_wait_for_capacity() {
     let mut gate = gate();
-    let busy: Vec<_> = (0..4).map(|session| ask(&mut gate, session, at(0)).0).collect();
+    let busy: Vec<_> = (0..8).map(|session| ask(&mut gate, session, at(0)).0).collect();
     gate.limit.trouble(at(0));
     let ticket = gate.request(background(9), at(1)).unwrap();
     assert_eq!(reported(&gate.advance(at(1001 + 250))), [(ticket, None)], "held for capacity");
@@ -106,7 +106,7 @@ fn background_work_learns_of_an_outage_that_follows_a_wait_for_capacity() {
 
 #[test]
 fn background_work_is_not_told_the_same_again() {
-    let mut gate = gate();
+    let mut gate = gate_with_late_probe();
     bring_down(&mut gate, at(0));
     let waiting: Vec<_> =
         (10..13).map(|session| gate.request(background(session), at(1)).unwrap()).collect();
@@ -152,7 +152,7 @@ fn an_outage_that_nobody_asks_about_is_forgotten() {
 
 #[test]
 fn ten_thousand_requests_are_queued_and_told_their_places_in_good_time() {
-    let mut gate = gate();
+    let mut gate = gate_with_late_probe();
     bring_down(&mut gate, at(0));
     let started = std::time::Instant::now();
     let mut places = Vec::new();

@@ -7,14 +7,12 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
-
-use crate::{
+use budao_core::{
     event::{Task, TaskId},
     fault::{Fact, Fault, Kind, Mismatch, Operation},
+    pipeline::PlanDraft,
 };
+use serde_json::{Map, Value, json};
 
 /// The most tasks in one plan.
 pub const TASKS_MAX: usize = 64;
@@ -30,37 +28,6 @@ const TITLE_CHARS_MAX: usize = 120;
 const QUOTE_CHARS_MAX: usize = 120;
 /// The most positions in a text that are tried as the start of the JSON.
 const PLACES_MAX: usize = 32;
-
-/// A valid plan that has not started.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PlanDraft {
-    /// The tasks, in the planner's order.
-    pub tasks: Vec<Task>,
-    /// The planner's description of the plan; may be empty.
-    pub summary: String,
-}
-
-impl PlanDraft {
-    /// The plan as the arguments of a confirmation question.
-    #[must_use]
-    pub fn to_arguments(&self) -> Value {
-        json!({ "summary": self.summary, "tasks": self.tasks })
-    }
-
-    /// The plan from the arguments of a confirmation question; empty if they have another format.
-    #[must_use]
-    pub fn of_arguments(arguments: &Value) -> Self {
-        Self::deserialize(arguments).unwrap_or_default()
-    }
-
-    /// Hash over the plan; a confirmation is bound to it.
-    #[must_use]
-    pub fn digest(&self) -> String {
-        let digest = Sha256::digest(self.to_arguments().to_string());
-        digest.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-}
 
 /// Parses a planner's answer: JSON, possibly inside a code fence or surrounded by text.
 ///

@@ -1,26 +1,16 @@
 //! Rules for commands about pipelines and their tasks.
 
-use serde_json::Value;
-
-use super::{CommandId, Event, Fact, Fault, Kind, Operation, Stepper};
-use crate::{
-    event::{Stage, TaskEnd, TaskId},
-    fault::FactValue,
-    pipeline::{
-        TaskState,
-        plan::{self, PlanDraft},
-    },
-    session::Phase,
+use budao_core::{
+    event::{CommandId, Event, Stage, TaskEnd, TaskId},
+    fault::{Fact, FactValue, Fault, Kind, Operation},
+    pipeline::{PlanDraft, TaskState},
     trace::Trace,
 };
+use serde_json::Value;
 
-impl Stepper<'_> {
-    /// Whether the running turn is a pipeline.
-    pub(super) fn runs_pipeline(&self) -> bool {
-        let turn = self.session.turn.as_ref();
-        turn.is_some_and(|turn| matches!(turn.phase, Phase::Pipeline | Phase::Confirming))
-    }
+use crate::{Coordinator, plan, running, stages::is_stopping};
 
+impl Coordinator<'_> {
     /// Accepts a pipeline that starts with a planner.
     pub(super) fn plan(
         &mut self,
@@ -56,18 +46,14 @@ impl Stepper<'_> {
     }
 
     fn accept_pipeline(&mut self, accepted: Event, trace: Trace) -> Result<(), Fault> {
-        let (depth, limit) = (self.session.depth(), self.env.limits.depth);
+        let (depth, limit) = (self.turn.session().depth(), self.turn.env().limits.depth);
         if depth >= limit {
             return Err(Fault::new(Kind::DepthExceeded, Operation::StartAgent)
                 .with(Fact::Limit, limit)
                 .with(Fact::Depth, depth + 1)
                 .with(Fact::LimitName, "depth"));
         }
-        self.room_in_queue()?;
-        let turn = self.session.turn.as_ref().map_or(0, |turn| turn.number);
-        self.record(turn, trace, accepted);
-        self.start_next();
-        Ok(())
+        self.turn.accept(accepted, trace)
     }
 
     /// Requests a new plan for the running pipeline or, if none runs, for the last one.
@@ -78,30 +64,30 @@ impl Stepper<'_> {
         question: Option<String>,
         trace: Trace,
     ) -> Result<(), Fault> {
-        let last = self.session.pipeline.as_ref();
+        let last = self.turn.session().pipeline.as_ref();
         let confirm = last.is_some_and(|pipeline| pipeline.asked.confirm);
         let question = question.or_else(|| last.map(|pipeline| pipeline.question.clone()));
         let question = question.unwrap_or_default();
-        if !self.runs_pipeline() {
+        if !self.is_running() {
             return self.plan(command, question, confirm, trace);
         }
         if question.trim().is_empty() {
             return Err(not_so("question", "it says something", question));
         }
-        if self.turn().cancelling {
+        if self.running_turn().cancelling {
             return Err(not_so("question", "the run is not being cancelled", question));
         }
         self.emit(Event::ReplanRequested { question, by });
-        self.cancel_pipeline();
+        self.stop_all();
         Ok(())
     }
 
     /// Cancels the running pipeline.
     pub(super) fn cancel_plan(&mut self, by: String) -> Result<(), Fault> {
-        if !self.runs_pipeline() {
+        if !self.is_running() {
             return Err(not_so("plan", "a plan is under way", String::new()));
         }
-        self.cancel(by, Some("the plan was cancelled".to_owned()));
+        self.turn.cancel(by, Some("the plan was cancelled".to_owned()));
         Ok(())
     }
 
@@ -139,12 +125,10 @@ impl Stepper<'_> {
 
     /// A task of the plan that is being solved, or a fault if there is none.
     fn open_task(&self, task: &TaskId) -> Result<&TaskState, Fault> {
-        let solving = self.session.pipeline.as_ref().filter(|pipeline| {
-            let stopping = self.session.turn.as_ref().is_some_and(|turn| turn.cancelling)
-                || pipeline.replan.is_some();
-            self.runs_pipeline() && pipeline.stage == Some(Stage::Solving) && !stopping
+        let solving = running(self.turn.session()).filter(|(turn, pipeline)| {
+            pipeline.stage == Some(Stage::Solving) && !is_stopping(turn, pipeline)
         });
-        let Some(pipeline) = solving else {
+        let Some((_, pipeline)) = solving else {
             return Err(not_so("task", "its plan is being solved", task.to_string()));
         };
         let unknown = || not_so("task", "it is a task of the plan", task.to_string());

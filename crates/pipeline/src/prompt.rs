@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 
-use super::Pipeline;
-use crate::{
+use budao_core::{
     event::{Task, TaskEnd},
     fault::{Fault, text},
     lang::Lang,
-    pipeline::plan::TASKS_MAX,
+    pipeline::Pipeline,
 };
+
+use crate::plan::TASKS_MAX;
 
 /// The planner's prompt; includes the reason if its last answer was not a valid plan.
 #[must_use]

@@ -7,8 +7,9 @@ use budao_core::{
     event::{CommandBody, Decision, Event, TaskEnd},
     message::Usage,
     pipeline::StageJob,
-    turn::{Input, Work},
+    turn,
 };
+use budao_pipeline::{Input, Work};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -68,8 +69,10 @@ fn perform(play: &mut Play, work: &Work, how: u8) {
         }
         Work::Stage { job, .. } => drop(play.end(job, end(how / 3))),
         Work::Stop { job, .. } => drop(play.end(job, end(how))),
-        Work::Wake { turn, .. } => drop(play.input(Input::TimerFired { turn: *turn })),
-        Work::Model { .. } => drop(answer_model(play, "words")),
+        Work::Turn(turn::Work::Wake { turn, .. }) => {
+            drop(play.input(turn::Input::TimerFired { turn: *turn }));
+        }
+        Work::Turn(turn::Work::Model { .. }) => drop(answer_model(play, "words")),
         other => panic!("nobody called a tool: {other:?}"),
     }
 }
@@ -136,9 +139,9 @@ fn settle(play: &mut Play) {
     for _ in 0..2_000 {
         match play.due().first().cloned() {
             None => return,
-            Some(Work::Wake { turn, at }) => {
+            Some(Work::Turn(turn::Work::Wake { turn, at })) => {
                 play.now = play.now.max(at);
-                play.input(Input::TimerFired { turn });
+                play.input(turn::Input::TimerFired { turn });
             }
             Some(work) => perform(play, &work, 13),
         }

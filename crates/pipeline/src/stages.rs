@@ -1,48 +1,26 @@
-//! Rules for pipelines: which stages start, what their ends lead to, and what stops them.
-//!
-//! The state holds no child sessions. A stage that starts makes its [`Work::Stage`] due. A stage that must stop makes
-//! [`Work::Stop`] due instead, and ends when the host reports that its child has stopped.
+//! Rules for stages: which jobs start, what their ends lead to, and what stops them.
 
-use super::{
-    Event, Fact, Fault, Kind, ModelStop, Operation, Stepper, StopReason, TurnNumber, Usage, Work,
-};
-use crate::{
-    event::{Decision, QuestionId, SessionId, Stage, Task, TaskEnd, TaskId},
-    message::{Block, CallId},
-    pipeline::{
-        Confirmation, PLAN, Pipeline, StageJob, TaskState,
-        plan::{self, PlanDraft},
-        prompt,
-    },
+use budao_core::{
+    event::{Event, SessionId, Stage, StopReason, Task, TaskEnd, TaskId, TurnNumber},
+    fault::{Fact, Fault, Operation},
+    message::{Block, ModelStop, Usage},
+    pipeline::{Pipeline, PlanDraft, StageJob, TaskState},
     session::Turn,
 };
+
+use crate::{Coordinator, plan, prompt};
 
 /// The most attempts at a plan, the first included.
 const PLAN_TRIES: u32 = 2;
 
-/// The work that is due while a pipeline runs.
-pub(super) fn due(turn: &Turn, pipeline: Option<&Pipeline>) -> Vec<Work> {
-    let number = turn.number;
-    let Some(pipeline) = pipeline else { return Vec::new() };
-    if let Some(Confirmation { expires_at, .. }) = &pipeline.confirmation {
-        return vec![Work::Wake { turn: number, at: *expires_at }];
-    }
-    let jobs = pipeline.jobs().into_iter();
-    jobs.map(|job| match stops(turn, pipeline, &job) {
-        true => Work::Stop { turn: number, job },
-        false => Work::Stage { turn: number, job },
-    })
-    .collect()
-}
-
 /// Whether the child of this job must stop.
-fn stops(turn: &Turn, pipeline: &Pipeline, job: &StageJob) -> bool {
+pub(super) fn must_stop(turn: &Turn, pipeline: &Pipeline, job: &StageJob) -> bool {
     let task = job.task.as_ref().and_then(|task| pipeline.task(task));
     is_stopping(turn, pipeline) || task.is_some_and(|state| state.stopping.is_some())
 }
 
 /// Whether all jobs of the pipeline must stop.
-fn is_stopping(turn: &Turn, pipeline: &Pipeline) -> bool {
+pub(super) fn is_stopping(turn: &Turn, pipeline: &Pipeline) -> bool {
     turn.cancelling || pipeline.replan.is_some()
 }
 
@@ -54,18 +32,14 @@ fn operation(stage: Stage) -> Operation {
     }
 }
 
-impl Stepper<'_> {
-    fn pipeline(&self) -> &Pipeline {
-        self.session.pipeline.as_ref().expect("only called while a pipeline is running")
-    }
-
+impl Coordinator<'_> {
     fn is_stopping(&self) -> bool {
-        is_stopping(self.turn(), self.pipeline())
+        is_stopping(self.running_turn(), self.pipeline())
     }
 
     /// Why all jobs stop, in words.
     fn stop_reason(&self) -> String {
-        let reason = match self.turn().cancelling {
+        let reason = match self.running_turn().cancelling {
             true => "the run was cancelled",
             false => "another plan was asked for",
         };
@@ -73,7 +47,7 @@ impl Stepper<'_> {
     }
 
     /// Starts the planner, or starts the given tasks if the command carried any.
-    pub(super) fn start_pipeline(&mut self) {
+    pub(super) fn begin(&mut self) {
         match self.pipeline().asked.tasks.clone() {
             Some(tasks) => self.plan_made(PlanDraft { tasks, summary: String::new() }),
             None => {
@@ -83,7 +57,7 @@ impl Stepper<'_> {
         }
     }
 
-    fn plan_made(&mut self, draft: PlanDraft) {
+    pub(super) fn plan_made(&mut self, draft: PlanDraft) {
         let PlanDraft { tasks, summary } = draft;
         self.emit(Event::PlanMade { tasks, summary });
         self.advance();
@@ -110,7 +84,7 @@ impl Stepper<'_> {
             return;
         }
         match self.pipeline().replan.clone() {
-            Some(question) if !self.turn().cancelling => {
+            Some(question) if !self.running_turn().cancelling => {
                 self.emit(Event::PlanStarted { question });
             }
             _ => self.end_cancelled(),
@@ -119,11 +93,11 @@ impl Stepper<'_> {
 
     /// Starts waiting tasks up to the concurrency limit. Starts none once the turn's tokens are spent.
     fn start_tasks(&mut self) {
-        if let Some(fault) = self.tokens_spent() {
+        if let Some(fault) = self.turn.tokens_spent() {
             return self.fail_waiting(&fault);
         }
         let running = self.pipeline().jobs().len();
-        let room = self.env.limits.parallel_calls.saturating_sub(running);
+        let room = self.turn.env().limits.parallel_calls.saturating_sub(running);
         let waiting = self.pipeline().tasks.iter().filter(|state| state.is_waiting());
         let next: Vec<(Task, u32)> = waiting
             .take(room)
@@ -173,8 +147,7 @@ impl Stepper<'_> {
     }
 
     fn awaits_stage(&self, turn: TurnNumber, job: &StageJob) -> bool {
-        self.is_current(turn)
-            && self.session.pipeline.as_ref().is_some_and(|pipeline| pipeline.runs(job))
+        self.turn.is_current(turn) && self.is_running() && self.pipeline().runs(job)
     }
 
     /// Handles the end of a job's child.
@@ -186,7 +159,7 @@ impl Stepper<'_> {
         usage: Usage,
     ) {
         if !self.awaits_stage(turn, job) {
-            return self.late(operation(job.stage), turn, None);
+            return self.turn.late(operation(job.stage), turn, None);
         }
         if let Some(child) = self.pipeline().child_of(job) {
             let (stage, task) = (Some(job.stage), job.task.clone());
@@ -206,16 +179,16 @@ impl Stepper<'_> {
         let stage: &'static str = job.stage.into();
         match end {
             TaskEnd::Failed { fault } => {
-                let fault = fault.with(Fact::Stage, stage).with_trace(self.session.trace());
+                let fault = fault.with(Fact::Stage, stage).with_trace(self.turn.session().trace());
                 let fault = match &job.task {
                     Some(task) => fault.with(Fact::TaskId, task.to_string()),
                     None => fault,
                 };
                 TaskEnd::Failed { fault }
             }
-            TaskEnd::Completed { output } if job.stage == Stage::Solving => {
-                TaskEnd::Completed { output: prompt::cut(&output, self.env.limits.output_bytes) }
-            }
+            TaskEnd::Completed { output } if job.stage == Stage::Solving => TaskEnd::Completed {
+                output: prompt::cut(&output, self.turn.env().limits.output_bytes),
+            },
             other => other,
         }
     }
@@ -244,7 +217,7 @@ impl Stepper<'_> {
     /// Handles an invalid plan: asks the planner again with the reason, up to the limit.
     fn no_plan(&mut self, fault: Fault) {
         let attempt = self.pipeline().attempt;
-        let fault = fault.with_trace(self.session.trace()).attempt(attempt, PLAN_TRIES);
+        let fault = fault.with_trace(self.turn.session().trace()).attempt(attempt, PLAN_TRIES);
         if attempt >= PLAN_TRIES {
             return self.refuse_plan(fault);
         }
@@ -255,22 +228,6 @@ impl Stepper<'_> {
     fn refuse_plan(&mut self, fault: Fault) {
         self.emit(Event::PlanRefused { fault: fault.clone() });
         self.end_failed(Stage::Planning, fault);
-    }
-
-    /// Asks a person to confirm the plan.
-    fn ask_for(&mut self, draft: &PlanDraft) {
-        let (turn, round) = (self.turn().number, self.pipeline().round);
-        self.emit(Event::QuestionAsked {
-            question: QuestionId(format!("ask_plan_{turn}_{round}").into()),
-            call: CallId::from(PLAN),
-            tool: PLAN.to_owned(),
-            arguments: draft.to_arguments(),
-            repairs: Vec::new(),
-            digest: draft.digest(),
-            idempotent: true,
-            reason: "the plan must be confirmed before it is carried out".to_owned(),
-            expires_at: self.env.now.after(self.env.limits.question),
-        });
     }
 
     /// Handles the end of one task's work. Other tasks continue.
@@ -325,25 +282,20 @@ impl Stepper<'_> {
     fn end_answered(&mut self, output: String) {
         let complete = self.pipeline().tasks.iter().all(TaskState::is_completed);
         self.emit(Event::PipelineEnded { complete });
-        let step = self.turn().step.saturating_add(1);
+        let step = self.running_turn().step.saturating_add(1);
         self.emit(Event::TextDelta { step, text: output.clone() });
         let (content, stop) = (vec![Block::Text(output)], ModelStop::EndTurn);
         self.emit(Event::ModelAnswered { step, content, stop, usage: Usage::default() });
-        self.end_turn(StopReason::EndTurn, None);
+        self.turn.end_turn(StopReason::EndTurn, None);
     }
 
-    fn end_cancelled(&mut self) {
+    pub(super) fn end_failed(&mut self, stage: Stage, fault: Fault) {
         self.emit(Event::PipelineEnded { complete: false });
-        self.end_turn(StopReason::Cancelled, None);
+        self.turn.fail_turn(Pipeline::scope_of(stage), fault);
     }
 
-    fn end_failed(&mut self, stage: Stage, fault: Fault) {
-        self.emit(Event::PipelineEnded { complete: false });
-        self.give_up_in(Pipeline::scope_of(stage), fault);
-    }
-
-    /// Cancels the pipeline. The turn ends after all running jobs have stopped.
-    pub(super) fn cancel_pipeline(&mut self) {
+    /// Gives up an unconfirmed plan, then stops all jobs. The turn ends after they have stopped.
+    pub(super) fn stop_all(&mut self) {
         if self.pipeline().confirmation.is_some() {
             let reason = self.stop_reason();
             self.emit(Event::PlanCancelled { reason });
@@ -352,7 +304,7 @@ impl Stepper<'_> {
     }
 
     /// Ends every started job at once, without waiting for children.
-    pub(super) fn halt_pipeline(&mut self, fault: &Fault) {
+    pub(super) fn halt(&mut self, fault: &Fault) {
         let pipeline = self.pipeline();
         let (stage, jobs) = (pipeline.stage, pipeline.jobs());
         for task in jobs.into_iter().filter_map(|job| job.task) {
@@ -366,62 +318,5 @@ impl Stepper<'_> {
             Some(Stage::Solving) | None => {}
         }
         self.end_failed(stage.unwrap_or(Stage::Solving), fault.clone());
-    }
-
-    /// Cancels a plan whose confirmation expired.
-    pub(super) fn wake_pipeline(&mut self) {
-        let Some(confirmation) = self.pipeline().confirmation.clone() else { return };
-        if confirmation.expires_at > self.env.now {
-            return;
-        }
-        let Confirmation { question, .. } = confirmation;
-        let fault = Fault::new(Kind::QuestionExpired, Operation::AskPermission)
-            .with(Fact::ToolName, PLAN)
-            .with(Fact::QuestionId, question.to_string());
-        self.emit(Event::QuestionExpired { question, call: CallId::from(PLAN) });
-        self.emit(Event::PlanCancelled { reason: "nobody confirmed the plan in time".to_owned() });
-        self.end_failed(Stage::Planning, fault);
-    }
-
-    /// The open confirmation that a question belongs to, if any.
-    pub(super) fn open_confirmation(&self, question: &QuestionId) -> Option<Confirmation> {
-        self.session.turn.as_ref()?;
-        let open = self.session.pipeline.as_ref()?.confirmation.as_ref()?;
-        (open.question == *question).then(|| open.clone())
-    }
-
-    /// Applies a person's decision on the plan. Edited tasks replace the plan if they are valid.
-    pub(super) fn confirmed(
-        &mut self,
-        open: Confirmation,
-        decided: super::command::DecisionArgs,
-    ) -> Result<(), Fault> {
-        let super::command::DecisionArgs { question, decision, by, note, arguments, .. } = decided;
-        let edited = match (decision, arguments) {
-            (Decision::Allow, Some(tasks)) => Some(plan::coerce(tasks)?),
-            _ => None,
-        };
-        let edited = edited.map(|draft| match draft.summary.is_empty() {
-            true => PlanDraft { summary: open.draft.summary.clone(), ..draft },
-            false => draft,
-        });
-        let edited = edited.filter(|draft| *draft != open.draft);
-        self.emit(Event::QuestionAnswered {
-            question,
-            call: CallId::from(PLAN),
-            decision,
-            by: by.clone(),
-            note: note.clone(),
-            arguments: edited.as_ref().map(PlanDraft::to_arguments),
-        });
-        match decision {
-            Decision::Allow => self.plan_made(edited.unwrap_or(open.draft)),
-            Decision::Deny => {
-                let reason = note.unwrap_or_else(|| format!("declined by {by}"));
-                self.emit(Event::PlanCancelled { reason });
-                self.end_cancelled();
-            }
-        }
-        Ok(())
     }
 }

@@ -7,8 +7,9 @@ use budao_core::{
     event::{Answer, CommandBody, Decision, Event, Origin, SessionId, Stage, StopReason, TaskEnd},
     fault::Fact,
     session::SessionState,
-    turn::Work,
+    turn,
 };
+use budao_pipeline::Work;
 use serde_json::json;
 
 use crate::play::{Play, answer_model, completed, failed, id};
@@ -183,11 +184,13 @@ fn what_goes_wrong_in_a_child_says_which_stage_and_task_it_is_about() {
     let mut child = Play::of(Some(Origin::Stage { parent, stage, task, depth: 1 }));
     child.say("work");
     let due = child.due();
-    let [Work::Model { turn, step, attempt }] = due.as_slice() else { panic!("{due:?}") };
+    let [Work::Turn(turn::Work::Model { turn, step, attempt })] = due.as_slice() else {
+        panic!("{due:?}")
+    };
     let fault =
         budao_core::Fault::new(Kind::ModelOverloaded, budao_core::fault::Operation::ModelRequest);
     let (turn, step, attempt) = (*turn, *step, *attempt);
-    child.input(budao_core::turn::Input::ModelFailed { turn, step, attempt, fault });
+    child.input(turn::Input::ModelFailed { turn, step, attempt, fault });
     child.wait(Duration::from_secs(3_600));
     answer_model(&mut child, "done after all");
     let scopes = child.entries.iter().filter_map(|entry| match &*entry.event {
@@ -234,7 +237,7 @@ fn a_plan_that_must_be_confirmed_waits_for_a_person() {
     assert_eq!(play.answer(PLAN), ["question_asked"]);
     assert_eq!(play.session.state(), SessionState::WaitingForDecision);
     assert_eq!(play.count("plan_made"), 0, "until then it is no plan");
-    assert!(matches!(play.due().as_slice(), [Work::Wake { .. }]));
+    assert!(matches!(play.due().as_slice(), [Work::Turn(turn::Work::Wake { .. })]));
     assert_eq!(play.crash(), ["session_resumed"], "the question survives");
     let answer = play.decide(Decision::Allow, None);
     assert!(matches!(answer, Answer::Accepted { .. }), "{answer:?}");
@@ -378,7 +381,7 @@ fn a_run_that_is_halted_ends_everything_it_began() {
         }
         let fault =
             budao_core::Fault::new(Kind::DiskFull, budao_core::fault::Operation::AppendRecords);
-        play.input(budao_core::turn::Input::Aborted { fault });
+        play.input(turn::Input::Aborted { fault });
         assert_eq!(play.due(), [], "{stage}");
         assert_eq!(play.session.last.as_ref().unwrap().stop, StopReason::Failed);
         play.check_starts();

@@ -14,8 +14,9 @@ use budao_core::{
     pipeline::{Pipeline, StageJob},
     session::Session,
     trace::Trace,
-    turn::{self, Env, Input, Work},
+    turn::{self, Env},
 };
+use budao_pipeline::{Input, Work};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -41,7 +42,10 @@ impl Play {
             commands: 0,
         };
         let settings = Settings { model: "m".into(), ..Settings::default() };
-        play.input(Input::RecordOnly { turn: 0, event: Event::SessionOpened { settings, origin } });
+        play.input(turn::Input::RecordOnly {
+            turn: 0,
+            event: Event::SessionOpened { settings, origin },
+        });
         play
     }
 
@@ -53,11 +57,11 @@ impl Play {
         play
     }
 
-    pub(crate) fn input(&mut self, input: Input) -> Vec<&'static str> {
+    pub(crate) fn input(&mut self, input: impl Into<Input>) -> Vec<&'static str> {
         self.step(input).0
     }
 
-    fn step(&mut self, input: Input) -> (Vec<&'static str>, Option<Answer>) {
+    fn step(&mut self, input: impl Into<Input>) -> (Vec<&'static str>, Option<Answer>) {
         let env = Env {
             now: self.now,
             jitter: 0.0,
@@ -67,7 +71,7 @@ impl Play {
             outlooks: &[],
             limits: &self.limits,
         };
-        let decided = turn::step(&mut self.session, input, &env);
+        let decided = budao_pipeline::step(&mut self.session, input, &env);
         let names = decided.entries.iter().map(|entry| name(&entry.event)).collect();
         self.entries.extend(decided.entries);
         self.check();
@@ -105,18 +109,18 @@ impl Play {
 
     pub(crate) fn crash(&mut self) -> Vec<&'static str> {
         self.session = self.replayed();
-        self.input(Input::Resumed)
+        self.input(turn::Input::Resumed)
     }
 
     pub(crate) fn due(&self) -> Vec<Work> {
-        turn::due(&self.session, &self.limits)
+        budao_pipeline::due(&self.session, &self.limits)
     }
 
     pub(crate) fn command(&mut self, body: CommandBody) -> (Vec<&'static str>, Answer) {
         self.commands += 1;
         let id = format!("c{}", self.commands).as_str().into();
         let command = Command { id, by: "ada".into(), trace: Trace::NONE, body };
-        let (names, answer) = self.step(Input::Command(command));
+        let (names, answer) = self.step(turn::Input::Command(command));
         (names, answer.expect("every command gets an answer"))
     }
 
@@ -218,7 +222,7 @@ impl Play {
 
     pub(crate) fn wait(&mut self, wait: Duration) -> Vec<&'static str> {
         self.now = self.now.after(wait);
-        self.input(Input::TimerFired { turn: self.session.turns })
+        self.input(turn::Input::TimerFired { turn: self.session.turns })
     }
 
     pub(crate) fn count(&self, wanted: &str) -> usize {
@@ -284,10 +288,19 @@ pub(crate) fn id(task: &str) -> TaskId {
 /// The model of an ordinary turn answers.
 pub(crate) fn answer_model(play: &mut Play, text: &str) -> Vec<&'static str> {
     let due = play.due();
-    let [Work::Model { turn, step, attempt }] = due.as_slice() else { panic!("{due:?}") };
+    let [Work::Turn(turn::Work::Model { turn, step, attempt })] = due.as_slice() else {
+        panic!("{due:?}")
+    };
     let (turn, step, attempt) = (*turn, *step, *attempt);
     let (content, stop) = (vec![Block::Text(text.into())], ModelStop::EndTurn);
-    play.input(Input::ModelAnswered { turn, step, attempt, content, stop, usage: Usage::default() })
+    play.input(turn::Input::ModelAnswered {
+        turn,
+        step,
+        attempt,
+        content,
+        stop,
+        usage: Usage::default(),
+    })
 }
 
 /// An event's name, as it is in the records.

@@ -1,9 +1,7 @@
 //! What children are told, word for word.
 
-use budao_core::{
-    Kind, Lang,
-    pipeline::{plan, prompt},
-};
+use budao_core::{Kind, Lang};
+use budao_pipeline::{plan, prompt};
 use serde_json::json;
 
 use crate::play::{Play, cancelled, completed, failed};

@@ -1,10 +1,7 @@
 //! What becomes a plan, and what is refused with which reasons.
 
-use budao_core::{
-    Fault, Kind, Lang,
-    fault::text,
-    pipeline::plan::{self, PlanDraft, TASKS_MAX},
-};
+use budao_core::{Fault, Kind, Lang, fault::text, pipeline::PlanDraft};
+use budao_pipeline::plan::{self, TASKS_MAX};
 use serde_json::{Value, json};
 
 fn ids(draft: &PlanDraft) -> Vec<&str> {

@@ -1,0 +1,250 @@
+//! What all sessions spend in a day, in total, by tenant and by key: caps that hold across processes.
+//!
+//! A ledger is a note in the journal, changed by compare-and-set. A request adds its estimate before it is made, and its
+//! answer replaces the estimate by the cost. An estimate whose answer was lost stays: nobody knows better, so a cap is
+//! never exceeded by more than one request, whatever is killed.
+
+use serde::{Deserialize, Serialize};
+
+use super::{SpendingConfig, reached};
+use crate::{
+    fault::{Fact, Fault},
+    time::Timestamp,
+};
+
+/// The requests that a ledger counts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LedgerScope {
+    /// The requests of all tenants and keys.
+    All,
+    /// The requests of one tenant.
+    Tenant(String),
+    /// The requests with one API key, named by a part of its hash.
+    Key(String),
+}
+
+impl LedgerScope {
+    /// The start of the names of all ledgers.
+    pub const PREFIX: &'static str = "spending/";
+
+    /// The name of the scope for people: `all`, `tenant/NAME` or `key/HASH`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::All => "all".to_owned(),
+            Self::Tenant(tenant) => format!("tenant/{tenant}"),
+            Self::Key(key) => format!("key/{key}"),
+        }
+    }
+
+    /// The scope of a name; `None` if it is none.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Self> {
+        match name.split_once('/') {
+            None => (name == "all").then_some(Self::All),
+            Some(("tenant", tenant)) if !tenant.is_empty() => Some(Self::Tenant(tenant.to_owned())),
+            Some(("key", key)) if !key.is_empty() => Some(Self::Key(key.to_owned())),
+            Some(_) => None,
+        }
+    }
+
+    /// The name of the note that holds the ledger.
+    #[must_use]
+    pub fn note(&self) -> String {
+        format!("{}{}", Self::PREFIX, self.name())
+    }
+
+    /// The settings of the caps in money and in tokens.
+    fn settings(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::All => ("day", "day_tokens"),
+            Self::Tenant(_) => ("tenant_day", "tenant_day_tokens"),
+            Self::Key(_) => ("key_day", "key_day_tokens"),
+        }
+    }
+}
+
+/// An amount of money and tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LedgerAmount {
+    /// Millionths of the currency.
+    pub cost: u64,
+    /// Tokens read and written.
+    pub tokens: u64,
+}
+
+impl LedgerAmount {
+    fn plus(self, other: Self) -> Self {
+        let (cost, tokens) =
+            (self.cost.saturating_add(other.cost), self.tokens.saturating_add(other.tokens));
+        Self { cost, tokens }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        let (cost, tokens) =
+            (self.cost.saturating_sub(other.cost), self.tokens.saturating_sub(other.tokens));
+        Self { cost, tokens }
+    }
+}
+
+/// What one scope spent on one day.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Ledger {
+    /// The day, in UTC: `2026-11-18`.
+    pub day: String,
+    /// The currency of the amounts.
+    pub currency: String,
+    /// Requests that were answered.
+    pub spent: LedgerAmount,
+    /// Estimates of requests that are under way, or whose answers were lost.
+    pub reserved: LedgerAmount,
+    /// Requests that were made.
+    pub requests: u64,
+    /// What an operator added to the caps for this day.
+    pub raised: LedgerAmount,
+    /// Who raised the caps last; empty if nobody did.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub raised_by: String,
+}
+
+impl Ledger {
+    /// Reads a ledger. One of another day, and one that cannot be read, counts as empty.
+    #[must_use]
+    pub fn read(body: &[u8], day: &str, currency: &str) -> Self {
+        let found: Option<Self> = serde_json::from_slice(body).ok();
+        found.filter(|ledger| ledger.day == day).unwrap_or_else(|| Self {
+            day: day.to_owned(),
+            currency: currency.to_owned(),
+            ..Self::default()
+        })
+    }
+
+    /// The ledger as the body of its note.
+    #[must_use]
+    pub fn body(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("numbers and strings always serialise")
+    }
+
+    /// Adds the estimate of a request.
+    ///
+    /// # Errors
+    /// `spending_cap_reached` if the request could exceed a cap of the scope.
+    pub fn reserve(
+        &mut self,
+        config: &SpendingConfig,
+        scope: &LedgerScope,
+        estimate: LedgerAmount,
+    ) -> Result<(), Fault> {
+        let used = self.spent.plus(self.reserved);
+        let (money, tokens) = scope.settings();
+        let named = |fault: Fault| fault.with(Fact::CapScope, scope.name());
+        if let Some(cap) = config.day_cap(money).map(|cap| cap.saturating_add(self.raised.cost))
+            && used.cost.saturating_add(estimate.cost) > cap
+        {
+            let amounts = [cap, used.cost, estimate.cost].map(|micros| config.shown(micros));
+            return Err(named(reached(money, amounts)));
+        }
+        if let Some(cap) =
+            config.day_tokens_cap(tokens).map(|cap| cap.saturating_add(self.raised.tokens))
+            && used.tokens.saturating_add(estimate.tokens) > cap
+        {
+            let amounts =
+                [cap, used.tokens, estimate.tokens].map(|count| format!("{count} tokens"));
+            return Err(named(reached(tokens, amounts)));
+        }
+        self.reserved = self.reserved.plus(estimate);
+        self.requests = self.requests.saturating_add(1);
+        Ok(())
+    }
+
+    /// Replaces the estimate of a request by what it cost.
+    pub fn settle(&mut self, estimate: LedgerAmount, cost: LedgerAmount) {
+        self.reserved = self.reserved.minus(estimate);
+        self.spent = self.spent.plus(cost);
+    }
+
+    /// Raises the caps of the scope for this day.
+    pub fn raise(&mut self, by: &str, more: LedgerAmount) {
+        self.raised = self.raised.plus(more);
+        by.clone_into(&mut self.raised_by);
+    }
+}
+
+/// The day of a time, in UTC: `2026-11-18`.
+#[must_use]
+pub fn day_of(at: Timestamp) -> String {
+    at.to_string().chars().take(10).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fault::Kind;
+
+    fn config(text: serde_json::Value) -> SpendingConfig {
+        serde_json::from_value(text).unwrap()
+    }
+
+    fn amount(cost: u64, tokens: u64) -> LedgerAmount {
+        LedgerAmount { cost, tokens }
+    }
+
+    #[test]
+    fn an_estimate_counts_until_its_answer_replaces_it() {
+        let caps = config(json!({"tenant_day": 0.001}));
+        let scope = LedgerScope::Tenant("acme".into());
+        let mut ledger = Ledger::read(b"", "2026-11-18", "USD");
+        ledger.reserve(&caps, &scope, amount(600, 10)).unwrap();
+        let fault = ledger.reserve(&caps, &scope, amount(500, 10)).unwrap_err();
+        assert_eq!(fault.kind(), Kind::SpendingCapReached);
+        let text = |fact| fault.detail().text(fact).unwrap().to_owned();
+        assert_eq!(text(Fact::ConfigKey), "models.spending.tenant_day");
+        assert_eq!(text(Fact::CapScope), "tenant/acme");
+        assert_eq!(
+            [text(Fact::Cap), text(Fact::Spent), text(Fact::Estimate)],
+            ["0.001 USD", "0.0006 USD", "0.0005 USD"]
+        );
+        ledger.settle(amount(600, 10), amount(100, 4));
+        ledger.reserve(&caps, &scope, amount(900, 10)).unwrap();
+        assert_eq!(
+            (ledger.spent, ledger.reserved, ledger.requests),
+            (amount(100, 4), amount(900, 10), 2)
+        );
+    }
+
+    #[test]
+    fn a_cap_in_tokens_needs_no_price_and_an_operator_can_raise_it() {
+        let caps = config(json!({"day_tokens": 100}));
+        let mut ledger = Ledger::read(b"", "2026-11-18", "USD");
+        ledger.reserve(&caps, &LedgerScope::All, amount(0, 100)).unwrap();
+        let fault = ledger.reserve(&caps, &LedgerScope::All, amount(0, 1)).unwrap_err();
+        assert_eq!(fault.detail().text(Fact::ConfigKey), Some("models.spending.day_tokens"));
+        ledger.raise("ada", amount(0, 1));
+        ledger.reserve(&caps, &LedgerScope::All, amount(0, 1)).unwrap();
+        assert_eq!(ledger.raised_by, "ada");
+    }
+
+    #[test]
+    fn a_ledger_of_another_day_is_a_new_one() {
+        let mut ledger = Ledger::read(b"", "2026-11-18", "USD");
+        ledger.settle(amount(0, 0), amount(5, 5));
+        assert_eq!(Ledger::read(&ledger.body(), "2026-11-18", "USD"), ledger);
+        assert_eq!(Ledger::read(&ledger.body(), "2026-11-19", "USD").spent, amount(0, 0));
+        assert_eq!(Ledger::read(b"not JSON", "2026-11-18", "USD").spent, amount(0, 0));
+    }
+
+    #[test]
+    fn scopes_have_names_that_read_back() {
+        for scope in
+            [LedgerScope::All, LedgerScope::Tenant("a/b".into()), LedgerScope::Key("0af7".into())]
+        {
+            assert_eq!(LedgerScope::of(&scope.name()), Some(scope));
+        }
+        assert_eq!(LedgerScope::of("tenant/"), None);
+        assert_eq!(LedgerScope::of("nobody"), None);
+    }
+}
