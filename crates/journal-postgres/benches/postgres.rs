@@ -5,9 +5,6 @@
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::cast_precision_loss, missing_docs)]
 
-#[path = "../tests/support/mod.rs"]
-mod support;
-
 use std::{
     path::Path,
     process::Command,
@@ -23,6 +20,7 @@ use budao_journal_postgres::{Credentials, Postgres, PostgresOptions};
 use budao_testkit::{
     bench::{Better, Measurement},
     postgres::PostgresServer,
+    records, world,
 };
 
 const ROUNDS: usize = 4;
@@ -78,10 +76,10 @@ async fn appends_per_second(journal: &Arc<dyn Journal>, sessions: u64) -> (f64, 
             let (journal, count) = (Arc::clone(journal), Arc::clone(&count));
             tokio::spawn(async move {
                 let session = budao_core::event::SessionId(uuid::Uuid::new_v4());
-                let lease = support::lease(&*journal, session, "writer").await;
+                let lease = records::lease(&*journal, session, "writer").await;
                 let mut head = 0;
                 while began.elapsed() < ROUND {
-                    let entries = support::entries(head, 1, 480);
+                    let entries = records::entries(head, 1, 480);
                     head = journal.append(Append::new(&lease, head, entries)).await.unwrap();
                     count.fetch_add(1, Ordering::Relaxed);
                 }
@@ -100,8 +98,7 @@ async fn measure(server: &PostgresServer) {
     let credentials = Credentials::default();
     let options = PostgresOptions::default();
     let url = server.url("budao");
-    let opened =
-        Postgres::open(&url, Access::Create, &credentials, support::world(), options).await;
+    let opened = Postgres::open(&url, Access::Create, &credentials, world::system(), options).await;
     let journal: Arc<dyn Journal> = Arc::new(opened.unwrap());
     for (sessions, bar) in CASES {
         let (mut ratios, mut rates, mut client) = (Vec::new(), Vec::new(), Vec::new());

@@ -109,11 +109,11 @@ fn wrong(expected: impl Into<String>, received: &str) -> Fault {
         .with(Fact::Received, received.chars().take(80).collect::<String>())
 }
 
-fn decode(text: &str, what: &str) -> Result<String, Fault> {
+fn decode(text: &str, part: &str) -> Result<String, Fault> {
     let decoded = percent_decode_str(text).decode_utf8();
-    let decoded = decoded.map_err(|_| wrong(format!("{what} in UTF-8"), ""))?;
+    let decoded = decoded.map_err(|_| wrong(format!("{part} in UTF-8"), ""))?;
     if decoded.contains('\0') {
-        return Err(wrong(format!("{what} without a zero byte"), ""));
+        return Err(wrong(format!("{part} without a zero byte"), ""));
     }
     Ok(decoded.into_owned())
 }

@@ -12,7 +12,7 @@ use budao_core::{
     fault::{Fault, Kind, Operation},
 };
 use budao_journal::{
-    Append, AppendError, Lease, LeaseToken,
+    Append, AppendError, Digest, Lease, LeaseToken,
     implement::{EncodedRecord, encode, faults},
 };
 use tokio::{sync::oneshot, time::Instant};
@@ -31,8 +31,8 @@ pub(crate) struct CachedSession {
     pub(crate) key: i64,
     pub(crate) epoch: Epoch,
     pub(crate) head: Seq,
-    /// The checksum that the next batch continues.
-    pub(crate) chain: u32,
+    /// The digest that the next batch continues.
+    pub(crate) chain: Digest,
     pub(crate) token: LeaseToken,
 }
 
@@ -97,7 +97,8 @@ impl EncodedAppend {
     /// Encodes the parts and refuses an id that occurs twice: the statement would take it for one.
     fn new(append: Append) -> Result<Self, Fault> {
         let session = append.session;
-        let records = encode(append.entries);
+        let mut records = encode(append.entries);
+        records.iter_mut().for_each(EncodedRecord::hash_content);
         let answers: Vec<_> =
             append.answers.iter().map(|(id, answer)| (id.clone(), inbox::encode(answer))).collect();
         let direct: Vec<_> = append

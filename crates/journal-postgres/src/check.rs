@@ -6,12 +6,18 @@ use budao_core::{
 };
 use budao_journal::{
     CheckReport, Damage, Digest, Progress,
-    implement::frame::{self, BatchLocation},
+    implement::{
+        chain,
+        frame::{self, BatchLocation},
+    },
 };
 use bytes::Bytes;
 use tokio_postgres::{Row, types::ToSql};
 
-use crate::pool::{LaneKind, Pool};
+use crate::{
+    pool::{LaneKind, Pool},
+    shared::digest,
+};
 
 /// The number of findings after which a check stops collecting.
 const FINDINGS: usize = 1000;
@@ -47,7 +53,7 @@ struct CheckedSession {
     cohort: i32,
     epoch: i32,
     head: Seq,
-    chain: u32,
+    chain: Digest,
     removed_to: Seq,
     snapshot: Option<Seq>,
 }
@@ -57,7 +63,7 @@ struct CheckedSession {
 struct ChainProgress {
     /// The last position seen; 0 before the first batch.
     end: Seq,
-    chain: Option<u32>,
+    chain: Option<Digest>,
     records: u64,
     damaged: Option<Seq>,
 }
@@ -99,7 +105,7 @@ impl Check<'_> {
             cohort: row.get(1),
             epoch: row.get(2),
             head: row.get::<_, i64>(3).cast_unsigned(),
-            chain: row.get::<_, i32>(4).cast_unsigned(),
+            chain: digest(row, 4),
             removed_to: row.get::<_, i64>(5).cast_unsigned(),
             snapshot: row.get::<_, Option<i64>>(6).map(i64::cast_unsigned),
         }))
@@ -153,8 +159,8 @@ impl Check<'_> {
             if is_command && is_answer {
                 report.commands += 1;
             } else {
-                let what = format!("command {} cannot be read", row.get::<_, i64>(0));
-                report.damages.push(of_session(session, None, what, "its records"));
+                let description = format!("command {} cannot be read", row.get::<_, i64>(0));
+                report.damages.push(of_session(session, None, description, "its records"));
             }
         }
         Ok(())
@@ -218,14 +224,14 @@ impl ChainProgress {
             records += u64::from(record.seq > session.removed_to);
         });
         let expected =
-            if is_first { (first == 1).then(|| frame::seed(session.session)) } else { self.chain };
+            if is_first { (first == 1).then(|| chain::seed(session.session)) } else { self.chain };
         let breaks_chain = expected.is_some() && unpacked.previous != expected;
         self.damaged = unpacked.damaged.or(breaks_chain.then_some(first));
         if self.damaged.is_none() || !breaks_chain {
             self.records += records;
         }
         self.end = first.saturating_add(count).saturating_sub(1);
-        self.chain = Some(unpacked.checksum);
+        self.chain = unpacked.digest;
     }
 }
 
@@ -235,23 +241,30 @@ fn findings(session: &CheckedSession, chain: &ChainProgress) -> Vec<Damage> {
         let survives = format!("the records before {seq}");
         found.push(of_session(session, Some(seq), format!("record {seq} is damaged"), &survives));
     } else if chain.end.max(session.removed_to) != session.head {
-        let what = format!("the history ends at {}, its head is {}", chain.end, session.head);
-        found.push(of_session(session, Some(chain.end + 1), what, "the records before it"));
-    } else if chain.chain.is_some_and(|checksum| checksum != session.chain) {
-        let what = "the last record is not the one that was written last".to_owned();
-        found.push(of_session(session, Some(session.head), what, "the records before it"));
+        let description =
+            format!("the history ends at {}, its head is {}", chain.end, session.head);
+        found.push(of_session(session, Some(chain.end + 1), description, "the records before it"));
+    } else if chain.chain.is_some_and(|digest| digest != session.chain) {
+        let description = "the last record is not the one that was written last".to_owned();
+        found.push(of_session(session, Some(session.head), description, "the records before it"));
     }
     if let Some(seq) = session.snapshot.filter(|seq| *seq > session.head) {
-        let what = format!("the snapshot covers {seq} records, the history has {}", session.head);
-        found.push(of_session(session, None, what, "its records"));
+        let description =
+            format!("the snapshot covers {seq} records, the history has {}", session.head);
+        found.push(of_session(session, None, description, "its records"));
     }
     found
 }
 
-fn of_session(session: &CheckedSession, seq: Option<Seq>, what: String, survives: &str) -> Damage {
-    Damage { session: Some(session.session), seq, what, survives: survives.into() }
+fn of_session(
+    session: &CheckedSession,
+    seq: Option<Seq>,
+    description: String,
+    survives: &str,
+) -> Damage {
+    Damage { session: Some(session.session), seq, description, survives: survives.into() }
 }
 
-fn of_database(what: String) -> Damage {
-    Damage { session: None, seq: None, what, survives: "all sessions".into() }
+fn of_database(description: String) -> Damage {
+    Damage { session: None, seq: None, description, survives: "all sessions".into() }
 }

@@ -88,8 +88,8 @@ pub(crate) fn busy(address: &Address, operation: Operation, cause: impl Into<Str
 }
 
 /// What was read from the database is not what was written.
-pub(crate) fn damaged(address: &Address, operation: Operation, what: impl Into<String>) -> Fault {
-    fault(address, Kind::JournalDamaged, operation).with_cause(what)
+pub(crate) fn damaged(address: &Address, operation: Operation, cause: impl Into<String>) -> Fault {
+    fault(address, Kind::JournalDamaged, operation).with_cause(cause)
 }
 
 fn kind_of(code: &str) -> Kind {

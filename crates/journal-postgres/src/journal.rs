@@ -8,10 +8,10 @@ use budao_core::{
     fault::{Fault, Kind, Operation},
 };
 use budao_journal::{
-    Admin, Append, AppendError, ChangeWatch, Digest, FaultRate, Filter, HistoryInfo, Inbox,
-    JournalLoad, JournalStats, Lease, LeaseRequest, Page, PageLimits, RateQuery, Reader, Retention,
-    RetentionReport, SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession,
-    Writer,
+    Admin, Append, AppendError, ChainPage, ChangeWatch, Digest, FaultRate, Filter, HistoryInfo,
+    Inbox, JournalLoad, JournalStats, Lease, LeaseRequest, Page, PageLimits, RateQuery, Reader,
+    Retention, RetentionReport, SessionSummary, Snapshot, StoredRecord, SubmitOutcome,
+    TimedSession, TimerQuery, UnfinishedSession, Writer,
     implement::{PageSource, faults, follow, transfer::Transfer},
 };
 use bytes::Bytes;
@@ -93,6 +93,10 @@ impl Reader for Postgres {
         limit: usize,
     ) -> Result<Vec<UnfinishedSession>, Fault> {
         self.shared.unfinished(after, limit, None).await
+    }
+
+    async fn timed(&self, query: TimerQuery) -> Result<Vec<TimedSession>, Fault> {
+        self.shared.timed(&query).await
     }
 
     async fn rates(&self, query: RateQuery) -> Result<Vec<FaultRate>, Fault> {
@@ -205,6 +209,15 @@ impl Admin for Postgres {
 
     fn transfer(&self) -> Option<&dyn Transfer> {
         Some(self)
+    }
+
+    async fn chain(
+        &self,
+        session: SessionId,
+        after: Seq,
+        limit: usize,
+    ) -> Result<ChainPage, Fault> {
+        self.shared.chain(session, after, limit).await
     }
 
     async fn stats(&self) -> Result<JournalStats, Fault> {

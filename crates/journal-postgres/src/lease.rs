@@ -9,7 +9,7 @@ use budao_core::{
 };
 use budao_journal::{
     IfMissing, Lease, LeaseRequest, LeaseToken,
-    implement::{faults, frame, new_epoch},
+    implement::{chain, faults, new_epoch},
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::Row;
@@ -19,7 +19,7 @@ use crate::{
     append::CachedSession,
     errors,
     pool::LaneKind,
-    shared::{PostgresShared, micros},
+    shared::{PostgresShared, digest, micros},
 };
 
 /// Takes a free lease or makes the session. `$3` is the time to live, `$5` the time of a test, `$6` and `$7` belong to
@@ -64,7 +64,8 @@ impl PostgresShared {
     pub(crate) async fn take_lease(&self, request: &LeaseRequest) -> Result<Lease, Fault> {
         let session = request.session;
         let (ttl, is_create) = (micros(request.ttl), request.if_missing == IfMissing::Create);
-        let chain = frame::seed(session).cast_signed();
+        let seed = chain::seed(session);
+        let chain: &[u8] = &seed.0;
         for _ in 0..ATTEMPTS {
             let (now, epoch) = (self.lease_time(), new_epoch(&self.world).0.cast_signed());
             let found = self
@@ -100,7 +101,7 @@ impl PostgresShared {
         let token = LeaseToken(row.get::<_, i64>(4).cast_unsigned());
         let epoch = Epoch(row.get::<_, i32>(1).cast_unsigned());
         let head = row.get::<_, i64>(2).cast_unsigned();
-        let chain = row.get::<_, i32>(3).cast_unsigned();
+        let chain = digest(row, 3);
         self.sessions
             .remember(session, CachedSession { key: row.get(0), epoch, head, chain, token });
         Lease { session, token, epoch, head, expires: Timestamp::from_micros(row.get(5)) }

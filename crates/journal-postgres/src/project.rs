@@ -8,6 +8,7 @@ use std::{collections::HashSet, sync::Mutex, time::Duration};
 use budao_core::{
     event::{Epoch, Seq, SessionId},
     fault::{Fault, Operation},
+    time::Timestamp,
 };
 use budao_journal::{
     SessionSummary,
@@ -28,8 +29,11 @@ use crate::{
 
 const DIRTY: &str = "SELECT id FROM @session WHERE dirty AND id > $1 ORDER BY id LIMIT 256";
 
-const SESSION: &str = "SELECT s.uuid, s.cohort, s.head, s.viewed, v.body, s.removed_to FROM @session s \
-    LEFT JOIN @view_session v ON v.session = s.id WHERE s.id = $1 AND s.dirty";
+/// The snapshot is read only where the view begins after removed records.
+const SESSION: &str = "SELECT s.uuid, s.cohort, s.head, s.viewed, v.body, n.seq, n.body FROM @session s \
+    LEFT JOIN @view_session v ON v.session = s.id \
+    LEFT JOIN @snapshot n ON n.session = s.id AND s.removed_to > 0 AND v.session IS NULL \
+    WHERE s.id = $1 AND s.dirty";
 
 const BATCHES: &str = "SELECT first, count, body FROM @batch WHERE cohort = $1 AND session = $2 \
     AND first >= coalesce((SELECT max(f.first) FROM @batch f WHERE f.cohort = $1 AND f.session = $2 \
@@ -38,9 +42,10 @@ const BATCHES: &str = "SELECT first, count, body FROM @batch WHERE cohort = $1 A
 /// Stores the changes of one session, if nobody else did since they were folded.
 const STORE: &str = "WITH v AS (UPDATE @session SET viewed = $3, dirty = (head <> $3) \
         WHERE id = $1 AND viewed = $2 RETURNING id), \
-    s AS (INSERT INTO @view_session(session, state, updated, open_turn, body) \
-        SELECT v.id, $4, $5, $6, $7 FROM v ON CONFLICT (session) DO UPDATE SET state = EXCLUDED.state, \
-        updated = EXCLUDED.updated, open_turn = EXCLUDED.open_turn, body = EXCLUDED.body), \
+    s AS (INSERT INTO @view_session(session, state, updated, open_turn, body, wake_at) \
+        SELECT v.id, $4, $5, $6, $7, $19 FROM v ON CONFLICT (session) DO UPDATE SET state = EXCLUDED.state, \
+        updated = EXCLUDED.updated, open_turn = EXCLUDED.open_turn, body = EXCLUDED.body, \
+        wake_at = EXCLUDED.wake_at), \
     d AS (DELETE FROM @view_label l USING v WHERE l.session = v.id AND $8::boolean \
         AND NOT l.key = ANY($9::bytea[])), \
     l AS (INSERT INTO @view_label(key, value, session) SELECT x.key, x.value, v.id FROM v, \
@@ -159,7 +164,10 @@ impl PostgresShared {
             cohort: row.get(1),
             head: row.get::<_, i64>(2).cast_unsigned(),
             viewed,
-            summary: summary.unwrap_or_else(|| views::empty_summary(session)),
+            summary: summary.unwrap_or_else(|| {
+                let seq = row.get::<_, Option<i64>>(5).map(i64::cast_unsigned);
+                views::summary_after_removal(session, seq.zip(row.get::<_, Option<&[u8]>>(6)))
+            }),
         }))
     }
 
@@ -187,6 +195,7 @@ impl PostgresShared {
         let (viewed, head) = (session.viewed.cast_signed(), session.head.cast_signed());
         let turn = summary.open_turn.map(u64::cast_signed);
         let (state, updated) = (summary.state.as_str(), summary.updated_at.as_micros());
+        let wake_at = summary.timers.timers.first_time().map(Timestamp::as_micros);
         let body = views::encode_summary(summary)?;
         let keys: Vec<&[u8]> = summary.labels.keys().map(|key| indexed(key)).collect();
         let values: Vec<&[u8]> = summary.labels.values().map(|value| indexed(value)).collect();
@@ -225,6 +234,7 @@ impl PostgresShared {
                     &minutes,
                     &raised,
                     &ended,
+                    &wake_at,
                 ],
             )
             .await?;

@@ -1,12 +1,13 @@
 //! Queries on the views: lists of sessions, unfinished sessions, counts of fault codes.
 
 use budao_core::{
-    event::SessionId,
+    event::{SessionId, Settings},
     fault::{Fault, Operation},
     time::Timestamp,
 };
 use budao_journal::{
-    FaultRate, Filter, LeaseInfo, RateQuery, SessionSummary, UnfinishedSession, implement::views,
+    FaultRate, Filter, LeaseInfo, RateQuery, SessionSummary, TimedSession, TimerQuery,
+    UnfinishedSession, implement::views,
 };
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
@@ -92,6 +93,14 @@ const UNFINISHED: &str = "SELECT s.uuid, v.open_turn, \
         OR s.expires <= coalesce($3, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)) \
     ORDER BY s.uuid LIMIT $2";
 
+const TIMED: &str = "SELECT v.body, s.uuid, v.wake_at, s.holder, s.expires, \
+    s.token IS NOT NULL AND s.expires > coalesce($6, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) \
+    FROM @view_session v JOIN @session s ON s.id = v.session \
+    WHERE v.wake_at IS NOT NULL AND ($1 IS NULL OR (v.wake_at, s.uuid) > ($1, $2)) \
+    AND ($3 IS NULL OR coalesce((SELECT l.value FROM @view_label l WHERE l.session = v.session \
+        AND l.key = $4), '') = $3) \
+    ORDER BY v.wake_at, s.uuid LIMIT $5";
+
 const RATES: &str = "SELECT code, minute - (minute % $1 + $1) % $1 AS at, sum(raised)::bigint, sum(ended)::bigint \
     FROM @view_rate WHERE minute >= $2 AND minute < $3 AND ($4 IS NULL OR code = $4) \
     GROUP BY code, at ORDER BY code COLLATE \"C\", at";
@@ -140,6 +149,42 @@ impl PostgresShared {
             }),
         });
         Ok(unfinished.collect())
+    }
+
+    pub(crate) async fn timed(&self, query: &TimerQuery) -> Result<Vec<TimedSession>, Fault> {
+        self.catch_up().await?;
+        let wake_at = query.after.map(|(wake_at, _)| wake_at.as_micros());
+        let (after, limit) = (query.after.map(|(_, id)| id.0), sql_limit(query.limit));
+        let tenant = query.tenant.as_deref().map(indexed);
+        let (label, now) = (Settings::TENANT.as_bytes(), self.lease_time());
+        let values: [(&(dyn ToSql + Sync), Type); 6] = [
+            (&wake_at, Type::INT8),
+            (&after, Type::UUID),
+            (&tenant, Type::BYTEA),
+            (&label, Type::BYTEA),
+            (&limit, Type::INT8),
+            (&now, Type::INT8),
+        ];
+        let operation = Operation::ReadRecords;
+        let rows = self.pool.search(operation, TIMED, &values).await?;
+        let timed = rows.iter().map(|row| {
+            let session = SessionId(row.get(1));
+            let summary = views::decode_summary(row.get(0)).ok_or_else(|| {
+                let what = format!("the view of session {session} is damaged");
+                errors::damaged(self.pool.address(), operation, what)
+            })?;
+            Ok(TimedSession {
+                session,
+                wake_at: Timestamp::from_micros(row.get(2)),
+                timers: summary.timers.timers,
+                labels: summary.labels,
+                lease: row.get::<_, bool>(5).then(|| LeaseInfo {
+                    holder: row.get(3),
+                    expires: Timestamp::from_micros(row.get(4)),
+                }),
+            })
+        });
+        timed.collect()
     }
 
     pub(crate) async fn rates(&self, query: &RateQuery) -> Result<Vec<FaultRate>, Fault> {

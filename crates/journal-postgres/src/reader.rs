@@ -8,16 +8,22 @@ use budao_core::{
     time::Timestamp,
 };
 use budao_journal::{
-    Digest, Gap, GapReason, HistoryInfo, LeaseInfo, Page, PageLimits, Snapshot,
+    Anchor, BatchLink, ChainPage, Digest, Gap, GapReason, HistoryInfo, LeaseInfo, Page, PageLimits,
+    Snapshot,
     implement::{
-        faults,
+        chain, faults,
         page::{PageBuilder, PageHistory},
     },
 };
 use bytes::Bytes;
-use tokio_postgres::Row;
+use tokio_postgres::{Row, types::ToSql};
 
-use crate::{connection::lock, errors, pool::LaneKind, shared::PostgresShared};
+use crate::{
+    connection::lock,
+    errors,
+    pool::LaneKind,
+    shared::{PostgresShared, digest},
+};
 
 /// The session's row and its batches from one snapshot. `$2` is the first wanted position, `$3` the session's day,
 /// which must be a parameter: only then are the other partitions left out.
@@ -33,6 +39,13 @@ const INFO: &str = "SELECT epoch, head, removed_to, holder, expires, token IS NO
 
 const SNAPSHOT: &str = "SELECT s.head, n.seq, n.body FROM @session s \
     LEFT JOIN @snapshot n ON n.session = s.id WHERE s.uuid = $1";
+
+/// The session's row and the digests of its batches from one snapshot, after the position `$2`.
+const CHAIN: &str = "SELECT s.epoch, s.head, s.chain, s.removed_to, s.removed_digest, b.first, b.count, b.previous, b.digest \
+    FROM @session s LEFT JOIN LATERAL (SELECT b.first, b.count, substring(b.body from 2 for 32) AS previous, \
+        substring(b.body from length(b.body) - 35 for 32) AS digest FROM @batch b WHERE b.cohort = s.cohort \
+        AND b.session = s.id AND b.first + b.count - 1 > $2 ORDER BY b.first LIMIT $3) b ON true \
+    WHERE s.uuid = $1 ORDER BY b.first";
 
 const BLOB: &str = "SELECT body FROM @blob WHERE hash = $1";
 
@@ -99,6 +112,13 @@ impl HistoryRow {
     }
 }
 
+fn link(row: &Row) -> Option<BatchLink> {
+    let first = row.get::<_, Option<i64>>(5)?.cast_unsigned();
+    let count = u64::from(row.get::<_, i32>(6).cast_unsigned());
+    let last = first.saturating_add(count).saturating_sub(1);
+    Some(BatchLink { first, last, previous: digest(row, 7), digest: digest(row, 8) })
+}
+
 impl PostgresShared {
     pub(crate) async fn info(&self, session: SessionId) -> Result<Option<HistoryInfo>, Fault> {
         let now = self.lease_time();
@@ -113,6 +133,33 @@ impl PostgresShared {
                 expires: Timestamp::from_micros(row.get(4)),
             }),
         }))
+    }
+
+    pub(crate) async fn chain(
+        &self,
+        session: SessionId,
+        after: Seq,
+        limit: usize,
+    ) -> Result<ChainPage, Fault> {
+        let (operation, after) = (Operation::CheckJournal, after.cast_signed());
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let parameters: [&(dyn ToSql + Sync); 3] = [&session.0, &after, &limit];
+        let rows = self.pool.run(LaneKind::Read, operation, CHAIN, &parameters).await?;
+        let Some(row) = rows.first() else {
+            return Err(faults::unknown_session(session, operation));
+        };
+        let removed = row.get::<_, Option<&[u8]>>(4).and_then(|bytes| bytes.try_into().ok());
+        let start = Anchor {
+            seq: row.get::<_, i64>(3).cast_unsigned(),
+            digest: removed.map_or_else(|| chain::seed(session), Digest),
+        };
+        Ok(ChainPage {
+            epoch: Epoch(row.get::<_, i32>(0).cast_unsigned()),
+            start,
+            known_head: row.get::<_, i64>(1).cast_unsigned(),
+            head_digest: Some(digest(row, 2)),
+            links: rows.iter().filter_map(link).collect(),
+        })
     }
 
     pub(crate) async fn read_page(

@@ -8,7 +8,7 @@ use budao_core::{
     time::Timestamp,
 };
 use budao_journal::{
-    JournalStats, Reader, Retention, RetentionReport,
+    Digest, JournalStats, PageLimits, Reader, Retention, RetentionReport,
     implement::{
         frame::{self, BatchLocation},
         retention::{self, RetainedSize},
@@ -26,7 +26,7 @@ use crate::{
 
 /// Finished sessions that did not change for a while, after the key `$1`. `$2` is the latest time of their last record.
 const EXPIRED: &str = "SELECT s.id FROM @session s LEFT JOIN @view_session v ON v.session = s.id \
-    WHERE s.id > $1 AND coalesce(v.updated, s.expires) < $2 AND v.open_turn IS NULL \
+    WHERE s.id > $1 AND coalesce(v.updated, s.expires) < $2 AND v.open_turn IS NULL AND v.wake_at IS NULL \
     AND (s.token IS NULL OR s.expires <= coalesce($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)) \
     AND NOT EXISTS (SELECT 1 FROM @inbox i WHERE i.session = s.id AND i.answer IS NULL) \
     ORDER BY s.id LIMIT 256";
@@ -77,7 +77,7 @@ const BATCHES: &str = "SELECT first, count, body FROM @batch WHERE cohort = $1 A
 
 /// Removes the records of a session up to a position; the last batch stays. A session that was moved or trimmed
 /// meanwhile is left alone.
-const TRIM: &str = "WITH s AS (UPDATE @session SET removed_to = $4, removed_reason = $5 \
+const TRIM: &str = "WITH s AS (UPDATE @session SET removed_to = $4, removed_reason = $5, removed_digest = $6 \
         WHERE id = $1 AND cohort = $2 AND removed_to = $3 RETURNING id) \
     , b AS (DELETE FROM @batch b USING s WHERE b.cohort = $2 AND b.session = s.id \
         AND b.first + b.count - 1 <= $4 AND b.first < (SELECT max(f.first) FROM @batch f \
@@ -235,8 +235,10 @@ impl PostgresShared {
         };
         let (before, to_sql) = (session.removed_to.cast_signed(), to.cast_signed());
         let reason = reason.as_str();
-        let parameters: [&(dyn ToSql + Sync); 5] =
-            [&session.key, &session.cohort, &before, &to_sql, &reason];
+        let digest = self.digest_at(session, to, reader).await?;
+        let digest: &[u8] = &digest.0;
+        let parameters: [&(dyn ToSql + Sync); 6] =
+            [&session.key, &session.cohort, &before, &to_sql, &reason, &digest];
         let done = self.pool.run(LaneKind::Write, OPERATION, TRIM, &parameters).await?;
         if done.is_empty() {
             return Ok(0);
@@ -244,6 +246,25 @@ impl PostgresShared {
         self.remove_contents(session, to).await?;
         self.announce_removed(&[session.session]);
         Ok(sizes.iter().filter(|size| size.seq <= to).count() as u64)
+    }
+
+    /// The digest at a kept position, from the records before it.
+    async fn digest_at(
+        &self,
+        session: &TrimmedSession,
+        to: Seq,
+        reader: &dyn Reader,
+    ) -> Result<Digest, Fault> {
+        let mut digest = self.chain(session.session, 0, 0).await?.start.digest;
+        let mut after = session.removed_to;
+        while after < to {
+            let page = reader.read(session.session, after, PageLimits::default()).await?;
+            let Some(last) = page.records.last().map(|record| record.seq) else { break };
+            let removed = page.records.iter().filter(|record| record.seq <= to);
+            digest = removed.fold(digest, |before, record| record.digest_after(before));
+            after = last;
+        }
+        Ok(digest)
     }
 
     /// Makes a snapshot at the head if the one there is does not reach `to`. Returns the position of the snapshot.

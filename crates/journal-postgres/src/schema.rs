@@ -16,7 +16,7 @@ use crate::{
 const PROGRAM: &str = "budao";
 
 /// Each script upgrades the tables from the previous version. A released script never changes.
-const MIGRATIONS: [&str; 2] = ["
+const MIGRATIONS: [&str; 3] = ["
 CREATE TABLE @meta(
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     program text NOT NULL,
@@ -38,12 +38,13 @@ CREATE TABLE @session(
     cohort int NOT NULL,
     epoch int NOT NULL,
     head bigint NOT NULL DEFAULT 0,
-    chain int NOT NULL,
+    chain bytea NOT NULL,
     token bigint,
     holder text NOT NULL DEFAULT '',
     expires bigint NOT NULL,
     removed_to bigint NOT NULL DEFAULT 0,
     removed_reason text,
+    removed_digest bytea,
     viewed bigint NOT NULL DEFAULT 0,
     dirty boolean NOT NULL DEFAULT false,
     place text
@@ -105,13 +106,19 @@ CREATE TABLE @once_key(
 );
 CREATE INDEX once_key_owner ON @once_key(session, call);
 CREATE INDEX once_key_claimed ON @once_key(claimed);
+", "
+ALTER TABLE @view_session ADD COLUMN wake_at bigint;
+CREATE INDEX view_session_wake ON @view_session(wake_at) WHERE wake_at IS NOT NULL;
 "];
 
+/// Versions up to this one were never released. Tables of such a version are refused and left as they are.
+const UNRELEASED: i32 = 2;
+
 /// The version this program writes.
-pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
+pub(crate) const VERSION: i32 = UNRELEASED + MIGRATIONS.len() as i32;
 
 /// The oldest version whose programs can use what this version writes.
-const OLDEST_READER: i32 = 1;
+const OLDEST_READER: i32 = UNRELEASED + 1;
 
 /// The tables that can be derived again from the records.
 pub(crate) const VIEWS: &str =
@@ -169,7 +176,7 @@ pub(crate) async fn inspect(
 /// Refuses tables that this version cannot use.
 ///
 /// # Errors
-/// `not_a_journal`, `journal_newer`.
+/// `not_a_journal`, `journal_newer`, `journal_outdated`.
 pub(crate) fn refuse(content: SchemaContent, address: &Address) -> Result<(), Fault> {
     let operation = Operation::OpenJournal;
     match content {
@@ -178,6 +185,11 @@ pub(crate) fn refuse(content: SchemaContent, address: &Address) -> Result<(), Fa
             .with(Fact::Cause, "schema")),
         SchemaContent::Journal(found) if found.oldest_reader > VERSION => {
             Err(errors::fault(address, Kind::JournalNewer, operation)
+                .with(Fact::Version, found.version.to_string())
+                .with(Fact::Supported, vec![VERSION.to_string()]))
+        }
+        SchemaContent::Journal(found) if found.version <= UNRELEASED => {
+            Err(errors::fault(address, Kind::JournalOutdated, operation)
                 .with(Fact::Version, found.version.to_string())
                 .with(Fact::Supported, vec![VERSION.to_string()]))
         }
@@ -208,7 +220,8 @@ pub(crate) async fn migrate(pool: &Pool) -> Result<Uuid, Fault> {
             0
         }
     };
-    for script in MIGRATIONS.iter().skip(usize::try_from(from).unwrap_or(0)) {
+    let done = usize::try_from(from - UNRELEASED).unwrap_or(0);
+    for script in MIGRATIONS.iter().skip(done) {
         connection.execute(script).await?;
     }
     let stored = connection

@@ -9,8 +9,9 @@ use std::{
 };
 
 use budao_core::{limits::Limits, time::Timestamp, world::World};
-use budao_journal::{JournalLoad, implement::Notifier};
+use budao_journal::{Digest, JournalLoad, implement::Notifier};
 use tokio::{sync::mpsc, task::AbortHandle};
+use tokio_postgres::Row;
 
 use crate::{
     append::{AppendQueue, SessionCache},
@@ -56,6 +57,11 @@ pub(crate) struct PostgresShared {
 /// A duration in microseconds, as the tables hold times.
 pub(crate) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX / 4)
+}
+
+/// A digest in a column; zeros if the column has another length.
+pub(crate) fn digest(row: &Row, column: usize) -> Digest {
+    Digest(row.get::<_, &[u8]>(column).try_into().unwrap_or_default())
 }
 
 impl PostgresShared {

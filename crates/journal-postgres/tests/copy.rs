@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use budao_core::event::Answer;
 use budao_journal::{
-    Append, Journal, PageLimits, Retention,
+    Append, Digest, Journal, OnceOwner, OnceSettlement, PageLimits, Retention,
     conformance::fixture::message,
     implement::transfer::{CopyReport, copy},
 };
@@ -34,6 +34,16 @@ async fn fill(journal: &dyn Journal) {
     let answers = vec![("a".into(), Answer::Accepted { at: 1 })];
     journal.append(Append { answers, ..Append::new(&busy, 0, entries(0, 1, 5)) }).await.unwrap();
     journal.put_blob(busy.session, "an output".into()).await.unwrap();
+    for (name, outcome) in [("known", Some("done")), ("open", None)] {
+        let owner = OnceOwner { session: busy.session, call: name.into() };
+        journal.claim_once(Digest::of(name.as_bytes()), owner.clone(), 2).await.unwrap();
+        if let Some(outcome) = outcome {
+            let done = OnceSettlement::Done(outcome.into());
+            journal.settle_once(owner, 2, done).await.unwrap();
+        }
+    }
+    let version = journal.set_note("cursor", 0, b"1".to_vec()).await.unwrap();
+    journal.set_note("cursor", version.unwrap(), b"2".to_vec()).await.unwrap();
     let empty = lease(journal, session(4), "writer").await;
     for lease in [plain, trimmed, busy, empty] {
         journal.release(&lease).await.unwrap();
@@ -63,6 +73,10 @@ async fn check_same(ours: &dyn Journal, theirs: &dyn Journal) {
     }
     let digest = budao_journal::Digest::of(b"an output");
     assert_eq!(theirs.blob(digest).await.unwrap().unwrap(), "an output");
+    let (ours_, theirs_) = (ours.transfer().unwrap(), theirs.transfer().unwrap());
+    let keys = ours_.once_keys(None, 9).await.unwrap();
+    assert_eq!((keys.len(), &keys), (2, &theirs_.once_keys(None, 9).await.unwrap()));
+    assert_eq!(ours_.notes().await.unwrap(), theirs_.notes().await.unwrap());
     let filter = budao_journal::Filter::default;
     assert_eq!(ours.sessions(filter()).await.unwrap().len(), 3);
     assert_eq!(ours.unfinished(None, 9).await.unwrap(), theirs.unfinished(None, 9).await.unwrap());
@@ -87,6 +101,7 @@ async fn a_copy_up_and_down_again_keeps_ids_positions_epochs_and_traces() {
     let report = run(&*source, &*above).await;
     assert_eq!((report.sessions, report.conflicts), (4, 0));
     assert_eq!((report.records, report.commands, report.blobs), (2200 + 8 + 1, 2, 1));
+    assert_eq!((report.once_keys, report.notes), (2, 1));
     check_same(&*source, &*above).await;
     let again = run(&*source, &*above).await;
     assert_eq!(again, CopyReport { sessions: 4, ..CopyReport::default() }, "nothing is left to do");

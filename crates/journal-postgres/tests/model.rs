@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may fail where it stands")]
 
-#[path = "../../journal/tests/model/machine.rs"]
-mod machine;
 mod support;
 
 use std::sync::Arc;
@@ -11,8 +9,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use budao_core::limits::Limits;
 use budao_journal::{Journal, Memory, conformance::fixture::manual_world};
-use budao_testkit::postgres::PostgresServer;
-use machine::{Opener, RealJournal};
+use budao_testkit::{
+    journal_model::{Opener, RealJournal},
+    postgres::PostgresServer,
+};
 use proptest::test_runner::Config;
 use proptest_state_machine::prop_state_machine;
 

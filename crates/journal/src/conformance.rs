@@ -7,12 +7,14 @@
 
 pub mod cluster;
 pub mod commands;
+pub mod evidence;
 pub mod fixture;
 pub mod follow;
 pub mod lease;
 pub mod once;
 pub mod records;
 pub mod retention;
+pub mod timers;
 pub mod views;
 
 pub use fixture::{Fixture, ManualClock};
@@ -61,6 +63,8 @@ macro_rules! conformance_suite {
             follow::waits_for_a_session_without_records
             follow::ends_with_a_fault_when_the_session_is_deleted
             follow::reports_a_gap
+            evidence::the_digest_of_a_history_does_not_depend_on_its_batches
+            evidence::removed_records_leave_their_digest
             once::a_key_belongs_to_the_call_that_claimed_it_first
             once::a_call_that_did_nothing_gives_its_key_back
             once::an_older_attempt_gives_nothing_up_for_a_newer_one
@@ -86,6 +90,10 @@ macro_rules! conformance_suite {
             views::unfinished_turns_and_waiting_commands_are_listed
             views::codes_are_counted_over_time
             views::views_made_again_are_the_same
+            timers::sessions_with_timers_are_listed_by_their_next_time
+            timers::the_timers_of_a_tenant_are_counted_apart
+            timers::a_session_with_a_timer_is_not_removed_for_its_age
+            timers::timers_outlive_the_records_that_set_them
             cluster::nodes_are_listed_with_the_time_since_their_last_beat
             cluster::unfinished_sessions_without_a_living_writer_are_unclaimed
             cluster::a_writer_learns_what_clients_of_other_nodes_observe

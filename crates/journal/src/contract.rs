@@ -1,10 +1,11 @@
-//! The journal contract: five traits over the same records, their requests and their errors.
+//! The journal contract: six traits over the same records, their requests and their errors.
 //!
 //! The documentation of [`Journal`] lists the promises that callers may rely on. The suite in
 //! [`crate::conformance`] tests an implementation against them.
 
 mod admin;
 mod cluster;
+mod evidence;
 mod inbox;
 mod once;
 mod reader;
@@ -22,10 +23,14 @@ pub use self::{
     cluster::{
         Census, Cluster, NODE_BEAT, NODE_FORGOTTEN, NODE_GONE, NodeBeat, NodeInfo, NodeStatus, Note,
     },
+    evidence::{Anchor, BatchLink, ChainPage},
     inbox::{ChangeWatch, Inbox, SubmitOutcome},
     once::{OnceKeys, OnceOwner, OnceSettlement, OnceState},
     reader::{JournalLoad, Reader},
-    search::{FaultRate, Filter, RateQuery, SessionSummary, UnfinishedSession},
+    search::{
+        FaultRate, Filter, RateQuery, SessionSummary, TimedSession, TimerQuery, TimerView,
+        UnfinishedSession,
+    },
     stored::{
         CachedEvent, Digest, Gap, GapReason, HistoryInfo, LeaseInfo, Page, PageLimits, Snapshot,
         StoredRecord,
@@ -72,6 +77,13 @@ pub use budao_core::{
 /// records; a digest still recognises a repetition. A position beyond the head means that the history was
 /// replaced; the answer is `epoch_mismatch`. A damaged
 /// record is reported with its position; the records before it stay readable.
+///
+/// **Records are evidence.** The digest at a position depends on every record up to it ([`crate::implement::chain`]).
+/// Each batch carries the digest before and after it, and removed records leave the digest of the last one.
+/// [`crate::verify`] computes the chain again from the records.
+///
+/// **A session with timers is found.** [`Reader::timed`] lists it from the record that sets its first timer to the one
+/// that ends its last, and [`Retention::session_age`] does not remove it meanwhile.
 ///
 /// **Servers know each other.** A node that beats is listed by every other node; a note changes only from the version
 /// that its writer has read.

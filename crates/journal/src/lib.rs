@@ -1,9 +1,10 @@
 //! Durable, ordered records per session: append, read, follow.
 //!
 //! A session is the sequence of its records; state, replay, resume, metrics and audit are derived from it. A journal
-//! has five interfaces: [`Reader`] for gateways, [`Inbox`] for commands, [`Writer`] for the lease holder, [`Admin`] for
-//! operators, [`Cluster`] for servers that share it. [`Journal`] is all of them and lists the promises. [`open`] opens one from a URL. [`Memory`] keeps records
-//! in memory only; the SQLite journal keeps them in one crash-safe file that several processes can use at once.
+//! has six interfaces: [`Reader`] for gateways, [`Inbox`] for commands, [`Writer`] for the lease holder, [`OnceKeys`] for
+//! work that is done once, [`Admin`] for operators, [`Cluster`] for servers that share it. [`Journal`] is all of them
+//! and lists the promises. [`open`] opens one from a URL. [`Memory`] keeps records in memory only; the SQLite journal
+//! keeps them in one crash-safe file that several processes can use at once.
 //! [`conformance`] is the test suite for every implementation, [`implement`] what implementations share.
 
 mod backend;
@@ -16,16 +17,17 @@ mod memory;
 pub mod probe;
 #[doc(hidden)]
 pub mod sqlite;
+pub mod verify;
 
 pub use backend::{Access, Backend, Backends, Inspection, OutputFactory, Progress, open};
 pub use contract::{
-    Admin, Append, AppendError, Census, ChangeWatch, CheckReport, Cluster, Damage, Digest, Entry,
-    ExportReport, FaultRate, Filter, Gap, GapReason, HistoryInfo, IfMissing, ImportReport, Inbox,
-    Journal, JournalLoad, JournalStats, Lease, LeaseInfo, LeaseRequest, LeaseToken, NODE_BEAT,
-    NODE_FORGOTTEN, NODE_GONE, NodeBeat, NodeInfo, NodeStatus, Note, OnceKeys, OnceOwner,
-    OnceSettlement, OnceState, Page, PageLimits, RateQuery, Reader, Retention, RetentionReport,
-    SessionState, SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession, Writer,
-    partial_copy,
+    Admin, Anchor, Append, AppendError, BatchLink, Census, ChainPage, ChangeWatch, CheckReport,
+    Cluster, Damage, Digest, Entry, ExportReport, FaultRate, Filter, Gap, GapReason, HistoryInfo,
+    IfMissing, ImportReport, Inbox, Journal, JournalLoad, JournalStats, Lease, LeaseInfo,
+    LeaseRequest, LeaseToken, NODE_BEAT, NODE_FORGOTTEN, NODE_GONE, NodeBeat, NodeInfo, NodeStatus,
+    Note, OnceKeys, OnceOwner, OnceSettlement, OnceState, Page, PageLimits, RateQuery, Reader,
+    Retention, RetentionReport, SessionState, SessionSummary, Snapshot, StoredRecord,
+    SubmitOutcome, TimedSession, TimerQuery, TimerView, UnfinishedSession, Writer, partial_copy,
 };
 pub use fold::{fold, fold_at};
 pub use memory::Memory;

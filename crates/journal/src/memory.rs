@@ -4,6 +4,7 @@
 
 mod cluster;
 mod state;
+mod timers;
 
 use std::{sync::Arc, sync::Mutex, time::Duration};
 
@@ -20,10 +21,10 @@ use futures::stream::BoxStream;
 use crate::{
     backend::{Access, Backend, Inspection},
     contract::{
-        Admin, Append, AppendError, ChangeWatch, Digest, FaultRate, Filter, HistoryInfo, Inbox,
-        Journal, Lease, LeaseRequest, OnceKeys, OnceOwner, OnceSettlement, OnceState, Page,
+        Admin, Append, AppendError, ChainPage, ChangeWatch, Digest, FaultRate, Filter, HistoryInfo,
+        Inbox, Journal, Lease, LeaseRequest, OnceKeys, OnceOwner, OnceSettlement, OnceState, Page,
         PageLimits, RateQuery, Reader, Retention, RetentionReport, SessionSummary, Snapshot,
-        StoredRecord, SubmitOutcome, UnfinishedSession, Writer,
+        StoredRecord, SubmitOutcome, TimedSession, TimerQuery, UnfinishedSession, Writer,
     },
     implement::encoded,
     implement::faults,
@@ -151,6 +152,10 @@ impl Reader for Memory {
         limit: usize,
     ) -> Result<Vec<UnfinishedSession>, Fault> {
         self.with(|state, world| state.unfinished(after, limit, world.clock.now()))
+    }
+
+    async fn timed(&self, query: TimerQuery) -> Result<Vec<TimedSession>, Fault> {
+        Ok(self.with(|state, world| state.timed(&query, world.clock.now())))
     }
 
     async fn rates(&self, query: RateQuery) -> Result<Vec<FaultRate>, Fault> {
@@ -281,5 +286,9 @@ impl Admin for Memory {
 
     async fn rebuild_views(&self) -> Result<(), Fault> {
         Ok(())
+    }
+
+    async fn chain(&self, session: SessionId, after: Seq, _: usize) -> Result<ChainPage, Fault> {
+        self.with(|state, _| state.chain(session, after))
     }
 }

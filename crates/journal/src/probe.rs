@@ -5,6 +5,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use crate::{
+    implement::chain,
     implement::encoded::EncodedRecord,
     implement::frame::{self, BatchLocation},
     sqlite::watermark::{self, Watermark},
@@ -41,10 +42,10 @@ fn repack(records: &[crate::StoredRecord]) {
         .iter()
         .map(|record| {
             let (at, trace, turn) = (record.at, record.trace, record.turn);
-            EncodedRecord { at, trace, turn, body: record.body.clone(), event: None }
+            EncodedRecord::from_bytes(at, trace, turn, record.body.clone())
         })
         .collect();
-    let (body, _) = frame::pack(SESSION, 1, 9, &entries);
+    let (body, _) = frame::pack(SESSION, 1, chain::seed(SESSION), &entries);
     let count = entries.len() as u64;
     let location = BatchLocation { session: SESSION, epoch: Epoch(1), first: 1, count };
     let unpacked = frame::unpack(location, &body.into(), |record| {
@@ -58,15 +59,13 @@ fn repack(records: &[crate::StoredRecord]) {
 pub fn packed(events: &[&[u8]]) -> Vec<u8> {
     let entries: Vec<EncodedRecord> = events
         .iter()
-        .map(|body| EncodedRecord {
-            at: budao_core::time::Timestamp::from_micros(1_700_000_000_000_000),
-            trace: budao_core::trace::Trace::from_random(5),
-            turn: 1,
-            body: Bytes::copy_from_slice(body),
-            event: None,
+        .map(|body| {
+            let at = budao_core::time::Timestamp::from_micros(1_700_000_000_000_000);
+            let trace = budao_core::trace::Trace::from_random(5);
+            EncodedRecord::from_bytes(at, trace, 1, Bytes::copy_from_slice(body))
         })
         .collect();
-    frame::pack(SESSION, 1, 9, &entries).0
+    frame::pack(SESSION, 1, chain::seed(SESSION), &entries).0
 }
 
 /// Whether the watermark in `bytes` belongs to the same journal as the watermark `own` and is ahead of it.
@@ -99,4 +98,36 @@ pub fn watermark_from(bytes: &[u8], own: &[u8]) -> Vec<u8> {
 fn journal_of(watermark: &[u8]) -> [u8; 16] {
     let id = watermark.get(8..24).and_then(|id| id.try_into().ok());
     id.expect("a watermark names its journal")
+}
+
+/// Alters one letter of a batch's first record and makes its checksums right again, but not its digests: what a program
+/// that knows the format and not the chain would write.
+///
+/// # Panics
+/// If the batch is damaged.
+#[must_use]
+pub fn altered(session: [u8; 16], first: u64, count: u64, body: &[u8]) -> Vec<u8> {
+    const TRAILER: usize = 36;
+    let session = SessionId(Uuid::from_bytes(session));
+    let location = BatchLocation { session, epoch: Epoch(1), first, count };
+    let mut entries = Vec::new();
+    let unpacked = frame::unpack(location, &Bytes::copy_from_slice(body), |record| {
+        let mut event = record.body.to_vec();
+        if entries.is_empty() {
+            let letter = event.iter_mut().rev().find(|byte| byte.is_ascii_alphanumeric());
+            *letter.expect("an event has letters") ^= 1;
+        }
+        let (at, trace, turn) = (record.at, record.trace, record.turn);
+        entries.push(EncodedRecord::from_bytes(at, trace, turn, event.into()));
+    });
+    let previous = unpacked.previous.expect("the batch is intact");
+    let digest = unpacked.digest.expect("the batch is intact");
+    let (mut packed, _) = frame::pack(session, first, previous, &entries);
+    packed.truncate(packed.len() - TRAILER);
+    let last = packed.last_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes));
+    let mut hasher = crc32fast::Hasher::new_with_initial(last.expect("a record has a checksum"));
+    hasher.update(&digest.0);
+    packed.extend_from_slice(&digest.0);
+    packed.extend_from_slice(&hasher.finalize().to_le_bytes());
+    packed
 }

@@ -6,6 +6,7 @@
 mod admin;
 mod apply;
 mod backend;
+mod chain;
 mod check;
 mod cluster;
 mod errors;

@@ -16,8 +16,12 @@ use budao_journal::{
     fold, fold_at,
     sqlite::{Sqlite, SqliteOptions, salvage},
 };
+use budao_testkit::{
+    records::{append, entries, lease, read_all, session},
+    world::system as world,
+};
 use rusqlite::Connection;
-use support::{append, entries, lease, open, options, read_all, session, world};
+use support::{open, options};
 use tempfile::TempDir;
 
 /// A journal with something of everything, closed, so that all of it is in one file and in its index.
@@ -56,9 +60,12 @@ fn alter(path: &Path, statement: &str) {
     Connection::open(path).unwrap().execute_batch(statement).unwrap();
 }
 
-fn finds(found: &CheckReport, what: &str) {
-    let whats: Vec<&str> = found.damages.iter().map(|damage| &*damage.what).collect();
-    assert!(whats.iter().any(|found| found.contains(what)), "no `{what}` in {whats:?}");
+fn finds(found: &CheckReport, description: &str) {
+    let descriptions: Vec<&str> = found.damages.iter().map(|damage| &*damage.description).collect();
+    assert!(
+        descriptions.iter().any(|found| found.contains(description)),
+        "no `{description}` in {descriptions:?}"
+    );
 }
 
 #[tokio::test]

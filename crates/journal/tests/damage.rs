@@ -19,7 +19,11 @@ use budao_journal::{
     conformance::fixture::message,
     sqlite::{SalvagedSession, Sqlite, SqliteOptions, salvage},
 };
-use support::{append, entries, lease, options, session, world};
+use budao_testkit::{
+    records::{self, append, entries, lease, session},
+    world::system as world,
+};
+use support::options;
 use tempfile::TempDir;
 
 const FILES: [&str; 3] = ["journal.db", "journal.db-wal", "journal.db-watermark"];
@@ -232,7 +236,7 @@ async fn what_stands_before_a_damaged_record_is_read_and_the_rest_is_told() {
     let fault = journal.read(session(1), 5, limits).await.unwrap_err();
     assert_eq!(fault.kind(), budao_core::Kind::JournalDamaged);
     assert_eq!(fault.detail().number(budao_core::fault::Fact::FromSeq), Some(6));
-    assert_eq!(support::read_all(&journal, session(2)).await.len(), 10);
+    assert_eq!(records::read_all(&journal, session(2)).await.len(), 10);
     let b = lease(&journal, session(2), "w").await;
     assert_eq!(append(&journal, &b, 10, 1).await, 11, "other sessions are written on");
 }

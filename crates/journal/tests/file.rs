@@ -17,8 +17,12 @@ use budao_journal::{
     conformance::fixture::{manual_world, message},
     sqlite::{Sqlite, SqliteOptions},
 };
+use budao_testkit::{
+    records::{self, append, entries, lease, read_all, session},
+    world::system as world,
+};
 use rusqlite::Connection;
-use support::{append, entries, lease, open, options, read_all, session, world};
+use support::{open, options};
 
 async fn refused(path: &Path) -> Fault {
     Sqlite::open(path, world(), options()).await.unwrap_err()
@@ -383,7 +387,7 @@ async fn an_old_copy_put_in_place_is_noticed_and_gets_new_epochs() {
     std::fs::write(&path, old).unwrap();
     let found = Sqlite::check(&path).await.unwrap();
     assert_eq!(found.damages.len(), 1, "{found:?}");
-    assert!(found.damages[0].what.contains("the end is missing"), "{found:?}");
+    assert!(found.damages[0].description.contains("the end is missing"), "{found:?}");
     let journal = open(&path).await;
     let renewed = lease(&journal, session(1), "w").await;
     assert_ne!(renewed.epoch, lease_held.epoch, "positions 4 to 8 were given once");
@@ -476,7 +480,7 @@ async fn a_journal_in_memory_has_the_same_views_as_one_in_a_file() {
         for number in 1..=30 {
             let lease = lease(journal, session(number), "w").await;
             let head = (0..number % 7).fold(0, |head, _| head + 1);
-            let at = support::entry(0, 1).at;
+            let at = records::entry(0, 1).at;
             let mut entries = entries(0, head, 3);
             for entry in &mut entries {
                 entry.at = budao_core::Timestamp::from_micros(at.as_micros() / 100_000_000);

@@ -10,15 +10,16 @@ use budao_journal::{
     Append, Reader, Writer,
     sqlite::{Sqlite, SqliteOptions},
 };
+use budao_testkit::{
+    records::{entries, lease, number, session},
+    world::system as world,
+};
 use futures::{StreamExt, future::join_all};
-use support::{entries, lease, number, session, world};
-
-#[path = "support/victim.rs"]
-mod victim;
+use support::victim::Random;
 
 /// Follows from the start to the end, leaving after a random number of records and coming back.
 async fn follow_to(journal: Sqlite, end: u64, seed: u64, stay: u64) -> u64 {
-    let mut random = victim::Random::new(seed);
+    let mut random = Random::new(seed);
     let mut after = 0;
     while after < end {
         let leave = after + 1 + random.below(stay);
@@ -53,7 +54,7 @@ async fn a_million_deliveries_are_exactly_the_sequence() {
         let stay = [50, 1_000, 20_000, u64::MAX][usize::try_from(seed / 2 % 4).unwrap()];
         followers.push(tokio::spawn(follow_to(journal, END, seed, stay)));
     }
-    let mut random = victim::Random::new(7);
+    let mut random = Random::new(7);
     let mut head = 0;
     while head < END {
         let count = (1 + random.below(40)).min(END - head);

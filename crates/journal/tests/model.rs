@@ -3,15 +3,13 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may fail where it stands")]
 
-#[path = "model/machine.rs"]
-mod machine;
 mod support;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use budao_journal::{Journal, conformance::fixture::manual_world, sqlite::Sqlite};
-use machine::{Opener, RealJournal};
+use budao_testkit::journal_model::{Opener, RealJournal};
 use proptest::test_runner::Config;
 use proptest_state_machine::prop_state_machine;
 use support::options;

@@ -1,4 +1,4 @@
-//! A journal can be written outside of the crate: this one reads records from a list, with what implementers share.
+//! A reader can be written outside of the crate: this one reads records from a list, with what implementers share.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
@@ -13,7 +13,7 @@ use budao_core::{
 };
 use budao_journal::{
     ChangeWatch, Digest, FaultRate, Filter, HistoryInfo, Page, PageLimits, RateQuery, Reader,
-    SessionSummary, Snapshot, StoredRecord, UnfinishedSession,
+    SessionSummary, Snapshot, StoredRecord, TimedSession, TimerQuery, UnfinishedSession,
     implement::{self, CachedEvent, Notifier, PageSource},
 };
 use bytes::Bytes;
@@ -112,6 +112,10 @@ impl Reader for ListReader {
         _: Option<SessionId>,
         _: usize,
     ) -> Result<Vec<UnfinishedSession>, Fault> {
+        Ok(Vec::new())
+    }
+
+    async fn timed(&self, _: TimerQuery) -> Result<Vec<TimedSession>, Fault> {
         Ok(Vec::new())
     }
 

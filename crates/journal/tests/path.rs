@@ -15,12 +15,16 @@ use budao_journal::{
     Admin as _,
     sqlite::{Sqlite, SqliteOptions, salvage},
 };
+use budao_testkit::{
+    records::{append, lease, read_all, session},
+    world::system as world,
+};
 use rusqlite::Connection;
 use rustix::{
     fs::{CWD, FileType, Mode, chown, mknodat},
     process::{Gid, Uid, geteuid},
 };
-use support::{append, lease, open, options, read_all, session, world};
+use support::{open, options};
 use tempfile::TempDir;
 
 /// Path, mode, inode, owner and content of a file.

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use budao_core::fault::Kind;
 use budao_journal::{Admin, Append, AppendError, Filter, Reader, Writer};
+use budao_testkit::records::{append, entries, lease, read_all, session};
 use futures::future::join_all;
 use rusqlite::Connection;
-use support::{append, entries, lease, open, read_all, session};
+use support::open;
 
 /// Tries enough that some find the disk quick, however busy the machine is.
 const MANY: u64 = 200;

@@ -6,7 +6,7 @@ mod support;
 
 use budao_core::fault::{Fact, Fault, Kind};
 use budao_journal::{Access, Backends, open};
-use support::world;
+use budao_testkit::world::system as world;
 
 fn received(fault: &Fault, fact: Fact) -> String {
     fault.detail().text(fact).unwrap_or_default().to_owned()

@@ -3,7 +3,7 @@
 //! An append that breaks a condition has no row in the answer; the others of its group are not affected.
 
 use budao_core::event::Seq;
-use budao_journal::implement::frame;
+use budao_journal::{Digest, implement::frame};
 
 use super::{CachedSession, EncodedAppend};
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 
 /// A group of records alone.
 const RECORDS: &str = "WITH a AS (SELECT * FROM unnest($1::int[], $2::bigint[], $3::bigint[], $4::bigint[], $5::int[], \
-        $6::int[], $7::bytea[]) AS a(ord, id, token, expected, count, chain, body)), \
+        $6::bytea[], $7::bytea[]) AS a(ord, id, token, expected, count, chain, body)), \
     w AS (UPDATE @session s SET head = s.head + a.count, chain = a.chain, dirty = true FROM a \
         WHERE s.id = a.id AND s.token = a.token AND s.head = a.expected \
         RETURNING a.ord, s.id, s.cohort, s.head, a.expected, a.count, a.body), \
@@ -25,7 +25,7 @@ const RECORDS: &str = "WITH a AS (SELECT * FROM unnest($1::int[], $2::bigint[], 
 /// A group with commands, answers or snapshots. `l` locks the answered commands, so that nobody withdraws one between
 /// the check and the commit.
 const EVERYTHING: &str = "WITH a AS (SELECT * FROM unnest($1::int[], $2::bigint[], $3::bigint[], $4::bigint[], $5::int[], \
-        $6::int[], $7::bytea[], $8::int[], $9::int[]) AS a(ord, id, token, expected, count, chain, body, answers, direct)), \
+        $6::bytea[], $7::bytea[], $8::int[], $9::int[]) AS a(ord, id, token, expected, count, chain, body, answers, direct)), \
     x AS (SELECT * FROM unnest($10::int[], $11::bigint[], $12::bytea[], $13::bytea[]) AS x(ord, id, command, answer)), \
     t AS (SELECT * FROM unnest($14::int[], $15::bigint[], $16::bytea[], $17::bytea[], $18::bytea[]) \
         AS t(ord, id, command, body, answer)), \
@@ -55,8 +55,8 @@ pub(super) struct PackedAppend<'a> {
     pub(super) append: &'a EncodedAppend,
     pub(super) known: CachedSession,
     pub(super) body: Vec<u8>,
-    /// The checksum after this append.
-    pub(super) chain: u32,
+    /// The digest after this append.
+    pub(super) chain: Digest,
 }
 
 impl<'a> PackedAppend<'a> {
@@ -92,7 +92,7 @@ struct GroupColumns<'a> {
     token: Vec<i64>,
     expected: Vec<i64>,
     count: Vec<i32>,
-    chain: Vec<i32>,
+    chain: Vec<&'a [u8]>,
     body: Vec<&'a [u8]>,
     answers: Vec<i32>,
     direct: Vec<i32>,
@@ -126,7 +126,7 @@ impl<'a> GroupColumns<'a> {
         self.token.push(append.token.0.cast_signed());
         self.expected.push(append.expected.cast_signed());
         self.count.push(size(append.records.len()));
-        self.chain.push(packed.chain.cast_signed());
+        self.chain.push(&packed.chain.0);
         self.body.push(&packed.body);
         self.answers.push(size(append.answers.len()));
         self.direct.push(size(append.direct.len()));

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     errors::StatementError,
     pool::{LaneKind, running_fault},
-    shared::PostgresShared,
+    shared::{self, PostgresShared},
 };
 
 /// The ends of several histories.
@@ -93,7 +93,7 @@ impl PostgresShared {
                 key: row.get(1),
                 epoch: Epoch(row.get::<_, i32>(2).cast_unsigned()),
                 head: row.get::<_, i64>(3).cast_unsigned(),
-                chain: row.get::<_, i32>(4).cast_unsigned(),
+                chain: shared::digest(row, 4),
                 token,
             };
             Some((SessionId(row.get(0)), known))

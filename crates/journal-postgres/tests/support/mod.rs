@@ -2,8 +2,6 @@
 
 #![allow(dead_code, unused_imports, missing_docs, unreachable_pub, clippy::unwrap_used)]
 
-#[path = "../../../journal/tests/support/mod.rs"]
-mod journal;
 pub mod marker_proxy;
 
 use std::sync::Arc;
@@ -14,7 +12,10 @@ use budao_journal_postgres::{Credentials, LeaseClock, Postgres, PostgresOptions}
 use budao_testkit::postgres::PostgresServer;
 use uuid::Uuid;
 
-pub use self::journal::{append, entries, entry, lease, number, read_all, session, world};
+pub use budao_testkit::{
+    records::{append, entries, entry, lease, number, read_all, session},
+    world::system as world,
+};
 
 /// Keeps the server running while a test uses it.
 #[derive(Debug)]

@@ -1,56 +1,14 @@
-//! Clocks, a real world, and lines for `cargo xtask bench`.
+//! A journal on the disk, memory of the process, and lines for `cargo xtask bench`.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::path::Path;
 
-use budao_core::{
-    event::Event,
-    time::Timestamp,
-    trace::Trace,
-    world::{Clock, Entropy, NoopSpanExporter, Spawn, World},
-};
+use budao_core::{event::Event, trace::Trace};
 use budao_journal::{
     Entry,
     sqlite::{Sqlite, SqliteOptions},
 };
-use futures::future::BoxFuture;
-use rustix::time::{ClockId, clock_gettime};
+use budao_testkit::world;
 use serde::Serialize;
-
-#[derive(Debug)]
-struct SystemWorld;
-
-impl Clock for SystemWorld {
-    fn now(&self) -> Timestamp {
-        let since = std::time::UNIX_EPOCH.elapsed().unwrap();
-        Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap())
-    }
-
-    fn sleep(&self, wait: Duration) -> BoxFuture<'static, ()> {
-        Box::pin(tokio::time::sleep(wait))
-    }
-}
-
-impl Entropy for SystemWorld {
-    fn bits(&self) -> u64 {
-        u64::from_le_bytes(uuid::Uuid::new_v4().as_bytes()[..8].try_into().unwrap())
-    }
-}
-
-impl Spawn for SystemWorld {
-    fn spawn(&self, task: BoxFuture<'static, ()>) {
-        tokio::spawn(task);
-    }
-}
-
-pub(crate) fn world() -> World {
-    let real = Arc::new(SystemWorld);
-    World {
-        clock: real.clone(),
-        entropy: real.clone(),
-        spawn: real,
-        spans: Arc::new(NoopSpanExporter),
-    }
-}
 
 /// On the disk, not in memory, wherever cargo builds.
 pub(crate) fn directory() -> tempfile::TempDir {
@@ -58,20 +16,17 @@ pub(crate) fn directory() -> tempfile::TempDir {
 }
 
 pub(crate) async fn open(directory: &Path) -> Sqlite {
-    Sqlite::open(&directory.join("journal.db"), world(), SqliteOptions::default()).await.unwrap()
+    Sqlite::open(&directory.join("journal.db"), world::system(), SqliteOptions::default())
+        .await
+        .unwrap()
 }
 
 /// An entry whose event takes so many bytes.
 pub(crate) fn entry(bytes: usize) -> Entry {
     let empty = Event::TextDelta { step: 1, text: String::new() }.encode().len();
     let event = Event::TextDelta { step: 1, text: "x".repeat(bytes - empty) };
-    let at = SystemWorld.now();
+    let at = world::system().clock.now();
     Entry { at, trace: Trace::from_random(0x4bf9_2f35_77b3_4da6), turn: 1, event: event.into() }
-}
-
-pub(crate) fn cpu() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())
 }
 
 pub(crate) fn resident_bytes() -> u64 {

@@ -14,6 +14,7 @@ use budao_core::{
 };
 use serde::Serialize;
 
+use super::ChainPage;
 use crate::implement::transfer::{self, Transfer};
 
 /// Maintains a journal. A method that a backend does not support returns
@@ -42,6 +43,19 @@ pub trait Admin: Send + Sync + fmt::Debug {
     /// # Errors
     /// When the journal fails.
     async fn rebuild_views(&self) -> Result<(), Fault>;
+
+    /// Reads the stored digests of a session: its start and head, and at most `limit` batches that end after `after`.
+    ///
+    /// # Errors
+    /// `unknown_session`; when the journal fails; `journal_unsupported` if the backend stores none.
+    async fn chain(
+        &self,
+        _session: SessionId,
+        _after: Seq,
+        _limit: usize,
+    ) -> Result<ChainPage, Fault> {
+        Err(unsupported(Operation::CheckJournal, self.kind()))
+    }
 
     /// Counts what the journal holds and measures its files.
     ///
@@ -192,7 +206,7 @@ pub struct Damage {
     /// The first unreadable record; `None` if the finding concerns no record.
     pub seq: Option<Seq>,
     /// A description of the damage.
-    pub what: String,
+    pub description: String,
     /// A description of the data that is still readable.
     pub survives: String,
 }

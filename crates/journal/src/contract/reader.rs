@@ -12,10 +12,10 @@ use futures::stream::BoxStream;
 
 use super::{
     Digest, FaultRate, Filter, HistoryInfo, Page, PageLimits, RateQuery, SessionSummary, Snapshot,
-    StoredRecord, UnfinishedSession,
+    StoredRecord, TimedSession, TimerQuery, UnfinishedSession,
 };
 
-/// Reads a journal. Gateways get this interface and the engine, nothing else.
+/// Reads a journal. Gateways get this interface and the engine; servers that share a journal also get `Cluster`.
 #[async_trait]
 pub trait Reader: Send + Sync + fmt::Debug {
     /// The epoch, positions and lease of a session; `None` if it does not exist.
@@ -70,6 +70,12 @@ pub trait Reader: Send + Sync + fmt::Debug {
         after: Option<SessionId>,
         limit: usize,
     ) -> Result<Vec<UnfinishedSession>, Fault>;
+
+    /// Sessions in which timers are set, ordered by the earliest next time of their timers, then by id.
+    ///
+    /// # Errors
+    /// When the journal fails.
+    async fn timed(&self, query: TimerQuery) -> Result<Vec<TimedSession>, Fault>;
 
     /// Counts of fault codes per time bucket.
     ///

@@ -7,6 +7,7 @@ use budao_core::{
     session::SessionState,
     tally::{FaultCounts, FaultTally},
     time::Timestamp,
+    timer::Timers,
     trace::Trace,
 };
 use serde::{Deserialize, Serialize, Serializer};
@@ -78,6 +79,9 @@ pub struct SessionSummary {
     pub last_code: Option<String>,
     /// The position of the last record.
     pub head: Seq,
+    /// The timers that are set.
+    #[serde(default, skip_serializing_if = "TimerView::is_empty")]
+    pub timers: TimerView,
     /// The faults of all turns, and their resolutions so far.
     #[serde(flatten, serialize_with = "serialize_counts")]
     pub faults: FaultTally,
@@ -104,6 +108,56 @@ pub struct UnfinishedSession {
     pub turn: Option<TurnNumber>,
     /// The number of commands without an answer.
     pub pending: usize,
+    /// The holder and expiry of the lease; `None` if no lease is valid.
+    pub lease: Option<LeaseInfo>,
+}
+
+/// The timers of a session as the views have them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TimerView {
+    /// The timers that are set.
+    pub timers: Timers,
+    /// The position from which on records count; those up to it are in the snapshot that the view began with.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub from: Seq,
+}
+
+impl TimerView {
+    /// Whether no timer is set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.timers.is_empty()
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(seq: &Seq) -> bool {
+    *seq == 0
+}
+
+/// Selects sessions with timers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimerQuery {
+    /// Sessions of this tenant, by the label [`budao_core::event::Settings::TENANT`]; empty for those without the label.
+    pub tenant: Option<String>,
+    /// The last entry of the previous page, as its time and id; `None` for the first page.
+    pub after: Option<(Timestamp, SessionId)>,
+    /// The longest list to return.
+    pub limit: usize,
+}
+
+/// A session in which timers are set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimedSession {
+    /// The id of the session.
+    pub session: SessionId,
+    /// The earliest next time of its timers.
+    pub wake_at: Timestamp,
+    /// The timers that are set.
+    pub timers: Timers,
+    /// The labels of the session.
+    pub labels: BTreeMap<String, String>,
     /// The holder and expiry of the lease; `None` if no lease is valid.
     pub lease: Option<LeaseInfo>,
 }

@@ -186,7 +186,7 @@ impl GapReason {
 pub struct Snapshot {
     /// The last record that the state includes.
     pub seq: Seq,
-    /// The state, opaque to the journal.
+    /// The state, a `Session` as JSON.
     pub body: Bytes,
 }
 
@@ -212,7 +212,7 @@ pub struct LeaseInfo {
     pub expires: Timestamp,
 }
 
-/// The SHA-256 of a stored output; its address in the journal.
+/// A SHA-256: the address of a stored output, or of a once key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub [u8; 32]);
 
@@ -234,6 +234,19 @@ impl fmt::Display for Digest {
 impl fmt::Debug for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(|_| serde::de::Error::custom("expected 64 hex digits"))
     }
 }
 

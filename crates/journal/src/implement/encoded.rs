@@ -9,7 +9,8 @@ use budao_core::{
 };
 use bytes::Bytes;
 
-use crate::contract::{CachedEvent, Entry, StoredRecord};
+use super::chain;
+use crate::contract::{CachedEvent, Digest, Entry, StoredRecord};
 
 /// Estimated size of an encoded event, for the initial allocation.
 const EVENT_BYTES: usize = 128;
@@ -27,6 +28,8 @@ pub struct EncodedRecord {
     pub body: Bytes,
     /// The decoded event; `None` if the entry was made from bytes.
     pub event: Option<Arc<Event>>,
+    /// The digest of the record without its position; `None` until it is computed ahead.
+    content: Option<Digest>,
 }
 
 /// Encodes the entries of an append. Their bodies share one buffer.
@@ -46,12 +49,32 @@ pub fn encode(entries: Vec<Entry>) -> Vec<EncodedRecord> {
         let body = bytes.slice(start..end);
         start = end;
         let Entry { at, trace, turn, event } = entry;
-        EncodedRecord { at, trace, turn, body, event: Some(event) }
+        EncodedRecord { event: Some(event), ..EncodedRecord::from_bytes(at, trace, turn, body) }
     });
     encoded.collect()
 }
 
 impl EncodedRecord {
+    /// An entry from an event that is already encoded.
+    #[must_use]
+    pub fn from_bytes(at: Timestamp, trace: Trace, turn: u64, body: Bytes) -> Self {
+        Self { at, trace, turn, body, event: None, content: None }
+    }
+
+    /// Computes the digest of the content ahead, where no lock is held.
+    pub fn hash_content(&mut self) {
+        self.content = Some(chain::content(self.at, self.trace, self.turn, &self.body));
+    }
+
+    /// The digest at the position of this entry, given the one before it.
+    #[must_use]
+    pub fn digest_after(&self, before: Digest, seq: Seq) -> Digest {
+        let content = self
+            .content
+            .unwrap_or_else(|| chain::content(self.at, self.trace, self.turn, &self.body));
+        chain::extend(before, seq, content)
+    }
+
     /// Converts the entry to the record at this position.
     #[must_use]
     pub fn stored(&self, session: SessionId, epoch: Epoch, seq: Seq) -> StoredRecord {

@@ -1,14 +1,14 @@
 //! The encoding of records in a batch: packed, each with a checksum that depends on all records before it.
 //!
 //! ```text
-//! batch   = version:u8  previous:u32  record…
+//! batch   = version:u8  previous:32  record…  digest:32  checksum:u32
 //! record  = length:varint  flags:u8  at:zigzag-varint  [turn:varint]  [trace:16]  event  checksum:u32
 //! ```
 //!
 //! `at` is the difference to the previous record in the batch, in microseconds. Turn and trace are written where they
-//! change. The checksum is a CRC-32 chained from record to record, and over `previous` from batch to batch. In the
-//! first record of a batch it also covers session, position and count. So an altered, dropped, swapped or moved record
-//! is found.
+//! change. The checksum is a CRC-32 chained from record to record; the first also covers `previous`, session, position
+//! and count, so that every read finds an altered, dropped, swapped or moved record. `previous` and `digest` are the
+//! hash chain ([`super::chain`]) before and after the batch; only a verification computes it again.
 
 use budao_core::{
     event::{Epoch, Seq, SessionId},
@@ -18,18 +18,13 @@ use budao_core::{
 use bytes::Bytes;
 
 use super::encoded::EncodedRecord;
-use crate::contract::{CachedEvent, StoredRecord};
+use crate::contract::{CachedEvent, Digest, StoredRecord};
 
-const VERSION: u8 = 1;
-const HEADER: usize = 5;
+const VERSION: u8 = 2;
+const HEADER: usize = 33;
+const TRAILER: usize = 36;
 const HAS_TURN: u8 = 1;
 const HAS_TRACE: u8 = 2;
-
-/// The first value of a session's checksum chain.
-#[must_use]
-pub fn seed(session: SessionId) -> u32 {
-    crc32fast::hash(session.0.as_bytes())
-}
 
 fn extend(checksum: u32, bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(checksum);
@@ -37,29 +32,31 @@ fn extend(checksum: u32, bytes: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-fn begin(previous: u32, session: SessionId, first: Seq, count: u64) -> u32 {
-    let mut location = [0; 32];
+fn begin(previous: Digest, session: SessionId, first: Seq, count: u64) -> u32 {
+    let mut location = [0; 64];
     location[..16].copy_from_slice(session.0.as_bytes());
     location[16..24].copy_from_slice(&first.to_le_bytes());
-    location[24..].copy_from_slice(&count.to_le_bytes());
-    extend(previous, &location)
+    location[24..32].copy_from_slice(&count.to_le_bytes());
+    location[32..].copy_from_slice(&previous.0);
+    crc32fast::hash(&location)
 }
 
-/// Packs a batch. Returns its bytes and the checksum that the next batch continues.
+/// Packs a batch. Returns its bytes and the digest that the next batch continues.
 #[must_use]
 pub fn pack(
     session: SessionId,
     first: Seq,
-    previous: u32,
+    previous: Digest,
     entries: &[EncodedRecord],
-) -> (Vec<u8>, u32) {
+) -> (Vec<u8>, Digest) {
     let size: usize = entries.iter().map(|entry| entry.body.len() + 40).sum();
-    let mut out = Vec::with_capacity(HEADER + size);
+    let mut out = Vec::with_capacity(HEADER + size + TRAILER);
     out.push(VERSION);
-    out.extend_from_slice(&previous.to_le_bytes());
+    out.extend_from_slice(&previous.0);
     let mut checksum = begin(previous, session, first, entries.len() as u64);
+    let mut digest = previous;
     let (mut at, mut turn, mut trace) = (0, 0, Trace::NONE);
-    for entry in entries {
+    for (seq, entry) in (first..).zip(entries) {
         let start = out.len();
         put_varint(&mut out, entry.body.len() as u64);
         let has_turn = entry.turn != turn;
@@ -75,9 +72,12 @@ pub fn pack(
         out.extend_from_slice(&entry.body);
         checksum = extend(checksum, &out[start..]);
         out.extend_from_slice(&checksum.to_le_bytes());
+        digest = entry.digest_after(digest, seq);
         (at, turn, trace) = (entry.at.as_micros(), entry.turn, entry.trace);
     }
-    (out, checksum)
+    out.extend_from_slice(&digest.0);
+    out.extend_from_slice(&extend(checksum, &digest.0).to_le_bytes());
+    (out, digest)
 }
 
 /// The session and positions that a batch's row states.
@@ -96,10 +96,10 @@ pub struct BatchLocation {
 /// The result of unpacking a batch.
 #[derive(Debug)]
 pub struct UnpackedBatch {
-    /// The checksum that the batch continues; `None` if it is unreadable.
-    pub previous: Option<u32>,
-    /// The checksum that the next batch must continue. Valid only if `damaged` is `None`.
-    pub checksum: u32,
+    /// The digest that the batch says it continues; `None` if it is unreadable.
+    pub previous: Option<Digest>,
+    /// The digest that the next batch must continue, as stored; `None` if it is unreadable.
+    pub digest: Option<Digest>,
     /// The first damaged record; `None` if all are intact.
     pub damaged: Option<Seq>,
 }
@@ -111,17 +111,18 @@ pub fn unpack(
     mut take: impl FnMut(StoredRecord),
 ) -> UnpackedBatch {
     let bytes: &[u8] = body;
-    let whole = |previous, checksum| UnpackedBatch { previous, checksum, damaged: None };
-    let Some((&[VERSION, a, b, c, d], _)) = bytes.split_first_chunk::<HEADER>() else {
-        return UnpackedBatch { damaged: Some(location.first), ..whole(None, 0) };
+    let damaged_at = |seq, previous| UnpackedBatch { previous, digest: None, damaged: Some(seq) };
+    let Some((&[VERSION, ref previous @ ..], _)) = bytes.split_first_chunk::<HEADER>() else {
+        return damaged_at(location.first, None);
     };
-    let previous = u32::from_le_bytes([a, b, c, d]);
+    let previous = Digest(*previous);
     let mut checksum = begin(previous, location.session, location.first, location.count);
     let mut state = DeltaState { at: 0, turn: 0, trace: Trace::NONE };
     let mut offset = HEADER;
-    for seq in location.first..location.first.saturating_add(location.count) {
+    let end = location.first.saturating_add(location.count);
+    for seq in location.first..end {
         let Some(record) = next(bytes, offset, checksum, &mut state) else {
-            return UnpackedBatch { damaged: Some(seq), ..whole(Some(previous), checksum) };
+            return damaged_at(seq, Some(previous));
         };
         take(StoredRecord {
             session: location.session,
@@ -136,11 +137,18 @@ pub fn unpack(
         checksum = record.checksum;
         offset = record.end + 4;
     }
-    if offset != bytes.len() {
-        let last = location.first.saturating_add(location.count);
-        return UnpackedBatch { damaged: Some(last), ..whole(Some(previous), checksum) };
+    match stored_digest(&bytes[offset..], checksum) {
+        None => damaged_at(end, Some(previous)),
+        digest => UnpackedBatch { previous: Some(previous), digest, damaged: None },
     }
-    whole(Some(previous), checksum)
+}
+
+/// The digest at the end of a batch; `None` if it is altered or bytes follow it.
+fn stored_digest(trailer: &[u8], checksum: u32) -> Option<Digest> {
+    let trailer: &[u8; TRAILER] = trailer.try_into().ok()?;
+    let (digest, sum) = trailer.split_last_chunk::<4>()?;
+    let is_intact = extend(checksum, digest) == u32::from_le_bytes(*sum);
+    is_intact.then(|| digest.try_into().ok().map(Digest)).flatten()
 }
 
 struct DeltaState {
@@ -221,6 +229,7 @@ mod tests {
     use uuid::Uuid;
 
     const SESSION: SessionId = SessionId(Uuid::from_u128(7));
+    const BEFORE: Digest = Digest([9; 32]);
 
     fn location(first: Seq, count: u64) -> BatchLocation {
         BatchLocation { session: SESSION, epoch: Epoch(1), first, count }
@@ -229,7 +238,7 @@ mod tests {
     fn entry(at: i64, trace: u128, turn: u64, body: &[u8]) -> EncodedRecord {
         let trace = if trace == 0 { Trace::NONE } else { Trace::from_random(trace) };
         let (at, body) = (Timestamp::from_micros(at), Bytes::copy_from_slice(body));
-        EncodedRecord { at, trace, turn, body, event: None }
+        EncodedRecord::from_bytes(at, trace, turn, body)
     }
 
     fn sample() -> Vec<EncodedRecord> {
@@ -258,7 +267,7 @@ mod tests {
     }
 
     fn flip_every_bit(entries: &[EncodedRecord]) -> usize {
-        let (good, _) = pack(SESSION, 4, 9, entries);
+        let (good, _) = pack(SESSION, 4, BEFORE, entries);
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
@@ -274,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_cut_at_any_byte_is_noticed() {
-        let (good, _) = pack(SESSION, 4, 9, &sample());
+        let (good, _) = pack(SESSION, 4, BEFORE, &sample());
         for cut in 0..good.len() {
             let unpacked = unpack(location(4, 3), &Bytes::copy_from_slice(&good[..cut]), drop);
             assert!(unpacked.damaged.is_some(), "cut at {cut}");
@@ -283,7 +292,7 @@ mod tests {
 
     #[test]
     fn bytes_behind_the_last_record_are_noticed() {
-        let (mut body, _) = pack(SESSION, 4, 9, &sample());
+        let (mut body, _) = pack(SESSION, 4, BEFORE, &sample());
         body.push(0);
         let mut seen = 0;
         let unpacked = unpack(location(4, 3), &body.into(), |_| seen += 1);
@@ -300,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_batch_at_another_place_is_noticed() {
-        let (body, _) = pack(SESSION, 4, 9, &sample());
+        let (body, _) = pack(SESSION, 4, BEFORE, &sample());
         let other = SessionId(Uuid::from_u128(8));
         for wrong in
             [location(5, 3), location(4, 2), BatchLocation { session: other, ..location(4, 3) }]
@@ -317,19 +326,22 @@ mod tests {
                 (any::<i64>(), any::<u128>(), any::<u64>(), prop::collection::vec(any::<u8>(), 0..300)),
                 1..20,
             ),
-            previous in any::<u32>(),
+            previous in any::<[u8; 32]>(),
         ) {
             let entries: Vec<EncodedRecord> = entries
                 .iter()
                 .map(|(at, trace, turn, body)| entry(*at, *trace, *turn, body))
                 .collect();
-            let (body, checksum) = pack(SESSION, 1, previous, &entries);
+            let previous = Digest(previous);
+            let (body, digest) = pack(SESSION, 1, previous, &entries);
             let mut records = Vec::new();
             let count = entries.len() as u64;
             let unpacked = unpack(location(1, count), &body.into(), |record| records.push(record));
             prop_assert_eq!(unpacked.damaged, None);
             prop_assert_eq!(unpacked.previous, Some(previous));
-            prop_assert_eq!(unpacked.checksum, checksum);
+            prop_assert_eq!(unpacked.digest, Some(digest));
+            let folded = records.iter().fold(previous, |before, record| record.digest_after(before));
+            prop_assert_eq!(folded, digest);
             for (record, entry) in records.iter().zip(&entries) {
                 prop_assert_eq!(
                     (record.at, record.trace, record.turn, &record.body[..]),

@@ -4,7 +4,7 @@ use budao_core::event::{Epoch, Seq, SessionId};
 use bytes::Bytes;
 
 use super::frame::{self, BatchLocation};
-use crate::contract::{PageLimits, StoredRecord};
+use crate::contract::{Digest, PageLimits, StoredRecord};
 
 /// Upper bound of the first allocation, since a damaged head may be any number.
 const FIRST_RECORDS: usize = 16 * 1024;
@@ -29,8 +29,8 @@ pub struct PageBuilder {
     limits: PageLimits,
     /// The position of the next record.
     next: Seq,
-    /// The checksum that the next batch must continue; `None` before the first batch.
-    chain: Option<u32>,
+    /// The digest that the next batch must continue; `None` before the first batch.
+    chain: Option<Digest>,
     bytes: usize,
     is_full: bool,
     damaged: Option<Seq>,
@@ -95,7 +95,7 @@ impl PageBuilder {
         } else if !self.is_full {
             self.damaged = unpacked.damaged;
         }
-        self.chain = Some(unpacked.checksum);
+        self.chain = unpacked.digest;
     }
 
     fn push(&mut self, record: StoredRecord) {

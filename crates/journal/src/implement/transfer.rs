@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use budao_core::{
     event::{Answer, Command, Epoch, Seq, SessionId},
     fault::Fault,
+    time::Timestamp,
 };
 use bytes::Bytes;
 
@@ -15,7 +16,7 @@ pub use self::{
     lines::{export, import},
 };
 use super::encoded::EncodedRecord;
-use crate::contract::{Admin, Digest, GapReason, Lease, Reader, Writer};
+use crate::contract::{Admin, Digest, GapReason, Lease, Note, OnceOwner, Reader, Writer};
 
 /// The beginning of a history that comes from another journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,23 @@ pub struct TransferredHistory {
     pub removed_to: Seq,
     /// The bound that removed it.
     pub removed_reason: Option<GapReason>,
+    /// The digest at `removed_to`; `None` if the chain begins with the first record that comes.
+    pub removed_digest: Option<Digest>,
+}
+
+/// A key of work that is done once, as another journal has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransferredKey {
+    /// The digest of tenant, tool and value.
+    pub key: Digest,
+    /// The call that has the key.
+    pub owner: OnceOwner,
+    /// The attempt of that call.
+    pub attempt: u32,
+    /// When the key was claimed; its retention counts from here.
+    pub claimed: Timestamp,
+    /// The outcome of the call, if it is known.
+    pub outcome: Option<Bytes>,
 }
 
 /// What a journal offers beside its interfaces so that sessions can be moved into and out of it.
@@ -89,4 +107,32 @@ pub trait Transfer: Reader + Writer + Admin {
     /// # Errors
     /// `unknown_session`, or when the journal fails.
     async fn adopt_blob(&self, session: SessionId, content: Bytes) -> Result<(), Fault>;
+
+    /// Keys of work that is done once, in their order, starting after `after`.
+    ///
+    /// # Errors
+    /// When the journal fails.
+    async fn once_keys(
+        &self,
+        after: Option<Digest>,
+        limit: usize,
+    ) -> Result<Vec<TransferredKey>, Fault>;
+
+    /// Adds a key. One that exists stays if it has an outcome or was claimed later. Returns whether anything changed.
+    ///
+    /// # Errors
+    /// When the journal fails.
+    async fn adopt_once_key(&self, key: TransferredKey) -> Result<bool, Fault>;
+
+    /// All notes, ordered by name. They are few.
+    ///
+    /// # Errors
+    /// When the journal fails.
+    async fn notes(&self) -> Result<Vec<(String, Note)>, Fault>;
+
+    /// Adds a note with its version. One with the same or a later version stays. Returns whether anything changed.
+    ///
+    /// # Errors
+    /// When the journal fails.
+    async fn adopt_note(&self, name: String, note: Note) -> Result<bool, Fault>;
 }

@@ -6,16 +6,16 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use budao_core::{
     activity::Activity,
-    event::{Event, SessionId},
+    event::{Event, Seq, SessionId},
     fault::{Fault, Kind, Operation},
-    session::SessionState,
+    session::{Session, SessionState},
     tally::FaultTally,
     time::Timestamp,
 };
 
 use serde::{Deserialize, Serialize};
 
-use crate::contract::{SessionSummary, StoredRecord};
+use crate::contract::{SessionSummary, StoredRecord, TimerView};
 
 /// The resolution of counts: one minute, in microseconds.
 pub const BUCKET_MICROS: i64 = 60_000_000;
@@ -107,8 +107,20 @@ pub fn empty_summary(session: SessionId) -> SessionSummary {
         open_turn: None,
         last_code: None,
         head: 0,
+        timers: TimerView::default(),
         faults: FaultTally::default(),
     }
+}
+
+/// The summary of a session whose first records retention removed: its timers are those of the snapshot, up to the
+/// snapshot's position.
+pub fn summary_after_removal(session: SessionId, snapshot: Option<(Seq, &[u8])>) -> SessionSummary {
+    let state = snapshot.and_then(|(seq, body)| {
+        let state: Session = serde_json::from_slice(body).ok()?;
+        (state.head == seq).then_some(state)
+    });
+    let timers = state.map(|state| TimerView { timers: state.timers, from: state.head });
+    SessionSummary { timers: timers.unwrap_or_default(), ..empty_summary(session) }
 }
 
 /// Adds one record to a summary and returns its other changes to the views.
@@ -123,6 +135,9 @@ pub fn apply(summary: &mut SessionSummary, record: &StoredRecord) -> Result<Reco
     }
     let event = record.event()?;
     summary.faults.apply(&event, record.at, &mut ());
+    if record.seq > summary.timers.from {
+        summary.timers.timers.apply(&event, record.at);
+    }
     let code = code_mark(&event);
     let mut changes = RecordChanges { code, ..RecordChanges::default() };
     let Some(activity) = Activity::of(&event) else { return Ok(changes) };

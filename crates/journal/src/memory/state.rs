@@ -16,13 +16,15 @@ use budao_core::{
 };
 use bytes::Bytes;
 
+use super::timers::TimedState;
 use crate::{
     contract::{
-        Append, AppendError, Digest, FaultRate, Filter, Gap, GapReason, HistoryInfo, IfMissing,
-        Lease, LeaseInfo, LeaseRequest, LeaseToken, OnceOwner, OnceSettlement, OnceState, Page,
-        PageLimits, RateQuery, Retention, RetentionReport, SessionSummary, Snapshot, StoredRecord,
-        SubmitOutcome, UnfinishedSession, new_epoch,
+        Anchor, Append, AppendError, BatchLink, ChainPage, Digest, FaultRate, Filter, Gap,
+        GapReason, HistoryInfo, IfMissing, Lease, LeaseInfo, LeaseRequest, LeaseToken, OnceOwner,
+        OnceSettlement, OnceState, Page, PageLimits, RateQuery, Retention, RetentionReport,
+        SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession, new_epoch,
     },
+    implement::chain,
     implement::encoded::EncodedRecord,
     implement::faults,
     implement::retention::{self, RetainedSize},
@@ -54,11 +56,15 @@ struct MemorySession {
     /// The last record removed from the front, and the bound that removed it.
     removed: Option<(Seq, GapReason)>,
     head: Seq,
+    /// The digest at the last removed record. The digests after it are computed when they are asked for.
+    removed_digest: Digest,
     token: Option<LeaseToken>,
     holder: String,
     expires: Timestamp,
     commands: Vec<(Command, Option<Answer>)>,
     snapshot: Option<Snapshot>,
+    /// What wakes the session, folded as records are appended: it is read again and again.
+    timed: TimedState,
     /// Marks of removed records stay counted: a view covers the whole history, not only the records kept.
     removed_views: RemovedHistory,
 }
@@ -142,11 +148,13 @@ impl MemoryState {
                 records: VecDeque::new(),
                 removed: None,
                 head: 0,
+                removed_digest: chain::seed(request.session),
                 token: None,
                 holder: String::new(),
                 expires: now,
                 commands: Vec::new(),
                 snapshot: None,
+                timed: TimedState::default(),
                 removed_views: RemovedHistory::default(),
             });
         }
@@ -232,6 +240,7 @@ impl MemoryState {
             .zip(encoded)
             .map(|(seq, entry)| entry.stored(append.session, session.epoch, seq))
             .collect();
+        batch.iter().for_each(|record| session.timed.apply(record));
         session.records.extend(batch.iter().cloned().map(StoredRecord::without_cached_event));
         session.head += batch.len() as u64;
         if let Some(body) = append.snapshot {
@@ -347,6 +356,22 @@ impl MemoryState {
         Ok(Page { records, epoch: known.epoch, head: known.head, first_available, gap })
     }
 
+    /// The chain of a session as one batch of all kept records.
+    pub(super) fn chain(&self, session: SessionId, after: Seq) -> Result<ChainPage, Fault> {
+        let session = self.get(session, Operation::CheckJournal)?;
+        let (first, last) = (session.first_available(), session.head);
+        let previous = session.removed_digest;
+        let digest = digest_after(previous, &session.records);
+        let link = BatchLink { first, last, previous, digest };
+        Ok(ChainPage {
+            epoch: session.epoch,
+            start: Anchor { seq: first - 1, digest: previous },
+            known_head: last,
+            head_digest: Some(digest),
+            links: if last > after && first <= last { vec![link] } else { Vec::new() },
+        })
+    }
+
     pub(super) fn snapshot(&self, session: SessionId) -> Result<Option<Snapshot>, Fault> {
         Ok(self.get(session, Operation::ReadRecords)?.snapshot.clone())
     }
@@ -451,6 +476,14 @@ impl MemoryState {
         Ok(all.into_iter().filter(|found| is_free(&found.lease)).take(limit).collect())
     }
 
+    /// Each session with its lease and what wakes it.
+    pub(super) fn all_timed(
+        &self,
+        now: Timestamp,
+    ) -> impl Iterator<Item = (SessionId, &TimedState, Option<LeaseInfo>)> {
+        self.sessions.iter().map(move |(id, session)| (*id, &session.timed, session.lease(now)))
+    }
+
     /// Whether the lease of a session, valid or not, was last given to this holder.
     pub(super) fn is_held_by(&self, session: SessionId, holder: &str) -> bool {
         let found = self.sessions.get(&session);
@@ -516,6 +549,7 @@ impl MemoryState {
                     session.removed_views.changes.push((record.at, record.trace, changes));
                 }
                 session.removed_views.summary = Some(summary);
+                session.removed_digest = digest_after(session.removed_digest, &removed);
                 session.removed = Some((to, reason));
                 session.remove_contents(to);
                 retained.records += removed.len() as u64;
@@ -539,6 +573,10 @@ impl MemoryState {
         });
         self.sessions.remove(&session).is_some()
     }
+}
+
+fn digest_after<'a>(before: Digest, records: impl IntoIterator<Item = &'a StoredRecord>) -> Digest {
+    records.into_iter().fold(before, |before, record| record.digest_after(before))
 }
 
 fn size_of(record: &StoredRecord) -> RetainedSize {
@@ -578,6 +616,7 @@ fn is_expired(
     let last = if session.head == 0 { session.expires } else { summary.updated_at };
     retention.session_age.is_some_and(|age| now.since(last) > age)
         && summary.open_turn.is_none()
+        && summary.timers.is_empty()
         && session.pending().next().is_none()
         && session.lease(now).is_none()
 }

@@ -4,16 +4,16 @@ use std::path::Path;
 
 use async_trait::async_trait;
 use budao_core::{
-    event::SessionId,
+    event::{Seq, SessionId},
     fault::{Fault, Operation},
 };
 
 use super::{
-    Sqlite, in_background, into_fault, setup, unexpected_reply, upkeep,
+    Sqlite, chain, in_background, into_fault, setup, unexpected_reply, upkeep,
     write_request::{WriteReply, WriteRequest},
 };
 use crate::{
-    contract::{Admin, JournalStats, Retention, RetentionReport},
+    contract::{Admin, ChainPage, JournalStats, Retention, RetentionReport},
     implement::notifier::lock,
     implement::transfer::Transfer,
 };
@@ -65,6 +65,20 @@ impl Admin for Sqlite {
     async fn rebuild_views(&self) -> Result<(), Fault> {
         self.write(WriteRequest::RebuildViews).await.map_err(into_fault)?;
         self.catch_up().await
+    }
+
+    async fn chain(
+        &self,
+        session: SessionId,
+        after: Seq,
+        limit: usize,
+    ) -> Result<ChainPage, Fault> {
+        self.shared
+            .readers
+            .query(Operation::CheckJournal, move |connection, path| {
+                chain::chain(connection, path, session, after, limit)
+            })
+            .await
     }
 
     async fn stats(&self) -> Result<JournalStats, Fault> {

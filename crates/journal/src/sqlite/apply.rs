@@ -60,6 +60,8 @@ impl WriterConnection {
             WriteRequest::Beat(beat) => self.beat(beat),
             WriteRequest::Leave(holder) => self.leave(holder),
             WriteRequest::SetNote(name, expected, body) => self.set_note(name, *expected, body),
+            WriteRequest::AdoptOnceKey(key) => self.adopt_once_key(key),
+            WriteRequest::AdoptNote(name, note) => self.adopt_note(name, note),
         };
         match done {
             // One of our own faults concerns this request only, and nothing has been written for it.
@@ -98,6 +100,7 @@ impl WriterConnection {
             expires: now.after(request.ttl),
             ..row
         };
+        row.seal(Some(known.end()));
         if row.key == 0 {
             row.insert(self.connection()?)?;
         } else {
@@ -124,18 +127,21 @@ impl WriterConnection {
             token: None,
             holder: String::new(),
             expires: self.context.world.clock.now(),
+            removed_digest: None,
+            sealed: None,
         }
     }
 
     fn adopt(&mut self, history: TransferredHistory) -> Result<WriteResult, SqliteError> {
-        let TransferredHistory { session, epoch, removed_to, removed_reason } = history;
+        let TransferredHistory { session, epoch, removed_to, removed_reason, removed_digest } =
+            history;
         if SessionRow::load(self.connection()?, self.path(), session)?.is_some() {
             let now = self.context.world.clock.now();
             return Ok(Err(faults::busy(session, "", now, now).into()));
         }
         let row = self.new_row(session);
         let epoch = epoch.unwrap_or(row.epoch);
-        let mut row = SessionRow { epoch, removed_to, removed_reason, ..row };
+        let mut row = SessionRow { epoch, removed_to, removed_reason, removed_digest, ..row };
         row.insert(self.connection()?)?;
         self.take_lease(&LeaseRequest {
             session,
@@ -168,6 +174,7 @@ impl WriterConnection {
             return Ok(Err(faults::fenced(lease.session, Operation::TakeLease).into()));
         };
         let head = self.known(lease.session)?.map_or(lease.head, |known| known.head);
+        row.seal(self.cached_end(lease));
         row.expires = self.context.world.clock.now().after(ttl);
         row.update(self.connection()?)?;
         self.frames += 2;
@@ -176,7 +183,8 @@ impl WriterConnection {
 
     fn release(&mut self, lease: &Lease) -> Result<WriteResult, SqliteError> {
         let row = SessionRow::load(self.connection()?, self.path(), lease.session)?;
-        if let Some(row) = row.filter(|row| row.token == Some(lease.token)) {
+        if let Some(mut row) = row.filter(|row| row.token == Some(lease.token)) {
+            row.seal(self.cached_end(lease));
             SessionRow { token: None, ..row }.update(self.connection()?)?;
             self.frames += 2;
         }

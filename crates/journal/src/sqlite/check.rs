@@ -20,20 +20,28 @@ use super::{
 };
 use crate::{
     contract::{CheckReport, Damage, Digest},
-    implement::frame::{self, BatchLocation},
+    implement::{
+        chain,
+        frame::{self, BatchLocation},
+    },
 };
 
 /// The number of findings after which a check stops collecting.
 const MAX_FINDINGS: usize = 1000;
 
 impl Damage {
-    fn of_file(what: impl Into<String>, survives: impl Into<String>) -> Self {
-        Self { session: None, seq: None, what: what.into(), survives: survives.into() }
+    fn of_file(description: impl Into<String>, survives: impl Into<String>) -> Self {
+        Self {
+            session: None,
+            seq: None,
+            description: description.into(),
+            survives: survives.into(),
+        }
     }
 
-    fn of_session(row: &SessionRow, what: impl Into<String>) -> Self {
+    fn of_session(row: &SessionRow, description: impl Into<String>) -> Self {
         let survives = "its records".into();
-        Self { session: Some(row.session), seq: None, what: what.into(), survives }
+        Self { session: Some(row.session), seq: None, description: description.into(), survives }
     }
 }
 
@@ -106,7 +114,7 @@ struct Walk<'a> {
 struct SessionProgress {
     row: SessionRow,
     next: Seq,
-    chain: Option<u32>,
+    chain: Option<Digest>,
     damaged: Option<Seq>,
 }
 
@@ -134,9 +142,9 @@ impl Walk<'_> {
         self.found.lost.clone_from(&meta.lost);
         let mark = mark_of(self.connection, meta)?;
         if let Some(recorded) = recorded.filter(|recorded| mark.is_behind(*recorded)) {
-            let what =
+            let description =
                 format!("the end is missing: {recorded:?} was acknowledged, {mark:?} is there");
-            self.report(Damage::of_file(what, "everything before it"));
+            self.report(Damage::of_file(description, "everything before it"));
         }
         if meta.indexed > mark.batch_id || meta.viewed > mark.batch_id || meta.indexed < 0 {
             self.report(Damage::of_file("the index claims batches that are not there", SALVAGE));
@@ -195,8 +203,8 @@ impl Walk<'_> {
                     .query_row((key, row.get::<_, i64>(2)?), |row| row.get(0))
                     .optional()?;
                 if indexed != Some(batch_id) {
-                    let what = format!("batch {batch_id} is not where the index says");
-                    let damage = Damage::of_session(&progress.row, what);
+                    let description = format!("batch {batch_id} is not where the index says");
+                    let damage = Damage::of_session(&progress.row, description);
                     self.report(damage);
                 }
             }
@@ -217,7 +225,7 @@ impl Walk<'_> {
                 self.report(Damage {
                     session: Some(row.session),
                     seq: Some(seq),
-                    what: format!("record {seq} is damaged or missing"),
+                    description: format!("record {seq} is damaged or missing"),
                     survives: format!("records {} to {}", row.removed_to + 1, seq - 1),
                 });
             }
@@ -240,8 +248,8 @@ impl Walk<'_> {
         match found {
             Some((_, false)) => self.report(Damage::of_session(row, "its snapshot is damaged")),
             Some((seq, true)) if seq > head => {
-                let what = format!("its snapshot covers {seq} records, {head} are there");
-                self.report(Damage::of_session(row, what));
+                let description = format!("its snapshot covers {seq} records, {head} are there");
+                self.report(Damage::of_session(row, description));
             }
             _ => {}
         }
@@ -258,8 +266,8 @@ impl Walk<'_> {
             match InboxRow::from_row(found, row.session, self.path) {
                 Ok(kept) if *kept.command.id.0 == *name => self.found.commands += 1,
                 Ok(_) => {
-                    let what = format!("command `{name}` is another one");
-                    self.report(Damage::of_session(row, what));
+                    let description = format!("command `{name}` is another one");
+                    self.report(Damage::of_session(row, description));
                 }
                 Err(error) => {
                     let fault = error.into_fault(self.path, Operation::CheckJournal);
@@ -275,8 +283,8 @@ impl Walk<'_> {
              WHERE b.batch_id IS NULL OR b.session != s.session OR b.first != s.first OR s.batch_id > ?1";
         let dangling: i64 = self.connection.query_row(sql, [meta.indexed], |row| row.get(0))?;
         if dangling > 0 {
-            let what = format!("{dangling} index entries point nowhere");
-            self.report(Damage::of_file(what, "the records"));
+            let description = format!("{dangling} index entries point nowhere");
+            self.report(Damage::of_file(description, "the records"));
         }
         Ok(())
     }
@@ -291,15 +299,15 @@ impl Walk<'_> {
             if Digest::of(body) == digest {
                 self.found.blobs += 1;
             } else {
-                let what = format!("the kept output {digest} is damaged");
-                self.report(Damage::of_file(what, "the records"));
+                let description = format!("the kept output {digest} is damaged");
+                self.report(Damage::of_file(description, "the records"));
             }
         }
         let sql = "SELECT count(*) FROM blob_reference WHERE hash NOT IN (SELECT hash FROM blob)";
         let missing: i64 = connection.query_row(sql, [], |row| row.get(0))?;
         if missing > 0 {
-            let what = format!("{missing} kept outputs are missing");
-            self.report(Damage::of_file(what, "the records"));
+            let description = format!("{missing} kept outputs are missing");
+            self.report(Damage::of_file(description, "the records"));
         }
         Ok(())
     }
@@ -326,13 +334,13 @@ impl SessionProgress {
             good += u64::from(record.seq > self.row.removed_to);
         });
         let expected =
-            if is_first { (first == 1).then(|| frame::seed(self.row.session)) } else { self.chain };
+            if is_first { (first == 1).then(|| chain::seed(self.row.session)) } else { self.chain };
         if expected.is_some_and(|chain| unpacked.previous != Some(chain)) {
             self.damaged = Some(first);
             return 0;
         }
         self.damaged = unpacked.damaged;
-        self.chain = Some(unpacked.checksum);
+        self.chain = unpacked.digest;
         self.next = first.saturating_add(count);
         good
     }

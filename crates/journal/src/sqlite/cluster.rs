@@ -88,6 +88,28 @@ impl WriterConnection {
         self.frames += 1;
         Ok(Ok(WriteReply::Noted(Some(version))))
     }
+
+    pub(super) fn adopt_note(&mut self, name: &str, note: &Note) -> WriteResult {
+        let changed = self
+            .connection()?
+            .prepare_cached(
+                "INSERT INTO note(name, version, body) VALUES (?1, ?2, ?3) ON CONFLICT (name) \
+                 DO UPDATE SET version = ?2, body = ?3 WHERE version < ?2",
+            )?
+            .execute((name, note.version.cast_signed(), &note.body))?;
+        self.frames += 1;
+        Ok(Ok(WriteReply::Adopted(changed > 0)))
+    }
+}
+
+pub(super) fn all_notes(connection: &Connection) -> Result<Vec<(String, Note)>, SqliteError> {
+    let mut statement =
+        connection.prepare_cached("SELECT name, version, body FROM note ORDER BY name")?;
+    let found = statement.query_map([], |row| {
+        let version = row.get::<_, i64>(1)?.cast_unsigned();
+        Ok((row.get(0)?, Note { version, body: row.get(2)? }))
+    })?;
+    Ok(found.collect::<Result<_, _>>()?)
 }
 
 fn micros(duration: std::time::Duration) -> i64 {

@@ -117,8 +117,8 @@ pub(crate) fn io_fault(error: &std::io::Error, path: &Path, operation: Operation
     Fault::new(kind, operation).with(Fact::Path, path.display().to_string()).caused_by(error)
 }
 
-pub(crate) fn damaged(path: &Path, operation: Operation, what: impl Into<String>) -> Fault {
+pub(crate) fn damaged(path: &Path, operation: Operation, cause: impl Into<String>) -> Fault {
     Fault::new(Kind::JournalDamaged, operation)
         .with(Fact::Path, path.display().to_string())
-        .with_cause(what)
+        .with_cause(cause)
 }

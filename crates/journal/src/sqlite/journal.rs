@@ -21,7 +21,7 @@ use crate::{
     contract::{
         Append, AppendError, ChangeWatch, Digest, FaultRate, Filter, HistoryInfo, Inbox,
         JournalLoad, Lease, LeaseRequest, Page, PageLimits, RateQuery, Reader, SessionSummary,
-        Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession, Writer,
+        Snapshot, StoredRecord, SubmitOutcome, TimedSession, TimerQuery, UnfinishedSession, Writer,
     },
     implement::faults,
     implement::follow::{self, PageSource},
@@ -110,6 +110,17 @@ impl Reader for Sqlite {
         readers
             .query(Operation::ReadRecords, move |connection, path| {
                 queries::unfinished(connection, path, after, limit, now, None)
+            })
+            .await
+    }
+
+    async fn timed(&self, query: TimerQuery) -> Result<Vec<TimedSession>, Fault> {
+        self.catch_up().await?;
+        let now = self.shared.world.clock.now();
+        let readers = &self.shared.readers;
+        readers
+            .query(Operation::ReadRecords, move |connection, path| {
+                queries::timed(connection, path, &query, now)
             })
             .await
     }

@@ -5,21 +5,44 @@ use budao_core::{
     event::SessionId,
     fault::{Fault, Operation},
     message::CallId,
+    time::Timestamp,
 };
 use bytes::Bytes;
-use rusqlite::OptionalExtension;
+use rusqlite::{Connection, OptionalExtension};
 use uuid::Uuid;
 
 use super::{
     Sqlite,
     errors::SqliteError,
-    into_fault, unexpected_reply,
+    into_fault, rows, unexpected_reply,
     write_request::{WriteReply, WriteRequest},
     writer_connection::WriterConnection,
 };
-use crate::contract::{AppendError, Digest, OnceKeys, OnceOwner, OnceSettlement, OnceState};
+use crate::{
+    contract::{AppendError, Digest, OnceKeys, OnceOwner, OnceSettlement, OnceState},
+    implement::transfer::TransferredKey,
+};
 
 type WriteResult = Result<WriteReply, AppendError>;
+
+/// Keys in their order, starting after `after`.
+pub(super) fn once_keys(
+    connection: &Connection,
+    after: Option<Digest>,
+    limit: usize,
+) -> Result<Vec<TransferredKey>, SqliteError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT session, call, attempt, outcome, key, claimed FROM once_key \
+         WHERE key > ?1 ORDER BY key LIMIT ?2",
+    )?;
+    let after = after.map_or(Vec::new(), |key| key.0.to_vec());
+    let found = statement.query_map((after, rows::sql_limit(limit)), |row| {
+        let OnceRow { owner, attempt, outcome } = OnceRow::read(row)?;
+        let (key, claimed) = (Digest(row.get(4)?), Timestamp::from_micros(row.get(5)?));
+        Ok(TransferredKey { key, owner, attempt, claimed, outcome })
+    })?;
+    Ok(found.collect::<Result<_, _>>()?)
+}
 
 /// A key's row.
 struct OnceRow {
@@ -127,6 +150,25 @@ impl WriterConnection {
         };
         self.frames += 2;
         Ok(Ok(WriteReply::Nothing))
+    }
+
+    pub(super) fn adopt_once_key(
+        &mut self,
+        key: &TransferredKey,
+    ) -> Result<WriteResult, SqliteError> {
+        let (session, call) = (key.owner.session.0.as_bytes(), key.owner.call.to_string());
+        let (claimed, outcome) = (key.claimed.as_micros(), key.outcome.as_deref());
+        let changed = self
+            .connection()?
+            .prepare_cached(
+                "INSERT INTO once_key(key, session, call, attempt, claimed, outcome) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (key) DO UPDATE SET session = ?2, \
+                 call = ?3, attempt = ?4, claimed = ?5, outcome = ?6 WHERE outcome IS NULL \
+                 AND (claimed < ?5 OR (claimed = ?5 AND (attempt < ?4 OR ?6 IS NOT NULL)))",
+            )?
+            .execute((key.key.0, session, call, key.attempt, claimed, outcome))?;
+        self.frames += 3;
+        Ok(Ok(WriteReply::Adopted(changed > 0)))
     }
 
     pub(super) fn forget_once(&mut self, before: i64) -> Result<WriteResult, SqliteError> {

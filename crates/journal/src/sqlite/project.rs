@@ -21,7 +21,7 @@ use super::{
     writer_connection::WriterConnection,
 };
 use crate::{
-    contract::SessionSummary,
+    contract::{SessionSummary, TimerView},
     implement::frame::{self, BatchLocation},
     implement::views::{self, SessionChanges},
 };
@@ -119,14 +119,34 @@ fn summary(
     let found = connection
         .prepare_cached(
             "SELECT state, opened, updated, title, labels, turns, open_turn, last_code, head, \
-             faults FROM view_session WHERE session = ?1",
+             faults, timers FROM view_session WHERE session = ?1",
         )?
         .query_row([key], |row| summary_from_row(row, session))
         .optional()?;
-    Ok(found.unwrap_or_else(|| views::empty_summary(session)))
+    match found {
+        Some(summary) => Ok(summary),
+        None => new_summary(connection, key, session),
+    }
 }
 
-/// Columns 0 to 9: state, opened, updated, title, labels, turns, open turn, last code, head, faults.
+/// The summary of a session without a view: empty, or with the timers that removed records had set.
+fn new_summary(
+    connection: &Connection,
+    key: i64,
+    session: SessionId,
+) -> Result<SessionSummary, SqliteError> {
+    let snapshot: Option<(i64, Vec<u8>)> = connection
+        .prepare_cached(
+            "SELECT n.seq, n.body FROM snapshot n JOIN session s ON s.id = n.session \
+             WHERE s.id = ?1 AND s.removed_to > 0",
+        )?
+        .query_row([key], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let snapshot = snapshot.as_ref().map(|(seq, body)| (seq.cast_unsigned(), &**body));
+    Ok(views::summary_after_removal(session, snapshot))
+}
+
+/// Columns 0 to 10: state, opened, updated, title, labels, turns, open turn, last code, head, faults, timers.
 pub(super) fn summary_from_row(
     row: &rusqlite::Row<'_>,
     session: SessionId,
@@ -134,6 +154,7 @@ pub(super) fn summary_from_row(
     let state: String = row.get(0)?;
     let labels: String = row.get(4)?;
     let faults: String = row.get(9)?;
+    let timers: Option<String> = row.get(10)?;
     let bad = |column, error: Box<dyn std::error::Error + Send + Sync>| {
         rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, error)
     };
@@ -148,6 +169,12 @@ pub(super) fn summary_from_row(
         open_turn: row.get::<_, Option<i64>>(6)?.map(i64::cast_unsigned),
         last_code: row.get(7)?,
         head: position(row, 8)?,
+        timers: match timers {
+            Some(timers) => {
+                serde_json::from_str(&timers).map_err(|error| bad(10, Box::new(error)))?
+            }
+            None => TimerView::default(),
+        },
         faults: serde_json::from_str(&faults).map_err(|error| bad(9, Box::new(error)))?,
     })
 }
@@ -225,11 +252,15 @@ fn store_summary(
     };
     let labels = serde_json::to_string(&summary.labels).map_err(bug)?;
     let faults = serde_json::to_string(&summary.faults).map_err(bug)?;
+    // A view that began with a snapshot must keep its position, also without timers.
+    let has_timers = summary.timers != TimerView::default();
+    let timers = has_timers.then(|| serde_json::to_string(&summary.timers).map_err(bug));
+    let wake_at = summary.timers.timers.first_time().map(Timestamp::as_micros);
     connection
         .prepare_cached(
             "INSERT OR REPLACE INTO view_session(session, state, opened, updated, title, labels, \
-             turns, open_turn, last_code, head, faults) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+             turns, open_turn, last_code, head, faults, timers, wake_at) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
         )?
         .execute((
             key,
@@ -243,6 +274,8 @@ fn store_summary(
             &summary.last_code,
             summary.head.cast_signed(),
             faults,
+            timers.transpose()?,
+            wake_at,
         ))?;
     Ok(())
 }

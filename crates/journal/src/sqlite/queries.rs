@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use budao_core::{event::SessionId, time::Timestamp};
+use budao_core::{
+    event::{SessionId, Settings},
+    time::Timestamp,
+};
 use rusqlite::{Connection, ToSql};
 use uuid::Uuid;
 
@@ -12,7 +15,9 @@ use super::{
     rows::{SessionRow, position, sql_limit},
 };
 use crate::{
-    contract::{FaultRate, Filter, RateQuery, SessionSummary, UnfinishedSession},
+    contract::{
+        FaultRate, Filter, RateQuery, SessionSummary, TimedSession, TimerQuery, UnfinishedSession,
+    },
     implement::views,
 };
 
@@ -36,7 +41,7 @@ pub(super) fn sessions(
 ) -> Result<Vec<SessionSummary>, SqliteError> {
     let mut query = Query {
         sql: "SELECT v.state, v.opened, v.updated, v.title, v.labels, v.turns, v.open_turn, \
-              v.last_code, v.head, v.faults, s.uuid \
+              v.last_code, v.head, v.faults, v.timers, s.uuid \
               FROM view_session v JOIN session s ON s.id = v.session \
               WHERE v.head > 0"
             .into(),
@@ -47,7 +52,7 @@ pub(super) fn sessions(
     query.values.push(Box::new(sql_limit(filter.limit)));
     let mut statement = connection.prepare_cached(&query.sql)?;
     let found = statement.query_map(rusqlite::params_from_iter(query.values), |row| {
-        let session = SessionId(Uuid::from_bytes(row.get(10)?));
+        let session = SessionId(Uuid::from_bytes(row.get(11)?));
         summary_from_row(row, session)
     })?;
     Ok(found.collect::<Result<_, _>>()?)
@@ -121,6 +126,42 @@ pub(super) fn unfinished(
             session,
             turn: turn.map(i64::cast_unsigned),
             pending,
+            lease,
+        });
+    }
+    Ok(found)
+}
+
+/// Sessions with timers, by the earliest next time.
+pub(super) fn timed(
+    connection: &Connection,
+    path: &Path,
+    query: &TimerQuery,
+    now: Timestamp,
+) -> Result<Vec<TimedSession>, SqliteError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT v.state, v.opened, v.updated, v.title, v.labels, v.turns, v.open_turn, v.last_code, \
+         v.head, v.faults, v.timers, s.uuid, v.wake_at \
+         FROM view_session v JOIN session s ON s.id = v.session \
+         WHERE v.wake_at IS NOT NULL AND (v.wake_at, s.uuid) > (?1, ?2) \
+         AND (?3 IS NULL OR coalesce((SELECT l.value FROM view_label l WHERE l.session = v.session \
+         AND l.key = ?4), '') = ?3) ORDER BY v.wake_at, s.uuid LIMIT ?5",
+    )?;
+    let (wake_at, id) = query.after.map_or((i64::MIN, Vec::new()), |(wake_at, session)| {
+        (wake_at.as_micros(), session.0.as_bytes().to_vec())
+    });
+    let limit = sql_limit(query.limit);
+    let mut rows = statement.query((wake_at, id, &query.tenant, Settings::TENANT, limit))?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let session = SessionId(Uuid::from_bytes(row.get(11)?));
+        let lease = SessionRow::load(connection, path, session)?.and_then(|row| row.lease(now));
+        let summary = summary_from_row(row, session)?;
+        found.push(TimedSession {
+            session,
+            wake_at: Timestamp::from_micros(row.get(12)?),
+            timers: summary.timers.timers,
+            labels: summary.labels,
             lease,
         });
     }

@@ -319,8 +319,8 @@ pub(super) fn snapshot(
     let Some(found) = rows.next()? else { return Ok(None) };
     let seq = position(found, 0)?;
     let body = found.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
-    let bad = |what: String| {
-        damaged(path, Operation::ReadRecords, what)
+    let bad = |cause: String| {
+        damaged(path, Operation::ReadRecords, cause)
             .with(Fact::Session, session.to_string())
             .with(Fact::LastEventSeq, seq)
     };
@@ -330,8 +330,8 @@ pub(super) fn snapshot(
     let meta = Meta::must_load(connection, path)?;
     let head = rows::end(connection, &row, meta.indexed)?.head;
     if seq > head {
-        let what = format!("the snapshot covers {seq} records, the history has {head}");
-        return Err(bad(what).into());
+        let cause = format!("the snapshot covers {seq} records, the history has {head}");
+        return Err(bad(cause).into());
     }
     Ok(Some(Snapshot { seq, body: Bytes::copy_from_slice(body) }))
 }
@@ -346,8 +346,8 @@ pub(super) fn blob(
     let Some(found) = rows.next()? else { return Ok(None) };
     let body = found.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?;
     if Digest::of(body) != digest {
-        let what = format!("the kept output {digest} is damaged");
-        return Err(damaged(path, Operation::ReadBlob, what).into());
+        let cause = format!("the kept output {digest} is damaged");
+        return Err(damaged(path, Operation::ReadBlob, cause).into());
     }
     Ok(Some(Bytes::copy_from_slice(body)))
 }

@@ -16,7 +16,7 @@ use super::{
     writer_thread::CommitNotice,
 };
 use crate::{
-    contract::{AppendError, Retention, RetentionReport, StoredRecord},
+    contract::{AppendError, Digest, Retention, RetentionReport, StoredRecord},
     implement::frame::{self, BatchLocation},
     implement::retention::{self, RetainedSize},
 };
@@ -53,13 +53,16 @@ impl WriterConnection {
     fn is_expired(&self, row: &SessionRow, retention: &Retention) -> Result<bool, SqliteError> {
         let Some(age) = retention.session_age else { return Ok(false) };
         let now = self.context.world.clock.now();
-        let view: Option<(i64, Option<i64>)> = self
+        let view: Option<(i64, bool)> = self
             .connection()?
-            .prepare_cached("SELECT updated, open_turn FROM view_session WHERE session = ?1")?
+            .prepare_cached(
+                "SELECT updated, open_turn IS NOT NULL OR wake_at IS NOT NULL FROM view_session \
+                 WHERE session = ?1",
+            )?
             .query_row([row.key], |found| Ok((found.get(0)?, found.get(1)?)))
             .optional()?;
         let (last, is_open) = match view {
-            Some((updated, turn)) => (budao_core::Timestamp::from_micros(updated), turn.is_some()),
+            Some((updated, is_open)) => (budao_core::Timestamp::from_micros(updated), is_open),
             None => (row.expires, false),
         };
         Ok(now.since(last) > age
@@ -84,12 +87,21 @@ impl WriterConnection {
         let Some((to, reason)) = retention::cut(&sizes, covered, retention, now) else {
             return Ok(0);
         };
-        let row = SessionRow { removed_to: to, removed_reason: Some(reason), ..row.clone() };
+        let removed_digest = Some(self.digest_at(row, to)?);
+        let removed_reason = Some(reason);
+        let row = SessionRow { removed_to: to, removed_reason, removed_digest, ..row.clone() };
         row.update(self.connection()?)?;
         self.remove_batches(&row)?;
         self.remove_contents(&row)?;
         self.effects.push(CommitNotice::History(row.session));
         Ok(sizes.iter().filter(|size| size.seq <= to).count() as u64)
+    }
+
+    /// The digest at a kept position, from the records before it.
+    fn digest_at(&self, row: &SessionRow, to: Seq) -> Result<Digest, SqliteError> {
+        let contents = self.each_record(row, |record| (record.seq <= to).then_some(record))?;
+        let removed = contents.iter().flatten();
+        Ok(removed.fold(row.start().digest, |before, record| record.digest_after(before)))
     }
 
     /// Makes a snapshot at the head if the one there is does not reach `to`. Returns the position of the snapshot, 0

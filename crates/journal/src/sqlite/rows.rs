@@ -14,8 +14,11 @@ use uuid::Uuid;
 
 use super::errors::{SqliteError, damaged};
 use crate::{
-    contract::{Gap, GapReason, LeaseInfo, LeaseToken},
-    implement::frame::{self, BatchLocation},
+    contract::{Anchor, Digest, Gap, GapReason, LeaseInfo, LeaseToken},
+    implement::{
+        chain,
+        frame::{self, BatchLocation},
+    },
 };
 
 /// The row of a session.
@@ -30,10 +33,14 @@ pub(super) struct SessionRow {
     pub(super) token: Option<LeaseToken>,
     pub(super) holder: String,
     pub(super) expires: Timestamp,
+    /// The digest at `removed_to`; `None` if the chain begins with the session.
+    pub(super) removed_digest: Option<Digest>,
+    /// The head when the lease was last taken, renewed or released; a history that ends before it was cut.
+    pub(super) sealed: Option<Anchor>,
 }
 
-const SESSION_COLUMNS: &str =
-    "id, uuid, epoch, removed_to, removed_reason, token, holder, expires, checksum";
+const SESSION_COLUMNS: &str = "id, uuid, epoch, removed_to, removed_reason, token, holder, expires, checksum, removed_digest, \
+     sealed_to, sealed_digest";
 
 /// The key of a session's row with the row, or with the fault that describes its damage.
 pub(super) type KeyedSession = (i64, Result<SessionRow, Fault>);
@@ -48,7 +55,24 @@ impl SessionRow {
         hasher.update(&self.token.map_or(0, |token| token.0).to_le_bytes());
         hasher.update(self.holder.as_bytes());
         hasher.update(&self.expires.as_micros().to_le_bytes());
+        hasher.update(self.removed_digest.as_ref().map_or(&[], |digest| &digest.0));
+        if let Some(sealed) = &self.sealed {
+            hasher.update(&sealed.seq.to_le_bytes());
+            hasher.update(&sealed.digest.0);
+        }
         hasher.finalize()
+    }
+
+    /// Notes the head. One that is missing stays known until the history has grown beyond it.
+    pub(super) fn seal(&mut self, end: Option<Anchor>) {
+        let is_behind = |end: &Anchor| self.sealed.is_none_or(|sealed| sealed.seq <= end.seq);
+        self.sealed = end.filter(is_behind).or(self.sealed);
+    }
+
+    /// Where the chain of the kept records begins.
+    pub(super) fn start(&self) -> Anchor {
+        let digest = self.removed_digest.unwrap_or_else(|| chain::seed(self.session));
+        Anchor { seq: self.removed_to, digest }
     }
 
     fn from_row(row: &Row<'_>) -> Result<(Self, u32), rusqlite::Error> {
@@ -61,6 +85,8 @@ impl SessionRow {
             token: row.get::<_, Option<i64>>(5)?.map(|token| LeaseToken(token.cast_unsigned())),
             holder: row.get(6)?,
             expires: Timestamp::from_micros(row.get(7)?),
+            removed_digest: row.get::<_, Option<[u8; 32]>>(9)?.map(Digest),
+            sealed: sealed(row)?,
         };
         Ok((found, row.get(8)?))
     }
@@ -101,8 +127,8 @@ impl SessionRow {
         if self.checksum() == checksum {
             return Ok(self);
         }
-        let what = format!("the row of session {} is altered", self.session);
-        let fault = damaged(path, Operation::ReadRecords, what);
+        let cause = format!("the row of session {} is altered", self.session);
+        let fault = damaged(path, Operation::ReadRecords, cause);
         Err(fault.with(Fact::Session, self.session.to_string()).into())
     }
 
@@ -110,7 +136,8 @@ impl SessionRow {
         connection
             .prepare_cached(
                 "INSERT INTO session(uuid, epoch, removed_to, removed_reason, token, holder, expires, \
-                 checksum) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                 checksum, removed_digest, sealed_to, sealed_digest) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
             )?
             .execute((
                 self.session.0.as_bytes(),
@@ -121,6 +148,9 @@ impl SessionRow {
                 &self.holder,
                 self.expires.as_micros(),
                 self.checksum(),
+                self.removed_digest.map(|digest| digest.0),
+                self.sealed.map_or(0, |sealed| sealed.seq.cast_signed()),
+                self.sealed.map(|sealed| sealed.digest.0),
             ))?;
         self.key = connection.last_insert_rowid();
         Ok(())
@@ -130,7 +160,8 @@ impl SessionRow {
         connection
             .prepare_cached(
                 "UPDATE session SET epoch = ?2, removed_to = ?3, removed_reason = ?4, token = ?5, \
-                 holder = ?6, expires = ?7, checksum = ?8 WHERE id = ?1",
+                 holder = ?6, expires = ?7, checksum = ?8, removed_digest = ?9, sealed_to = ?10, \
+                 sealed_digest = ?11 WHERE id = ?1",
             )?
             .execute((
                 self.key,
@@ -141,6 +172,9 @@ impl SessionRow {
                 &self.holder,
                 self.expires.as_micros(),
                 self.checksum(),
+                self.removed_digest.map(|digest| digest.0),
+                self.sealed.map_or(0, |sealed| sealed.seq.cast_signed()),
+                self.sealed.map(|sealed| sealed.digest.0),
             ))?;
         Ok(())
     }
@@ -155,6 +189,13 @@ impl SessionRow {
         let reason = self.removed_reason?;
         (after < self.removed_to).then_some(Gap { from: after + 1, to: self.removed_to, reason })
     }
+}
+
+/// The columns 10 and 11 of a session's row.
+fn sealed(row: &Row<'_>) -> Result<Option<Anchor>, rusqlite::Error> {
+    let digest: Option<[u8; 32]> = row.get(11)?;
+    let seq = position(row, 10)?;
+    Ok(digest.map(|digest| Anchor { seq, digest: Digest(digest) }))
 }
 
 /// Reads a position; a negative number is damage.
@@ -248,14 +289,14 @@ fn end_from_row(row: &Row<'_>) -> Result<HistoryEnd, rusqlite::Error> {
     })
 }
 
-/// The checksum that the next batch continues. Verifies the last batch.
-pub(super) fn chain(
+/// The digest that the next batch continues. Checks the last batch.
+pub(super) fn end_digest(
     connection: &Connection,
     path: &Path,
     row: &SessionRow,
     end: HistoryEnd,
-) -> Result<u32, SqliteError> {
-    let Some(batch_id) = end.batch_id else { return Ok(frame::seed(row.session)) };
+) -> Result<Digest, SqliteError> {
+    let Some(batch_id) = end.batch_id else { return Ok(row.start().digest) };
     let (key, first, count, body) = connection
         .prepare_cached("SELECT session, first, count, body FROM batch WHERE batch_id = ?1")?
         .query_row([batch_id], |found| {
@@ -264,9 +305,12 @@ pub(super) fn chain(
         })?;
     let location = BatchLocation { session: row.session, epoch: row.epoch, first, count };
     let unpacked = frame::unpack(location, &body, drop);
-    match unpacked.damaged {
-        None if key == row.key => Ok(unpacked.checksum),
-        seq => Err(damaged_record(path, row.session, seq.unwrap_or(first)).into()),
+    match unpacked.digest {
+        Some(digest) if key == row.key => Ok(digest),
+        _ => {
+            let seq = unpacked.damaged.unwrap_or(first);
+            Err(damaged_record(path, row.session, seq).into())
+        }
     }
 }
 
@@ -302,9 +346,9 @@ impl InboxRow {
         let body = row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
         let answer = row.get_ref(2)?.as_blob_or_null().map_err(rusqlite::Error::from)?;
         let id: i64 = row.get(0)?;
-        let bad = |why: &str| {
-            let what = format!("command {id} of session {session} is damaged: {why}");
-            damaged(path, Operation::SubmitCommand, what).with(Fact::Session, session.to_string())
+        let bad = |reason: &str| {
+            let cause = format!("command {id} of session {session} is damaged: {reason}");
+            damaged(path, Operation::SubmitCommand, cause).with(Fact::Session, session.to_string())
         };
         if inbox_checksum(session, body, answer) != row.get::<_, u32>(3)? {
             return Err(bad("its checksum is wrong").into());

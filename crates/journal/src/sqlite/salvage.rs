@@ -21,7 +21,7 @@ use super::{
     pages::{DatabasePages, PageValue},
 };
 use crate::{
-    contract::StoredRecord,
+    contract::{Digest, StoredRecord},
     implement::frame::{self, BatchLocation},
 };
 
@@ -88,7 +88,8 @@ impl SalvageIndex {
                 let body = Bytes::from(std::mem::take(body));
                 self.batches.entry((*session, first)).or_default().push((count, body));
             }
-            // session: id (kept as the rowid), uuid, epoch, removed_to, why, token, holder, expires, checksum
+            // session: id (kept as the rowid), uuid, epoch, removed_to, why, token, holder, expires,
+            // checksum, removed_digest, sealed_to, sealed_digest
             [
                 PageValue::Null,
                 PageValue::Blob(uuid),
@@ -97,6 +98,9 @@ impl SalvageIndex {
                 _,
                 _,
                 PageValue::Text(_),
+                _,
+                _,
+                _,
                 _,
                 _,
             ] => {
@@ -127,7 +131,7 @@ fn join(
     removed_to: Seq,
 ) -> SalvagedSession {
     let mut salvaged = SalvagedSession { session, epoch, records: Vec::new(), unusable: 0 };
-    let mut chain: Option<u32> = None;
+    let mut chain: Option<Digest> = None;
     let mut next: Option<Seq> = None;
     let mut is_over = false;
     for ((_, first), copies) in found.batches.range((key, 0)..=(key, Seq::MAX)) {
@@ -152,7 +156,7 @@ fn join(
         is_over = unpacked.damaged.is_some();
         salvaged.unusable += usize::from(records.is_empty());
         next = Some(first + records.len() as u64);
-        chain = Some(unpacked.checksum);
+        chain = unpacked.digest;
         salvaged.records.extend(records);
     }
     salvaged

@@ -17,7 +17,7 @@ use super::{
 pub(super) const APPLICATION: i32 = 0x4264_616f;
 
 /// Each script upgrades a file from the previous version. A released script never changes.
-const MIGRATIONS: [&str; 2] = [
+const MIGRATIONS: [&str; 3] = [
     "
 CREATE TABLE meta(
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -39,7 +39,10 @@ CREATE TABLE session(
     token INTEGER,
     holder TEXT NOT NULL,
     expires INTEGER NOT NULL,
-    checksum INTEGER NOT NULL
+    checksum INTEGER NOT NULL,
+    removed_digest BLOB,
+    sealed_to INTEGER NOT NULL,
+    sealed_digest BLOB
 );
 CREATE TABLE batch(
     batch_id INTEGER PRIMARY KEY,
@@ -153,10 +156,15 @@ CREATE TABLE once_key(
 CREATE INDEX once_key_owner ON once_key(session, call);
 CREATE INDEX once_key_claimed ON once_key(claimed);
 ",
+    "
+ALTER TABLE view_session ADD COLUMN timers TEXT;
+ALTER TABLE view_session ADD COLUMN wake_at INTEGER;
+CREATE INDEX view_session_wake ON view_session(wake_at) WHERE wake_at IS NOT NULL;
+",
 ];
 
 /// Versions up to this one were never released. A file of such a version is refused and left as it is.
-const UNRELEASED: usize = 2;
+const UNRELEASED: usize = 4;
 
 /// The version this program writes.
 pub(super) const VERSION: usize = UNRELEASED + MIGRATIONS.len();

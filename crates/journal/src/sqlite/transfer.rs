@@ -10,16 +10,17 @@ use budao_core::{
 use bytes::Bytes;
 
 use super::{
-    Sqlite, reader,
+    Sqlite, cluster, into_fault, once, reader,
     salvage::salvage,
-    write_request::{EncodedAppend, WriteRequest},
+    unexpected_reply,
+    write_request::{EncodedAppend, WriteReply, WriteRequest},
 };
 use crate::{
-    contract::{Digest, ExportReport, GapReason, Lease},
+    contract::{Digest, ExportReport, GapReason, Lease, Note},
     implement::{
         EncodedRecord,
         transfer::{
-            Transfer, TransferredHistory,
+            Transfer, TransferredHistory, TransferredKey,
             lines::{ExportLine, write_line, write_record},
         },
     },
@@ -86,6 +87,41 @@ impl Transfer for Sqlite {
         let digest = Digest::of(&content);
         self.write_ignoring_reply(WriteRequest::PutBlob(session, digest, content)).await
     }
+
+    async fn once_keys(
+        &self,
+        after: Option<Digest>,
+        limit: usize,
+    ) -> Result<Vec<TransferredKey>, Fault> {
+        self.shared
+            .readers
+            .query(Operation::BackUpJournal, move |connection, _| {
+                once::once_keys(connection, after, limit)
+            })
+            .await
+    }
+
+    async fn adopt_once_key(&self, key: TransferredKey) -> Result<bool, Fault> {
+        self.write_adoption(WriteRequest::AdoptOnceKey(key)).await
+    }
+
+    async fn notes(&self) -> Result<Vec<(String, Note)>, Fault> {
+        let read = |connection: &_, _: &_| cluster::all_notes(connection);
+        self.shared.readers.query(Operation::BackUpJournal, read).await
+    }
+
+    async fn adopt_note(&self, name: String, note: Note) -> Result<bool, Fault> {
+        self.write_adoption(WriteRequest::AdoptNote(name, note)).await
+    }
+}
+
+impl Sqlite {
+    async fn write_adoption(&self, request: WriteRequest) -> Result<bool, Fault> {
+        match self.write(request).await.map_err(into_fault)? {
+            WriteReply::Adopted(changed) => Ok(changed),
+            done => Err(unexpected_reply(Operation::ImportSession, &done)),
+        }
+    }
 }
 
 /// Writes the records salvaged from a damaged file as JSON lines, without SQLite.
@@ -103,15 +139,17 @@ pub(super) fn export_salvage(
             let removed_to = found.records.first().map_or(0, |first| first.seq - 1);
             let removed_reason = (removed_to > 0).then_some(GapReason::Age);
             let (session, epoch) = (found.session, found.epoch.to_string());
-            write_line(out, &ExportLine::Session { session, epoch, removed_to, removed_reason })?;
+            let digest = None;
+            let head = ExportLine::Session { session, epoch, removed_to, removed_reason, digest };
+            write_line(out, &head)?;
             for record in &found.records {
-                write_record(out, record)?;
+                write_record(out, record, None)?;
             }
             let records = found.records.len() as u64;
             report.sessions += 1;
             report.records += records;
             report.cut += u64::from(found.unusable > 0);
-            write_line(out, &ExportLine::End { end: session, records })
+            write_line(out, &ExportLine::End { end: session, records, digest })
         };
         if done.is_ok() {
             done = write();

@@ -11,11 +11,11 @@ use bytes::Bytes;
 use super::rows;
 use crate::{
     contract::{
-        Append, Digest, Lease, LeaseRequest, LeaseToken, NodeBeat, OnceOwner, OnceSettlement,
+        Append, Digest, Lease, LeaseRequest, LeaseToken, NodeBeat, Note, OnceOwner, OnceSettlement,
         OnceState, Retention, RetentionReport, SubmitOutcome,
     },
     implement::encoded::{self, EncodedRecord},
-    implement::transfer::TransferredHistory,
+    implement::transfer::{TransferredHistory, TransferredKey},
 };
 
 /// Every request to the writer. Deliberately a closed set.
@@ -47,6 +47,10 @@ pub(super) enum WriteRequest {
     Leave(String),
     /// Writes a note whose version is still the number.
     SetNote(String, u64, Vec<u8>),
+    /// Adds a key of another journal.
+    AdoptOnceKey(TransferredKey),
+    /// Adds a note of another journal.
+    AdoptNote(String, Note),
 }
 
 /// The writer's reply; each request has its own variant.
@@ -66,6 +70,8 @@ pub(super) enum WriteReply {
     Beaten(bool),
     /// The new version of a note; `None` if its version was another one.
     Noted(Option<u64>),
+    /// Whether the request changed anything.
+    Adopted(bool),
 }
 
 /// An append with its events encoded, so that the writer thread does not encode them.
@@ -85,7 +91,8 @@ pub(super) struct EncodedAppend {
 impl EncodedAppend {
     pub(super) fn new(append: Append) -> Self {
         let is_closing = append.is_closing();
-        let entries = encoded::encode(append.entries);
+        let mut entries = encoded::encode(append.entries);
+        entries.iter_mut().for_each(EncodedRecord::hash_content);
         let bytes = entries.iter().map(|entry| entry.body.len()).sum();
         let answers =
             append.answers.iter().map(|(id, answer)| (id.clone(), rows::encode(answer))).collect();
@@ -133,7 +140,8 @@ impl WriteRequest {
         match self {
             Self::Append(append) => append.bytes(),
             Self::PutBlob(_, _, content) => content.len(),
-            Self::SetNote(_, _, body) => body.len(),
+            Self::SetNote(_, _, body) | Self::AdoptNote(_, Note { body, .. }) => body.len(),
+            Self::AdoptOnceKey(key) => 256 + key.outcome.as_ref().map_or(0, Bytes::len),
             _ => 256,
         }
     }
@@ -160,6 +168,7 @@ impl WriteRequest {
             Self::Retain(..) | Self::Sweep | Self::Delete(_) => Operation::ApplyRetention,
             Self::Beat(_) | Self::Leave(_) | Self::SetNote(..) => Operation::TakeLease,
             Self::Adopt { .. } | Self::AdoptCommand(..) => Operation::ImportSession,
+            Self::AdoptOnceKey(_) | Self::AdoptNote(..) => Operation::ImportSession,
         }
     }
 }

@@ -18,7 +18,7 @@ use super::{
     watermark::{self, Watermark, WatermarkFile},
     writer_thread::{CommitNotice, WriterContext},
 };
-use crate::contract::LeaseToken;
+use crate::contract::{Anchor, Digest, Lease, LeaseToken};
 
 /// The size of the session cache; other sessions are read from the file.
 const KNOWN_SESSIONS: usize = 16 * 1024;
@@ -32,9 +32,17 @@ pub(super) struct CachedSession {
     pub(super) epoch: Epoch,
     pub(super) token: Option<LeaseToken>,
     pub(super) head: Seq,
-    pub(super) chain: u32,
+    /// The digest that the next batch continues.
+    pub(super) chain: Digest,
     /// The cache generation in which this entry was last compared with the file.
     generation: u64,
+}
+
+impl CachedSession {
+    /// The head with its digest.
+    pub(super) fn end(&self) -> Anchor {
+        Anchor { seq: self.head, digest: self.chain }
+    }
 }
 
 pub(super) struct WriterConnection {
@@ -197,10 +205,10 @@ impl WriterConnection {
 
     /// Verifies that the path still leads to the same file. After a failure, opens and checks the file again.
     fn verify_file(&mut self) -> Result<(), SqliteError> {
-        let gone = |why: String| {
+        let gone = |cause: String| {
             Fault::new(Kind::JournalGone, Operation::AppendRecords)
                 .with(Fact::Path, self.context.path.display().to_string())
-                .with_cause(why)
+                .with_cause(cause)
         };
         match identity(&self.context.path) {
             Ok(found) if found == self.identity => {}
@@ -287,7 +295,7 @@ impl WriterConnection {
     pub(super) fn look_up(&self, row: &SessionRow) -> Result<CachedSession, SqliteError> {
         let connection = self.connection()?;
         let end = rows::end(connection, row, self.meta.indexed)?;
-        let chain = rows::chain(connection, self.path(), row, end)?;
+        let chain = rows::end_digest(connection, self.path(), row, end)?;
         Ok(CachedSession {
             key: row.key,
             epoch: row.epoch,
@@ -296,6 +304,12 @@ impl WriterConnection {
             chain,
             generation: self.generation,
         })
+    }
+
+    /// The head of a session that this writer knows by heart; its lease allows no other writer to move it.
+    pub(super) fn cached_end(&self, lease: &Lease) -> Option<Anchor> {
+        let known = self.known.get(&lease.session)?;
+        (known.token == Some(lease.token)).then(|| known.end())
     }
 
     pub(super) fn remember(&mut self, session: SessionId, known: CachedSession) {
@@ -432,7 +446,7 @@ fn check_last_batch(
     if let Some(row) = SessionRow::load(connection, path, session)? {
         let meta = Meta::must_load(connection, path)?;
         let end = rows::end(connection, &row, meta.indexed)?;
-        rows::chain(connection, path, &row, end)?;
+        rows::end_digest(connection, path, &row, end)?;
     }
     Ok(())
 }

@@ -18,7 +18,11 @@ use budao_journal::{
     sqlite::Sqlite,
 };
 
-use super::support::{entries, lease, open, read_all, session, world};
+use super::open;
+use budao_testkit::{
+    records::{entries, entry, lease, read_all, session},
+    world::system as world,
+};
 
 /// Small, good, and the same everywhere.
 #[derive(Debug)]
@@ -168,10 +172,8 @@ async fn fill(directory: &Path) {
         head = new;
     }
     say(&format!("full at {head}"));
-    let closing = |event: budao_core::Event| budao_journal::Entry {
-        event: event.into(),
-        ..super::support::entry(0, 1)
-    };
+    let closing =
+        |event: budao_core::Event| budao_journal::Entry { event: event.into(), ..entry(0, 1) };
     let raised =
         budao_core::Event::FaultRaised { fault, scope: budao_core::event::Scope::default() };
     let ended = budao_core::Event::TurnEnded {
@@ -202,7 +204,7 @@ async fn fill(directory: &Path) {
 /// A fixed list of operations; each is tried until it works, as a runtime would.
 async fn script(path: &Path) {
     let opened = loop {
-        match Sqlite::open(path, world(), super::support::options()).await {
+        match Sqlite::open(path, world(), super::options()).await {
             Ok(journal) => break journal,
             Err(fault) => say(&format!("failed open {}", fault.row().code)),
         }

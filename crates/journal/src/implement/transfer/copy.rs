@@ -1,4 +1,5 @@
-//! Copies sessions from one journal to another with their ids, positions, epochs and traces.
+//! Copies sessions from one journal to another with their ids, positions, epochs and traces, and what sessions share:
+//! keys of work that is done once, and notes.
 //!
 //! The source may be in use. A copy that was interrupted goes on where it stopped: what the target has already is
 //! compared, not written again. Every record is read back and compared.
@@ -19,8 +20,9 @@ use crate::{
     implement::{encoded::EncodedRecord, faults},
 };
 
-/// Sessions in one list of ids, and records in one page.
+/// Sessions in one list of ids, keys in one list, and records in one page.
 const SESSIONS: usize = 1000;
+const KEYS: usize = 1000;
 const PAGE: PageLimits = PageLimits { records: 1000, bytes: 4 << 20 };
 const LEASE: Duration = Duration::from_secs(60);
 
@@ -35,11 +37,15 @@ pub struct CopyReport {
     pub commands: u64,
     /// Stored outputs written by this run.
     pub blobs: u64,
+    /// Keys of work that is done once, written by this run.
+    pub once_keys: u64,
+    /// Notes written by this run.
+    pub notes: u64,
     /// Sessions that the target has with another history; they were left as they are.
     pub conflicts: u64,
 }
 
-/// Copies every session. `progress` gets the report so far after each session.
+/// Copies every session, then keys and notes. `progress` gets the report so far after each session.
 ///
 /// # Errors
 /// When one of the journals fails, or what was read back differs. Sessions before that one are complete.
@@ -64,7 +70,27 @@ pub async fn copy(
         }
         sessions = source.session_ids(Some(last), SESSIONS).await?;
     }
+    copy_shared(source, target, &mut report).await?;
     Ok(report)
+}
+
+/// Copies what belongs to no session. The keys come after the sessions: the records of a call settle its key.
+async fn copy_shared(
+    source: &dyn Transfer,
+    target: &dyn Transfer,
+    report: &mut CopyReport,
+) -> Result<(), Fault> {
+    let mut keys = source.once_keys(None, KEYS).await?;
+    while let Some(last) = keys.last().map(|key| key.key) {
+        for key in keys {
+            report.once_keys += u64::from(target.adopt_once_key(key).await?);
+        }
+        keys = source.once_keys(Some(last), KEYS).await?;
+    }
+    for (name, note) in source.notes().await? {
+        report.notes += u64::from(target.adopt_note(name, note).await?);
+    }
+    Ok(())
 }
 
 /// The copy of one session.
@@ -111,12 +137,17 @@ impl SessionCopy<'_> {
 
     async fn adopt(&self, info: &HistoryInfo) -> Result<Lease, Fault> {
         let removed_to = info.first_available - 1;
+        let start = self.source.chain(self.session, 0, 0).await?.start;
+        if start.seq != removed_to {
+            return Err(self.changed("the source removed records while they were copied"));
+        }
         let page = self.source.read(self.session, 0, PageLimits { records: 1, bytes: 0 }).await?;
         let history = TransferredHistory {
             session: self.session,
             epoch: Some(info.epoch),
             removed_to,
             removed_reason: page.gap.map(|gap| gap.reason),
+            removed_digest: (removed_to > 0).then_some(start.digest),
         };
         let lease = self.target.adopt(history).await?;
         Ok(Lease { head: lease.head.max(removed_to), ..lease })
@@ -218,15 +249,15 @@ impl SessionCopy<'_> {
         Ok(())
     }
 
-    fn changed(&self, what: &str) -> Fault {
+    fn changed(&self, cause: &str) -> Fault {
         Fault::new(Kind::SyncFailed, Operation::ImportSession)
             .with(Fact::Path, self.target.kind())
             .with(Fact::Session, self.session.to_string())
-            .with_cause(what)
+            .with_cause(cause)
     }
 }
 
 fn encoded(record: &StoredRecord) -> EncodedRecord {
     let (at, trace, turn, body) = (record.at, record.trace, record.turn, record.body.clone());
-    EncodedRecord { at, trace, turn, body, event: None }
+    EncodedRecord::from_bytes(at, trace, turn, body)
 }

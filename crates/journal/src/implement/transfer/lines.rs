@@ -2,16 +2,21 @@
 //!
 //! ```text
 //! {"journal":1}
-//! {"session":"0190…","epoch":"1f2e3d4c","removed_to":0,"removed_reason":null}
-//! {"seq":1,"at":1800000000000000,"trace":"4bf9…","turn":1,"event":{…}}
+//! {"session":"0190…","epoch":"1f2e3d4c","removed_to":0,"removed_reason":null,"digest":"9f86…"}
+//! {"seq":1,"at":1800000000000000,"trace":"4bf9…","turn":1,"event":{…},"digest":"60303a…"}
 //! {"snapshot":1000,"body":"base64"}            right after the record it covers
 //! {"command":{…},"answer":{…}}
 //! {"blob":"base64"}
-//! {"end":"0190…","records":1}
+//! {"end":"0190…","records":1,"digest":"60303a…"}
 //! {"done":1}                                   sessions; without this line the file was cut
 //! ```
+//!
+//! A digest is the hash chain at that position, as the journal has it; a salvaged session has none.
 
-use std::io::{BufRead, Write};
+use std::{
+    collections::VecDeque,
+    io::{BufRead, Write},
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use budao_core::{
@@ -26,8 +31,10 @@ use serde_json::value::RawValue;
 
 use super::{Transfer, TransferredHistory};
 use crate::{
-    contract::{ExportReport, GapReason, ImportReport, Lease, PageLimits, StoredRecord},
-    implement::encoded::EncodedRecord,
+    contract::{
+        BatchLink, Digest, ExportReport, GapReason, ImportReport, Lease, PageLimits, StoredRecord,
+    },
+    implement::{chain, encoded::EncodedRecord},
 };
 
 /// Records per append during an import.
@@ -50,6 +57,8 @@ pub(crate) enum ExportLine<'a> {
         epoch: String,
         removed_to: Seq,
         removed_reason: Option<GapReason>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        digest: Option<Digest>,
     },
     Record {
         seq: Seq,
@@ -57,6 +66,8 @@ pub(crate) enum ExportLine<'a> {
         trace: Trace,
         turn: u64,
         event: &'a RawValue,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        digest: Option<Digest>,
     },
     Snapshot {
         snapshot: Seq,
@@ -72,6 +83,8 @@ pub(crate) enum ExportLine<'a> {
     End {
         end: SessionId,
         records: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        digest: Option<Digest>,
     },
     Done {
         done: u64,
@@ -82,7 +95,7 @@ pub(crate) enum ExportLine<'a> {
 #[derive(Deserialize)]
 #[serde(default)]
 #[derive(Default)]
-struct ParsedLine<'a> {
+pub(crate) struct ParsedLine<'a> {
     journal: Option<u32>,
     session: Option<SessionId>,
     removed_to: Seq,
@@ -101,24 +114,27 @@ struct ParsedLine<'a> {
     end: Option<SessionId>,
     records: u64,
     done: Option<u64>,
+    #[serde(deserialize_with = "epoch_text")]
+    epoch: String,
+    digest: Option<Digest>,
 }
 
 impl<'a> ParsedLine<'a> {
-    fn line(self) -> Option<ExportLine<'a>> {
+    pub(crate) fn line(self) -> Option<ExportLine<'a>> {
         let (removed_to, removed_reason) = (self.removed_to, self.removed_reason);
-        let (at, trace, turn) = (self.at, self.trace, self.turn);
+        let (at, trace, turn, digest) = (self.at, self.trace, self.turn, self.digest);
         Some(match self {
             Self { journal: Some(journal), .. } => ExportLine::Head { journal },
-            Self { session: Some(session), .. } => {
-                ExportLine::Session { session, epoch: String::new(), removed_to, removed_reason }
+            Self { session: Some(session), epoch, .. } => {
+                ExportLine::Session { session, epoch, removed_to, removed_reason, digest }
             }
             Self { seq: Some(seq), event: Some(event), .. } => {
-                ExportLine::Record { seq, at, trace, turn, event }
+                ExportLine::Record { seq, at, trace, turn, event, digest }
             }
             Self { snapshot: Some(snapshot), body, .. } => ExportLine::Snapshot { snapshot, body },
             Self { command: Some(command), answer, .. } => ExportLine::Command { command, answer },
             Self { blob: Some(blob), .. } => ExportLine::Blob { blob },
-            Self { end: Some(end), records, .. } => ExportLine::End { end, records },
+            Self { end: Some(end), records, .. } => ExportLine::End { end, records, digest },
             Self { done: Some(done), .. } => ExportLine::Done { done },
             _ => return None,
         })
@@ -133,7 +149,11 @@ pub(crate) fn write_line(out: &mut dyn Write, line: &ExportLine<'_>) -> Result<(
     out.write_all(b"\n").map_err(|error| failed(&error))
 }
 
-pub(crate) fn write_record(out: &mut dyn Write, record: &StoredRecord) -> Result<(), Fault> {
+pub(crate) fn write_record(
+    out: &mut dyn Write,
+    record: &StoredRecord,
+    digest: Option<Digest>,
+) -> Result<(), Fault> {
     let event: &RawValue = serde_json::from_slice(&record.body).map_err(|error| {
         Fault::new(Kind::JournalDamaged, Operation::BackUpJournal)
             .with(Fact::Session, record.session.to_string())
@@ -141,11 +161,14 @@ pub(crate) fn write_record(out: &mut dyn Write, record: &StoredRecord) -> Result
             .caused_by(&error)
     })?;
     let (seq, at, trace, turn) = (record.seq, record.at, record.trace, record.turn);
-    write_line(out, &ExportLine::Record { seq, at, trace, turn, event })
+    write_line(out, &ExportLine::Record { seq, at, trace, turn, event, digest })
 }
 
 /// Sessions in one list of ids.
 const SESSIONS: usize = 1000;
+
+/// Batches in one page of digests.
+const LINKS: usize = 4096;
 
 /// Writes sessions as JSON lines: all, or those in `only`.
 ///
@@ -191,7 +214,9 @@ async fn export_session(
         Err(_) => (0, None),
     };
     let epoch = page.as_ref().map_or(String::new(), |page| page.epoch.to_string());
-    write_line(out, &ExportLine::Session { session, epoch, removed_to, removed_reason })?;
+    let mut chain = StoredChain::begin(source, session).await;
+    let digest = chain.digest_at(removed_to);
+    write_line(out, &ExportLine::Session { session, epoch, removed_to, removed_reason, digest })?;
     let snapshot = source.snapshot(session).await;
     let is_snapshot_lost = snapshot.is_err();
     let snapshot = snapshot.unwrap_or_default();
@@ -221,7 +246,8 @@ async fn export_session(
             }
         };
         for record in &found {
-            write_record(out, record)?;
+            let digest = chain.advance(source, record).await;
+            write_record(out, record, digest)?;
             give_snapshot(out, record.seq)?;
         }
         records += found.len() as u64;
@@ -229,8 +255,49 @@ async fn export_session(
         page = source.read(session, last, limits).await;
     };
     export_rest(source, session, out).await?;
-    write_line(out, &ExportLine::End { end: session, records })?;
+    write_line(out, &ExportLine::End { end: session, records, digest: chain.digest })?;
     Ok((records, is_cut || is_snapshot_lost))
+}
+
+/// The digests of a session as its batches have them. A batch begins with its own digest of the one before, so that an
+/// export does not hide an alteration by hashing it again.
+struct StoredChain {
+    session: SessionId,
+    digest: Option<Digest>,
+    seq: Seq,
+    links: VecDeque<BatchLink>,
+}
+
+impl StoredChain {
+    async fn begin(source: &dyn Transfer, session: SessionId) -> Self {
+        let page = source.chain(session, 0, LINKS).await.ok();
+        let start = page.as_ref().map(|page| page.start);
+        let links = page.map(|page| page.links.into()).unwrap_or_default();
+        let (digest, seq) = (start.map(|start| start.digest), start.map_or(0, |start| start.seq));
+        Self { session, digest, seq, links }
+    }
+
+    /// The digest at the start; `None` if the history begins somewhere else.
+    fn digest_at(&self, seq: Seq) -> Option<Digest> {
+        self.digest.filter(|_| self.seq == seq)
+    }
+
+    async fn advance(&mut self, source: &dyn Transfer, record: &StoredRecord) -> Option<Digest> {
+        while self.links.front().is_some_and(|link| link.last < record.seq) {
+            self.links.pop_front();
+        }
+        if self.links.is_empty() {
+            let page = source.chain(self.session, record.seq - 1, LINKS).await.ok()?;
+            self.links = page.links.into();
+        }
+        let link = self.links.front().copied()?;
+        let previous = if link.first == record.seq { Some(link.previous) } else { self.digest };
+        self.digest = match record.seq == link.last {
+            true => Some(link.digest),
+            false => previous.map(|previous| record.digest_after(previous)),
+        };
+        self.digest
+    }
 }
 
 async fn export_rest(
@@ -253,6 +320,17 @@ async fn export_rest(
         }
     }
     Ok(())
+}
+
+/// Reads the next line, within the bound for lines. Returns its length, 0 at the end.
+pub(crate) fn read_line(input: &mut dyn BufRead, text: &mut String) -> Result<usize, String> {
+    text.clear();
+    let mut line = std::io::Read::take(&mut *input, LINE_BYTES_MAX);
+    let length = line.read_line(text).map_err(|error| error.to_string())?;
+    if line.limit() == 0 && !text.ends_with('\n') {
+        return Err("the line is longer than an export writes".into());
+    }
+    Ok(length)
 }
 
 /// Adds sessions from JSON lines, each with a new epoch. Existing sessions are left unchanged.
@@ -282,6 +360,8 @@ struct Import<'a> {
 struct ImportingSession {
     lease: Lease,
     head: Seq,
+    /// The digest at the last record read; `None` if the file has none.
+    digest: Option<Digest>,
     entries: Vec<EncodedRecord>,
     records: u64,
 }
@@ -298,16 +378,9 @@ impl Import<'_> {
         let mut text = String::new();
         let mut skipping = None;
         loop {
-            text.clear();
             self.line += 1;
-            let mut line = std::io::Read::take(&mut *input, LINE_BYTES_MAX);
-            let length =
-                line.read_line(&mut text).map_err(|error| self.wrong(&error.to_string()))?;
-            if length == 0 {
+            if read_line(input, &mut text).map_err(|cause| self.wrong(&cause))? == 0 {
                 return Err(self.wrong("the file ends before its `done` line"));
-            }
-            if line.limit() == 0 && !text.ends_with('\n') {
-                return Err(self.wrong("the line is longer than an export writes"));
             }
             let read: ParsedLine<'_> =
                 serde_json::from_str(&text).map_err(|error| self.wrong(&error.to_string()))?;
@@ -327,12 +400,12 @@ impl Import<'_> {
                 ExportLine::Done { .. } => {
                     return Err(self.wrong("the number of sessions differs from the `done` line"));
                 }
-                ExportLine::Session { session, removed_to, removed_reason, .. } => {
+                ExportLine::Session { session, removed_to, removed_reason, digest, .. } => {
                     if self.journal.info(session).await?.is_some() {
                         skipping = Some(session);
                         self.report.skipped += 1;
                     } else {
-                        self.begin(session, removed_to, removed_reason).await?;
+                        self.begin(session, removed_to, removed_reason, digest).await?;
                     }
                 }
                 ExportLine::End { end, .. } if skipping == Some(end) => skipping = None,
@@ -347,14 +420,21 @@ impl Import<'_> {
         session: SessionId,
         removed_to: Seq,
         removed_reason: Option<GapReason>,
+        digest: Option<Digest>,
     ) -> Result<(), Fault> {
         if removed_to > POSITION_MAX {
             return Err(self.wrong("the position is out of range"));
         }
-        let history = TransferredHistory { session, epoch: None, removed_to, removed_reason };
+        let is_start = removed_to == 0;
+        if is_start && digest.is_some_and(|digest| digest != chain::seed(session)) {
+            return Err(self.wrong("the chain does not begin with the session"));
+        }
+        let removed_digest = digest.filter(|_| !is_start);
+        let history =
+            TransferredHistory { session, epoch: None, removed_to, removed_reason, removed_digest };
         let lease = self.journal.adopt(history).await?;
-        let current = ImportingSession { lease, head: removed_to, entries: Vec::new(), records: 0 };
-        self.current = Some(current);
+        let (head, entries) = (removed_to, Vec::new());
+        self.current = Some(ImportingSession { lease, head, digest, entries, records: 0 });
         Ok(())
     }
 
@@ -383,12 +463,18 @@ impl Import<'_> {
         line: ExportLine<'_>,
     ) -> Result<bool, Fault> {
         match line {
-            ExportLine::Record { seq, at, trace, turn, event } => {
+            ExportLine::Record { seq, at, trace, turn, event, digest } => {
                 if Some(seq) != current.next() {
                     return Err(self.wrong("a record is missing before this one"));
                 }
                 let body = Bytes::copy_from_slice(event.get().as_bytes());
-                current.entries.push(EncodedRecord { at, trace, turn, body, event: None });
+                let record = EncodedRecord::from_bytes(at, trace, turn, body);
+                let computed = current.digest.map(|before| record.digest_after(before, seq));
+                if digest.is_some() && digest != computed {
+                    return Err(self.wrong("the record does not match its digest"));
+                }
+                current.digest = computed;
+                current.entries.push(record);
                 current.records += 1;
                 if current.entries.len() >= CHUNK {
                     self.flush(current, None).await?;
@@ -411,8 +497,9 @@ impl Import<'_> {
                     BASE64.decode(blob).map_err(|error| self.wrong(&error.to_string()))?;
                 self.journal.adopt_blob(current.lease.session, content.into()).await?;
             }
-            ExportLine::End { end, records } => {
-                if end != current.lease.session || records != current.records {
+            ExportLine::End { end, records, digest } => {
+                let is_other = digest.is_some() && digest != current.digest;
+                if end != current.lease.session || records != current.records || is_other {
                     return Err(self.wrong("the session differs from its `end` line"));
                 }
                 self.flush(current, None).await?;
@@ -442,9 +529,20 @@ impl Import<'_> {
         Ok(())
     }
 
-    fn wrong(&self, why: &str) -> Fault {
+    fn wrong(&self, cause: &str) -> Fault {
         Fault::new(Kind::BadRequest, Operation::ImportSession)
             .with(Fact::Line, self.line)
-            .with_cause(why)
+            .with_cause(cause)
+    }
+}
+
+/// The epoch as text; an export over HTTP has it as a number.
+fn epoch_text<'de, D: serde::Deserializer<'de>>(reader: D) -> Result<String, D::Error> {
+    match serde_json::Value::deserialize(reader)? {
+        serde_json::Value::String(text) => Ok(text),
+        serde_json::Value::Number(number) => {
+            Ok(number.as_u64().map_or_else(|| number.to_string(), |number| format!("{number:08x}")))
+        }
+        _ => Err(serde::de::Error::custom("an epoch is a text or a number")),
     }
 }

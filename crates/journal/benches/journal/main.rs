@@ -5,7 +5,6 @@
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::cast_precision_loss, missing_docs)]
 
-#[path = "journal/support.rs"]
 mod support;
 
 use std::{
@@ -20,7 +19,8 @@ use budao_journal::{
     Admin, Append, Entry, IfMissing, Lease, LeaseRequest, PageLimits, Reader, Writer,
     sqlite::Sqlite,
 };
-use support::{Line, cpu, entry, median, open, percentile, report, resident_bytes, world};
+use budao_testkit::{bench::cpu_time as cpu, world};
+use support::{Line, entry, median, open, percentile, report, resident_bytes};
 
 fn main() {
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
@@ -57,7 +57,7 @@ fn main() {
 
 async fn lease(journal: &Sqlite) -> Lease {
     let request = LeaseRequest {
-        session: budao_core::event::SessionId(world().uuid()),
+        session: budao_core::event::SessionId(world::system().uuid()),
         holder: "bench".into(),
         ttl: Duration::from_secs(3600),
         if_missing: IfMissing::Create,
