@@ -117,7 +117,8 @@ pub use budao_mcp::ServerHandle as McpServer;
 #[doc(inline)]
 pub use budao_mcp::McpServerConfig;
 
-/// The built-in tools (`fs_*`, `bash_*`, `todo_*`) for a directory, which the file tools cannot leave.
+/// The built-in tools (`fs_*`, `bash_*`, `todo_*`, `wake_at` and its companions) for a directory, which the file tools
+/// cannot leave.
 ///
 /// ```
 /// # fn main() -> Result<(), budao::Fault> {
@@ -131,7 +132,9 @@ pub use budao_mcp::McpServerConfig;
 /// # Errors
 /// The path is no directory, or it cannot be opened.
 pub fn built_in_tools(directory: impl AsRef<Path>) -> Result<Vec<Arc<dyn Tool>>, AnyFault> {
-    Ok(builtin::tools(&Workspace::open(directory)?, &BuiltinOptions::default()))
+    let mut tools = builtin::tools(&Workspace::open(directory)?, &BuiltinOptions::default());
+    tools.extend(builtin::timer_tools());
+    Ok(tools)
 }
 
 /// Starts an MCP server and waits until it is ready. It gets the usual environment variables of this process (`PATH`,

@@ -12,8 +12,37 @@ use budao_core::{
 use budao_journal::{Append, Entry, LeaseToken};
 use tokio::sync::oneshot;
 
+use crate::writer::session_busy;
+
 /// The channel to a caller that waits for a result.
-pub type Reply<T> = oneshot::Sender<Result<T, Fault>>;
+pub type Reply<T> = oneshot::Sender<Result<T, TaskRefusal>>;
+
+/// The reply of a session's task to a command or an opening that the task did not carry out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TaskRefusal {
+    /// The command belongs into the journal's inbox: another process writes the session, or the journal has an answer
+    /// that the task does not remember.
+    UseInbox,
+    /// The caller gets this fault.
+    Fault(Fault),
+}
+
+impl TaskRefusal {
+    /// The fault for a caller that cannot use the inbox.
+    #[must_use]
+    pub fn into_fault(self, session: SessionId) -> Fault {
+        match self {
+            Self::UseInbox => session_busy(session),
+            Self::Fault(fault) => fault,
+        }
+    }
+}
+
+impl From<Fault> for TaskRefusal {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
 
 /// Events and answers that become durable in one append, and the callers to answer afterwards.
 #[derive(Debug, Default)]
@@ -85,7 +114,7 @@ impl Batch {
             Some(known) if known.body_hash == body_hash => {
                 self.replies.push((reply, known.answer.clone()));
             }
-            Some(known) => drop(reply.send(Err(command_repeated(session, &known.id)))),
+            Some(known) => drop(reply.send(Err(command_repeated(session, &known.id).into()))),
             None => return Some((reply, body_hash)),
         }
         None
@@ -115,10 +144,10 @@ impl Batch {
         }
     }
 
-    /// Sends the fault to every caller: the batch was not appended.
-    pub(crate) fn refuse(self, fault: &Fault) {
-        self.replies.into_iter().for_each(|(reply, _)| drop(reply.send(Err(fault.clone()))));
-        self.openings.into_iter().for_each(|(reply, _)| drop(reply.send(Err(fault.clone()))));
+    /// Refuses every caller: the batch was not appended.
+    pub(crate) fn refuse(self, refusal: &TaskRefusal) {
+        self.replies.into_iter().for_each(|(reply, _)| drop(reply.send(Err(refusal.clone()))));
+        self.openings.into_iter().for_each(|(reply, _)| drop(reply.send(Err(refusal.clone()))));
     }
 
     /// Answers every caller and remembers the answers: the batch is durable. Returns its entries.
@@ -134,7 +163,8 @@ impl Batch {
             }
         }
         self.replies.into_iter().for_each(|(reply, answer)| drop(reply.send(Ok(answer))));
-        self.openings.into_iter().for_each(|(reply, answer)| drop(reply.send(answer)));
+        let openings = self.openings.into_iter();
+        openings.for_each(|(reply, answer)| drop(reply.send(answer.map_err(TaskRefusal::Fault))));
         self.entries
     }
 }

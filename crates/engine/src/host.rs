@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use budao_core::{
-    engine::{Engine, SessionChoice, SessionOptions},
-    event::{Answer, Command, Record, Seq, SessionId, Settings},
+    engine::{Engine, SessionChoice, SessionOptions, WrittenRange},
+    event::{Answer, Command, CommandBody, Record, Seq, SessionId, Settings},
     fault::{Fault, Kind},
     limits::Limits,
     retention::{Retention, RetentionReport},
@@ -22,11 +22,16 @@ use futures::{
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
+    batch::TaskRefusal,
     decider::{DeciderFactory, SignalOf},
     registry::SessionRegistry,
     remote::{REMOTE_ANSWER, RemoteSubmission, confirm_failure, submit_remote},
+    restart::is_transient,
     session_task::{Message, SessionTask},
+    tenant_timers::check_tenant_timers,
+    waker::TimerWaker,
     writer::{HolderLiveness, WriterConfig, task_gone},
+    written::WrittenPositions,
 };
 
 /// First and longest wait between two polls of an unfinished session.
@@ -59,28 +64,20 @@ impl HostConfig {
     pub(crate) fn serves_place(&self, settings: &Settings) -> bool {
         settings.place().is_none_or(|place| self.places.iter().any(|served| served == place))
     }
-
-    pub(crate) fn writer(&self) -> WriterConfig<'_> {
-        WriterConfig {
-            journal: &self.journal,
-            world: &self.world,
-            limits: &self.limits,
-            holder: &self.holder,
-            liveness: &*self.liveness,
-        }
-    }
 }
 
 /// Hosts the sessions of one engine. Clones are cheap and share the same sessions.
 #[derive(Debug)]
-pub struct Host<F: DeciderFactory>(Arc<HostState<F>>);
+pub struct Host<F: DeciderFactory>(pub(crate) Arc<HostState<F>>);
 
-struct HostState<F: DeciderFactory> {
+pub(crate) struct HostState<F: DeciderFactory> {
     config: HostConfig,
     factory: F,
     registry: SessionRegistry<Message<SignalOf<F>>>,
-    /// Sessions with a retry task.
+    /// Sessions with a polling task.
     polled: DashMap<SessionId, ()>,
+    written: WrittenPositions,
+    waker: TimerWaker,
 }
 
 impl<F: DeciderFactory> fmt::Debug for HostState<F> {
@@ -101,7 +98,21 @@ impl<F: DeciderFactory> Host<F> {
     #[must_use]
     pub fn new(config: HostConfig, factory: F) -> Self {
         let (registry, polled) = (SessionRegistry::default(), DashMap::new());
-        Self(Arc::new(HostState { config, factory, registry, polled }))
+        let written = WrittenPositions::default();
+        let waker = TimerWaker::default();
+        Self(Arc::new(HostState { config, factory, registry, polled, written, waker }))
+    }
+
+    pub(crate) fn writer_config(&self) -> WriterConfig<'_> {
+        let HostState { config, written, .. } = &*self.0;
+        WriterConfig {
+            journal: &config.journal,
+            world: &config.world,
+            limits: &config.limits,
+            holder: &config.holder,
+            liveness: &*config.liveness,
+            written,
+        }
     }
 
     /// The configuration given to [`Host::new`].
@@ -124,6 +135,15 @@ impl<F: DeciderFactory> Host<F> {
 
     pub(crate) fn registry(&self) -> &SessionRegistry<Message<SignalOf<F>>> {
         &self.0.registry
+    }
+
+    pub(crate) fn waker(&self) -> &TimerWaker {
+        &self.0.waker
+    }
+
+    /// Loads a session whose timer is due.
+    pub(crate) fn wake_session(&self, session: SessionId) {
+        drop(self.load(session));
     }
 
     /// The session's state, folded from its records.
@@ -157,14 +177,14 @@ impl<F: DeciderFactory> Host<F> {
                 drop(host.load(session));
             }
             host.0.polled.remove(&session);
-            // A task that abandoned the session a moment ago saw this task and started none.
+            // A session task that abandoned the session while this task ran did not start another poll.
             if !host.is_settled(session).await {
                 host.poll_until_finished(session);
             }
         }));
     }
 
-    /// Whether the session is loaded here, finished, another engine's, or deleted.
+    /// Whether the session is loaded here, finished, another engine's, deleted, or cannot be loaded at all.
     async fn is_settled(&self, session: SessionId) -> bool {
         let journal = &self.config().journal;
         if self.0.registry.contains(session) {
@@ -179,7 +199,7 @@ impl<F: DeciderFactory> Host<F> {
             {
                 true
             }
-            // The census of nodes notices when its holder dies. Until then only a command may wait for nobody.
+            // Another live server holds the lease, and its death will be noticed: settled, unless a command waits.
             Ok(Some(HistoryInfo { lease: Some(lease), .. }))
                 if self.config().liveness.is_alive(&lease.holder)
                     && lease.holder != self.config().holder =>
@@ -194,7 +214,8 @@ impl<F: DeciderFactory> Host<F> {
                         && state.queue.is_empty()
                         && inbox.is_ok_and(|inbox| inbox.is_empty())
                 }
-                Err(fault) => fault.kind() == Kind::UnknownSession,
+                // No later load can succeed.
+                Err(fault) => !is_transient(&fault),
             },
             Err(_) => false,
         }
@@ -254,21 +275,34 @@ impl<F: DeciderFactory> Engine for Host<F> {
         let (reply, opened) = oneshot::channel();
         let message = Message::Open { settings: Box::new(settings), origin, reply };
         self.send(session, IfMissing::Create, message).await?;
-        opened.await.map_err(|_| task_gone(session))??;
+        let opened = opened.await.unwrap_or_else(|_| Err(task_gone(session).into()));
+        opened.map_err(|refusal| refusal.into_fault(session))?;
         Ok(session)
     }
 
     async fn submit(&self, session: SessionId, mut command: Command) -> Result<Answer, Fault> {
         command.bound_nesting();
+        if let CommandBody::Settings { settings } = &mut command.body
+            && let Err(fault) = self.factory().prepare(settings)
+        {
+            return Ok(Answer::Rejected { fault });
+        }
+        let config = self.config();
+        let limit = config.limits.tenant_timers;
+        let counted = check_tenant_timers(&*config.journal, session, &command, limit).await;
+        match counted {
+            Err(fault) if fault.kind() == Kind::LimitReached => {
+                return Ok(Answer::Rejected { fault });
+            }
+            counted => counted?,
+        }
         let (reply, answered) = oneshot::channel();
         let copy = Box::new(command.clone());
         let message = Message::Command { command: copy, from_inbox: false, reply };
         self.send(session, IfMissing::Refuse, message).await?;
-        match answered.await.unwrap_or_else(|_| Err(task_gone(session))) {
-            Err(fault) if fault.kind() == Kind::SessionBusy => {
-                self.submit_remotely(session, command).await
-            }
-            Err(fault) => {
+        match answered.await.unwrap_or_else(|_| Err(task_gone(session).into())) {
+            Err(TaskRefusal::UseInbox) => self.submit_remotely(session, command).await,
+            Err(TaskRefusal::Fault(fault)) => {
                 confirm_failure(&*self.config().journal, session, &command.id, fault).await
             }
             Ok(answer) => Ok(answer),
@@ -297,6 +331,7 @@ impl<F: DeciderFactory> Engine for Host<F> {
     }
 
     async fn recover(&self) -> Result<usize, Fault> {
+        self.wake_timers();
         let (mut after, mut recovered) = (None, 0);
         loop {
             let page = self.config().journal.unfinished(after, RECOVERY_PAGE).await?;
@@ -336,6 +371,10 @@ impl<F: DeciderFactory> Engine for Host<F> {
         self.0.registry.len()
     }
 
+    fn take_written(&self) -> Vec<WrittenRange> {
+        self.0.written.take()
+    }
+
     async fn delete(&self, session: SessionId) -> Result<bool, Fault> {
         self.config().journal.delete(session).await
     }
@@ -345,6 +384,7 @@ impl<F: DeciderFactory> Engine for Host<F> {
     }
 
     async fn shutdown(&self, grace: Duration) {
+        self.waker().stop();
         let stop = |task: mpsc::Sender<Message<SignalOf<F>>>| async move {
             let (reply, stopped) = oneshot::channel();
             if task.send(Message::Stop { grace, reply }).await.is_ok() {

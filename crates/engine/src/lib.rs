@@ -5,8 +5,8 @@
 //! process died, shutdown and follow. It implements [`budao_core::engine::Engine`].
 //!
 //! An engine implements [`Decider`] (input in, events out, then start the work that is due) and [`DeciderFactory`]. A
-//! complete engine is about 120 lines: `tests/echo_engine.rs` is one. The native loop (`budao-runtime`) and the Claude
-//! CLI (`budao-claude`) are the two that ship.
+//! complete engine is about 120 lines: `tests/echo_engine.rs` is one. The native loop (`budao-runtime`), the Claude CLI
+//! (`budao-claude`) and the relay to AG-UI agents (`budao-relay`) are the three that ship.
 
 mod alarm;
 mod batch;
@@ -16,11 +16,15 @@ mod host;
 mod registry;
 mod remote;
 mod restart;
+pub mod sanitize;
 mod session_task;
 mod subscribers;
+mod tenant_timers;
+mod waker;
 mod writer;
+mod written;
 
-pub use batch::{AdmittedCommand, Batch, Reply};
+pub use batch::{AdmittedCommand, Batch, Reply, TaskRefusal};
 pub use decider::{Decider, DeciderFactory, HostInput, SessionContext, SignalOf, SignalSender};
 pub use host::{Host, HostConfig};
 pub use registry::SessionRegistry;
@@ -30,3 +34,4 @@ pub use writer::{
     CommitResult, HolderLiveness, NoReclaimer, SessionWriter, SpaceReclaimer, UnknownLiveness,
     WriterConfig, session_busy, task_gone,
 };
+pub use written::WrittenPositions;

@@ -8,10 +8,10 @@ use budao_core::{
     retry::RetryPolicy,
 };
 
-use crate::writer::{session_busy, task_gone};
+use crate::{batch::TaskRefusal, writer::task_gone};
 
-/// Times a session is loaded again in a row after its journal failed.
-const RESTARTS: u32 = 5;
+/// Loads of one session task, the first included, before it abandons a session that fails.
+const LOADS_MAX: u32 = 5;
 
 /// Why a writer stopped.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub enum WriterExit {
     Stopped,
     /// Another writer holds the lease.
     Fenced,
-    /// The journal failed.
+    /// The journal failed, or the session's code panicked.
     Failed(Fault),
 }
 
@@ -31,8 +31,8 @@ pub enum WriterExit {
 pub enum RestartDecision {
     /// Load the session again after this wait.
     Restart(Duration),
-    /// End. Messages that are still queued go to the next task, or are refused with the fault.
-    End(Result<(), Fault>),
+    /// End. Messages that are still queued go to the next task, or are refused.
+    End(Result<(), TaskRefusal>),
     /// End although work may be unfinished; the host must look at the session again later.
     Abandon(Fault),
 }
@@ -73,17 +73,17 @@ impl RestartPolicy {
             }
             // Another engine runs the session: a restart cannot help.
             WriterExit::Failed(fault) if fault.kind() == Kind::WrongEngine => {
-                RestartDecision::End(Err(fault))
+                RestartDecision::End(Err(fault.into()))
             }
-            WriterExit::Failed(fault) if self.attempt < RESTARTS && is_transient(&fault) => {
-                tracing::error!(session = %self.session, %fault, "journal failed, reloading session");
+            WriterExit::Failed(fault) if self.attempt < LOADS_MAX && is_transient(&fault) => {
+                tracing::error!(session = %self.session, %fault, "session failed, reloading");
                 self.abort_with = (fault.row().category == Category::Resource).then_some(fault);
                 RestartDecision::Restart(retry.delay(self.attempt, 0.0))
             }
             WriterExit::Failed(fault) => RestartDecision::Abandon(fault),
-            WriterExit::Fenced => RestartDecision::End(Err(session_busy(self.session))),
+            WriterExit::Fenced => RestartDecision::End(Err(TaskRefusal::UseInbox)),
             WriterExit::Idle => RestartDecision::End(Ok(())),
-            WriterExit::Stopped => RestartDecision::End(Err(task_gone(self.session))),
+            WriterExit::Stopped => RestartDecision::End(Err(task_gone(self.session).into())),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{panic::AssertUnwindSafe, time::Duration};
 
 use budao_core::{
     event::{Answer, Command, Origin, SessionId, Settings},
-    fault::{Fault, Kind},
+    fault::Fault,
     time::Timestamp,
 };
 use budao_journal::IfMissing;
@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::run::LoadedSession;
 use crate::{
-    batch::Reply,
+    batch::{Reply, TaskRefusal},
     decider::{DeciderFactory, SignalOf},
     host::Host,
     restart::{RestartDecision, RestartPolicy, WriterExit},
@@ -75,6 +75,8 @@ pub(crate) struct SessionTask<F: DeciderFactory> {
     pub(crate) messages: mpsc::Receiver<Message<SignalOf<F>>>,
     /// How often the session was loaded.
     pub(crate) generation: u32,
+    /// Timers were set when the session was last loaded.
+    pub(crate) has_timers: bool,
     pub(crate) stop: StopRequest,
 }
 
@@ -94,6 +96,7 @@ impl<F: DeciderFactory> SessionTask<F> {
             sender: sender.clone(),
             messages,
             generation: 0,
+            has_timers: false,
             stop: StopRequest::default(),
         };
         spawn.spawn(Box::pin(task.run()));
@@ -113,12 +116,15 @@ impl<F: DeciderFactory> SessionTask<F> {
                 RestartDecision::End(end) => break end,
                 RestartDecision::Abandon(fault) => {
                     is_abandoned = true;
-                    break Err(fault);
+                    break Err(fault.into());
                 }
             }
         };
-        let session = self.session;
+        let (session, has_timers) = (self.session, self.has_timers);
         self.leave(end).await;
+        if has_timers {
+            host.wake_timers();
+        }
         if is_abandoned {
             // Only after the task has left the registry: until then the session counts as loaded.
             host.poll_until_finished(session);
@@ -127,14 +133,15 @@ impl<F: DeciderFactory> SessionTask<F> {
 
     /// Takes the lease, loads the session and runs it until there is a reason to stop.
     async fn run_once(&mut self, abort: Option<Fault>) -> WriterExit {
+        use crate::decider::Decider as _;
         self.generation += 1;
         let mut loaded = match LoadedSession::load(self).await {
             Ok(loaded) => loaded,
-            Err(fault) if fault.kind() == Kind::SessionBusy => return WriterExit::Fenced,
-            Err(fault) => return WriterExit::Failed(fault),
+            Err(exit) => return exit,
         };
         let result = loaded.run(&mut self.messages, &mut self.stop, abort).await;
         let exit = result.unwrap_or_else(|exit| exit);
+        self.has_timers = !loaded.decider.state().timers.is_empty();
         self.close(&mut loaded).await;
         if !matches!(exit, WriterExit::Fenced) {
             loaded.writer.release().await;
@@ -170,17 +177,19 @@ impl<F: DeciderFactory> SessionTask<F> {
         }
     }
 
-    /// Leaves the registry. Queued messages go to the next task, or are refused with the fault.
-    pub(crate) async fn leave(mut self, end: Result<(), Fault>) {
+    /// Leaves the registry. Queued messages go to the next task, or are refused.
+    pub(crate) async fn leave(mut self, end: Result<(), TaskRefusal>) {
         self.host.registry().remove(self.session, &self.sender);
         self.messages.close();
         while let Some(message) = self.messages.recv().await {
             match (message, &end) {
                 (Message::Signal(_), _) => {}
                 (Message::Stop { reply, .. }, _) => drop(reply.send(())),
-                (Message::Open { reply, .. }, Err(fault)) => drop(reply.send(Err(fault.clone()))),
-                (Message::Command { reply, .. }, Err(fault)) => {
-                    drop(reply.send(Err(fault.clone())));
+                (Message::Open { reply, .. }, Err(refusal)) => {
+                    drop(reply.send(Err(refusal.clone())));
+                }
+                (Message::Command { reply, .. }, Err(refusal)) => {
+                    drop(reply.send(Err(refusal.clone())));
                 }
                 (message, Ok(())) => {
                     let (host, session) = (self.host.clone(), self.session);

@@ -23,7 +23,7 @@ impl CommitSubscribers {
     pub(crate) fn new(session: SessionId, state: &Session, spans: &Arc<dyn SpanExporter>) -> Self {
         let tracer = SpanSubscriber {
             exporter: Arc::clone(spans),
-            builder: SpanBuilder::new(session, state),
+            builder: SpanBuilder::new(session, state).with_content(spans.wants_content()),
         };
         Self([Box::new(FaultLog::new(session, &state.settings)), Box::new(tracer)])
     }

@@ -20,9 +20,10 @@ use budao_journal::{
 };
 
 use crate::{
-    batch::{AdmittedCommand, Batch, KnownAnswer, Reply},
+    batch::{AdmittedCommand, Batch, KnownAnswer, Reply, TaskRefusal},
     restart::{WriterExit, is_transient},
     subscribers::CommitSubscribers,
+    written::{WriterPosition, WrittenPositions},
 };
 
 /// Answers kept in memory for commands that are repeated soon.
@@ -88,6 +89,8 @@ pub struct WriterConfig<'a> {
     pub holder: &'a str,
     /// Whose leases may be taken before they run out.
     pub liveness: &'a dyn HolderLiveness,
+    /// Where the writer reports its position.
+    pub written: &'a WrittenPositions,
 }
 
 /// The lease holder of one session.
@@ -113,6 +116,7 @@ pub struct SessionWriter {
     just_opened: bool,
     remembered: VecDeque<KnownAnswer>,
     subscribers: CommitSubscribers,
+    position: Arc<WriterPosition>,
 }
 
 /// The result of a commit.
@@ -139,7 +143,16 @@ impl SessionWriter {
         let lease = take_lease(config, session, if_missing).await?;
         let (state, snapshot) = match lease.head {
             0 => (Session::default(), 0),
-            _ => fold(&**journal, session).await?,
+            _ => match fold(&**journal, session).await {
+                Ok(folded) => folded,
+                Err(fault) => {
+                    let released = journal.release(&lease).await;
+                    if let Err(fault) = released {
+                        tracing::warn!(%session, %fault, "lease release failed");
+                    }
+                    return Err(fault);
+                }
+            },
         };
         let writer = Self {
             journal: Arc::clone(journal),
@@ -157,6 +170,7 @@ impl SessionWriter {
             just_opened: false,
             remembered: VecDeque::new(),
             subscribers: CommitSubscribers::new(session, &state, &world.spans),
+            position: config.written.register(session, state.head),
         };
         Ok((writer, state))
     }
@@ -233,7 +247,8 @@ impl SessionWriter {
         true
     }
 
-    /// Admits a command that is new. A repeated command gets its earlier answer.
+    /// Admits a command that is new. A repetition gets its earlier answer from memory; if only the journal has that
+    /// answer, the caller is sent to the inbox.
     pub async fn admit(
         &self,
         state: &Session,
@@ -249,15 +264,14 @@ impl SessionWriter {
             if from_inbox {
                 batch.reject(command.id.clone(), fault.clone());
             }
-            drop(reply.send(Err(fault)));
+            drop(reply.send(Err(fault.into())));
             return None;
         }
         let (reply, body_hash) =
             batch.answer_known(self.session, command, reply, &self.remembered)?;
         let recorded = (!from_inbox && !command.id.is_own()).then(|| command.clone());
         if recorded.is_some() && self.was_answered(&command.id).await {
-            // `session_busy` sends the caller to the inbox, which knows every answer.
-            drop(reply.send(Err(session_busy(self.session))));
+            drop(reply.send(Err(TaskRefusal::UseInbox)));
             return None;
         }
         Some(AdmittedCommand { body_hash, recorded, from_inbox, reply })
@@ -280,18 +294,20 @@ impl SessionWriter {
     ) -> Result<CommitResult, WriterExit> {
         let wrote = !batch.is_empty();
         if wrote && let Err(exit) = self.append(&batch, state, reclaimer).await {
-            let fault = match &exit {
-                WriterExit::Failed(fault) if fault.kind() != Kind::CommandRepeated => fault.clone(),
-                // `session_busy` sends the caller to the inbox, which knows every answer.
-                _ => session_busy(self.session),
+            let refusal = match &exit {
+                WriterExit::Failed(fault) if fault.kind() != Kind::CommandRepeated => {
+                    TaskRefusal::Fault(fault.clone())
+                }
+                _ => TaskRefusal::UseInbox,
             };
-            batch.refuse(&fault);
+            batch.refuse(&refusal);
             return Err(exit);
         }
         if self.is_opening && state.head > 0 {
             (self.is_opening, self.just_opened) = (false, true);
         }
         let entries = batch.answer_all(&mut self.remembered, REMEMBERED_ANSWERS);
+        self.position.advance(state.head);
         self.subscribers.publish(&entries);
         Ok(CommitResult { entries, wrote })
     }

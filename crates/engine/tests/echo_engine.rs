@@ -1,4 +1,4 @@
-//! A complete engine that repeats what it is told, and the host's promises tested on it.
+//! A complete engine that ends a turn for every message, and the host's promises tested on it.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 

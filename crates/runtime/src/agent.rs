@@ -148,6 +148,13 @@ impl AgentBuilder {
         self
     }
 
+    /// Sets the JSON Schema of the final answer of every turn; the answer's text is then JSON that fits it.
+    #[must_use]
+    pub fn answer_schema(mut self, schema: serde_json::Value) -> Self {
+        self.settings.answer_schema = Some(Arc::new(schema));
+        self
+    }
+
     /// Sets the rules by which a call is allowed, denied or put to a person.
     #[must_use]
     pub fn permissions(mut self, permissions: Permissions) -> Self {

@@ -11,12 +11,12 @@ use budao_core::{
     limits::Limits,
     message::{CallId, ToolUse},
     session::{ApprovedCall, Session},
-    tool::{self, Permission},
+    tool::{self, Permission, ToolOrigin, ToolSpec},
     trace::Trace,
     turn::{CallVerdict, Input},
 };
 use budao_tools::{
-    CallContext, Toolbox,
+    CallContext, FinalAnswer, Toolbox,
     call::CheckedCall,
     hooks::HookDecision,
     policy::{self, PolicyDecision},
@@ -37,6 +37,33 @@ pub(crate) struct UncheckedCall {
     pub(crate) approved: Option<ApprovedCall>,
 }
 
+/// The reason of the question about a worker's tool that changed.
+const CHANGED: &str = "the worker changed the tool since it last ran in this session";
+
+/// The reason of the question about an MCP server's tool that changed.
+const CHANGED_BY_SERVER: &str = "the MCP server changed the tool since it was approved";
+
+/// A worker's tool that changed since it last ran in the session, and an MCP server's tool that changed since it was
+/// approved, need a decision, whatever the rules say.
+fn permit_version(
+    usual: Permission,
+    spec: &ToolSpec,
+    versions: &BTreeMap<String, String>,
+) -> Permission {
+    let route = match &spec.source {
+        ToolOrigin::Worker(route) => route,
+        ToolOrigin::Mcp { is_changed: true, .. } if !matches!(usual, Permission::Deny(_)) => {
+            return Permission::Ask(CHANGED_BY_SERVER);
+        }
+        _ => return usual,
+    };
+    let is_changed = versions.get(&*spec.name).is_some_and(|known| *known != route.version);
+    match usual {
+        Permission::Allow if is_changed => Permission::Ask(CHANGED),
+        usual => usual,
+    }
+}
+
 /// Checks the calls of one step.
 pub(crate) struct Checker {
     pub(crate) work_context: WorkContext,
@@ -44,6 +71,8 @@ pub(crate) struct Checker {
     pub(crate) toolbox: Arc<tokio::sync::Mutex<Option<(u64, Toolbox)>>>,
     pub(crate) ready: Arc<Mutex<BTreeMap<CallId, CheckedCall>>>,
     pub(crate) context: CallContext,
+    /// The versions of workers' tools that last ran in the session.
+    pub(crate) versions: BTreeMap<String, String>,
 }
 
 /// Returns the session's toolbox. It is cached and loaded again when the source's generation changes.
@@ -70,6 +99,9 @@ pub(crate) async fn toolbox(
     if let Some(offered) = &settings.tools {
         let named = |name: &str| offered.iter().any(|pattern| tool::matches(pattern, name));
         toolbox = toolbox.without(|spec| !named(&spec.name));
+    }
+    if let Some(schema) = &settings.answer_schema {
+        toolbox = toolbox.with(FinalAnswer::new(schema)?)?;
     }
     *kept = Some((generation, toolbox.clone()));
     Ok(toolbox)
@@ -169,6 +201,7 @@ impl Checker {
     /// Applies the session's permissions, then, unless they deny, the program's policy.
     async fn permit(&self, id: &CallId, ready: &CheckedCall) -> Result<PolicyDecision, Fault> {
         let usual = self.settings.permissions.permit(ready.spec());
+        let usual = permit_version(usual, ready.spec(), &self.versions);
         match &self.work_context.shared.policy {
             Some(policy) if !matches!(usual, Permission::Deny(_)) => {
                 let context = CallContext { call: id.clone(), ..self.context.clone() };
@@ -207,7 +240,8 @@ pub(crate) fn at_once(
     let one = |wanted: UncheckedCall| {
         let by_person = wanted.approved.is_some();
         let (written, ready) = fits(toolbox, wanted, &shared.limits)?;
-        let permitted = settings.permissions.permit(ready.spec()).into();
+        let usual = settings.permissions.permit(ready.spec());
+        let permitted = permit_version(usual, ready.spec(), &session.tool_versions).into();
         judged(&written.id, ready, permitted, by_person, &tools.ready)
     };
     let checked = wanted(session, calls).into_iter().map(|wanted| {
@@ -251,6 +285,10 @@ fn judged(
                 repairs: ready.repairs().to_vec(),
                 idempotent: ready.spec().idempotent,
                 reconcile: ready.can_reconcile(),
+                route: match &ready.spec().source {
+                    ToolOrigin::Worker(route) => Some(route.clone()),
+                    _ => None,
+                },
             };
             kept.lock().expect("no code panics while holding this").insert(id.clone(), ready);
             Ok(verdict)
@@ -271,4 +309,46 @@ fn ask(ready: &CheckedCall, reason: String) -> CallVerdict {
 fn refuse_all(wanted: &[UncheckedCall], fault: &Fault) -> Vec<(CallId, CallVerdict)> {
     let settled = || CallVerdict::Settled(fault.clone().into());
     wanted.iter().map(|wanted| (wanted.written.id.clone(), settled())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use budao_core::tool::{Effect, Mode, Permissions};
+
+    use super::*;
+
+    fn spec(is_changed: bool) -> ToolSpec {
+        ToolSpec {
+            name: "mcp__s__t".into(),
+            description: "".into(),
+            schema: Arc::new(serde_json::Value::Null),
+            effect: Effect::Reads,
+            idempotent: true,
+            confirm: false,
+            repair: false,
+            deadline: None,
+            output_bytes: None,
+            source: ToolOrigin::Mcp { server: "s".into(), is_changed },
+        }
+    }
+
+    #[test]
+    fn a_tool_that_its_server_changed_is_asked_about_whatever_allows_it() {
+        let allow = vec!["mcp__*".to_owned()];
+        let permit = |permissions: &Permissions, is_changed| {
+            let spec = spec(is_changed);
+            permit_version(permissions.permit(&spec), &spec, &BTreeMap::new())
+        };
+        for mode in [Mode::Auto, Mode::Approval, Mode::Readonly] {
+            for allow in [Vec::new(), allow.clone()] {
+                let permissions = Permissions { mode, allow, ..Permissions::default() };
+                assert_eq!(permit(&permissions, false), Permission::Allow);
+                assert_eq!(permit(&permissions, true), Permission::Ask(CHANGED_BY_SERVER));
+            }
+        }
+        let denied = Permissions { deny: allow, ..Permissions::default() };
+        assert!(matches!(permit(&denied, true), Permission::Deny(_)), "a denial stays one");
+        let told = budao_core::fault::text::reason(CHANGED_BY_SERVER, budao_core::Lang::Zh);
+        assert!(told.contains("该工具"), "{told}");
+    }
 }

@@ -89,6 +89,7 @@ pub(crate) fn settings(parent: &Settings, wanted: ChildOverrides) -> Settings {
             .permissions
             .narrow(wanted.permissions.as_ref().unwrap_or(&parent.permissions)),
         title: Some(wanted.title),
+        answer_schema: None, // It is the shape of the parent's answer.
         max_steps: least(parent.max_steps, wanted.max_steps),
         tools: narrow(parent.tools.as_deref(), wanted.tools),
         ..parent.clone()
@@ -150,7 +151,7 @@ async fn attend_once(runtime: &Runtime, child: &Child) -> Result<ChildWatch, Fau
                 began,
                 ended: world.clock.now(),
                 failed: None,
-                about: SpanOperation::Request { what: "child-task" },
+                about: SpanOperation::Request { name: "child-task" },
             });
             ChildWatch::new(runtime, child.id, at).await
         }

@@ -16,6 +16,7 @@ use budao_models::Model;
 use futures::StreamExt;
 
 use crate::{
+    ledger,
     model::{self, AttemptId, GateWait},
     work::WorkContext,
 };
@@ -98,6 +99,13 @@ pub(crate) fn safe_cut(history: &[Message], tokens: u64) -> usize {
     best.unwrap_or(0)
 }
 
+/// The most tokens that the request is expected to use. The estimate of a text may be a quarter too low.
+fn estimate(request: &ModelRequest) -> Usage {
+    let input: u64 = request.messages.iter().map(estimate_tokens).sum();
+    let input_tokens = input.saturating_add(input / 4);
+    Usage { input_tokens, output_tokens: u64::from(request.max_tokens), cached_tokens: 0 }
+}
+
 /// Asks the model for a summary and returns it with its token usage. The gate refuses the request while it is
 /// shut, and learns its outcome. There is no retry, because a summary by rule is available at once.
 async fn summarise(
@@ -117,6 +125,7 @@ async fn summarise(
         system: None,
         messages: Arc::new(vec![Message::user(prompt)]),
         tools: Arc::new([]),
+        answer: None,
         max_tokens: SUMMARY_TOKENS,
         thinking_tokens: None,
         trace: long.trace,
@@ -125,7 +134,17 @@ async fn summarise(
     let (key, requester) = (model.gate_key(), long.requester.clone());
     let mut wait = GateWait { is_held: long.is_held, review: None };
     let permit = model::admit(work_context, long.attempt, &key, requester, &mut wait).await?;
-    let written = match read(&*model, request).await {
+    let shared = &work_context.shared;
+    let estimate = estimate(&request);
+    let tenant = &long.requester.tenant;
+    let reservation =
+        ledger::reserve(work_context, (&long.model, &*model), tenant, estimate).await?;
+    let written = read(&*model, request).await;
+    if let Some(reservation) = reservation {
+        let usage = written.as_ref().map(|(_, usage)| *usage).unwrap_or_default();
+        reservation.settle(shared, usage).await;
+    }
+    let written = match written {
         Ok(written) => {
             permit.answered();
             written

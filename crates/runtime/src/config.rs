@@ -7,6 +7,8 @@ use budao_core::{
     event::{SessionId, Settings},
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
+    message::CallId,
+    remote::{RemoteCall, ToolRoute},
     world::World,
 };
 use budao_engine::{HolderLiveness, HostConfig, UnknownLiveness};
@@ -76,6 +78,24 @@ pub trait ToolSource: Send + Sync + fmt::Debug {
     /// Called when a session ended, to release resources of its tools. A later message re-opens the session.
     async fn session_ended(&self, session: SessionId) {
         let _ = session;
+    }
+
+    /// Returns a toolbox with the version of a worker's tool that a started call was checked against, also if the
+    /// worker offers another version by now. `None` if the source does not know it.
+    async fn routed(
+        &self,
+        session: SessionId,
+        settings: &Settings,
+        tool: &str,
+        route: &ToolRoute,
+    ) -> Result<Option<Toolbox>, Fault> {
+        let _ = (session, settings, tool, route);
+        Ok(None)
+    }
+
+    /// Called with the durable state of a worker's call: before its work starts, and after each claim and report.
+    fn call_changed(&self, session: SessionId, call: &CallId, attempt: u32, remote: &RemoteCall) {
+        let _ = (session, call, attempt, remote);
     }
 
     /// A number that changes whenever a tool is added or removed.

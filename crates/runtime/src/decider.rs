@@ -10,11 +10,14 @@ use budao_core::{
     fallback::{ModelChangeReason, ModelOutlook, check_models},
     fault::{Fact, Fault, Kind, Operation},
     session::Session,
-    turn::{self, Env, Input, Work},
+    time::Timestamp,
+    turn::{Env, Input as TurnInput},
 };
 use budao_engine::{
     Batch, Decider, DeciderFactory, HostInput, SessionContext, SignalSender, SpaceReclaimer,
 };
+use budao_pipeline::{Input, Work};
+use budao_tools::FinalAnswer;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -22,7 +25,8 @@ use crate::{
     once,
     runtime::{Runtime, RuntimeShared},
     sanitize,
-    work::{self, SessionMemory},
+    session_memory::SessionMemory,
+    work,
 };
 
 /// What a session's work reports to its decider.
@@ -62,6 +66,9 @@ impl DeciderFactory for NativeFactory {
         let models: Vec<String> =
             std::iter::once(&settings.model).chain(&settings.fallbacks).cloned().collect();
         check_models("model", &models)?;
+        if let Some(schema) = &settings.answer_schema {
+            FinalAnswer::new(schema)?;
+        }
         models.iter().try_for_each(|name| self.0.models.model(name).map(drop))
     }
 
@@ -147,7 +154,7 @@ impl NativeDecider {
         if let (true, Some(work)) = (is_current, ended) {
             self.running.retain(|(known, _)| *known != work);
         }
-        let is_call = matches!(input, Input::ToolCallEnded { .. });
+        let is_call = matches!(input, Input::Turn(TurnInput::ToolCallEnded { .. }));
         // A call that was stopped only by the shutdown keeps its state: the next writer runs it again or seals it.
         let is_ours_to_leave = self.is_parked && was_stopped(&input);
         if (is_current && !is_ours_to_leave) || (!is_current && is_call) {
@@ -165,6 +172,19 @@ impl NativeDecider {
         }));
     }
 
+    /// Tells the tool source that a process claimed a call or reported its end.
+    fn tell_worker_state(&self, event: &Event) {
+        let (Event::ToolCallClaimed { call, attempt, .. }
+        | Event::ToolCallReported { call, attempt, .. }) = event
+        else {
+            return;
+        };
+        let known = self.session.turn.as_ref().and_then(|turn| turn.call(call));
+        if let Some(remote) = known.and_then(|call| call.remote.as_deref()) {
+            self.shared.tools.call_changed(self.id, call, *attempt, remote);
+        }
+    }
+
     /// Slots that calls of ended turns still hold; all of them after the grace period of a shutdown.
     fn busy_slots(&self) -> usize {
         let limit = self.shared.limits.parallel_calls;
@@ -179,7 +199,7 @@ impl NativeDecider {
     /// What the gates report of the session's models. Empty if there is no choice to make.
     fn outlooks(&self, input: &Input) -> Vec<ModelOutlook> {
         let settings = &self.session.settings;
-        if settings.fallbacks.is_empty() || matches!(input, Input::Delta { .. }) {
+        if settings.fallbacks.is_empty() || matches!(input, Input::Turn(TurnInput::Delta { .. })) {
             return Vec::new();
         }
         let of = |name: &str| {
@@ -193,7 +213,8 @@ impl NativeDecider {
     }
 
     /// Lets the turn decide. Its events are applied to the state and added to the batch.
-    fn step(&mut self, input: Input, batch: &mut Batch) -> Option<(CommandId, Answer)> {
+    fn step(&mut self, input: impl Into<Input>, batch: &mut Batch) -> Option<(CommandId, Answer)> {
+        let input = input.into();
         let world = &self.shared.world;
         let now = world.clock.now();
         let outlooks = self.outlooks(&input);
@@ -208,9 +229,12 @@ impl NativeDecider {
         };
         // Scrubbed before the decision, so that the state in memory is the fold of the records.
         let input = sanitize::input(input, &self.shared.scrubber, self.shared.limits.json_depth);
-        let decided = turn::step(&mut self.session, input, &env);
+        let decided = budao_pipeline::step(&mut self.session, input, &env);
         for entry in decided.entries {
-            self.known.lock().expect("no code panics while holding this").apply(&entry.event);
+            self.known
+                .lock()
+                .expect("no code panics while holding this")
+                .apply(&entry.event, entry.at);
             if let Event::SettingsChanged { .. } = *entry.event {
                 self.tools = work::SessionTools::default();
                 self.stop_held_request();
@@ -234,21 +258,23 @@ impl Decider for NativeDecider {
         batch: &mut Batch,
     ) -> Option<(CommandId, Answer)> {
         match input {
-            HostInput::Command(command) => return self.step(Input::Command(command), batch),
+            HostInput::Command(command) => return self.step(TurnInput::Command(command), batch),
             HostInput::Open { settings, origin } => {
                 let event = Event::SessionOpened { settings: *settings, origin };
-                self.step(Input::RecordOnly { turn: 0, event }, batch);
+                self.step(TurnInput::RecordOnly { turn: 0, event }, batch);
             }
-            HostInput::Resumed => drop(self.step(Input::Resumed, batch)),
-            HostInput::Aborted(fault) => drop(self.step(Input::Aborted { fault }, batch)),
+            HostInput::Resumed => drop(self.step(TurnInput::Resumed, batch)),
+            HostInput::Aborted(fault) => drop(self.step(TurnInput::Aborted { fault }, batch)),
             HostInput::Signal(Signal::External(input)) => drop(self.step(*input, batch)),
             HostInput::Signal(Signal::Work { generation, ended, input }) => {
                 self.take_report(generation, ended, *input, batch);
             }
             // Unfinished work stays as it is recorded; the next writer resumes it.
-            HostInput::Parked(_) => self.is_parked = true,
-            // Waits of a turn are work of their own.
-            HostInput::TimerFired => {}
+            HostInput::Parked(_) => {
+                self.is_parked = true;
+                self.known.lock().expect("no code panics while holding this").is_parked = true;
+            }
+            HostInput::TimerFired => drop(self.step(TurnInput::TimersDue, batch)),
         }
         None
     }
@@ -263,8 +289,10 @@ impl Decider for NativeDecider {
         }
         self.report_waiting();
         for entry in entries {
+            self.known.lock().expect("no code panics while holding this").commit(&entry.event);
             log_model_change(self.id, entry);
             self.settle_key(&entry.event);
+            self.tell_worker_state(&entry.event);
         }
         let mut hook_notifier = std::mem::take(&mut self.hook_notifier);
         hook_notifier.notify(|| self.work_context(), entries, &self.session.history);
@@ -273,6 +301,11 @@ impl Decider for NativeDecider {
 
     fn act(&mut self, _failed: &mut Batch) {
         self.start_due_work();
+    }
+
+    /// The next timer. Waits of a turn are work of their own.
+    fn wake_at(&self) -> Option<Timestamp> {
+        self.session.timers.wake_at().filter(|_| !self.is_parked)
     }
 
     fn is_idle(&self) -> bool {
@@ -304,7 +337,7 @@ fn log_model_change(session: SessionId, entry: &Entry) {
 
 /// Is this a call that ended because it was stopped?
 fn was_stopped(input: &Input) -> bool {
-    let Input::ToolCallEnded { outcome, .. } = input else { return false };
+    let Input::Turn(TurnInput::ToolCallEnded { outcome, .. }) = input else { return false };
     outcome.fault().is_some_and(|fault| fault.kind() == Kind::Cancelled)
 }
 

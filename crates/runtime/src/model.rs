@@ -1,26 +1,32 @@
 //! Makes one model request as a stream. Small deltas are joined before they are recorded.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use budao_core::{
     event::{SessionId, Settings, Thinking, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
     gate::{GateKey, HoldReport, Priority, Requester, Willingness},
     limits::Limits,
-    message::{Block, Message, ModelRequest, Piece},
+    message::{Block, Message, ModelRequest, ModelStop, Piece, Usage, text_of},
     session::{Phase, Session},
     time::Timestamp,
-    tool::ToolSpec,
     trace::{SpanId, Trace},
     turn::Input,
 };
 use budao_models::Model;
-use budao_tools::Toolbox;
+use budao_tools::{FINAL_ANSWER, ShapedAnswer, Toolbox};
 use futures::StreamExt;
 
 use crate::{
     check,
     gates::{Admission, HeldRequest, Permit},
+    ledger::{self, Reservation},
     work::{SessionTools, WorkContext},
 };
 
@@ -66,6 +72,10 @@ pub(crate) struct ModelAttempt {
     toolbox: Arc<tokio::sync::Mutex<Option<(u64, Toolbox)>>>,
     requester: Requester,
     gate_wait: GateWait,
+    /// The most tokens that the request is expected to use.
+    estimate: Usage,
+    /// Whether the service began its answer.
+    has_started: AtomicBool,
 }
 
 /// The state of a request that may wait at the gate.
@@ -99,6 +109,8 @@ impl ModelAttempt {
                 is_held: session.turn.as_ref().is_some_and(|turn| turn.wait.is_held),
                 review: review(&work_context.shared.limits, session),
             },
+            estimate: session.estimate_request(),
+            has_started: AtomicBool::new(false),
         }
     }
 
@@ -109,6 +121,35 @@ impl ModelAttempt {
     fn id(&self) -> AttemptId {
         let Self { turn, step, attempt, .. } = *self;
         AttemptId { turn, step, attempt }
+    }
+
+    /// Counts the request in the ledgers of its day, before it is made.
+    async fn reserve(
+        &self,
+        work_context: &WorkContext,
+        model: &dyn Model,
+    ) -> Result<Option<Reservation>, Fault> {
+        let tenant = self.settings.tenant();
+        ledger::reserve(work_context, (&self.model, model), tenant, self.estimate).await
+    }
+
+    /// Replaces the estimate by the cost. The estimate of an answer that broke off stays spent.
+    async fn settle(
+        &self,
+        work_context: &WorkContext,
+        reservation: Reservation,
+        input: Option<&Input>,
+    ) {
+        let shared = &work_context.shared;
+        match input {
+            Some(Input::ModelAnswered { usage, .. } | Input::AnswerRejected { usage, .. }) => {
+                reservation.settle(shared, *usage).await;
+            }
+            _ if self.has_started.load(Ordering::Relaxed) => {
+                reservation.settle(shared, Usage::default()).await;
+            }
+            _ => reservation.release(shared).await,
+        }
     }
 
     fn failed(&self, fault: Fault) -> Input {
@@ -165,17 +206,26 @@ pub(crate) async fn ask(work_context: WorkContext, mut asked: ModelAttempt) -> I
             Ok(permit) => permit,
             Err(fault) => return asked.failed(fault),
         };
+        let reserving = asked.reserve(&work_context, &*model);
+        let reservation = match Box::pin(reserving).await {
+            Ok(reservation) => reservation,
+            Err(fault) => return asked.failed(fault),
+        };
         let request = prepared.into_request(&work_context, &asked, &*model);
         let asking = ask_once(&work_context, &asked, &*model, request, permit);
-        if let Some(input) = Box::pin(asking).await {
+        let input = Box::pin(asking).await;
+        if let Some(reservation) = reservation {
+            Box::pin(asked.settle(&work_context, reservation, input.as_ref())).await;
+        }
+        if let Some(input) = input {
             return input;
         }
     }
 }
 
-/// What is ready before a request waits: its tools, or all of it if hooks have seen it.
+/// What is ready before a request waits: its toolbox, or all of it if hooks have seen it.
 enum PreparedRequest {
-    Tools(Arc<[Arc<ToolSpec>]>),
+    Tools(Toolbox),
     Whole(Box<ModelRequest>),
 }
 
@@ -187,7 +237,7 @@ impl PreparedRequest {
         model: &dyn Model,
     ) -> ModelRequest {
         match self {
-            Self::Tools(tools) => request(work_context.session, asked, model, tools),
+            Self::Tools(toolbox) => request(work_context.session, asked, model, &toolbox),
             Self::Whole(request) => *request,
         }
     }
@@ -202,9 +252,9 @@ async fn prepare(
     let toolbox = check::toolbox(work_context, &asked.settings, &asked.toolbox).await?;
     let hooks = &work_context.shared.model_hooks;
     if hooks.is_empty() {
-        return Ok(PreparedRequest::Tools(toolbox.specs()));
+        return Ok(PreparedRequest::Tools(toolbox));
     }
-    let request = request(work_context.session, asked, model, toolbox.specs());
+    let request = request(work_context.session, asked, model, &toolbox);
     let request = hooks.before(work_context, asked.step, request).await;
     Ok(PreparedRequest::Whole(Box::new(request)))
 }
@@ -282,17 +332,29 @@ fn request(
     session: SessionId,
     asked: &ModelAttempt,
     model: &dyn Model,
-    tools: Arc<[Arc<ToolSpec>]>,
+    toolbox: &Toolbox,
 ) -> ModelRequest {
+    let tools = toolbox.specs();
+    let has_shape = asked.settings.answer_schema.is_some();
+    let mut named = tools.iter().filter(|tool| has_shape && *tool.name == *FINAL_ANSWER);
     ModelRequest {
+        answer: named.next().cloned(),
         model: model.name().to_owned(),
-        system: asked.settings.system.clone(),
+        system: system_prompt(asked.settings.system.as_ref(), toolbox.instructions()),
         messages: Arc::clone(&asked.history),
         tools,
         max_tokens: asked.settings.max_answer_tokens.unwrap_or(ANSWER_TOKENS),
         thinking_tokens: asked.settings.thinking.map(Thinking::tokens),
         trace: asked.trace,
         span: SpanId::of_step(session, asked.turn, asked.step, asked.attempt),
+    }
+}
+
+/// The session's system prompt, followed by the remarks of its tool sources.
+fn system_prompt(own: Option<&Arc<str>>, remarks: Option<&Arc<str>>) -> Option<Arc<str>> {
+    match (own, remarks) {
+        (Some(own), Some(remarks)) => Some(format!("{own}\n\n{remarks}").into()),
+        (own, remarks) => own.or(remarks).cloned(),
     }
 }
 
@@ -333,6 +395,7 @@ async fn stream(
         if let Some(Ok(piece)) = &piece {
             if !std::mem::replace(&mut has_started, true) {
                 permit.started();
+                asked.has_started.store(true, Ordering::Relaxed);
             }
             length.add(piece);
             if let Err(fault) = length.check(model, work_context.shared.limits.model_answer_bytes) {
@@ -341,6 +404,8 @@ async fn stream(
             }
         }
         match piece {
+            // The text of a shaped answer is shown once it is known to fit.
+            Some(Ok(Piece::Text(_))) if asked.settings.answer_schema.is_some() => {}
             Some(Ok(Piece::Text(text))) => {
                 buffer.add(work_context, asked, text, String::new()).await;
             }
@@ -350,8 +415,7 @@ async fn stream(
             Some(Ok(Piece::Block(block))) => content.push(block),
             Some(Ok(Piece::End { stop, usage })) => {
                 buffer.flush(work_context, asked).await;
-                let ModelAttempt { turn, step, attempt, .. } = *asked;
-                return Ok(Input::ModelAnswered { turn, step, attempt, content, stop, usage });
+                return answered(work_context, asked, content, stop, usage).await;
             }
             Some(Err(fault)) => {
                 buffer.flush(work_context, asked).await;
@@ -364,6 +428,36 @@ async fn stream(
             }
         }
     }
+}
+
+/// The report of a complete answer. If the session's answers have a schema, the final one is checked against it.
+async fn answered(
+    work_context: &WorkContext,
+    asked: &ModelAttempt,
+    content: Vec<Block>,
+    stop: ModelStop,
+    usage: Usage,
+) -> Result<Input, Fault> {
+    let ModelAttempt { turn, step, attempt, .. } = *asked;
+    if asked.settings.answer_schema.is_none() {
+        return Ok(Input::ModelAnswered { turn, step, attempt, content, stop, usage });
+    }
+    let toolbox = check::toolbox(work_context, &asked.settings, &asked.toolbox).await?;
+    let limits = &work_context.shared.limits;
+    Ok(match toolbox.check_answer(content, stop, limits) {
+        ShapedAnswer::Unfinished(content) => {
+            Input::ModelAnswered { turn, step, attempt, content, stop, usage }
+        }
+        ShapedAnswer::Complete(content) => {
+            let (text, thought) = (text_of(&content), String::new());
+            work_context.report(Input::Delta { turn, step, attempt, text, thought }).await;
+            let stop = ModelStop::EndTurn;
+            Input::ModelAnswered { turn, step, attempt, content, stop, usage }
+        }
+        ShapedAnswer::Rejected(content, fault) => {
+            Input::AnswerRejected { turn, step, attempt, content, usage, fault }
+        }
+    })
 }
 
 /// Length of an answer so far, in bytes. Bounds every provider, including those that have no bound of their own.

@@ -1,15 +1,16 @@
 //! Calls that are done once in a tenant: the key is claimed before the call runs and settled after it.
 //!
 //! The journal holds the keys, by digest. A call whose key another call has does not run; it ends with the outcome of
-//! that call, or with a refusal while that outcome is not known.
+//! that call, or with a refusal while that outcome is not known. The records of the owner's session are the truth: a
+//! key whose settlement a crash prevented is settled from them when the next call claims it.
 
 use budao_core::{
-    event::{SessionId, Settlement},
+    event::{Event, SessionId, Settlement},
     fault::{ErrorType, Fact, Fault, Kind, Operation, Progress, text},
     message::CallId,
     tool::{Outcome, Output, ReconcileResult},
 };
-use budao_journal::{Digest, OnceOwner, OnceSettlement, OnceState};
+use budao_journal::{Digest, OnceOwner, OnceSettlement, OnceState, PageLimits, fold};
 use budao_tools::{CallContext, call::CheckedCall};
 use bytes::Bytes;
 
@@ -27,8 +28,14 @@ pub(crate) async fn claim(
 ) -> Result<(), Outcome> {
     let Some(key) = key_of(tenant, ready) else { return Ok(()) };
     let key = key.map_err(Outcome::from)?;
-    let owner = owner_of(context);
-    match shared.journal.claim_once(key, owner, context.attempt).await {
+    match claim_or_settle(shared, key, context).await {
+        // An earlier attempt still has the key: in a process that lost its session and does not know it yet.
+        Ok(OnceState::Own { outcome: None })
+            if context.attempt > 1 && !ready.spec().idempotent && !ready.asks_tool() =>
+        {
+            let fault = Fault::new(Kind::OutcomeUnknown, Operation::ToolCall);
+            Err(fault.with(Fact::ToolName, ready.spec().name.to_string()).into())
+        }
         Ok(OnceState::Claimed | OnceState::Own { outcome: None }) => Ok(()),
         Ok(OnceState::Own { outcome: Some(bytes) }) => Err(first_outcome(&bytes, None, context)),
         Ok(OnceState::Taken { owner, outcome: Some(bytes) }) => {
@@ -39,36 +46,115 @@ pub(crate) async fn claim(
     }
 }
 
-/// Records what became of a call that has a key. A call in doubt keeps its key until somebody settles the doubt.
-pub(crate) async fn settle(shared: &RuntimeShared, context: &CallContext, outcome: &Outcome) {
-    let settlement = match outcome {
-        Outcome::Done(_) => OnceSettlement::Done(encode(outcome)),
-        Outcome::Failed(failure) => {
-            let kind = failure.fault.row().error_type;
-            match failure.fault.progress() {
-                Progress::Unconfirmed => return,
-                Progress::NotBegun => OnceSettlement::NotDone,
-                Progress::Ended if matches!(kind, ErrorType::Logical | ErrorType::Validation) => {
-                    OnceSettlement::NotDone
-                }
-                Progress::Ended | Progress::Done => OnceSettlement::Done(encode(outcome)),
-            }
-        }
-    };
-    record(shared, owner_of(context), context.attempt, settlement).await;
+/// Claims a key. If another call has it without an outcome, settles the key from the records of that call's session and
+/// claims again.
+async fn claim_or_settle(
+    shared: &RuntimeShared,
+    key: Digest,
+    context: &CallContext,
+) -> Result<OnceState, Fault> {
+    let (journal, own) = (&shared.journal, owner_of(context));
+    let state = journal.claim_once(key, own.clone(), context.attempt).await?;
+    let OnceState::Taken { owner, outcome: None } = &state else { return Ok(state) };
+    if *owner == own {
+        return Ok(state);
+    }
+    let Some(settlement) = recorded(shared, owner).await? else { return Ok(state) };
+    tracing::info!(session = %owner.session, call = %owner.call, "key of a call settled from records");
+    journal.settle_once(owner.clone(), ANY_ATTEMPT, settlement).await?;
+    journal.claim_once(key, own, context.attempt).await
 }
 
-/// What the key tells of an interrupted call; `None` if the tool must be asked.
+/// What the records tell of the call that has a key; `None` while nobody knows what became of it, and for a session
+/// that was deleted.
+async fn recorded(
+    shared: &RuntimeShared,
+    owner: &OnceOwner,
+) -> Result<Option<OnceSettlement>, Fault> {
+    let journal = &shared.journal;
+    if journal.info(owner.session).await?.is_none() {
+        return Ok(None);
+    }
+    // Cheap, and the usual answer: the call runs, or it is in doubt.
+    let (state, _) = fold(&**journal, owner.session).await?;
+    let call = state.turn.as_ref().and_then(|turn| turn.call(&owner.call));
+    if call.is_some_and(budao_core::session::Call::is_open)
+        || state.doubts.about(&owner.call).is_some()
+    {
+        return Ok(None);
+    }
+    let (mut found, mut after) = (None, 0);
+    loop {
+        let page = journal.read(owner.session, after, PageLimits::default()).await?;
+        let Some(last) = page.records.last() else { return Ok(found) };
+        after = last.seq;
+        for stored in &page.records {
+            match stored.event()? {
+                Event::ToolCallEnded { call, outcome, .. } if call == owner.call => {
+                    found = of_outcome(&outcome);
+                }
+                Event::DoubtSettled { call, settlement, .. } if call == owner.call => {
+                    found = of_settlement(settlement);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Records what became of a call that has a key. A call in doubt keeps its key until somebody settles the doubt.
+pub(crate) async fn settle(shared: &RuntimeShared, context: &CallContext, outcome: &Outcome) {
+    if let Some(settlement) = of_outcome(outcome) {
+        record(shared, owner_of(context), context.attempt, settlement).await;
+    }
+}
+
+/// What the end of a call means for its key; `None` for a call in doubt.
+fn of_outcome(outcome: &Outcome) -> Option<OnceSettlement> {
+    let Outcome::Failed(failure) = outcome else {
+        return Some(OnceSettlement::Done(encode(outcome)));
+    };
+    let (fault, kind) = (&failure.fault, failure.fault.row().error_type);
+    match fault.progress() {
+        // The tool may be called again without harm, and no doubt is open that could be settled.
+        Progress::Unconfirmed if fault.repeat().retryable => Some(OnceSettlement::NotDone),
+        Progress::Unconfirmed => None,
+        Progress::NotBegun => Some(OnceSettlement::NotDone),
+        Progress::Ended if matches!(kind, ErrorType::Logical | ErrorType::Validation) => {
+            Some(OnceSettlement::NotDone)
+        }
+        Progress::Ended | Progress::Done => Some(OnceSettlement::Done(encode(outcome))),
+    }
+}
+
+/// What a person's word means for the key of a call; `None` if the person left it to the model.
+fn of_settlement(settlement: Settlement) -> Option<OnceSettlement> {
+    match settlement {
+        Settlement::Happened { result: data } => {
+            let output = Output { data, ..Output::default() };
+            Some(OnceSettlement::Done(encode(&Outcome::Done(output))))
+        }
+        Settlement::DidNotHappen => Some(OnceSettlement::NotDone),
+        Settlement::LeftToModel => None,
+    }
+}
+
+/// What the key tells of an interrupted call; `None` if the tool must be asked. `next` is the attempt that would run
+/// again.
 pub(crate) async fn reconcile(
     shared: &RuntimeShared,
     tenant: &str,
     ready: &CheckedCall,
     context: &CallContext,
+    next: u32,
 ) -> Option<ReconcileResult> {
     let key = key_of(tenant, ready)?.ok()?;
     let owner = owner_of(context);
-    // Attempts count from 1, so this claim takes nothing away from one.
-    match shared.journal.claim_once(key, owner.clone(), 0).await {
+    // Before a tool is asked, the key belongs to the next attempt: a process that lost the session and has not claimed
+    // the key yet cannot begin after the tool has looked. Attempts count from 1, so a claim of 0 takes nothing away.
+    let attempt = if ready.asks_tool() { next } else { 0 };
+    match shared.journal.claim_once(key, owner.clone(), attempt).await {
+        Ok(OnceState::Claimed) if ready.asks_tool() => None,
         Ok(OnceState::Claimed) => {
             record(shared, owner, 0, OnceSettlement::NotDone).await;
             Some(ReconcileResult::DidNotHappen)
@@ -105,14 +191,9 @@ pub(crate) async fn settle_by_person(
     call: CallId,
     settlement: Settlement,
 ) {
-    let settlement = match settlement {
-        Settlement::Happened { result: data } => {
-            OnceSettlement::Done(encode(&Outcome::Done(Output { data, ..Output::default() })))
-        }
-        Settlement::DidNotHappen => OnceSettlement::NotDone,
-        Settlement::LeftToModel => return,
-    };
-    record(shared, OnceOwner { session, call }, ANY_ATTEMPT, settlement).await;
+    if let Some(settlement) = of_settlement(settlement) {
+        record(shared, OnceOwner { session, call }, ANY_ATTEMPT, settlement).await;
+    }
 }
 
 async fn record(
@@ -123,7 +204,7 @@ async fn record(
 ) {
     let (session, call) = (owner.session, owner.call.clone());
     if let Err(fault) = shared.journal.settle_once(owner, attempt, settlement).await {
-        // The key stays claimed without an outcome, so the work is not done again.
+        // The key stays claimed without an outcome until the next claim reads the records.
         tracing::warn!(%session, %call, %fault, "key of a call not settled");
     }
 }

@@ -10,12 +10,13 @@ use budao_core::{
     event::{Answer, CommandBody, Event, Origin, SessionId, Stage, TaskEnd, TurnNumber},
     fault::{Fault, Kind, Operation},
     message::Usage,
-    pipeline::{Pipeline, StageJob, prompt},
+    pipeline::{Pipeline, StageJob},
     session::Session,
     tool::{Mode, Permissions},
     trace::SpanId,
-    turn::Input,
+    turn,
 };
+use budao_pipeline::{Input, prompt};
 use serde_json::{Value, json};
 
 use crate::{
@@ -179,7 +180,7 @@ async fn watched(
                 });
                 let event =
                     Event::Annotated { topic: "pipeline.child_question_asked".to_owned(), data };
-                work_context.report(Input::RecordOnly { turn, event }).await;
+                work_context.report(turn::Input::RecordOnly { turn, event }).await;
             }
         }
     }

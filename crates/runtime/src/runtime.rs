@@ -5,12 +5,12 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use budao_core::{
     activity::Activity,
-    engine::{Engine, SessionChoice, SessionOptions},
+    engine::{Engine, SessionChoice, SessionOptions, WrittenRange},
     event::{
         Answer, Command, CommandBody, CommandId, Event, Record, Seq, SessionId, StopReason,
         TurnNumber,
     },
-    fault::{Fact, Fault, Kind, Operation},
+    fault::{Fact, Fault, Kind, Mismatch, Operation},
     gate::{GateKey, GateStatus, Priority},
     limits::Limits,
     message::{Block, text_of},
@@ -22,11 +22,12 @@ use budao_core::{
 use budao_engine::{Host, HostConfig};
 use budao_journal::{Journal, PageLimits, StoredRecord, fold};
 use budao_scrub::Scrubber;
-use budao_tools::{hooks::Hooks, policy::Policy, pool::Pool};
+use budao_tools::{FINAL_ANSWER, hooks::Hooks, policy::Policy, pool::Pool};
 use futures::{
     StreamExt,
     stream::{self, BoxStream},
 };
+use serde::de::DeserializeOwned;
 
 use crate::{
     CleanUp, ModelSource, Stages, SubAgents, ToolSource, decider::NativeFactory, gates::Gates,
@@ -84,6 +85,31 @@ impl TurnResult {
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.fault.is_none() && self.stop == Some(StopReason::EndTurn)
+    }
+
+    /// The answer of a turn whose session has a schema for it (`answer_schema`).
+    ///
+    /// # Errors
+    /// The fault that ended the turn. `cancelled` if it was cancelled or waits for a person; `invalid_arguments` if the
+    /// answer is no JSON of this type, which a schema of the type rules out.
+    pub fn answer<T: DeserializeOwned>(self) -> Result<T, Fault> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        if self.stop != Some(StopReason::EndTurn) {
+            let stop = self.stop.map_or("waits for a person".to_owned(), |stop| stop.to_string());
+            return Err(Fault::new(Kind::Cancelled, Operation::RunTurn).with(Fact::Reason, stop));
+        }
+        serde_json::from_str(&self.text).map_err(|error| {
+            Fault::new(Kind::InvalidArguments, Operation::RunTurn)
+                .with(Fact::ToolName, FINAL_ANSWER)
+                .mismatch(Mismatch {
+                    rule: "type".into(),
+                    expected: "JSON of the requested type".into(),
+                    ..Mismatch::default()
+                })
+                .caused_by(&error)
+        })
     }
 
     /// True if the turn has a fault that sending the same message again may avoid.
@@ -357,6 +383,10 @@ impl Engine for Runtime {
 
     fn loaded(&self) -> usize {
         self.host.loaded()
+    }
+
+    fn take_written(&self) -> Vec<WrittenRange> {
+        self.host.take_written()
     }
 
     async fn delete(&self, session: SessionId) -> Result<bool, Fault> {

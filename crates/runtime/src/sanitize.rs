@@ -7,67 +7,112 @@ use budao_core::{
     event::{Answer, CommandBody, Event, Settlement},
     message::clean_blocks,
     nesting,
+    remote::WorkerReport,
     tool::{Failure, Outcome, ReconcileResult},
-    turn::{CallVerdict, Input},
+    turn::{CallVerdict, Input as TurnInput},
 };
+use budao_pipeline::Input;
 use budao_scrub::Scrubber;
 
 /// Scrubs an input and limits its nesting to `levels`, the depth that can be read back.
 pub(crate) fn input(input: Input, scrubber: &Scrubber, levels: usize) -> Input {
     match input {
-        Input::ModelFailed { turn, step, attempt, fault } => {
-            Input::ModelFailed { turn, step, attempt, fault: fault.scrub(scrubber) }
+        Input::Turn(input) => Input::Turn(turn_input(input, scrubber, levels)),
+        // The end of a child is read from the child's records, which are scrubbed.
+        Input::StageOpened { .. } | Input::StageEnded { .. } => input,
+    }
+}
+
+fn turn_input(input: TurnInput, scrubber: &Scrubber, levels: usize) -> TurnInput {
+    match input {
+        TurnInput::ModelFailed { turn, step, attempt, fault } => {
+            TurnInput::ModelFailed { turn, step, attempt, fault: fault.scrub(scrubber) }
         }
-        Input::RequestHeld { turn, step, attempt, mut hold } => {
+        TurnInput::RequestHeld { turn, step, attempt, mut hold } => {
             hold.fault = hold.fault.take().map(|fault| fault.scrub(scrubber));
-            Input::RequestHeld { turn, step, attempt, hold }
+            TurnInput::RequestHeld { turn, step, attempt, hold }
         }
-        Input::Aborted { fault } => Input::Aborted { fault: fault.scrub(scrubber) },
-        Input::ToolCallEnded { turn, call, attempt, outcome: ended } => {
-            Input::ToolCallEnded { turn, call, attempt, outcome: outcome(ended, scrubber, levels) }
+        TurnInput::CompactionFailed { turn, fault } => {
+            TurnInput::CompactionFailed { turn, fault: fault.scrub(scrubber) }
         }
-        Input::CallReconciled { turn, call, attempt, answer } => {
+        TurnInput::Aborted { fault } => TurnInput::Aborted { fault: fault.scrub(scrubber) },
+        TurnInput::ToolCallEnded { turn, call, attempt, outcome: ended } => {
+            TurnInput::ToolCallEnded {
+                turn,
+                call,
+                attempt,
+                outcome: outcome(ended, scrubber, levels),
+            }
+        }
+        TurnInput::CallReconciled { turn, call, attempt, answer } => {
             let answer = reconciled(answer, scrubber, levels);
-            Input::CallReconciled { turn, call, attempt, answer }
+            TurnInput::CallReconciled { turn, call, attempt, answer }
         }
-        Input::CallsChecked { turn, verdicts } => {
+        TurnInput::CallsChecked { turn, verdicts } => {
             let verdicts = verdicts.into_iter().map(|(call, verdict)| match verdict {
                 CallVerdict::Settled(ended) => {
                     (call, CallVerdict::Settled(outcome(ended, scrubber, levels)))
                 }
                 verdict => (call, verdict),
             });
-            Input::CallsChecked { turn, verdicts: verdicts.collect() }
+            TurnInput::CallsChecked { turn, verdicts: verdicts.collect() }
         }
-        Input::RecordOnly { turn, mut event } => {
+        TurnInput::RecordOnly { turn, mut event } => {
             if let Event::ToolCallAnnotated { data, .. } = &mut event {
                 nesting::flatten(data, levels);
             }
-            Input::RecordOnly { turn, event: event.scrub(scrubber) }
+            TurnInput::RecordOnly { turn, event: event.scrub(scrubber) }
         }
-        Input::Delta { turn, step, attempt, mut text, mut thought } => {
+        TurnInput::Delta { turn, step, attempt, mut text, mut thought } => {
             scrubber.clean_text(&mut text);
             scrubber.clean_text(&mut thought);
-            Input::Delta { turn, step, attempt, text, thought }
+            TurnInput::Delta { turn, step, attempt, text, thought }
         }
-        Input::ModelAnswered { turn, step, attempt, mut content, stop, usage } => {
+        TurnInput::ModelAnswered { turn, step, attempt, mut content, stop, usage } => {
             clean_blocks(&mut content, scrubber);
-            Input::ModelAnswered { turn, step, attempt, content, stop, usage }
+            TurnInput::ModelAnswered { turn, step, attempt, content, stop, usage }
         }
-        Input::Command(mut command) => {
+        TurnInput::AnswerRejected { turn, step, attempt, mut content, usage, fault } => {
+            clean_blocks(&mut content, scrubber);
+            let fault = fault.scrub(scrubber);
+            TurnInput::AnswerRejected { turn, step, attempt, content, usage, fault }
+        }
+        TurnInput::Command(mut command) => {
             match &mut command.body {
                 CommandBody::Message { content } => clean_blocks(content, scrubber),
+                CommandBody::SetTimer { message, .. } => scrubber.clean_text(message),
                 CommandBody::SettleDoubt { settlement, note, .. } => {
                     if let Settlement::Happened { result } = settlement {
                         scrubber.clean_json(result);
                     }
                     note.iter_mut().for_each(|note| scrubber.clean_text(note));
                 }
+                CommandBody::ReportCall { report, .. } => worker_report(report, scrubber, levels),
                 _ => {}
             }
-            Input::Command(command)
+            TurnInput::Command(command)
         }
         other => other,
+    }
+}
+
+/// Scrubs what a worker reports. The text of its foreign error is scrubbed as the cause of a fault is.
+fn worker_report(report: &mut WorkerReport, scrubber: &Scrubber, levels: usize) {
+    match report {
+        WorkerReport::Done { result } => {
+            nesting::flatten(result, levels);
+            scrubber.clean_json(result);
+        }
+        WorkerReport::Failed(error) => {
+            let texts = error.message.iter_mut().chain(&mut error.advice);
+            texts.for_each(|text| scrubber.clean_text(text));
+            error.detail = error.detail.take().map(|text| scrubber.scrub(&text).into_owned());
+            error.data.iter_mut().for_each(|data| {
+                nesting::flatten(data, levels);
+                scrubber.clean_json(data);
+            });
+        }
+        WorkerReport::Lost => {}
     }
 }
 
@@ -87,7 +132,9 @@ fn reconciled(answer: ReconcileResult, scrubber: &Scrubber, levels: usize) -> Re
             ReconcileResult::Happened(output)
         }
         ReconcileResult::Failed(fault) => ReconcileResult::Failed(fault.scrub(scrubber)),
-        known @ (ReconcileResult::DidNotHappen | ReconcileResult::CannotTell) => known,
+        known @ (ReconcileResult::DidNotHappen
+        | ReconcileResult::StillRuns
+        | ReconcileResult::CannotTell) => known,
     }
 }
 

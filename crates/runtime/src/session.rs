@@ -5,11 +5,14 @@ use std::sync::Arc;
 use budao_core::{
     Fault, Kind,
     engine::Engine,
-    event::{Answer, CommandBody, CommandId, QuestionId, Seq, SessionId},
+    event::{Answer, CommandBody, CommandId, QuestionId, Seq, SessionId, Settings},
     message::Block,
     session,
 };
 use budao_journal::Journal;
+use budao_tools::typed::schema_of;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 
 use crate::{
     Runtime, TurnResult,
@@ -45,6 +48,26 @@ impl Session {
     /// The message was rejected. A failed turn is an `Ok` with its fault.
     pub async fn run(&self, text: &str) -> Result<TurnResult, Fault> {
         self.turn(CommandBody::Message { content: vec![Block::Text(text.to_owned())] }).await
+    }
+
+    /// Sends a message and returns its answer as a value: the model answers with JSON that fits the schema of `T`. An
+    /// answer that does not fit goes back to the model with the reasons.
+    ///
+    /// # Errors
+    /// The fault of a turn that did not end with an answer: it failed, was cancelled or waits for a person.
+    pub async fn run_typed<T: JsonSchema + DeserializeOwned>(
+        &self,
+        text: &str,
+    ) -> Result<T, Fault> {
+        let before = self.state().await?.settings;
+        let schema = Some(Arc::new(schema_of::<T>()));
+        let shaped = Settings { answer_schema: schema, ..before.clone() };
+        self.ask(CommandBody::Settings { settings: Box::new(shaped) }).await?;
+        let result = self.run(text).await;
+        let after =
+            Settings { answer_schema: before.answer_schema, ..self.state().await?.settings };
+        self.ask(CommandBody::Settings { settings: Box::new(after) }).await?;
+        result?.answer()
     }
 
     /// Continues the last turn, which failed, from where it stood, and waits until it ends or waits for a person. Calls

@@ -176,7 +176,8 @@ impl SubAgentRunner {
         let ChildResult { end, usage } = worked.map_err(failure)?;
         let (call, stage, task) = (Some(context.call.clone()), None, None);
         let event = Event::ChildEnded { child: child.id, call, stage, task, usage };
-        let ended = Signal::External(Box::new(Input::RecordOnly { turn: context.turn, event }));
+        let ended = Input::RecordOnly { turn: context.turn, event };
+        let ended = Signal::External(Box::new(ended.into()));
         drop(self.runtime.host.signal(self.parent, ended).await);
         match end {
             TaskEnd::Completed { output } => Ok(Value::String(output)),

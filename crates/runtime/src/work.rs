@@ -1,4 +1,4 @@
-//! Work of a session: each piece runs on its own task and reports exactly one last input.
+//! Work of a session: each piece runs on its own task and reports one last input, or none if it is dropped.
 //!
 //! A panic is reported like any other end; without a report the turn would wait for ever.
 
@@ -10,17 +10,19 @@ use std::{
 
 use async_trait::async_trait;
 use budao_core::{
-    event::{Event, SessionId, Settings, TaskEnd, TurnNumber},
+    event::{SessionId, Settings, TaskEnd, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
     gate::Willingness,
     message::{CallId, ToolUse, Usage},
-    session::{CallState, SeenFiles, Session},
-    tool::{ReconcileResult, Todo},
-    turn::{CallVerdict, Input, Work},
+    remote::ToolRoute,
+    session::{CallState, Session},
+    tool::ReconcileResult,
+    turn::{CallVerdict, Input as TurnInput, Work as TurnWork},
 };
 use budao_engine::SignalSender;
 use budao_journal::Digest;
-use budao_tools::{Blobs, CallContext, Memory, Note, NoteSender, Toolbox, call::CheckedCall};
+use budao_pipeline::{Input, Work};
+use budao_tools::{Blobs, CallContext, Note, NoteSender, Toolbox, call::CheckedCall};
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -33,6 +35,8 @@ use crate::{
     notes::NoteRecorder,
     once, pipeline,
     runtime::{Runtime, RuntimeShared},
+    session_memory::{MemoryView, SessionMemory},
+    timers::CallTimers,
 };
 
 /// Notes of one call that may wait to be recorded.
@@ -62,8 +66,8 @@ impl WorkContext {
 
     /// Reports an input and waits while the session's mailbox is full. The report is lost only if the
     /// session is unloaded.
-    pub(crate) async fn report(&self, input: Input) {
-        self.send(None, Box::new(input)).await;
+    pub(crate) async fn report(&self, input: impl Into<Input>) {
+        self.send(None, Box::new(input.into())).await;
     }
 
     async fn send(&self, ended: Option<Work>, input: Box<Input>) {
@@ -86,41 +90,6 @@ impl SessionTools {
     /// Returns the session's settings. A change of settings replaces this struct, so the copy is never stale.
     pub(crate) fn settings(&mut self, session: &Session) -> Arc<Settings> {
         Arc::clone(self.settings.get_or_insert_with(|| Arc::new(session.settings.clone())))
-    }
-}
-
-/// The part of the session's state that tools can read: to-do list and seen files.
-#[derive(Debug, Default)]
-pub(crate) struct SessionMemory {
-    todos: Vec<Todo>,
-    files: SeenFiles,
-}
-
-impl SessionMemory {
-    pub(crate) fn of(session: &Session) -> Self {
-        Self { todos: session.todos.clone(), files: session.files.clone() }
-    }
-
-    pub(crate) fn apply(&mut self, event: &Event) {
-        match event {
-            Event::TodosChanged { todos } => self.todos.clone_from(todos),
-            Event::FileSeen { path, digest } => self.files.record(path, digest.as_ref()),
-            _ => {}
-        }
-    }
-}
-
-/// A call's read access to the session's memory.
-#[derive(Debug)]
-struct MemoryView(Arc<Mutex<SessionMemory>>);
-
-impl Memory for MemoryView {
-    fn todos(&self) -> Vec<Todo> {
-        self.0.lock().expect("no code panics while holding this").todos.clone()
-    }
-
-    fn seen(&self, path: &str) -> Option<Option<String>> {
-        self.0.lock().expect("no code panics while holding this").files.seen(path)
     }
 }
 
@@ -147,7 +116,7 @@ pub(crate) fn start(
     tools: &mut SessionTools,
 ) -> RunningWork {
     let cancel = CancellationToken::new();
-    let is_call = matches!(work, Work::Call { .. });
+    let is_call = matches!(work, Work::Turn(TurnWork::Call { .. }));
     let spawn = Arc::clone(&work_context.shared.world.spawn);
     let reporter = work_context.clone();
     let over = work.clone();
@@ -175,39 +144,47 @@ fn of_panic(work: &Work) -> Input {
         Fault::new(Kind::Bug, operation).with_cause("the code that does this work panicked")
     };
     match work {
-        Work::Model { turn, step, attempt } => Input::ModelFailed {
-            turn: *turn,
-            step: *step,
-            attempt: *attempt,
-            fault: bug(Operation::ModelRequest),
-        },
-        Work::Call { turn, call, attempt } => Input::ToolCallEnded {
-            turn: *turn,
-            call: call.clone(),
-            attempt: *attempt,
-            outcome: bug(Operation::ToolCall).into(),
-        },
-        Work::Reconcile { turn, call, attempt } => Input::CallReconciled {
-            turn: *turn,
-            call: call.clone(),
-            attempt: *attempt,
-            answer: ReconcileResult::Failed(bug(Operation::ReconcileCall)),
-        },
-        Work::Check { turn, calls } => Input::CallsChecked {
-            turn: *turn,
-            verdicts: calls
-                .iter()
-                .map(|call| (call.clone(), CallVerdict::Settled(bug(Operation::ToolCall).into())))
-                .collect(),
-        },
-        Work::Compact { .. } => Input::Aborted { fault: bug(Operation::CompactHistory) },
+        Work::Turn(work) => of_turn_panic(work, bug).into(),
         Work::Stage { turn, job } | Work::Stop { turn, job } => Input::StageEnded {
             turn: *turn,
             job: job.clone(),
             end: TaskEnd::Failed { fault: bug(Operation::StartAgent) },
             usage: Usage::default(),
         },
-        Work::Wake { turn, .. } => Input::TimerFired { turn: *turn },
+    }
+}
+
+fn of_turn_panic(work: &TurnWork, bug: impl Fn(Operation) -> Fault) -> TurnInput {
+    match work {
+        TurnWork::Model { turn, step, attempt } => TurnInput::ModelFailed {
+            turn: *turn,
+            step: *step,
+            attempt: *attempt,
+            fault: bug(Operation::ModelRequest),
+        },
+        TurnWork::Call { turn, call, attempt } => TurnInput::ToolCallEnded {
+            turn: *turn,
+            call: call.clone(),
+            attempt: *attempt,
+            outcome: bug(Operation::ToolCall).into(),
+        },
+        TurnWork::Reconcile { turn, call, attempt } => TurnInput::CallReconciled {
+            turn: *turn,
+            call: call.clone(),
+            attempt: *attempt,
+            answer: ReconcileResult::Failed(bug(Operation::ReconcileCall)),
+        },
+        TurnWork::Check { turn, calls } => TurnInput::CallsChecked {
+            turn: *turn,
+            verdicts: calls
+                .iter()
+                .map(|call| (call.clone(), CallVerdict::Settled(bug(Operation::ToolCall).into())))
+                .collect(),
+        },
+        TurnWork::Compact { turn, .. } => {
+            TurnInput::CompactionFailed { turn: *turn, fault: bug(Operation::CompactHistory) }
+        }
+        TurnWork::Wake { turn, .. } => TurnInput::TimerFired { turn: *turn },
     }
 }
 
@@ -220,17 +197,17 @@ pub(crate) fn task(
     cancel: &CancellationToken,
 ) -> BoxFuture<'static, Input> {
     match work {
-        Work::Wake { turn, at } => {
+        Work::Turn(TurnWork::Wake { turn, at }) => {
             let clock = Arc::clone(&work_context.shared.world.clock);
             Box::pin(async move {
                 clock.sleep(at.since(clock.now())).await;
-                Input::TimerFired { turn }
+                TurnInput::TimerFired { turn }.into()
             })
         }
-        Work::Model { turn, step, attempt } => {
+        Work::Turn(TurnWork::Model { turn, step, attempt }) => {
             let asked = model::ModelAttempt::new(&work_context, session, step, attempt, tools);
             debug_assert_eq!(asked.turn(), turn, "work is due for the running turn");
-            Box::pin(model::ask(work_context, asked))
+            Box::pin(model::ask(work_context, asked).map(Input::Turn))
         }
         Work::Stage { turn, job } => {
             match pipeline::Brief::new(&work_context, session, turn, job.clone()) {
@@ -239,7 +216,7 @@ pub(crate) fn task(
             }
         }
         Work::Stop { turn, job } => Box::pin(pipeline::stop(work_context, turn, job)),
-        Work::Compact { turn, .. } => {
+        Work::Turn(TurnWork::Compact { turn, .. }) => {
             let (history, model) = (Arc::clone(&session.history), session.model().to_owned());
             let first_message = session.turn.as_ref().map_or(0, |turn| turn.first_message);
             let trace = session.trace();
@@ -254,23 +231,28 @@ pub(crate) fn task(
                 requester,
             };
             debug_assert_eq!(long.attempt.turn, turn, "work is due for the running turn");
-            Box::pin(compact::compact(work_context, long))
+            Box::pin(compact::compact(work_context, long).map(Input::Turn))
         }
-        Work::Check { turn, calls } => {
+        Work::Turn(TurnWork::Check { turn, calls }) => {
             let wanted = wanted(session, &calls);
             let (box_, ready) = (Arc::clone(&tools.toolbox), Arc::clone(&tools.ready));
             let (settings, trace) = (tools.settings(session), session.trace());
             let context =
                 context(&work_context, session, turn, CallId::from(""), 1, cancel.clone());
+            let versions = session.tool_versions.clone();
             Box::pin(async move {
+                let toolbox = box_;
                 let checker =
-                    check::Checker { work_context, settings, toolbox: box_, ready, context };
+                    check::Checker { work_context, settings, toolbox, ready, context, versions };
                 let verdicts = checker.check(wanted, trace).await;
-                Input::CallsChecked { turn, verdicts }
+                TurnInput::CallsChecked { turn, verdicts }.into()
             })
         }
-        Work::Call { turn, call, attempt } => {
+        Work::Turn(TurnWork::Call { turn, call, attempt }) => {
             let use_ = started(session, &call);
+            if let Some(StartedCall { route: Some(_), .. }) = &use_ {
+                tell_source(&work_context, session, &call, attempt);
+            }
             let (toolbox, ready) = (Arc::clone(&tools.toolbox), Arc::clone(&tools.ready));
             let (context, notes) =
                 call_context(&work_context, session, turn, call.clone(), attempt, cancel.clone());
@@ -293,22 +275,23 @@ pub(crate) fn task(
                     Ok(ready) => run(&work_context, ready, (context, notes), turn, slot).await,
                     Err(fault) => fault.into(),
                 };
-                Input::ToolCallEnded { turn, call, attempt, outcome }
+                TurnInput::ToolCallEnded { turn, call, attempt, outcome }.into()
             })
         }
-        Work::Reconcile { turn, call, attempt } => {
+        Work::Turn(TurnWork::Reconcile { turn, call, attempt }) => {
             let use_ = started(session, &call);
             let toolbox = Arc::clone(&tools.toolbox);
             let (context, notes) =
                 call_context(&work_context, session, turn, call.clone(), attempt, cancel.clone());
             let settings = tools.settings(session);
+            let next = next_attempt(session, &call);
             Box::pin(async move {
                 let prepared = prepare(&work_context, &settings, &toolbox, use_).await;
                 let answer = match prepared {
                     Ok(ready) => {
                         let tenant = settings.tenant();
                         let shared = &work_context.shared;
-                        match once::reconcile(shared, tenant, &ready, &context).await {
+                        match once::reconcile(shared, tenant, &ready, &context, next).await {
                             Some(known) => known,
                             None => {
                                 let owner = context.clone();
@@ -319,9 +302,9 @@ pub(crate) fn task(
                             }
                         }
                     }
-                    Err(fault) => ReconcileResult::Failed(fault),
+                    Err(fault) => ReconcileResult::Failed(not_offered_yet(fault)),
                 };
-                Input::CallReconciled { turn, call, attempt, answer }
+                TurnInput::CallReconciled { turn, call, attempt, answer }.into()
             })
         }
     }
@@ -332,14 +315,35 @@ async fn prepare(
     work_context: &WorkContext,
     settings: &Settings,
     toolbox: &tokio::sync::Mutex<Option<(u64, Toolbox)>>,
-    call: Option<(String, serde_json::Value)>,
+    call: Option<StartedCall>,
 ) -> Result<CheckedCall, Fault> {
-    let Some((tool, arguments)) = call else {
+    let Some(StartedCall { tool, arguments, route }) = call else {
         return Err(Fault::new(Kind::Bug, Operation::ToolCall)
             .with_cause("a call that is not started was to be run"));
     };
-    let toolbox = check::toolbox(work_context, settings, toolbox).await?;
+    let routed = match &route {
+        Some(route) => {
+            let source = &work_context.shared.tools;
+            source.routed(work_context.session, settings, &tool, route).await?
+        }
+        None => None,
+    };
+    let toolbox = match routed {
+        Some(toolbox) => toolbox,
+        None => check::toolbox(work_context, settings, toolbox).await?,
+    };
     toolbox.check_value(&tool, arguments, &work_context.shared.limits)
+}
+
+/// A tool that is not offered may come back: after a restart its server is still starting. The question is asked again.
+fn not_offered_yet(fault: Fault) -> Fault {
+    if fault.kind() != Kind::UnknownTool {
+        return fault;
+    }
+    let tool = fault.detail().text(Fact::ToolName).unwrap_or_default().to_owned();
+    Fault::new(Kind::RequestTimedOut, Operation::ReconcileCall)
+        .with(Fact::ToolName, tool)
+        .with_cause("the tool is not offered at present")
 }
 
 /// Asks a tool what became of an interrupted call, and records its notes before the answer.
@@ -463,11 +467,38 @@ pub(crate) fn wanted(session: &Session, ids: &[CallId]) -> Vec<check::UncheckedC
         .collect()
 }
 
-fn started(session: &Session, id: &CallId) -> Option<(String, serde_json::Value)> {
+/// A call as its records have it.
+struct StartedCall {
+    tool: String,
+    arguments: serde_json::Value,
+    /// The worker that runs the call; absent if this process does.
+    route: Option<ToolRoute>,
+}
+
+/// Tells the tool source how far a worker's call got, before its work starts.
+fn tell_source(work_context: &WorkContext, session: &Session, id: &CallId, attempt: u32) {
+    let call = session.turn.as_ref().and_then(|turn| turn.call(id));
+    if let Some(remote) = call.and_then(|call| call.remote.as_deref()) {
+        work_context.shared.tools.call_changed(work_context.session, id, attempt, remote);
+    }
+}
+
+/// The attempt that runs if an interrupted call is found not to have happened.
+fn next_attempt(session: &Session, id: &CallId) -> u32 {
+    let call = session.turn.as_ref().and_then(|turn| turn.call(id));
+    match call.map(|call| &call.state) {
+        Some(CallState::Reconciling { of_attempt, .. }) => of_attempt.saturating_add(1),
+        _ => 1,
+    }
+}
+
+fn started(session: &Session, id: &CallId) -> Option<StartedCall> {
     let call = session.turn.as_ref()?.call(id)?;
     match &call.state {
         CallState::Started { arguments, .. } | CallState::Reconciling { arguments, .. } => {
-            Some((call.tool.clone(), arguments.clone()))
+            let (tool, arguments) = (call.tool.clone(), arguments.clone());
+            let route = call.remote.as_ref().map(|remote| remote.route.clone());
+            Some(StartedCall { tool, arguments, route })
         }
         _ => None,
     }
@@ -493,7 +524,14 @@ fn call_context(
     cancel: CancellationToken,
 ) -> (CallContext, mpsc::Receiver<Note>) {
     let (notes, heard) = NoteSender::channel(NOTES);
-    let shared = &work_context.shared;
+    let (shared, timer_call) = (&work_context.shared, call.clone());
+    let running = session.turn.as_ref().and_then(|turn| turn.call(&call));
+    let memory = MemoryView {
+        work_context: work_context.clone(),
+        turn,
+        call: call.clone(),
+        tool: running.map(|call| call.tool.clone()).unwrap_or_default(),
+    };
     let context = CallContext {
         session: work_context.session,
         turn,
@@ -505,9 +543,15 @@ fn call_context(
         cancel,
         limits: Arc::clone(&shared.limits),
         world: shared.world.clone(),
-        memory: Arc::new(MemoryView(Arc::clone(&work_context.known))),
+        memory: Arc::new(memory),
         notes,
         blobs: Arc::new(JournalBlobs(Arc::clone(shared), work_context.session)),
+        timers: Arc::new(CallTimers {
+            runtime: work_context.runtime.clone(),
+            session: work_context.session,
+            call: timer_call,
+            known: Arc::clone(&work_context.known),
+        }),
         scrubber: shared.scrubber.clone(),
     };
     (context, heard)

@@ -113,6 +113,7 @@ fn request(text: &str, max_tokens: u32) -> ModelRequest {
         system: Some("Be brief.".into()),
         messages: Arc::new(vec![Message::user(text)]),
         tools: Arc::new([]),
+        answer: None,
         max_tokens,
         thinking_tokens: None,
         trace: Trace::NONE,

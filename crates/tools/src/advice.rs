@@ -60,7 +60,7 @@ struct AdviceRow {
     /// Prefix of the tool's name; empty for all tools.
     family: &'static str,
     kind: Kind,
-    when: Condition,
+    condition: Condition,
     /// Id of the catalog text, without `advice-`.
     advice: &'static str,
 }
@@ -76,7 +76,7 @@ enum Condition {
 
 impl AdviceRow {
     fn fits(&self, tool: &str, fault: &Fault) -> bool {
-        self.kind == fault.kind() && tool.starts_with(self.family) && self.when.holds(fault)
+        self.kind == fault.kind() && tool.starts_with(self.family) && self.condition.holds(fault)
     }
 
     /// The catalog text, with all facts of the fault as its variables.
@@ -87,7 +87,7 @@ impl AdviceRow {
                 with.set(fact, value.clone());
             }
         }
-        if let Condition::Rule(rule) = self.when
+        if let Condition::Rule(rule) = self.condition
             && let Some(mismatch) = fault.mismatches().iter().find(|it| it.rule == rule)
         {
             with.set(Fact::Field, mismatch.dotted().into());
@@ -115,8 +115,13 @@ impl Condition {
     }
 }
 
-const fn row(family: &'static str, kind: Kind, when: Condition, advice: &'static str) -> AdviceRow {
-    AdviceRow { family, kind, when, advice }
+const fn row(
+    family: &'static str,
+    kind: Kind,
+    condition: Condition,
+    advice: &'static str,
+) -> AdviceRow {
+    AdviceRow { family, kind, condition, advice }
 }
 
 /// The built-in rules, most specific first.

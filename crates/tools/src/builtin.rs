@@ -19,6 +19,7 @@ mod multi_edit;
 mod nearest;
 mod read;
 mod store;
+mod timers;
 mod todo;
 mod walk;
 mod workspace;
@@ -66,6 +67,12 @@ impl Default for BuiltinOptions {
             timeout_max: Duration::from_secs(600),
         }
     }
+}
+
+/// Creates the tools with which a model wakes its own session. They need a session ([`crate::SessionTimers`]).
+#[must_use]
+pub fn timer_tools() -> Vec<Arc<dyn Tool>> {
+    vec![erase(timers::WakeAt), erase(timers::TimersList), erase(timers::TimerCancel)]
 }
 
 /// Creates the built-in tools for a workspace.

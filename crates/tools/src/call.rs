@@ -208,7 +208,9 @@ fn malformed(
         with: Detail::new().with(Fact::Excerpt, excerpt),
     }));
     let fault = match (broken, unclear) {
-        (ParseError::TooDeep { limit }, _) => return fault.with(Fact::Limit, *limit),
+        (ParseError::TooDeep { limit }, _) => {
+            return fault.with(Fact::LimitName, "json_depth").with(Fact::Limit, *limit);
+        }
         (ParseError::Utf8 { .. }, _) => return fault,
         (ParseError::Duplicate { key, .. }, _) => {
             let with = Detail::new().with(Fact::Field, shown(key));
@@ -244,6 +246,7 @@ fn fit(
     if nesting::is_deeper(&arguments, limits.json_depth) || !prepared.accepts(&arguments) {
         return Err(Fault::new(Kind::JsonTooDeep, Operation::ToolCall)
             .with(Fact::ToolName, entry.spec.name.to_string())
+            .with(Fact::LimitName, "json_depth")
             .with(Fact::Limit, limits.json_depth));
     }
     arguments = with_defaults(prepared, arguments, &mut repairs);

@@ -6,10 +6,11 @@ use async_trait::async_trait;
 use budao_core::{
     Lang,
     event::{SessionId, TurnNumber},
-    fault::Fault,
+    fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
     message::CallId,
     nesting,
+    timer::{Timer, TimerId, TimerRequest},
     tool::{Failure, Todo, ToolSpec},
     trace::{SpanId, Trace},
     world::World,
@@ -20,6 +21,8 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+
+use crate::typed;
 
 /// The result of a tool's code. A returned `{"ok": false, …}` counts as a failure too.
 pub type ToolResult = Result<Value, Failure>;
@@ -70,15 +73,18 @@ pub enum Reconciliation {
     DidNotHappen,
     /// The call was done, with this result.
     Happened(Value),
+    /// The call still runs outside of this process. The next attempt finds its checkpoint and waits for the end.
+    StillRuns,
     /// The tool cannot tell. The outcome stays unknown.
     CannotTell,
 }
 
 impl Reconciliation {
-    /// The call was done, with this result. A result that is not JSON counts as `null`.
+    /// The call was done, with this result. For a result that JSON cannot express (NaN, a key that is no text), the
+    /// model reads a sentence that says so.
     #[must_use]
     pub fn happened(result: impl Serialize) -> Self {
-        Self::Happened(serde_json::to_value(result).unwrap_or_default())
+        Self::Happened(typed::encode_or_describe(&result))
     }
 }
 
@@ -111,6 +117,8 @@ pub struct CallContext {
     pub notes: NoteSender,
     /// The store for large outputs.
     pub blobs: Arc<dyn Blobs>,
+    /// The timers of the session, which wake it after the call and the turn have ended.
+    pub timers: Arc<dyn SessionTimers>,
     /// Removes secrets from the text of foreign errors.
     pub scrubber: Scrubber,
 }
@@ -124,12 +132,30 @@ impl CallContext {
 }
 
 /// The session's state as its tools see it, derived from its records.
+#[async_trait]
 pub trait Memory: Send + Sync + fmt::Debug {
     /// The session's to-do list; empty if none was written.
     fn todos(&self) -> Vec<Todo>;
 
     /// The digest of a file when a tool last saw it: `None` if never, `Some(None)` if the file did not exist.
     fn seen(&self, path: &str) -> Option<Option<String>>;
+
+    /// Records where the running call got to, and returns once the record is durable: true, or false if it cannot be
+    /// recorded. A later attempt of the call finds it, also after a crash. A newer checkpoint replaces an older one.
+    async fn checkpoint(&self, data: Value) -> bool {
+        let _ = data;
+        false
+    }
+
+    /// The last checkpoint of the running call, from any of its attempts; `None` if there is none.
+    async fn last_checkpoint(&self) -> Option<Value> {
+        None
+    }
+
+    /// Whether the call is to stop because this process ends. Another process continues the session.
+    fn is_parked(&self) -> bool {
+        false
+    }
 }
 
 /// A message from a running call. It is recorded before the call's outcome.
@@ -226,6 +252,57 @@ pub trait Blobs: Send + Sync + fmt::Debug {
 
     /// The bytes stored under a name; `None` if there are none.
     async fn get(&self, name: &str) -> Result<Option<Bytes>, Fault>;
+}
+
+/// The timers of a session, for its tools. Setting and cancelling are durable when they return. A call that is repeated
+/// after a crash sets each of its timers once.
+#[async_trait]
+pub trait SessionTimers: Send + Sync + fmt::Debug {
+    /// The timers that are set, by id.
+    fn all(&self) -> Vec<Timer>;
+
+    /// Sets a timer, or replaces the one with the same id. The session is told `message` when it fires.
+    ///
+    /// # Errors
+    /// `time_in_past`, `schedule_refused`, `limit_reached`, or a fault of the journal.
+    async fn set(
+        &self,
+        timer: TimerId,
+        when: TimerRequest,
+        message: String,
+    ) -> Result<Timer, Fault>;
+
+    /// Cancels a timer.
+    ///
+    /// # Errors
+    /// `unknown_timer` if it is not set, or a fault of the journal.
+    async fn cancel(&self, timer: TimerId) -> Result<(), Fault>;
+}
+
+/// For calls outside a session, which have no timers.
+#[derive(Clone, Copy, Debug)]
+pub struct NoTimers;
+
+impl NoTimers {
+    fn fault() -> Fault {
+        Fault::new(Kind::UnsupportedOperation, Operation::SetTimer)
+            .with(Fact::Reason, "the call belongs to no session that can be woken")
+    }
+}
+
+#[async_trait]
+impl SessionTimers for NoTimers {
+    fn all(&self) -> Vec<Timer> {
+        Vec::new()
+    }
+
+    async fn set(&self, _: TimerId, _: TimerRequest, _: String) -> Result<Timer, Fault> {
+        Err(Self::fault())
+    }
+
+    async fn cancel(&self, _: TimerId) -> Result<(), Fault> {
+        Err(Self::fault())
+    }
 }
 
 /// A memory without content and an in-memory blob store, for calls outside a session and for tests.

@@ -33,6 +33,7 @@ pub fn context_with(limits: Limits) -> CallContext {
     let world = World { clock: here.clone(), entropy: here.clone(), spawn: here, spans };
     let blank = Arc::new(EmptyMemory::default());
     CallContext {
+        timers: Arc::new(crate::contract::NoTimers),
         session: SessionId(world.uuid()),
         turn: TurnNumber::default(),
         call: CallId::from("alone"),

@@ -34,6 +34,7 @@ pub mod digest;
 mod error;
 mod example;
 mod explain;
+mod final_answer;
 pub mod hooks;
 pub mod isolation;
 pub mod launch;
@@ -45,6 +46,7 @@ pub mod policy;
 pub mod pool;
 mod raw;
 mod reconcile;
+mod reconcile_rule;
 mod repair;
 pub mod run;
 pub mod schema;
@@ -57,11 +59,14 @@ mod violations;
 pub use budao_derive::tool;
 pub use call::CheckedCall;
 pub use contract::{
-    Blobs, CallContext, Memory, Note, NoteSender, Reconciliation, Tool, ToolResult,
+    Blobs, CallContext, Memory, NoTimers, Note, NoteSender, Reconciliation, SessionTimers, Tool,
+    ToolResult,
 };
 pub use error::ToolError;
 pub use explain::MISMATCHES_MAX;
+pub use final_answer::{FINAL_ANSWER, FinalAnswer, ShapedAnswer};
 pub use raw::RawTool;
+pub use reconcile_rule::{AnswerTest, ReconcileRule, RuleValue};
 pub use toolbox::{Builder, NAME_BYTES_MAX, Toolbox};
 pub use typed::{ToolOptions, TypedTool};
 

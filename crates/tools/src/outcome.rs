@@ -1,4 +1,5 @@
-//! Classifies how a call ended. All outcomes are decided in this file.
+//! Classifies how a call ended. All outcomes are decided in this file. A call that its deadline cut off may have
+//! happened, unless its tool said otherwise or is safe to repeat.
 //!
 //! | the call | class | kind |
 //! | --- | --- | --- |
@@ -48,6 +49,11 @@ impl StopCause {
             Self::Deadline(limit) => fault(Kind::DeadlinePassed, spec).with(Fact::TimeoutMs, limit),
             Self::Cancel => fault(Kind::Cancelled, spec),
         }
+    }
+
+    /// The fault for a call whose future was dropped: nobody knows how far it got, so it may have happened.
+    pub(crate) fn cut_off(self, spec: &ToolSpec) -> Fault {
+        may_have_happened(self.fault(spec), spec)
     }
 
     /// The fault for a call that did not stop and was abandoned.
@@ -116,17 +122,16 @@ fn of_answer(answer: ToolResult, spec: &ToolSpec) -> Result<Output, Failure> {
 /// leaves open whether the call was done; arguments that the tool refused did nothing.
 fn effect_known(failure: Failure, spec: &ToolSpec) -> Failure {
     let Failure { fault, data, note } = failure;
-    // A server or a remote computer reports the progress of its calls itself.
-    let is_remote = matches!(spec.source, ToolOrigin::Mcp { .. } | ToolOrigin::Computer { .. });
     let is_said = fault.progress() != Progress::Ended;
-    if spec.effect == Effect::Reads || is_remote || is_said {
+    // A server or a remote computer reports the progress of its calls itself.
+    if spec.effect == Effect::Reads || is_remote(spec) || is_said {
         return Failure { fault, data, note };
     }
     let row = fault.row();
     let is_cut_off = row.code.starts_with("ERR_NET_") || row.code.starts_with("ERR_TIMEOUT_");
     let fault = match (row.error_type, is_cut_off) {
         (ErrorType::Validation, _) => fault.with_progress(Progress::NotBegun),
-        // A call that was stopped by its deadline has ended, and its texts say that a part may be done.
+        // The tool stopped its own work and says so, as a command that was killed.
         (ErrorType::Aborted, _) => fault,
         (_, true) if spec.idempotent => fault.unconfirmed_but_safe(),
         (_, true) => fault.unconfirmed(),
@@ -141,9 +146,29 @@ pub(crate) fn after_stop(failure: Failure, stop_cause: StopCause, spec: &ToolSpe
         return failure;
     }
     let fault = stop_cause.fault(spec).with_cause(failure.fault.to_string());
-    // A remote tool may not know whether it stopped.
-    let fault = if failure.fault.is_outcome_unknown() { fault.unconfirmed() } else { fault };
+    let fault = match (failure.fault.progress(), stop_cause) {
+        // A server or a remote computer reports the progress of its calls itself.
+        (Progress::Ended, StopCause::Deadline(_)) if !is_remote(spec) => {
+            may_have_happened(fault, spec)
+        }
+        (progress, _) => fault.with_progress(progress),
+    };
     Failure { fault, ..failure }
+}
+
+/// Marks a call with effects as unconfirmed. One that is safe to repeat needs no doubt.
+fn may_have_happened(fault: Fault, spec: &ToolSpec) -> Fault {
+    match spec.effect == Effect::Reads || spec.idempotent {
+        true => fault,
+        false => fault.unconfirmed(),
+    }
+}
+
+fn is_remote(spec: &ToolSpec) -> bool {
+    matches!(
+        spec.source,
+        ToolOrigin::Mcp { .. } | ToolOrigin::Computer { .. } | ToolOrigin::Worker(_)
+    )
 }
 
 fn of_object(mut map: Map<String, Value>, spec: &ToolSpec) -> Result<Output, Failure> {

@@ -198,7 +198,24 @@ impl Pool {
         limit: Duration,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, NoAnswer> {
-        let mut work = self.start(world, work);
+        Self::wait(self.start(world, work), world, limit).await
+    }
+
+    /// As [`Pool::within`], for work that only waits: it takes no thread of the pool.
+    pub(crate) async fn within_quick<T: Send + 'static>(
+        &self,
+        world: &World,
+        limit: Duration,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, NoAnswer> {
+        Self::wait(self.start_quick(world, work), world, limit).await
+    }
+
+    async fn wait<T: Send + 'static>(
+        mut work: PoolTask<T>,
+        world: &World,
+        limit: Duration,
+    ) -> Result<T, NoAnswer> {
         let ended = tokio::select! {
             biased;
             ended = work.ended() => ended,

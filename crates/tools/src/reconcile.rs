@@ -22,7 +22,13 @@ impl CheckedCall {
     /// Whether the tool can find out what became of an interrupted call.
     #[must_use]
     pub fn can_reconcile(&self) -> bool {
-        self.entry.tool.can_reconcile() || self.is_once()
+        self.asks_tool() || self.is_once()
+    }
+
+    /// Whether the tool itself is asked; without it, only the key of work that is done once can tell.
+    #[must_use]
+    pub fn asks_tool(&self) -> bool {
+        self.entry.tool.can_reconcile()
     }
 
     /// Asks the tool whether the call was done. Never panics, and never takes longer than its own deadline.
@@ -31,8 +37,14 @@ impl CheckedCall {
             (self.entry.tool.clone(), self.arguments.clone(), context.clone());
         let work = async move { tool.reconcile(arguments, &asked).await };
         let limit = RECONCILE_DEADLINE.min(context.limits.tool_deadline);
-        match self.shared.pool.within(&context.world, limit, work).await {
+        let (pool, world) = (&self.shared.pool, &context.world);
+        let answer = match self.entry.quick {
+            true => pool.within_quick(world, limit, work).await,
+            false => pool.within(world, limit, work).await,
+        };
+        match answer {
             Ok(Ok(Reconciliation::DidNotHappen)) => ReconcileResult::DidNotHappen,
+            Ok(Ok(Reconciliation::StillRuns)) => ReconcileResult::StillRuns,
             Ok(Ok(Reconciliation::CannotTell)) => ReconcileResult::CannotTell,
             Ok(Ok(Reconciliation::Happened(mut data))) => {
                 nesting::bound(&mut data);

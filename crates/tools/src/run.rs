@@ -143,7 +143,7 @@ impl CheckedCall {
                 }
                 .into()
             }
-            PoolOutcome::Dropped => stop_cause.unwrap_or(StopCause::Cancel).fault(spec).into(),
+            PoolOutcome::Dropped => stop_cause.unwrap_or(StopCause::Cancel).cut_off(spec).into(),
             PoolOutcome::NoRoom(exhausted) => {
                 exhausted.into_fault(outcome::fault(Kind::SystemExhausted, spec)).into()
             }

@@ -1,7 +1,7 @@
 //! The tools available to a model: an immutable snapshot, validated when it is built.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt,
     hash::{BuildHasherDefault, Hasher},
     sync::Arc,
@@ -48,6 +48,8 @@ pub(crate) struct ToolboxShared {
     pub(crate) pool: Arc<Pool>,
     pub(crate) rules: Arc<[AdviceRule]>,
     pub(crate) scrubber: Scrubber,
+    /// Remarks of tool sources for the model; `None` for none.
+    instructions: Option<Arc<str>>,
 }
 
 /// A registered tool with its compiled schema.
@@ -105,6 +107,38 @@ impl Toolbox {
             }
         }
         Ok(Self::of(order, self.0.shared.clone()))
+    }
+
+    /// A copy of the toolbox with the tools of others added, in their order. Of several tools with one name, the first
+    /// one stays. Schemas are not compiled again.
+    #[must_use]
+    pub fn merge<'a>(&self, others: impl IntoIterator<Item = &'a Self>) -> Self {
+        let mut order = self.0.order.clone();
+        let mut names: HashSet<Arc<str>> =
+            order.iter().map(|entry| Arc::clone(&entry.spec.name)).collect();
+        for entry in others.into_iter().flat_map(|other| &other.0.order) {
+            if names.insert(Arc::clone(&entry.spec.name)) {
+                order.push(Arc::clone(entry));
+            }
+        }
+        Self::of(order, self.0.shared.clone())
+    }
+
+    /// A copy of the toolbox that adds a remark of a tool source to the system prompt.
+    #[must_use]
+    pub fn with_instructions(&self, text: &str) -> Self {
+        let mut shared = self.0.shared.clone();
+        shared.instructions = Some(match &shared.instructions {
+            Some(before) => format!("{before}\n\n{text}").into(),
+            None => text.into(),
+        });
+        Self::of(self.0.order.clone(), shared)
+    }
+
+    /// Remarks of tool sources for the model, to add to the system prompt.
+    #[must_use]
+    pub fn instructions(&self) -> Option<&Arc<str>> {
+        self.0.shared.instructions.as_ref()
     }
 
     /// A copy of the toolbox without the tools for which `gone` is true.
@@ -257,7 +291,10 @@ impl Builder {
     #[must_use]
     pub fn build(self) -> Toolbox {
         let Self { order, rules, pool, scrubber } = self;
-        Toolbox::of(order, ToolboxShared { pool, rules: rules.into(), scrubber })
+        Toolbox::of(
+            order,
+            ToolboxShared { pool, rules: rules.into(), scrubber, instructions: None },
+        )
     }
 }
 
@@ -307,7 +344,8 @@ fn refused(kind: Kind, spec: &ToolSpec) -> Fault {
     let shown: String = spec.name.chars().take(2 * NAME_BYTES_MAX).collect();
     let fault = Fault::new(kind, Operation::RegisterTool).with(Fact::ToolName, shown);
     match &spec.source {
-        ToolOrigin::Mcp { server } => fault.with(Fact::McpServer, server.clone()),
+        ToolOrigin::Mcp { server, .. } => fault.with(Fact::McpServer, server.clone()),
+        ToolOrigin::Worker(route) => fault.with(Fact::Worker, route.worker.clone()),
         ToolOrigin::Builtin | ToolOrigin::Registered | ToolOrigin::Computer { .. } => fault,
     }
 }

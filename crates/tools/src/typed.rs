@@ -361,19 +361,36 @@ fn encode<T: Serialize + 'static>(output: Result<T, ToolError>, tool: &str) -> T
     })
 }
 
+/// A result as JSON; if JSON cannot express it, the reason as a text.
+pub(crate) fn encode_or_describe<T: Serialize>(result: &T) -> Value {
+    match inspect::inspect(result) {
+        Ok(()) | Err(Flaw::Other) => {
+            serde_json::to_value(result).unwrap_or_else(|_| UNWRITABLE.into())
+        }
+        Err(Flaw::TooDeep) => UNWRITABLE.into(),
+        Err(Flaw::NotFinite { number, pointer }) => describe_number(number, &pointer).into(),
+    }
+}
+
+fn describe_number(number: f64, pointer: &str) -> String {
+    let place = if pointer.is_empty() { "/" } else { pointer };
+    format!("its result has {number} at {place}, which JSON cannot express")
+}
+
 /// The failure for a number that JSON cannot express. Serialized, it would become null and look like a result.
 fn not_finite(tool: &str, number: f64, pointer: &str) -> Failure {
-    let place = if pointer.is_empty() { "/" } else { pointer };
-    let reason = format!("its result has {number} at {place}, which JSON cannot express");
+    let reason = describe_number(number, pointer);
     let fault = Fault::new(Kind::ToolFailed, Operation::ToolCall)
         .with(Fact::ToolName, tool.to_owned())
         .with(Fact::Reason, reason);
     Failure { fault, data: None, note: None }
 }
 
+const UNWRITABLE: &str = "its result cannot be written as JSON";
+
 fn unwritable(tool: &str) -> Failure {
     let fault = Fault::new(Kind::ToolFailed, Operation::ToolCall)
         .with(Fact::ToolName, tool.to_owned())
-        .with(Fact::Reason, "its result cannot be written as JSON");
+        .with(Fact::Reason, UNWRITABLE);
     Failure { fault, data: None, note: None }
 }

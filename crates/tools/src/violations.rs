@@ -284,12 +284,12 @@ fn words(kind: &ValidationErrorKind) -> ViolatedRule {
     ViolatedRule::Other(keyword, text)
 }
 
-fn at_least(limit: u64, what: &str) -> String {
-    format!("must have at least {limit} {what}{}", plural(limit))
+fn at_least(limit: u64, unit: &str) -> String {
+    format!("must have at least {limit} {unit}{}", plural(limit))
 }
 
-fn at_most(limit: u64, what: &str) -> String {
-    format!("must have at most {limit} {what}{}", plural(limit))
+fn at_most(limit: u64, unit: &str) -> String {
+    format!("must have at most {limit} {unit}{}", plural(limit))
 }
 
 fn plural(count: u64) -> &'static str {

@@ -1,7 +1,7 @@
 //! A loaded session: collects messages into a batch, decides, commits, answers, acts.
 //!
 //! Messages that gathered during the last commit are decided together and share one append. If the append fails,
-//! nothing of the batch has happened: the state is dropped and loaded again.
+//! its outcome is unknown: the state is dropped and loaded again from the journal.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::{
     decider::{Decider, DeciderFactory, HostInput, SessionContext, SignalOf, SignalSender},
     host::Host,
     restart::WriterExit,
-    writer::{SessionWriter, session_busy},
+    writer::SessionWriter,
 };
 
 /// Loaded sessions up to which each idle one stays for the whole of `idle_keep`; above, the time shrinks.
@@ -37,19 +37,23 @@ pub(super) struct LoadedSession<F: DeciderFactory> {
 }
 
 impl<F: DeciderFactory> LoadedSession<F> {
-    pub(super) async fn load(task: &SessionTask<F>) -> Result<Self, Fault> {
+    /// Takes the lease and loads the session. The exit says why there is no loaded session.
+    pub(super) async fn load(task: &SessionTask<F>) -> Result<Self, WriterExit> {
         let host = task.host.clone();
         let config = host.config();
-        let (writer, state) =
-            SessionWriter::start(config.writer(), task.session, task.if_missing).await?;
+        let started = SessionWriter::start(host.writer_config(), task.session, task.if_missing);
+        let (writer, state) = started.await.map_err(|fault| match fault.kind() {
+            Kind::SessionBusy => WriterExit::Fenced,
+            _ => WriterExit::Failed(fault),
+        })?;
         if state.head > 0 && !host.factory().accepts(&state.settings) {
             writer.release().await;
-            return Err(wrong_engine(task.session, &state.settings));
+            return Err(WriterExit::Failed(wrong_engine(task.session, &state.settings)));
         }
         if state.head > 0 && !config.serves_place(&state.settings) {
             writer.release().await;
-            // Sends a command to the inbox, where a server of that place finds it.
-            return Err(session_busy(task.session));
+            // Commands go to the inbox, where a server of that place finds them.
+            return Err(WriterExit::Fenced);
         }
         let context = SessionContext {
             session: task.session,

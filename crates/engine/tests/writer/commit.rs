@@ -4,10 +4,6 @@ use async_trait::async_trait;
 
 use super::*;
 
-fn answer_kind(answer_receiver: Result<Answer, Fault>) -> Kind {
-    answer_receiver.unwrap_err().kind()
-}
-
 /// Makes room, or not, and counts.
 struct LimitedSpace {
     has_room: bool,
@@ -82,7 +78,7 @@ async fn an_opening_that_fails_is_told() {
     let began = tokio::time::Instant::now();
     assert_eq!(kind_of(writer.commit(batch, &session, &NoReclaimer).await), Kind::JournalDamaged);
     assert_eq!(began.elapsed(), Duration::ZERO, "damage does not pass");
-    assert_eq!(answer_receiver.await.unwrap().unwrap_err().kind(), Kind::JournalDamaged);
+    assert_eq!(answer_kind(answer_receiver.await.unwrap()), Kind::JournalDamaged);
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,7 +159,7 @@ async fn a_command_from_longer_ago_than_is_remembered_is_asked_for_at_the_inbox(
     let (is_new, answer_receiver) =
         take(&writer, &session, &mut batch, &command("c0", "x"), false).await;
     assert!(!is_new);
-    assert_eq!(answer_kind(answer_receiver.await.unwrap()), Kind::SessionBusy);
+    assert_eq!(answer_receiver.await.unwrap(), Err(TaskRefusal::UseInbox));
     let (is_new, answer_receiver) =
         take(&writer, &session, &mut batch, &command("c1", "x"), false).await;
     assert!(!is_new);
@@ -192,7 +188,7 @@ async fn a_command_that_somebody_else_took_meanwhile_sends_whoever_waits_to_the_
     fixture.journal.submit(fixture.id, command("c1", "x")).await.unwrap();
     let exit = writer.commit(batch, &session, &NoReclaimer).await;
     assert_eq!(kind_of(exit), Kind::CommandRepeated);
-    assert_eq!(answer_kind(answer_receiver.await.unwrap()), Kind::SessionBusy);
+    assert_eq!(answer_receiver.await.unwrap(), Err(TaskRefusal::UseInbox));
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,8 @@
 
 use budao_core::retry::RetryPolicy;
 use budao_engine::{
-    RemoteCommand, RemoteSubmission, RestartDecision, RestartPolicy, SessionRegistry, submit_remote,
+    RemoteCommand, RemoteSubmission, RestartDecision, RestartPolicy, SessionRegistry, TaskRefusal,
+    submit_remote, task_gone,
 };
 use tokio::sync::mpsc;
 
@@ -18,12 +19,12 @@ fn failed(kind: Kind) -> Result<WriterExit, Box<dyn std::any::Any + Send>> {
 fn a_life_that_ended_by_itself_leaves_an_answer_for_whoever_comes_next() {
     let policy = RetryPolicy::default();
     let after = |exit| match RestartPolicy::new(ID).decide(Ok(exit), &policy) {
-        RestartDecision::End(result) => result.err().map(|fault| fault.kind()),
+        RestartDecision::End(result) => result.err(),
         other => panic!("{other:?}"),
     };
     assert_eq!(after(WriterExit::Idle), None);
-    assert_eq!(after(WriterExit::Stopped), Some(Kind::ShuttingDown));
-    assert_eq!(after(WriterExit::Fenced), Some(Kind::SessionBusy));
+    assert_eq!(after(WriterExit::Stopped), Some(task_gone(ID).into()));
+    assert_eq!(after(WriterExit::Fenced), Some(TaskRefusal::UseInbox));
 }
 
 #[test]

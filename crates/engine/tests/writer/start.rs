@@ -32,7 +32,7 @@ async fn a_session_is_opened_once_and_its_inbox_is_read_only_then() {
     let mut batch = Batch::default();
     assert!(!writer.admit_opening(&session, reply, &mut batch));
     writer.commit(batch, &session, &NoReclaimer).await.unwrap();
-    assert_eq!(kind(answer_receiver.await.unwrap()), Kind::CommandRepeated);
+    assert_eq!(answer_kind(answer_receiver.await.unwrap()), Kind::CommandRepeated);
 }
 
 #[tokio::test(start_paused = true)]
@@ -85,8 +85,8 @@ async fn a_session_whose_holder_is_gone_is_taken_over_and_the_old_writer_is_fenc
     let exit = writer.commit(batch, &session, &NoReclaimer).await.unwrap_err();
     assert!(matches!(exit, WriterExit::Fenced), "{exit:?}");
     assert_eq!(
-        kind(answer_receiver.await.unwrap()),
-        Kind::SessionBusy,
+        answer_receiver.await.unwrap(),
+        Err(TaskRefusal::UseInbox),
         "the inbox knows every answer"
     );
     assert_eq!(fixture.head().await, 1);

@@ -6,9 +6,10 @@ use budao_core::{
     event::SessionId,
     fault::{Fact, Fault},
     session::{CallState, Session},
-    turn::{self, Input, Work},
+    turn::{Input, Work as TurnWork},
 };
 use budao_engine::Batch;
+use budao_pipeline::Work;
 use tokio::sync::oneshot;
 
 use super::{NativeDecider, RunningWork};
@@ -17,7 +18,7 @@ use crate::{check, runtime::RuntimeShared, work};
 impl NativeDecider {
     /// Starts work that is due and stops work that is no longer due.
     pub(super) fn start_due_work(&mut self) {
-        let due = turn::due(&self.session, &self.shared.limits);
+        let due = budao_pipeline::due(&self.session, &self.shared.limits);
         self.running.retain(|(work, running)| running.is_call || due.contains(work));
         self.running.retain(|(work, _)| !is_over(work, &self.session));
         if self.is_parked || self.session.turn.as_ref().is_some_and(|turn| turn.cancelling) {
@@ -38,7 +39,9 @@ impl NativeDecider {
     /// Stops a request that waits at a gate, so that it asks again with the session's new settings.
     pub(super) fn stop_held_request(&mut self) {
         if self.session.turn.as_ref().is_some_and(|turn| turn.wait.is_held) {
-            let waits = |work: &Work| matches!(work, Work::Model { .. } | Work::Compact { .. });
+            let waits = |work: &Work| {
+                matches!(work, Work::Turn(TurnWork::Model { .. } | TurnWork::Compact { .. }))
+            };
             self.running.retain(|(work, _)| !waits(work));
         }
     }
@@ -62,10 +65,10 @@ impl NativeDecider {
         if asks_others || self.is_parked {
             return;
         }
-        let due = turn::due(&self.session, &self.shared.limits);
-        let check = due.into_iter().find(|work| matches!(work, Work::Check { .. }));
+        let due = budao_pipeline::due(&self.session, &self.shared.limits);
+        let check = due.into_iter().find(|work| matches!(work, Work::Turn(TurnWork::Check { .. })));
         let check = check.filter(|work| !self.is_running(work));
-        let Some(Work::Check { turn, calls }) = check else { return };
+        let Some(Work::Turn(TurnWork::Check { turn, calls })) = check else { return };
         let (shared, tools, session) = (&self.shared, &mut self.tools, &self.session);
         let checked = AssertUnwindSafe(|| check::at_once(shared, tools, session, &calls));
         // If the check is impossible here or panics, it runs as ordinary work after the commit.
@@ -95,7 +98,7 @@ impl NativeDecider {
 
 /// Has this call ended, or started another attempt?
 fn is_over(work: &Work, session: &Session) -> bool {
-    let Work::Call { turn, call, attempt } = work else { return false };
+    let Work::Turn(TurnWork::Call { turn, call, attempt }) = work else { return false };
     let running = session
         .turn
         .as_ref()

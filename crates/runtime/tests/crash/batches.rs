@@ -11,16 +11,23 @@ use std::{
 use budao_tools::{RawTool, Reconciliation};
 
 use crate::{
-    CALLS, DIRECTORY, MOMENT,
+    DIRECTORY, MOMENT,
     killing::{IN_TOOL, Kills},
 };
 
 const SLOTS: &str = "BUDAO_CRASH_SLOTS";
 const RECONCILE: &str = "BUDAO_CRASH_RECONCILE";
+/// Environment variable with the number of calls of a batch.
+pub(crate) const CALLS: &str = "BUDAO_CRASH_CALLS";
 
 /// The slots for calls that a victim has.
 pub(crate) fn slots() -> usize {
     std::env::var(SLOTS).ok().and_then(|text| text.parse().ok()).unwrap_or(8)
+}
+
+/// The calls that a victim's model makes.
+pub(crate) fn calls() -> usize {
+    std::env::var(CALLS).ok().and_then(|text| text.parse().ok()).unwrap_or(crate::CALLS)
 }
 
 /// Adds the function that looks into the ledger, if the scene has one.
@@ -48,7 +55,7 @@ pub(crate) fn inspect_all() -> u32 {
     let mut kills = 0;
     for (slots, reconcile) in [(1, false), (3, false), (1, true), (3, true)] {
         for point in IN_TOOL {
-            for time in 1..=CALLS {
+            for time in 1..=crate::CALLS {
                 kills += scene(slots, reconcile, &format!("{point} {time}"));
             }
         }
@@ -73,10 +80,10 @@ fn scene(slots: usize, reconcile: bool, moment: &str) -> u32 {
     let scene = format!("{slots} slots, reconcile {reconcile}, {moment}");
     assert!(last.status.success(), "{scene}: the last life failed: {said}");
     let runtime = tokio::runtime::Runtime::new().expect("a tokio runtime");
-    let outcomes = runtime.block_on(crate::inspect(directory, &scene));
+    let outcomes = runtime.block_on(crate::inspect(directory, &scene, crate::CALLS));
     let unknown = outcomes.values().filter(|outcome| !outcome.is_done()).count();
     let ledger = std::fs::read_to_string(directory.join("ledger")).unwrap_or_default();
-    let never_done = CALLS - ledger.lines().count();
+    let never_done = crate::CALLS - ledger.lines().count();
     match reconcile {
         true => assert_eq!((unknown, never_done), (0, 0), "{scene}: the tool found out"),
         false => {
@@ -87,12 +94,18 @@ fn scene(slots: usize, reconcile: bool, moment: &str) -> u32 {
     kills
 }
 
-fn life(directory: &Path, moment: Option<&str>, slots: usize, reconcile: bool) -> Output {
+/// This program as a victim.
+pub(crate) fn victim(directory: &Path, slots: usize, reconcile: bool) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.env(DIRECTORY, directory).env(SLOTS, slots.to_string());
     if reconcile {
         command.env(RECONCILE, "1");
     }
+    command
+}
+
+fn life(directory: &Path, moment: Option<&str>, slots: usize, reconcile: bool) -> Output {
+    let mut command = victim(directory, slots, reconcile);
     if let Some(moment) = moment {
         command.env(MOMENT, moment);
     }

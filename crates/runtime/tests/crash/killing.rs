@@ -46,7 +46,7 @@ impl Moment {
 }
 
 /// SIGKILL: no destructor, no flush, no goodbye.
-fn die() {
+pub(crate) fn die() {
     rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
         .expect("a process may kill itself");
     loop {

@@ -22,7 +22,7 @@ use budao_journal::{Journal, Memory, PageLimits};
 use budao_models::script::{Script, ScriptedModel};
 use budao_runtime::{Builder, ModelHook, OneModel, Runtime, TurnResult};
 use budao_testkit::world;
-use budao_tools::{RawTool, ToolOptions, Toolbox, hooks::Hooks, policy::Policy, pool::Pool};
+use budao_tools::{RawTool, Tool, ToolOptions, Toolbox, hooks::Hooks, policy::Policy, pool::Pool};
 use serde_json::json;
 
 pub(crate) struct Fixture {
@@ -41,6 +41,7 @@ pub(crate) struct Setup {
     pub(crate) hooks: Hooks,
     pub(crate) model_hooks: Vec<Arc<dyn ModelHook>>,
     pub(crate) tools: Vec<RawTool>,
+    pub(crate) built_in: Vec<Arc<dyn Tool>>,
     pub(crate) journal: Option<Arc<dyn Journal>>,
     pub(crate) world: World,
     pub(crate) policy: Option<Arc<dyn Policy>>,
@@ -55,6 +56,7 @@ impl Setup {
             hooks: Hooks::default(),
             model_hooks: Vec::new(),
             tools: Vec::new(),
+            built_in: Vec::new(),
             journal: None,
             world: world::seeded(1),
             policy: None,
@@ -79,6 +81,9 @@ impl Setup {
         let mut toolbox = Toolbox::builder().pool(Arc::new(Pool::tasks()));
         for tool in standard(&touched).into_iter().chain(self.tools) {
             toolbox = toolbox.add(tool).expect("the stage's tools are well formed");
+        }
+        for tool in self.built_in {
+            toolbox = toolbox.add_shared(tool).expect("the built-in tools are well formed");
         }
         let models = Arc::new(OneModel(Arc::clone(&model) as _));
         let mut runtime = Builder::new(Arc::clone(&journal), models, Arc::new(toolbox.build()))

@@ -11,5 +11,8 @@ mod hooks;
 mod hostile;
 mod once;
 mod promises;
+mod shapes;
 mod stops;
+mod storms;
+mod timers;
 mod waits;

@@ -1,7 +1,7 @@
 //! Calls that are done once in a tenant, whichever session makes them.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex,
     atomic::{AtomicU32, Ordering},
 };
 
@@ -10,10 +10,13 @@ use budao_core::{
     engine::{Engine as _, SessionOptions},
     event::{Answer, CommandBody, Event, SessionId, Settings, Settlement},
     fault::{Operation, Progress},
+    limits::Limits,
     tool::{Failure, Mode, Outcome, Permissions},
 };
-use budao_models::script::Script;
-use budao_tools::{RawTool, ToolOptions};
+use budao_journal::{Digest, Journal, Memory, OnceOwner, OnceSettlement, OnceState};
+use budao_models::script::{Script, StepOrder};
+use budao_testkit::journal::{InterceptedJournal, Interceptor, JournalCall, Verdict};
+use budao_tools::{RawTool, Reconciliation, ToolOptions};
 use serde_json::json;
 
 use crate::fixture::{Fixture, Setup};
@@ -41,15 +44,48 @@ fn pay(paid: &Arc<AtomicU32>) -> RawTool {
     .options(ToolOptions::default().once("claim"))
 }
 
+/// Loses this many settlements of keys, as a crash right before each of them does.
+#[derive(Debug)]
+struct LostSettlements(AtomicU32);
+
+#[async_trait::async_trait]
+impl Interceptor for LostSettlements {
+    async fn before(&self, call: JournalCall) -> Verdict {
+        let left = self.0.load(Ordering::SeqCst);
+        if call != JournalCall::SettleOnce || left == 0 {
+            return Verdict::Proceed;
+        }
+        self.0.store(left - 1, Ordering::SeqCst);
+        Verdict::Refuse(Fault::new(Kind::DiskFull, Operation::AppendRecords))
+    }
+}
+
 /// A runtime whose model pays these claims, one a turn.
 fn stage(claims: &[&str]) -> (Fixture, Arc<AtomicU32>) {
+    stage_that_loses(0, claims)
+}
+
+/// As [`stage`], with a journal that loses the first settlements of keys.
+fn stage_that_loses(settlements: u32, claims: &[&str]) -> (Fixture, Arc<AtomicU32>) {
     let script = claims.iter().fold(Script::new(), |script, claim| {
         script.calls([("pay", json!({ "claim": claim }))]).say("done")
     });
     let paid = Arc::new(AtomicU32::new(0));
     let mut setup = Setup::new(script);
+    let memory = Memory::new(setup.world.clone(), setup.limits.clone());
+    let lost = LostSettlements(AtomicU32::new(settlements));
+    setup.journal = Some(Arc::new(InterceptedJournal::new(Arc::new(memory), lost)));
     setup.tools = vec![pay(&paid)];
     (setup.runtime().0, paid)
+}
+
+async fn settle(stage: &Fixture, session: SessionId, settlement: Settlement) {
+    let state = stage.runtime.state(session).await.unwrap();
+    let call = state.doubts.all_open()[0].call.clone();
+    let body = CommandBody::SettleDoubt { call, settlement, note: None };
+    let command = stage.runtime.command("ada", body);
+    let answer = stage.runtime.submit(session, command).await.unwrap();
+    assert!(matches!(answer, Answer::Accepted { .. }));
 }
 
 async fn open(stage: &Fixture, tenant: &str) -> SessionId {
@@ -115,15 +151,107 @@ async fn a_call_in_doubt_keeps_its_key_until_a_person_says_that_it_did_not_happe
     let fault = refused.fault().unwrap();
     assert_eq!((fault.kind(), fault.progress()), (Kind::ToolSaidNo, Progress::NotBegun));
     assert_eq!(paid.load(Ordering::SeqCst), 1);
-    let state = stage.runtime.state(one).await.unwrap();
-    let call = state.doubts.all_open()[0].call.clone();
-    let settlement = Settlement::DidNotHappen;
-    let command =
-        stage.runtime.command("ada", CommandBody::SettleDoubt { call, settlement, note: None });
-    let answer = stage.runtime.submit(one, command).await.unwrap();
-    assert!(matches!(answer, Answer::Accepted { .. }));
-    // The key follows its record at once, on a task of its own.
-    tokio::task::yield_now().await;
+    settle(&stage, one, Settlement::DidNotHappen).await;
     assert!(turn(&stage, two).await.is_done());
     assert_eq!(paid.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_key_whose_settlement_a_crash_prevented_has_the_outcome_that_the_records_have() {
+    let (stage, paid) = stage_that_loses(1, &["7", "7", "7"]);
+    let (one, two) = (open(&stage, "a").await, open(&stage, "a").await);
+    assert!(turn(&stage, one).await.is_done());
+    for again in [two, one] {
+        let Outcome::Done(output) = turn(&stage, again).await else { panic!("the first outcome") };
+        assert_eq!(output.data, json!({ "receipt": 1 }));
+    }
+    assert_eq!(paid.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn what_a_person_said_holds_for_the_key_though_a_crash_prevented_its_settlement() {
+    let happened = Settlement::Happened { result: json!("by hand") };
+    for (settlement, expected, payments) in [
+        (Settlement::DidNotHappen, Some(json!({ "receipt": 2 })), 2),
+        (happened, Some(json!("by hand")), 1),
+        (Settlement::LeftToModel, None, 1),
+    ] {
+        let (stage, paid) = stage_that_loses(1, &["unsure", "unsure"]);
+        let (one, two) = (open(&stage, "a").await, open(&stage, "a").await);
+        assert!(turn(&stage, one).await.fault().unwrap().is_outcome_unknown());
+        settle(&stage, one, settlement.clone()).await;
+        let again = turn(&stage, two).await;
+        let data = match again {
+            Outcome::Done(output) => Some(output.data),
+            Outcome::Failed(_) => None,
+        };
+        assert_eq!((data, paid.load(Ordering::SeqCst)), (expected, payments), "{settlement:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_lost_its_session_cannot_begin_after_the_tool_was_asked() {
+    // Goal: a keyed call that its tool reconciles runs once. Method: the first process is stopped during the call and its
+    // claim is undone, as if it had not claimed the key yet; it claims while the tool of the second process looks.
+    let world = budao_testkit::world::seeded(1);
+    let journal: Arc<dyn Journal> = Arc::new(Memory::new(world.clone(), Limits::default()));
+    let schema = json!({
+        "type": "object", "properties": {"claim": {"type": "string"}}, "required": ["claim"],
+    });
+    let stale = Arc::new(Mutex::new(None));
+    let tool = |blocks: bool| {
+        let (journal, stale) = (Arc::clone(&journal), Arc::clone(&stale));
+        RawTool::new("pay", "Pays a claim.", schema.clone(), move |_, context| async move {
+            if blocks {
+                context.cancel.cancelled().await;
+                let fault = Fault::new(Kind::Cancelled, Operation::ToolCall);
+                return Err(Failure { fault, data: None, note: None });
+            }
+            Ok(json!("paid"))
+        })
+        .reconcile(move |_, context| {
+            let (journal, stale) = (Arc::clone(&journal), Arc::clone(&stale));
+            async move {
+                let owner = OnceOwner { session: context.session, call: context.call.clone() };
+                let claimed = journal.claim_once(key("pay", "7"), owner, 1).await.unwrap();
+                *stale.lock().unwrap() = Some(claimed);
+                Ok(Reconciliation::DidNotHappen)
+            }
+        })
+        .options(ToolOptions::default().once("claim"))
+    };
+    let script = || {
+        Script::new()
+            .calls([("pay", json!({ "claim": "7" }))])
+            .say("done")
+            .order(StepOrder::History)
+    };
+    let setup = |blocks| Setup {
+        world: world.clone(),
+        journal: Some(Arc::clone(&journal)),
+        tools: vec![tool(blocks)],
+        ..Setup::new(script())
+    };
+    let first = setup(true).open().await;
+    first.say("pay").await;
+    first.until("tool_call_started").await;
+    first.runtime.shutdown(std::time::Duration::ZERO).await;
+    let state = first.state().await;
+    let call = state.turn.unwrap().calls[0].id.clone();
+    let owner = OnceOwner { session: first.session, call };
+    journal.settle_once(owner, u32::MAX, OnceSettlement::NotDone).await.unwrap();
+
+    let (mut second, _) = setup(false).runtime();
+    second.session = first.session;
+    second.runtime.recover().await.unwrap();
+    second.until("turn_ended").await;
+    let stale = stale.lock().unwrap().clone().expect("the tool was asked");
+    assert!(matches!(stale, OnceState::Taken { .. }), "{stale:?}");
+    assert_eq!(second.state().await.last_text().as_deref(), Some("done"));
+}
+
+/// The key of a call of a session without a tenant.
+fn key(tool: &str, value: &str) -> Digest {
+    let call = budao_tools::digest::of_call(tool, &json!(value));
+    Digest::of(format!("\0{call}").as_bytes())
 }

@@ -139,7 +139,7 @@ async fn answer(
     context: &CallContext,
 ) -> ToolResult {
     let data = output_data(finish, output, context).await;
-    let fault = match finish.why {
+    let fault = match finish.reason {
         EndReason::Exited if finish.ended.code == Some(0) => return Ok(data),
         EndReason::Exited => ended_badly(command, finish, &errors.end()),
         EndReason::Deadline => Fault::new(Kind::DeadlinePassed, Operation::RunCommand)

@@ -130,10 +130,10 @@ mod tests {
 
     use super::*;
 
-    fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    fn until(condition: &str, mut holds: impl FnMut() -> bool) {
         let deadline = Instant::now() + Duration::from_secs(30);
         while !holds() {
-            assert!(Instant::now() < deadline, "never: {what}");
+            assert!(Instant::now() < deadline, "never: {condition}");
             std::thread::yield_now();
         }
     }

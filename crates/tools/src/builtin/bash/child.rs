@@ -59,7 +59,7 @@ pub(super) enum EndReason {
 /// The result of a command that has ended.
 #[derive(Debug)]
 pub(super) struct CommandResult {
-    pub(super) why: EndReason,
+    pub(super) reason: EndReason,
     pub(super) ended: CommandExit,
     pub(super) elapsed: Duration,
 }
@@ -147,12 +147,12 @@ impl RunningCommand {
         let clock = self.world.clock.clone();
         let mut deadline = timeout.map_or_else(never, |timeout| clock.sleep(timeout));
         let (mut kill_at, mut give_up_at) = (never(), never());
-        let mut why = EndReason::Exited;
+        let mut reason = EndReason::Exited;
         let mut buffers = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
         let ended = loop {
             let stop = tokio::select! {
                 biased;
-                () = cancel.cancelled(), if why == EndReason::Exited => EndReason::Cancelled,
+                () = cancel.cancelled(), if reason == EndReason::Exited => EndReason::Cancelled,
                 () = &mut deadline => EndReason::Deadline,
                 () = &mut kill_at => {
                     self.child.kill();
@@ -171,7 +171,7 @@ impl RunningCommand {
                     continue;
                 }
             };
-            why = stop;
+            reason = stop;
             self.child.terminate();
             deadline = never();
             kill_at = clock.sleep(self.grace);
@@ -179,7 +179,7 @@ impl RunningCommand {
         };
         let elapsed = clock.now().since(self.since);
         self.drain(&mut buffers, &mut take).await;
-        CommandResult { why, ended, elapsed }
+        CommandResult { reason, ended, elapsed }
     }
 
     /// Reads the rest of the pipes. Stops after `DRAIN_MAX` if another process keeps a pipe open.

@@ -110,10 +110,10 @@ impl ShellState {
     }
 
     fn of(finish: &CommandResult) -> Self {
-        match (finish.why, finish.ended.code) {
+        match (finish.reason, finish.ended.code) {
             (EndReason::Exited, Some(code)) => Self::Exited { code },
             (EndReason::Exited, None) => Self::Killed { signal: finish.ended.signal },
-            (why, _) => Self::Stopped(why),
+            (reason, _) => Self::Stopped(reason),
         }
     }
 }

@@ -2,14 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-#[path = "writer/commit.rs"]
 mod commit;
-#[path = "writer/restart.rs"]
 mod restart;
-#[path = "writer/start.rs"]
 mod start;
-#[path = "../../journal/tests/support/mod.rs"]
-mod support;
 
 use std::{
     sync::{
@@ -31,8 +26,8 @@ use budao_core::{
     world::{Clock, SpanExporter, World},
 };
 use budao_engine::{
-    Batch, CommitResult, HolderLiveness, NoReclaimer, SessionWriter, SpaceReclaimer, WriterConfig,
-    WriterExit,
+    Batch, CommitResult, HolderLiveness, NoReclaimer, SessionWriter, SpaceReclaimer, TaskRefusal,
+    WriterConfig, WriterExit, WrittenPositions,
 };
 use budao_journal::{Entry, IfMissing, Journal, Memory, conformance::fixture::manual_world};
 use budao_testkit::journal::{FlakyJournal, Verdict};
@@ -129,12 +124,9 @@ impl Fixture {
         if_missing: IfMissing,
     ) -> Result<(SessionWriter, Session), Fault> {
         let (journal, world, limits) = (&self.journal, &self.world, &self.limits);
-        SessionWriter::start(
-            WriterConfig { journal, world, limits, holder, liveness },
-            self.id,
-            if_missing,
-        )
-        .await
+        let written = &WrittenPositions::default();
+        let config = WriterConfig { journal, world, limits, holder, liveness, written };
+        SessionWriter::start(config, self.id, if_missing).await
     }
 
     /// A writer of an opened session.
@@ -194,7 +186,7 @@ async fn take(
     batch: &mut Batch,
     command: &Command,
     waits: bool,
-) -> (bool, oneshot::Receiver<Result<Answer, Fault>>) {
+) -> (bool, oneshot::Receiver<Result<Answer, TaskRefusal>>) {
     let (reply, answer_receiver) = oneshot::channel();
     let admitted = writer.admit(session, command, waits, reply, batch).await;
     let is_new = admitted.is_some();
@@ -202,6 +194,14 @@ async fn take(
         batch.answer(admitted, command.id.clone(), Answer::Accepted { at: session.head });
     }
     (is_new, answer_receiver)
+}
+
+/// The kind of the fault that a caller got.
+fn answer_kind<T: std::fmt::Debug>(answer: Result<T, TaskRefusal>) -> Kind {
+    match answer {
+        Err(TaskRefusal::Fault(fault)) => fault.kind(),
+        other => panic!("{other:?}"),
+    }
 }
 
 fn kind_of(exit: Result<CommitResult, WriterExit>) -> Kind {

@@ -1,0 +1,146 @@
+//! Counts requests in the ledgers of their day: all, by tenant and by key. Ledgers are notes in the journal, so caps hold
+//! across processes and for child sessions too.
+
+use budao_core::{
+    fault::{Fact, Fault, Kind, Operation},
+    message::Usage,
+    spending::{Ledger, LedgerAmount, LedgerScope, day_of},
+};
+use budao_models::Model;
+
+use crate::{runtime::RuntimeShared, work::WorkContext};
+
+/// The note that lists the names of all ledgers.
+pub const LEDGER_INDEX: &str = "spending/index";
+/// Upper bound of names in the list; ledgers beyond it are kept and not listed.
+const NAMES_MAX: usize = 1_000;
+/// How often a change is tried while other processes change the same ledger.
+const TRIES: u32 = 200;
+
+/// The estimate of a request in the ledgers of its scopes. Without [`Reservation::settle`] it stays.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    day: String,
+    scopes: Vec<LedgerScope>,
+    estimate: LedgerAmount,
+    model: String,
+}
+
+/// Adds the estimate of a request to its ledgers; `None` if nothing is counted.
+///
+/// # Errors
+/// `spending_cap_reached` if the request could exceed the cap of a scope, and faults of the journal under a cap.
+pub(crate) async fn reserve(
+    work_context: &WorkContext,
+    (name, model): (&str, &dyn Model),
+    tenant: &str,
+    estimate: Usage,
+) -> Result<Option<Reservation>, Fault> {
+    let shared = &*work_context.shared;
+    let config = &shared.limits.spending;
+    if !config.has_ledgers() {
+        return Ok(None);
+    }
+    let key = model.gate_key().credential.to_string();
+    let day = day_of(shared.world.clock.now());
+    let mut reservation = Reservation {
+        day,
+        scopes: Vec::new(),
+        estimate: amount(shared, name, estimate),
+        model: name.to_owned(),
+    };
+    let tenant = (!tenant.is_empty()).then(|| LedgerScope::Tenant(tenant.to_owned()));
+    let key = (!key.is_empty()).then_some(LedgerScope::Key(key));
+    for scope in std::iter::once(LedgerScope::All).chain(tenant).chain(key) {
+        let estimate = reservation.estimate;
+        let added = change(shared, &scope, &reservation.day, |ledger| {
+            ledger.reserve(config, &scope, estimate)
+        });
+        match added.await {
+            Ok(()) => reservation.scopes.push(scope),
+            Err(fault) if fault.kind() == Kind::SpendingCapReached || config.has_day_caps() => {
+                reservation.release(shared).await;
+                return Err(fault);
+            }
+            Err(fault) => tracing::warn!(%fault, "counting the cost of a request failed"),
+        }
+    }
+    Ok(Some(reservation))
+}
+
+fn amount(shared: &RuntimeShared, model: &str, usage: Usage) -> LedgerAmount {
+    let cost = shared.limits.spending.price(model).map_or(0, |price| price.cost(usage));
+    LedgerAmount { cost, tokens: usage.input_tokens.saturating_add(usage.output_tokens) }
+}
+
+impl Reservation {
+    /// Replaces the estimate by what the request used. A service that counts nothing used its estimate.
+    pub(crate) async fn settle(self, shared: &RuntimeShared, usage: Usage) {
+        let is_counted = usage != Usage::default();
+        let cost = if is_counted { amount(shared, &self.model, usage) } else { self.estimate };
+        self.replace(shared, cost).await;
+    }
+
+    /// Removes the estimate of a request that cost nothing.
+    pub(crate) async fn release(self, shared: &RuntimeShared) {
+        self.replace(shared, LedgerAmount::default()).await;
+    }
+
+    /// If a change fails, the estimate stays: what is counted is never less than what was spent.
+    async fn replace(self, shared: &RuntimeShared, cost: LedgerAmount) {
+        for scope in &self.scopes {
+            let settle = |ledger: &mut Ledger| {
+                ledger.settle(self.estimate, cost);
+                Ok(())
+            };
+            if let Err(fault) = change(shared, scope, &self.day, settle).await {
+                tracing::warn!(scope = scope.name(), %fault, "settling the cost of a request failed");
+            }
+        }
+    }
+}
+
+/// Changes a ledger by compare-and-set.
+async fn change(
+    shared: &RuntimeShared,
+    scope: &LedgerScope,
+    day: &str,
+    mut change: impl FnMut(&mut Ledger) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let (name, currency) = (scope.note(), &shared.limits.spending.currency);
+    for _ in 0..TRIES {
+        let note = shared.journal.note(&name).await?;
+        let version = note.as_ref().map_or(0, |note| note.version);
+        let body = note.map(|note| note.body).unwrap_or_default();
+        let mut ledger = Ledger::read(&body, day, currency);
+        change(&mut ledger)?;
+        if shared.journal.set_note(&name, version, ledger.body()).await?.is_some() {
+            if version == 0 {
+                list(shared, &scope.name()).await;
+            }
+            return Ok(());
+        }
+        tokio::task::yield_now().await;
+    }
+    Err(Fault::new(Kind::LimitReached, Operation::RunTurn)
+        .with(Fact::LimitName, "ledger_tries")
+        .with(Fact::Limit, u64::from(TRIES)))
+}
+
+/// Adds a ledger to the list of names, best effort.
+async fn list(shared: &RuntimeShared, name: &str) {
+    for _ in 0..TRIES {
+        let Ok(note) = shared.journal.note(LEDGER_INDEX).await else { return };
+        let version = note.as_ref().map_or(0, |note| note.version);
+        let body = note.map(|note| note.body).unwrap_or_default();
+        let mut names: Vec<String> = serde_json::from_slice(&body).unwrap_or_default();
+        if names.len() >= NAMES_MAX || names.iter().any(|known| known == name) {
+            return;
+        }
+        names.push(name.to_owned());
+        let body = serde_json::to_vec(&names).expect("strings always serialise");
+        if !matches!(shared.journal.set_note(LEDGER_INDEX, version, body).await, Ok(None)) {
+            return;
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The part of a session's state that its tools can read, and the checkpoints of running calls.
+//!
+//! A checkpoint says how far a call got that goes on outside of this process. It is an event of the session, and counts
+//! once it is durable.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, MutexGuard},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use budao_core::{
+    event::{Event, TurnNumber},
+    fault::Fault,
+    message::CallId,
+    session::{SeenFiles, Session},
+    time::Timestamp,
+    timer::{Timer, Timers},
+    tool::Todo,
+    turn::Input as TurnInput,
+};
+use budao_journal::PageLimits;
+use budao_tools::Memory;
+use serde_json::Value;
+use tokio::sync::Notify;
+
+use crate::work::WorkContext;
+
+/// The part of the session's state that tools can read: to-do list, seen files, timers, and checkpoints of running
+/// calls.
+#[derive(Debug, Default)]
+pub(crate) struct SessionMemory {
+    todos: Vec<Todo>,
+    files: SeenFiles,
+    timers: Timers,
+    /// Durable checkpoints of open calls, of this process alone.
+    checkpoints: BTreeMap<CallId, Value>,
+    /// Notified when a checkpoint became durable.
+    checkpointed: Arc<Notify>,
+    /// The grace period of a shutdown is over.
+    pub(crate) is_parked: bool,
+}
+
+impl SessionMemory {
+    pub(crate) fn of(session: &Session) -> Self {
+        let (todos, files) = (session.todos.clone(), session.files.clone());
+        Self { todos, files, timers: session.timers.clone(), ..Self::default() }
+    }
+
+    pub(crate) fn timers(&self) -> Vec<Timer> {
+        self.timers.all().cloned().collect()
+    }
+
+    /// Takes an event that is durable now.
+    pub(crate) fn commit(&mut self, event: &Event) {
+        match event {
+            Event::ToolCallAnnotated { call, topic, data, .. } if topic == CHECKPOINT => {
+                self.checkpoints.insert(call.clone(), data.clone());
+                self.checkpointed.notify_waiters();
+            }
+            Event::ToolCallEnded { call, .. } => drop(self.checkpoints.remove(call)),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn apply(&mut self, event: &Event, at: Timestamp) {
+        self.timers.apply(event, at);
+        match event {
+            Event::TodosChanged { todos } => self.todos.clone_from(todos),
+            Event::FileSeen { path, digest } => self.files.record(path, digest.as_ref()),
+            _ => {}
+        }
+    }
+}
+
+/// The topic of the events that hold checkpoints of calls.
+const CHECKPOINT: &str = "checkpoint";
+
+/// How long a call waits until its checkpoint is durable. A session that is unloaded meanwhile never records it.
+const CHECKPOINT_MAX: Duration = Duration::from_secs(30);
+
+/// A call's access to the session's memory.
+pub(crate) struct MemoryView {
+    pub(crate) work_context: WorkContext,
+    pub(crate) turn: TurnNumber,
+    pub(crate) call: CallId,
+    /// The tool's name, as the model wrote it.
+    pub(crate) tool: String,
+}
+
+impl fmt::Debug for MemoryView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryView").field("call", &self.call).finish_non_exhaustive()
+    }
+}
+
+impl MemoryView {
+    fn known(&self) -> MutexGuard<'_, SessionMemory> {
+        self.work_context.known.lock().expect("no code panics while holding this")
+    }
+
+    /// Reads the last checkpoint of the call from the journal.
+    async fn stored_checkpoint(&self) -> Result<Option<Value>, Fault> {
+        let (journal, session) = (&self.work_context.shared.journal, self.work_context.session);
+        let Some(info) = journal.info(session).await? else { return Ok(None) };
+        let (mut after, mut found) = (info.first_available.saturating_sub(1), None);
+        while after < info.head {
+            let page = journal.read(session, after, PageLimits::default()).await?;
+            let Some(last) = page.records.last() else { break };
+            after = last.seq;
+            for stored in &page.records {
+                if let Event::ToolCallAnnotated { call, topic, data, .. } =
+                    &*stored.shared_event()?
+                    && topic == CHECKPOINT
+                    && *call == self.call
+                {
+                    found = Some(data.clone());
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+#[async_trait]
+impl Memory for MemoryView {
+    fn todos(&self) -> Vec<Todo> {
+        self.known().todos.clone()
+    }
+
+    fn seen(&self, path: &str) -> Option<Option<String>> {
+        self.known().files.seen(path)
+    }
+
+    async fn checkpoint(&self, data: Value) -> bool {
+        let checkpointed = {
+            let mut known = self.known();
+            known.checkpoints.remove(&self.call);
+            Arc::clone(&known.checkpointed)
+        };
+        let (call, tool, topic) = (self.call.clone(), self.tool.clone(), CHECKPOINT.to_owned());
+        let event = Event::ToolCallAnnotated { call, tool, topic, data: data.clone() };
+        let durable = || self.known().checkpoints.get(&self.call).cloned();
+        let recorded = async {
+            loop {
+                let changed = checkpointed.notified();
+                tokio::pin!(changed);
+                changed.as_mut().enable();
+                if let Some(durable) = durable() {
+                    return durable;
+                }
+                changed.await;
+            }
+        };
+        self.work_context.report(TurnInput::RecordOnly { turn: self.turn, event }).await;
+        tokio::select! {
+            biased;
+            // Data that the scrubber changed is of no use to a later attempt.
+            durable = recorded => durable == data,
+            () = self.work_context.shared.world.clock.sleep(CHECKPOINT_MAX) => false,
+        }
+    }
+
+    async fn last_checkpoint(&self) -> Option<Value> {
+        if let Some(known) = self.known().checkpoints.get(&self.call).cloned() {
+            return Some(known);
+        }
+        match self.stored_checkpoint().await {
+            Ok(found) => found,
+            Err(fault) => {
+                tracing::warn!(session = %self.work_context.session, %fault, "reading a checkpoint failed");
+                None
+            }
+        }
+    }
+
+    fn is_parked(&self) -> bool {
+        self.known().is_parked
+    }
+}
