@@ -189,7 +189,10 @@ impl<D: Decode> AnswerReader<D> {
                 return Some(Ok(piece));
             }
             if self.over {
-                return None;
+                // `whole` ends the stream after the first error.
+                let is_cut = !self.out.ended;
+                return is_cut
+                    .then(|| Err(self.add_position(self.service.fault(Kind::ModelStreamCut))));
             }
             if let Err(fault) = self.step().await {
                 self.over = true;
@@ -258,9 +261,16 @@ impl<D: Decode> AnswerReader<D> {
     }
 
     fn cut(&self, error: &io::Error) -> Fault {
-        self.service
-            .fault(Kind::ModelStreamCut)
+        self.add_position(self.service.fault(Kind::ModelStreamCut))
             .with_cause(self.service.excerpt(&error.to_string()))
+    }
+
+    /// Says how far the answer came, if it began: the gate then knows that the service works.
+    fn add_position(&self, fault: Fault) -> Fault {
+        match self.events.position() {
+            0 => fault,
+            position => fault.with(Fact::Position, position),
+        }
     }
 
     fn malformed(&self, position: u64, reason: &str) -> Fault {

@@ -18,6 +18,7 @@ use secrecy::SecretString;
 use crate::{
     Model, PieceStream, answer,
     endpoint::{Endpoint, EndpointConfig, KeyHeader},
+    shape::{refuses_shape, shape_refused},
 };
 
 pub(crate) use stream::Decoder;
@@ -93,7 +94,10 @@ impl Model for Anthropic {
         let mut headers = HeaderMap::new();
         headers.insert("anthropic-version", HeaderValue::from_static(VERSION));
         let sent = self.endpoint.post(headers, body, (request.trace, request.span)).await;
-        let (events, patience) = sent?;
+        let (events, patience) = sent.map_err(|error| {
+            let is_shape = request.answer.is_some() && refuses_shape(&error);
+            if is_shape { shape_refused(error) } else { error }
+        })?;
         let decoder = stream::Decoder::default();
         Ok(answer::read(events, decoder, patience, service, &self.endpoint.limits))
     }

@@ -111,7 +111,7 @@ impl Endpoint {
             key: setup.key,
         };
         let gate_key = gate_key(&url, &service);
-        let client = client(&url, &world.clock, &limits).map_err(|error| {
+        let client = client(&url, &world.clock, &limits, IDLE_CONNECTIONS).map_err(|error| {
             service.fault(Kind::ModelBadRequest).caused_by(&error.without_url())
         })?;
         let (clock, entropy) = (world.clock.clone(), world.entropy.clone());
@@ -220,7 +220,7 @@ impl Endpoint {
 }
 
 /// The kind of a transport error, by the error types in its source chain.
-fn classify(error: &reqwest::Error) -> Kind {
+pub(crate) fn classify(error: &reqwest::Error) -> Kind {
     let mut next: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = next {
         if let Some(kind) = classify_one(error) {
@@ -260,7 +260,7 @@ fn classify_one(error: &(dyn Error + 'static)) -> Option<Kind> {
     }
 }
 
-fn bytes(response: Response) -> ByteStream {
+pub(crate) fn bytes(response: Response) -> ByteStream {
     let bytes = response.bytes_stream();
     bytes.map_err(|error| io::Error::other(chain(&error.without_url()))).boxed()
 }
@@ -281,7 +281,7 @@ fn gate_key(url: &Url, service: &Service) -> GateKey {
 }
 
 /// Joins an error and its sources into one line.
-fn chain(error: &dyn Error) -> String {
+pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(error) = next {
@@ -348,7 +348,13 @@ fn is_loopback(url: &Url) -> bool {
     host.eq_ignore_ascii_case("localhost") || ip.is_ok_and(|ip| ip.is_loopback())
 }
 
-fn client(url: &Url, clock: &Arc<dyn Clock>, limits: &Limits) -> Result<Client, reqwest::Error> {
+/// Builds a client that keeps up to `idle` connections for reuse.
+pub(crate) fn client(
+    url: &Url,
+    clock: &Arc<dyn Clock>,
+    limits: &Limits,
+    idle: usize,
+) -> Result<Client, reqwest::Error> {
     // Fails if a provider is installed already, which is fine. Without any, building a client panics.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = Client::builder()
@@ -356,7 +362,7 @@ fn client(url: &Url, clock: &Arc<dyn Clock>, limits: &Limits) -> Result<Client, 
         .redirect(reqwest::redirect::Policy::none())
         .retry(reqwest::retry::never())
         .referer(false)
-        .pool_max_idle_per_host(IDLE_CONNECTIONS)
+        .pool_max_idle_per_host(idle)
         .pool_idle_timeout(IDLE)
         .dns_resolver(Arc::new(connect::Resolver))
         .connector_layer(connect::DeadlineLayer::new(clock.clone(), limits.model_connect));

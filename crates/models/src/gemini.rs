@@ -23,6 +23,7 @@ use crate::{
     Model, PieceStream,
     answer::{self, AnswerDeadlines},
     endpoint::{Endpoint, EndpointConfig, KeyHeader, RequestError},
+    shape::{RefusedShape, ShapeForm},
     sse::SseEvents,
 };
 
@@ -41,6 +42,7 @@ pub struct Gemini {
     endpoint: Endpoint,
     /// Set once the service has missed a signature; calls without one then carry the value it accepts instead.
     wants_signatures: Arc<AtomicBool>,
+    shape: RefusedShape,
 }
 
 impl Gemini {
@@ -67,17 +69,19 @@ impl Gemini {
             required_config: KEY,
         };
         let endpoint = Endpoint::new(setup, world, limits)?;
-        Ok(Self { model: model.to_owned(), endpoint, wants_signatures: Arc::default() })
+        let (wants_signatures, shape) = (Arc::default(), RefusedShape::default());
+        Ok(Self { model: model.to_owned(), endpoint, wants_signatures, shape })
     }
 
     /// Sends the request, and once more with values in place of signatures if the service misses one.
     async fn post(
         &self,
         request: &ModelRequest,
+        form: ShapeForm,
     ) -> Result<(SseEvents, AnswerDeadlines), RequestError> {
         let trace = (request.trace, request.span);
         let known = self.wants_signatures.load(Ordering::Relaxed);
-        let body = wire::body(request, known);
+        let body = wire::body(request, known, form);
         let error = match self.endpoint.post(HeaderMap::new(), body, trace).await {
             Err(error) if !known && misses_signature(&error) => error,
             sent => return sent,
@@ -86,7 +90,7 @@ impl Gemini {
             model = %self.model, refusal = %error.fault,
             "the service misses signatures of earlier calls; sending the request again with their substitute"
         );
-        let body = wire::body(request, true);
+        let body = wire::body(request, true, form);
         let sent = self.endpoint.post(HeaderMap::new(), body, trace).await?;
         self.wants_signatures.store(true, Ordering::Relaxed);
         Ok(sent)
@@ -113,7 +117,10 @@ impl Model for Gemini {
     }
 
     async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {
-        let (events, patience) = self.post(&request).await?;
+        // Most models of the service take no schema of the answer beside tools.
+        let preferred = if request.tools.len() > 1 { ShapeForm::Tool } else { ShapeForm::Native };
+        let post = |form| self.post(&request, form);
+        let (events, patience) = self.shape.send(&request, preferred, post).await?;
         let service = self.endpoint.service.clone();
         let decoder = Decoder::new(request.messages.len());
         Ok(answer::read(events, decoder, patience, service, &self.endpoint.limits))

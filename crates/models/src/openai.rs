@@ -24,6 +24,7 @@ use crate::{
     answer::{self, AnswerDeadlines},
     endpoint::{Endpoint, EndpointConfig, KeyHeader, RequestError},
     failure::ErrorResponse,
+    shape::{RefusedShape, ShapeForm},
     sse::SseEvents,
 };
 
@@ -46,6 +47,7 @@ pub struct OpenAi {
     dialect: wire::Dialect,
     /// Set once the service has refused tools for this model unless it does not reason.
     no_reasoning: Arc<AtomicBool>,
+    shape: RefusedShape,
 }
 
 impl OpenAi {
@@ -84,7 +86,8 @@ impl OpenAi {
         let endpoint = Endpoint::new(setup, world, limits)?;
         let official = endpoint.is_at(HOST);
         let dialect = if official { wire::Dialect::Official } else { wire::Dialect::Compatible };
-        Ok(Self { model, endpoint, dialect, no_reasoning: Arc::default() })
+        let (no_reasoning, shape) = (Arc::default(), RefusedShape::default());
+        Ok(Self { model, endpoint, dialect, no_reasoning, shape })
     }
 
     /// Sends the request. If the service refuses tools for a model that reasons, sends it once more without reasoning,
@@ -92,10 +95,11 @@ impl OpenAi {
     async fn post(
         &self,
         request: &ModelRequest,
+        form: ShapeForm,
     ) -> Result<(SseEvents, AnswerDeadlines), RequestError> {
         let trace = (request.trace, request.span);
         let known = self.no_reasoning.load(Ordering::Relaxed);
-        let body = wire::body(&self.model, request, self.dialect, known);
+        let body = wire::body(&self.model, request, self.dialect, known, form);
         let error = match self.endpoint.post(HeaderMap::new(), body, trace).await {
             Err(error) if !known && !request.tools.is_empty() && refuses_tools(&error) => error,
             sent => return sent,
@@ -104,7 +108,7 @@ impl OpenAi {
             model = %self.model, refusal = %error.fault,
             "the model takes no tools while it reasons; sending the request again with reasoning_effort none"
         );
-        let body = wire::body(&self.model, request, self.dialect, true);
+        let body = wire::body(&self.model, request, self.dialect, true, form);
         let sent = self.endpoint.post(HeaderMap::new(), body, trace).await?;
         self.no_reasoning.store(true, Ordering::Relaxed);
         Ok(sent)
@@ -113,7 +117,7 @@ impl OpenAi {
 
 /// The body of a request to a compatible server.
 pub(crate) fn body(model: &str, request: &ModelRequest) -> Vec<u8> {
-    wire::body(model, request, wire::Dialect::Compatible, false)
+    wire::body(model, request, wire::Dialect::Compatible, false, ShapeForm::Native)
 }
 
 /// True if the service refused the request because the model cannot have tools and reason.
@@ -137,7 +141,8 @@ impl Model for OpenAi {
     }
 
     async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {
-        let (events, patience) = self.post(&request).await?;
+        let post = |form| self.post(&request, form);
+        let (events, patience) = self.shape.send(&request, ShapeForm::Native, post).await?;
         let decoder = stream::Decoder::new(request.messages.len());
         let service = self.endpoint.service.clone();
         Ok(answer::read(events, decoder, patience, service, &self.endpoint.limits))

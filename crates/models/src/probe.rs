@@ -22,6 +22,7 @@ use crate::{
     gemini, openai,
     response_hints::ResponseHints,
     responses,
+    shape::ShapeForm,
     sse::SseEvents,
 };
 
@@ -78,7 +79,7 @@ impl Wire {
             Self::Anthropic => anthropic::body("m", request),
             Self::Chat => openai::body("m", request),
             Self::Responses => responses::body("m", request),
-            Self::Gemini => gemini::body(request, false),
+            Self::Gemini => gemini::body(request, false, ShapeForm::Native),
         }
     }
 

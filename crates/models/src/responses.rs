@@ -24,6 +24,7 @@ use crate::{
     answer::{self, AnswerDeadlines},
     endpoint::{Endpoint, EndpointConfig, KeyHeader, RequestError},
     openai,
+    shape::{RefusedShape, ShapeForm},
     sse::SseEvents,
 };
 
@@ -40,6 +41,7 @@ pub struct OpenAiResponses {
     endpoint: Endpoint,
     /// Set once the service has said that it cannot encrypt this model's reasoning.
     no_encryption: Arc<AtomicBool>,
+    shape: RefusedShape,
 }
 
 impl OpenAiResponses {
@@ -76,30 +78,34 @@ impl OpenAiResponses {
     ) -> Result<Self, Fault> {
         let model = setup.model.to_owned();
         let endpoint = Endpoint::new(setup, world, limits)?;
-        Ok(Self { model, endpoint, no_encryption: Arc::default() })
+        Ok(Self { model, endpoint, no_encryption: Arc::default(), shape: RefusedShape::default() })
     }
 
     /// Sends the request, and once more without reasoning if the service refuses the reasoning in it.
     async fn post(
         &self,
         request: &ModelRequest,
+        form: ShapeForm,
     ) -> Result<(SseEvents, AnswerDeadlines), RequestError> {
         let trace = (request.trace, request.span);
         let known = match self.no_encryption.load(Ordering::Relaxed) {
             true => Reasoning::Unsupported,
             false => Reasoning::Sent,
         };
-        let error =
-            match self.endpoint.post(HeaderMap::new(), self.body(request, known), trace).await {
-                Err(error) if known == Reasoning::Sent => error,
-                sent => return sent,
-            };
+        let error = match self
+            .endpoint
+            .post(HeaderMap::new(), self.body(request, known, form), trace)
+            .await
+        {
+            Err(error) if known == Reasoning::Sent => error,
+            sent => return sent,
+        };
         let Some(reasoning) = without_refused(&error) else { return Err(error) };
         tracing::warn!(
             model = %self.model, refusal = %error.fault,
             "the service refuses the reasoning of earlier answers; sending the request again without it"
         );
-        let body = self.body(request, reasoning);
+        let body = self.body(request, reasoning, form);
         let sent = self.endpoint.post(HeaderMap::new(), body, trace).await?;
         if reasoning == Reasoning::Unsupported {
             self.no_encryption.store(true, Ordering::Relaxed);
@@ -107,14 +113,14 @@ impl OpenAiResponses {
         Ok(sent)
     }
 
-    fn body(&self, request: &ModelRequest, reasoning: Reasoning) -> Vec<u8> {
-        wire::body(&self.model, request, reasoning, self.endpoint.is_at(openai::HOST))
+    fn body(&self, request: &ModelRequest, reasoning: Reasoning, form: ShapeForm) -> Vec<u8> {
+        wire::body(&self.model, request, reasoning, self.endpoint.is_at(openai::HOST), form)
     }
 }
 
 /// The body of a request to the official service.
 pub(crate) fn body(model: &str, request: &ModelRequest) -> Vec<u8> {
-    wire::body(model, request, Reasoning::Sent, true)
+    wire::body(model, request, Reasoning::Sent, true, ShapeForm::Native)
 }
 
 /// What to send of reasoning after this refusal; `None` if the refusal is about something else.
@@ -146,7 +152,8 @@ impl Model for OpenAiResponses {
     }
 
     async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {
-        let (events, patience) = self.post(&request).await?;
+        let post = |form| self.post(&request, form);
+        let (events, patience) = self.shape.send(&request, ShapeForm::Native, post).await?;
         let service = self.endpoint.service.clone();
         let decoder = Decoder::new(request.messages.len());
         Ok(answer::read(events, decoder, patience, service, &self.endpoint.limits))

@@ -65,6 +65,7 @@ pub(crate) fn user(messages: Vec<Message>) -> ModelRequest {
         system: None,
         messages: Arc::new(messages),
         tools: Arc::new([]),
+        answer: None,
         max_tokens: 1024,
         thinking_tokens: None,
         trace: Trace::NONE,

@@ -25,11 +25,12 @@ pub(super) fn help(tongue: DemoLanguage) -> String {
         "I am the built-in demo model: a few rules, no network. I understand requests such as \
          `read README.md and count its headings`, `list the files here, then say done`, \
          `search for TODO in src`, `write hello to note.txt`, `run ls`, `remember to call Ada`, \
+         `call TOOL with key=value`, \
          `count slowly to 50` and `say hello`."
             .into(),
         "我是内置的演示模型：只有几条规则，不用网络。我听得懂这样的请求：`读取 README.md 并统计标题`、\
          `列出这里的文件，然后说完成`、`在 src 中搜索 TODO`、`把 你好 写入 note.txt`、`运行 ls`、\
-         `记住 给小王打电话`、`慢慢数到 50`、`说 你好`。"
+         `记住 给小王打电话`、`调用 TOOL，key=value`、`慢慢数到 50`、`说 你好`。"
             .into(),
     )
 }
@@ -56,6 +57,7 @@ pub(super) fn intention(goal: &Goal, tongue: DemoLanguage) -> String {
             (format!("I will run `{command}`."), format!("我来运行 `{command}`。"))
         }
         Goal::Remember { .. } => ("I will note that.".into(), "我记下来。".into()),
+        Goal::Call { tool, .. } => (format!("I will call {tool}."), format!("我来调用 {tool}。")),
         Goal::CountTo { .. } | Goal::Say { .. } => Default::default(),
     };
     either(tongue, english, chinese)
@@ -125,7 +127,7 @@ pub(super) fn outcome(goal: &Goal, result: Option<&Value>, tongue: DemoLanguage)
         Goal::CountTo { number, .. } => {
             (1..=*number).map(|number| number.to_string()).collect::<Vec<_>>().join(" ")
         }
-        Goal::Read { path, what } => of_file(path, *what, result, tongue),
+        Goal::Read { path, query } => of_file(path, *query, result, tongue),
         Goal::List { .. } => listed(result, tongue),
         Goal::Search { text, .. } => found(text, result, tongue),
         Goal::Write { path, content } => {
@@ -137,13 +139,18 @@ pub(super) fn outcome(goal: &Goal, result: Option<&Value>, tongue: DemoLanguage)
             )
         }
         Goal::Run { command } => ran(command, result, tongue),
+        Goal::Call { tool, .. } => {
+            let said = result.as_str().map_or_else(|| result.to_string(), str::to_owned);
+            let lines: Vec<&str> = said.lines().collect();
+            either(tongue, format!("{tool} answered:"), format!("{tool} 的回答：")) + &shown(&lines)
+        }
         Goal::Remember { title } => {
             either(tongue, format!("Noted: {title}."), format!("记下了：{title}。"))
         }
     }
 }
 
-fn of_file(path: &str, what: FileQuery, result: &Value, tongue: DemoLanguage) -> String {
+fn of_file(path: &str, query: FileQuery, result: &Value, tongue: DemoLanguage) -> String {
     let content = result["content"].as_str().or_else(|| result.as_str()).unwrap_or_default();
     let lines: Vec<&str> = content.lines().map(unnumbered).collect();
     let count = |count: usize, one: &str, many: &str, chinese: &str| {
@@ -154,7 +161,7 @@ fn of_file(path: &str, what: FileQuery, result: &Value, tongue: DemoLanguage) ->
             format!("{path} 有 {count} 个{chinese}。"),
         )
     };
-    let mut text = match what {
+    let mut text = match query {
         FileQuery::Headings => count(headings(&lines), "heading", "headings", "标题"),
         FileQuery::Lines => {
             let total = result["totalLines"].as_u64().and_then(|total| usize::try_from(total).ok());
@@ -173,7 +180,7 @@ fn of_file(path: &str, what: FileQuery, result: &Value, tongue: DemoLanguage) ->
             either(tongue, format!("{path} begins:"), format!("{path} 的开头：")) + &shown(&lines)
         }
     };
-    if result["truncated"] == true && what != FileQuery::Lines {
+    if result["truncated"] == true && query != FileQuery::Lines {
         text += &either(
             tongue,
             " That is for the part I was shown; the file goes on.".into(),

@@ -1,6 +1,6 @@
 //! Parses a plain request in English or Chinese into goals.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Upper bound for counting.
 const COUNT_MAX: u64 = 1_000;
@@ -35,12 +35,13 @@ pub(super) enum FileQuery {
 /// One goal of a request, reached by at most one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
-    Read { path: String, what: FileQuery },
+    Read { path: String, query: FileQuery },
     List { pattern: String },
     Search { text: String, path: String },
     Write { path: String, content: String },
     Run { command: String },
     Remember { title: String },
+    Call { tool: String, arguments: Map<String, Value> },
     CountTo { number: u64, slowly: bool },
     Say { text: String },
 }
@@ -51,8 +52,9 @@ impl Goal {
     }
 
     /// The correct call for this goal; `None` if it needs no tool.
-    pub(super) fn call(&self) -> Option<(&'static str, Value)> {
+    pub(super) fn call(&self) -> Option<(&str, Value)> {
         Some(match self {
+            Self::Call { tool, arguments } => (tool, Value::Object(arguments.clone())),
             Self::Read { path, .. } => ("fs_read", json!({"path": path})),
             Self::List { pattern } => ("fs_glob", json!({"pattern": pattern})),
             Self::Search { text, path } => ("fs_grep", json!({"pattern": text, "path": path})),
@@ -71,6 +73,7 @@ impl Goal {
     /// The arguments with a plausible mistake, as if written without reading the schema.
     pub(super) fn mistaken(&self) -> Value {
         match self {
+            Self::Call { arguments, .. } => misspelt(arguments),
             Self::Read { path, .. } => json!({"file": path}),
             Self::List { pattern } => json!({"glob": pattern}),
             Self::Search { text, path } => json!({"query": text, "path": path}),
@@ -84,6 +87,19 @@ impl Goal {
     }
 }
 
+/// The arguments with the first key misspelt: `item` becomes `ite`.
+fn misspelt(arguments: &Map<String, Value>) -> Value {
+    let misspell = |key: &str| match key.char_indices().next_back() {
+        Some((last, _)) if last > 1 => key[..last].to_owned(),
+        _ => format!("{key}_"),
+    };
+    let renamed = arguments.iter().enumerate().map(|(at, (key, value))| {
+        let key = if at == 0 { misspell(key) } else { key.clone() };
+        (key, value.clone())
+    });
+    Value::Object(renamed.collect())
+}
+
 /// Parses the goals, in order. Empty if the request is not understood.
 pub(super) fn understand(text: &str) -> Vec<Goal> {
     let mut goals: Vec<Goal> = Vec::new();
@@ -92,7 +108,7 @@ pub(super) fn understand(text: &str) -> Vec<Goal> {
         match (goal, goals.last_mut()) {
             (Some(goal), _) => goals.push(goal),
             // Handles `read x, then count its headings`.
-            (None, Some(Goal::Read { what, .. })) => *what = wanted(&clause).unwrap_or(*what),
+            (None, Some(Goal::Read { query, .. })) => *query = wanted(&clause).unwrap_or(*query),
             (None, _) => {}
         }
     }
@@ -171,6 +187,10 @@ fn english(clause: &str) -> Option<Goal> {
     if let Some(rest) = after(clause, &["run:", "run ", "execute "]) {
         return Some(Goal::Run { command: unquoted(rest).to_owned() });
     }
+    if let Some(rest) = after(clause, &["call ", "use the tool "]) {
+        let (tool, arguments) = split_first(rest, &[" with "]).unwrap_or((rest, ""));
+        return call(tool, arguments);
+    }
     if let Some(rest) = after(clause, &["list ", "show me the files", "what files are"]) {
         return Some(Goal::List { pattern: pattern(rest) });
     }
@@ -204,13 +224,13 @@ fn english(clause: &str) -> Option<Goal> {
     if let Some(rest) =
         after(clause, &["read ", "open ", "show ", "look at ", "summarise ", "summarize "])
     {
-        let what = wanted(clause).unwrap_or(FileQuery::Beginning);
-        return Some(Goal::Read { path: name(rest)?, what });
+        let query = wanted(clause).unwrap_or(FileQuery::Beginning);
+        return Some(Goal::Read { path: name(rest)?, query });
     }
     // Handles `count the headings of x` and `how many lines are in x`.
     let rest = after(clause, &["count ", "how many "])?;
     let (_, path) = split_last(rest, &[" in ", " of "])?;
-    Some(Goal::Read { path: name(path)?, what: wanted(clause)? })
+    Some(Goal::Read { path: name(path)?, query: wanted(clause)? })
 }
 
 fn chinese(clause: &str) -> Option<Goal> {
@@ -221,6 +241,10 @@ fn chinese(clause: &str) -> Option<Goal> {
         return Some(Goal::Run {
             command: unquoted(rest.trim_start_matches(['：', ':'])).to_owned(),
         });
+    }
+    if let Some(rest) = after(clause, &["调用"]) {
+        let (tool, arguments) = split_first(rest, &["，", " "]).unwrap_or((rest, ""));
+        return call(tool, arguments);
     }
     if let Some(rest) = after(clause, &["列出"]) {
         return Some(Goal::List { pattern: pattern(rest) });
@@ -245,11 +269,11 @@ fn chinese(clause: &str) -> Option<Goal> {
     if let Some(rest) = after(clause, &["读取", "读一下", "读", "打开", "查看"]) {
         return Some(Goal::Read {
             path: name(rest)?,
-            what: wanted(clause).unwrap_or(FileQuery::Beginning),
+            query: wanted(clause).unwrap_or(FileQuery::Beginning),
         });
     }
     if let Some(rest) = after(clause, &["统计", "数一下", "数"]) {
-        return Some(Goal::Read { path: name(rest)?, what: wanted(clause)? });
+        return Some(Goal::Read { path: name(rest)?, query: wanted(clause)? });
     }
     let rest = after(clause, &["说", "回答"])?;
     Some(Goal::Say { text: unquoted(rest.trim_start_matches(['：', ':'])).to_owned() })
@@ -276,6 +300,28 @@ fn wanted(clause: &str) -> Option<FileQuery> {
         }
         () => None,
     }
+}
+
+/// A call of any tool, with arguments as `a=1, b=text` or as a JSON object.
+fn call(tool: &str, arguments: &str) -> Option<Goal> {
+    let tool = unquoted(tool.trim_end_matches('.'));
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if tool.is_empty() || !tool.chars().all(fits) {
+        return None;
+    }
+    let arguments = match serde_json::from_str(arguments) {
+        Ok(Value::Object(object)) => object,
+        _ => arguments.split([',', '，']).filter_map(pair).collect(),
+    };
+    Some(Goal::Call { tool: tool.to_owned(), arguments })
+}
+
+/// Reads `count=3` or `city=Ghent`: a value that is not JSON is text.
+fn pair(text: &str) -> Option<(String, Value)> {
+    let (key, value) = text.split_once('=')?;
+    let value = unquoted(value.trim().trim_end_matches('.'));
+    let parsed = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+    Some((key.trim().to_owned(), parsed))
 }
 
 fn count_to(text: &str, slowly: bool) -> Option<Goal> {

@@ -286,6 +286,20 @@ fn it_counts_at_a_pace_people_can_cut() {
     assert_eq!(clock.slept(), Duration::ZERO);
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "calls read better with a literal")]
+fn call(tool: &str, arguments: Value) -> Goal {
+    let arguments = arguments.as_object().cloned().unwrap_or_default();
+    Goal::Call { tool: tool.into(), arguments }
+}
+
+#[test]
+fn the_first_call_of_any_tool_has_a_misspelt_key() {
+    let goal = call("stock", json!({"item": "B-1", "n": 1}));
+    assert_eq!(goal.mistaken(), json!({"ite": "B-1", "n": 1}));
+    assert_eq!(call("now", json!({})).mistaken(), json!({}));
+    assert_eq!(call("x", json!({"é": 1})).mistaken(), json!({"é_": 1}));
+}
+
 #[rstest]
 #[case("say hello there", Goal::Say { text: "hello there".into() })]
 #[case("Say \"a, then b\"", Goal::Say { text: "a, then b".into() })]
@@ -299,9 +313,13 @@ fn it_counts_at_a_pace_people_can_cut() {
 #[case("list *.rs", Goal::List { pattern: "*.rs".into() })]
 #[case("list all files", Goal::List { pattern: "**/*".into() })]
 #[case("list the files in src", Goal::List { pattern: "src/*".into() })]
-#[case("read docs/a.md", Goal::Read { path: "docs/a.md".into(), what: FileQuery::Beginning })]
-#[case("count the words in a.md.", Goal::Read { path: "a.md".into(), what: FileQuery::Words })]
+#[case("read docs/a.md", Goal::Read { path: "docs/a.md".into(), query: FileQuery::Beginning })]
+#[case("count the words in a.md.", Goal::Read { path: "a.md".into(), query: FileQuery::Words })]
 #[case("todo: buy milk", Goal::Remember { title: "buy milk".into() })]
+#[case("call stock with item=B-1042, count=3", call("stock", json!({"item": "B-1042", "count": 3})))]
+#[case("call stock with {\"item\": \"a, then b\"}", call("stock", json!({"item": "a, then b"})))]
+#[case("call now", call("now", json!({})))]
+#[case("调用 stock，item=B-1042", call("stock", json!({"item": "B-1042"})))]
 #[case("列出这里的文件", Goal::List { pattern: "*".into() })]
 #[case("列出 src 目录的文件", Goal::List { pattern: "src/*".into() })]
 #[case("说 你好", Goal::Say { text: "你好".into() })]
@@ -310,7 +328,7 @@ fn it_counts_at_a_pace_people_can_cut() {
 #[case("运行 ls -l", Goal::Run { command: "ls -l".into() })]
 #[case("记住：买牛奶", Goal::Remember { title: "买牛奶".into() })]
 #[case("在 src 中搜索 TODO", Goal::Search { text: "TODO".into(), path: "src".into() })]
-#[case("统计README.md的行数", Goal::Read { path: "README.md".into(), what: FileQuery::Lines })]
+#[case("统计README.md的行数", Goal::Read { path: "README.md".into(), query: FileQuery::Lines })]
 fn a_plain_request_is_understood(#[case] text: &str, #[case] goal: Goal) {
     assert_eq!(understand(text), [goal]);
 }

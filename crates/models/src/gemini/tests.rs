@@ -9,7 +9,10 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{stream::Decoder, wire};
-use crate::testing::{self, DecodedStream, event};
+use crate::{
+    shape::ShapeForm,
+    testing::{self, DecodedStream, event},
+};
 
 fn decode(chunks: &[Value]) -> DecodedStream {
     let text: String = chunks.iter().map(event).collect();
@@ -43,7 +46,8 @@ fn stop(decoded: &DecodedStream) -> Option<ModelStop> {
 fn sent_back(answer: Vec<Block>, substitute: bool) -> Value {
     let answer = Message { role: Role::Assistant, content: answer };
     let request = testing::user(vec![Message::user("hi"), answer, Message::user("more")]);
-    let body: Value = serde_json::from_slice(&wire::body(&request, substitute)).unwrap();
+    let body: Value =
+        serde_json::from_slice(&wire::body(&request, substitute, ShapeForm::Native)).unwrap();
     body["contents"][1]["parts"].clone()
 }
 

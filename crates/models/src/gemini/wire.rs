@@ -6,7 +6,10 @@ use budao_core::message::{Block, CallId, Message, ModelRequest, Role};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 
-use crate::wire::{OpaqueOwner, safe_arguments, safe_id, safe_name};
+use crate::{
+    shape::{ShapeForm, split_shape},
+    wire::{OpaqueOwner, safe_arguments, safe_id, safe_name},
+};
 
 /// The value that the service accepts in place of the signature of a call that another model made.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
@@ -89,9 +92,10 @@ struct Signature {
 
 /// Serializes the request body. With `substitute`, the first call of a message that has no signature carries the value
 /// that the service accepts instead.
-pub(crate) fn body(request: &ModelRequest, substitute: bool) -> Vec<u8> {
+pub(crate) fn body(request: &ModelRequest, substitute: bool, form: ShapeForm) -> Vec<u8> {
     let system = request.system.as_deref().filter(|text| !text.trim().is_empty());
-    let declarations = request.tools.iter().map(|spec| Declaration {
+    let (tools, shape) = split_shape(request, form);
+    let declarations = tools.map(|spec| Declaration {
         name: &spec.name,
         description: &spec.description,
         parameters_json_schema: &spec.schema,
@@ -100,7 +104,7 @@ pub(crate) fn body(request: &ModelRequest, substitute: bool) -> Vec<u8> {
     let tools = (!function_declarations.is_empty()).then_some(Tools { function_declarations });
     let body = Body {
         system_instruction: system.map(|text| json!({"parts": [{"text": text}]})),
-        generation_config: generation_config(request),
+        generation_config: generation_config(request, shape.map(|shape| shape.schema)),
         tools: tools.into_iter().collect(),
         contents: contents(&request.messages, substitute),
     };
@@ -108,16 +112,21 @@ pub(crate) fn body(request: &ModelRequest, substitute: bool) -> Vec<u8> {
 }
 
 /// Thinking counts towards the limit, so it comes on top of the answer's tokens.
-fn generation_config(request: &ModelRequest) -> Value {
+fn generation_config(request: &ModelRequest, schema: Option<&Value>) -> Value {
     let thinking = request.thinking_tokens.unwrap_or_default();
     let tokens = request.max_tokens.max(1).saturating_add(thinking);
-    match request.thinking_tokens {
+    let mut config = match request.thinking_tokens {
         Some(budget) => json!({
             "maxOutputTokens": tokens,
             "thinkingConfig": {"includeThoughts": true, "thinkingBudget": budget},
         }),
         None => json!({"maxOutputTokens": tokens}),
+    };
+    if let Some(schema) = schema {
+        config["responseMimeType"] = "application/json".into();
+        config["responseJsonSchema"] = schema.clone();
     }
+    config
 }
 
 /// Converts the history: joins neighbours of the same role and puts results of calls first.

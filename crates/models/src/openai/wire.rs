@@ -4,7 +4,10 @@ use budao_core::message::{Block, Message, ModelRequest, Role, text_of};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::wire::{safe_arguments, safe_id, safe_name};
+use crate::{
+    shape::{NativeShape, ShapeForm, split_shape},
+    wire::{safe_arguments, safe_id, safe_name},
+};
 
 /// The server family. The official service renamed `max_tokens`; not all compatible servers know the new name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +27,8 @@ struct Body<'a> {
     max_completion_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning_effort: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_format: Option<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<WireTool<'a>>,
     messages: Vec<WireMessage<'a>>,
@@ -93,6 +98,7 @@ pub(super) fn body(
     request: &ModelRequest,
     dialect: Dialect,
     no_reasoning: bool,
+    form: ShapeForm,
 ) -> Vec<u8> {
     let tokens = Some(request.max_tokens.max(1));
     let (max_tokens, max_completion_tokens) = match dialect {
@@ -108,24 +114,33 @@ pub(super) fn body(
             Role::Assistant => messages.extend(assistant_message(message)),
         }
     }
-    let tools = request.tools.iter().map(|spec| WireTool {
+    let (tools, shape) = split_shape(request, form);
+    let tools = tools.map(|spec| WireTool {
         function: Function {
             name: &spec.name,
             description: &spec.description,
             parameters: &spec.schema,
         },
     });
+    let tools: Vec<_> = tools.collect();
     let body = Body {
         model,
         stream: true,
         stream_options: StreamOptions { include_usage: true },
         max_tokens,
         max_completion_tokens,
-        reasoning_effort: (no_reasoning && !request.tools.is_empty()).then_some("none"),
-        tools: tools.collect(),
+        reasoning_effort: (no_reasoning && !tools.is_empty()).then_some("none"),
+        response_format: shape.map(response_format),
+        tools,
         messages,
     };
     serde_json::to_vec(&body).expect("strings, numbers and JSON always serialise")
+}
+
+fn response_format(shape: NativeShape<'_>) -> Value {
+    let NativeShape { name, schema, is_strict } = shape;
+    let json_schema = json!({"name": name, "schema": schema, "strict": is_strict});
+    json!({"type": "json_schema", "json_schema": json_schema})
 }
 
 /// Pushes tool results as messages of their own first, then the user's text.

@@ -7,7 +7,10 @@ use budao_core::message::{Block, Message, ModelRequest, Role, text_of};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 
-use crate::wire::{OpaqueOwner, PHASE, safe_arguments, safe_id, safe_name};
+use crate::{
+    shape::{NativeShape, ShapeForm, split_shape},
+    wire::{OpaqueOwner, PHASE, safe_arguments, safe_id, safe_name},
+};
 
 /// What a request has of the reasoning in earlier answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +39,8 @@ struct Body<'a> {
     reasoning: Option<ReasoningOptions>,
     #[serde(skip_serializing_if = "Option::is_none")]
     parallel_tool_calls: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<WireTool<'a>>,
     input: Vec<Item<'a>>,
@@ -100,15 +105,18 @@ pub(super) fn body(
     request: &ModelRequest,
     reasoning: Reasoning,
     is_official: bool,
+    form: ShapeForm,
 ) -> Vec<u8> {
     // Reasoning counts towards the limit, so it comes on top of the answer's tokens.
     let thinking = request.thinking_tokens.unwrap_or_default();
-    let tools = request.tools.iter().map(|spec| WireTool {
+    let (tools, shape) = split_shape(request, form);
+    let tools = tools.map(|spec| WireTool {
         name: &spec.name,
         description: &spec.description,
         parameters: &spec.schema,
         strict: false,
     });
+    let tools: Vec<_> = tools.collect();
     let body = Body {
         model,
         stream: true,
@@ -118,11 +126,17 @@ pub(super) fn body(
         instructions: request.system.as_deref().filter(|text| !text.trim().is_empty()),
         max_output_tokens: request.max_tokens.max(1).saturating_add(thinking),
         reasoning: request.thinking_tokens.map(options),
-        parallel_tool_calls: (!request.tools.is_empty()).then_some(true),
-        tools: tools.collect(),
+        parallel_tool_calls: (!tools.is_empty()).then_some(true),
+        text: shape.map(text_format),
+        tools,
         input: input(&request.messages, reasoning),
     };
     serde_json::to_vec(&body).expect("strings, numbers and JSON always serialise")
+}
+
+fn text_format(shape: NativeShape<'_>) -> Value {
+    let NativeShape { name, schema, is_strict } = shape;
+    json!({"format": {"type": "json_schema", "name": name, "schema": schema, "strict": is_strict}})
 }
 
 /// The effort that is nearest to a thinking budget.
