@@ -18,6 +18,8 @@ use crate::error::{FaultContext, bounded};
 pub(crate) enum ResultForm {
     /// The data for a model.
     Data,
+    /// The data as the server wrote it, for a program.
+    PlainData,
     /// The server's result unchanged.
     Whole,
 }
@@ -37,11 +39,14 @@ pub(crate) fn of_result(
         None => data(result, &text),
     };
     if !is_within_depth(&data, depth_max) {
-        let fault = fault_context.fault(Kind::JsonTooDeep).with(Fact::Limit, depth_max);
+        let fault = fault_context
+            .fault(Kind::JsonTooDeep)
+            .with(Fact::LimitName, "json_depth")
+            .with(Fact::Limit, depth_max);
         return Err(plain(fault.via("mcp_server", fault_context.server)));
     }
     if !is_error {
-        return Ok(if form == ResultForm::Whole { data } else { unambiguous(data) });
+        return Ok(if form == ResultForm::Data { unambiguous(data) } else { data });
     }
     let reason = if text.trim().is_empty() { "it gave no reason" } else { &text };
     let fault = fault_context.fault(Kind::ToolSaidNo).with(Fact::Reason, bounded(reason));

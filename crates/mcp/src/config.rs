@@ -11,6 +11,7 @@ use budao_core::{
     retry::RetryPolicy,
 };
 use budao_scrub::Scrubber;
+use budao_tools::ReconcileRule;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
@@ -35,6 +36,9 @@ pub struct McpServerConfig {
     /// Tools to leave out, even if included. An entry may end in `*`.
     #[serde(default)]
     pub exclude: Vec<String>,
+    /// Tools whose every call a person must confirm, whatever the session's permissions. An entry may end in `*`.
+    #[serde(default)]
+    pub ask: Vec<String>,
     /// Whether to trust the server's hints about its tools. If false, every tool counts as one that executes something
     /// and must not be repeated.
     #[serde(default = "yes")]
@@ -51,10 +55,19 @@ pub struct McpServerConfig {
     /// The largest number of concurrent calls. A cancelled call counts until the server is notified.
     #[serde(default = "calls")]
     pub calls: usize,
+    /// How to find out what became of an interrupted call, by the server's own name of its tool.
+    #[serde(default)]
+    pub reconcile: BTreeMap<String, ReconcileRule>,
     /// Whether calls return the server's result unchanged, for a gateway that forwards it. If false, they return its
     /// data.
     #[serde(skip)]
     pub whole_results: bool,
+    /// Whether a start waits longer for this server, because it was asked for by name.
+    #[serde(default)]
+    pub required: bool,
+    /// Values of variables that were filled into other settings than `env` and `headers`.
+    #[serde(skip)]
+    pub found_secrets: Vec<SecretString>,
 }
 
 /// The transport of a server.
@@ -116,6 +129,9 @@ pub struct Timeouts {
     /// For one call; 0 or absent for the tool deadline of the limits.
     #[serde(deserialize_with = "maybe_millis")]
     pub call: Option<Duration>,
+    /// For a call that the server finishes later, as a task; 2 h by default.
+    #[serde(with = "millis")]
+    pub task: Duration,
 }
 
 impl Default for Timeouts {
@@ -125,6 +141,7 @@ impl Default for Timeouts {
             list: Duration::from_secs(30),
             refresh: Some(Duration::from_secs(60)),
             call: None,
+            task: Duration::from_secs(2 * 3_600),
         }
     }
 }
@@ -137,7 +154,7 @@ impl McpServerConfig {
         command: impl Into<String>,
         args: impl IntoIterator<Item = impl Into<String>>,
     ) -> Self {
-        Self::new(
+        Self::of(
             name,
             Transport::Stdio(Stdio {
                 command: command.into(),
@@ -152,28 +169,34 @@ impl McpServerConfig {
     /// A streamable HTTP server with default settings.
     #[must_use]
     pub fn http(name: impl Into<String>, url: impl Into<String>) -> Self {
-        Self::new(name, Transport::Http(Address { url: url.into(), headers: BTreeMap::new() }))
+        Self::of(name, Transport::Http(Address { url: url.into(), headers: BTreeMap::new() }))
     }
 
     /// An HTTP+SSE server with default settings.
     #[must_use]
     pub fn sse(name: impl Into<String>, url: impl Into<String>) -> Self {
-        Self::new(name, Transport::Sse(Address { url: url.into(), headers: BTreeMap::new() }))
+        Self::of(name, Transport::Sse(Address { url: url.into(), headers: BTreeMap::new() }))
     }
 
-    fn new(name: impl Into<String>, transport: Transport) -> Self {
+    /// A server with default settings.
+    #[must_use]
+    pub fn of(name: impl Into<String>, transport: Transport) -> Self {
         Self {
             name: name.into(),
             transport,
             enabled: true,
             include: Vec::new(),
             exclude: Vec::new(),
+            ask: Vec::new(),
             trust_hints: true,
             roots: Vec::new(),
             timeouts: Timeouts::default(),
             reconnect: patient(),
             calls: calls(),
+            reconcile: BTreeMap::new(),
             whole_results: false,
+            required: false,
+            found_secrets: Vec::new(),
         }
     }
 
@@ -187,6 +210,14 @@ impl McpServerConfig {
         }
         if self.calls == 0 {
             return Err(wrong("calls", "at least 1").with(Fact::McpServer, self.name.clone()));
+        }
+        for (tool, rule) in &self.reconcile {
+            if let Some((setting, expected)) = rule.problem() {
+                let key = format!("mcp.reconcile.{tool}.{setting}");
+                return Err(wrong("", expected)
+                    .with(Fact::ConfigKey, key)
+                    .with(Fact::McpServer, self.name.clone()));
+            }
         }
         let checked = match &self.transport {
             Transport::Stdio(stdio) if stdio.command.trim().is_empty() => {
@@ -205,6 +236,25 @@ impl McpServerConfig {
     pub fn takes(&self, tool: &str) -> bool {
         let named = |list: &[String]| list.iter().any(|pattern| matches(pattern, tool));
         (self.include.is_empty() || named(&self.include)) && !named(&self.exclude)
+    }
+
+    /// The command line, or the URL without its user and query. Secrets of the configuration are removed.
+    #[must_use]
+    pub fn target(&self) -> String {
+        match &self.transport {
+            Transport::Stdio(stdio) => {
+                let words = std::iter::once(&stdio.command).chain(&stdio.args).map(String::as_str);
+                let line = words.collect::<Vec<_>>().join(" ");
+                crate::error::bounded(&self.scrubber().scrub(&line))
+            }
+            Transport::Http(address) | Transport::Sse(address) => shown_url(&address.url),
+        }
+    }
+
+    /// Whether a person must confirm every call of this tool.
+    #[must_use]
+    pub fn asks(&self, tool: &str) -> bool {
+        self.ask.iter().any(|pattern| matches(pattern, tool))
     }
 
     /// The variables or headers with their secret values, to configure another client of the server.
@@ -226,7 +276,8 @@ impl McpServerConfig {
             Transport::Stdio(stdio) => (Some(&stdio.env), None),
             Transport::Http(address) | Transport::Sse(address) => (None, Some(&address.headers)),
         };
-        let all = env.into_iter().chain(headers).flat_map(BTreeMap::values);
+        let all =
+            env.into_iter().chain(headers).flat_map(BTreeMap::values).chain(&self.found_secrets);
         // Shorter values are usually switches; scrubbing them would damage ordinary text.
         all.map(ExposeSecret::expose_secret).filter(|secret| secret.len() >= SECRET_BYTES_MIN)
     }
@@ -239,7 +290,14 @@ impl McpServerConfig {
 const SECRET_BYTES_MIN: usize = 8;
 
 /// Headers that the protocol sets itself.
-const RESERVED: &[&str] = &["accept", "last-event-id", "mcp-protocol-version", "mcp-session-id"];
+const RESERVED: &[&str] = &[
+    "accept",
+    "last-event-id",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
+    "mcp-session-id",
+];
 
 impl Address {
     pub(crate) fn parsed(&self) -> Result<Url, Fault> {

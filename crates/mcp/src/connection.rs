@@ -11,25 +11,30 @@ use budao_tools::{CallContext, NoteSender};
 use rmcp::{
     RoleClient,
     model::{
-        CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotificationParam,
-        ClientJsonRpcMessage, ClientRequest, JsonObject, PaginatedRequestParams, RequestId,
-        RequestMetaObject, ServerJsonRpcMessage, ServerResult, Tool,
+        CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, JsonObject,
+        ListToolsRequest, ListToolsResult, PaginatedRequestParams, RequestMetaObject,
+        ServerPeerInfo, ServerResult, Task, Tool,
     },
-    service::{Peer, PeerRequestOptions, RunningService, ServiceExt},
+    service::{ClientServiceExt, Peer, PeerRequestOptions, RunningService},
     transport::{
         StreamableHttpClientTransport, Transport as Rmcp, common::client_side_sse::FixedInterval,
         streamable_http_client::StreamableHttpClientTransportConfig,
     },
 };
-use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use serde_json::Value;
+use tokio::sync::{Mutex, Notify, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{Address, McpServerConfig, Stdio, Transport, shown_url},
+    era::{Era, ObservedTransport, Opening, ProbeProgress},
     error::{FaultContext, ServerError},
     host::{Host, ProgressGuard, ProgressRouter},
+    input,
+    pending::{AbandonedCall, PendingCall, forget},
     process::{ConnectionContext, ProcessExit, ServerProcess},
     sse, stdio,
+    subscription::ResourceSubscription,
     web::{self, BoundedHttpClient},
 };
 
@@ -37,13 +42,40 @@ use crate::{
 const TOOLS_MAX: usize = 1_000;
 const PAGES_MAX: usize = 200;
 
+/// How often a server may ask for input in one call.
+const INPUT_ROUNDS_MAX: usize = 10;
+
 /// How long closing the session with an HTTP server may take.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+/// The answer of a server to a call.
+#[derive(Debug)]
+pub(crate) enum CallAnswer {
+    /// The call ended with this result.
+    Done(CallToolResult),
+    /// The server finishes the call later.
+    Task(Task),
+}
+
+/// A way to begin that failed, and the way to try next.
+struct OpeningFailure {
+    fault: Fault,
+    next: Option<Opening>,
+}
+
+/// An error that no unanswered probe preceded.
+fn answered(error: ServerError) -> (ServerError, bool) {
+    (error, false)
+}
 
 /// An open connection to a server, with its limit on concurrent calls.
 #[derive(Debug)]
 pub(crate) struct ServerConnection {
     pub(crate) peer: Peer<RoleClient>,
+    pub(crate) era: Era,
+    pub(crate) probe: Arc<ProbeProgress>,
+    /// The resources whose changes a server without a handshake reports.
+    pub(crate) subscription: ResourceSubscription,
     service: Mutex<Option<RunningService<RoleClient, Host>>>,
     process: Option<Arc<ServerProcess>>,
     /// Cancelled when the transport has ended.
@@ -58,34 +90,60 @@ pub(crate) struct ServerConnection {
     unwanted: mpsc::Sender<AbandonedCall>,
 }
 
-/// A call whose answer is no longer awaited. It keeps its permit until the server is notified.
-#[derive(Debug)]
-struct AbandonedCall {
-    id: RequestId,
-    _room: OwnedSemaphorePermit,
-}
-
 impl ServerConnection {
-    /// Connects and performs the handshake. The fault names the command or URL and the server's last output.
+    /// Connects and begins in the way of a server of the `known` era, or finds the era out. The fault is that of the
+    /// first attempt; it names the command or URL and the server's last output.
     pub(crate) async fn open(
         config: &McpServerConfig,
         connection_context: &ConnectionContext,
+        known: Option<Era>,
     ) -> Result<Self, Fault> {
+        let mut opening = Opening::first(&config.transport, known);
+        let mut tried = vec![opening];
+        let mut first = None;
+        loop {
+            let failure = match Self::open_as(config, connection_context, opening).await {
+                Ok(connection) => return Ok(connection),
+                Err(failure) => failure,
+            };
+            let fault = first.get_or_insert(failure.fault);
+            let next = failure.next.filter(|next| !tried.contains(next));
+            let Some(next) = next.filter(|_| !connection_context.stop.is_cancelled()) else {
+                return Err(fault.clone());
+            };
+            tracing::debug!(server = %config.name, ?opening, ?next, "server does not begin like this");
+            tried.push(next);
+            opening = next;
+        }
+    }
+
+    async fn open_as(
+        config: &McpServerConfig,
+        connection_context: &ConnectionContext,
+        opening: Opening,
+    ) -> Result<Self, OpeningFailure> {
+        let is_event_stream = opening == Opening::Known(Era::EventStream);
         let opened = match &config.transport {
             Transport::Stdio(stdio) => {
-                return Self::of_program(config, stdio, connection_context).await;
+                return Self::of_program(config, stdio, connection_context, opening).await;
             }
-            Transport::Http(address) => Self::of_address(config, address, connection_context).await,
-            Transport::Sse(address) => Self::of_events(config, address, connection_context).await,
+            Transport::Http(address) if !is_event_stream => {
+                Self::of_address(config, address, connection_context, opening).await
+            }
+            Transport::Http(address) | Transport::Sse(address) => {
+                Self::of_events(config, address, connection_context, opening).await
+            }
         };
-        opened.map_err(|server_error| {
-            let fault = server_error.fault(&starting(config, &connection_context.limits));
-            match &config.transport {
+        opened.map_err(|(error, is_unanswered)| {
+            let next = opening.after(&error, &config.transport, is_unanswered);
+            let fault = error.fault(&starting(config, &connection_context.limits));
+            let fault = match &config.transport {
                 Transport::Http(address) | Transport::Sse(address) => {
                     fault.with(Fact::Endpoint, shown_url(&address.url))
                 }
                 Transport::Stdio(_) => fault,
-            }
+            };
+            OpeningFailure { fault, next }
         })
     }
 
@@ -93,15 +151,17 @@ impl ServerConnection {
         config: &McpServerConfig,
         stdio: &Stdio,
         connection_context: &ConnectionContext,
-    ) -> Result<Self, Fault> {
+        opening: Opening,
+    ) -> Result<Self, OpeningFailure> {
         let fault_context = starting(config, &connection_context.limits);
-        let command = command_line(stdio, connection_context);
+        let command = config.target();
         let (process, pipes) =
             ServerProcess::start(stdio, connection_context).await.map_err(|error| {
                 let fault = ServerError::Wire(Box::new(error)).fault(&fault_context);
-                fault
+                let fault = fault
                     .with(Fact::Reason, format!("its command `{command}` could not be started"))
-                    .with(Fact::Command, command.clone())
+                    .with(Fact::Command, command.clone());
+                OpeningFailure { fault, next: None }
             })?;
         let process = Arc::new(process);
         let bytes_max = connection_context.limits.frame_bytes_hard;
@@ -113,9 +173,10 @@ impl ServerConnection {
             bytes_max,
             clock,
         );
-        match Self::initialize(config, connection_context, wire, Some(process.clone())).await {
-            Ok(link) => Ok(link),
-            Err(server_error) => {
+        match Self::begin(config, connection_context, wire, opening, Some(process.clone())).await {
+            Ok(connection) => Ok(connection),
+            Err((server_error, is_unanswered)) => {
+                let next = opening.after(&server_error, &config.transport, is_unanswered);
                 let fault = match server_error {
                     ServerError::Lost | ServerError::Wire(_) => {
                         process.silent_soon(&connection_context.world).await;
@@ -126,7 +187,7 @@ impl ServerConnection {
                 };
                 let fault = last_words(fault.with(Fact::Command, command), &process);
                 process.end().await;
-                Err(fault)
+                Err(OpeningFailure { fault, next })
             }
         }
     }
@@ -135,8 +196,9 @@ impl ServerConnection {
         config: &McpServerConfig,
         address: &Address,
         connection_context: &ConnectionContext,
-    ) -> Result<Self, ServerError> {
-        let (web, url, headers) = reach(config, address, connection_context)?;
+        opening: Opening,
+    ) -> Result<Self, (ServerError, bool)> {
+        let (web, url, headers) = reach(config, address, connection_context).map_err(answered)?;
         let mut options = StreamableHttpClientTransportConfig::with_uri(url.as_str())
             .custom_headers(headers.into_iter().filter_map(|(k, v)| Some((k?, v))).collect())
             .max_sse_event_size(connection_context.limits.frame_bytes_hard);
@@ -145,27 +207,30 @@ impl ServerConnection {
         (again.max_times, again.duration) = (Some(3), Duration::from_millis(250));
         options.retry_config = Arc::new(again);
         let wire = StreamableHttpClientTransport::with_client(web, options);
-        Self::initialize(config, connection_context, wire, None).await
+        Self::begin(config, connection_context, wire, opening, None).await
     }
 
     async fn of_events(
         config: &McpServerConfig,
         address: &Address,
         connection_context: &ConnectionContext,
-    ) -> Result<Self, ServerError> {
-        let (web, url, headers) = reach(config, address, connection_context)?;
-        let opening = sse::SseTransport::open(web.client, url, headers, web.bytes_max);
-        let wire = in_time(config, connection_context, opening).await?;
-        let wire = wire.map_err(|error| ServerError::Wire(Box::new(error)))?;
-        Self::initialize(config, connection_context, wire, None).await
+        opening: Opening,
+    ) -> Result<Self, (ServerError, bool)> {
+        let (web, url, headers) = reach(config, address, connection_context).map_err(answered)?;
+        let stream = sse::SseTransport::open(web.client, url, headers, web.bytes_max);
+        let wire = in_time(config, connection_context, stream).await.map_err(answered)?;
+        let wire = wire.map_err(|error| answered(ServerError::Wire(Box::new(error))))?;
+        Self::begin(config, connection_context, wire, opening, None).await
     }
 
-    async fn initialize<T: Rmcp<RoleClient> + 'static>(
+    /// Begins the connection. An error comes with whether a probe stayed without an answer.
+    async fn begin<T: Rmcp<RoleClient> + 'static>(
         config: &McpServerConfig,
         connection_context: &ConnectionContext,
         wire: T,
+        opening: Opening,
         process: Option<Arc<ServerProcess>>,
-    ) -> Result<Self, ServerError> {
+    ) -> Result<Self, (ServerError, bool)> {
         let host = Host::new(
             config,
             connection_context.scrubber.clone(),
@@ -173,13 +238,28 @@ impl ServerConnection {
         );
         let (changed, progress) = (host.changed.clone(), host.progress.clone());
         let closed = CancellationToken::new();
-        let watched = WatchedTransport { wire, closed: closed.clone() };
-        let service = in_time(config, connection_context, host.serve(watched)).await??;
+        let clock = connection_context.world.clock.clone();
+        let observed = ObservedTransport::new(wire, opening, closed.clone(), clock);
+        let probe = observed.progress();
+        let serving = host.serve_with_lifecycle(observed, opening.lifecycle());
+        let service = match in_time(config, connection_context, serving).await {
+            Ok(Ok(service)) => service,
+            Ok(Err(error)) => return Err((error.into(), probe.is_unanswered())),
+            Err(error) => return Err((error, probe.is_unanswered())),
+        };
         let peer = service.peer().clone();
+        let has_handshake = |info: Arc<ServerPeerInfo>| info.protocol_version.has_initialize();
+        let era = match opening {
+            Opening::Known(Era::EventStream) => Era::EventStream,
+            _ if peer.peer_info().is_none_or(has_handshake) => Era::Handshake,
+            _ => Era::Stateless,
+        };
         let (unwanted, list) = mpsc::channel(config.calls);
         connection_context.world.spawn.spawn(Box::pin(forget(peer.clone(), list, closed.clone())));
         Ok(Self {
             peer,
+            era,
+            probe,
             service: Mutex::new(Some(service)),
             process,
             closed,
@@ -189,24 +269,20 @@ impl ServerConnection {
             call_permits: Arc::new(Semaphore::new(config.calls)),
             calls: config.calls,
             unwanted,
+            subscription: ResourceSubscription::default(),
         })
     }
 
     /// Lists the server's tools, over all pages.
-    pub(crate) async fn list(&self) -> Result<Vec<Tool>, ServerError> {
-        let has_tools = |info: &rmcp::model::ServerPeerInfo| info.capabilities.tools.is_some();
+    pub(crate) async fn list(&self, limit: Duration) -> Result<Vec<Tool>, ServerError> {
+        let has_tools = |info: &ServerPeerInfo| info.capabilities.tools.is_some();
         if self.peer.peer_info().is_some_and(|info| !has_tools(&info)) {
             return Ok(Vec::new());
         }
         let mut tools = Vec::new();
         let mut cursor: Option<String> = None;
         for _ in 0..PAGES_MAX {
-            let params = PaginatedRequestParams::default().with_cursor(cursor.clone());
-            let page = tokio::select! {
-                biased;
-                page = self.peer.list_tools(Some(params)) => page?,
-                () = self.closed.cancelled() => return Err(ServerError::Lost),
-            };
+            let page = self.page(cursor.clone(), limit).await?;
             tools.extend(page.tools);
             let is_stuck = page.next_cursor.is_some() && page.next_cursor == cursor;
             if page.next_cursor.is_none() || is_stuck || tools.len() >= TOOLS_MAX {
@@ -221,31 +297,87 @@ impl ServerConnection {
         Ok(tools)
     }
 
+    /// Asks for one page. rmcp's own list would answer from its cache, which may lack the tool that is looked for.
+    async fn page(
+        &self,
+        cursor: Option<String>,
+        limit: Duration,
+    ) -> Result<ListToolsResult, ServerError> {
+        let params = Some(PaginatedRequestParams::default().with_cursor(cursor));
+        let request = ListToolsRequest { params, ..ListToolsRequest::default() };
+        match self.request(ClientRequest::ListToolsRequest(request), limit).await? {
+            ServerResult::ListToolsResult(page) => Ok(page),
+            _ => Err(ServerError::Unclear("a result that is not a list of tools".into())),
+        }
+    }
+
+    /// Sends a request that is cancelled at the server if no answer arrives in time.
+    pub(crate) async fn request(
+        &self,
+        request: ClientRequest,
+        limit: Duration,
+    ) -> Result<ServerResult, ServerError> {
+        let options = PeerRequestOptions::with_timeout(limit);
+        let answer = async {
+            let handle = self.peer.send_cancellable_request(request, options).await?;
+            Ok(handle.await_response().await?)
+        };
+        tokio::select! {
+            biased;
+            answer = answer => answer,
+            () = self.closed.cancelled() => Err(ServerError::Lost),
+        }
+    }
+
     /// Calls a tool. Returns `None` if the call was cancelled.
     pub(crate) async fn call(
         &self,
         tool: &str,
         arguments: Option<JsonObject>,
+        roots: &Value,
         context: &CallContext,
-    ) -> Result<Option<CallToolResult>, ServerError> {
+    ) -> Result<Option<CallAnswer>, ServerError> {
         tokio::select! {
             biased;
-            answer = self.ask(tool, arguments, context) => answer.map(Some),
+            answer = self.ask(tool, arguments, roots, context) => answer.map(Some),
             () = self.closed.cancelled() => Err(ServerError::Lost),
             () = context.cancel.cancelled() => Ok(None),
         }
     }
 
+    /// Makes the call, and repeats it with answers while the server asks for input.
     async fn ask(
         &self,
         tool: &str,
         arguments: Option<JsonObject>,
+        roots: &Value,
         context: &CallContext,
-    ) -> Result<CallToolResult, ServerError> {
-        let call_permits = self.call_permits.clone().try_acquire_owned();
-        let call_permits = call_permits.map_err(|_| ServerError::Busy(self.calls))?;
+    ) -> Result<CallAnswer, ServerError> {
         let mut params = CallToolRequestParams::new(tool.to_owned());
         params.arguments = arguments;
+        for _ in 0..INPUT_ROUNDS_MAX {
+            let needed = match self.ask_once(params.clone(), context).await? {
+                ServerResult::CallToolResult(result) => return Ok(CallAnswer::Done(result)),
+                ServerResult::CreateTaskResult(created) => {
+                    return Ok(CallAnswer::Task(created.task));
+                }
+                ServerResult::InputRequiredResult(needed) => needed,
+                _ => return Err(ServerError::Unclear("a result that is not one of a tool".into())),
+            };
+            let requests = needed.input_requests.unwrap_or_default();
+            params.input_responses = Some(input::answer(&requests, roots, context)?);
+            params.request_state = needed.request_state;
+        }
+        Err(ServerError::Unsupported("the server asks for input again and again"))
+    }
+
+    async fn ask_once(
+        &self,
+        params: CallToolRequestParams,
+        context: &CallContext,
+    ) -> Result<ServerResult, ServerError> {
+        let call_permits = self.call_permits.clone().try_acquire_owned();
+        let call_permits = call_permits.map_err(|_| ServerError::Busy(self.calls))?;
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
         let options = PeerRequestOptions::no_options().with_meta(meta(context));
         let mut handle = self.peer.send_cancellable_request(request, options).await?;
@@ -255,17 +387,14 @@ impl ServerConnection {
             _following: self.follow(handle.progress_token.clone(), context.notes.clone()),
         };
         let answer = (&mut handle.rx).await;
-        waiting.answered();
-        match answer.map_err(|_| ServerError::Lost)?? {
-            ServerResult::CallToolResult(result) => Ok(result),
-            ServerResult::InputRequiredResult(_) => {
-                Err(ServerError::Unsupported("the server wants input in the middle of a call"))
-            }
-            ServerResult::CreateTaskResult(_) => {
-                Err(ServerError::Unsupported("the server wants to finish the call later"))
-            }
-            _ => Err(ServerError::Unclear("a result that is not one of a tool".into())),
-        }
+        drop(waiting.answered());
+        Ok(answer.map_err(|_| ServerError::Lost)??)
+    }
+
+    /// Whether the server may finish calls later, as tasks.
+    pub(crate) fn has_tasks(&self) -> bool {
+        let supports = |info: Arc<ServerPeerInfo>| info.capabilities.supports_tasks();
+        self.era == Era::Stateless && self.peer.peer_info().is_some_and(supports)
     }
 
     fn follow(&self, token: rmcp::model::ProgressToken, notes: NoteSender) -> ProgressGuard {
@@ -335,84 +464,6 @@ async fn in_time<T>(
     }
 }
 
-/// Sends a cancellation to the server for each abandoned call.
-async fn forget(
-    peer: Peer<RoleClient>,
-    mut list: mpsc::Receiver<AbandonedCall>,
-    closed: CancellationToken,
-) {
-    while let Some(unwanted) = list.recv().await {
-        let reason = Some("the call was stopped".to_owned());
-        let params = CancelledNotificationParam::new(Some(unwanted.id.clone()), reason);
-        tokio::select! {
-            biased;
-            told = peer.notify_cancelled(params) => {
-                if let Err(error) = told {
-                    tracing::debug!(%error, "sending call cancellation failed");
-                }
-            }
-            () = closed.cancelled() => return,
-        }
-    }
-}
-
-/// A call in progress. Dropping it before the answer arrives cancels the call at the server.
-struct PendingCall {
-    unwanted: Option<(RequestId, OwnedSemaphorePermit)>,
-    list: mpsc::Sender<AbandonedCall>,
-    _following: ProgressGuard,
-}
-
-impl PendingCall {
-    fn answered(mut self) {
-        self.unwanted = None;
-    }
-}
-
-impl Drop for PendingCall {
-    fn drop(&mut self) {
-        if let Some((id, call_permits)) = self.unwanted.take() {
-            // The channel holds as many entries as calls may run, so this fails only when the connection has ended.
-            drop(self.list.try_send(AbandonedCall { id, _room: call_permits }));
-        }
-    }
-}
-
-/// Cancels `closed` when the transport ends, before rmcp cleans up.
-struct WatchedTransport<T> {
-    wire: T,
-    closed: CancellationToken,
-}
-
-impl<T: Rmcp<RoleClient> + 'static> Rmcp<RoleClient> for WatchedTransport<T> {
-    type Error = T::Error;
-
-    fn send(
-        &mut self,
-        message: ClientJsonRpcMessage,
-    ) -> impl Future<Output = Result<(), T::Error>> + Send + 'static {
-        self.wire.send(message)
-    }
-
-    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
-        let message = self.wire.receive().await;
-        if message.is_none() {
-            self.closed.cancel();
-        }
-        message
-    }
-
-    async fn close(&mut self) -> Result<(), T::Error> {
-        self.wire.close().await
-    }
-}
-
-impl<T> Drop for WatchedTransport<T> {
-    fn drop(&mut self) {
-        self.closed.cancel();
-    }
-}
-
 /// Adds the exit status and the last stderr output of a process to a fault.
 fn last_words(fault: Fault, process: &ServerProcess) -> Fault {
     let last_words = process.tail.text();
@@ -429,12 +480,16 @@ fn last_words(fault: Fault, process: &ServerProcess) -> Fault {
     fault.with(Fact::StderrTail, last_words.clone()).with_cause(format!("stderr: {last_words}"))
 }
 
-/// The metadata of a call: its trace.
+/// The field of a request's `_meta` with the idempotency key of the call, equal for all attempts.
+const KEY_FIELD: &str = "budao/idempotencyKey";
+
+/// The metadata of a call: its trace and its key.
 fn meta(context: &CallContext) -> RequestMetaObject {
     let mut meta = RequestMetaObject::new();
     if context.trace.is_some() {
         meta.set_traceparent(context.trace.to_traceparent(context.span()));
     }
+    meta.insert(KEY_FIELD.to_owned(), context.idempotency_key.as_ref().into());
     meta
 }
 
@@ -467,10 +522,4 @@ pub(crate) fn starting<'a>(config: &'a McpServerConfig, limits: &Limits) -> Faul
         idempotent: true,
         limit: limits.frame_bytes_hard,
     }
-}
-
-fn command_line(stdio: &Stdio, connection_context: &ConnectionContext) -> String {
-    let words = std::iter::once(&stdio.command).chain(&stdio.args).map(String::as_str);
-    let line = words.collect::<Vec<_>>().join(" ");
-    crate::error::bounded(&connection_context.scrubber.scrub(&line))
 }

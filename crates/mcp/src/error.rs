@@ -130,7 +130,7 @@ impl ServerError {
                         )
                     )
                 };
-                !std::iter::successors(Some(error), |it| below(*it)).any(is_answer)
+                !chain(error).any(is_answer)
             }
             Self::TimedOut(_)
             | Self::Busy(_)
@@ -208,6 +208,7 @@ impl From<ClientInitializeError> for ServerError {
             ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::Cancelled => {
                 Self::Lost
             }
+            ClientInitializeError::LegacyFallbackFailed { fallback, .. } => Self::from(*fallback),
             other => Self::Unclear(bounded(&other.to_string()).into()),
         }
     }
@@ -292,6 +293,28 @@ fn below<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'stati
         Some(StreamableHttpError::<reqwest::Error>::Client(error)) => Some(error),
         _ => error.source(),
     }
+}
+
+/// An error and its sources, from the outside in.
+pub(crate) fn chain<'a>(
+    error: &'a (dyn Error + 'static),
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |it| below(*it))
+}
+
+/// Whether the server rejected the request as one that it does not know: not for want of a sign-in or for its rate.
+pub(crate) fn is_rejection(error: &(dyn Error + 'static)) -> bool {
+    chain(error).any(|it| match it.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
+        Some(StreamableHttpError::HttpStatus(status)) => {
+            (400..500).contains(&status.status) && !matches!(status.status, 408 | 429)
+        }
+        Some(
+            StreamableHttpError::UnexpectedContentType(_)
+            | StreamableHttpError::Deserialize(_)
+            | StreamableHttpError::UnexpectedServerResponse(_),
+        ) => true,
+        _ => false,
+    })
 }
 
 fn known_wire(error: &(dyn Error + 'static), fault_context: &FaultContext<'_>) -> Option<Fault> {

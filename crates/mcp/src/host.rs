@@ -21,7 +21,8 @@ use rmcp::{
         ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult,
         ElicitRequestParams, ElicitResult, ElicitationAction, ErrorCode, Implementation,
         ListRootsResult, LoggingMessageNotificationParam, ProgressNotificationParam, ProgressToken,
-        ResourceUpdatedNotificationParam, Root, RootsCapabilities,
+        ProtocolVersion, ResourceUpdatedNotificationParam, Root, RootsCapabilities,
+        TASKS_EXTENSION_ID,
     },
     service::{NotificationContext, RequestContext},
 };
@@ -74,24 +75,34 @@ impl Drop for ProgressGuard {
     }
 }
 
+/// The configured directories in the protocol's form.
+fn roots(config: &McpServerConfig) -> Vec<Root> {
+    let roots = config.roots.iter().filter_map(|path| {
+        let uri = Url::from_directory_path(path).ok()?;
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let root = Root::new(uri.to_string());
+        Some(match name {
+            Some(name) => root.with_name(name),
+            None => root,
+        })
+    });
+    roots.collect()
+}
+
+/// The answer to a question for roots.
+pub(crate) fn roots_answer(config: &McpServerConfig) -> serde_json::Value {
+    serde_json::to_value(ListRootsResult::new(roots(config))).unwrap_or_default()
+}
+
 impl Host {
     pub(crate) fn new(
         config: &McpServerConfig,
         scrubber: Scrubber,
         changes: broadcast::Sender<ResourceChange>,
     ) -> Self {
-        let roots = config.roots.iter().filter_map(|path| {
-            let uri = Url::from_directory_path(path).ok()?;
-            let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-            let root = Root::new(uri.to_string());
-            Some(match name {
-                Some(name) => root.with_name(name),
-                None => root,
-            })
-        });
         Self {
             server: config.name.as_str().into(),
-            roots: roots.collect(),
+            roots: roots(config),
             scrubber,
             changed: Arc::default(),
             changes,
@@ -107,10 +118,15 @@ impl Host {
 impl ClientHandler for Host {
     fn get_info(&self) -> ClientConfig {
         let mut capabilities = ClientCapabilities::default();
+        let tasks = (TASKS_EXTENSION_ID.to_owned(), rmcp::model::JsonObject::new());
+        capabilities.extensions = Some([tasks].into());
         if !self.roots.is_empty() {
             capabilities.roots = Some(RootsCapabilities::default());
         }
-        ClientConfig::new(capabilities, Implementation::new("budao", env!("CARGO_PKG_VERSION")))
+        let program = Implementation::new("budao", env!("CARGO_PKG_VERSION"));
+        // The version of the handshake; a server without one gets its version with every request.
+        ClientConfig::new(capabilities, program)
+            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
 
     async fn create_message(

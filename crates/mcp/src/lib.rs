@@ -8,12 +8,17 @@
 //! older HTTP transport.
 
 mod answer;
+mod client_file;
 mod config;
 mod connection;
+mod era;
 mod error;
 mod host;
+mod input;
 mod line;
 mod name;
+mod offer;
+mod pending;
 #[doc(hidden)]
 pub mod probe;
 mod process;
@@ -22,12 +27,18 @@ mod server;
 mod servers;
 mod sse;
 mod stdio;
+mod store;
+mod subscription;
+mod task;
 mod tool;
 mod web;
 
+pub use client_file::read_client_file;
 pub use config::{Address, McpServerConfig, Stdio, Timeouts, Transport};
+pub use era::Era;
 pub use name::of as tool_name;
 pub use process::ProcessVariables;
 pub use resources::{ResourceChange, ResourcePage};
-pub use server::{ServerHandle, ServerState};
-pub use servers::ServerSet;
+pub use server::{ServerHandle, ServerInfo, ServerState};
+pub use servers::{ServerEnvironment, ServerSet};
+pub use store::ServerStore;

@@ -178,6 +178,12 @@ fn to_start(config: &Stdio, connection_context: &ConnectionContext) -> Start {
 }
 
 impl ProcessVariables {
+    /// The value of a variable; `None` if it is not set or not valid Unicode.
+    pub(crate) fn get(&self, name: &str) -> Option<String> {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.and_then(|(_, value)| value.to_str()).map(str::to_owned)
+    }
+
     /// The variables to pass on. Their values are not inspected.
     fn inherited(&self, config: &Stdio) -> impl Iterator<Item = (OsString, OsString)> {
         let is_inherited = |name: &str| {

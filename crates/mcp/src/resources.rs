@@ -16,6 +16,7 @@ use tokio::sync::broadcast;
 
 use crate::{
     connection::ServerConnection,
+    era::Era,
     error::{FaultContext, ServerError},
     server::ServerHandle,
 };
@@ -105,6 +106,14 @@ impl ServerHandle {
         let connection = self.reading()?;
         if connection.resources().is_none_or(|able| able.subscribe != Some(true)) {
             return Ok(());
+        }
+        if connection.era == Era::Stateless {
+            return match connection.subscription.add(uri) {
+                true => Ok(()),
+                false => Err(FaultContext::bare(&self.shared.name, Operation::ReadDocument)
+                    .fault(Kind::LimitReached)
+                    .with(Fact::LimitName, "mcp.resources")),
+            };
         }
         let request =
             async { Ok(connection.peer.subscribe(SubscribeRequestParams::new(uri)).await?) };

@@ -4,6 +4,7 @@
 //! change. A server that is down has no tools; calls to tools obtained earlier fail at once.
 
 use std::{
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -22,10 +23,15 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     config::McpServerConfig,
     connection::{ServerConnection, starting},
+    era::Era,
     error::{FaultContext, ServerError},
+    host,
+    offer::{self, OfferedTools},
     process::{ConnectionContext, ProcessVariables},
     resources::{CHANGES_MAX, ResourceChange},
-    tool::McpTool,
+    servers::ServerEnvironment,
+    store::{self, ServerStore},
+    subscription,
 };
 
 /// A handle to a server. Dropping the last handle stops the server.
@@ -33,6 +39,15 @@ use crate::{
 pub struct ServerHandle {
     pub(crate) shared: Arc<ServerShared>,
     stop: CancellationToken,
+}
+
+/// What a server says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerInfo {
+    /// The program's name and version; `None` if it does not say.
+    pub program: Option<String>,
+    /// The protocol version that the connection uses.
+    pub protocol: String,
 }
 
 /// The state of a server's connection.
@@ -69,15 +84,17 @@ pub(crate) struct ServerShared {
     /// Increases when tools change; shared by all servers of a [`crate::ServerSet`].
     generation: Arc<watch::Sender<u64>>,
     restart: Notify,
+    /// What is remembered of the server between runs, under its key.
+    store: Arc<ServerStore>,
+    store_key: String,
+    /// The answer to a question for roots.
+    roots: serde_json::Value,
 }
 
 #[derive(Debug, Default)]
 struct ConnectedTools {
     connection: Option<Arc<ServerConnection>>,
-    tools: Vec<Arc<dyn Tool>>,
-    /// The server's own tool names, in the same order as `tools`.
-    server_tool_name: Vec<String>,
-    refused: Vec<Fault>,
+    offered: OfferedTools,
 }
 
 impl ServerHandle {
@@ -111,16 +128,16 @@ impl ServerHandle {
         world: &World,
         limits: &Arc<Limits>,
     ) -> Result<Self, Fault> {
-        Self::open_in(config, variables, world, limits, Arc::new(watch::Sender::new(0)))
+        let environment = ServerEnvironment::new(variables, world, limits);
+        Self::open_in(config, &environment, Arc::new(watch::Sender::new(0)))
     }
 
     pub(crate) fn open_in(
         config: McpServerConfig,
-        variables: &ProcessVariables,
-        world: &World,
-        limits: &Arc<Limits>,
+        environment: &ServerEnvironment,
         generation: Arc<watch::Sender<u64>>,
     ) -> Result<Self, Fault> {
+        let ServerEnvironment { variables, world, limits, store } = environment;
         config.check()?;
         let shared = Arc::new(ServerShared {
             name: config.name.as_str().into(),
@@ -131,6 +148,9 @@ impl ServerHandle {
             state: watch::Sender::new(ServerState::Starting),
             generation,
             restart: Notify::new(),
+            store: store.clone(),
+            store_key: store::key(&config),
+            roots: host::roots_answer(&config),
         });
         let stop = CancellationToken::new();
         let connection_context = ConnectionContext {
@@ -156,25 +176,65 @@ impl ServerHandle {
     /// The tools offered now; empty while the server is down.
     #[must_use]
     pub fn tools(&self) -> Vec<Arc<dyn Tool>> {
-        self.shared.lock().tools.clone()
+        self.shared.lock().offered.tools.clone()
+    }
+
+    /// The tools offered now as a toolbox, with their schemas compiled; empty while the server is down.
+    #[must_use]
+    pub fn toolbox(&self) -> Toolbox {
+        self.shared.lock().offered.toolbox.clone()
+    }
+
+    /// The server's own remarks for the model, as it wrote them; `None` if it made none or is down.
+    #[must_use]
+    pub fn instructions(&self) -> Option<String> {
+        self.shared.connection()?.peer.peer_info()?.instructions.clone()
+    }
+
+    /// The name and version that the server gives itself, and the protocol version; `None` while it is down.
+    #[must_use]
+    pub fn about(&self) -> Option<ServerInfo> {
+        let info = self.shared.connection()?.peer.peer_info()?;
+        Some(ServerInfo {
+            program: info.server_info.as_ref().map(|it| format!("{} {}", it.name, it.version)),
+            protocol: info.protocol_version.to_string(),
+        })
+    }
+
+    /// How connections to the server begin; `None` until the first one.
+    #[must_use]
+    pub fn era(&self) -> Option<Era> {
+        self.shared.era()
+    }
+
+    /// Approves the tools as they are now. Returns the server's own names of those that had changed.
+    pub fn approve(&self) -> Vec<String> {
+        let changed: Vec<_> = {
+            let connected_tools = self.shared.lock();
+            let digests = connected_tools.offered.digests.iter();
+            digests
+                .filter(|(_, (_, is_changed))| *is_changed)
+                .map(|(name, (digest, _))| (name.clone(), digest.clone()))
+                .collect()
+        };
+        for (name, digest) in &changed {
+            self.shared.approve(name, digest);
+        }
+        changed.into_iter().map(|(name, _)| name).collect()
     }
 
     /// The tools offered now, each with the server's own name for it.
     #[must_use]
     pub fn named_tools(&self) -> Vec<(String, Arc<dyn Tool>)> {
         let connected_tools = self.shared.lock();
-        connected_tools
-            .server_tool_name
-            .iter()
-            .cloned()
-            .zip(connected_tools.tools.iter().cloned())
-            .collect()
+        let offered = &connected_tools.offered;
+        offered.server_tool_name.iter().cloned().zip(offered.tools.iter().cloned()).collect()
     }
 
     /// A fault for each tool that is not offered because its name or schema is invalid.
     #[must_use]
     pub fn refused(&self) -> Vec<Fault> {
-        self.shared.lock().refused.clone()
+        self.shared.lock().offered.refused.clone()
     }
 
     /// A number that increases whenever the tools change.
@@ -257,16 +317,53 @@ impl ServerShared {
     }
 
     /// Replaces the connection and its tools, and increases the generation if the tools differ.
-    fn publish(&self, connection: Option<Arc<ServerConnection>>, to_offer: OfferedTools) {
-        let OfferedTools { tools, server_tool_name, refused } = to_offer;
+    fn publish(&self, connection: Option<Arc<ServerConnection>>, offered: OfferedTools) {
         let has_changed = {
             let mut connected_tools = self.lock();
-            let has_changed = specs(&connected_tools.tools) != specs(&tools);
-            *connected_tools = ConnectedTools { connection, tools, server_tool_name, refused };
+            let has_changed = specs(&connected_tools.offered.tools) != specs(&offered.tools);
+            *connected_tools = ConnectedTools { connection, offered };
             has_changed
         };
         if has_changed {
             self.generation.send_modify(|generation| *generation += 1);
+        }
+    }
+
+    /// The client's answer to a question for its directories.
+    pub(crate) fn roots(&self) -> &serde_json::Value {
+        &self.roots
+    }
+
+    fn era(&self) -> Option<Era> {
+        self.store.get(&self.store_key).era
+    }
+
+    /// Remembers the era, or forgets it: the next connection asks again.
+    fn set_era(&self, era: Option<Era>) {
+        self.store.update(&self.store_key, |record| record.era = era);
+    }
+
+    /// The digests of the tools that were approved, by the server's own names.
+    pub(crate) fn approved(&self) -> std::collections::BTreeMap<String, String> {
+        self.store.get(&self.store_key).tools
+    }
+
+    /// Remembers the digests of tools that were seen for the first time.
+    pub(crate) fn remember(&self, new: &[(String, String)]) {
+        self.store.update(&self.store_key, |record| {
+            for (tool, digest) in new {
+                record.tools.entry(tool.clone()).or_insert_with(|| digest.clone());
+            }
+        });
+    }
+
+    /// Approves a tool that changed. The tools are listed again, so that it needs no further question.
+    pub(crate) fn approve(&self, tool: &str, digest: &str) {
+        self.store.update(&self.store_key, |record| {
+            record.tools.insert(tool.to_owned(), digest.to_owned());
+        });
+        if let Some(connection) = self.connection() {
+            connection.doubt.notify_one();
         }
     }
 
@@ -318,13 +415,18 @@ impl ServerSupervisor {
 
     /// Runs one connection from its start to its end.
     async fn connected_tools(&self) -> ConnectionEnd {
-        let connection = match ServerConnection::open(&self.config, &self.connection_context).await
-        {
+        let known = self.shared.era();
+        let opened = ServerConnection::open(&self.config, &self.connection_context, known).await;
+        let connection = match opened {
             Ok(connection) => Arc::new(connection),
             Err(_) if self.connection_context.stop.is_cancelled() => return ConnectionEnd::Stopped,
             Err(fault) => return ConnectionEnd::Lost(fault),
         };
+        self.shared.set_era(Some(connection.era));
         let end = self.attend(&connection).await;
+        if connection.probe.is_late() {
+            self.shared.set_era(None);
+        }
         self.shared.publish(None, OfferedTools::default());
         self.shared.publish_change(ResourceChange::Listed);
         connection.close(&self.connection_context).await;
@@ -338,6 +440,8 @@ impl ServerSupervisor {
         }
         self.shared.publish_change(ResourceChange::Listed);
         let mut stale = false;
+        let world = &self.connection_context.world;
+        let mut following = pin!(subscription::follow(connection, &self.shared.changes, world));
         loop {
             tokio::select! {
                 biased;
@@ -346,6 +450,7 @@ impl ServerSupervisor {
                 () = connection.changed.notified() => {}
                 () = connection.doubt.notified() => {}
                 () = self.time_to_ask(connection, stale) => {}
+                () = &mut following => {}
             }
             stale = match self.list(connection, self.config.timeouts.list).await {
                 Ok(()) => false,
@@ -391,44 +496,16 @@ impl ServerSupervisor {
         let listed = tokio::select! {
             biased;
             () = self.connection_context.stop.cancelled() => return Err(ServerError::Lost),
-            listed = connection.list() => listed?,
+            listed = connection.list(limit) => listed?,
             () = self.connection_context.world.clock.sleep(limit) => return Err(ServerError::TimedOut(limit)),
         };
-        let to_offer = self.to_offer(listed);
+        let has_tasks = connection.has_tasks();
+        let to_offer = offer::select(&self.config, &self.shared, listed, has_tasks);
         let count = to_offer.tools.len();
         tracing::debug!(server = %self.shared.name, tools = count, "tools listed");
         self.shared.publish(Some(connection.clone()), to_offer);
         self.shared.set_state(ServerState::Ready { tools: count });
         Ok(())
-    }
-
-    /// Selects the tools that the configuration admits and the toolbox accepts.
-    fn to_offer(&self, listed: Vec<rmcp::model::Tool>) -> OfferedTools {
-        let mut to_offer = OfferedTools::default();
-        for tool in listed.into_iter().filter(|tool| self.config.takes(&tool.name)) {
-            let server_tool_name = tool.name.to_string();
-            let tool: Arc<dyn Tool> =
-                Arc::new(McpTool::new(tool, &self.config, self.shared.clone()));
-            if to_offer.tools.iter().any(|other| other.spec().name == tool.spec().name) {
-                tracing::warn!(
-                    server = %self.shared.name, tool = %tool.spec().name,
-                    "skipping duplicate tool"
-                );
-                continue;
-            }
-            match Toolbox::builder().add_shared(tool.clone()) {
-                Ok(_) => {
-                    to_offer.tools.push(tool);
-                    to_offer.server_tool_name.push(server_tool_name);
-                }
-                Err(fault) => {
-                    let fault = fault.via("mcp_server", &*self.shared.name);
-                    tracing::warn!(server = %self.shared.name, %fault, "skipping tool");
-                    to_offer.refused.push(fault);
-                }
-            }
-        }
-        to_offer
     }
 
     /// Waits for the backoff before the next attempt. Returns false if the server was stopped.
@@ -458,14 +535,6 @@ impl ServerSupervisor {
             ..starting(&self.config, &self.connection_context.limits)
         }
     }
-}
-
-/// The tools to offer, and a fault for each rejected one.
-#[derive(Debug, Default)]
-struct OfferedTools {
-    tools: Vec<Arc<dyn Tool>>,
-    server_tool_name: Vec<String>,
-    refused: Vec<Fault>,
 }
 
 /// Publishes the final state when the supervisor ends in any way, so that waiting callers return.

@@ -5,18 +5,20 @@ use std::{fmt, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use budao_core::{
     fault::{Fault, Kind, Operation},
-    tool::{Effect, ToolOrigin, ToolSpec},
+    tool::{Effect, Failure, ToolOrigin, ToolSpec},
 };
-use budao_tools::{CallContext, Tool, ToolResult};
-use rmcp::model::ToolAnnotations;
+use budao_tools::{CallContext, ReconcileRule, Reconciliation, Tool, ToolResult};
+use rmcp::model::{CallToolResult, Task, ToolAnnotations};
 use serde_json::Value;
 
 use crate::{
     answer::{self, ResultForm},
-    config::McpServerConfig,
+    config::{McpServerConfig, Timeouts},
+    connection::CallAnswer,
     error::{FaultContext, ServerError},
     name,
     server::ServerShared,
+    task::{TaskCheckpoint, TaskFollower},
 };
 
 /// A tool of a server. It looks up the connection at each call, so it stays valid across reconnects.
@@ -26,17 +28,39 @@ pub(crate) struct McpTool {
     shared: Arc<ServerShared>,
     /// Whether to return the server's result unchanged.
     is_whole: bool,
+    details: ToolDetails,
+    /// The time limits of a call and of a task.
+    timeouts: Timeouts,
+}
+
+/// What is known of a tool besides its specification.
+#[derive(Debug, Default)]
+pub(crate) struct ToolDetails {
+    /// How to find out what became of an interrupted call; `None` if the configuration does not say.
+    pub(crate) reconcile: Option<ReconcileRule>,
+    /// The digest of a tool that changed since it was approved. A call that is allowed approves it.
+    pub(crate) changed: Option<String>,
+    /// Whether the server may finish a call later, as a task.
+    pub(crate) has_tasks: bool,
 }
 
 impl McpTool {
     pub(crate) fn new(
         tool: rmcp::model::Tool,
         config: &McpServerConfig,
+        details: ToolDetails,
         shared: Arc<ServerShared>,
     ) -> Self {
-        let spec = Arc::new(spec(&tool, config));
-        let is_whole = config.whole_results;
-        Self { spec, server_tool_name: tool.name.into_owned(), shared, is_whole }
+        let mut spec = spec(&tool, config);
+        let is_changed = details.changed.is_some();
+        spec.source = ToolOrigin::Mcp { server: config.name.clone(), is_changed };
+        if details.has_tasks {
+            // The limit of a plain call is kept in `run`.
+            spec.deadline = Some(config.timeouts.task + TASK_SLACK);
+        }
+        let (spec, is_whole) = (Arc::new(spec), config.whole_results);
+        let (server_tool_name, timeouts) = (tool.name.into_owned(), config.timeouts);
+        Self { spec, server_tool_name, shared, is_whole, details, timeouts }
     }
 
     fn fault_context(&self, context: &CallContext) -> FaultContext<'_> {
@@ -50,8 +74,43 @@ impl McpTool {
         }
     }
 
+    /// Asks the server's read-only tool. The caller bounds the time and tries again.
+    async fn ask(
+        &self,
+        rule: &ReconcileRule,
+        arguments: &Value,
+        context: &CallContext,
+    ) -> Result<Reconciliation, Failure> {
+        let Some(question) = rule.question(arguments, context) else {
+            tracing::warn!(tool = %self.spec.name, "call not reconciled: an argument of the question is missing");
+            return Ok(Reconciliation::CannotTell);
+        };
+        let fault_context = FaultContext {
+            operation: Operation::ReconcileCall,
+            server_tool_name: &rule.ask,
+            idempotent: true,
+            ..self.fault_context(context)
+        };
+        let Some(connection) = self.shared.connection() else {
+            return Err(answer::plain(ServerError::Down.fault(&fault_context)));
+        };
+        let roots = self.shared.roots();
+        let answer = connection.call(&rule.ask, Some(question), roots, context).await;
+        let Some(CallAnswer::Done(result)) =
+            answer.map_err(|error| answer::plain(error.fault(&fault_context)))?
+        else {
+            return Ok(Reconciliation::CannotTell);
+        };
+        let (form, depth) = (ResultForm::PlainData, context.limits.json_depth);
+        let answer = answer::of_result(result, form, &fault_context, depth)?;
+        Ok(rule.read(answer, arguments, context))
+    }
+
     async fn run(&self, arguments: Value, context: &CallContext) -> Result<ToolResult, Fault> {
         let fault_context = self.fault_context(context);
+        if let Some(task) = self.earlier_task(context).await {
+            return self.follow(&task, None, context).await;
+        }
         let Some(connection) = self.shared.connection() else {
             return Err(ServerError::Down.fault(&fault_context));
         };
@@ -59,28 +118,19 @@ impl McpTool {
             Value::Object(map) => Some(map),
             _ => None,
         };
-        let limit = self.spec.deadline.unwrap_or(context.limits.tool_deadline);
+        let limit = self.timeouts.call.unwrap_or(context.limits.tool_deadline);
         let began = context.world.clock.now();
         let answer = tokio::select! {
             biased;
-            answer = connection.call(&self.server_tool_name, arguments, context) => answer,
+            answer = connection.call(&self.server_tool_name, arguments, self.shared.roots(), context) => answer,
             () = context.world.clock.sleep(limit) => Err(ServerError::TimedOut(limit)),
         };
         match answer {
-            Ok(Some(result)) => {
-                let form = if self.is_whole { ResultForm::Whole } else { ResultForm::Data };
-                Ok(answer::of_result(result, form, &fault_context, context.limits.json_depth))
-            }
+            Ok(Some(CallAnswer::Done(result))) => Ok(self.result_of(result, context)),
+            Ok(Some(CallAnswer::Task(task))) => self.follow_new(&task, context).await,
             Ok(None) => {
                 let took = context.world.clock.now().since(began);
-                Err(stopped(took, limit).map_or_else(
-                    || {
-                        fault_context
-                            .unconfirmed(Kind::Cancelled)
-                            .via("mcp_server", fault_context.server)
-                    },
-                    |error| error.fault(&fault_context),
-                ))
+                Err(self.stopped(took, limit, context))
             }
             Err(error) => {
                 let is_doubtful = matches!(error, ServerError::Lost | ServerError::Wire(_));
@@ -97,6 +147,60 @@ impl McpTool {
             }
         }
     }
+
+    fn result_of(&self, result: CallToolResult, context: &CallContext) -> ToolResult {
+        let form = if self.is_whole { ResultForm::Whole } else { ResultForm::Data };
+        answer::of_result(result, form, &self.fault_context(context), context.limits.json_depth)
+    }
+
+    fn stopped(&self, took: Duration, limit: Duration, context: &CallContext) -> Fault {
+        let fault_context = self.fault_context(context);
+        let unconfirmed =
+            || fault_context.unconfirmed(Kind::Cancelled).via("mcp_server", fault_context.server);
+        stopped(took, limit).map_or_else(unconfirmed, |error| error.fault(&fault_context))
+    }
+
+    /// The task that an earlier attempt of this call became.
+    async fn earlier_task(&self, context: &CallContext) -> Option<TaskCheckpoint> {
+        if context.attempt < 2 || !self.details.has_tasks {
+            return None;
+        }
+        TaskCheckpoint::find(context, &self.server_tool_name).await
+    }
+
+    /// Makes a new task durable, then follows it.
+    async fn follow_new(&self, task: &Task, context: &CallContext) -> Result<ToolResult, Fault> {
+        let fault_context = self.fault_context(context);
+        let recorded = TaskCheckpoint::record(task, &self.server_tool_name, context).await;
+        let checkpoint = recorded.map_err(|error| error.fault(&fault_context))?;
+        self.follow(&checkpoint, task.poll_interval_ms, context).await
+    }
+
+    async fn follow(
+        &self,
+        checkpoint: &TaskCheckpoint,
+        poll: Option<u64>,
+        context: &CallContext,
+    ) -> Result<ToolResult, Fault> {
+        let follower = TaskFollower { shared: &self.shared, context };
+        let (limit, began) = (self.timeouts.task, context.world.clock.now());
+        let ended = tokio::select! {
+            biased;
+            ended = follower.follow(checkpoint, poll) => ended,
+            () = context.world.clock.sleep(limit) => {
+                follower.stop(checkpoint).await;
+                Err(ServerError::TimedOut(limit))
+            }
+        };
+        match ended {
+            Ok(Some(result)) => Ok(self.result_of(result, context)),
+            Ok(None) => {
+                let took = context.world.clock.now().since(began);
+                Err(self.stopped(took, limit, context))
+            }
+            Err(error) => Err(error.fault(&self.fault_context(context))),
+        }
+    }
 }
 
 /// The error for a cancelled call, since the cancellation carries no reason. The caller's deadline starts shortly
@@ -105,6 +209,9 @@ fn stopped(took: Duration, limit: Duration) -> Option<ServerError> {
     let lag = (limit / 4).min(LAG_MAX);
     (took + lag >= limit).then_some(ServerError::TimedOut(limit))
 }
+
+/// Slack of the runner's own deadline for a task, which is only a safety net.
+const TASK_SLACK: Duration = Duration::from_secs(30);
 
 /// The longest delay between the start of a deadline and the start of its call.
 const LAG_MAX: Duration = Duration::from_secs(1);
@@ -116,10 +223,36 @@ impl Tool for McpTool {
     }
 
     async fn call(&self, arguments: Value, context: &CallContext) -> ToolResult {
+        if let Some(digest) = &self.details.changed {
+            self.shared.approve(&self.server_tool_name, digest);
+        }
         match self.run(arguments, context).await {
             Ok(result) => result,
             Err(fault) => Err(answer::plain(fault.scrub(&self.shared.scrubber))),
         }
+    }
+
+    fn can_reconcile(&self) -> bool {
+        self.details.reconcile.is_some() || self.details.has_tasks
+    }
+
+    async fn reconcile(
+        &self,
+        arguments: Value,
+        context: &CallContext,
+    ) -> Result<Reconciliation, Failure> {
+        let task = match self.details.has_tasks {
+            true => TaskCheckpoint::find(context, &self.server_tool_name).await,
+            false => None,
+        };
+        if task.is_some() {
+            return Ok(Reconciliation::StillRuns);
+        }
+        let Some(rule) = &self.details.reconcile else { return Ok(Reconciliation::CannotTell) };
+        self.ask(rule, &arguments, context).await.map_err(|failure| Failure {
+            fault: failure.fault.scrub(&self.shared.scrubber),
+            ..failure
+        })
     }
 }
 
@@ -141,11 +274,11 @@ fn spec(tool: &rmcp::model::Tool, config: &McpServerConfig) -> ToolSpec {
         effect,
         // A call that only reads is safe to repeat.
         idempotent: idempotent || effect == Effect::Reads,
-        confirm: false,
+        confirm: config.asks(&tool.name),
         repair: false,
         deadline: config.timeouts.call,
         output_bytes: None,
-        source: ToolOrigin::Mcp { server: config.name.clone() },
+        source: ToolOrigin::Mcp { server: config.name.clone(), is_changed: false },
     }
 }
 

@@ -9,7 +9,10 @@ use futures::{Stream, StreamExt, stream::BoxStream};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use reqwest::{Client, Response, Url, redirect};
 use rmcp::{
-    model::ClientJsonRpcMessage,
+    model::{
+        ClientJsonRpcMessage, ClientRequest, ErrorData, JsonRpcMessage, RequestId,
+        ServerJsonRpcMessage,
+    },
     transport::streamable_http_client::{
         AuthRequiredError, HttpStatusError, InsufficientScopeError, StreamableHttpClient,
         StreamableHttpError, StreamableHttpPostResponse,
@@ -161,17 +164,33 @@ impl BoundedHttpClient {
         let session = header_text(SESSION).map(str::to_owned);
         let media = header_text(header::CONTENT_TYPE).unwrap_or_default().to_ascii_lowercase();
         if let Some(refusal) = refusal(&response) {
-            let is_sign_in = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-            if is_sign_in || !media.starts_with(JSON) {
+            let is_final = matches!(
+                status,
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS
+            );
+            let probe = probe_id(message).filter(|_| status.is_client_error());
+            if is_final || (probe.is_none() && !media.starts_with(JSON)) {
                 return Err(refusal);
             }
             // Some servers put a more precise error into the body.
             let body = body(response, ERROR_BYTES).await.unwrap_or_default();
-            return match line::message(&body) {
-                Ok(error @ rmcp::model::JsonRpcMessage::Error(_)) => {
-                    Ok(StreamableHttpPostResponse::Json(error, session))
+            let error = match line::message(&body) {
+                Ok(JsonRpcMessage::Error(error)) => Some(error),
+                _ => None,
+            };
+            return match (error, probe) {
+                // The server does not know `server/discover`. It may not be able to read the id, so ours stands for it.
+                (error, Some(id)) => {
+                    let unknown =
+                        || ErrorData::invalid_request(format!("status {}", status.as_u16()), None);
+                    let error = error.map_or_else(unknown, |error| error.error);
+                    let message = ServerJsonRpcMessage::error(error, Some(id));
+                    Ok(StreamableHttpPostResponse::Json(message, None))
                 }
-                _ => Err(refusal),
+                (Some(error), None) => {
+                    Ok(StreamableHttpPostResponse::Json(JsonRpcMessage::Error(error), session))
+                }
+                (None, None) => Err(refusal),
             };
         }
         if media.starts_with(EVENTS) {
@@ -188,6 +207,16 @@ impl BoundedHttpClient {
         let body = body(response, self.bytes_max).await?;
         let message = line::message(&body)?;
         Ok(StreamableHttpPostResponse::Json(message, session))
+    }
+}
+
+/// The id of a request that asks for the era of a server; `None` for every other message.
+fn probe_id(message: &ClientJsonRpcMessage) -> Option<RequestId> {
+    match message {
+        JsonRpcMessage::Request(request) => {
+            matches!(request.request, ClientRequest::DiscoverRequest(_)).then(|| request.id.clone())
+        }
+        _ => None,
     }
 }
 

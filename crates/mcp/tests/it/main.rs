@@ -5,7 +5,11 @@
 
 mod calls;
 mod common;
+mod defence;
+mod eras;
 mod everything;
 mod life;
 mod net;
+mod python;
 mod resources;
+mod tasks;

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::common::{call, connect, done, failed, quick, refused, within};
 
 /// Serves on a port of its own; the address.
-async fn serve(router: Router) -> String {
+pub(crate) async fn serve(router: Router) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, router).await });
