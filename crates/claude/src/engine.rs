@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use budao_core::{
-    engine::{Engine, SessionChoice, SessionOptions},
+    engine::{Engine, SessionChoice, SessionOptions, WrittenRange},
     event::{Answer, Command, Record, Seq, SessionId, Settings},
     fault::Fault,
     limits::Limits,
@@ -191,6 +191,10 @@ impl Engine for Claude {
 
     fn loaded(&self) -> usize {
         self.host.loaded()
+    }
+
+    fn take_written(&self) -> Vec<WrittenRange> {
+        self.host.take_written()
     }
 
     async fn delete(&self, session: SessionId) -> Result<bool, Fault> {

@@ -16,7 +16,6 @@ pub mod outgoing;
 pub mod permissions;
 #[doc(hidden)]
 pub mod probe;
-mod sanitize;
 pub mod wire;
 
 pub use budao_engine::HolderLiveness;

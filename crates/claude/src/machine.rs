@@ -36,6 +36,7 @@ use budao_core::{
     time::Timestamp,
     trace::Trace,
 };
+use budao_engine::sanitize;
 use budao_scrub::Scrubber;
 use serde_json::Value;
 use uuid::Uuid;
@@ -43,7 +44,7 @@ use uuid::Uuid;
 use crate::{
     answer_draft::AnswerDraft,
     outcome::ReportedError,
-    outgoing, sanitize,
+    outgoing,
     wire::{CanUseTool, CliLine},
 };
 
@@ -368,7 +369,8 @@ impl Machine {
         times.extend(self.process.as_ref().and_then(|it| self.silent_at(it, env.timeouts)));
         let steady = times.into_iter().map(|at| at.since(env.steady));
         let expiring = self.questions.values().map(|open| open.expires_at.since(env.now));
-        steady.chain(expiring).min()
+        let timer = self.session.timers.wake_at().filter(|_| !self.is_parked);
+        steady.chain(expiring).chain(timer.map(|at| at.since(env.now))).min()
     }
 
     /// When the CLI's current silence exceeds its limit.

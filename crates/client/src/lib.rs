@@ -30,8 +30,10 @@ mod event;
 mod pending;
 mod session;
 mod socket;
+mod worker;
 
 pub use budao_core::fault::{Fact, Fault, Kind};
 pub use client::{Client, SessionRequest};
 pub use event::{Cursor, Event};
 pub use session::{Decision, Error, Events, Session};
+pub use worker::{CallError, Worker, WorkerCall, WorkerTool};

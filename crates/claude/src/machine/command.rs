@@ -7,6 +7,7 @@ use budao_core::{
     },
     fault::{Advice, Fact, FactValue, Fault, Kind, Operation},
     message::Block,
+    timer::TimerId,
     trace::Trace,
 };
 use serde_json::{Value, json};
@@ -33,6 +34,15 @@ impl Stepper<'_> {
                 self.emit(Event::MessageWithdrawn { command: message, by });
             }),
             CommandBody::Retry { turn } => self.retry_turn(id.clone(), turn, trace),
+            CommandBody::SetTimer { timer, when, message } => {
+                let timer = timer.unwrap_or_else(|| TimerId(id.0.clone()));
+                let (session, env) = (&self.m.session, self.env);
+                let set = session.set_timer(timer, when, message, by, env.now, env.limits);
+                set.map(|event| self.emit(event))
+            }
+            CommandBody::CancelTimer { timer } => {
+                self.m.session.cancel_timer(timer, by).map(|event| self.emit(event))
+            }
             CommandBody::Settings { settings } => self.change_settings(*settings),
             CommandBody::Close => {
                 self.cancel(&by, None);
@@ -51,6 +61,12 @@ impl Stepper<'_> {
             CommandBody::SettleDoubt { .. } => {
                 Err(Fault::new(Kind::UnsupportedOperation, Operation::SettleDoubt)
                     .with(Fact::Reason, "the Claude CLI keeps its own history; send it a message"))
+            }
+            CommandBody::OfferTools { .. }
+            | CommandBody::ClaimCall { .. }
+            | CommandBody::ReportCall { .. } => {
+                Err(Fault::new(Kind::UnsupportedOperation, Operation::SubmitCommand)
+                    .with(Fact::Reason, "the Claude CLI runs its own tools"))
             }
             CommandBody::Plan { .. }
             | CommandBody::Solve { .. }
@@ -281,6 +297,10 @@ pub(crate) fn check_settings(settings: &Settings) -> Result<(), Fault> {
         && thinking != permissions::OFF
     {
         return wrong(permissions::THINKING, format!("`{}`", permissions::OFF), thinking);
+    }
+    if let Some(schema) = &settings.answer_schema {
+        let rule = "absent: the Claude engine has no schema for answers".to_owned();
+        return wrong("answer_schema", rule, schema);
     }
     // The model becomes a command-line argument and must not be read as a flag.
     if settings.model.starts_with('-') {

@@ -6,6 +6,7 @@ use budao_core::{
     message::{Block, Message, Role},
     session::CallState,
     time::Timestamp,
+    trace::Trace,
 };
 use serde_json::json;
 
@@ -189,8 +190,22 @@ impl Stepper<'_> {
         self.lost(fault);
     }
 
-    /// Handles expired times: questions, calls, cancellation and silence.
+    /// Queues the messages of the timers whose time has come.
+    fn fire_timers(&mut self) {
+        if self.m.is_parked {
+            return;
+        }
+        let turn = self.m.session.turn.as_ref().map_or(0, |turn| turn.number);
+        while let Some(event) = self.m.session.next_firing(self.env.now, self.env.limits) {
+            self.flush();
+            self.record(turn, Trace::NONE, event);
+        }
+        self.start_next();
+    }
+
+    /// Handles expired times: timers, questions, calls, cancellation and silence.
     pub(super) fn woke(&mut self) {
+        self.fire_timers();
         self.expire_questions();
         self.count_call_as_running();
         let (now, timeouts) = (self.env.steady, self.env.timeouts);

@@ -19,10 +19,8 @@ use budao_core::{
     world::{Clock, World},
 };
 use budao_journal::{Journal, Memory};
-use budao_testkit::{claude::CliVersion, world};
+use budao_testkit::{claude::CliVersion, launcher::PlayedCliLauncher, world};
 use futures::{StreamExt, future::BoxFuture};
-
-use crate::played::Played;
 
 /// A clock whose wall time can be set off; its waits cannot.
 #[derive(Debug)]
@@ -53,7 +51,7 @@ async fn a_turn_ends_with_its_own_result_although_the_wall_clock_jumps() {
             });
             let world = World { clock: Arc::clone(&clock) as _, ..inner };
             let journal: Arc<dyn Journal> = Arc::new(Memory::new(world.clone(), Limits::default()));
-            let played = Played::new(age);
+            let played = PlayedCliLauncher::new(age);
             let engine = Claude::new(ClaudeConfig::new(journal, world, played));
             let session = engine.open(SessionOptions::default()).await.unwrap();
             let mut records = engine.follow(session, 0).await.unwrap();

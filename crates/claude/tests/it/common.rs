@@ -16,16 +16,14 @@ use budao_core::{
     world::World,
 };
 use budao_journal::{Journal, Memory};
-use budao_testkit::{claude::CliVersion, world};
+use budao_testkit::{claude::CliVersion, launcher::PlayedCliLauncher, world};
 use futures::StreamExt;
-
-use crate::played::Played;
 
 /// A session and its engine.
 pub(crate) struct Fixture {
     pub(crate) engine: Claude,
     pub(crate) journal: Arc<dyn Journal>,
-    pub(crate) played: Arc<Played>,
+    pub(crate) played: Arc<PlayedCliLauncher>,
     pub(crate) world: World,
     pub(crate) id: SessionId,
 }
@@ -43,7 +41,7 @@ impl Fixture {
     pub(crate) async fn seeded(age: CliVersion, seed: u64, settings: Settings) -> Self {
         let world = world::seeded(seed);
         let journal: Arc<dyn Journal> = Arc::new(Memory::new(world.clone(), Limits::default()));
-        let played = Played::new(age);
+        let played = PlayedCliLauncher::new(age);
         let mut config = ClaudeConfig::new(journal.clone(), world.clone(), played.clone());
         config.timeouts = timeouts();
         let engine = Claude::new(config);

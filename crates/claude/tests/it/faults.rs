@@ -136,12 +136,12 @@ async fn no_failure_looks_like_a_finished_turn() {
 async fn a_conversation_the_cli_has_or_has_not_is_found_by_trying_the_other() {
     let fixture = Fixture::open(CliVersion::Current).await;
     // It has one under this id that we know nothing of.
-    fixture.played.persisted.lock().unwrap().insert(fixture.id);
+    fixture.played.persisted().insert(fixture.id);
     fixture.run("A").await.assert_answers("A");
     assert_eq!(fixture.played.launches(), [Launch::Fresh, Launch::Resume]);
     // It has lost it.
     fixture.run("B @die-mid").await;
-    fixture.played.persisted.lock().unwrap().clear();
+    fixture.played.persisted().clear();
     let ended = fixture.run("C").await;
     ended.assert_answers("C");
     assert!(ended.events.contains(&"fault_raised".to_owned()), "it is told: {ended:?}");

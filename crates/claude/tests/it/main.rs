@@ -10,7 +10,6 @@ mod faults;
 #[allow(dead_code, reason = "shared with tests that plan more")]
 mod interleavings;
 mod machine;
-mod played;
 mod process;
 mod real;
 mod stopping;

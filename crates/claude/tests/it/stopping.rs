@@ -15,14 +15,12 @@ use budao_journal::Memory;
 use budao_testkit::{
     claude::CliVersion,
     journal::{FlakyJournal, HeldCall, InterceptedJournal, Verdict},
+    launcher::PlayedCliLauncher,
     world,
 };
 use tokio::time::{Instant, timeout};
 
-use crate::{
-    common::{Fixture, timeouts},
-    played::Played,
-};
+use crate::common::{Fixture, timeouts};
 
 fn message(id: CommandId, text: &str) -> Command {
     let body = CommandBody::Message { content: vec![Block::Text(text.into())] };
@@ -48,7 +46,7 @@ async fn a_second_stop_never_extends_the_grace_period() {
 async fn a_session_that_hangs_does_not_keep_the_others_from_stopping() {
     let world = world::seeded(1);
     let journal = FlakyJournal::flaky(Arc::new(Memory::new(world.clone(), Limits::default())));
-    let played = Played::new(CliVersion::Current);
+    let played = PlayedCliLauncher::new(CliVersion::Current);
     let mut config = ClaudeConfig::new(journal.clone(), world.clone(), played.clone());
     config.timeouts = timeouts();
     let engine = Claude::new(config);
@@ -82,7 +80,7 @@ async fn a_session_that_is_abandoned_while_its_retry_ends_is_finished() {
     let flaky = FlakyJournal::flaky(Arc::new(Memory::new(world.clone(), Limits::default())));
     let held = HeldCall::new("inbox");
     let journal = Arc::new(InterceptedJournal::new(flaky.clone(), Arc::clone(&held)));
-    let mut config = ClaudeConfig::new(journal, world, Played::new(CliVersion::Current));
+    let mut config = ClaudeConfig::new(journal, world, PlayedCliLauncher::new(CliVersion::Current));
     (config.timeouts, config.idle_keep) = (timeouts(), Duration::from_secs(5));
     let engine = Claude::new(config);
     let session = engine.open(SessionOptions::default()).await.unwrap();

@@ -140,7 +140,7 @@ async fn the_clis_own_choice_of_a_model_has_a_name_and_can_be_gone_back_to() {
     };
     let fixture = Fixture::seeded(CliVersion::Current, 1, model(budao_claude::DEFAULT_MODEL)).await;
     fixture.run("A").await.assert_answers("A");
-    let args = budao_claude::arguments(&fixture.played.starts.lock().unwrap()[0].clone());
+    let args = budao_claude::arguments(&fixture.played.starts()[0].clone());
     assert!(!args.contains(&"--model".to_owned()), "{args:?}");
     checked(&fixture).await;
 

@@ -1,0 +1,111 @@
+//! Performs a POST and reports its events to the session, until the session leaves it.
+
+use budao_core::{
+    fault::{Fact, Fault, Kind, Operation},
+    trace::Trace,
+};
+use budao_engine::SignalSender;
+use budao_models::event_source::{EventSource, PostError, StreamError};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    SERVICE,
+    decider::Signal,
+    machine::{Input, cut, limit, protocol},
+};
+
+/// Longest text of the agent that is kept for the operator, in characters.
+const EXCERPT_CHARS: usize = 500;
+
+/// A request of one run.
+pub(crate) struct Post {
+    pub(crate) source: EventSource,
+    /// Counts how often the session was loaded; the reports carry it.
+    pub(crate) load: u32,
+    pub(crate) generation: u32,
+    pub(crate) body: Vec<u8>,
+    pub(crate) trace: Trace,
+    pub(crate) event_bytes: usize,
+}
+
+impl Post {
+    /// Runs until the stream ends or `left` is cancelled, which ends the connection.
+    pub(crate) async fn run(self, signals: SignalSender<Signal>, left: CancellationToken) {
+        let (load, generation) = (self.load, self.generation);
+        let work = async {
+            let (fault, is_unsent) = self.relay(&signals).await;
+            let input = Input::Failed { generation, fault, is_unsent };
+            signals.send(Signal { load, input }).await;
+        };
+        tokio::select! {
+            biased;
+            () = left.cancelled() => {}
+            () = work => {}
+        }
+    }
+
+    /// Reports every event. Returns why there are no more; the session ignores it after the event that ends the run.
+    async fn relay(self, signals: &SignalSender<Signal>) -> (Fault, bool) {
+        let Self { source, load, generation, body, trace, event_bytes } = self;
+        let mut events = match source.post(body, trace, event_bytes).await {
+            Ok(events) => events,
+            Err(error) => return unanswered(error),
+        };
+        let mut is_first = true;
+        loop {
+            let data = match events.next().await {
+                Some(Ok(data)) => data,
+                Some(Err(error)) => return (broken(error, is_first, event_bytes), false),
+                None => return (cut("cut").with_cause("the agent ended the stream"), false),
+            };
+            let event: Value = match serde_json::from_str(&data) {
+                Ok(event) => event,
+                // The end of the body cut the last event off.
+                Err(_) if events.ended() => return (cut("cut").with_cause("half an event"), false),
+                Err(error) => {
+                    let cause = if is_first { "not_agui" } else { "malformed" };
+                    let excerpt: String = data.chars().take(EXCERPT_CHARS).collect();
+                    let fault = protocol(cause, None).caused_by(&error).with_cause(excerpt);
+                    return (fault, false);
+                }
+            };
+            is_first = false;
+            let input = Input::Upstream { generation, event, bytes: data.len() };
+            if !signals.send(Signal { load, input }).await {
+                return (cut("cut"), false);
+            }
+        }
+    }
+}
+
+/// The fault for a request without an event stream, and whether no byte of it left.
+fn unanswered(error: PostError) -> (Fault, bool) {
+    match error {
+        PostError::Unsent { kind, cause } => {
+            let fault = Fault::new(kind, Operation::ModelRequest).with(Fact::Service, SERVICE);
+            (fault.with_cause(cause), true)
+        }
+        PostError::Broken { cause } => (cut("cut").with_cause(cause), false),
+        PostError::Refused { status, body } => {
+            let fault = Fault::new(Kind::UpstreamRefused, Operation::ModelRequest)
+                .with(Fact::Service, SERVICE)
+                .with(Fact::Status, i64::from(status))
+                .with_cause(body.chars().take(EXCERPT_CHARS).collect::<String>());
+            // An agent that broke down may have acted before.
+            (if status >= 500 { fault.unconfirmed() } else { fault }, false)
+        }
+        PostError::NotEvents { media } => (protocol("not_agui", None).with_cause(media), false),
+    }
+}
+
+fn broken(error: StreamError, is_first: bool, event_bytes: usize) -> Fault {
+    match error {
+        StreamError::Broken(cause) => cut("cut").with_cause(cause),
+        StreamError::Malformed(reason) => {
+            let cause = if is_first { "not_agui" } else { "malformed" };
+            protocol(cause, None).with_cause(reason)
+        }
+        StreamError::TooLong => limit("event_bytes", event_bytes as u64),
+    }
+}

@@ -1,0 +1,255 @@
+//! One loaded session of the relay: lets the machine decide, and performs its actions.
+
+use std::sync::Arc;
+
+use budao_core::{
+    event::{Answer, CommandId, Seq, SessionId, Settings, TurnNumber},
+    fault::Fault,
+    session::Session,
+    time::Timestamp,
+    trace::Trace,
+};
+use budao_engine::{
+    Batch, Decider, DeciderFactory, HostInput, NoReclaimer, SessionContext, SignalSender,
+    SpaceReclaimer,
+};
+use budao_journal::{Journal, PageLimits};
+use serde_json::Value;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::{
+    client::Post,
+    engine::{ENGINE_NAME, RelayShared},
+    machine::{self, Input, RelayAction, RelayEnv, RelayMachine, check_settings, limit},
+    partial::PartialTurn,
+};
+
+/// What the work of a session reports, with the load of the session that started it.
+#[derive(Debug)]
+pub(crate) struct Signal {
+    pub(crate) load: u32,
+    pub(crate) input: Input,
+}
+
+/// Makes the deciders of this engine.
+#[derive(Debug)]
+pub(crate) struct RelayFactory(pub(crate) Arc<RelayShared>);
+
+impl DeciderFactory for RelayFactory {
+    type Decider = RelayDecider;
+
+    fn accepts(&self, settings: &Settings) -> bool {
+        settings.labels.get(Settings::ENGINE).is_some_and(|name| name == ENGINE_NAME)
+    }
+
+    fn prepare(&self, settings: &mut Settings) -> Result<(), Fault> {
+        check_settings(settings)?;
+        settings.labels.insert(Settings::ENGINE.to_owned(), ENGINE_NAME.to_owned());
+        Ok(())
+    }
+
+    fn load(&self, context: SessionContext<Self>, state: Session) -> RelayDecider {
+        let SessionContext { session, generation, signals, host } = context;
+        RelayDecider {
+            session,
+            load: generation,
+            machine: RelayMachine::new(session, state),
+            signals,
+            journal: Arc::clone(&host.config().journal),
+            steady_from: tokio::time::Instant::now(),
+            flush_at: None,
+            actions: Vec::new(),
+            connection: None,
+            shared: Arc::clone(&self.0),
+        }
+    }
+
+    fn reclaimer(&self) -> &dyn SpaceReclaimer {
+        &NoReclaimer
+    }
+}
+
+/// One loaded session of this engine.
+pub(crate) struct RelayDecider {
+    shared: Arc<RelayShared>,
+    session: SessionId,
+    load: u32,
+    machine: RelayMachine,
+    signals: SignalSender<Signal>,
+    journal: Arc<dyn Journal>,
+    /// The origin of the time that never jumps.
+    steady_from: tokio::time::Instant,
+    /// When buffered deltas are recorded, in steady time.
+    flush_at: Option<Timestamp>,
+    /// Decided, and due after the next commit.
+    actions: Vec<RelayAction>,
+    /// The running POST; dropping it ends the connection.
+    connection: Option<(u32, DropGuard)>,
+}
+
+impl RelayDecider {
+    fn steady(&self) -> Timestamp {
+        Timestamp::default().after(self.steady_from.elapsed())
+    }
+
+    /// The outside values at this moment, without random ones.
+    fn env<'a>(&self, shared: &'a RelayShared) -> RelayEnv<'a> {
+        RelayEnv {
+            now: shared.world.clock.now(),
+            steady: self.steady(),
+            trace: Trace::NONE,
+            jitter: 0.0,
+            limits: &shared.limits,
+            run_limits: &shared.config.limits,
+            resubmit: shared.config.resubmit,
+            scrubber: &shared.scrubber,
+        }
+    }
+
+    /// Lets the machine decide. Its events are applied to the state and added to the batch.
+    fn step(&mut self, input: Input, batch: &mut Batch) -> Option<(CommandId, Answer)> {
+        let shared = Arc::clone(&self.shared);
+        let env = self.env(&shared);
+        let env = RelayEnv { trace: shared.world.trace(), jitter: shared.world.jitter(), ..env };
+        let decided = machine::step(&mut self.machine, input, &env);
+        batch.entries.extend(decided.entries);
+        self.actions.extend(decided.actions);
+        self.flush_at = match (self.machine.has_deltas(), self.flush_at) {
+            (false, _) => None,
+            (true, Some(at)) => Some(at),
+            (true, None) => Some(env.steady.after(shared.limits.delta_window)),
+        };
+        decided.answer
+    }
+
+    fn fire_timers(&mut self, batch: &mut Batch) {
+        if self.flush_at.is_some_and(|at| at <= self.steady()) {
+            self.step(Input::Flush, batch);
+        }
+        let shared = Arc::clone(&self.shared);
+        if self.machine.wake(&self.env(&shared)).is_some_and(|wait| wait.is_zero()) {
+            self.step(Input::TimerFired, batch);
+        }
+    }
+
+    /// Starts a POST. A body above its limit is not sent.
+    fn post(&mut self, generation: u32, body: &Value, trace: Trace) -> Result<(), Fault> {
+        let body = serde_json::to_vec(body).unwrap_or_default();
+        let most = self.shared.config.limits.request_bytes;
+        if body.len() > most {
+            return Err(limit("request_bytes", most as u64).not_started());
+        }
+        let post = Post {
+            source: self.shared.source.clone(),
+            load: self.load,
+            generation,
+            body,
+            trace,
+            event_bytes: self.shared.config.limits.event_bytes,
+        };
+        let left = CancellationToken::new();
+        let work = post.run(self.signals.clone(), left.clone());
+        self.shared.world.spawn.spawn(Box::pin(work));
+        self.connection = Some((generation, left.drop_guard()));
+        Ok(())
+    }
+
+    fn restore(&self, turn: TurnNumber, after: Seq, before: Option<Value>) {
+        let (journal, session) = (Arc::clone(&self.journal), self.session);
+        let (signals, load) = (self.signals.clone(), self.load);
+        let state_bytes = self.shared.config.limits.state_bytes;
+        self.shared.world.spawn.spawn(Box::pin(async move {
+            let partial = match read_turn(&*journal, session, after, before, state_bytes).await {
+                Ok(partial) => Some(Box::new(partial)),
+                Err(fault) => {
+                    tracing::warn!(%session, %fault, "reading the interrupted turn failed");
+                    None
+                }
+            };
+            signals.send(Signal { load, input: Input::Restored { turn, partial } }).await;
+        }));
+    }
+}
+
+/// Folds the records after a position into what their turn had received.
+async fn read_turn(
+    journal: &dyn Journal,
+    session: SessionId,
+    mut after: Seq,
+    before: Option<Value>,
+    state_bytes: usize,
+) -> Result<PartialTurn, Fault> {
+    let mut partial = PartialTurn::new(before);
+    loop {
+        let page = journal.read(session, after, PageLimits::default()).await?;
+        let Some(last) = page.records.last() else { return Ok(partial) };
+        after = last.seq;
+        for record in &page.records {
+            partial.apply(&*record.shared_event()?, state_bytes);
+        }
+        if after >= page.head {
+            return Ok(partial);
+        }
+    }
+}
+
+impl Decider for RelayDecider {
+    type Signal = Signal;
+
+    fn state(&self) -> &Session {
+        self.machine.session()
+    }
+
+    fn decide(
+        &mut self,
+        input: HostInput<Signal>,
+        batch: &mut Batch,
+    ) -> Option<(CommandId, Answer)> {
+        let input = match input {
+            HostInput::Open { settings, origin } => Input::Opened { settings, origin },
+            HostInput::Resumed => Input::Resumed,
+            HostInput::Aborted(fault) => Input::Aborted { fault },
+            HostInput::Command(command) => Input::Command(command),
+            HostInput::Signal(signal) if signal.load != self.load => return None,
+            HostInput::Signal(signal) => signal.input,
+            HostInput::Parked(_) => Input::Parked,
+            HostInput::TimerFired => {
+                self.fire_timers(batch);
+                return None;
+            }
+        };
+        self.step(input, batch)
+    }
+
+    fn act(&mut self, failed: &mut Batch) {
+        let mut broken = None;
+        for action in std::mem::take(&mut self.actions) {
+            match action {
+                RelayAction::Post { generation, body, trace } => {
+                    if let Err(fault) = self.post(generation, &body, trace) {
+                        broken = Some((generation, fault));
+                    }
+                }
+                RelayAction::Leave { generation } => {
+                    self.connection.take_if(|(open, _)| *open == generation);
+                }
+                RelayAction::Restore { turn, after, before } => self.restore(turn, after, before),
+            }
+        }
+        if let Some((generation, fault)) = broken {
+            self.step(Input::Failed { generation, fault, is_unsent: true }, failed);
+        }
+    }
+
+    fn wake_at(&self) -> Option<Timestamp> {
+        let env = self.env(&self.shared);
+        let flush = self.flush_at.map(|at| at.since(env.steady));
+        let wait = flush.into_iter().chain(self.machine.wake(&env)).min()?;
+        // A time that has come must not seem to lie ahead of a clock that was read a moment ago.
+        Some(if wait.is_zero() { Timestamp::default() } else { env.now.after(wait) })
+    }
+
+    fn is_idle(&self) -> bool {
+        self.machine.is_idle()
+    }
+}

@@ -1,0 +1,331 @@
+//! Workers of other servers on the same journal: each server tells the others what waits here and who is connected here.
+//!
+//! A server writes one note and reads those of the others. A call that no process of this server takes is offered by a
+//! server that has one; its claim and its result are commands to the session, which find their way by themselves.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use budao_core::{
+    engine::Engine,
+    event::{Command, CommandBody, CommandId},
+    fault::Fault,
+    remote::WorkerReport,
+    time::Timestamp,
+};
+
+use crate::{
+    calls::{CallKey, CallOffer, CallPurpose, CancelReason, WorkerMessage},
+    peer_notes::{PeerAnswer, PeerCall, PeerNote, PeerOutput, PeerVerdict},
+    roster::{Deliveries, Roster, Worker, WorkerKey},
+    workers::Workers,
+};
+
+/// The most waiting calls that one server shows to the others.
+const WAITING: usize = 256;
+/// How long others are told that a call should stop, what it showed, and what was found out about it.
+const SHOWN: Duration = Duration::from_secs(10);
+/// The most pieces of progress, and of answers, that one server shows to the others.
+const PIECES: usize = 256;
+
+/// A call of a session on another server that was offered to a process here.
+#[derive(Debug)]
+pub(crate) struct ForeignCall {
+    pub(crate) tenant: Arc<str>,
+    pub(crate) offer: Arc<CallOffer>,
+    pub(crate) worker_id: Arc<str>,
+    pub(crate) is_claimed: bool,
+    /// Pieces and bytes of progress so far.
+    pub(crate) outputs: u64,
+    pub(crate) output_bytes: usize,
+}
+
+/// What the other servers count for the bounds of each tenant.
+#[derive(Debug, Default)]
+pub(crate) struct PeerCounts {
+    pub(crate) workers: BTreeSet<(String, String)>,
+    pub(crate) open: BTreeMap<String, usize>,
+}
+
+impl PeerCounts {
+    /// Processes of a tenant that are connected elsewhere.
+    pub(crate) fn workers_of(&self, tenant: &str) -> usize {
+        self.workers.iter().filter(|(of, _)| of == tenant).count()
+    }
+
+    /// Calls of a tenant that are open elsewhere.
+    pub(crate) fn open_of(&self, tenant: &str) -> usize {
+        self.open.get(tenant).copied().unwrap_or_default()
+    }
+}
+
+/// A process here that is gone with a call of a session on another server.
+pub(crate) type LostCall = (CallKey, u32, Arc<str>);
+
+impl Roster {
+    /// What the other servers should know.
+    fn peer_note(&mut self, holder: &str, now: Timestamp) -> PeerNote {
+        self.cancels.retain(|(at, _)| now.since(*at) < SHOWN);
+        self.outputs.retain(|(at, _)| now.since(*at) < SHOWN);
+        self.answers.retain(|(at, _)| now.since(*at) < SHOWN);
+        let waits =
+            self.calls.values().filter(|call| call.offered_to.is_empty() && call.claim().is_none());
+        let mut waiting: Vec<PeerCall> =
+            waits.filter_map(|call| PeerCall::of(&call.tenant, &call.offer)).collect();
+        waiting.sort_by_key(PeerCall::key);
+        waiting.truncate(WAITING);
+        let connected = self.workers.iter().filter(|(_, worker)| worker.link.is_some());
+        PeerNote {
+            holder: holder.to_owned(),
+            waiting,
+            cancels: self.cancels.iter().map(|(_, cancel)| cancel.clone()).collect(),
+            outputs: self.outputs.iter().map(|(_, output)| output.clone()).collect(),
+            answers: self.answers.iter().map(|(_, answer)| answer.clone()).collect(),
+            open: self.open.iter().map(|(tenant, open)| (tenant.to_string(), *open)).collect(),
+            workers: connected
+                .map(|((tenant, id), _)| (tenant.to_string(), id.to_string()))
+                .collect(),
+        }
+    }
+
+    /// Offers the calls that wait on another server to processes here.
+    fn take_peer_calls(&mut self, note: &PeerNote, out: &mut Deliveries) {
+        for call in &note.waiting {
+            let key = call.key();
+            let is_answered = self.answers.iter().any(|(_, answer)| answer.key() == key);
+            if is_answered || self.foreign.contains_key(&key) || self.calls.contains_key(&key) {
+                continue;
+            }
+            let (tenant, offer): (Arc<str>, _) =
+                (call.tenant.as_str().into(), Arc::new(call.offer()));
+            let Some((id, link)) = self.free_worker(&tenant, &offer, &[]) else { continue };
+            if let Some(worker) = self.workers.get_mut(&(Arc::clone(&tenant), Arc::clone(&id))) {
+                worker.offered.insert(key.clone());
+            }
+            let worker_id = Arc::clone(&id);
+            let message = WorkerMessage::Call { worker_id: id, offer: Arc::clone(&offer) };
+            out.push((link, message));
+            let (is_claimed, outputs, output_bytes) = (false, 0, 0);
+            let foreign =
+                ForeignCall { tenant, offer, worker_id, is_claimed, outputs, output_bytes };
+            self.foreign.insert(key, foreign);
+        }
+    }
+
+    /// Stops calls that another server wants stopped.
+    fn take_peer_cancels(&mut self, note: &PeerNote, out: &mut Deliveries) {
+        for cancel in &note.cancels {
+            let (key, reason) = (cancel.key(), cancel.reason());
+            let id: WorkerKey = (cancel.tenant.as_str().into(), cancel.worker_id.as_str().into());
+            let is_held = self.foreign.get(&key).is_some_and(|it| {
+                it.is_claimed && it.worker_id == id.1 && it.offer.attempt == cancel.attempt
+            });
+            if !is_held {
+                continue;
+            }
+            let link = self.workers.get(&id).and_then(|worker| worker.link.as_ref());
+            if let Some((_, link)) = link {
+                let (worker_id, attempt) = (Arc::clone(&id.1), cancel.attempt);
+                let message =
+                    WorkerMessage::Cancel { worker_id, key: key.clone(), attempt, reason };
+                out.push((Arc::clone(link), message));
+            }
+            if reason != CancelReason::Cancelled {
+                self.forget_foreign(&key);
+            }
+        }
+    }
+
+    /// Shows what processes on another server reported of calls here, and takes what they found out.
+    fn take_peer_reports(&mut self, note: &PeerNote) {
+        for output in &note.outputs {
+            let Some(call) = self.calls.get_mut(&output.key()) else { continue };
+            let is_holder = call.claim().is_some_and(|claim| *claim == *output.worker_id);
+            if is_holder && call.offer.attempt == output.attempt && output.number > call.shown {
+                call.shown = output.number;
+                // A full channel drops the piece: progress is best effort.
+                drop(call.output.try_send(output.text.clone()));
+            }
+        }
+        for answer in &note.answers {
+            let Some(call) = self.calls.get(&answer.key()) else { continue };
+            let is_question = call.offer.purpose == CallPurpose::Reconcile;
+            if is_question && call.offer.attempt == answer.attempt {
+                call.status.send_modify(|status| match answer.verdict.clone().into_result() {
+                    Ok(found) => status.reconciliation = Some(found),
+                    Err(report) => status.report = Some(*report),
+                });
+            }
+        }
+    }
+
+    /// Keeps progress of a call for the server that has its session. Returns false if the process has no such call.
+    pub(crate) fn show_elsewhere(
+        &mut self,
+        key: &CallKey,
+        worker_id: &str,
+        (text, limit): (String, usize),
+        now: Timestamp,
+    ) -> bool {
+        let foreign = self.foreign.get_mut(key);
+        let Some(call) = foreign.filter(|it| it.is_claimed && *it.worker_id == *worker_id) else {
+            return false;
+        };
+        let bytes = call.output_bytes.saturating_add(text.len());
+        if bytes <= limit && self.outputs.len() < PIECES {
+            (call.outputs, call.output_bytes) = (call.outputs + 1, bytes);
+            let piece = (call.outputs, text);
+            self.outputs.push((now, PeerOutput::new(key, call.offer.attempt, worker_id, piece)));
+        }
+        true
+    }
+
+    /// Keeps what a process found out for the server that has the session. Returns false if it was not asked.
+    pub(crate) fn answer_elsewhere(
+        &mut self,
+        key: &CallKey,
+        worker_id: &str,
+        verdict: PeerVerdict,
+        now: Timestamp,
+    ) -> bool {
+        let is_asked = |call: &&ForeignCall| {
+            let is_question = call.offer.purpose == CallPurpose::Reconcile;
+            is_question && call.is_claimed && *call.worker_id == *worker_id
+        };
+        let Some(call) = self.foreign.get(key).filter(is_asked) else { return false };
+        let attempt = call.offer.attempt;
+        if self.answers.len() < PIECES {
+            self.answers.push((now, PeerAnswer::new(key, attempt, verdict)));
+        }
+        self.forget_foreign(key);
+        true
+    }
+
+    /// Forgets offers of calls that wait nowhere any more.
+    fn drop_settled_calls(&mut self, waiting: &BTreeSet<CallKey>) {
+        let settled: Vec<CallKey> = self
+            .foreign
+            .iter()
+            .filter(|(key, call)| !call.is_claimed && !waiting.contains(*key))
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in settled {
+            self.forget_foreign(&key);
+        }
+    }
+
+    /// Forgets a call of another server's session: it ended, or its claim was refused.
+    pub(crate) fn forget_foreign(&mut self, key: &CallKey) {
+        let Some(call) = self.foreign.remove(key) else { return };
+        if let Some(worker) = self.workers.get_mut(&(call.tenant, call.worker_id)) {
+            worker.offered.remove(key);
+            worker.held.remove(key);
+            worker.declared.remove(&(key.clone(), call.offer.attempt));
+        }
+    }
+
+    /// Claimed calls whose process is connected nowhere: each is awaited here, for the grace. Those whose process is on
+    /// another server are not.
+    fn await_processes(&mut self, now: Timestamp) -> Vec<WorkerKey> {
+        let claims: Vec<(WorkerKey, CallKey, String)> = self
+            .calls
+            .iter()
+            .filter(|(_, call)| !call.status.borrow().is_lost)
+            .filter_map(|(key, call)| {
+                let id = (Arc::clone(&call.tenant), call.claim()?);
+                Some((id, key.clone(), call.offer.route.worker.clone()))
+            })
+            .collect();
+        let mut awaited = Vec::new();
+        for (id, key, name) in claims {
+            let name_of = (id.0.to_string(), id.1.to_string());
+            let is_elsewhere = self.elsewhere.workers.contains(&name_of);
+            let is_here = self.workers.get(&id).map(|worker| worker.link.is_some());
+            if is_elsewhere && is_here != Some(true) {
+                self.workers.remove(&id);
+                continue;
+            }
+            if is_here.is_none() {
+                self.workers.insert(id.clone(), Worker::absent(&name, now));
+                awaited.push(id.clone());
+            }
+            if let Some(worker) = self.workers.get_mut(&id) {
+                worker.held.insert(key);
+            }
+        }
+        awaited
+    }
+}
+
+impl Workers {
+    /// Exchanges notes with the other living servers. `engine` takes the report of a process here that is gone with a
+    /// call of a session elsewhere.
+    ///
+    /// # Errors
+    /// When the journal fails. The next exchange tries again.
+    pub async fn exchange(
+        &self,
+        holder: &str,
+        peers: &[String],
+        engine: &dyn Engine,
+    ) -> Result<(), Fault> {
+        if peers.is_empty() {
+            self.roster().elsewhere = PeerCounts::default();
+            return Ok(());
+        }
+        self.refresh().await;
+        let note = self.roster().peer_note(holder, self.now());
+        self.write_note(&note, peers).await?;
+        let notes = self.read_notes(holder, peers).await?;
+        let now = self.now();
+        let mut out = Deliveries::new();
+        let (lost, awaited) = {
+            let mut roster = self.roster();
+            let waiting = notes.iter().flat_map(|note| note.waiting.iter().map(PeerCall::key));
+            let waiting: BTreeSet<CallKey> = waiting.collect();
+            roster.drop_settled_calls(&waiting);
+            for note in &notes {
+                roster.take_peer_cancels(note, &mut out);
+                roster.take_peer_calls(note, &mut out);
+                roster.take_peer_reports(note);
+            }
+            roster.elsewhere = count(notes);
+            let awaited = roster.await_processes(now);
+            (std::mem::take(&mut roster.lost_elsewhere), awaited)
+        };
+        Self::send(out);
+        for id in awaited {
+            self.expire_later(id, now);
+        }
+        for lost in lost {
+            self.report_lost(lost, engine).await;
+        }
+        Ok(())
+    }
+
+    /// Reports in place of a process that is gone. The session decides what follows.
+    async fn report_lost(&self, (key, attempt, worker): LostCall, engine: &dyn Engine) {
+        let id = CommandId::from(format!("lost-{}-{attempt}-{worker}", key.call));
+        let report = Box::new(WorkerReport::Lost);
+        let body =
+            CommandBody::ReportCall { call: key.call, attempt, worker: worker.to_string(), report };
+        if let Err(fault) = engine.submit(key.session, Command::new(id, "workers", body)).await {
+            tracing::warn!(session = %key.session, %fault, "reporting a lost worker failed");
+        }
+    }
+}
+
+/// What the servers that wrote these notes count.
+fn count(notes: Vec<PeerNote>) -> PeerCounts {
+    let mut counts = PeerCounts::default();
+    for note in notes {
+        counts.workers.extend(note.workers);
+        for (tenant, open) in note.open {
+            *counts.open.entry(tenant).or_default() += open;
+        }
+    }
+    counts
+}

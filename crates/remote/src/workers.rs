@@ -1,0 +1,364 @@
+//! The workers of a server: offers, connections and open calls, and the tools that follow from them.
+
+mod catalog;
+mod claims;
+mod opened;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use budao_core::{
+    event::{SessionId, Settings},
+    fault::Fault,
+    remote::{OfferedTool, ToolRoute},
+    time::Timestamp,
+    world::World,
+};
+use budao_journal::Cluster;
+use budao_tools::{Tool, Toolbox};
+
+use crate::{
+    calls::{CallKey, WorkerMessage},
+    limits::WorkerLimits,
+    offers::{OfferScope, TenantTools, WorkerOffer},
+    peer_notes::OwnNote,
+    roster::{Deliveries, Roster, Worker, WorkerKey},
+    tool::RemoteTool,
+};
+pub use claims::ClaimCheck;
+use claims::check_seat;
+pub(crate) use claims::not_open;
+pub(crate) use opened::OpenedCall;
+
+/// Sends messages to one connected worker.
+pub trait WorkerLink: Send + Sync + fmt::Debug {
+    /// Sends without waiting. A connection that cannot keep up is closed by its gateway.
+    fn deliver(&self, message: WorkerMessage);
+}
+
+/// What a server's workers need.
+#[derive(Debug)]
+pub struct WorkersConfig {
+    /// The clock and the spawner.
+    pub world: World,
+    /// The bounds for each tenant.
+    pub limits: WorkerLimits,
+    /// Stores the tools of each tenant; `None` forgets them with the process.
+    pub store: Option<Arc<dyn Cluster>>,
+    /// Names of the server's own tools, as names or `prefix*`; no worker may offer them.
+    pub reserved: Vec<String>,
+}
+
+/// The user who offers, and the names that the user may offer to all sessions of the tenant.
+#[derive(Clone, Debug)]
+pub struct Offerer {
+    /// The tenant of the sessions.
+    pub tenant: String,
+    /// The user, as `tenant/user`.
+    pub user: String,
+    /// Names or `prefix*`; `None` permits every name.
+    pub patterns: Option<Vec<String>>,
+}
+
+/// The place of one process on its connection.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkerSeat<'a> {
+    /// The tenant of the connection.
+    pub tenant: &'a str,
+    /// The id of the connection.
+    pub connection: &'a str,
+    /// The id of the process that the frame names.
+    pub worker_id: &'a str,
+}
+
+/// A process as people see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerView {
+    /// The name that all processes of the worker share.
+    pub worker: String,
+    /// The id of the process.
+    pub worker_id: String,
+    /// The user who offers, as `tenant/user`.
+    pub owner: String,
+    /// The session that the offer is for; `None` for all sessions of the tenant.
+    pub session: Option<SessionId>,
+    /// Whether the process is connected.
+    pub is_connected: bool,
+    /// Whether it takes no new calls.
+    pub is_draining: bool,
+    /// Calls that it holds.
+    pub held: usize,
+    /// The most calls that it holds at the same time.
+    pub capacity: usize,
+    /// Its tools, with their versions.
+    pub tools: Vec<(String, String)>,
+}
+
+/// Counts of workers and calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerCounts {
+    /// Processes that are connected now.
+    pub connected: usize,
+    /// Calls that are open now.
+    pub open: usize,
+    /// Calls since the server started.
+    pub opened: u64,
+}
+
+/// All workers of a server. Clones refer to the same workers.
+#[derive(Clone)]
+pub struct Workers(Arc<WorkersState>);
+
+struct WorkersState {
+    config: WorkersConfig,
+    roster: Mutex<Roster>,
+    /// The tools of each tenant that was asked for, with the version of its note.
+    catalogs: tokio::sync::Mutex<BTreeMap<String, (u64, TenantTools)>>,
+    generation: AtomicU64,
+    calls: AtomicU64,
+    /// The note for other servers as last written.
+    note: tokio::sync::Mutex<OwnNote>,
+}
+
+impl fmt::Debug for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workers").finish_non_exhaustive()
+    }
+}
+
+impl Workers {
+    /// Workers of a server; none is connected yet.
+    #[must_use]
+    pub fn new(config: WorkersConfig) -> Self {
+        Self(Arc::new(WorkersState {
+            config,
+            roster: Mutex::default(),
+            catalogs: tokio::sync::Mutex::default(),
+            generation: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
+            note: tokio::sync::Mutex::default(),
+        }))
+    }
+
+    /// The bounds for each tenant.
+    #[must_use]
+    pub fn limits(&self) -> &WorkerLimits {
+        &self.0.config.limits
+    }
+
+    pub(crate) fn roster(&self) -> MutexGuard<'_, Roster> {
+        self.0.roster.lock().expect("no code panics while holding this")
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.0.config.world.clock.now()
+    }
+
+    pub(crate) fn send(deliveries: Deliveries) {
+        for (link, message) in deliveries {
+            link.deliver(message);
+        }
+    }
+
+    pub(crate) fn store_of_notes(&self) -> Option<&Arc<dyn Cluster>> {
+        self.0.config.store.as_ref()
+    }
+
+    pub(crate) fn own_note(&self) -> &tokio::sync::Mutex<OwnNote> {
+        &self.0.note
+    }
+
+    /// Connects a process whose offer was checked. What it held and does not declare is lost; waiting calls are offered.
+    pub fn connect(
+        &self,
+        offerer: &Offerer,
+        scope: OfferScope,
+        offer: &WorkerOffer,
+        (connection, link): (&str, Arc<dyn WorkerLink>),
+    ) {
+        let id: WorkerKey = (offerer.tenant.as_str().into(), offer.worker_id.as_str().into());
+        let declared =
+            offer.holding.iter().take(self.limits().capacity).map(|held| {
+                (CallKey { session: held.session, call: held.call.clone() }, held.attempt)
+            });
+        let mut roster = self.roster();
+        let now = self.now();
+        let worker =
+            roster.workers.entry(id.clone()).or_insert_with(|| Worker::absent(&offer.worker, now));
+        worker.name.clone_from(&offer.worker);
+        worker.owner.clone_from(&offerer.user);
+        worker.scope = scope;
+        worker.tools = offer.tools.iter().map(|it| (it.name.clone(), it.version())).collect();
+        worker.capacity = offer.capacity;
+        worker.is_draining = false;
+        let is_same = worker.link.as_ref().is_some_and(|(known, _)| known == connection);
+        (worker.link, worker.gone) = (Some((connection.to_owned(), link)), None);
+        let mut lost = Vec::new();
+        if !is_same {
+            worker.declared = declared.collect();
+            let keys: std::collections::BTreeSet<_> =
+                worker.declared.iter().map(|(key, _)| key.clone()).collect();
+            lost.extend(worker.held.iter().filter(|key| !keys.contains(key)).cloned());
+        }
+        for key in &lost {
+            roster.lose(key, &id);
+        }
+        let mut out = Deliveries::new();
+        roster.dispatch_to(&id, &mut out);
+        drop(roster);
+        tracing::info!(
+            tenant = offerer.tenant,
+            worker = offer.worker,
+            worker_id = offer.worker_id,
+            tools = offer.tools.len(),
+            lost = lost.len(),
+            "worker connected"
+        );
+        Self::send(out);
+    }
+
+    /// Ends a connection. Its processes keep their claims for the grace, then the claims are lost.
+    pub fn disconnect(&self, connection: &str) {
+        let now = self.now();
+        let (out, gone) = self.roster().disconnect(connection, now);
+        Self::send(out);
+        for id in gone {
+            tracing::info!(tenant = %id.0, worker_id = %id.1, "worker disconnected");
+            self.expire_later(id, now);
+        }
+    }
+
+    pub(crate) fn expire_later(&self, id: WorkerKey, gone: Timestamp) {
+        let (workers, world) = (self.clone(), &self.0.config.world);
+        let sleep = world.clock.sleep(self.limits().grace);
+        world.spawn.spawn(Box::pin(async move {
+            sleep.await;
+            workers.roster().expire(&id, gone);
+        }));
+    }
+
+    /// Gives a process no new calls. It finishes what it holds.
+    ///
+    /// # Errors
+    /// The connection has offered nothing with this id.
+    pub fn drain(&self, seat: WorkerSeat<'_>) -> Result<usize, Fault> {
+        let mut roster = self.roster();
+        let id = check_seat(&roster, seat)?;
+        let Some(worker) = roster.workers.get_mut(&id) else { return Ok(0) };
+        worker.is_draining = true;
+        Ok(worker.held.len())
+    }
+
+    /// A number that changes whenever the tools of a tenant change.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.0.generation.load(Ordering::Relaxed)
+    }
+
+    /// Adds the tools that workers offer to this session. The server's own tools keep their names.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub async fn add_tools(&self, settings: &Settings, toolbox: Toolbox) -> Result<Toolbox, Fault> {
+        let tenant: Arc<str> = settings.tenant().into();
+        let known = self.catalog(&tenant).await?;
+        let mut tools: BTreeMap<String, Arc<dyn Tool>> = BTreeMap::new();
+        let mut add = |worker: &str, version: &str, offered: &OfferedTool| {
+            let tool = RemoteTool::new(self, Arc::clone(&tenant), worker, version, offered);
+            tools.entry(offered.name.clone()).or_insert_with(|| Arc::new(tool));
+        };
+        for tool in known.tools.values() {
+            if let Some((version, offered)) = tool.newest() {
+                add(&tool.worker, version, offered);
+            }
+        }
+        for offer in &settings.offers {
+            offer.tools.iter().for_each(|tool| add(&offer.worker, &tool.version(), tool));
+        }
+        tools.retain(|name, _| toolbox.spec(name).is_none());
+        if tools.is_empty() {
+            return Ok(toolbox);
+        }
+        toolbox.with_all(tools.into_values())
+    }
+
+    /// A toolbox with the version of a tool that a started call was checked against; `None` if it is forgotten.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub async fn routed(
+        &self,
+        settings: &Settings,
+        tool: &str,
+        route: &ToolRoute,
+    ) -> Result<Option<Toolbox>, Fault> {
+        let tenant: Arc<str> = settings.tenant().into();
+        let known = self.catalog(&tenant).await?;
+        let of_tenant = known.tools.get(tool).and_then(|known| known.version(&route.version));
+        let of_session = || {
+            let tools = settings.offers.iter().flat_map(|offer| &offer.tools);
+            tools.into_iter().find(|it| it.name == tool && it.version() == route.version)
+        };
+        let Some(offered) = of_tenant.map(|tool| &**tool).or_else(of_session) else {
+            return Ok(None);
+        };
+        let tool = RemoteTool::new(self, tenant, &route.worker, &route.version, offered);
+        Toolbox::builder().add(tool).map(|builder| Some(builder.build()))
+    }
+
+    /// The processes of a tenant, or of all tenants, for people.
+    #[must_use]
+    pub fn list(&self, tenant: Option<&str>) -> Vec<WorkerView> {
+        let roster = self.roster();
+        let shown = roster.workers.iter().filter(|((it, _), worker)| {
+            tenant.is_none_or(|tenant| **it == *tenant) && !worker.owner.is_empty()
+        });
+        shown
+            .map(|((_, id), worker)| WorkerView {
+                worker: worker.name.clone(),
+                worker_id: id.to_string(),
+                owner: worker.owner.clone(),
+                session: match worker.scope {
+                    OfferScope::Tenant => None,
+                    OfferScope::Session(session) => Some(session),
+                },
+                is_connected: worker.link.is_some(),
+                is_draining: worker.is_draining,
+                held: worker.held.len(),
+                capacity: worker.capacity,
+                tools: worker.tools.clone().into_iter().collect(),
+            })
+            .collect()
+    }
+
+    /// The tools of a tenant with their workers, in their newest version.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub async fn tools(
+        &self,
+        tenant: &str,
+    ) -> Result<Vec<(String, String, Arc<OfferedTool>)>, Fault> {
+        let known = self.catalog(tenant).await?;
+        let newest = |tool: &crate::offers::KnownTool| {
+            let (version, offered) = tool.newest()?;
+            Some((tool.worker.clone(), version.clone(), Arc::clone(offered)))
+        };
+        Ok(known.tools.values().filter_map(newest).collect())
+    }
+
+    /// Counts for metrics.
+    #[must_use]
+    pub fn counts(&self) -> WorkerCounts {
+        let roster = self.roster();
+        let connected = roster.workers.values().filter(|worker| worker.link.is_some()).count();
+        let opened = self.0.calls.load(Ordering::Relaxed);
+        WorkerCounts { connected, open: roster.calls.len(), opened }
+    }
+}

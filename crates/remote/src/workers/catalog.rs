@@ -1,0 +1,167 @@
+//! The tools of each tenant: offers are checked, stored in the journal, and read again when other servers take offers.
+
+use std::{collections::BTreeMap, sync::atomic::Ordering};
+
+use budao_core::fault::{Fault, Kind, Operation};
+
+use super::{Offerer, Workers};
+use crate::{
+    limits::limit_reached,
+    offers::{OfferScope, TenantTools, WorkerOffer, check_offer, violated},
+    roster::WorkerKey,
+};
+
+/// Writes of a note that other servers may outrun before an offer fails.
+const NOTE_TRIES: u32 = 8;
+
+impl Workers {
+    /// Checks an offer, and stores it if it is for all sessions of the tenant. Returns the version of each tool.
+    ///
+    /// # Errors
+    /// The broken rule, with its field, or the bound that is reached. The offer has no effect then.
+    pub async fn check(
+        &self,
+        offerer: &Offerer,
+        scope: &OfferScope,
+        offer: &WorkerOffer,
+    ) -> Result<Vec<(String, String)>, Fault> {
+        let limits = self.limits();
+        let patterns = match scope {
+            OfferScope::Tenant => offerer.patterns.as_deref(),
+            OfferScope::Session(_) => None,
+        };
+        check_offer(offer, patterns, &self.0.config.reserved, limits)?;
+        self.check_seat(offerer, offer)?;
+        match scope {
+            OfferScope::Tenant => self.store(offerer, offer).await?,
+            OfferScope::Session(_) => self.check_session_names(offerer, offer).await?,
+        }
+        let versions = offer.tools.iter().map(|tool| (tool.name.clone(), tool.version()));
+        Ok(versions.collect())
+    }
+
+    /// An id belongs to the user who first used it, and a tenant has a bounded number of processes.
+    fn check_seat(&self, offerer: &Offerer, offer: &WorkerOffer) -> Result<(), Fault> {
+        let limits = self.limits();
+        let roster = self.roster();
+        let id: WorkerKey = (offerer.tenant.as_str().into(), offer.worker_id.as_str().into());
+        match roster.workers.get(&id) {
+            Some(known) if !known.owner.is_empty() && known.owner != offerer.user => {
+                let rule = "no other user offers with this id";
+                return Err(violated("content.worker_id", rule, &offer.worker_id));
+            }
+            Some(_) => {}
+            None => {
+                let of_tenant = roster.workers.keys().filter(|(it, _)| **it == *offerer.tenant);
+                let elsewhere = roster.elsewhere.workers_of(&offerer.tenant);
+                if of_tenant.count().saturating_add(elsewhere) >= limits.workers {
+                    return Err(limit_reached("tenant_workers", limits.workers));
+                }
+            }
+        }
+        if offer.capacity == 0 || offer.capacity > limits.capacity {
+            let rule = format!("1 ≤ capacity ≤ {}", limits.capacity);
+            return Err(violated("content.capacity", rule, &offer.capacity.to_string()));
+        }
+        Ok(())
+    }
+
+    /// An offer to one session does not shadow a tool that workers offer to the whole tenant.
+    async fn check_session_names(
+        &self,
+        offerer: &Offerer,
+        offer: &WorkerOffer,
+    ) -> Result<(), Fault> {
+        let known = self.catalog(&offerer.tenant).await?;
+        for (index, tool) in offer.tools.iter().enumerate() {
+            if let Some(other) = known.tools.get(&tool.name)
+                && (other.worker != offer.worker || other.owner != offerer.user)
+            {
+                let field = format!("content.tools[{index}].name");
+                let rule = format!("the worker `{}` offers this name", other.worker);
+                return Err(violated(field, rule, &tool.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores an offer for the tenant. Another server that stores at the same time makes it try again.
+    async fn store(&self, offerer: &Offerer, offer: &WorkerOffer) -> Result<(), Fault> {
+        let tenant = &offerer.tenant;
+        let mut catalogs = self.0.catalogs.lock().await;
+        for _ in 0..NOTE_TRIES {
+            self.load(&mut catalogs, tenant).await?;
+            let Some((version, known)) = catalogs.get(tenant) else { break };
+            let (expected, mut next) = (*version, known.clone());
+            let by = (offer.worker.as_str(), offerer.user.as_str());
+            if !next.add(by, &offer.tools, self.now(), self.limits())? {
+                catalogs.insert(tenant.clone(), (expected, next));
+                return Ok(());
+            }
+            let Some(written) = self.write(tenant, expected, &next).await? else { continue };
+            catalogs.insert(tenant.clone(), (written, next));
+            self.0.generation.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        }
+        Err(Fault::new(Kind::JournalBusy, Operation::RegisterTool))
+    }
+
+    async fn write(
+        &self,
+        tenant: &str,
+        expected: u64,
+        tools: &TenantTools,
+    ) -> Result<Option<u64>, Fault> {
+        let Some(store) = &self.0.config.store else { return Ok(Some(expected + 1)) };
+        let body = serde_json::to_vec(tools).unwrap_or_default();
+        store.set_note(&note_name(tenant), expected, body).await
+    }
+
+    /// Reads the note of a tenant, and merges it with what is known here.
+    async fn load(
+        &self,
+        catalogs: &mut BTreeMap<String, (u64, TenantTools)>,
+        tenant: &str,
+    ) -> Result<(), Fault> {
+        let Some(store) = &self.0.config.store else {
+            catalogs.entry(tenant.to_owned()).or_default();
+            return Ok(());
+        };
+        let note = store.note(&note_name(tenant)).await?;
+        let (version, known) = catalogs.entry(tenant.to_owned()).or_default();
+        if let Some(note) = note.filter(|note| note.version != *version) {
+            let before = known.clone();
+            // A note that another version of the program wrote is replaced by the next offer.
+            known.merge(serde_json::from_slice(&note.body).unwrap_or_default());
+            *version = note.version;
+            if !known.has_same_tools(&before) {
+                self.0.generation.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// The tools of a tenant; read from the journal on first use.
+    pub(super) async fn catalog(&self, tenant: &str) -> Result<TenantTools, Fault> {
+        let mut catalogs = self.0.catalogs.lock().await;
+        if !catalogs.contains_key(tenant) {
+            self.load(&mut catalogs, tenant).await?;
+        }
+        Ok(catalogs.get(tenant).map(|(_, tools)| tools.clone()).unwrap_or_default())
+    }
+
+    /// Reads the notes of all known tenants again: other servers may have taken offers.
+    pub async fn refresh(&self) {
+        let mut catalogs = self.0.catalogs.lock().await;
+        let tenants: Vec<String> = catalogs.keys().cloned().collect();
+        for tenant in tenants {
+            if let Err(fault) = self.load(&mut catalogs, &tenant).await {
+                tracing::warn!(%fault, tenant, "reading the tools of workers failed");
+            }
+        }
+    }
+}
+
+fn note_name(tenant: &str) -> String {
+    format!("worker_tools/{tenant}")
+}
