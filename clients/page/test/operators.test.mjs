@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { startServer } from "../../harness/server.mjs";
 import { api, onPage, overflow, picture, runSession, until } from "../stage.mjs";
 
 /** Requests fail with a refused key until six sessions failed; then they are answered. */
@@ -40,6 +41,23 @@ test("now shows what fails, for how many, since when, which way it goes and whos
     await page.locator('[data-figure="failed-now"] a').click();
     await until(async () => (await page.locator("#rows tr").count()) === 4);
     assert.match(page.url(), /state=failed/);
+    assert.deepEqual(seen.errors, []);
+  });
+});
+
+test("now lists the servers of a journal, and says which one is gone", async () => {
+  await onPage({ ...stage, where: "/now" }, async (page, { server, seen }) => {
+    await page.locator("#figures dd").first().waitFor();
+    assert.equal(await page.locator("#servers").isVisible(), false, "a server alone is not listed");
+    const other = await startServer({ home: server.home });
+    await until(async () => (await page.locator('[data-node="alive"]').count()) === 2);
+    assert.match(await page.locator("#nodes").textContent(), new RegExp(`127.0.0.1:${other.port}`));
+    await other.crash();
+    await page.locator('[data-node="gone"]').waitFor({ timeout: 60_000 });
+    assert.match(await page.locator('[data-node="gone"]').textContent(), /no sign of life for/);
+    await picture(page, "now-servers");
+    await page.setViewportSize({ width: 360, height: 740 });
+    assert.equal(await overflow(page), 0);
     assert.deepEqual(seen.errors, []);
   });
 });
@@ -123,6 +141,10 @@ test("a time range is chosen with the mouse or the keys, is in the address, and 
     await chart.focus();
     await page.keyboard.press("Escape");
     await page.locator("#chosen").waitFor({ state: "hidden" });
+    // Each time leads to its sessions in one step.
+    await page.locator("#values tbody th a").first().click();
+    await until(async () => (await page.locator("#rows tr").count()) >= 1);
+    assert.match(page.url(), /sessions\?since=.*&until=/);
     assert.deepEqual(seen.errors, []);
   });
 });

@@ -116,16 +116,53 @@ function result({ content, total }) {
 
 const STATES = { running: "call-running", success: "call-done", failed: "call-failed", cancelled: "call-cancelled" };
 
-function call(entry, { session, isLive }) {
+/** What a person may say of a call whose outcome is unknown. */
+const SETTLEMENTS = { happened: "doubt-happened", did_not_happen: "doubt-did-not-happen", left_to_model: "doubt-left" };
+
+/** The form for a call in doubt; afterwards what was said of it. */
+function doubtForm(entry, settle) {
+  const result = h("input", { type: "text", placeholder: t("doubt-result"), "aria-label": t("doubt-result"), maxlength: 8000 });
+  const press = (outcome) => async () => {
+    for (const button of buttons.children) button.disabled = true;
+    const ok = await settle(entry, outcome, result.value.trim());
+    for (const button of buttons.children) button.disabled = ok;
+  };
+  const buttons = h("div", { class: "buttons" }, Object.entries(SETTLEMENTS).map(([outcome, name]) => h("button", { type: "button", "data-outcome": outcome, title: t(`${name}-about`), on: { click: press(outcome) } }, t(name))));
+  const form = h("div", { class: "answer-form" }, result, buttons);
+  const verdict = h("p", { class: "verdict", hidden: true });
+  const ask = h("p", { class: "ask" }, t("doubt-question"));
+  const element = h("div", { class: "doubt", hidden: true }, ask, form, verdict);
+  const update = () => {
+    const isOpen = entry.doubt === "open";
+    element.hidden = entry.doubt === undefined;
+    element.dataset.state = entry.doubt ?? "";
+    ask.hidden = form.hidden = !isOpen;
+    verdict.hidden = isOpen;
+    if (!isOpen && entry.doubt !== undefined) say(verdict, t("doubt-settled", { name: t(SETTLEMENTS[entry.doubt] ?? "doubt-left"), time: clock(entry.settledAt) }));
+  };
+  return { element, update };
+}
+
+function call(entry, { session, isLive, settle }) {
   const state = h("span", { class: "state" });
   const head = h("header", {}, h("span", { class: "tool" }, entry.tool), state);
   const given = h("div", { class: "parts" });
   const output = h("pre", { class: "output", hidden: true });
   const outcome = h("div", { class: "parts" });
   const element = h("article", { class: "entry call" }, head, given, output, outcome);
+  // Few calls are ever in doubt, so the form is made when it is needed.
+  let form;
+  const doubt = {
+    update: () => {
+      if (form === undefined && entry.doubt === undefined) return;
+      if (form === undefined) element.append((form = doubtForm(entry, settle)).element);
+      form.update();
+    },
+  };
   let shown;
   const update = () => {
     element.dataset.status = entry.status;
+    doubt.update();
     const attempt = entry.attempt > 1 ? ` · ${t("attempt", { n: entry.attempt })}` : "";
     const name = entry.neverRan ? "call-refused" : (STATES[entry.status] ?? "call-running");
     say(state, t(name, { time: span(entry.took ?? 0) }) + attempt);

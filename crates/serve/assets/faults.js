@@ -20,6 +20,8 @@ function rangeOf(query) {
 }
 
 const iso = (ms) => new Date(ms).toISOString();
+/** The sessions that were active in a range of time. */
+const sessionsIn = (from, to) => `/sessions?since=${iso(from)}&until=${iso(to)}`;
 
 function address(window) {
   const range = chosen === undefined ? "" : `&since=${iso(chosen.from)}&until=${iso(chosen.to)}`;
@@ -49,19 +51,20 @@ function drawRange(bars, from, to) {
     " ",
     t("range-faults", { n: inside, of: earlier }),
     " ",
-    h("a", { href: `/sessions?since=${iso(chosen.from)}&until=${iso(chosen.to)}` }, t("range-sessions")),
+    h("a", { href: sessionsIn(chosen.from, chosen.to) }, t("range-sessions")),
     " ",
     clear,
   );
 }
 
-/** The chart in numbers. */
+/** The chart in numbers; a time leads to its sessions. */
 function values({ bars, names }) {
   const used = names.map((name, depth) => ({ name, depth })).filter(({ depth }) => bars.some((bar) => bar.counts[depth] > 0));
+  const link = ({ at: time }) => h("a", { href: sessionsIn(Date.parse(time), Date.parse(time) + stats.bucket_seconds * 1000) }, clock(time));
   refill(
     at("values"),
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, t("time")), used.map(({ name }) => h("th", { scope: "col", class: "number" }, title(name))))),
-    h("tbody", {}, bars.filter((bar) => bar.sum > 0).map((bar) => h("tr", {}, h("th", { scope: "row" }, clock(bar.at)), used.map(({ depth }) => h("td", { class: "number" }, number(bar.counts[depth])))))),
+    h("tbody", {}, bars.filter((bar) => bar.sum > 0).map((bar) => h("tr", {}, h("th", { scope: "row" }, link(bar)), used.map(({ depth }) => h("td", { class: "number" }, number(bar.counts[depth])))))),
   );
 }
 

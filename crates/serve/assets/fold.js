@@ -10,12 +10,14 @@ export class Conversation {
   planChanged = false;
   /** What is being done right now, if something is: `thinking`, `stopping`. */
   busy = undefined;
-  facts = { events: 0, faults: 0, recovered: 0, tokens: 0, head: 0, state: "idle", model: undefined, title: undefined };
+  facts = { events: 0, faults: 0, recovered: 0, doubts: 0, tokens: 0, head: 0, state: "idle", model: undefined, title: undefined };
 
   #calls = new Map();
   /** What the model wanted to call with, by call: calls that never run tell it nowhere else. */
   #wanted = new Map();
   #questions = new Map();
+  /** Calls in doubt, which outlive their turn. */
+  #doubts = new Map();
   #steps = new Map();
   #open = new Map();
   /** Messages that wait for their turn, and calls of this turn that failed and were not corrected yet. */
@@ -226,6 +228,11 @@ export class Conversation {
     Object.assign(call, { status: meta.status, took: meta.execution_time_ms, content: frame.content, total: meta.total_bytes });
     if (meta.status === "failed") {
       call.fault = faultOf(frame, meta);
+      if (meta.in_doubt) {
+        call.doubt = "open";
+        this.#doubts.set(call.id, call);
+        this.facts.doubts = this.#doubts.size;
+      }
       this.#fallen.push(call);
     } else {
       this.#mended(call);
@@ -241,6 +248,18 @@ export class Conversation {
       this.#touch(entry);
       return false;
     });
+  }
+
+  /** A person said what became of a call. The first word counts, whichever window it came from. */
+  #settled(frame, meta) {
+    const call = this.#doubts.get(meta.call_id);
+    if (call !== undefined) {
+      Object.assign(call, { doubt: meta.outcome, settledAt: frame.timestamp });
+      this.#doubts.delete(meta.call_id);
+      this.facts.doubts = this.#doubts.size;
+      this.#touch(call);
+    }
+    this.#push({ is: "notice", text: frame.show_content ?? frame.content, at: frame.timestamp });
   }
 
   #question(frame, meta) {
@@ -265,12 +284,17 @@ export class Conversation {
       case "confirmation_answered":
         this.#answered(meta.question_id, meta.confirmed ? "allowed" : "denied");
         break;
+      case "doubt_settled":
+        this.#settled(frame, meta);
+        break;
       case "cancelling":
         this.busy = "stopping";
         break;
       case "request_held":
         this.#held(frame, meta);
         break;
+      case "timer_set":
+      case "timer_cancelled":
       case "message_withdrawn":
       case "model_changed":
         this.#push({ is: "notice", text: frame.show_content ?? frame.content, at: frame.timestamp });

@@ -24,6 +24,32 @@ async function load() {
   at("trouble").hidden = true;
   at("no-hub").hidden = hub !== undefined;
   if (hub !== undefined) draw(hub);
+  drawWorkers(await api("/v1/tools").catch(() => ({ tools: [], workers: [] })));
+}
+
+let drawnWorkers = "";
+
+/** Draws the workers and what each of them offers, unless that is what is drawn already. */
+function drawWorkers({ tools, workers }) {
+  const now = JSON.stringify([tools, workers]);
+  if (now === drawnWorkers) return;
+  drawnWorkers = now;
+  const names = [...new Set([...tools.map(({ worker }) => worker), ...workers.map(({ worker }) => worker)])].sort();
+  const of = (list, name) => list.filter(({ worker }) => worker === name);
+  refill(at("workers"), names.map((name) => workerCard(name, of(tools, name), of(workers, name))));
+}
+
+function workerCard(name, tools, processes) {
+  const connected = processes.filter((process) => process.is_connected);
+  const sum = (key) => connected.reduce((all, process) => all + process[key], 0);
+  const all = tools.length > 0 ? tools.map((tool) => tool.name) : [...new Set(processes.flatMap((process) => process.tools))];
+  return h(
+    "section",
+    { class: "room", "data-worker": name },
+    h("h2", {}, t("worker", { name })),
+    h("p", { class: "agent" }, connected.length === 0 ? t("worker-away") : t("worker-now", { n: number(connected.length), of: number(sum("held")), to: number(sum("capacity")) })),
+    offered(`worker/${name}`, all),
+  );
 }
 
 /** Draws what is there, unless it is what is drawn already. */

@@ -23,6 +23,7 @@ async function load() {
     const states = await Promise.all(["running", "waiting_for_decision", "failed"].map((state) => api(`/v1/sessions?limit=100&state=${state}`)));
     await countPeople(stats);
     draw(stats, states);
+    drawNodes(await api("/api/nodes"));
     at("trouble").hidden = true;
     at("now").hidden = false;
   } catch (problem) {
@@ -59,12 +60,15 @@ function draw(stats, [running, waiting, failed]) {
     figure("running-now", countOf(running), sessionsOf({ state: "running" })),
     figure("waiting-now", countOf(waiting), sessionsOf({ state: "waiting_for_decision" })),
     figure("failed-now", countOf(failed), sessionsOf({ state: "failed" })),
+    figure("doubts-now", number(stats.doubts_open), "#doubts-part"),
     figure("figure-faults", number(stats.faults), `/faults?window=${stats.window}`),
     figure("figure-median", span(stats.recovery_ms.p50 ?? NaN), `/faults?window=${stats.window}#recovery`),
   );
   const order = (a, b) => b.not_recovered - a.not_recovered || b.count - a.count;
   at("calm").hidden = stats.kinds.length > 0;
   refill(at("failing"), [...stats.kinds].sort(order).map((kind) => failing(kind, stats)));
+  at("doubts-part").hidden = stats.doubts_open === 0;
+  refill(at("doubts"), stats.doubts.map(doubt));
   at("no-gates").hidden = (stats.gates ?? []).length > 0;
   refill(at("gates"), (stats.gates ?? []).map(gate));
 }
@@ -97,6 +101,12 @@ function failing(kind, stats) {
   );
 }
 
+/** A call in doubt, with the way to the conversation in which it is settled. */
+function doubt({ session_id: id, tool, since, call_id: call }) {
+  const age = span(Math.max(0, now() - Date.parse(since)));
+  return h("li", { "data-call": call }, h("a", { class: "tool", href: `/?${new URLSearchParams({ session: id })}` }, tool), h("span", {}, t("since-time", { time: clock(since) })), h("span", { class: "faint" }, age), h("span", { class: "faint" }, call));
+}
+
 /** Faults over the window as small bars. */
 function spark(counts) {
   const max = Math.max(1, ...counts);
@@ -114,6 +124,23 @@ function gate(gate) {
     isHeld ? h("p", {}, t({ rate_limit: "wait-rate", outage: "wait-outage" }[gate.reason] ?? "wait-capacity"), gate.since === undefined ? "" : ` ${t("wait-since")} ${clock(gate.since)} (${span(Math.max(0, now() - Date.parse(gate.since)))})`, left > 0 ? ` · ${t("gate-until", { time: clock(gate.until) })} (${t("wait-left", { time: span(left) })})` : "") : undefined,
     h("p", { class: "faint" }, t("gate-line", { n: number(gate.waiting), of: number(gate.in_flight), to: number(gate.limit) })),
     gate.last_error === undefined ? undefined : h("p", { class: "faint" }, `${t("gate-error")}: `, h("a", { class: "code", href: sessionsOf({ q: gate.last_error }) }, gate.last_error), gate.last_error_at === undefined ? "" : ` · ${clock(gate.last_error_at)}`),
+  );
+}
+
+/** The servers that share the journal; a server alone is not listed. */
+function drawNodes({ nodes }) {
+  at("servers").hidden = nodes.length < 2;
+  refill(at("nodes"), nodes.map(node));
+}
+
+function node(node) {
+  const load = `${number(node.cpu_permille / 10)} %`;
+  return h(
+    "li",
+    { "data-node": node.state },
+    h("p", { class: "gate-name" }, h("i", { class: "dot", "aria-hidden": "true" }), h("b", {}, node.address), h("span", { class: "state" }, t(`node-${node.state}`)), h("span", { class: "faint" }, node.holder)),
+    node.state === "gone" ? h("p", {}, t("node-silent", { time: span(node.silent_ms) })) : h("p", { class: "faint" }, t("node-line", { n: number(node.sessions), of: number(node.session_limit), to: number(node.connections), name: load })),
+    h("p", { class: "faint" }, t("node-since", { name: node.version, time: clock(node.started_at) })),
   );
 }
 

@@ -28,6 +28,7 @@ const transcript = new Transcript(at("transcript"), conversation, {
   session: () => sessionId,
   isLive: () => caughtUp,
   decide,
+  settle,
   retry,
   edit,
   repeat,
@@ -41,6 +42,8 @@ const draw = beforePaint(() => {
   say(at("fact-state"), sessionId === undefined ? "–" : t(`state-${facts.state}`));
   say(at("fact-events"), number(facts.events));
   say(at("fact-faults"), facts.faults === 0 ? "0" : t("faults-and-rises", { n: number(facts.faults), of: number(facts.recovered) }));
+  at("doubts-row").hidden = facts.doubts === 0;
+  say(at("fact-doubts"), number(facts.doubts));
   say(at("fact-model"), facts.model ?? "–");
   say(at("fact-tokens"), number(facts.tokens));
   at("cancel").hidden = !["running", "waiting_for_decision"].includes(facts.state);
@@ -233,6 +236,21 @@ function decide(entry, confirmed, note) {
   const content = { confirmed, digest: entry.digest };
   if (note !== "") content.note = note;
   return ask("user.response", { step_id: entry.id, content });
+}
+
+/** Says what became of a call in doubt. Of two windows the first one wins; the other one is told so. */
+function settle(entry, outcome, result) {
+  const content = { call_id: entry.id, outcome };
+  if (outcome === "happened" && result !== "") content.result = jsonOrText(result);
+  return ask("user.settle_doubt", { content });
+}
+
+function jsonOrText(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
 }
 
 /** Continues a turn that failed. A line that was cut is opened again first. */

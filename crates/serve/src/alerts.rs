@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use self::queue::AlertMessage;
 pub(crate) use self::queue::{Alarm, AlertQueue};
-use crate::{metrics::Metrics, server::Server, stats::Stats};
+use crate::{server::Server, stats::Stats};
 
 /// The note with the position up to which all alerts were sent, for a journal that is not a file.
 const CURSOR_NOTE: &str = "alerts.cursor";
@@ -46,6 +46,9 @@ pub struct Rules {
     /// Minimum time between two messages with the same rule and code.
     #[serde(with = "millis")]
     pub pause: Duration,
+    /// A call whose outcome is unknown for this long is reported; absent or 0 for never.
+    #[serde(skip_serializing_if = "Duration::is_zero", with = "millis")]
+    pub doubt: Duration,
     /// Additional rules for many faults in a short time. Critical and unrecoverable faults are always reported.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub threshold: Vec<Threshold>,
@@ -53,7 +56,12 @@ pub struct Rules {
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { round: Duration::from_secs(5), pause: Duration::from_secs(300), threshold: vec![] }
+        Self {
+            round: Duration::from_secs(5),
+            pause: Duration::from_secs(300),
+            doubt: Duration::ZERO,
+            threshold: vec![],
+        }
     }
 }
 
@@ -151,7 +159,7 @@ impl AlarmSource {
             let since = read_cursor(server, alerts).await.unwrap_or_else(|| server.now());
             *watch = AlertQueue::new(alerts.rules.clone(), since);
             // The server's own statistics have counted these records without alarms.
-            let mut stats = Stats::new(Metrics::new(), server.now());
+            let mut stats = Stats::default();
             stats.raise_alarms(since);
             self.own = Some(stats);
         }
@@ -165,7 +173,13 @@ impl AlarmSource {
             }
         };
         match stats.catch_up(&*server.journal, server.now()).await {
-            Ok(_) => watch.take(stats.take_alarms(), server.now()),
+            Ok(_) => {
+                watch.take(stats.take_alarms(), server.now());
+                match stats.open_doubts(&*server.journal).await {
+                    Ok(doubts) => watch.take_doubts(&doubts, server.now()),
+                    Err(fault) => tracing::warn!(%fault, "reading open doubts for alerts failed"),
+                }
+            }
             Err(fault) => tracing::warn!(%fault, "reading new faults for alerts failed"),
         }
     }

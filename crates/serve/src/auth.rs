@@ -15,10 +15,14 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
+use crate::jwt_crypto;
+
 /// The WebSocket sub-protocol that clients offer and the server selects.
 pub const PROTOCOL: &str = "budao.v1";
 /// Prefix of a token among the sub-protocols, for browsers, which cannot set headers.
 const BEARER_PROTOCOL: &str = "bearer.";
+/// The scope that permits offering tools to all sessions of the tenant.
+const OFFER_SCOPE: &str = "tools:offer";
 /// Longer tokens are rejected without a check.
 const TOKEN_BYTES: usize = 8 * 1024;
 
@@ -31,13 +35,17 @@ pub struct Identity {
     pub user: String,
     /// True if the caller may access all sessions, including those created outside this gateway.
     pub is_operator: bool,
+    /// The tools that the caller may offer to all sessions of the tenant, by name or `prefix*`; none if empty. Every
+    /// caller may offer tools to its own sessions.
+    pub offers: Vec<String>,
 }
 
 impl Identity {
     /// The identity of the only user of a single-user machine, an operator.
     #[must_use]
     pub fn local() -> Self {
-        Self { tenant: "local".to_owned(), user: "local".to_owned(), is_operator: true }
+        let offers = vec!["*".to_owned()];
+        Self { tenant: "local".to_owned(), user: "local".to_owned(), is_operator: true, offers }
     }
 
     /// `tenant/user` for records and signatures. Slashes in the tenant are escaped, so names are unique.
@@ -80,6 +88,12 @@ struct Claims {
     tenant: Option<String>,
     #[serde(default)]
     operator: bool,
+    /// Scopes, separated by spaces; `tools:offer` permits offers to all sessions of the tenant.
+    #[serde(default)]
+    scope: String,
+    /// The names that may be offered, as names or `prefix*`; every name if absent.
+    #[serde(default)]
+    tool_patterns: Option<Vec<String>>,
     #[serde(default)]
     exp: Option<u64>,
     #[serde(default)]
@@ -112,7 +126,8 @@ impl Auth {
         self.tokens.push((Sha256::digest(token).into(), identity));
     }
 
-    /// Accepts the tokens of a file with one `token tenant user [operator]` per line; `#` starts a comment.
+    /// Accepts the tokens of a file with one `token tenant user [operator] [tools:offer=PATTERN,…]` per line; `#` starts
+    /// a comment.
     ///
     /// # Errors
     /// `configuration_wrong`; it names the line, never the token.
@@ -120,14 +135,22 @@ impl Auth {
         for (index, line) in file.lines().enumerate() {
             let words: Vec<&str> =
                 line.split('#').next().unwrap_or_default().split_whitespace().collect();
-            let (token, tenant, user, is_operator) = match words[..] {
+            let (token, tenant, user, rights) = match &words[..] {
                 [] => continue,
-                [token, tenant, user] => (token, tenant, user, false),
-                [token, tenant, user, "operator"] => (token, tenant, user, true),
+                [token, tenant, user, rights @ ..] => (*token, *tenant, *user, rights),
                 _ => return Err(wrong_line(index + 1)),
             };
-            let identity =
-                Identity { tenant: tenant.to_owned(), user: user.to_owned(), is_operator };
+            let (tenant, user) = (tenant.to_owned(), user.to_owned());
+            let mut identity = Identity { tenant, user, is_operator: false, offers: Vec::new() };
+            for right in rights {
+                match right.split_once('=').unwrap_or((right, "*")) {
+                    ("operator", "*") => identity.is_operator = true,
+                    (OFFER_SCOPE, patterns) => {
+                        identity.offers.extend(patterns.split(',').map(str::to_owned));
+                    }
+                    _ => return Err(wrong_line(index + 1)),
+                }
+            }
             self.add_token(token, identity);
         }
         Ok(())
@@ -159,6 +182,7 @@ impl Auth {
     }
 
     fn add_key(&mut self, key: DecodingKey, algorithm: Algorithm, audience: &str) {
+        jwt_crypto::install();
         let mut validation = Validation::new(algorithm);
         validation.set_audience(&[audience]);
         validation.set_required_spec_claims(&["exp", "aud", "sub"]);
@@ -200,10 +224,14 @@ impl Auth {
             // RFC 7515: a token whose `crit` names an extension that is not understood is invalid. None is.
             data.header.crit.is_none().then_some(data.claims)
         })?;
-        let Claims { sub, tenant, operator, exp, nbf } = claims;
+        let Claims { sub, tenant, operator, scope, tool_patterns, exp, nbf } = claims;
+        let offers = match scope.split_whitespace().any(|scope| scope == OFFER_SCOPE) {
+            true => tool_patterns.unwrap_or_else(|| vec!["*".to_owned()]),
+            false => Vec::new(),
+        };
         let in_time = exp? > seconds && nbf.is_none_or(|from| from <= seconds);
         let tenant = tenant.unwrap_or_else(|| "default".to_owned());
-        in_time.then_some(Identity { tenant, user: sub, is_operator: operator })
+        in_time.then_some(Identity { tenant, user: sub, is_operator: operator, offers })
     }
 }
 
@@ -224,7 +252,7 @@ fn token_of(headers: &HeaderMap) -> Option<&str> {
 fn wrong_line(line: usize) -> Fault {
     Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
         .with(Fact::ConfigKey, format!("token file, line {line}"))
-        .with(Fact::Expected, "token tenant user [operator]")
+        .with(Fact::Expected, "token tenant user [operator] [tools:offer=PATTERN,…]")
         .with(Fact::Received, "something else")
 }
 
@@ -244,7 +272,8 @@ mod tests {
     }
 
     fn user(name: &str) -> Identity {
-        Identity { tenant: "acme".to_owned(), user: name.to_owned(), is_operator: false }
+        let (tenant, user) = ("acme".to_owned(), name.to_owned());
+        Identity { tenant, user, is_operator: false, offers: Vec::new() }
     }
 
     #[test]
@@ -267,6 +296,7 @@ mod tests {
             tenant: tenant.to_owned(),
             user: user.to_owned(),
             is_operator: false,
+            offers: Vec::new(),
         };
         assert_ne!(identity("a/b", "c").name(), identity("a", "b/c").name());
         assert_ne!(identity("a%2Fb", "c").name(), identity("a/b", "c").name());

@@ -13,7 +13,7 @@ use crate::{inbound::Request, session_meta::SessionMeta, texts::brief};
 /// The command for a request; `None` if the gateway answers the request itself.
 pub(crate) fn command_body(request: Request, meta: &SessionMeta) -> Option<CommandBody> {
     Some(match request {
-        Request::Message { content, plan } => match plan.or(meta.plan) {
+        Request::Message { content, plan, .. } => match plan.or(meta.plan) {
             Some(plan) => CommandBody::Plan { question: text_of(&content), confirm: plan.confirm },
             None => CommandBody::Message { content },
         },
@@ -26,6 +26,10 @@ pub(crate) fn command_body(request: Request, meta: &SessionMeta) -> Option<Comma
         Request::SettleDoubt { call, settlement, note } => {
             CommandBody::SettleDoubt { call, settlement, note }
         }
+        Request::SetTimer { timer, when, message } => {
+            CommandBody::SetTimer { timer, when, message }
+        }
+        Request::CancelTimer { timer } => CommandBody::CancelTimer { timer },
         Request::Retry { turn } => CommandBody::Retry { turn },
         Request::CancelTask { task } => CommandBody::CancelTask { task },
         Request::RestartTask { task } => CommandBody::RestartTask { task },
@@ -33,6 +37,11 @@ pub(crate) fn command_body(request: Request, meta: &SessionMeta) -> Option<Comma
         Request::Replan { question } => CommandBody::Replan { question },
         Request::CloseSession => CommandBody::Close,
         Request::CreateSession(_)
+        | Request::OfferTools(_)
+        | Request::ToolClaim(_)
+        | Request::ToolOutput { .. }
+        | Request::ToolResult { .. }
+        | Request::DrainWorker { .. }
         | Request::Ack(_)
         | Request::RequestState
         | Request::ReconnectWithState { .. }
@@ -48,6 +57,9 @@ pub(crate) fn answer_fields(request: &Request) -> Map<String, Value> {
         }
         Request::Withdraw { message } => json!({ "message": message }),
         Request::SettleDoubt { call, .. } => json!({ "call_id": call.to_string() }),
+        Request::SetTimer { timer: Some(timer), .. } | Request::CancelTimer { timer } => {
+            json!({ "timer_id": timer })
+        }
         Request::Response { question, .. } => json!({ "step_id": question }),
         _ => json!({}),
     };

@@ -8,6 +8,7 @@ use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     limits::{Limits as CoreLimits, millis},
 };
+use budao_remote::Workers;
 use budao_scrub::Scrubber;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -52,6 +53,8 @@ pub struct Config {
     pub extra_routes: Router,
     /// Counters of the SMCP hub among those routes, included in this server's statistics.
     pub hub: Option<CounterSource>,
+    /// The workers that offer tools; `None` refuses their offers.
+    pub workers: Option<Workers>,
     /// This server among others on the same journal; `None` if it is the only one.
     pub node: Option<Arc<Node>>,
 }
@@ -97,6 +100,7 @@ impl Config {
             alerts: None,
             extra_routes: Router::new(),
             hub: None,
+            workers: None,
             node: None,
         }
     }

@@ -1,9 +1,10 @@
 //! One client connection: handles its requests and tracks the sessions it observes.
 
 mod observed_sessions;
+mod worker;
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -15,6 +16,7 @@ use budao_core::{
 };
 use budao_journal::fold;
 use serde_json::{Map, json};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -49,6 +51,10 @@ pub(crate) struct Connection {
     command_language: Mutex<Option<Lang>>,
     pub(crate) permit: AdmissionPermit,
     observed: Mutex<Vec<ObservedSession>>,
+    /// Whether a worker has offered tools on this connection.
+    is_worker: AtomicBool,
+    /// Slots for claims and results that are submitted next to the reader.
+    submissions: Arc<Semaphore>,
 }
 
 /// A session that the client observes or is about to observe.
@@ -97,6 +103,8 @@ impl Connection {
             outbox: server.outbox(),
             since: server.now(),
             observed: Mutex::default(),
+            is_worker: AtomicBool::new(false),
+            submissions: Arc::new(Semaphore::new(worker::SUBMISSIONS)),
             server,
             identity,
             permit,
@@ -142,6 +150,7 @@ impl Connection {
             retention: config.limits.retention,
             frame_bytes: config.core.frame_bytes,
             json_depth: config.core.json_depth,
+            takes_offers: config.workers.is_some(),
         };
         self.reply(&frames::connected(self.server.now(), &hello, self.lang())).await
     }
@@ -172,17 +181,26 @@ impl Connection {
         }
     }
 
-    /// Handles a text frame. Every frame gets an answer.
+    /// Handles a text frame. Every frame gets an answer, except an acknowledgement without an id. Texts that cannot be
+    /// parsed do not count for the rate limits.
     pub(crate) async fn handle_text(self: &Arc<Self>, text: &str) -> Result<(), OutboxClosed> {
         let trace = self.server.world.trace();
         match inbound::parse(text, &self.server.inbound_limits()) {
             Err(refusal) => self.refuse(refusal, trace).await,
-            Ok(inbound) => match self.permit.command(text.len()) {
-                Err(fault) => self.refuse(refusal_of(&inbound, fault), trace).await,
-                Ok(()) => {
-                    self.handle_inbound(Inbound { trace: inbound.trace.or(trace), ..inbound }).await
+            Ok(inbound) => {
+                let admitted = match self.is_expected(&inbound) {
+                    true => Ok(()),
+                    false => self.permit.command(text.len()),
+                };
+                if let Err(fault) = admitted {
+                    return self.refuse(refusal_of(&inbound, fault), trace).await;
                 }
-            },
+                let inbound = Inbound { trace: inbound.trace.or(trace), ..inbound };
+                match worker::is_submission(&inbound.request) {
+                    true => self.submit_later(inbound).await,
+                    false => self.handle_inbound(inbound).await,
+                }
+            }
         }
     }
 
@@ -218,6 +236,9 @@ impl Connection {
 
     /// Executes a request. Returns the answer, or `None` if the answer is sent later or is a record.
     async fn perform(self: &Arc<Self>, inbound: Inbound) -> Result<Option<Frame>, Fault> {
+        if inbound.request.is_of_worker() {
+            return self.perform_for_worker(inbound).await;
+        }
         let Inbound { session, command, trace, parent, request, .. } = inbound;
         let session = match request {
             Request::CreateSession(creation) => {
@@ -260,8 +281,10 @@ impl Connection {
             request => {
                 let mut more = answer_fields(&request);
                 let replans = matches!(request, Request::Replan { .. });
+                let config = request.config();
                 let Some(body) = command_body(request, &meta) else { return Ok(None) };
                 let (by, command) = (self.identity.name(), command.clone());
+                self.server.configure(session, config, &by).await?;
                 let request = CommandRequest { by, command, trace, parent, body };
                 let at = self.server.submit(session, request).await?;
                 if replans {

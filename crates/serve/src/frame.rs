@@ -5,6 +5,7 @@
 
 pub mod connection;
 mod fault;
+pub mod worker;
 
 use std::{fmt::Write as _, ops::Range, sync::Arc};
 

@@ -8,6 +8,7 @@ mod nodes;
 mod openapi;
 mod sessions;
 mod stats;
+mod tools;
 mod views;
 
 use std::sync::Arc;
@@ -30,8 +31,8 @@ use tower_http::{catch_panic::CatchPanicLayer, cors::CorsLayer};
 pub(crate) use self::guard::{Caller, fault_response};
 pub use self::openapi::openapi;
 use crate::{
-    auth::PROTOCOL, connection::Connection, outbox::BATCH_BYTES, page, problem::REQUEST_ID,
-    server::Server, socket, sse,
+    ag_ui, auth::PROTOCOL, connection::Connection, front_end, outbox::BATCH_BYTES, page,
+    problem::REQUEST_ID, server::Server, socket, sse, ui_stream,
 };
 
 /// Read buffer of a WebSocket; small because most connections are idle.
@@ -63,6 +64,13 @@ pub(crate) fn router(server: &Arc<Server>) -> Router {
         .route("/v1/sessions/{session}/frames", get(frames::frames))
         .route("/v1/sessions/{session}/export", get(sessions::export))
         .route("/v1/sessions/{session}/faults/{seq}", get(fault_renderings::fault_renderings))
+        .route("/v1/tools", get(tools::tools))
+        .route("/ag-ui", post(ag_ui::run))
+        .route("/ag-ui/{thread}", get(ag_ui::join))
+        .route("/ag-ui/{thread}/cancel", post(ag_ui::cancel))
+        .route("/api/chat", post(ui_stream::send))
+        .route("/api/chat/{id}/stream", get(ui_stream::resume))
+        .route("/api/chat/{id}/cancel", post(ui_stream::cancel))
         .route("/api/stats", get(stats::stats))
         .route("/api/nodes", get(nodes::nodes))
         .route("/metrics", get(health::metrics))
@@ -101,7 +109,12 @@ fn cors(origins: &[String]) -> Option<CorsLayer> {
                 HeaderName::from_static("last-event-id"),
                 HeaderName::from_static("traceparent"),
             ])
-            .expose_headers([REQUEST_ID])
+            .expose_headers([
+                REQUEST_ID,
+                front_end::RESUME,
+                HeaderName::from_static("x-workflow-run-id"),
+                HeaderName::from_static("x-workflow-stream-tail-index"),
+            ])
     })
 }
 

@@ -1,6 +1,6 @@
 //! Distributes one session's records to its observers: followed once, projected once, encoded once.
 //!
-//! A hub exists while the session has observers and 5 s longer, so that a reconnecting observer finds it. An observer
+//! A hub without observers ends when no record and no observer came for 5 s, so that a reconnecting observer finds it. An observer
 //! joins at a position. The hub delivers its buffered frames after that position and all live frames under one lock, so
 //! no frame is lost or repeated. An observer that is further behind reads the journal first.
 
@@ -24,8 +24,8 @@ use crate::{
     config::Limits,
     frame::{close, connection},
     inbound::OnDisconnect,
+    observer_format::{ObserverFormat, RecordEncoder},
     outbox::{CloseMode, CloseReason, EncodedFrame, Outbox},
-    project::Projector,
     server::Server,
 };
 
@@ -35,26 +35,23 @@ const LINGER: Duration = Duration::from_secs(5);
 const BUFFER_FRAMES: usize = 256;
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// The language of a hub's observers; `None` is the session's own language.
-type ObserverLanguage = Option<Lang>;
-
 /// The hubs of all observed sessions. A session read in two languages has two hubs.
 #[derive(Debug, Default)]
-pub(crate) struct Hubs(Mutex<HashMap<(SessionId, ObserverLanguage), Arc<Hub>>>);
+pub(crate) struct Hubs(Mutex<HashMap<(SessionId, ObserverFormat), Arc<Hub>>>);
 
 impl Hubs {
-    fn all(&self) -> MutexGuard<'_, HashMap<(SessionId, ObserverLanguage), Arc<Hub>>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<(SessionId, ObserverFormat), Arc<Hub>>> {
         self.0.lock().expect("no code panics while holding this")
     }
 
-    /// The hubs of a session, one per language.
+    /// The hubs of a session, one per form.
     pub(crate) fn of(&self, session: SessionId) -> Vec<Arc<Hub>> {
         let all = self.all();
-        let languages = [None, Some(Lang::En), Some(Lang::Zh)];
-        languages.into_iter().filter_map(|spoken| all.get(&(session, spoken)).cloned()).collect()
+        let hub = |format| all.get(&(session, format)).cloned();
+        ObserverFormat::ALL.into_iter().filter_map(hub).collect()
     }
 
-    /// The number of a session's observers in all languages.
+    /// The number of a session's observers in all forms.
     pub(crate) fn observers(&self, session: SessionId) -> usize {
         self.of(session).iter().map(|hub| hub.observers()).sum()
     }
@@ -62,34 +59,35 @@ impl Hubs {
     /// Returns the session's hub; starts one at this position if there is none.
     pub(crate) fn get_or_start(&self, server: &Arc<Server>, start: HubStart) -> Arc<Hub> {
         let mut all = self.all();
-        let key = (start.session, start.language);
+        let key = (start.session, start.format);
         if let Some(hub) = all.get(&key) {
             return Arc::clone(hub);
         }
         let hub = Arc::new(Hub {
             session: start.session,
-            language: start.language,
+            format: start.format,
             on_disconnect: start.on_disconnect,
             state: Mutex::new(State {
                 epoch: start.epoch,
                 head: start.at,
                 frame: start.frame,
+                lang: start.lang,
                 buffer: VecDeque::new(),
                 buffer_bytes: 0,
                 buffer_from: start.at,
-                open_questions: question_frames(server, start.session, &start.projector),
+                open_questions: question_frames(server, start.session, &start.encoder),
                 observers: Vec::new(),
                 has_ended: false,
             }),
             changed: Notify::new(),
         });
         all.insert(key, Arc::clone(&hub));
-        let run = Arc::clone(&hub).run(Arc::clone(server), Box::new(start.projector));
+        let run = Arc::clone(&hub).run(Arc::clone(server), start.encoder);
         server.world.spawn.spawn(Box::pin(run));
         hub
     }
 
-    /// Counts for metrics: observed sessions, observers, and the bytes queued for the slowest observer.
+    /// Counts for metrics: hubs with observers (one per session and language), observers, and the bytes queued for the slowest observer.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let hubs: Vec<Arc<Hub>> = self.all().values().cloned().collect();
         let (mut observed, mut observers, mut lag) = (0, 0, 0);
@@ -105,7 +103,7 @@ impl Hubs {
 
     fn remove(&self, hub: &Arc<Hub>) {
         let mut all = self.all();
-        let key = (hub.session, hub.language);
+        let key = (hub.session, hub.format);
         if all.get(&key).is_some_and(|known| Arc::ptr_eq(known, hub)) {
             all.remove(&key);
         }
@@ -116,21 +114,23 @@ impl Hubs {
 #[derive(Debug)]
 pub(crate) struct HubStart {
     pub(crate) session: SessionId,
-    pub(crate) language: ObserverLanguage,
+    pub(crate) format: ObserverFormat,
+    /// The language of frames without a record, until the encoder knows the session's.
+    pub(crate) lang: Lang,
     pub(crate) epoch: Option<Epoch>,
-    /// The position of the last record that the projector has seen.
+    /// The position of the last record that the encoder has seen.
     pub(crate) at: Seq,
     /// The position of the last frame at or before `at`.
     pub(crate) frame: Seq,
-    pub(crate) projector: Projector,
+    pub(crate) encoder: RecordEncoder,
     pub(crate) on_disconnect: OnDisconnect,
 }
 
-/// One session in one language, with its observers.
+/// One session in one form, with its observers.
 #[derive(Debug)]
 pub(crate) struct Hub {
     pub(crate) session: SessionId,
-    pub(crate) language: ObserverLanguage,
+    pub(crate) format: ObserverFormat,
     pub(crate) on_disconnect: OnDisconnect,
     state: Mutex<State>,
     /// Signals that an observer joined or left.
@@ -145,6 +145,8 @@ struct State {
     head: Seq,
     /// The position of the last distributed frame.
     frame: Seq,
+    /// The language of the frames; it changes with the session's settings.
+    lang: Lang,
     buffer: VecDeque<EncodedFrame>,
     buffer_bytes: usize,
     /// The buffer holds every frame after this position.
@@ -222,7 +224,7 @@ impl Hub {
         })
     }
 
-    /// Adds an observer with the cursor `after`. `others` is the number of the session's observers in other languages.
+    /// Adds an observer with the cursor `after`. `others` is the number of the session's observers in other forms.
     ///
     /// # Errors
     /// `limit_reached` if the session has too many observers.
@@ -295,9 +297,9 @@ impl Hub {
         self.state().observers.len()
     }
 
-    /// Follows the session until it had no observers for a while. A panic in the projection ends the hub with a fault.
-    async fn run(self: Arc<Self>, server: Arc<Server>, projector: Box<Projector>) {
-        let following = AssertUnwindSafe(self.follow(&server, projector)).catch_unwind();
+    /// Follows the session until it has no observers and was idle for [`LINGER`]. A panic in the projection ends the hub with a fault.
+    async fn run(self: Arc<Self>, server: Arc<Server>, encoder: RecordEncoder) {
+        let following = AssertUnwindSafe(self.follow(&server, encoder)).catch_unwind();
         let fault = following.await.unwrap_or_else(|_| {
             let fault = Fault::new(Kind::Bug, Operation::FollowRecords)
                 .with(Fact::Session, self.session.to_string());
@@ -306,7 +308,7 @@ impl Hub {
         self.end(&server, fault.as_ref());
     }
 
-    async fn follow(&self, server: &Server, mut projector: Box<Projector>) -> Option<Fault> {
+    async fn follow(&self, server: &Server, mut encoder: RecordEncoder) -> Option<Fault> {
         let mut records = server.journal.follow(self.session, self.position().head);
         // Most sessions are idle for hours, so the timer runs only after activity.
         let mut idle = Some(server.world.clock.sleep(LINGER));
@@ -320,7 +322,7 @@ impl Hub {
             tokio::select! {
                 biased;
                 batch = records.next() => match batch? {
-                    Ok(batch) => self.take(server, &mut projector, &batch),
+                    Ok(batch) => self.take(server, &mut encoder, &batch),
                     Err(fault) => return Some(fault),
                 },
                 () = self.changed.notified() => {}
@@ -328,7 +330,7 @@ impl Hub {
                     if self.release_buffer() {
                         return None;
                     }
-                    projector.release_template();
+                    encoder.release_template();
                     idle = None;
                     continue;
                 }
@@ -338,15 +340,16 @@ impl Hub {
     }
 
     /// Projects and encodes a batch and delivers its frames to all observers.
-    fn take(&self, server: &Server, projector: &mut Projector, batch: &[StoredRecord]) {
+    fn take(&self, server: &Server, encoder: &mut RecordEncoder, batch: &[StoredRecord]) {
         let mut frames = Vec::with_capacity(batch.len());
         for stored in batch {
-            frames.extend(projector.encode_or_skip(stored));
+            frames.extend(encoder.encode_or_skip(stored));
         }
-        let open_questions = projector
+        let open_questions = encoder
             .take_questions_changed()
-            .then(|| question_frames(server, self.session, projector));
+            .then(|| question_frames(server, self.session, encoder));
         let mut state = self.state();
+        state.lang = encoder.language().unwrap_or(state.lang);
         state.open_questions =
             open_questions.unwrap_or_else(|| std::mem::take(&mut state.open_questions));
         if let Some(last) = batch.last() {
@@ -381,10 +384,10 @@ impl Hub {
         let mut state = self.state();
         state.has_ended = true;
         let observers = std::mem::take(&mut state.observers);
+        let lang = state.lang;
         drop(state);
         let Some(fault) = fault else { return };
         tracing::warn!(session = %self.session, %fault, "following session failed");
-        let lang = self.language.unwrap_or(server.config.settings.language);
         let frame = connection::error(server.world.clock.now(), Some(self.session), fault, lang);
         let frame = EncodedFrame::from(&frame);
         for observer in observers {
@@ -402,9 +405,9 @@ impl Hub {
 fn question_frames(
     server: &Server,
     session: SessionId,
-    projector: &Projector,
+    encoder: &RecordEncoder,
 ) -> Vec<EncodedFrame> {
-    projector.open_questions(session, server.now()).iter().map(EncodedFrame::from).collect()
+    encoder.open_questions(session, server.now()).iter().map(EncodedFrame::from).collect()
 }
 
 impl State {

@@ -6,6 +6,8 @@
 
 mod fields;
 mod read;
+mod timers;
+mod worker;
 
 use budao_core::{
     Fault, Kind, Lang,
@@ -14,9 +16,12 @@ use budao_core::{
     },
     fault::{Fact, Operation},
     message::{Block, CallId},
+    remote::WorkerReport,
+    timer::{TimerId, TimerRequest},
     tool::Mode,
     trace::{SpanId, Trace, parent_of},
 };
+use budao_remote::{Reconciliation, WorkerOffer};
 use serde_json::{Map, Value};
 
 use fields::Fields;
@@ -28,8 +33,6 @@ pub(crate) use read::event_id as read_event_id;
 pub struct Limits {
     /// A larger frame is answered with a fault.
     pub frame_bytes: usize,
-    /// A larger frame ends the connection.
-    pub frame_bytes_closed: usize,
     /// Maximum nesting of JSON.
     pub json_depth: usize,
     /// Maximum length of a command id in bytes.
@@ -38,12 +41,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            frame_bytes: 1024 * 1024,
-            frame_bytes_closed: 16 * 1024 * 1024,
-            json_depth: 64,
-            id_bytes: 128,
-        }
+        Self { frame_bytes: 1024 * 1024, json_depth: 64, id_bytes: 128 }
     }
 }
 
@@ -75,6 +73,8 @@ pub enum Request {
         content: Vec<Block>,
         /// Set if the message is a question for plan → solve → aggregate.
         plan: Option<PlanPreference>,
+        /// The settings that the message changes first.
+        config: MessageConfig,
     },
     /// `user.solve_tasks`: runs given tasks without a planner.
     SolveTasks {
@@ -115,6 +115,20 @@ pub enum Request {
         /// A comment for the model.
         note: Option<String>,
     },
+    /// `user.set_timer`: wakes the session at a time or on a schedule.
+    SetTimer {
+        /// The id of the timer; `None` means the command's id.
+        timer: Option<TimerId>,
+        /// When the timer fires.
+        when: TimerRequest,
+        /// What the session is told when the timer fires.
+        message: String,
+    },
+    /// `user.cancel_timer`: cancels a timer.
+    CancelTimer {
+        /// The timer to cancel.
+        timer: TimerId,
+    },
     /// `user.retry`: continues the last turn, which failed.
     Retry {
         /// The number of the turn to continue; `None` means the last one.
@@ -137,6 +151,29 @@ pub enum Request {
         /// A new question; `None` keeps the current one.
         question: Option<String>,
     },
+    /// `user.offer_tools`: offers tools to the named session, or to all sessions of the tenant.
+    OfferTools(Box<WorkerOffer>),
+    /// `user.tool_claim`: claims a call that was offered.
+    ToolClaim(ClaimRef),
+    /// `user.tool_output`: shows progress of a claimed call.
+    ToolOutput {
+        /// The claimed call.
+        claim: ClaimRef,
+        /// The new output only.
+        delta: String,
+    },
+    /// `user.tool_result`: ends a claimed call.
+    ToolResult {
+        /// The claimed call.
+        claim: ClaimRef,
+        /// What the worker says.
+        result: Box<WorkerResult>,
+    },
+    /// `user.drain_worker`: the process takes no new calls.
+    DrainWorker {
+        /// The id of the process.
+        worker_id: String,
+    },
     /// `user.close_session`: ends the session; a later message opens it again.
     CloseSession,
     /// `user.ack`, in any of its five forms.
@@ -157,6 +194,26 @@ pub enum Request {
     },
 }
 
+/// Names a call and the process that claims it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimRef {
+    /// The call, by its `step_id`.
+    pub call: CallId,
+    /// The attempt that was offered.
+    pub attempt: u32,
+    /// The id of the process.
+    pub worker_id: String,
+}
+
+/// The end of a call, as a worker sends it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WorkerResult {
+    /// The function returned or failed.
+    Report(WorkerReport),
+    /// What became of an interrupted call.
+    Reconciliation(Reconciliation),
+}
+
 /// A position in a session's history, as sent by a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
@@ -175,8 +232,27 @@ pub struct PlanPreference {
     pub confirm: bool,
 }
 
+/// The settings that a message changes before it is answered: `content.config`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MessageConfig {
+    /// `model`: the models from now on; each must be one of the server's models.
+    pub models: Option<Vec<String>>,
+    /// `answer_schema`: the JSON Schema of the final answers from now on; null for any text.
+    pub answer_schema: Option<Value>,
+}
+
 /// What happens to a turn when the last observer of its session leaves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[strum(serialize_all = "snake_case")]
 pub enum OnDisconnect {
     /// The turn continues, at most for `config::Limits::unobserved_timeout`.
@@ -205,6 +281,8 @@ pub struct SessionRequest {
     pub max_steps: Option<u32>,
     /// `config.patience_ms`: how long a turn waits for its model service; 0 for not at all.
     pub patience_ms: Option<u64>,
+    /// `config.answer_schema`: the JSON Schema of the final answers.
+    pub answer_schema: Option<Value>,
     /// `config.on_disconnect`; `None` means the server's default.
     pub on_disconnect: Option<OnDisconnect>,
     /// `config.mode`: messages are questions for plan → solve → aggregate.
@@ -214,6 +292,27 @@ pub struct SessionRequest {
 }
 
 impl Request {
+    /// Whether a worker sends this about its tools and calls.
+    #[must_use]
+    pub fn is_of_worker(&self) -> bool {
+        matches!(
+            self,
+            Self::OfferTools(_)
+                | Self::ToolClaim(_)
+                | Self::ToolOutput { .. }
+                | Self::ToolResult { .. }
+                | Self::DrainWorker { .. }
+        )
+    }
+
+    /// The settings that the request changes; none unless it is a message.
+    pub(crate) fn config(&self) -> MessageConfig {
+        match self {
+            Self::Message { config, .. } => config.clone(),
+            _ => MessageConfig::default(),
+        }
+    }
+
     /// The event's name without `user.`, as used in answers.
     #[must_use]
     pub fn action(&self) -> &'static str {
@@ -225,11 +324,18 @@ impl Request {
             Self::Cancel { .. } => "cancel",
             Self::Withdraw { .. } => "withdraw",
             Self::SettleDoubt { .. } => "settle_doubt",
+            Self::SetTimer { .. } => "set_timer",
+            Self::CancelTimer { .. } => "cancel_timer",
             Self::Retry { .. } => "retry",
             Self::CancelTask { .. } => "cancel_task",
             Self::RestartTask { .. } => "restart_task",
             Self::CancelPlan => "cancel_plan",
             Self::Replan { .. } => "replan",
+            Self::OfferTools(_) => "offer_tools",
+            Self::ToolClaim(_) => "tool_claim",
+            Self::ToolOutput { .. } => "tool_output",
+            Self::ToolResult { .. } => "tool_result",
+            Self::DrainWorker { .. } => "drain_worker",
             Self::CloseSession => "close_session",
             Self::Ack(_) => "ack",
             Self::RequestState => "request_state",
@@ -261,7 +367,7 @@ impl From<Fault> for Refusal {
 }
 
 /// All events that a client may send.
-pub const EVENTS: [&str; 18] = [
+pub const EVENTS: [&str; 25] = [
     "user.create_session",
     "user.message",
     "user.solve_tasks",
@@ -269,12 +375,19 @@ pub const EVENTS: [&str; 18] = [
     "user.cancel",
     "user.withdraw",
     "user.settle_doubt",
+    "user.set_timer",
+    "user.cancel_timer",
     "user.retry",
     "user.cancel_task",
     "user.restart_task",
     "user.retry_task",
     "user.cancel_plan",
     "user.replan",
+    "user.offer_tools",
+    "user.tool_claim",
+    "user.tool_output",
+    "user.tool_result",
+    "user.drain_worker",
     "user.close_session",
     "user.ack",
     "user.request_state",

@@ -1,24 +1,29 @@
 //! A gateway that serves the sessions of any engine over WebSocket, SSE and HTTP.
 //!
-//! A session has one writer and many observers. The hub (`hub`) follows each session once; each record becomes one frame
-//! ([`project`]) that is encoded once and shared by all observers. A returning observer gets the missed frames from the
+//! A session has one writer and many observers. The hub (`hub`) follows each session once for each language; a record
+//! becomes at most one frame ([`project`]), encoded once and shared by all observers of the hub. A returning observer gets the missed frames from the
 //! journal and then continues live (`observe`). The gateway decides nothing about a session: requests of clients become
 //! commands of the engine, and frames are projections of its records.
 
 mod admission;
+mod ag_ui;
 pub mod alerts;
 pub mod auth;
+mod codes;
 mod commands;
 pub mod config;
 mod connection;
 pub mod frame;
+mod front_end;
 mod http_api;
 mod hub;
 pub mod in_process;
 pub mod inbound;
+mod jwt_crypto;
 pub mod metrics;
 mod nodes;
 mod observe;
+mod observer_format;
 mod origin;
 mod outbox;
 mod page;
@@ -34,13 +39,14 @@ mod sse;
 mod stats;
 mod sweep;
 pub mod texts;
-mod timeouts;
+mod ui_stream;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::Router;
 use budao_core::{Fault, Kind, engine::Engine, fault::Operation, world::World};
 use budao_journal::Reader;
+use budao_net::WriteTimeoutStream;
 use futures::future::{self, Either};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -52,15 +58,16 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 pub use auth::{Auth, Identity};
+pub use codes::http_status;
 pub use config::{Config, CounterSource, Limits, Rate};
 pub use http_api::openapi;
 pub use inbound::OnDisconnect;
 pub use metrics::Metrics;
 pub use nodes::{LocalLiveness, Node, NodeCensus, NodeLoad, NodeView};
 pub use signed_state::Keyring;
-pub use stats::{Report, Stats, Window};
+pub use stats::{ModelLoad, Report, Stats, Window};
 
-use crate::{server::Server, timeouts::WriteTimeoutStream};
+use crate::server::Server;
 
 /// TCP connections allowed beyond `Limits::connections`, for plain HTTP requests.
 const SPARE_SOCKETS: usize = 256;
@@ -88,6 +95,7 @@ pub async fn serve(
     let server = Server::new(config, engine, journal, world, address.ip().is_loopback());
     server.world.spawn.spawn(Box::pin(sweep::run(Arc::clone(&server))));
     nodes::report_load(&server);
+    server.world.spawn.spawn(Box::pin(nodes::exchange_calls(Arc::clone(&server))));
     if let Some((alerts, watch)) = alerts::begin(&server).await {
         let alert_task = alerts::run(Arc::clone(&server), alerts, watch);
         server.world.spawn.spawn(Box::pin(alert_task));

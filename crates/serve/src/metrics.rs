@@ -104,6 +104,7 @@ fn describe() {
         ("budao_journal_failures_total", "Failed transactions."),
         ("budao_sessions_taken_over_total", "Sessions taken over from servers that are gone."),
         ("budao_spans_total", "Spans for the trace collector, by result."),
+        ("budao_worker_calls_total", "Calls of tools that workers offer."),
     ];
     for (name, meaning) in counters {
         describe_counter!(name, meaning);
@@ -112,6 +113,8 @@ fn describe() {
         ("budao_build_info", "Always 1; the label is the version."),
         ("budao_uptime_seconds", "Time since the server started."),
         ("budao_connections", "WebSocket connections."),
+        ("budao_workers", "Connected processes that offer tools."),
+        ("budao_worker_calls_open", "Open calls of tools that workers offer."),
         ("budao_sessions_observed", "Sessions with observers."),
         ("budao_observers", "Observers of sessions."),
         ("budao_observers_waiting_bytes", "Bytes waiting to be sent to observers."),
@@ -125,6 +128,10 @@ fn describe() {
         ("budao_commands_waiting", "Commands waiting in those sessions."),
         ("budao_journal_bytes", "Size of the journal files."),
         ("budao_journal_queue", "Requests waiting for the journal writer."),
+        (
+            "budao_doubts_open",
+            "Calls whose outcome is unknown, in sessions that changed in the last seven days.",
+        ),
         ("budao_stats_complete", "0 while records are still to be counted."),
     ];
     for (name, meaning) in gauges {

@@ -316,6 +316,24 @@ pub(crate) fn report_load(server: &Arc<Server>) {
     }));
 }
 
+/// Exchanges open calls of workers with the other servers until this one stops.
+pub(crate) async fn exchange_calls(server: Arc<Server>) {
+    let (Some(node), Some(workers)) = (&server.config.node, &server.config.workers) else { return };
+    loop {
+        tokio::select! {
+            biased;
+            () = server.stopping.cancelled() => return,
+            () = server.world.clock.sleep(ROUND) => {}
+        }
+        let others = node.nodes().into_iter();
+        let others = others.filter(|other| other.holder != node.holder() && !other.is_gone());
+        let peers: Vec<String> = others.map(|other| other.holder).collect();
+        if let Err(fault) = workers.exchange(node.holder(), &peers, &*server.engine).await {
+            tracing::warn!(%fault, "exchanging calls of workers failed");
+        }
+    }
+}
+
 /// CPU time of this process; zero where the system does not tell.
 fn cpu_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();

@@ -22,8 +22,9 @@ use crate::{
     frame::connection::{Coverage, Head, RestoredState, Resumption, replayed, resuming},
     hub::{Hub, HubStart, JoinResult, MissedFrames},
     inbound::Cursor,
+    observer_format::{ObserverFormat, RecordEncoder},
     outbox::{EncodedFrame, Outbox, OutboxClosed},
-    project::{self, Projector},
+    project,
     replay_scheduler::ReplayUsage,
     server::Server,
     session_meta::{SessionMeta, unknown},
@@ -53,8 +54,8 @@ pub(crate) struct ObserveRequest {
     pub(crate) mode: ObserveMode,
     /// The action that a refusal names.
     pub(crate) action: &'static str,
-    /// The client's language; `None` means the session's.
-    pub(crate) language: Option<Lang>,
+    /// The form in which the client receives the session.
+    pub(crate) format: ObserverFormat,
 }
 
 impl ObserveRequest {
@@ -66,7 +67,8 @@ impl ObserveRequest {
             ObserveMode::Resume => "reconnect",
             ObserveMode::Restore => "reconnect_with_state",
         };
-        Self { session, epoch, after, command: None, mode, action, language: None }
+        let format = ObserverFormat::Frames(None);
+        Self { session, epoch, after, command: None, mode, action, format }
     }
 
     /// Observes what follows an accepted command. A refusal names `reconnect`: the command itself was not refused.
@@ -122,7 +124,7 @@ pub(crate) async fn observe(
     let (mut own, mut others) = (None, 0);
     for hub in server.hubs.of(request.session) {
         hub.leave(outbox);
-        if hub.language == request.language {
+        if hub.format == request.format {
             own = Some(hub);
         } else {
             others += hub.observers();
@@ -143,35 +145,34 @@ pub(crate) async fn observe(
         let _slot = server.replays.acquire(client.permit.replay(FOLD)).await;
         plan(server, request).await?
     };
-    let mut projector = Projector::new(&plan.state, plan.start);
-    if let Some(language) = request.language {
-        projector = projector.with_language(language);
-    }
-    let lang = projector.language();
+    let mut encoder = request.format.encoder(&plan.state, plan.start);
+    // Before its first record, the encoder does not know the session's language.
+    let lang = request.format.language().unwrap_or(meta.language);
     answer(server, outbox, request, &plan, lang).await?;
     if plan.coverage == Coverage::Expired {
         return Err(ObserveError::Expired);
     }
     let until = plan.info.head;
     let mut at = plan.start;
-    let count = replay(client, request.session, &mut projector, &mut at, until).await?;
+    let count = replay(client, request.session, &mut encoder, &mut at, until).await?;
     if request.mode != ObserveMode::Fresh {
-        for frame in projector.open_questions(request.session, server.now()) {
+        for frame in encoder.open_questions(request.session, server.now()) {
             outbox.send(EncodedFrame::from(&frame)).await?;
         }
         let (session, epoch) = (request.session, plan.info.epoch);
-        let head = Head { session, epoch, seq: at, frame: projector.last() };
+        let head = Head { session, epoch, seq: at, frame: encoder.last() };
         let frame = replayed(server.now(), head, count, plan.coverage, lang);
         outbox.send(EncodedFrame::from(&frame)).await?;
     }
     loop {
         let start = HubStart {
             session: request.session,
-            language: request.language,
+            format: request.format,
+            lang: encoder.language().filter(|_| at > 0).unwrap_or(lang),
             epoch: Some(plan.info.epoch).filter(|_| until > 0),
             at,
-            frame: projector.last(),
-            projector: projector.clone(),
+            frame: encoder.last(),
+            encoder: encoder.clone(),
             on_disconnect: meta.on_disconnect,
         };
         let hub = server.hubs.get_or_start(server, start);
@@ -179,7 +180,7 @@ pub(crate) async fn observe(
             JoinResult::Live => return Ok(hub),
             JoinResult::Closed => tokio::task::yield_now().await,
             JoinResult::Behind => {
-                replay(client, request.session, &mut projector, &mut at, Seq::MAX).await?;
+                replay(client, request.session, &mut encoder, &mut at, Seq::MAX).await?;
             }
         }
     }
@@ -214,7 +215,7 @@ async fn join_from_buffer(
         return Ok(None);
     };
     let now = server.now();
-    let language = request.language.unwrap_or(meta.language);
+    let language = request.format.language().unwrap_or(meta.language);
     let resumption = Resumption {
         session: request.session,
         command: request.command.as_ref(),
@@ -319,7 +320,8 @@ async fn answer(
         let frame = resuming(server.now(), &resumption, lang);
         outbox.send(EncodedFrame::from(&frame)).await?;
     }
-    if plan.is_snapshot {
+    // An observer of records notices the gap by their positions.
+    if plan.is_snapshot && request.format != ObserverFormat::Records {
         let (session, epoch) = (request.session, plan.info.epoch);
         let frame = project::snapshot(server.now(), session, epoch, &plan.state, Some(lang));
         outbox.send(EncodedFrame::from(&frame)).await?;
@@ -331,7 +333,7 @@ async fn answer(
 async fn replay(
     client: &Connection,
     session: SessionId,
-    projector: &mut Projector,
+    encoder: &mut RecordEncoder,
     at: &mut Seq,
     until: Seq,
 ) -> Result<u64, ObserveError> {
@@ -349,7 +351,7 @@ async fn replay(
             }
             for stored in page.records.iter().take_while(|stored| stored.seq <= until) {
                 *at = stored.seq;
-                frames.extend(projector.encode_or_skip(stored));
+                frames.extend(encoder.encode_or_skip(stored));
             }
             page.head
         };

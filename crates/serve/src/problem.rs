@@ -1,5 +1,6 @@
 //! A fault as an HTTP response: `application/problem+json`, RFC 9457.
 
+use crate::codes::http_status;
 use axum::response::{IntoResponse, Response};
 use budao_core::{
     Fault, Lang,
@@ -46,7 +47,7 @@ impl Problem {
         Self {
             kind: format!("urn:budao:fault:{}", rendered.code),
             title: rendered.title,
-            status: rendered.http,
+            status: http_status(fault.kind()),
             detail: rendered.message,
             code: rendered.code,
             retryable: rendered.retryable,

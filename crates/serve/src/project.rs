@@ -28,6 +28,7 @@ use crate::{
     frame::{FaultContext, Frame},
     outbox::EncodedFrame,
 };
+pub(crate) use session::units;
 pub use snapshot::snapshot;
 
 /// Projects the records of one session to frames.
@@ -87,6 +88,12 @@ impl Projector {
             self.prev = record.seq;
         }
         frame
+    }
+
+    /// Applies a record that a front end's protocol expresses by itself.
+    pub(crate) fn skip(&mut self, record: &Record) {
+        self.session.apply_record(record);
+        forget(&mut self.session);
     }
 
     /// Projects a record and encodes the frame.

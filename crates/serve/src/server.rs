@@ -16,7 +16,7 @@ use budao_core::{
     trace::{SpanId, Trace},
     world::World,
 };
-use budao_journal::{Filter, Reader};
+use budao_journal::{Filter, Reader, fold};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -26,12 +26,12 @@ use crate::{
     auth::Identity,
     config::Config,
     hub::Hubs,
-    inbound::{self, SessionRequest},
+    inbound::{self, MessageConfig, SessionRequest},
     origin::OriginPolicy,
     outbox::{Budget, Outbox},
     replay_scheduler::ReplayScheduler,
     session_meta::{self, SessionMetaCache},
-    stats::Stats,
+    stats::{NodeMetrics, Stats},
 };
 
 /// The state shared by all connections and requests.
@@ -49,6 +49,8 @@ pub(crate) struct Server {
     pub(crate) origin_policy: OriginPolicy,
     pub(crate) session_meta: SessionMetaCache,
     pub(crate) stats: tokio::sync::Mutex<Stats>,
+    /// The metrics of what this server wrote.
+    pub(crate) node_metrics: tokio::sync::Mutex<NodeMetrics>,
     /// The result and time of the last journal probe.
     pub(crate) last_probe: tokio::sync::Mutex<Option<(Timestamp, Result<(), Fault>)>>,
     /// Sessions without an observer, and since when.
@@ -78,7 +80,8 @@ impl Server {
             origin_policy: OriginPolicy::new(&config.origins, &config.hosts, is_loopback),
             session_meta: SessionMetaCache::default(),
             last_probe: tokio::sync::Mutex::default(),
-            stats: tokio::sync::Mutex::new(Stats::new(config.metrics.clone(), world.clock.now())),
+            stats: tokio::sync::Mutex::default(),
+            node_metrics: tokio::sync::Mutex::new(NodeMetrics::new(config.metrics.clone())),
             unobserved: Mutex::default(),
             tenants: Mutex::default(),
             stopping: CancellationToken::new(),
@@ -106,7 +109,6 @@ impl Server {
     pub(crate) fn inbound_limits(&self) -> inbound::Limits {
         inbound::Limits {
             frame_bytes: self.config.core.frame_bytes,
-            frame_bytes_closed: self.config.core.frame_bytes_hard,
             json_depth: self.config.core.json_depth,
             ..inbound::Limits::default()
         }
@@ -168,13 +170,7 @@ impl Server {
         settings.language = creation.language.unwrap_or(settings.language);
         settings.title = creation.title;
         if let Some(models) = creation.models {
-            let allowed = self.models();
-            if let Some(model) = models.iter().find(|model| !allowed.contains(model)) {
-                return Err(Fault::new(Kind::UnknownModel, Operation::OpenSession)
-                    .with(Fact::Model, model.clone())
-                    .with(Fact::Allowed, allowed)
-                    .with(Fact::Field, "content.config.model"));
-            }
+            self.check_allowed(&models)?;
             settings = settings.with_models(models);
         }
         if let Some(system) = creation.system {
@@ -184,6 +180,7 @@ impl Server {
             settings.permissions.mode = stricter(settings.permissions.mode, mode);
         }
         settings.tools = creation.tools.or(settings.tools);
+        settings.answer_schema = creation.answer_schema.map(Arc::new).or(settings.answer_schema);
         settings.patience_ms = creation.patience_ms.or(settings.patience_ms);
         settings.max_steps = creation.max_steps.or(settings.max_steps);
         settings.labels.extend(session_meta::labels(identity));
@@ -201,6 +198,47 @@ impl Server {
             extra(session_meta::COMMAND, command.to_string().into());
         }
         Ok(settings)
+    }
+
+    /// Checks that a session may use these models.
+    fn check_allowed(&self, models: &[String]) -> Result<(), Fault> {
+        let allowed = self.models();
+        match models.iter().find(|model| !allowed.contains(model)) {
+            None => Ok(()),
+            Some(model) => Err(Fault::new(Kind::UnknownModel, Operation::OpenSession)
+                .with(Fact::Model, model.clone())
+                .with(Fact::Allowed, allowed)
+                .with(Fact::Field, "content.config.model")),
+        }
+    }
+
+    /// Changes the settings of a session before a message, if the message asks for that. Settings that are in force
+    /// already are not changed, so a repeated message changes nothing.
+    pub(crate) async fn configure(
+        &self,
+        session: SessionId,
+        change: MessageConfig,
+        by: &str,
+    ) -> Result<(), Fault> {
+        if change == MessageConfig::default() {
+            return Ok(());
+        }
+        let before = fold(&*self.journal, session).await?.0.settings;
+        let mut settings = before.clone();
+        if let Some(models) = change.models {
+            self.check_allowed(&models)?;
+            settings = settings.with_models(models);
+        }
+        if let Some(schema) = change.answer_schema {
+            settings.answer_schema = (!schema.is_null()).then(|| Arc::new(schema));
+        }
+        if settings == before {
+            return Ok(());
+        }
+        let body = CommandBody::Settings { settings: Box::new(settings) };
+        let (trace, parent) = (Trace::NONE, SpanId::NONE);
+        let request = CommandRequest { by: by.to_owned(), command: None, trace, parent, body };
+        self.submit(session, request).await.map(drop)
     }
 
     /// The models that a session may use, the default first.
@@ -244,14 +282,14 @@ impl Server {
         self.tenants.lock().expect("no code panics while holding this")
     }
 
-    /// Submits a command to a session. Returns its position; a rejection is an error too.
+    /// Submits a command to a session. Returns the head before its effects; a rejection is an error too.
     pub(crate) async fn submit(
         &self,
         session: SessionId,
         request: CommandRequest,
     ) -> Result<u64, Fault> {
         let id = request.command.unwrap_or_else(|| CommandId::own(self.world.uuid()));
-        let (began, span, what) =
+        let (began, span, name) =
             (self.now(), SpanId::of_request(session, &id), request.body.name());
         let command = Command { id, by: request.by, trace: request.trace, body: request.body };
         let taken = match self.engine.submit(session, command).await {
@@ -266,7 +304,7 @@ impl Server {
             began,
             ended: self.now(),
             failed: taken.as_ref().err().map(code_of),
-            about: SpanOperation::Request { what },
+            about: SpanOperation::Request { name },
         });
         taken
     }
@@ -280,7 +318,7 @@ fn stricter(one: Mode, other: Mode) -> Mode {
         .unwrap_or(Mode::Auto)
 }
 
-/// A command for a session, before it has an id.
+/// A command for a session. It gets an id of our own if the client gave none.
 #[derive(Debug)]
 pub(crate) struct CommandRequest {
     pub(crate) by: String,
@@ -299,7 +337,7 @@ pub(crate) struct OpenedSession {
 }
 
 /// Derives a session id from an identity and a command id. Other identities get another id.
-fn session_of(identity: &Identity, command: &CommandId) -> SessionId {
+pub(crate) fn session_of(identity: &Identity, command: &CommandId) -> SessionId {
     let mut hash = Sha256::new();
     for part in ["budao session", &identity.tenant, &identity.user, &command.0] {
         hash.update((part.len() as u64).to_be_bytes());

@@ -194,7 +194,10 @@ fn classify_read_error(error: Error) -> ReadEnd {
         Some(WsError::Protocol(
             tungstenite::error::ProtocolError::ResetWithoutClosingHandshake,
         )) => ReadEnd::Broken("reset without a close frame".to_owned()),
-        Some(WsError::Protocol(rule)) => dismissed(close::PROTOCOL_ERROR, &rule.to_string()),
+        Some(WsError::Protocol(rule)) => {
+            tracing::debug!(%rule, "client broke the WebSocket protocol");
+            dismissed(close::PROTOCOL_ERROR, "the frame breaks the WebSocket protocol")
+        }
         _ => ReadEnd::Broken("the connection broke".to_owned()),
     }
 }

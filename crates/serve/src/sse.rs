@@ -107,8 +107,8 @@ async fn begin(
     let meta = server.session_meta.check(&*server.journal, session, &caller.identity).await?;
     let cursor = cursor_of(session, from, headers)?;
     let permit = server.admission.admit(&caller.identity.tenant)?;
-    let connection =
-        Connection::new(Arc::clone(server), caller.identity.clone(), caller.lang, permit);
+    let lang = caller.accepted_lang.unwrap_or(meta.language);
+    let connection = Connection::new(Arc::clone(server), caller.identity.clone(), lang, permit);
     let _ = connection.greet().await;
     connection.observe(meta, ObserveRequest::new(session, cursor, ObserveMode::Resume))?;
     Ok(connection)
@@ -137,7 +137,7 @@ fn cursor_of(
 
 /// Ends the connection when the response is dropped. SSE has no closing handshake, so the reader counts as lost unless
 /// the server ended the stream.
-struct StreamGuard(Arc<Connection>);
+pub(crate) struct StreamGuard(pub(crate) Arc<Connection>);
 
 impl Drop for StreamGuard {
     fn drop(&mut self) {

@@ -7,6 +7,8 @@ mod fold;
 mod gates;
 mod ledger;
 mod metrics_recorder;
+mod node_metrics;
+mod open_requests;
 mod report;
 
 use std::{
@@ -17,14 +19,16 @@ use std::{
 use budao_core::{Fault, Kind, Timestamp, event::SessionId};
 use budao_journal::{Filter, PageLimits, Reader, SessionSummary};
 
+pub(crate) use self::fold::OpenDoubt;
 pub(crate) use self::gates::{GateReport, gate_reports, render_gates};
+pub(crate) use self::node_metrics::NodeMetrics;
+pub use self::open_requests::ModelLoad;
 pub use self::report::{Report, Window};
-use crate::{alerts::Alarm, metrics::Metrics};
+use crate::alerts::Alarm;
 
 use self::{
     fold::SessionCounters,
     ledger::{KEPT, StatsLedger, before},
-    metrics_recorder::MetricsRecorder,
 };
 
 /// Upper bound of records counted per query. Beyond it, the report is marked incomplete.
@@ -48,14 +52,6 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Creates empty statistics. Records from `since` on are also reported to the metrics recorder.
-    pub(crate) fn new(metrics: Metrics, since: Timestamp) -> Self {
-        Self {
-            ledger: StatsLedger::with_metrics(MetricsRecorder::new(metrics, since)),
-            ..Self::default()
-        }
-    }
-
     /// Starts to collect faults for alerts, from this time on.
     pub(crate) fn raise_alarms(&mut self, since: Timestamp) {
         self.ledger.raise_alarms(since);
@@ -78,7 +74,37 @@ impl Stats {
     ) -> Result<Report, Fault> {
         let is_complete = self.catch_up(journal, now).await?;
         let open = self.session_counters.values().flat_map(SessionCounters::open_faults);
-        Ok(Report::new(&self.ledger, open, window, now, is_complete))
+        let report = Report::new(&self.ledger, open, window, now, is_complete);
+        Ok(report.with_doubts(&self.open_doubts(journal).await?))
+    }
+
+    /// The open model requests of the sessions that a process writes, by model. Counts nothing new.
+    #[must_use]
+    pub fn model_loads(&self, is_written: impl Fn(SessionId) -> bool) -> Vec<ModelLoad> {
+        let counters = self.session_counters.values();
+        let written = counters.filter(|counters| is_written(counters.session()));
+        open_requests::group(written.filter_map(SessionCounters::request))
+    }
+
+    /// The calls in doubt of all sessions that changed within the longest window, oldest first.
+    pub(crate) async fn open_doubts(
+        &mut self,
+        journal: &dyn Reader,
+    ) -> Result<Vec<OpenDoubt>, Fault> {
+        let in_doubt =
+            self.session_counters.values().filter(|counters| !counters.doubts().is_empty());
+        let sessions: Vec<SessionId> = in_doubt.map(SessionCounters::session).collect();
+        let mut found = Vec::new();
+        for session in sessions {
+            // A deleted session is not listed any more, and its doubts are nobody's concern.
+            if journal.info(session).await?.is_none() {
+                self.session_counters.remove(&session);
+            }
+            let counters = self.session_counters.get(&session);
+            found.extend(counters.into_iter().flat_map(SessionCounters::doubts).cloned());
+        }
+        found.sort_by(|one, other| (one.since, &one.call).cmp(&(other.since, &other.call)));
+        Ok(found)
     }
 
     /// Counts new records, up to `RECORDS`. Returns true if all were counted.

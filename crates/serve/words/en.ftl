@@ -28,6 +28,8 @@ cancelling = Stopping…
 call-reconciling = { $tool } is asked what became of its interrupted call.
 call-reconciled = { $tool } was asked what became of its interrupted call.
 doubt-settled = The unknown outcome of { $tool } is settled.
+timer-set = The timer { $timer } fires next at { $next }.
+timer-cancelled = The timer { $timer } was cancelled.
 message-withdrawn = The message was withdrawn; it will not be answered.
 turn-retried = The failed run continues from where it stood.
 interrupted = The run was stopped.
@@ -103,3 +105,6 @@ pipeline-completed = { $status ->
     [cancelled] The run was stopped.
    *[other] The run failed.
 }
+
+front-end-went-on = The user went on without a result of this call.
+front-end-question-open = An earlier question waits for an answer. Please answer it first.

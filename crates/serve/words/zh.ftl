@@ -27,6 +27,8 @@ cancelling = 正在停止……
 call-reconciling = 正在向 { $tool } 查明中断的调用结果如何。
 call-reconciled = 已向 { $tool } 查询中断的调用结果如何。
 doubt-settled = { $tool } 不明的结果已经确认。
+timer-set = 定时器 { $timer } 下次触发：{ $next }。
+timer-cancelled = 定时器 { $timer } 已取消。
 message-withdrawn = 消息已撤回，不会再作答。
 turn-retried = 失败的运行从中断处继续。
 interrupted = 运行已停止。
@@ -100,3 +102,6 @@ pipeline-completed = { $status ->
     [cancelled] 运行已停止。
    *[other] 运行失败。
 }
+
+front-end-went-on = 用户没有提供这次调用的结果，就继续了对话。
+front-end-question-open = 之前的问题还在等待回答，请先回答它。

@@ -2,4 +2,4 @@
 // A client of the session server: connects, comes back after a cut, misses nothing, repeats nothing.
 export { Client } from "./client.js";
 export { Session } from "./session.js";
-export { Fault, Rejected } from "./fault.js";
+export { Fault, Rejected, TurnCancelled, TurnFailed } from "./fault.js";

@@ -1,17 +1,21 @@
 // Made from clients/typescript/src by scripts/page.mjs. Do not edit.
 // A session as its user holds it: it asks, and it tells. Between the two is a line that may come and go.
 import { answers, isRefusal } from "./event.js";
-import { Fault, Rejected } from "./fault.js";
+import { Fault, Rejected, TurnCancelled, TurnFailed } from "./fault.js";
 import { Line } from "./line.js";
+import { newId, Pending } from "./pending.js";
 import { Queue } from "./queue.js";
 import { Thread } from "./thread.js";
+/** The events that end a run. */
+const ENDS = new Set(["agent.final_answer", "agent.interrupted", "agent.error"]);
 export class Session {
     settings;
     /** Kept when the server knows the session on this line for the first time. */
     ready;
     line;
     queue;
-    pending = new Map();
+    pending;
+    decided = new Set();
     thread;
     taken;
     resumeId;
@@ -21,6 +25,7 @@ export class Session {
     constructor(settings, sessionId, cursor = { epoch: "", seq: 0 }) {
         this.settings = settings;
         this.taken = cursor;
+        this.pending = new Pending(settings.reply);
         this.thread = sessionId === undefined ? undefined : new Thread(sessionId, cursor);
         this.ready = new Promise((resolve, reject) => {
             this.opened = { resolve, reject };
@@ -57,6 +62,51 @@ export class Session {
             yield item.event;
         }
     }
+    /** Sends a message and gives the events up to the end of its run, which is the last one. */
+    async *stream(text, options = {}) {
+        const id = newId();
+        await this.ask("user.message", { content: text }, id);
+        for await (const event of this.events()) {
+            if (event.fault !== undefined && event.fault.kind !== "connection_lost")
+                throw event.fault;
+            options.onEvent?.(event);
+            yield event;
+            if (event.event === "agent.user_confirm")
+                await this.decide(event, options.approve);
+            if (ENDS.has(event.event) && event.metadata?.["command_id"] === id)
+                return;
+        }
+        throw new Fault("connection_lost", "The session was closed on this side.");
+    }
+    /** Sends a message and gives its answer. Throws {@link TurnFailed} or {@link TurnCancelled}. */
+    async run(text, options = {}) {
+        let last;
+        for await (const event of this.stream(text, options))
+            last = event;
+        if (last?.event === "agent.final_answer")
+            return last;
+        if (last?.event === "agent.error")
+            throw new TurnFailed(last);
+        throw new TurnCancelled(last?.show_content ?? "The run was cancelled.");
+    }
+    /** Asks the program once for each question. */
+    async decide(question, approve) {
+        const { step_id: step } = question;
+        if (step === undefined || step === null || this.decided.has(step))
+            return;
+        this.decided.add(step);
+        const decided = approve === undefined ? false : await approve(question);
+        const decision = typeof decided === "boolean" ? { confirmed: decided } : decided;
+        const digest = question.metadata?.["digest"];
+        try {
+            await this.ask("user.response", { step_id: step, content: { ...decision, digest } });
+        }
+        catch (error) {
+            // Another client was faster, or the run has ended.
+            if (!(error instanceof Rejected))
+                throw error;
+        }
+    }
     /** Sends a message: durable when the promise is kept, and answered whatever happens to the line. */
     send(text) {
         return this.ask("user.message", { content: text });
@@ -87,20 +137,9 @@ export class Session {
         const frame = { ...fields, event, command_id: id };
         if (this.thread !== undefined)
             frame.session_id = this.thread.session;
-        return new Promise((resolve, reject) => {
-            const late = () => {
-                this.pending.delete(id);
-                const facts = { timeout_ms: this.settings.reply };
-                reject(new Fault("request_timed_out", `No answer to ${event} in time.`, facts));
-            };
-            const timer = setTimeout(late, this.settings.reply);
-            const done = (settle) => (value) => {
-                clearTimeout(timer);
-                settle(value);
-            };
-            this.pending.set(id, { frame, resolve: done(resolve), reject: done(reject) });
+        return this.pending.ask(frame, id, (ready) => {
             if (this.resumeId === undefined)
-                this.line.send(frame);
+                this.line.send(ready);
         });
     }
     /** Lets go of the session; what runs goes on without us. */
@@ -124,7 +163,7 @@ export class Session {
         });
     }
     sendAgain() {
-        for (const { frame } of this.pending.values())
+        for (const frame of this.pending.frames())
             this.line.send(frame);
     }
     take(event) {
@@ -139,7 +178,7 @@ export class Session {
         }
         const heard = this.thread?.hear(event) ?? { is: "new" };
         // Settled even if told before: the answer to a repeated command is a repeat.
-        this.settle(event, answered);
+        this.pending.settle(event);
         if (event.metadata?.["action"] === "shutdown") {
             this.line.comeBack(Number(event.metadata["retry_after_ms"] ?? 0));
         }
@@ -182,16 +221,6 @@ export class Session {
         this.opened?.resolve();
         this.opened = undefined;
     }
-    settle(event, id) {
-        const command = id === undefined ? undefined : this.pending.get(id);
-        if (id === undefined || command === undefined)
-            return;
-        this.pending.delete(id);
-        if (isRefusal(event))
-            command.reject(new Rejected(event));
-        else
-            command.resolve(event);
-    }
     lost(fault, wasEstablished) {
         this.resumeId = undefined;
         if (!wasEstablished || this.thread === undefined)
@@ -207,14 +236,9 @@ export class Session {
     /** Nothing more will come. */
     over(error) {
         const reason = error ?? new Fault("connection_lost", "The session was closed on this side.");
-        for (const command of this.pending.values())
-            command.reject(reason);
-        this.pending.clear();
+        this.pending.fail(reason);
         this.opened?.reject(reason);
         this.opened = undefined;
         this.queue.end(error);
     }
-}
-function newId() {
-    return globalThis.crypto.randomUUID();
 }

@@ -9,6 +9,7 @@ use budao_core::{Kind, Timestamp, event::SessionId, fault::Severity, trace::Trac
 use serde::Serialize;
 
 use super::{Rules, Threshold};
+use crate::stats::OpenDoubt;
 
 /// Upper bound of sessions and traces named in a message.
 const EXAMPLES: usize = 5;
@@ -35,6 +36,8 @@ pub(super) enum AlertReason {
     Unrecoverable,
     /// The threshold at this index of the rules.
     Threshold(usize),
+    /// Calls whose outcome is unknown for too long.
+    Doubt,
 }
 
 type Key = (AlertReason, Option<&'static str>);
@@ -92,6 +95,8 @@ pub(crate) struct AlertQueue {
     recent: VecDeque<Alarm>,
     /// All faults up to this time are in the queue or sent.
     seen: Timestamp,
+    /// Doubts that were due before this time are in the queue or sent.
+    doubts_seen: Timestamp,
 }
 
 impl AlertQueue {
@@ -102,6 +107,37 @@ impl AlertQueue {
             last_sent: BTreeMap::new(),
             recent: VecDeque::new(),
             seen: since,
+            doubts_seen: since,
+        }
+    }
+
+    /// Adds the calls whose outcome is unknown for as long as the rule says.
+    pub(super) fn take_doubts(&mut self, doubts: &[OpenDoubt], now: Timestamp) {
+        if self.rules.doubt.is_zero() {
+            return;
+        }
+        let from = self.doubts_seen;
+        self.doubts_seen = from.max(now);
+        for doubt in doubts {
+            let due = doubt.since.after(self.rules.doubt);
+            if due > now || due <= from {
+                continue;
+            }
+            let OpenDoubt { session, call, tool, since } = doubt;
+            let line = format!(
+                "outcome unknown since {since}: {tool}; settle it with \
+                 `budao doubts settle {session} {call}`"
+            );
+            let alarm = Alarm {
+                at: due,
+                kind: Kind::OutcomeUnknown,
+                session: *session,
+                trace: Trace::NONE,
+                tool: Some(tool.clone()),
+                line,
+            };
+            self.seen = self.seen.max(due);
+            self.add((AlertReason::Doubt, None), &alarm, 1);
         }
     }
 
@@ -185,6 +221,7 @@ impl AlertQueue {
             AlertReason::Threshold(index) => {
                 ("threshold", self.rules.threshold.get(index).cloned())
             }
+            AlertReason::Doubt => ("doubt", None),
         };
         let about = key.1.map_or_else(|| format!("{:?}", key.0), str::to_owned);
         AlertMessage {
@@ -301,5 +338,34 @@ mod tests {
         assert_eq!(watch.due(after(7)), None, "it was told");
         watch.take(Vec::new(), after(400));
         assert_eq!(watch.due(after(400)), None, "it is over");
+    }
+
+    #[test]
+    fn a_call_in_doubt_is_reported_once_when_nobody_settled_it_in_time() {
+        let rules = Rules { doubt: Duration::from_secs(600), ..Rules::default() };
+        let doubt = |seconds: u64, call: &str| OpenDoubt {
+            session: SessionId(uuid::Uuid::nil()),
+            call: call.into(),
+            tool: "pay".to_owned(),
+            since: after(seconds),
+        };
+        let (early, late) = (doubt(10, "call_1"), doubt(500, "call_2"));
+        let mut watch = AlertQueue::new(rules.clone(), START);
+        watch.take_doubts(&[early.clone(), late.clone()], after(609));
+        assert_eq!(watch.due(after(609)), None, "a person has time to settle it");
+        watch.take_doubts(&[early.clone(), late.clone()], after(610));
+        watch.take_doubts(&[early.clone(), late.clone()], after(620));
+        let first = watch.due(after(620)).unwrap();
+        assert_eq!((first.rule, first.count), ("doubt", 1));
+        assert!(first.message.contains("budao doubts settle") && first.message.contains("call_1"));
+        watch.mark_sent(&first, after(620));
+        // A restart continues at the stored position.
+        let mut next = AlertQueue::new(rules, watch.sent_up_to());
+        next.take_doubts(&[early, late], after(1_200));
+        let second = next.due(after(1_200)).unwrap();
+        assert_eq!((second.count, second.message.contains("call_2")), (1, true));
+        let mut off = AlertQueue::new(Rules::default(), START);
+        off.take_doubts(&[doubt(0, "call_3")], after(99_999));
+        assert_eq!(off.due(after(99_999)), None);
     }
 }

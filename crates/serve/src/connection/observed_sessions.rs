@@ -14,6 +14,7 @@ use crate::{
     hub::Hub,
     inbound::Refusal,
     observe::{ObserveError, ObserveRequest, observe},
+    observer_format::ObserverFormat,
     server::CommandRequest,
     session_meta::SessionMeta,
 };
@@ -50,10 +51,12 @@ impl Connection {
     ) -> Result<(ObserveRequest, CancellationToken), Fault> {
         self.check_session_limit(Some(request.session))?;
         // The client's own language takes precedence over the session's.
-        let request = ObserveRequest {
-            language: self.command_language().filter(|language| *language != meta.language),
-            ..request
+        let language = self.command_language().filter(|language| *language != meta.language);
+        let format = match request.format {
+            ObserverFormat::Frames(_) => ObserverFormat::Frames(language),
+            ObserverFormat::Records => ObserverFormat::Records,
         };
+        let request = ObserveRequest { format, ..request };
         let cancel = CancellationToken::new();
         let mut observed = self.observed();
         observed.retain(|known| {
@@ -135,6 +138,7 @@ impl Connection {
 
     /// Ends all observations of this connection. If the connection was lost, records that in each session.
     pub(crate) async fn depart(&self, departure: &Departure) {
+        self.disconnect_workers();
         let observed = std::mem::take(&mut *self.observed());
         for known in observed {
             known.cancel.cancel();

@@ -30,13 +30,16 @@ pub struct Hello<'a> {
     pub frame_bytes: usize,
     /// Upper bound for the nesting of received JSON.
     pub json_depth: usize,
+    /// Whether workers may offer tools.
+    pub takes_offers: bool,
 }
 
 /// `system.connected`: the first frame of every connection.
 #[must_use]
 pub fn connected(at: Timestamp, hello: &Hello<'_>, lang: Lang) -> Frame {
-    let capabilities =
-        ["resume", "signed_state", "command_ids", "confirmations", "pipelines", "observers"];
+    let mut capabilities =
+        vec!["resume", "signed_state", "command_ids", "confirmations", "pipelines", "observers"];
+    capabilities.extend(hello.takes_offers.then_some("remote_tools"));
     Frame::new("system.connected", at)
         .text(translate("connected", Lang::En))
         .show(translate("connected", lang))

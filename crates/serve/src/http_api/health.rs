@@ -13,6 +13,7 @@ use budao_core::{
     trace::Trace,
 };
 use budao_journal::Filter;
+use budao_remote::WorkerCounts;
 use futures::future::{self, Either};
 use http::header;
 use metrics::{counter, gauge};
@@ -89,7 +90,14 @@ pub(super) async fn metrics(
 async fn render_metrics(server: &Server, caller: &Caller) -> Result<String, Fault> {
     for_operators(caller, "/metrics")?;
     let journal = &*server.journal;
-    let is_complete = server.stats.lock().await.catch_up(journal, server.now()).await?;
+    let written = server.engine.take_written();
+    let is_complete =
+        server.node_metrics.lock().await.count(journal, written, server.now()).await?;
+    // Open doubts are those of the journal, whichever server left them.
+    let mut stats = server.stats.lock().await;
+    stats.catch_up(journal, server.now()).await?;
+    let doubts = stats.open_doubts(journal).await?.len();
+    drop(stats);
     let unfinished = journal.unfinished(None, UNFINISHED).await?;
     let waiting: usize = unfinished.iter().map(|session| session.pending).sum();
     let load = journal.load();
@@ -112,6 +120,13 @@ async fn render_metrics(server: &Server, caller: &Caller) -> Result<String, Faul
         for state in ["alive", "draining", "gone"] {
             let found = states.iter().filter(|found| *found == state).count();
             gauge!("budao_nodes", "state" => state).set(count(found));
+        }
+        gauge!("budao_doubts_open").set(count(doubts));
+        if let Some(workers) = &server.config.workers {
+            let WorkerCounts { connected, open, opened } = workers.counts();
+            gauge!("budao_workers").set(count(connected));
+            gauge!("budao_worker_calls_open").set(count(open));
+            counter!("budao_worker_calls_total").absolute(opened);
         }
         gauge!("budao_stats_complete").set(f64::from(u8::from(is_complete)));
         gauge!("budao_journal_queue").set(count(load.waiting));

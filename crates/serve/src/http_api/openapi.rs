@@ -8,10 +8,10 @@ use utoipa::{
 
 use super::{
     fault_renderings::{self, FaultRenderings, OperatorRendering},
-    frames, nodes, sessions, stats,
+    frames, nodes, sessions, stats, tools,
     views::{CommandAccepted, QuestionView, SessionItem, SessionList, SessionOpened, SessionView},
 };
-use crate::{problem::Problem, sse, stats::Report};
+use crate::{ag_ui, problem::Problem, sse, stats::Report, ui_stream};
 
 /// The OpenAPI document as served and as checked in.
 #[must_use]
@@ -43,6 +43,13 @@ pub fn openapi() -> String {
         sse::events,
         stats::stats,
         nodes::nodes,
+        tools::tools,
+        ag_ui::run,
+        ag_ui::join,
+        ag_ui::cancel,
+        ui_stream::send,
+        ui_stream::resume,
+        ui_stream::cancel,
     ),
     components(schemas(
         CommandAccepted, QuestionView, SessionItem, SessionList, SessionOpened, SessionView, Problem,
@@ -75,8 +82,8 @@ pub(super) struct NewSession {
     /// `language`: a tag such as `en` or `zh-CN`. An unsupported tag means the server's default language.
     #[schema(value_type = Option<Object>)]
     preferences: Option<Value>,
-    /// `model`, `system`, `permission_mode`, `tools`, `max_steps`, `patience_ms`, `on_disconnect`, `mode`, `confirm`; absent ones have
-    /// the server's defaults.
+    /// `model`, `system`, `permission_mode`, `tools`, `max_steps`, `patience_ms`, `answer_schema`, `on_disconnect`, `mode`,
+    /// `confirm`; absent ones have the server's defaults.
     #[schema(value_type = Option<Object>)]
     config: Option<Value>,
 }
@@ -85,7 +92,8 @@ pub(super) struct NewSession {
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "bodies are read as events; this describes them")]
 pub(super) struct NewMessage {
-    /// The message: a text that is not blank, or an object with `text` and optionally `images`, `mode` and `confirm`.
+    /// The message: a text that is not blank, or an object with `text` and optionally `images`, `mode`, `confirm`
+    /// and `config`: `model` and `answer_schema` (the JSON Schema of the answer, null for any text) from this message on.
     #[schema(value_type = Object)]
     content: Value,
     /// 1 to 128 bytes, not beginning with `own-`. A repeated id gets the same answer and has no second effect. The

@@ -15,10 +15,7 @@ use budao_core::{
     trace::Trace,
 };
 use budao_journal::{Filter, PageLimits, StoredRecord, fold};
-use futures::{
-    future::{self, Either},
-    stream,
-};
+use futures::stream;
 use http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -30,6 +27,7 @@ use super::{
 };
 use crate::{
     commands::command_body,
+    front_end::json_body,
     inbound::{self, Inbound, Request as ClientRequest},
     problem::Problem,
     server::{CommandRequest, Server},
@@ -44,36 +42,6 @@ const LIST_MAX: usize = 100;
 const PAGE: PageLimits = PageLimits { records: 1024, bytes: 512 * 1024 };
 
 type Shared = State<Arc<Server>>;
-
-/// Parses the body as a JSON object within the limits. An empty body is an empty object.
-async fn body_of(server: &Server, request: Request) -> Result<Map<String, Value>, Fault> {
-    let limits = server.inbound_limits();
-    let (parts, body) = request.into_parts();
-    let announced = parts.headers.get(header::CONTENT_LENGTH);
-    let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    let too_large = |actual| inbound::too_large(actual, limits.frame_bytes);
-    if let Some(actual) = announced.filter(|actual| *actual > limits.frame_bytes) {
-        return Err(too_large(actual));
-    }
-    let timeout = server.config.limits.idle_timeout;
-    let reading = Box::pin(axum::body::to_bytes(body, limits.frame_bytes));
-    let bytes = match future::select(reading, server.world.clock.sleep(timeout)).await {
-        Either::Left((bytes, _)) => bytes.map_err(|_| too_large(limits.frame_bytes + 1))?,
-        Either::Right(_) => {
-            return Err(Fault::new(Kind::BadRequest, Operation::ServeRequest)
-                .with(Fact::Field, "body")
-                .with(Fact::Constraint, format!("all of it within {} ms", timeout.as_millis())));
-        }
-    };
-    let text = std::str::from_utf8(&bytes).map_err(|error| {
-        Fault::new(Kind::InvalidUtf8, Operation::ServeRequest)
-            .with(Fact::Position, error.valid_up_to())
-    })?;
-    if text.trim().is_empty() {
-        return Ok(Map::new());
-    }
-    inbound::object(text, &limits)
-}
 
 /// Parses the body as the `user.*` event that the route stands for.
 fn as_event(
@@ -134,7 +102,7 @@ pub(super) async fn create(
     request: Request,
 ) -> Response {
     let opened = async {
-        let mut content = body_of(&server, request).await?;
+        let mut content = json_body(&server, request, server.config.core.frame_bytes).await?;
         let command = content.remove("command_id");
         let mut frame = Map::new();
         frame.insert("content".to_owned(), Value::Object(content));
@@ -174,7 +142,7 @@ pub(super) async fn message(
     request: Request,
 ) -> Response {
     let sent = async {
-        let frame = body_of(&server, request).await?;
+        let frame = json_body(&server, request, server.config.core.frame_bytes).await?;
         submit(&server, &caller, &session, Some("user.message"), &headers, frame).await
     };
     answered(&server, &caller, sent.await, accepted)
@@ -199,7 +167,7 @@ pub(super) async fn answer(
     request: Request,
 ) -> Response {
     let sent = async {
-        let body = body_of(&server, request).await?;
+        let body = json_body(&server, request, server.config.core.frame_bytes).await?;
         let mut frame = body.clone();
         frame.insert("content".to_owned(), Value::Object(body));
         submit(&server, &caller, &session, Some("user.response"), &headers, frame).await
@@ -226,7 +194,7 @@ pub(super) async fn cancel(
     request: Request,
 ) -> Response {
     let sent = async {
-        let body = body_of(&server, request).await?;
+        let body = json_body(&server, request, server.config.core.frame_bytes).await?;
         let mut frame = body.clone();
         frame.insert("content".to_owned(), Value::Object(body));
         submit(&server, &caller, &session, Some("user.cancel"), &headers, frame).await
@@ -253,7 +221,7 @@ pub(super) async fn command(
     request: Request,
 ) -> Response {
     let sent = async {
-        let frame = body_of(&server, request).await?;
+        let frame = json_body(&server, request, server.config.core.frame_bytes).await?;
         submit(&server, &caller, &session, None, &headers, frame).await
     };
     answered(&server, &caller, sent.await, accepted)
@@ -275,6 +243,7 @@ async fn submit(
     let meta = server.session_meta.check(&*server.journal, session_id, &caller.identity).await?;
     let inbound = as_event(server, event, Some(session_id), headers, frame)?;
     let action = inbound.request.action();
+    server.configure(session_id, inbound.request.config(), &caller.identity.name()).await?;
     let body = command_body(inbound.request, &meta).ok_or_else(|| {
         Fault::new(Kind::UnsupportedOperation, Operation::ServeRequest)
             .with(Fact::EventName, format!("user.{action}"))

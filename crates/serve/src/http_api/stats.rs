@@ -65,11 +65,11 @@ pub(super) async fn stats(
 }
 
 /// Restricts an endpoint to operators, because it covers all tenants' sessions.
-pub(super) fn for_operators(caller: &Caller, what: &'static str) -> Result<(), Fault> {
+pub(super) fn for_operators(caller: &Caller, endpoint: &'static str) -> Result<(), Fault> {
     if caller.identity.is_operator {
         return Ok(());
     }
     Err(Fault::new(Kind::NotAllowed, Operation::ServeRequest)
-        .with(Fact::EventName, what)
+        .with(Fact::EventName, endpoint)
         .with(Fact::Reason, "operators only"))
 }

@@ -5,6 +5,7 @@ use budao_core::{
     event::{Epoch, SessionId},
     session::{CallState, Doubt, Session},
     tally::FaultCounts,
+    timer::{Schedule, Timer},
 };
 use budao_journal::SessionSummary;
 use serde::Serialize;
@@ -123,6 +124,8 @@ pub(crate) struct SessionView {
     questions: Vec<QuestionView>,
     /// Calls whose outcome is unknown, until a person settles them with `user.settle_doubt`.
     doubts: Vec<DoubtView>,
+    /// Timers that are set, by id.
+    timers: Vec<TimerItem>,
     /// Input tokens of all model requests of the session.
     input_tokens: u64,
     /// Output tokens of all model requests of the session.
@@ -173,6 +176,40 @@ impl DoubtView {
     }
 }
 
+/// A timer that is set.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct TimerItem {
+    /// Id of the timer; `user.cancel_timer` repeats it.
+    timer_id: String,
+    /// Next time at which it fires, RFC 3339 in UTC.
+    next_at: String,
+    /// The cron form; null for a timer that fires once.
+    cron: Option<String>,
+    /// The time zone of the cron form; null for a timer that fires once.
+    zone: Option<String>,
+    /// What the session is told when it fires.
+    message: String,
+    /// Number of firings so far.
+    fired: u64,
+}
+
+impl TimerItem {
+    fn new(timer: &Timer) -> Self {
+        let (cron, zone) = match &timer.schedule {
+            Schedule::At(_) => (None, None),
+            Schedule::Cron { form, zone } => (Some(form.clone()), Some(zone.clone())),
+        };
+        Self {
+            timer_id: timer.timer.to_string(),
+            next_at: timer.next.to_string(),
+            cron,
+            zone,
+            message: timer.message.clone(),
+            fired: timer.fired,
+        }
+    }
+}
+
 impl SessionView {
     pub(crate) fn new(session: SessionId, epoch: Epoch, state: &Session) -> Self {
         let doubts = state.doubts.all_open();
@@ -189,6 +226,7 @@ impl SessionView {
             last_text: state.last_text(),
             questions: questions(state),
             doubts: doubts.iter().map(|doubt| DoubtView::new(session, doubt)).collect(),
+            timers: state.timers.all().map(TimerItem::new).collect(),
             input_tokens: state.usage.input_tokens,
             output_tokens: state.usage.output_tokens,
             faults: state.faults.counts().into(),

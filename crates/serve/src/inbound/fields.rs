@@ -37,6 +37,11 @@ impl<'a> Fields<'a> {
         self.map.get(name).filter(|value| !value.is_null())
     }
 
+    /// A field as it was sent, `null` included.
+    pub(super) fn sent(&self, name: &str) -> Option<&'a Value> {
+        self.map.get(name)
+    }
+
     pub(super) fn text(&self, name: &str) -> Result<Option<&'a str>, Fault> {
         match self.get(name) {
             None => Ok(None),

@@ -13,8 +13,9 @@ use budao_core::{
 use serde_json::Value;
 
 use super::{
-    Cursor, OnDisconnect, PlanPreference, Request, SessionRequest,
+    Cursor, MessageConfig, OnDisconnect, PlanPreference, Request, SessionRequest,
     fields::{self, Fields},
+    timers, worker,
 };
 
 /// Maximum length of a title or a label in characters; longer ones are truncated.
@@ -55,6 +56,8 @@ fn read_request(
         "user.ack" => return ack(frame),
         "user.reconnect" => return reconnect(frame, session),
         "user.reconnect_with_state" => return reconnect_with_state(frame, session),
+        "user.offer_tools" => return worker::offer(frame),
+        "user.drain_worker" => return worker::drain(frame),
         _ => require_session()?,
     }
     match event {
@@ -64,11 +67,16 @@ fn read_request(
         "user.cancel" => Ok(Request::Cancel { reason: reason(frame)? }),
         "user.withdraw" => Ok(Request::Withdraw { message: message_id(frame)? }),
         "user.settle_doubt" => settle_doubt(frame),
+        "user.set_timer" => timers::set_timer(frame),
+        "user.cancel_timer" => timers::cancel_timer(frame),
         "user.retry" => Ok(Request::Retry { turn: turn(frame)? }),
         "user.cancel_task" => Ok(Request::CancelTask { task: task(frame)? }),
         "user.restart_task" | "user.retry_task" => Ok(Request::RestartTask { task: task(frame)? }),
         "user.cancel_plan" => Ok(Request::CancelPlan),
         "user.replan" => Ok(Request::Replan { question: question(frame)? }),
+        "user.tool_claim" => Ok(Request::ToolClaim(worker::claim(frame)?)),
+        "user.tool_output" => worker::output(frame),
+        "user.tool_result" => worker::result(frame),
         "user.close_session" => Ok(Request::CloseSession),
         _ => Ok(Request::RequestState),
     }
@@ -129,6 +137,7 @@ fn configure(creation: &mut SessionRequest, config: &Fields<'_>) -> Result<(), F
         }
     };
     creation.patience_ms = config.whole("patience_ms")?;
+    creation.answer_schema = config.get("answer_schema").cloned();
     creation.tools = match config.get("tools") {
         None => None,
         Some(tools) => Some(names(&config.path("tools"), tools)?),
@@ -216,7 +225,14 @@ fn message(frame: &Fields<'_>) -> Result<Request, Fault> {
     }
     let in_content = plan_preference(content(frame).as_ref())?;
     let plan = in_content.or(plan_preference(metadata(frame).as_ref())?);
-    Ok(Request::Message { content: blocks, plan })
+    let config = content(frame).map(|content| content.object("config")).transpose()?.flatten();
+    let config = config.map(|config| message_config(&config)).transpose()?.unwrap_or_default();
+    Ok(Request::Message { content: blocks, plan, config })
+}
+
+fn message_config(config: &Fields<'_>) -> Result<MessageConfig, Fault> {
+    let answer_schema = config.sent("answer_schema").cloned();
+    Ok(MessageConfig { models: models(config)?, answer_schema })
 }
 
 fn pictures(images: &Value) -> Result<Vec<Block>, Fault> {

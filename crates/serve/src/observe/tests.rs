@@ -2,7 +2,13 @@
 
 use std::time::Duration;
 
-use budao_core::{event::Event, fault::FactValue, limits::Limits, message::Block, trace::Trace};
+use budao_core::{
+    event::{Event, Settings},
+    fault::FactValue,
+    limits::Limits,
+    message::Block,
+    trace::Trace,
+};
 use budao_journal::{Append, Entry, IfMissing, Journal, Lease, LeaseRequest, Memory, Retention};
 use budao_models::script::Script;
 use budao_runtime::{Builder, OneModel};
@@ -17,6 +23,7 @@ use crate::{
     auth::Identity,
     frame::close,
     outbox::{CloseMode, CloseReason},
+    project::Projector,
 };
 
 /// A server on a journal whose records the test writes.
@@ -72,7 +79,10 @@ impl JournalFixture {
     /// Writes a fault, whose frame contains translated text.
     async fn fail(&mut self) {
         let fault = Fault::new(Kind::Bug, Operation::RunTurn);
-        let event = Event::FaultRaised { fault, scope: budao_core::event::Scope::default() };
+        self.record(Event::FaultRaised { fault, scope: budao_core::event::Scope::default() }).await;
+    }
+
+    async fn record(&mut self, event: Event) {
         let (at, trace) = (self.server.now(), Trace::NONE);
         let entries = vec![Entry { at, trace, turn: 0, event: event.into() }];
         let append = Append::new(&self.lease, self.head, entries);
@@ -177,7 +187,7 @@ async fn a_snapshot_is_sent_in_the_language_of_the_client() {
     fixture.trim().await;
     let outbox = fixture.outbox(ROOMY);
     let request = fixture.request(1, ObserveMode::Resume);
-    let request = ObserveRequest { language: Some(Lang::Zh), ..request };
+    let request = ObserveRequest { format: ObserverFormat::Frames(Some(Lang::Zh)), ..request };
     fixture.observe(&outbox, &request).await.unwrap();
     let frames = drain(&outbox).await;
     let snapshot = frames.iter().find(|frame| frame["event"] == "system.snapshot").unwrap();
@@ -256,7 +266,7 @@ async fn what_happens_while_history_is_sent_comes_after_it_without_a_gap() {
     let other = fixture.outbox(ROOMY);
     fixture.observe(&other, &fixture.request(0, ObserveMode::Fresh)).await.unwrap();
     let outbox = fixture.outbox(TIGHT);
-    let request = ObserveRequest { language: None, ..fixture.request(0, ObserveMode::Restore) };
+    let request = fixture.request(0, ObserveMode::Restore);
     let observing = fixture.observing(&outbox, request);
     // The replay blocks in the middle of the ten frames, while more records arrive than the hub buffers.
     filled(&outbox).await;
@@ -354,8 +364,10 @@ async fn reader(
     language: Lang,
 ) -> (Outbox, Result<Arc<Hub>, ObserveError>) {
     let outbox = fixture.outbox(ROOMY);
-    let request =
-        ObserveRequest { language: Some(language), ..fixture.request(0, ObserveMode::Fresh) };
+    let request = ObserveRequest {
+        format: ObserverFormat::Frames(Some(language)),
+        ..fixture.request(0, ObserveMode::Fresh)
+    };
     let joined = fixture.observe(&outbox, &request).await;
     (outbox, joined)
 }
@@ -367,7 +379,7 @@ async fn each_observer_of_a_session_is_told_in_its_own_language() {
     let mut readers = Vec::new();
     for language in [Lang::En, Lang::Zh, Lang::En, Lang::Zh] {
         let (outbox, hub) = reader(&fixture, language).await;
-        assert_eq!(hub.unwrap().language, Some(language));
+        assert_eq!(hub.unwrap().format, ObserverFormat::Frames(Some(language)));
         readers.push((language, outbox));
     }
     fixture.fail().await;
@@ -375,13 +387,31 @@ async fn each_observer_of_a_session_is_told_in_its_own_language() {
     for (language, outbox) in readers {
         let frames = drain(&outbox).await;
         assert_eq!(seqs(&frames), [1, 2]);
-        let is_chinese = |frame: &Value| {
-            let shown = frame["show_content"].as_str().unwrap_or_default();
-            shown.chars().any(|letter| ('\u{4e00}'..='\u{9fff}').contains(&letter))
-        };
         let chinese: Vec<bool> = frames.iter().map(is_chinese).collect();
         assert_eq!(chinese, [language == Lang::Zh; 2], "{frames:?}");
     }
+}
+
+fn is_chinese(frame: &Value) -> bool {
+    let shown = frame["show_content"].as_str().unwrap_or_default();
+    shown.chars().any(|letter| ('\u{4e00}'..='\u{9fff}').contains(&letter))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_session_is_told_in_the_language_of_the_session() {
+    let mut fixture = JournalFixture::new().await;
+    assert_eq!(fixture.server.config.settings.language, Lang::En);
+    let settings = Settings { language: Lang::Zh, ..Settings::default() };
+    fixture.record(Event::SessionOpened { settings, origin: None }).await;
+    let outbox = fixture.outbox(ROOMY);
+    fixture.observe(&outbox, &fixture.request(0, ObserveMode::Fresh)).await.unwrap();
+    drain(&outbox).await;
+    assert!(fixture.journal.delete(fixture.lease.session).await.unwrap());
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let frames = drain(&outbox).await;
+    assert_eq!(frames.len(), 1, "{frames:?}");
+    assert_eq!(frames[0]["metadata"]["kind"], "unknown_session");
+    assert!(is_chinese(&frames[0]), "{frames:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -79,6 +79,7 @@ static ASSETS: &[Asset] = assets! {
     SCRIPT "client/event.js"
     SCRIPT "client/fault.js"
     SCRIPT "client/line.js"
+    SCRIPT "client/pending.js"
     SCRIPT "client/queue.js"
     SCRIPT "client/session.js"
     SCRIPT "client/thread.js"

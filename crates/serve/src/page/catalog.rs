@@ -1,5 +1,6 @@
 //! The explanation of a fault kind for the web page. All texts come from the catalog.
 
+use crate::codes;
 use std::collections::BTreeMap;
 
 use budao_core::{
@@ -83,8 +84,12 @@ impl KindExplanation {
             }
         }
         let event: &'static str = row.event.into();
-        let numbers =
-            format!("A2C-SMCP {}, HTTP {}, JSON-RPC {}", row.smcp, row.http, row.json_rpc);
+        let numbers = format!(
+            "A2C-SMCP {}, HTTP {}, JSON-RPC {}",
+            codes::smcp_code(kind),
+            codes::http_status(kind),
+            codes::json_rpc_code(kind)
+        );
         Self {
             code: row.code,
             name: row.name,

@@ -31,6 +31,7 @@ const TRY_MODULES: &[&str] = &[
     "client/event",
     "client/fault",
     "client/line",
+    "client/pending",
     "client/queue",
     "client/thread",
 ];
@@ -56,6 +57,7 @@ const SESSION_MODULES: &[&str] = &[
     "client/event",
     "client/fault",
     "client/line",
+    "client/pending",
     "client/queue",
     "client/thread",
 ];

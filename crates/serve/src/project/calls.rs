@@ -166,6 +166,10 @@ impl Projector {
                 };
                 let context = self.fault_context(record, &scope);
                 let model = render::render_for_model(failure, Lang::En);
+                let frame = match outcome.is_in_doubt() {
+                    true => frame.with("in_doubt", true),
+                    false => frame,
+                };
                 frame
                     .text(text::user_text(&failure.fault, Lang::En))
                     .show(text::user_text(&failure.fault, self.language()))
@@ -244,7 +248,7 @@ impl QuestionFrame<'_> {
     }
 
     fn about_plan(&self, frame: Frame, lang: Lang) -> Frame {
-        let draft = budao_core::pipeline::plan::PlanDraft::of_arguments(self.arguments);
+        let draft = budao_core::pipeline::PlanDraft::of_arguments(self.arguments);
         let tasks: Vec<Value> = draft.tasks.iter().map(task_json).collect();
         let args = plan_args(tasks.len(), &draft.summary);
         frame

@@ -6,6 +6,8 @@ use budao_core::{
     event::{CommandId, Origin, Scope, SessionEnd, Settings, Stage, StopReason},
     fault::Operation,
     message::{Block, CallId, Role, Usage, text_of},
+    texts::FluentValue,
+    timer::Schedule,
 };
 use serde_json::{Value, json};
 
@@ -24,6 +26,22 @@ impl Projector {
             Activity::SessionEnded { end, fault } => self.ended(record, end, fault),
             Activity::MessageAccepted { command, content } => {
                 self.accepted(self.message(record, content), command)
+            }
+            Activity::TimerSet { timer, schedule, message, next, by } => {
+                let args = [("timer", brief(&timer.0).into()), ("next", next.to_string().into())];
+                let frame = self.notice(record, "timer_set");
+                let frame = self.with_args(frame, "timer-set", &args).with("message", message);
+                with_schedule(frame, schedule)
+                    .with("timer_id", timer.to_string())
+                    .with("next_at", next.to_string())
+                    .with("by", by)
+            }
+            Activity::TimerCancelled { timer, by } => {
+                let args = [("timer", brief(&timer.0).into())];
+                let frame = self.notice(record, "timer_cancelled");
+                self.with_args(frame, "timer-cancelled", &args)
+                    .with("timer_id", timer.to_string())
+                    .with("by", by)
             }
             Activity::ControlRequested { by, request } => {
                 return self.control(record, by, request);
@@ -73,6 +91,15 @@ impl Projector {
     /// Sets a catalog text: English in the content, the session's language in `show_content`.
     pub(super) fn with_text(&self, frame: Frame, id: &str) -> Frame {
         frame.text(translate(id, Lang::En)).show(translate(id, self.language()))
+    }
+
+    /// Sets a catalog text with arguments, as [`Projector::with_text`] does.
+    fn with_args(&self, frame: Frame, id: &str, args: &[(&'static str, FluentValue<'_>)]) -> Frame {
+        frame.text(translate_with(id, args, Lang::En)).show(translate_with(
+            id,
+            args,
+            self.language(),
+        ))
     }
 
     fn opened(&self, record: &Record, settings: &Settings, origin: Option<&Origin>) -> Frame {
@@ -167,6 +194,14 @@ impl Projector {
                 .show(cut(question, PARTIAL_CHARS))
                 .with("mode", "plan")
                 .with("confirm", confirm),
+            MessageContent::Timer { timer, content, due, missed, next } => self
+                .begin(record, "user.message")
+                .text(text_of(content))
+                .show_content(PARTIAL_CHARS)
+                .with("timer_id", timer.to_string())
+                .with("due_at", due.to_string())
+                .with("missed", missed)
+                .with("next_at", next.map_or(Value::Null, |next| next.to_string().into())),
             MessageContent::Retry { of_turn } => {
                 let frame = self.notice(record, "turn_retried").with("retry_of", of_turn);
                 self.with_text(frame, "turn-retried")
@@ -186,7 +221,9 @@ impl Projector {
         let last = self.session.history.last().filter(|last| last.role == Role::Assistant);
         let text = last.map(|last| text_of(&last.content)).unwrap_or_default();
         let is_empty = text.trim().is_empty();
-        let frame = self.begin(record, "agent.final_answer").text(text).with("answer_type", "text");
+        let is_shaped = self.session.settings.answer_schema.is_some();
+        let kind = if is_shaped { "json" } else { "text" };
+        let frame = self.begin(record, "agent.final_answer").text(text).with("answer_type", kind);
         match is_empty {
             true => frame.show(translate("answer-ready", self.language())),
             false => frame.show_content(usize::MAX),
@@ -218,7 +255,16 @@ impl Projector {
             "" => Value::Null,
             model => model.into(),
         };
+        let spending = &self.session.spending;
+        let has_cost = !spending.currency.is_empty();
+        let money = |micros: u64| if has_cost { units(micros).into() } else { Value::Null };
+        let currency = if has_cost { spending.currency.as_str().into() } else { Value::Null };
+        let cached = Some(usage.cached_tokens).filter(|cached| *cached > 0);
         self.add_turn(record, frame)
+            .with("cached_tokens", cached.map_or(Value::Null, Value::from))
+            .with("cost", money(spending.turn))
+            .with("session_cost", money(spending.session))
+            .with("currency", currency)
             .with("stop_reason", <&str>::from(stop))
             .with("steps", steps)
             .with("model", model)
@@ -229,6 +275,15 @@ impl Projector {
     }
 }
 
+fn with_schedule(frame: Frame, schedule: &Schedule) -> Frame {
+    match schedule {
+        Schedule::At(at) => frame.with("at", at.to_string()),
+        Schedule::Cron { form, zone } => {
+            frame.with("cron", form.as_str()).with("zone", zone.as_str())
+        }
+    }
+}
+
 fn with_settings(frame: Frame, settings: &Settings, lang: Lang) -> Frame {
     let text = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
     frame
@@ -236,6 +291,12 @@ fn with_settings(frame: Frame, settings: &Settings, lang: Lang) -> Frame {
         .with("model", text(&settings.model))
         .with("permission_mode", <&str>::from(settings.permissions.mode))
         .with("session_name", settings.title.as_deref().map_or(Value::Null, text))
+}
+
+/// An amount in units of its currency.
+#[expect(clippy::cast_precision_loss, reason = "amounts of people are far below 2^53 millionths")]
+pub(crate) fn units(micros: u64) -> f64 {
+    micros as f64 / 1e6
 }
 
 /// Token usage as a JSON object.

@@ -36,6 +36,7 @@ impl CommandSchema {
     }
 }
 
+const CLAIM: &str = "attempt!:int worker_id!:str";
 const CURSOR: &str = "last_seq:int last_event_id:str epoch:epoch";
 
 fn either(one: Value, other: Value) -> Value {
@@ -58,10 +59,7 @@ pub fn commands() -> Vec<CommandSchema> {
         command(
             "user.message",
             "Sends a message. If a run is in progress, the message is queued.",
-            either(
-                text(),
-                object(&["text:str message:str question:str mode:str confirm:bool images:objs"]),
-            ),
+            either(text(), message()),
         ),
         command(
             "user.solve_tasks",
@@ -100,6 +98,16 @@ pub fn commands() -> Vec<CommandSchema> {
             object(&["call_id!:str outcome!:str result:any note:str"]),
         ),
         command(
+            "user.set_timer",
+            "Wakes the session once (`at` or `after_ms`) or on a schedule (`cron`, in the time zone `zone`).",
+            object(&["timer_id:str message!:str at:str after_ms:int cron:str zone:str"]),
+        ),
+        command(
+            "user.cancel_timer",
+            "Cancels a timer of the session.",
+            either(object(&["timer_id!:str"]), text()),
+        ),
+        command(
             "user.retry",
             "Continues the last turn, which failed, from where it stood. Calls that ended are not made again.",
             either(object(&["turn:int"]), json!({ "type": ["integer", "null"] })),
@@ -112,6 +120,46 @@ pub fn commands() -> Vec<CommandSchema> {
             "user.replan",
             "Requests another plan, for another question if one is given.",
             either(object(&["question:str"]), json!({ "type": ["string", "null"] })),
+        ),
+        free(
+            command(
+                "user.offer_tools",
+                "Offers tools: to the session `session_id`, or without one to all sessions of the tenant.",
+                object(&["worker!:str worker_id!:str capacity:int tools!:objs holding:objs"]),
+            ),
+            "",
+        ),
+        CommandSchema {
+            top: "step_id!:str",
+            ..command(
+                "user.tool_claim",
+                "Claims a call. The process runs the call only after the claim was accepted.",
+                object(&[CLAIM]),
+            )
+        },
+        CommandSchema {
+            top: "step_id!:str",
+            ..command(
+                "user.tool_output",
+                "Shows progress of a claimed call. Without a `command_id` it has no answer.",
+                object(&[CLAIM, "delta!:str"]),
+            )
+        },
+        CommandSchema {
+            top: "step_id!:str",
+            ..command(
+                "user.tool_result",
+                "Ends a claimed call with a `result`, an `error` or a `reconciliation`.",
+                object(&[CLAIM, "result:any error:obj reconciliation:str"]),
+            )
+        },
+        free(
+            command(
+                "user.drain_worker",
+                "The process takes no new calls and finishes those that it holds.",
+                object(&["worker_id!:str"]),
+            ),
+            "",
         ),
         command(
             "user.close_session",
@@ -161,13 +209,26 @@ fn with_preferences(mut content: Value) -> Value {
     content
 }
 
+fn message() -> Value {
+    let fields = "text:str message:str question:str mode:str confirm:bool images:objs";
+    let mut content = object(&[fields]);
+    content["properties"]["config"] = with_models(object(&["answer_schema:any"]));
+    content
+}
+
+fn with_models(mut config: Value) -> Value {
+    let names = json!({ "type": "array", "items": { "type": "string" } });
+    config["properties"]["model"] = either(json!({ "type": "string" }), names);
+    config
+}
+
 fn creation() -> Value {
     let mut content = with_preferences(object(&[
         "session_name:str project_name:str client_id:str client_version:str app_version:str",
     ]));
-    let mut config = object(&["system:str tools:strs max_steps:int patience_ms:int confirm:bool"]);
-    let names = json!({ "type": "array", "items": { "type": "string" } });
-    config["properties"]["model"] = either(json!({ "type": "string" }), names);
+    let fields =
+        "system:str tools:strs max_steps:int patience_ms:int confirm:bool answer_schema:any";
+    let mut config = with_models(object(&[fields]));
     config["properties"]["permission_mode"] = json!({ "enum": ["auto", "approval", "readonly"] });
     config["properties"]["on_disconnect"] = json!({ "enum": ["continue", "cancel"] });
     config["properties"]["mode"] = json!({ "enum": ["chat", "plan"] });

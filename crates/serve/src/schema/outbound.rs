@@ -103,7 +103,8 @@ const FAULT: &str = "recommendations!:strs trace_id:str cause:str field:str cons
     limit_per_minute:int requests_made:int close_code:int close_reason:str last_event_seq:int \
     uptime_ms:int uptime_seconds:int hops:objs";
 const TURN_END: &str = "turn!:int command_id:str stop_reason!:str steps!:int model:str \
-    generation_time_ms:int input_tokens!:int output_tokens!:int total_tokens!:int";
+    generation_time_ms:int input_tokens!:int output_tokens!:int total_tokens!:int cached_tokens:int \
+    cost:num session_cost:num currency:str";
 const QUESTION: &str = "requires_confirmation!:bool question_id!:str scope!:str options!:strs \
     digest!:str expires_at!:time timeout_seconds!:int call_id:str reason:str resent:bool \
     tool_name:str tool_args:any plan_summary:str task_count:int tasks:objs";
@@ -136,7 +137,7 @@ const fn either(schema: FrameSchema) -> FrameSchema {
 /// The schemas of all frames.
 #[must_use]
 pub fn frame_schemas() -> Vec<FrameSchema> {
-    [CONNECTION, SESSION, RUN, ERRORS, PIPELINE].concat()
+    [CONNECTION, SESSION, RUN, WORKER, ERRORS, PIPELINE].concat()
 }
 
 use ContentShape::{None as Nothing, Object, Text};
@@ -178,6 +179,23 @@ const CONNECTION: &[FrameSchema] = &[
     )),
 ];
 
+const WORKER: &[FrameSchema] = &[
+    unplaced(stepped(frame_schema(
+        "tool.call",
+        Object(""),
+        &[
+            "tool!:str version!:str attempt!:int purpose!:str worker_id!:str idempotency_key!:str traceparent!:str deadline_ms!:int",
+        ],
+        "A call that the process may claim. `content` has the arguments, validated and repaired.",
+    ))),
+    unplaced(stepped(frame_schema(
+        "tool.cancel",
+        Nothing,
+        &["attempt!:int worker_id!:str reason!:str"],
+        "The process should stop a call that it claimed: `reason` is `cancelled`, `deadline` or `over`.",
+    ))),
+];
+
 const SESSION: &[FrameSchema] = &[
     frame_schema(
         "agent.session_created",
@@ -216,7 +234,8 @@ const SESSION: &[FrameSchema] = &[
     frame_schema(
         "user.message",
         Text,
-        &["command_id:str queued!:bool mode:str confirm:bool images:int"],
+        &["command_id:str queued!:bool mode:str confirm:bool images:int timer_id:str due_at:time \
+          missed:int next_at:time"],
         "A message was accepted and will be answered. All observers receive this frame, also when they resume later.",
     ),
     frame_schema(
@@ -290,7 +309,7 @@ const RUN: &[FrameSchema] = &[
         "agent.tool_result",
         Text,
         &[
-            "tool!:str tool_name!:str call_id!:str status!:str content_type!:str execution_time_ms!:int note:str total_bytes:int error:str retryable:bool next:str data:any error_code:str error_type:str recoverable:bool recommendations:strs context:obj",
+            "tool!:str tool_name!:str call_id!:str status!:str content_type!:str execution_time_ms!:int note:str total_bytes:int error:str in_doubt:bool retryable:bool next:str data:any error_code:str error_type:str recoverable:bool recommendations:strs context:obj",
         ],
         "A call ended: `status` is `success` or `failed`. Once per call.",
     )),

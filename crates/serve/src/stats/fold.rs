@@ -9,24 +9,35 @@ use budao_core::{
     activity::{Activity, ActivityFold, TurnContext},
     event::{Epoch, Origin, Scope, Seq, SessionId, Stage, StopReason},
     fault::Fact,
+    message::CallId,
+    spending,
     tally::{FaultResolution, FaultTally, TallyObserver},
 };
 
-use super::ledger::{FaultEntry, FaultPath, Name, StatsLedger};
+use super::{
+    ledger::{FaultEntry, FaultPath, Name, StatsLedger},
+    open_requests::{self, OpenRequest},
+};
 
 /// Upper bound of a turn's faults that wait for their resolution; further ones are stored without one.
 const OPEN_FAULTS: usize = 256;
+/// Upper bound of a session's calls in doubt; the oldest gives way.
+const OPEN_DOUBTS: usize = 64;
 /// Upper bound of kinds in a path; later kinds are left out.
 const PATH_KINDS: usize = 6;
 
 /// The events that are counted, by their stored names. Other records are not decoded.
-const COUNTED: [&str; 15] = [
+const COUNTED: [&str; 19] = [
+    "annotated",
     "session_opened",
     "turn_started",
     "turn_ended",
     "step_started",
+    "request_held",
+    "request_released",
     "model_answered",
     "tool_call_ended",
+    "doubt_settled",
     "fault_raised",
     "plan_refused",
     "retry_scheduled",
@@ -57,6 +68,18 @@ pub(super) struct SessionCounters {
     tally: FaultTally,
     fold: ActivityFold,
     turn: OpenTurn,
+    doubts: Vec<OpenDoubt>,
+    request: Option<OpenRequest>,
+}
+
+/// A call whose outcome is unknown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OpenDoubt {
+    pub(crate) session: SessionId,
+    pub(crate) call: CallId,
+    pub(crate) tool: String,
+    /// When the call ended with an unknown outcome.
+    pub(crate) since: Timestamp,
 }
 
 /// The context of the session's faults, and the running turn.
@@ -125,6 +148,34 @@ impl SessionCounters {
                 faults: BTreeMap::new(),
                 path: Vec::new(),
             },
+            doubts: Vec::new(),
+            request: None,
+        }
+    }
+
+    /// The model request of the running step.
+    pub(super) fn request(&self) -> Option<&OpenRequest> {
+        self.request.as_ref()
+    }
+
+    /// The calls in doubt, oldest first.
+    pub(super) fn doubts(&self) -> &[OpenDoubt] {
+        &self.doubts
+    }
+
+    /// Follows what is in doubt and what a person settled.
+    fn take_doubt(&mut self, at: Timestamp, event: &Event) {
+        match event {
+            Event::ToolCallEnded { call, tool, outcome, .. } if outcome.is_in_doubt() => {
+                // As the session's own list, whose oldest entry gives way.
+                if self.doubts.len() >= OPEN_DOUBTS {
+                    self.doubts.remove(0);
+                }
+                let (session, call, tool) = (self.session(), call.clone(), tool.clone());
+                self.doubts.push(OpenDoubt { session, call, tool, since: at });
+            }
+            Event::DoubtSettled { call, .. } => self.doubts.retain(|doubt| doubt.call != *call),
+            _ => {}
         }
     }
 
@@ -140,6 +191,8 @@ impl SessionCounters {
     /// Counts one record.
     pub(super) fn take(&mut self, record: &Record, ledger: &mut StatsLedger) {
         let (at, event) = (record.at, &record.event);
+        self.take_doubt(at, event);
+        open_requests::apply(&mut self.request, at, event, ledger);
         if let Event::TurnStarted { .. } = event {
             self.turn.close(ledger);
             ledger.turn_began(at);
@@ -177,9 +230,19 @@ impl OpenTurn {
                 ledger.step(at, &model);
                 self.model = Some(model);
             }
-            Activity::Answered { .. } => {
+            Activity::Annotated { topic, data } if topic == spending::TOPIC => {
+                if let (Some(cost), Some(model)) = (data["cost"].as_u64(), data["model"].as_str()) {
+                    let model = ledger.model(model);
+                    ledger.currency(data["currency"].as_str().unwrap_or_default());
+                    ledger.cost(at, &model, self.tenant.as_ref(), cost);
+                }
+            }
+            Activity::Answered { usage, .. } => {
+                if let Some(model) = self.model.clone() {
+                    ledger.usage(at, &model, usage);
+                }
                 if let Some(requested_at) = context.and_then(|turn| turn.requested_at) {
-                    ledger.answer(at, at.since(requested_at));
+                    ledger.answer(at.since(requested_at));
                 }
             }
             Activity::CallEnded { tool, outcome, duration_ms, .. } => {
@@ -192,12 +255,12 @@ impl OpenTurn {
                 self.ended(at, stop, took, ledger);
             }
             Activity::SessionEnded { .. } => self.close(ledger),
-            Activity::LateResultDropped { .. } => ledger.late(at),
+            Activity::LateResultDropped { .. } => ledger.late(),
             Activity::ModelChanged { from, to, reason, .. } => {
                 let (from, to) = (ledger.model(from), ledger.model(to));
-                ledger.model_changed(at, &from, &to, reason);
+                ledger.model_changed(&from, &to, reason);
             }
-            Activity::ObserverLost { .. } => ledger.lost(at),
+            Activity::ObserverLost { .. } => ledger.lost(),
             _ => {}
         }
     }
@@ -237,7 +300,7 @@ impl OpenTurn {
         ledger: &mut StatsLedger,
     ) {
         if let Some(took) = took {
-            ledger.turn_ended(at, stop, took);
+            ledger.turn_ended(stop, took);
         }
         let kinds = std::mem::take(&mut self.path);
         if !kinds.is_empty() {

@@ -10,6 +10,7 @@ use budao_core::{
     Fault, Kind, Timestamp,
     event::{SessionId, Stage, StopReason},
     fallback::ModelChangeReason,
+    message::Usage,
     tally::FaultResolution,
 };
 
@@ -72,6 +73,11 @@ pub(super) struct Minute {
     pub(super) turns: u64,
     pub(super) steps: BTreeMap<Name, u64>,
     pub(super) calls: BTreeMap<Name, u64>,
+    /// Tokens by model, as the services report them.
+    pub(super) usage: BTreeMap<Name, Usage>,
+    /// Costs by model and by tenant, in millionths.
+    pub(super) cost_by_model: BTreeMap<Name, u64>,
+    pub(super) cost_by_tenant: BTreeMap<Name, u64>,
 }
 
 impl Minute {
@@ -89,6 +95,8 @@ pub(super) struct StatsLedger {
     alarms: Option<(Timestamp, Vec<Alarm>)>,
     minutes: BTreeMap<i64, Minute>,
     rows: usize,
+    /// The currency of the costs; empty if there are none.
+    pub(super) currency: String,
     /// Entries before this time were dropped because of `ROWS`.
     pub(super) cut_at: Option<Timestamp>,
     tools: Names,
@@ -173,54 +181,70 @@ impl StatsLedger {
 
     pub(super) fn retry(&mut self, at: Timestamp) {
         self.at(at).retries += 1;
-        self.with_recorder(|recorder| recorder.retry(at));
+        self.with_recorder(MetricsRecorder::retry);
     }
 
     /// Counts the result of a retried operation.
     pub(super) fn retried(&mut self, at: Timestamp, has_succeeded: bool) {
         let minute = self.at(at);
         *(if has_succeeded { &mut minute.succeeded } else { &mut minute.failed }) += 1;
-        self.with_recorder(|recorder| recorder.retried(at, has_succeeded));
+        self.with_recorder(|recorder| recorder.retried(has_succeeded));
     }
 
     pub(super) fn turn_began(&mut self, at: Timestamp) {
         self.at(at).turns += 1;
     }
 
-    pub(super) fn turn_ended(&self, at: Timestamp, stop: StopReason, took: Duration) {
-        self.with_recorder(|recorder| recorder.turn(at, stop, took));
+    pub(super) fn turn_ended(&self, stop: StopReason, took: Duration) {
+        self.with_recorder(|recorder| recorder.turn(stop, took));
     }
 
     pub(super) fn step(&mut self, at: Timestamp, model: &Name) {
         *self.at(at).steps.entry(Arc::clone(model)).or_default() += 1;
-        self.with_recorder(|recorder| recorder.step(at, model));
+        self.with_recorder(|recorder| recorder.step(model));
     }
 
-    pub(super) fn answer(&self, at: Timestamp, took: Duration) {
-        self.with_recorder(|recorder| recorder.answer(at, took));
+    /// Counts the tokens of an answer.
+    pub(super) fn usage(&mut self, at: Timestamp, model: &Name, usage: Usage) {
+        *self.at(at).usage.entry(Arc::clone(model)).or_default() += usage;
+        self.with_recorder(|recorder| recorder.usage(model, usage));
+    }
+
+    /// Counts what a request cost, in millionths.
+    pub(super) fn cost(&mut self, at: Timestamp, model: &Name, tenant: Option<&Name>, cost: u64) {
+        let minute = self.at(at);
+        *minute.cost_by_model.entry(Arc::clone(model)).or_default() += cost;
+        if let Some(tenant) = tenant {
+            *minute.cost_by_tenant.entry(Arc::clone(tenant)).or_default() += cost;
+        }
+        self.with_recorder(|recorder| recorder.cost(model, tenant, cost));
+    }
+
+    pub(super) fn currency(&mut self, currency: &str) {
+        if self.currency != currency {
+            currency.clone_into(&mut self.currency);
+        }
+    }
+
+    pub(super) fn answer(&self, took: Duration) {
+        self.with_recorder(|recorder| recorder.answer(took));
     }
 
     pub(super) fn call(&mut self, at: Timestamp, tool: &Name, has_succeeded: bool, took: Duration) {
         *self.at(at).calls.entry(Arc::clone(tool)).or_default() += 1;
-        self.with_recorder(|recorder| recorder.call(at, tool, has_succeeded, took));
+        self.with_recorder(|recorder| recorder.call(tool, has_succeeded, took));
     }
 
-    pub(super) fn model_changed(
-        &self,
-        at: Timestamp,
-        from: &Name,
-        to: &Name,
-        reason: ModelChangeReason,
-    ) {
-        self.with_recorder(|recorder| recorder.model_changed(at, from, to, reason));
+    pub(super) fn model_changed(&self, from: &Name, to: &Name, reason: ModelChangeReason) {
+        self.with_recorder(|recorder| recorder.model_changed(from, to, reason));
     }
 
-    pub(super) fn late(&self, at: Timestamp) {
-        self.with_recorder(|recorder| recorder.late(at));
+    pub(super) fn late(&self) {
+        self.with_recorder(MetricsRecorder::late);
     }
 
-    pub(super) fn lost(&self, at: Timestamp) {
-        self.with_recorder(|recorder| recorder.lost(at));
+    pub(super) fn lost(&self) {
+        self.with_recorder(MetricsRecorder::lost);
     }
 
     fn with_recorder(&self, record: impl FnOnce(&MetricsRecorder)) {
@@ -245,7 +269,7 @@ impl StatsLedger {
     pub(super) fn recovery(&mut self, at: Timestamp, millis: u64) {
         self.at(at).recoveries.push(millis);
         self.rows += 1;
-        self.with_recorder(|recorder| recorder.recovery(at, Duration::from_millis(millis)));
+        self.with_recorder(|recorder| recorder.recovery(Duration::from_millis(millis)));
     }
 
     pub(super) fn path(&mut self, at: Timestamp, path: FaultPath) {

@@ -1,11 +1,12 @@
-//! Reports counts to Prometheus. Only records since the server's start count, so the metrics start at zero.
+//! Reports counts to Prometheus.
 
 use std::{collections::HashSet, time::Duration};
 
 use budao_core::{
-    Kind, Timestamp,
+    Kind,
     event::{Stage, StopReason},
     fallback::ModelChangeReason,
+    message::Usage,
 };
 use metrics::{counter, histogram};
 
@@ -19,20 +20,12 @@ const FAULT_SERIES: usize = 1_000;
 #[derive(Debug)]
 pub(super) struct MetricsRecorder {
     metrics: Metrics,
-    /// Records before this time are not reported.
-    since: Timestamp,
     known_series: HashSet<(Kind, Option<Name>, Option<Stage>)>,
 }
 
 impl MetricsRecorder {
-    pub(super) fn new(metrics: Metrics, since: Timestamp) -> Self {
-        Self { metrics, since, known_series: HashSet::new() }
-    }
-
-    fn at(&self, at: Timestamp, record: impl FnOnce()) {
-        if at >= self.since {
-            self.metrics.within(record);
-        }
+    pub(super) fn new(metrics: Metrics) -> Self {
+        Self { metrics, known_series: HashSet::new() }
     }
 
     pub(super) fn fault(&mut self, seen: &FaultEntry) {
@@ -56,7 +49,7 @@ impl MetricsRecorder {
             ("tool", tool.as_deref().unwrap_or_default().to_owned()),
             ("stage", seen.stage.map(Into::<&str>::into).unwrap_or_default().to_owned()),
         ];
-        self.at(seen.at, || {
+        self.metrics.within(|| {
             counter!("budao_faults_total", &labels[..]).increment(1);
             if let Some(tenant) = &seen.tenant {
                 let labels = [("tenant", tenant.to_string()), ("code", row.code.to_owned())];
@@ -68,61 +61,76 @@ impl MetricsRecorder {
         });
     }
 
-    pub(super) fn retry(&self, at: Timestamp) {
-        self.at(at, || counter!("budao_retries_total").increment(1));
+    pub(super) fn retry(&self) {
+        self.metrics.within(|| counter!("budao_retries_total").increment(1));
     }
 
-    pub(super) fn retried(&self, at: Timestamp, succeeded: bool) {
+    pub(super) fn retried(&self, succeeded: bool) {
         let result = if succeeded { "succeeded" } else { "failed" };
-        self.at(at, || counter!("budao_retried_total", "result" => result).increment(1));
+        self.metrics.within(|| counter!("budao_retried_total", "result" => result).increment(1));
     }
 
-    pub(super) fn recovery(&self, at: Timestamp, took: Duration) {
-        self.at(at, || histogram!("budao_recovery_seconds").record(took));
+    pub(super) fn recovery(&self, took: Duration) {
+        self.metrics.within(|| histogram!("budao_recovery_seconds").record(took));
     }
 
-    pub(super) fn turn(&self, at: Timestamp, stop: StopReason, took: Duration) {
+    pub(super) fn turn(&self, stop: StopReason, took: Duration) {
         let stop: &'static str = stop.into();
-        self.at(at, || {
+        self.metrics.within(|| {
             counter!("budao_turns_total", "stop" => stop).increment(1);
             histogram!("budao_turn_seconds").record(took);
         });
     }
 
-    pub(super) fn step(&self, at: Timestamp, model: &Name) {
+    pub(super) fn step(&self, model: &Name) {
         let model = model.to_string();
-        self.at(at, || counter!("budao_steps_total", "model" => model).increment(1));
+        self.metrics.within(|| counter!("budao_steps_total", "model" => model).increment(1));
     }
 
-    pub(super) fn answer(&self, at: Timestamp, took: Duration) {
-        self.at(at, || histogram!("budao_step_seconds").record(took));
+    pub(super) fn usage(&self, model: &Name, usage: Usage) {
+        let cached = usage.cached_tokens.min(usage.input_tokens);
+        let counts = [
+            ("input", usage.input_tokens - cached),
+            ("cached_input", cached),
+            ("output", usage.output_tokens),
+        ];
+        self.metrics.within(|| {
+            for (kind, tokens) in counts {
+                let labels = [("model", model.to_string()), ("kind", kind.to_owned())];
+                counter!("budao_model_tokens_total", &labels[..]).increment(tokens);
+            }
+        });
     }
 
-    pub(super) fn call(&self, at: Timestamp, tool: &Name, succeeded: bool, took: Duration) {
+    pub(super) fn cost(&self, model: &Name, tenant: Option<&Name>, micros: u64) {
+        let tenant = tenant.map(ToString::to_string).unwrap_or_default();
+        let labels = [("model", model.to_string()), ("tenant", tenant)];
+        self.metrics.within(|| counter!("budao_cost_micros_total", &labels[..]).increment(micros));
+    }
+
+    pub(super) fn answer(&self, took: Duration) {
+        self.metrics.within(|| histogram!("budao_step_seconds").record(took));
+    }
+
+    pub(super) fn call(&self, tool: &Name, succeeded: bool, took: Duration) {
         let (tool, result) = (tool.to_string(), if succeeded { "done" } else { "failed" });
-        self.at(at, || {
+        self.metrics.within(|| {
             counter!("budao_calls_total", "tool" => tool.clone(), "result" => result).increment(1);
             histogram!("budao_call_seconds", "tool" => tool).record(took);
         });
     }
 
-    pub(super) fn model_changed(
-        &self,
-        at: Timestamp,
-        from: &Name,
-        to: &Name,
-        reason: ModelChangeReason,
-    ) {
+    pub(super) fn model_changed(&self, from: &Name, to: &Name, reason: ModelChangeReason) {
         let labels =
             [("from", from.to_string()), ("to", to.to_string()), ("reason", reason.to_string())];
-        self.at(at, || counter!("budao_model_fallbacks_total", &labels[..]).increment(1));
+        self.metrics.within(|| counter!("budao_model_fallbacks_total", &labels[..]).increment(1));
     }
 
-    pub(super) fn late(&self, at: Timestamp) {
-        self.at(at, || counter!("budao_late_results_dropped_total").increment(1));
+    pub(super) fn late(&self) {
+        self.metrics.within(|| counter!("budao_late_results_dropped_total").increment(1));
     }
 
-    pub(super) fn lost(&self, at: Timestamp) {
-        self.at(at, || counter!("budao_observers_lost_total").increment(1));
+    pub(super) fn lost(&self) {
+        self.metrics.within(|| counter!("budao_observers_lost_total").increment(1));
     }
 }

@@ -15,7 +15,11 @@ use budao_core::{
 use serde::Serialize;
 use serde_json::Value;
 
-use super::ledger::{FaultEntry, StatsLedger, before};
+use super::{
+    OpenDoubt,
+    ledger::{FaultEntry, StatsLedger, before},
+};
+use crate::project::units;
 
 /// Upper bound of rows per table.
 const ROWS: usize = 50;
@@ -24,7 +28,17 @@ const CLASSES: [u64; 12] =
     [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 600_000];
 
 /// The period of a report, counted back from now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    strum::IntoStaticStr,
+    strum::EnumString,
+    strum::VariantArray,
+)]
 pub enum Window {
     /// `5m`, in buckets of 15 s.
     #[strum(serialize = "5m")]
@@ -123,8 +137,14 @@ pub struct Report {
     by_tenant: Vec<TenantCount>,
     /// Faults by user, the most frequent first.
     by_user: Vec<UserCount>,
+    /// Tokens, the share that came from caches, and costs.
+    usage: UsageTotals,
     /// Sessions with faults that ended a turn or cannot be fixed, those with the most first.
     unrecoverable_by_session: Vec<SessionCount>,
+    /// Number of calls whose outcome is unknown now, in sessions that changed in the last seven days.
+    doubts_open: u64,
+    /// These calls, the oldest first, at most 50.
+    doubts: Vec<DoubtRow>,
     /// The gates to model services: open or held, what waits, and the last error.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) gates: Vec<super::GateReport>,
@@ -132,6 +152,79 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub(crate) smcp: Option<Value>,
+}
+
+/// Tokens and costs of the model requests in the window, as the services report them.
+#[derive(Clone, Debug, Default, Serialize, utoipa::ToSchema)]
+pub(crate) struct UsageTotals {
+    /// Tokens that models read, cached ones included.
+    input_tokens: u64,
+    /// The part of `input_tokens` that came from the caches of the services.
+    cached_tokens: u64,
+    /// Tokens that models wrote.
+    output_tokens: u64,
+    /// Share of the tokens read that came from caches, 0 to 1; null if none were read.
+    cache_hit_rate: Option<f64>,
+    /// What the requests cost, in units of `currency`; absent without prices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost: Option<f64>,
+    /// The currency of the costs; absent without prices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    currency: Option<String>,
+    /// Tokens and costs by model.
+    by_model: BTreeMap<String, ModelUsage>,
+    /// Costs by tenant, in units of `currency`.
+    cost_by_tenant: BTreeMap<String, f64>,
+}
+
+/// Tokens and costs of one model.
+#[derive(Clone, Debug, Default, Serialize, utoipa::ToSchema)]
+pub(crate) struct ModelUsage {
+    /// Tokens that the model read, cached ones included.
+    input_tokens: u64,
+    /// The part of `input_tokens` that came from the service's cache.
+    cached_tokens: u64,
+    /// Tokens that the model wrote.
+    output_tokens: u64,
+    /// Share of the tokens read that came from the cache, 0 to 1; null if none were read.
+    cache_hit_rate: Option<f64>,
+    /// What the requests cost, in units of the currency.
+    cost: f64,
+}
+
+impl UsageTotals {
+    fn new(minutes: &[&super::ledger::Minute], currency: &str) -> Self {
+        let mut totals = Self::default();
+        let (mut micros, mut by_model_micros) = (0_u64, BTreeMap::<&str, u64>::new());
+        let mut by_tenant_micros = BTreeMap::<&str, u64>::new();
+        for minute in minutes {
+            for (model, usage) in &minute.usage {
+                let row = totals.by_model.entry(model.to_string()).or_default();
+                row.input_tokens += usage.input_tokens;
+                row.cached_tokens += usage.cached_tokens.min(usage.input_tokens);
+                row.output_tokens += usage.output_tokens;
+            }
+            add_all(&mut by_model_micros, &minute.cost_by_model);
+            add_all(&mut by_tenant_micros, &minute.cost_by_tenant);
+        }
+        for (model, cost) in by_model_micros {
+            micros += cost;
+            totals.by_model.entry(model.to_owned()).or_default().cost = units(cost);
+        }
+        for row in totals.by_model.values_mut() {
+            row.cache_hit_rate = share(row.cached_tokens, row.input_tokens);
+            totals.input_tokens += row.input_tokens;
+            totals.cached_tokens += row.cached_tokens;
+            totals.output_tokens += row.output_tokens;
+        }
+        totals.cache_hit_rate = share(totals.cached_tokens, totals.input_tokens);
+        let tenants = by_tenant_micros.into_iter();
+        totals.cost_by_tenant =
+            tenants.map(|(name, cost)| (name.to_owned(), units(cost))).collect();
+        totals.cost = (!currency.is_empty()).then(|| units(micros));
+        totals.currency = (!currency.is_empty()).then(|| currency.to_owned());
+        totals
+    }
 }
 
 /// Faults in one bucket of the window.
@@ -282,6 +375,19 @@ pub(crate) struct UserCount {
     counts: Counts,
 }
 
+/// A call whose outcome is unknown.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct DoubtRow {
+    /// The session's id, a UUID.
+    session_id: String,
+    /// The call, as `user.settle_doubt` names it.
+    call_id: String,
+    /// The tool's name.
+    tool: String,
+    /// When the call ended with an unknown outcome, RFC 3339 in UTC.
+    since: String,
+}
+
 /// The unrecovered faults of one session.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct SessionCount {
@@ -369,10 +475,25 @@ impl Report {
             by_user: table(&seen, |seen| seen.user.as_deref(), [])
                 .map(|(user, counts)| UserCount { user: user.to_owned(), counts })
                 .collect(),
+            usage: UsageTotals::new(&minutes, &ledger.currency),
             unrecoverable_by_session: unrecoverable(&seen),
+            doubts_open: 0,
+            doubts: Vec::new(),
             gates: Vec::new(),
             smcp: None,
         }
+    }
+
+    /// Adds the calls in doubt, which do not depend on the window.
+    pub(super) fn with_doubts(self, doubts: &[OpenDoubt]) -> Self {
+        let row = |doubt: &OpenDoubt| DoubtRow {
+            session_id: doubt.session.to_string(),
+            call_id: doubt.call.to_string(),
+            tool: doubt.tool.clone(),
+            since: doubt.since.to_string(),
+        };
+        let rows = doubts.iter().take(ROWS).map(row).collect();
+        Self { doubts_open: doubts.len() as u64, doubts: rows, ..self }
     }
 }
 

@@ -3,15 +3,19 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use budao_core::{
+    Fault,
     engine::Engine as _,
-    event::Settings,
+    event::{SessionId, Settings},
     limits::Limits,
+    message::CallId,
+    remote::{RemoteCall, ToolRoute},
     tool::{Mode, Permissions},
     world::World,
 };
 use budao_journal::{Journal, Memory, open};
 use budao_models::script::{Script, ScriptStep};
-use budao_runtime::{Builder, OneModel, Runtime, world};
+use budao_remote::{WorkerLimits, Workers, WorkersConfig};
+use budao_runtime::{Builder, OneModel, Runtime, ToolSource, world};
 use budao_serve::{Auth, Config, Keyring, serve};
 use budao_tools::{RawTool, ToolOptions, Toolbox};
 use futures::{SinkExt as _, StreamExt as _};
@@ -44,6 +48,8 @@ pub(crate) struct Setup {
     pub(crate) config: Config,
     pub(crate) limits: Limits,
     pub(crate) world: World,
+    /// Takes tools of workers within these bounds.
+    pub(crate) workers: Option<WorkerLimits>,
 }
 
 impl Setup {
@@ -53,7 +59,8 @@ impl Setup {
             permissions: Permissions { mode: Mode::Approval, ..Permissions::default() },
             ..Settings::default()
         };
-        Self { script, journal: None, config, limits: Limits::default(), world: world::system() }
+        let (limits, world) = (Limits::default(), world::system());
+        Self { script, journal: None, config, limits, world, workers: None }
     }
 
     pub(crate) fn with(mut self, change: impl FnOnce(&mut Config)) -> Self {
@@ -75,7 +82,7 @@ impl Setup {
         self.assemble(false).await
     }
 
-    async fn assemble(self, recovers: bool) -> Fixture {
+    async fn assemble(mut self, recovers: bool) -> Fixture {
         let world = self.world;
         let journal = self
             .journal
@@ -85,15 +92,23 @@ impl Setup {
         for tool in tools() {
             toolbox = toolbox.add(tool).unwrap();
         }
-        let runtime = Builder::new(
-            Arc::clone(&journal),
-            Arc::new(OneModel(model)),
-            Arc::new(toolbox.build()),
-        )
-        .world(world.clone())
-        .limits(self.limits)
-        .build()
-        .unwrap();
+        let toolbox = toolbox.build();
+        let source: Arc<dyn ToolSource> = match self.workers {
+            None => Arc::new(toolbox),
+            Some(limits) => {
+                let store = Some(Arc::clone(&journal) as _);
+                let reserved = vec!["echo".to_owned(), "write".to_owned(), "slow".to_owned()];
+                let workers =
+                    Workers::new(WorkersConfig { world: world.clone(), limits, store, reserved });
+                self.config.workers = Some(workers.clone());
+                Arc::new(WorkerTools { toolbox, workers })
+            }
+        };
+        let runtime = Builder::new(Arc::clone(&journal), Arc::new(OneModel(model)), source)
+            .world(world.clone())
+            .limits(self.limits)
+            .build()
+            .unwrap();
         if recovers {
             runtime.recover().await.unwrap();
         }
@@ -105,6 +120,38 @@ impl Setup {
     }
 }
 
+/// The fixture's own tools, and those of workers.
+#[derive(Debug)]
+struct WorkerTools {
+    toolbox: Toolbox,
+    workers: Workers,
+}
+
+#[async_trait::async_trait]
+impl ToolSource for WorkerTools {
+    async fn toolbox(&self, _session: SessionId, settings: &Settings) -> Result<Toolbox, Fault> {
+        self.workers.add_tools(settings, self.toolbox.clone()).await
+    }
+
+    async fn routed(
+        &self,
+        _session: SessionId,
+        settings: &Settings,
+        tool: &str,
+        route: &ToolRoute,
+    ) -> Result<Option<Toolbox>, Fault> {
+        self.workers.routed(settings, tool, route).await
+    }
+
+    fn call_changed(&self, session: SessionId, call: &CallId, attempt: u32, remote: &RemoteCall) {
+        self.workers.call_changed(session, call, attempt, remote);
+    }
+
+    fn generation(&self) -> u64 {
+        self.workers.generation()
+    }
+}
+
 fn serve_on(
     listener: TcpListener,
     config: Config,
@@ -113,7 +160,8 @@ fn serve_on(
     world: World,
     stopped: oneshot::Receiver<()>,
 ) -> JoinHandle<()> {
-    let (engine, journal) = (Arc::new(runtime.clone()), Arc::clone(journal));
+    let engine = Arc::new(crate::written::CountingEngine::new(runtime.clone(), journal));
+    let journal = Arc::clone(journal);
     let stopped = async { drop(stopped.await) };
     tokio::spawn(async move {
         serve(listener, config, engine, journal, world, stopped).await.unwrap();

@@ -1,20 +1,25 @@
 //! Frames about the connection, as a server would send them.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use budao_core::{
     Fault, Kind, Lang, Timestamp,
     event::CommandId,
     fault::{Fact, Operation},
+    message::CallId,
+    remote::ToolRoute,
     session::Session,
+    trace::{Trace, parent_of},
 };
 use budao_journal::GapReason;
+use budao_remote::{CallKey, CallOffer, CallPurpose, CancelReason};
 use budao_serve::{
     frame::{
         Frame, close,
         connection::{
             self, CommandRef, Coverage, ExportedState, Head, Hello, RestoredState, Resumption,
         },
+        worker,
     },
     inbound::{Limits, parse},
     project::snapshot,
@@ -39,6 +44,7 @@ pub(crate) fn samples(lang: Lang) -> Vec<Frame> {
         retention: Duration::from_secs(30 * 86_400),
         frame_bytes: limits.frame_bytes,
         json_depth: limits.json_depth,
+        takes_offers: true,
     };
     let head = Head { session: SESSION, epoch: EPOCH, seq: 48, frame: 47 };
     let command_ref =
@@ -88,8 +94,31 @@ pub(crate) fn samples(lang: Lang) -> Vec<Frame> {
         ),
         snapshot(at, SESSION, EPOCH, &state, None),
         connection::shutting_down(at, Duration::from_secs(5), lang),
+        worker::call(at, "w-1", &offer()),
+        worker::cancel(at, "w-1", &offer().key, 1, CancelReason::Cancelled),
     ]
 }
+
+/// A call as a worker sees it.
+fn offer() -> CallOffer {
+    let key = CallKey { session: SESSION, call: CallId::from("call_2_1_1") };
+    let (worker, version) = ("billing".to_owned(), "9f86d081884c7d659a2feaa0c55ad015".to_owned());
+    CallOffer {
+        idempotency_key: format!("{SESSION}.call_2_1_1").into(),
+        key,
+        tool: "pay".into(),
+        route: ToolRoute { worker, version },
+        attempt: 1,
+        purpose: CallPurpose::Run,
+        arguments: Arc::new(json!({ "invoice": 7 })),
+        trace: Trace::from_traceparent(PARENT).unwrap(),
+        span: parent_of(PARENT).unwrap().1,
+        deadline: Duration::from_secs(60),
+    }
+}
+
+/// The example of the W3C recommendation.
+const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 #[test]
 fn every_frame_about_the_connection_in_both_languages() {

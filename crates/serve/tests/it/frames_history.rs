@@ -8,7 +8,7 @@ use budao_core::{
     },
     fault::{Fact, Mismatch, Operation},
     message::{Block, CallId, ModelStop, ToolUse, Usage},
-    pipeline::plan::PlanDraft,
+    pipeline::PlanDraft,
     tool::{Failure, Outcome, Output, Todo, TodoStatus},
     trace::Trace,
 };

@@ -42,6 +42,16 @@ async fn events(
     after: Option<&str>,
     until: &str,
 ) -> (Vec<Value>, String) {
+    read(stage, session, after, |frame| frame["event"] == until).await
+}
+
+/// The events of a session after an id, up to the first that `is_last`, and the last id.
+async fn read(
+    stage: &Fixture,
+    session: &str,
+    after: Option<&str>,
+    mut is_last: impl FnMut(&Value) -> bool,
+) -> (Vec<Value>, String) {
     let mut request = client().get(stage.url(&format!("/v1/sessions/{session}/events")));
     if let Some(after) = after {
         request = request.header("last-event-id", after);
@@ -61,7 +71,7 @@ async fn events(
                     id.clone_into(&mut last);
                 } else if let Some(data) = line.strip_prefix("data: ") {
                     let frame: Value = serde_json::from_str(data).unwrap();
-                    let is_it = frame["event"] == until;
+                    let is_it = is_last(&frame);
                     frames.push(frame);
                     if is_it {
                         return (frames, last);
@@ -160,6 +170,39 @@ async fn sessions_are_listed_exported_and_deleted() {
     assert_eq!(client().delete(&path).send().await.unwrap().status(), 204);
     assert_eq!(client().delete(&path).send().await.unwrap().status(), 404);
     assert_eq!(get(&stage, &format!("/v1/sessions/{one}")).await.0, 404);
+}
+
+/// Also what no record causes: the greeting, the answer to the cursor, and the notice of the deletion.
+#[tokio::test]
+async fn a_chinese_session_speaks_chinese_over_sse_and_its_observer_is_told_of_the_deletion() {
+    let stage = Setup::new(Script::new().say("四")).open().await;
+    let (_, created) =
+        post(&stage, "/v1/sessions", json!({ "preferences": { "language": "zh-CN" } })).await;
+    let session = created["session_id"].as_str().unwrap();
+    let (ready, told) = tokio::sync::oneshot::channel();
+    let observer = async {
+        let mut ready = Some(ready);
+        read(&stage, session, None, |frame| {
+            if frame["metadata"]["action"] == "replay" {
+                ready.take().into_iter().for_each(|ready| ready.send(()).unwrap());
+            }
+            frame["event"] == "system.error"
+        })
+        .await
+        .0
+    };
+    let delete = async {
+        told.await.unwrap();
+        let path = stage.url(&format!("/v1/sessions/{session}"));
+        assert_eq!(client().delete(&path).send().await.unwrap().status(), 204);
+    };
+    let (frames, ()) = tokio::join!(observer, delete);
+    assert_eq!(frames.last().unwrap()["metadata"]["error_code"], "ERR_SESS_001");
+    for frame in frames {
+        let shown = frame["show_content"].as_str().unwrap_or_default();
+        let is_chinese = shown.chars().any(|char| ('\u{4e00}'..='\u{9fff}').contains(&char));
+        assert!(is_chinese || shown.is_empty(), "{frame}");
+    }
 }
 
 #[tokio::test]

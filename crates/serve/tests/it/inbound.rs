@@ -8,7 +8,7 @@ use budao_core::{
     tool::Mode,
 };
 use budao_serve::inbound::{
-    Cursor, EVENTS, Inbound, Limits, OnDisconnect, PlanPreference, Refusal, Request,
+    Cursor, EVENTS, Inbound, Limits, MessageConfig, OnDisconnect, PlanPreference, Refusal, Request,
     SessionRequest, parse,
 };
 use proptest::prelude::*;
@@ -67,7 +67,8 @@ fn an_event_id_names_its_session() {
 #[case(json!({ "question": "Hello" }), "Hello")]
 fn a_message_is_text_or_an_object(#[case] content: Value, #[case] text: &str) {
     let content_of = asks(json!({ "event": "user.message", "content": content }));
-    let expected = Request::Message { content: vec![Block::Text(text.to_owned())], plan: None };
+    let (content, config) = (vec![Block::Text(text.to_owned())], MessageConfig::default());
+    let expected = Request::Message { content, plan: None, config };
     assert_eq!(content_of, expected);
 }
 
@@ -77,7 +78,25 @@ fn a_message_is_text_or_an_object(#[case] content: Value, #[case] text: &str) {
 fn a_message_may_be_a_question_for_a_plan(#[case] mut frame: Value, #[case] confirm: bool) {
     frame["event"] = "user.message".into();
     let content = vec![Block::Text("Plan this".to_owned())];
-    assert_eq!(asks(frame), Request::Message { content, plan: Some(PlanPreference { confirm }) });
+    let (plan, config) = (Some(PlanPreference { confirm }), MessageConfig::default());
+    assert_eq!(asks(frame), Request::Message { content, plan, config });
+}
+
+#[rstest]
+#[case(json!({ "model": "a, b" }), Some(vec!["a", "b"]), None)]
+#[case(json!({ "answer_schema": { "type": "string" } }), None, Some(json!({ "type": "string" })))]
+#[case(json!({ "answer_schema": null }), None, Some(Value::Null))]
+fn a_message_may_change_the_model_and_the_schema_of_its_answer(
+    #[case] config: Value,
+    #[case] models: Option<Vec<&str>>,
+    #[case] answer_schema: Option<Value>,
+) {
+    let content = json!({ "text": "Hello", "config": config });
+    let models = models.map(|models| models.into_iter().map(str::to_owned).collect());
+    let request = asks(json!({ "event": "user.message", "content": content }));
+    let content = vec![Block::Text("Hello".to_owned())];
+    let config = MessageConfig { models, answer_schema };
+    assert_eq!(request, Request::Message { content, plan: None, config });
 }
 
 #[rstest]
@@ -154,6 +173,7 @@ fn a_session_is_created_as_wished() {
         tools: Some(vec!["fs_*".to_owned()]),
         max_steps: Some(4),
         patience_ms: Some(60_000),
+        answer_schema: None,
         on_disconnect: Some(OnDisconnect::Cancel),
         plan: Some(PlanPreference { confirm: true }),
         labels: vec![("client_id", "web".to_owned())],

@@ -30,7 +30,12 @@ async fn json_of(stage: &Fixture, path: &str, token: &str) -> (u16, Value) {
 /// Two people: one operates, the other does not.
 async fn with_two(script: Script) -> Fixture {
     let mut auth = Auth::token("operator-token");
-    let ann = Identity { tenant: "acme".to_owned(), user: "ann".to_owned(), is_operator: false };
+    let ann = Identity {
+        tenant: "acme".to_owned(),
+        user: "ann".to_owned(),
+        is_operator: false,
+        offers: Vec::new(),
+    };
     auth.add_token("anns-token", ann);
     Setup::new(script).with(|config| config.auth = auth).open().await
 }

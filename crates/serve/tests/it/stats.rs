@@ -10,6 +10,7 @@ use std::{
 
 use budao_core::{
     Event, Fault, Kind, Timestamp,
+    engine::WrittenRange,
     event::{Origin, Scope, SessionId, Settings, Stage as PlanStage, StopReason},
     fault::{Fact, Operation},
     message::{CallId, Usage},
@@ -138,7 +139,10 @@ impl RecordWriter {
             dead_holder: None,
         };
         let lease = journal.take_lease(request).await.unwrap();
-        journal.append(Append::new(&lease, lease.head, self.entries)).await.unwrap();
+        let (session, after) = (self.session, lease.head);
+        let head = after + self.entries.len() as u64;
+        journal.append(Append::new(&lease, after, self.entries)).await.unwrap();
+        crate::written::report(journal, WrittenRange { session, after, head });
         journal.release(&lease).await.unwrap();
     }
 }
@@ -477,7 +481,7 @@ async fn metrics_are_read_by_prometheus_own_library() {
     let read = reader.wait_with_output().unwrap();
     assert!(read.status.success());
     let families: Value = serde_json::from_slice(&read.stdout).unwrap();
-    assert_eq!(families["budao_faults"], json!(["counter", 5, true]));
+    assert_eq!(families["budao_faults"], json!(["counter", 6, true]));
     assert_eq!(families["budao_turn_seconds"][0], "histogram");
     assert_eq!(families["budao_uptime_seconds"], json!(["gauge", 1, true]));
     for (name, family) in families.as_object().unwrap() {

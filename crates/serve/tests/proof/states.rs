@@ -25,7 +25,7 @@ async fn start(secrets: &[u8], journal: &Arc<dyn Journal>, valid: Duration) -> F
     let mut auth = Auth::default();
     for (token, user) in [(ADA, "ada"), (BOB, "bob")] {
         let (tenant, user) = ("acme".to_owned(), user.to_owned());
-        auth.add_token(token, Identity { tenant, user, is_operator: false });
+        auth.add_token(token, Identity { tenant, user, is_operator: false, offers: Vec::new() });
     }
     let mut setup = Setup::new(runs(1));
     let limits = setup.config.limits.clone();

@@ -1,0 +1,583 @@
+//! Records as AG-UI events.
+//!
+//! A run is a stretch of a turn between pauses: `RUN_STARTED`, events, and `RUN_FINISHED` or `RUN_ERROR`. The verifier of
+//! the AG-UI client accepts no event outside a run, and wants everything closed at its end.
+
+use std::{fmt::Write as _, sync::Arc};
+
+use budao_core::{
+    Fault, Lang, Record,
+    activity::{Activity, ActivityFold, ControlRequest, StageEnd},
+    event::{CommandId, Seq, SessionId, Stage, StopReason, TurnNumber},
+    fault::text,
+    message::{Block, CallId, Usage, text_of},
+    session::Session,
+    tool::{Outcome, Todo},
+};
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::conversation;
+use crate::{
+    front_end::{
+        EventSink, Notices, Pause, PendingQuestion, Prelude, Projection, RunNote, TurnCalls, run_of,
+    },
+    server::Server,
+    texts::{brief, translate_with},
+};
+
+/// The id of the message of an attempt at a step. The first attempt has the plain one.
+pub(super) fn message_id(turn: TurnNumber, step: u32, attempt: u32) -> String {
+    match attempt {
+        0 | 1 => format!("turn-{turn}.{step}"),
+        attempt => format!("turn-{turn}.{step}.{attempt}"),
+    }
+}
+
+/// The id of the message with the result of a call.
+pub(super) fn result_id(call: &CallId) -> String {
+    format!("{call}.result")
+}
+
+/// The id of the final answer of a pipeline.
+pub(super) fn answer_id(turn: TurnNumber) -> String {
+    format!("turn-{turn}.answer")
+}
+
+/// The text of a call's outcome, and the code of its fault.
+pub(super) fn outcome_text(outcome: &Outcome, lang: Lang) -> (String, Option<&'static str>) {
+    match outcome {
+        Outcome::Done(output) => match &output.data {
+            Value::String(text) => (text.clone(), None),
+            other => (other.to_string(), None),
+        },
+        Outcome::Failed(failure) => {
+            (text::user_text(&failure.fault, lang), Some(failure.fault.kind().row().code))
+        }
+    }
+}
+
+/// Whether a run is active at the current position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum RunState {
+    /// No turn runs.
+    Idle,
+    /// Events belong to a run.
+    Active,
+    /// The turn waits for the front end.
+    Paused,
+}
+
+/// Projects the records of one session to AG-UI events.
+#[derive(Clone, Debug)]
+pub(crate) struct AgUiProjector {
+    thread: String,
+    /// The message after whose turn the stream ends; any turn's end does if absent.
+    own: Option<CommandId>,
+    activity: ActivityFold,
+    notices: Notices,
+    state: RunState,
+    turn: TurnNumber,
+    /// The message that the turn answers.
+    message: Option<CommandId>,
+    /// Counts the runs of the turn, from 1.
+    stretch: u32,
+    /// The id of the active run, or of the last one.
+    run: String,
+    /// The id that a front end gave the next run of the turn.
+    next_run: Option<String>,
+    step: Option<u32>,
+    attempt: u32,
+    /// The open text message.
+    text: Option<String>,
+    /// The open reasoning message.
+    reasoning: Option<String>,
+    /// Reasoning messages of the attempt.
+    reasonings: u32,
+    calls: TurnCalls,
+    /// Whether the next run begins with the conversation so far.
+    snapshot_next: bool,
+}
+
+impl AgUiProjector {
+    /// Begins after `cursor`. `state` is the fold of the records up to it, and no turn runs there.
+    pub(crate) fn new(thread: &str, state: &Session, cursor: Seq, language: Lang) -> Self {
+        Self {
+            thread: thread.to_owned(),
+            own: None,
+            activity: ActivityFold::default(),
+            notices: Notices::new(state, cursor, language),
+            state: RunState::Idle,
+            turn: state.turns,
+            message: None,
+            stretch: 0,
+            run: format!("turn-{}", state.turns),
+            next_run: None,
+            step: None,
+            attempt: 1,
+            text: None,
+            reasoning: None,
+            reasonings: 0,
+            calls: TurnCalls::default(),
+            snapshot_next: false,
+        }
+    }
+
+    /// Ends the stream with the turn of this message.
+    #[must_use]
+    pub(crate) fn until(mut self, own: Option<CommandId>) -> Self {
+        self.own = own;
+        self
+    }
+
+    /// Sends the conversation so far at the start of the next run.
+    #[must_use]
+    pub(crate) fn with_snapshot(mut self, snapshot: bool) -> Self {
+        self.snapshot_next = snapshot;
+        self
+    }
+
+    fn event(sink: &mut EventSink, event: &Value) {
+        sink.push(event.to_string());
+    }
+
+    fn run_id(&mut self) -> String {
+        if let Some(run) = self.next_run.take() {
+            return run;
+        }
+        let turn = self.turn;
+        let named = self.message.as_ref().filter(|command| !command.is_own());
+        let run =
+            named.map_or_else(|| format!("turn-{turn}"), |command| run_of(command).to_owned());
+        match self.stretch {
+            0 | 1 => run,
+            stretch => format!("{run}.{stretch}"),
+        }
+    }
+
+    /// Begins a run, if none is active.
+    fn begin(&mut self, sink: &mut EventSink) {
+        if self.state == RunState::Active {
+            return;
+        }
+        self.state = RunState::Active;
+        self.stretch += 1;
+        self.run = self.run_id();
+        let (thread, run) = (&self.thread, &self.run);
+        Self::event(sink, &json!({ "type": "RUN_STARTED", "threadId": thread, "runId": run }));
+        if std::mem::take(&mut self.snapshot_next) {
+            sink.push_snapshot();
+        }
+    }
+
+    fn close_text(&mut self, sink: &mut EventSink) {
+        if let Some(id) = self.text.take() {
+            Self::event(sink, &json!({ "type": "TEXT_MESSAGE_END", "messageId": id }));
+        }
+    }
+
+    fn close_reasoning(&mut self, sink: &mut EventSink) {
+        if let Some(id) = self.reasoning.take() {
+            Self::event(sink, &json!({ "type": "REASONING_MESSAGE_END", "messageId": id }));
+            Self::event(sink, &json!({ "type": "REASONING_END", "messageId": id }));
+        }
+    }
+
+    fn close_step(&mut self, sink: &mut EventSink) {
+        if let Some(step) = self.step.take() {
+            let name = format!("step-{step}");
+            Self::event(sink, &json!({ "type": "STEP_FINISHED", "stepName": name }));
+        }
+    }
+
+    fn close_all(&mut self, sink: &mut EventSink) {
+        self.close_reasoning(sink);
+        self.close_text(sink);
+        self.close_step(sink);
+    }
+
+    fn open_text(&mut self, id: String, sink: &mut EventSink) {
+        let start = json!({ "type": "TEXT_MESSAGE_START", "messageId": id, "role": "assistant" });
+        Self::event(sink, &start);
+        self.text = Some(id);
+    }
+
+    fn open_reasoning(&mut self, id: String, sink: &mut EventSink) {
+        Self::event(sink, &json!({ "type": "REASONING_START", "messageId": id }));
+        let start =
+            json!({ "type": "REASONING_MESSAGE_START", "messageId": id, "role": "reasoning" });
+        Self::event(sink, &start);
+        self.reasoning = Some(id);
+    }
+
+    fn add_text(&mut self, step: u32, text: &str, sink: &mut EventSink) {
+        if text.is_empty() {
+            return;
+        }
+        self.close_reasoning(sink);
+        if self.text.is_none() {
+            self.open_text(message_id(self.turn, step, self.attempt), sink);
+        }
+        let id = self.text.as_deref().unwrap_or_default();
+        sink.push(content("TEXT_MESSAGE_CONTENT", id, text));
+    }
+
+    fn add_thought(&mut self, step: u32, text: &str, sink: &mut EventSink) {
+        if text.is_empty() {
+            return;
+        }
+        if self.reasoning.is_none() {
+            self.reasonings += 1;
+            let message = message_id(self.turn, step, self.attempt);
+            self.open_reasoning(format!("{message}.thought-{}", self.reasonings), sink);
+        }
+        let id = self.reasoning.as_deref().unwrap_or_default();
+        sink.push(content("REASONING_MESSAGE_CONTENT", id, text));
+    }
+
+    fn answered(&mut self, step: u32, blocks: &[Block], is_streamed: bool, sink: &mut EventSink) {
+        if self.reasonings == 0 {
+            for block in blocks {
+                if let Block::Thinking { text, .. } = block {
+                    self.add_thought(step, text, sink);
+                }
+            }
+        }
+        if !is_streamed {
+            self.add_text(step, &text_of(blocks), sink);
+        }
+        self.close_reasoning(sink);
+        self.close_text(sink);
+        let parent = message_id(self.turn, step, self.attempt);
+        for block in blocks {
+            let Block::ToolUse(call) = block else { continue };
+            let id = &call.id;
+            let start = json!({
+                "type": "TOOL_CALL_START", "toolCallId": id, "toolCallName": call.name,
+                "parentMessageId": parent,
+            });
+            Self::event(sink, &start);
+            if !call.arguments.is_empty() {
+                let args =
+                    json!({ "type": "TOOL_CALL_ARGS", "toolCallId": id, "delta": call.arguments });
+                Self::event(sink, &args);
+            }
+            Self::event(sink, &json!({ "type": "TOOL_CALL_END", "toolCallId": id }));
+        }
+    }
+
+    fn call_ended(&mut self, call: &CallId, outcome: &Outcome, sink: &mut EventSink) {
+        let (content, code) = outcome_text(outcome, self.notices.language());
+        let mut event = json!({
+            "type": "TOOL_CALL_RESULT", "messageId": result_id(call), "toolCallId": call,
+            "content": content, "role": "tool",
+        });
+        if let Some(code) = code {
+            event["metadata"] = json!({ "error": code });
+        }
+        Self::event(sink, &event);
+    }
+
+    /// Sends the final text of a pipeline as a message.
+    fn final_text(&mut self, text: &str, sink: &mut EventSink) {
+        self.close_text(sink);
+        if !text.is_empty() {
+            self.open_text(answer_id(self.turn), sink);
+            let id = self.text.as_deref().unwrap_or_default();
+            sink.push(content("TEXT_MESSAGE_CONTENT", id, text));
+            self.close_text(sink);
+        }
+    }
+
+    fn todos(sink: &mut EventSink, todos: &[Todo]) {
+        let delta = json!([{ "op": "add", "path": "/todos", "value": todos }]);
+        Self::event(sink, &json!({ "type": "STATE_DELTA", "delta": delta }));
+    }
+
+    /// Ends the run if the turn waits for the front end alone.
+    fn pause(&mut self, sink: &mut EventSink) {
+        let Some(pause) = self.calls.pause() else { return };
+        let outcome = self.outcome_of(&pause);
+        self.close_all(sink);
+        self.state = RunState::Paused;
+        let finished = json!({
+            "type": "RUN_FINISHED", "threadId": self.thread, "runId": self.run, "outcome": outcome,
+        });
+        sink.push_end(finished.to_string());
+    }
+
+    fn outcome_of(&self, pause: &Pause<'_>) -> Value {
+        match pause {
+            Pause::Results(calls) => json!({ "type": "success", "pendingToolCallIds": calls }),
+            Pause::Questions(questions) => {
+                let interrupts: Vec<Value> =
+                    questions.iter().map(|open| self.interrupt(open)).collect();
+                json!({ "type": "interrupt", "interrupts": interrupts })
+            }
+        }
+    }
+
+    fn interrupt(&self, open: &PendingQuestion) -> Value {
+        let lang = self.notices.language();
+        let args = [("tool", brief(&open.tool).into())];
+        let mut interrupt = json!({
+            "id": open.question,
+            "reason": "tool_call",
+            "message": translate_with("confirm-call", &args, lang),
+            "expiresAt": open.expires_at.to_string(),
+            "responseSchema": {
+                "type": "object",
+                "properties": {
+                    "approved": { "type": "boolean" },
+                    "editedArgs": { "type": "object" },
+                    "note": { "type": "string" },
+                },
+                "required": ["approved"],
+            },
+            "metadata": {
+                "tool": open.tool,
+                "arguments": open.arguments,
+                "digest": open.digest,
+                "reason": text::reason(&open.reason, lang),
+            },
+        });
+        // A plan that waits for a confirmation is no call of the model.
+        if self.calls.has(&open.call) {
+            interrupt["toolCallId"] = json!(open.call);
+        }
+        interrupt
+    }
+
+    fn turn_ended(
+        &mut self,
+        stop: StopReason,
+        fault: Option<&Fault>,
+        usage: Usage,
+        sink: &mut EventSink,
+    ) {
+        self.begin(sink);
+        self.close_all(sink);
+        let usage = usage_of(usage);
+        let event = match stop {
+            StopReason::Failed => {
+                let lang = self.notices.language();
+                let message = fault.map_or_else(String::new, |fault| text::user_text(fault, lang));
+                let code = fault.map_or("ERR_BUG_001", |fault| fault.kind().row().code);
+                json!({ "type": "RUN_ERROR", "message": message, "code": code, "usage": usage })
+            }
+            stop => {
+                let outcome = match stop {
+                    StopReason::Cancelled => json!({ "type": "cancelled" }),
+                    _ => json!({ "type": "success" }),
+                };
+                json!({
+                    "type": "RUN_FINISHED", "threadId": self.thread, "runId": self.run,
+                    "outcome": outcome, "result": { "stop": stop }, "usage": usage,
+                })
+            }
+        };
+        let is_end = self.own.is_none() || self.own == self.message;
+        self.state = RunState::Idle;
+        match is_end {
+            true => sink.push_end(event.to_string()),
+            false => Self::event(sink, &event),
+        }
+    }
+
+    /// Events of facts that begin or end something.
+    fn control(&mut self, record: &Record, activity: &Activity<'_>, sink: &mut EventSink) -> bool {
+        match *activity {
+            Activity::TurnStarted { message } => {
+                self.turn = record.turn;
+                self.message = Some(message.clone());
+                (self.stretch, self.attempt, self.reasonings) = (0, 1, 0);
+                self.next_run = None;
+                self.begin(sink);
+            }
+            Activity::TurnEnded { stop, fault, usage, .. } => {
+                self.turn_ended(stop, fault, usage, sink);
+            }
+            Activity::Annotated { topic, data } => {
+                let note = RunNote::read(topic, data).filter(|note| note.message.is_none());
+                self.next_run = note.map(|note| note.run).or_else(|| self.next_run.take());
+            }
+            Activity::ControlRequested { request: ControlRequest::Withdraw(command), .. }
+                if self.own.as_ref() == Some(command) =>
+            {
+                self.withdrawn(sink);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Another client withdrew the message of this run before its turn.
+    fn withdrawn(&mut self, sink: &mut EventSink) {
+        let run = self.own.as_ref().map(|command| run_of(command).to_owned());
+        if self.state == RunState::Active {
+            self.close_all(sink);
+            let finished = json!({
+                "type": "RUN_FINISHED", "threadId": self.thread, "runId": self.run,
+            });
+            Self::event(sink, &finished);
+        }
+        let (thread, run) = (&self.thread, run.unwrap_or_default());
+        Self::event(sink, &json!({ "type": "RUN_STARTED", "threadId": thread, "runId": run }));
+        let finished = json!({
+            "type": "RUN_FINISHED", "threadId": thread, "runId": run,
+            "outcome": { "type": "cancelled" },
+        });
+        sink.push_end(finished.to_string());
+    }
+
+    /// Events of facts inside a turn.
+    fn inside(
+        &mut self,
+        activity: &Activity<'_>,
+        is_streamed: bool,
+        notice: Option<Value>,
+        sink: &mut EventSink,
+    ) {
+        match *activity {
+            Activity::StepStarted { step, attempt, .. } => {
+                self.begin(sink);
+                (self.attempt, self.reasonings) = (attempt, 0);
+                if self.step != Some(step) {
+                    self.close_step(sink);
+                    self.step = Some(step);
+                    let name = format!("step-{step}");
+                    Self::event(sink, &json!({ "type": "STEP_STARTED", "stepName": name }));
+                }
+            }
+            Activity::Text { step, text } => self.add_text(step, text, sink),
+            Activity::Thought { step, text } => self.add_thought(step, text, sink),
+            Activity::AnswerAbandoned { .. } => {
+                let was_shown = self.text.is_some() || self.reasonings > 0;
+                self.close_reasoning(sink);
+                self.close_text(sink);
+                self.reasonings = 0;
+                if was_shown {
+                    sink.push_snapshot();
+                }
+            }
+            Activity::Answered { step, content, .. } => {
+                self.answered(step, content, is_streamed, sink);
+            }
+            Activity::QuestionClosed { .. } => self.begin(sink),
+            Activity::CallEnded { call, outcome, .. } => {
+                self.begin(sink);
+                self.call_ended(call, outcome, sink);
+            }
+            Activity::TodosChanged { todos } => {
+                self.begin(sink);
+                Self::todos(sink, todos);
+            }
+            Activity::StageEnded {
+                stage: Stage::Aggregation,
+                end: StageEnd::Completed(text),
+                ..
+            } => {
+                self.begin(sink);
+                self.final_text(text, sink);
+            }
+            _ => {}
+        }
+        if let Some(value) = notice
+            && self.state == RunState::Active
+        {
+            let name = format!("budao.{}", value["event"].as_str().unwrap_or("notice"));
+            Self::event(sink, &json!({ "type": "CUSTOM", "name": name, "value": value }));
+        }
+    }
+
+    /// Opens again what is open at the current position, for a client that joins here.
+    fn reopen(&mut self, sink: &mut EventSink) {
+        if let Some(step) = self.step {
+            let name = format!("step-{step}");
+            Self::event(sink, &json!({ "type": "STEP_STARTED", "stepName": name }));
+        }
+        if let Some(id) = self.text.take() {
+            self.open_text(id, sink);
+        }
+        if let Some(id) = self.reasoning.take() {
+            self.open_reasoning(id, sink);
+        }
+    }
+}
+
+impl Projection for AgUiProjector {
+    fn project(&mut self, record: &Record, sink: &mut EventSink) {
+        let is_streamed = self.activity.turn().is_some_and(|turn| turn.is_streamed);
+        let activity = self.activity.apply(&record.event, record.at, record.turn);
+        let notice = self.notices.apply(record, activity);
+        let Some(activity) = activity else { return };
+        self.calls.apply(&activity);
+        let has_turn = self.activity.turn().is_some();
+        if self.control(record, &activity, sink) || !has_turn {
+            return;
+        }
+        self.inside(&activity, is_streamed, notice, sink);
+        if self.state == RunState::Active {
+            self.pause(sink);
+        }
+    }
+
+    fn prelude(&mut self, prelude: Prelude, sink: &mut EventSink) {
+        let run = self.run.clone();
+        let started = json!({ "type": "RUN_STARTED", "threadId": self.thread, "runId": run });
+        match (&self.state, prelude) {
+            (_, Prelude::Nothing) | (RunState::Idle | RunState::Paused, Prelude::IfActive) => {}
+            (RunState::Active, _) => {
+                Self::event(sink, &started);
+                sink.push_snapshot();
+                self.reopen(sink);
+            }
+            (RunState::Idle | RunState::Paused, Prelude::Always) => {
+                let outcome = match self.calls.pause() {
+                    Some(pause) => self.outcome_of(&pause),
+                    None => json!({ "type": "success" }),
+                };
+                Self::event(sink, &started);
+                sink.push_snapshot();
+                let finished = json!({
+                    "type": "RUN_FINISHED", "threadId": self.thread, "runId": run,
+                    "outcome": outcome,
+                });
+                sink.push_end(finished.to_string());
+            }
+        }
+    }
+
+    fn snapshot(
+        &self,
+        server: Arc<Server>,
+        session: SessionId,
+        until: Seq,
+    ) -> BoxFuture<'static, Result<String, Fault>> {
+        let lang = self.notices.language();
+        Box::pin(async move { conversation::read(&server, session, until, lang).await })
+    }
+}
+
+/// A delta event. Deltas are most of the events, so they are written without a JSON tree.
+fn content(kind: &str, id: &str, delta: &str) -> String {
+    let mut event = String::with_capacity(delta.len() + id.len() + 72);
+    let _ = write!(event, r#"{{"type":"{kind}","messageId":{},"delta":"#, quoted(id));
+    event.push_str(&quoted(delta));
+    event.push('}');
+    event
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::to_string(text).expect("a string always serialises")
+}
+
+fn usage_of(usage: Usage) -> Value {
+    let total = usage.input_tokens.saturating_add(usage.output_tokens);
+    json!([{
+        "inputTokens": usage.input_tokens,
+        "outputTokens": usage.output_tokens,
+        "totalTokens": total,
+        "cachedInputTokens": usage.cached_tokens,
+    }])
+}

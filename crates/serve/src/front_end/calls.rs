@@ -1,0 +1,128 @@
+//! The calls of the running turn, as far as a front end must know them: which ones wait for it, and which ones run.
+
+use budao_core::{
+    Timestamp,
+    activity::Activity,
+    event::QuestionId,
+    message::{Block, CallId},
+};
+use serde_json::Value;
+
+use super::WORKER;
+
+/// The calls of the running step and the open questions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TurnCalls {
+    calls: Vec<(CallId, CallProgress)>,
+    questions: Vec<PendingQuestion>,
+}
+
+/// The progress of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CallProgress {
+    /// The server has the next move.
+    AtServer,
+    /// The front end will run the call once it starts.
+    Offered,
+    /// The front end runs the call.
+    AtFrontEnd,
+}
+
+/// A question that waits for a person.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PendingQuestion {
+    pub(crate) question: QuestionId,
+    pub(crate) call: CallId,
+    pub(crate) tool: String,
+    pub(crate) arguments: Value,
+    pub(crate) digest: String,
+    pub(crate) reason: String,
+    pub(crate) expires_at: Timestamp,
+}
+
+/// What the turn waits for while nothing of it runs.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Pause<'a> {
+    /// Answers to these questions.
+    Questions(&'a [PendingQuestion]),
+    /// Results of these calls.
+    Results(Vec<&'a CallId>),
+}
+
+impl TurnCalls {
+    /// Applies a fact of the running turn.
+    pub(crate) fn apply(&mut self, activity: &Activity<'_>) {
+        match *activity {
+            Activity::TurnStarted { .. } | Activity::TurnEnded { .. } => *self = Self::default(),
+            Activity::Answered { content, .. } => {
+                self.calls = content.iter().filter_map(requested).collect();
+            }
+            Activity::CallOffered { call, worker } if worker == WORKER => {
+                self.set(call, CallProgress::Offered);
+            }
+            Activity::CallStarted { call, .. } => {
+                let is_offered = self.progress(call) == Some(CallProgress::Offered);
+                if is_offered {
+                    self.set(call, CallProgress::AtFrontEnd);
+                }
+            }
+            Activity::CallEnded { call, .. } => {
+                self.calls.retain(|(known, _)| known != call);
+                self.questions.retain(|question| question.call != *call);
+            }
+            Activity::QuestionAsked(asked) => self.questions.push(PendingQuestion {
+                question: asked.question.clone(),
+                call: asked.call.clone(),
+                tool: asked.tool.to_owned(),
+                arguments: asked.arguments.clone(),
+                digest: asked.digest.to_owned(),
+                reason: asked.reason.to_owned(),
+                expires_at: asked.expires_at,
+            }),
+            Activity::QuestionClosed { question, .. } => {
+                self.questions.retain(|open| open.question != *question);
+            }
+            _ => {}
+        }
+    }
+
+    /// What the turn waits for, if it waits for the front end alone. Questions come first.
+    pub(crate) fn pause(&self) -> Option<Pause<'_>> {
+        let waits = |call: &CallId| self.questions.iter().any(|open| open.call == *call);
+        let at_front_end = |progress| progress == CallProgress::AtFrontEnd;
+        let is_running =
+            self.calls.iter().any(|(call, progress)| !at_front_end(*progress) && !waits(call));
+        if is_running {
+            return None;
+        }
+        if !self.questions.is_empty() {
+            return Some(Pause::Questions(&self.questions));
+        }
+        let results = self.calls.iter().filter(|(_, progress)| at_front_end(*progress));
+        let results: Vec<&CallId> = results.map(|(call, _)| call).collect();
+        (!results.is_empty()).then_some(Pause::Results(results))
+    }
+
+    /// Whether this is an open call of the model.
+    pub(crate) fn has(&self, call: &CallId) -> bool {
+        self.progress(call).is_some()
+    }
+
+    fn progress(&self, call: &CallId) -> Option<CallProgress> {
+        self.calls.iter().find(|(known, _)| known == call).map(|(_, progress)| *progress)
+    }
+
+    fn set(&mut self, call: &CallId, progress: CallProgress) {
+        match self.calls.iter_mut().find(|(known, _)| known == call) {
+            Some(known) => known.1 = progress,
+            None => self.calls.push((call.clone(), progress)),
+        }
+    }
+}
+
+fn requested(block: &Block) -> Option<(CallId, CallProgress)> {
+    match block {
+        Block::ToolUse(call) => Some((call.id.clone(), CallProgress::AtServer)),
+        _ => None,
+    }
+}

@@ -1,0 +1,295 @@
+//! Generated sessions for the tests of both projections: valid records of turns with text, thoughts, abandoned answers, calls,
+//! questions, tools of the front end, faults and every end, from a seed.
+
+use budao_core::{
+    Event, Fault, Kind, Record, Timestamp,
+    event::{Decision, Epoch, QuestionId, Scope, SessionId, Settings, StopReason},
+    fault::{Fact, Operation},
+    message::{Block, CallId, ModelStop, ToolUse, Usage},
+    remote::{OfferedTool, ToolOffer, ToolRoute},
+    tool::{Outcome, Output, Todo},
+    trace::Trace,
+};
+use serde_json::json;
+
+use super::{RunNote, WORKER, message_command};
+
+/// A small generator of numbers; the same seed gives the same session.
+pub(crate) struct Session {
+    seed: u64,
+    pub(crate) records: Vec<Record>,
+    turn: u64,
+    calls: u64,
+}
+
+impl Session {
+    /// A session of a few turns.
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut session =
+            Self { seed: seed.wrapping_mul(2) + 1, records: Vec::new(), turn: 0, calls: 0 };
+        let settings = Settings { offers: vec![offer()], ..Settings::default() };
+        session.push(Event::SessionOpened { settings, origin: None });
+        for _ in 0..=session.below(3) {
+            session.run_turn();
+        }
+        session
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.seed ^= self.seed << 13;
+        self.seed ^= self.seed >> 7;
+        self.seed ^= self.seed << 17;
+        self.seed.wrapping_mul(0x2545_F491_4F6C_DD1D) % bound
+    }
+
+    fn push(&mut self, event: Event) {
+        let seq = self.records.len() as u64 + 1;
+        let at = Timestamp::from_micros(1_700_000_000_000_000 + i64::try_from(seq).unwrap() * 1000);
+        self.records.push(Record {
+            session: SessionId(uuid::Uuid::from_u128(7)),
+            epoch: Epoch(1),
+            seq,
+            at,
+            trace: Trace::NONE,
+            turn: self.turn,
+            event,
+        });
+    }
+
+    fn run_turn(&mut self) {
+        let next = self.turn + 1;
+        let run = format!("run-{next}");
+        let note = RunNote { run: run.clone(), message: Some(format!("user-{next}")) };
+        self.push(Event::Annotated { topic: "serve.run".to_owned(), data: json!(note) });
+        let command = message_command(&run);
+        let content = vec![Block::Text(format!("question {next}"))];
+        self.push(Event::MessageAccepted { command: command.clone(), content });
+        self.turn = next;
+        self.push(Event::TurnStarted { message: command });
+        let steps = 1 + u32::try_from(self.below(3)).unwrap();
+        for step in 1..=steps {
+            if self.run_step(step, step == steps) {
+                self.push(turn_ended(StopReason::Cancelled, None, step));
+                return;
+            }
+        }
+        let stop =
+            [StopReason::EndTurn, StopReason::MaxTokens, StopReason::Refusal, StopReason::Failed]
+                [usize::try_from(self.below(4)).unwrap()];
+        let fault = (stop == StopReason::Failed).then(|| {
+            Fault::new(Kind::ModelAuthentication, Operation::ModelRequest)
+                .with(Fact::Service, "demo")
+        });
+        self.push(turn_ended(stop, fault, steps));
+    }
+
+    /// One step; `true` if the turn was cancelled in it.
+    fn run_step(&mut self, step: u32, is_last: bool) -> bool {
+        let attempts = 1 + u32::try_from(self.below(2)).unwrap();
+        for attempt in 1..attempts {
+            self.push(Event::StepStarted { step, attempt, model: "demo".to_owned() });
+            self.deltas(step);
+            self.push(Event::AnswerAbandoned { step, attempt });
+            let fault = Fault::new(Kind::ModelStreamCut, Operation::ModelRequest)
+                .with(Fact::Service, "demo");
+            self.push(Event::FaultRaised { fault, scope: Scope::default() });
+        }
+        self.push(Event::StepStarted { step, attempt: attempts, model: "demo".to_owned() });
+        let (thoughts, text) = self.deltas(step);
+        if self.below(12) == 0 {
+            self.push(Event::CancelRequested { by: "local/user".to_owned(), reason: None });
+            self.push(Event::AnswerAbandoned { step, attempt: attempts });
+            return true;
+        }
+        let mut content = Vec::new();
+        if !thoughts.is_empty() {
+            content.push(Block::Thinking { text: thoughts, signature: None });
+        }
+        if !text.is_empty() || is_last {
+            // An answer may also come in one piece.
+            content.push(Block::Text(if text.is_empty() { "Whole.".to_owned() } else { text }));
+        }
+        let count = if is_last { 0 } else { 1 + self.below(3) };
+        let calls: Vec<(CallId, u64)> = (0..count).map(|_| self.new_call()).collect();
+        content.extend(calls.iter().map(|(id, kind)| {
+            let name = ["read", "write", "pick"][usize::try_from(*kind).unwrap()].to_owned();
+            Block::ToolUse(ToolUse {
+                id: id.clone(),
+                name,
+                arguments: r#"{"path":"a"}"#.to_owned(),
+            })
+        }));
+        let stop = if is_last { ModelStop::EndTurn } else { ModelStop::ToolUse };
+        self.push(Event::ModelAnswered { step, content, stop, usage: Usage::default() });
+        self.run_calls(&calls);
+        false
+    }
+
+    fn new_call(&mut self) -> (CallId, u64) {
+        self.calls += 1;
+        (CallId::from(format!("call-{}", self.calls).as_str()), self.below(3))
+    }
+
+    /// Text and thoughts in some order.
+    fn deltas(&mut self, step: u32) -> (String, String) {
+        let (mut thoughts, mut text) = (String::new(), String::new());
+        for n in 0..self.below(5) {
+            let piece = format!("piece {n} \"é\" ");
+            if self.below(3) == 0 {
+                thoughts.push_str(&piece);
+                self.push(Event::ThinkingDelta { step, text: piece });
+            } else {
+                text.push_str(&piece);
+                self.push(Event::TextDelta { step, text: piece });
+            }
+        }
+        (thoughts, text)
+    }
+
+    fn run_calls(&mut self, calls: &[(CallId, u64)]) {
+        let mut asked = Vec::new();
+        for (call, kind) in calls {
+            match kind {
+                0 => self.started(call, "read"),
+                1 => {
+                    let question = QuestionId(format!("ask_{call}").into());
+                    self.push(Event::QuestionAsked {
+                        question: question.clone(),
+                        call: call.clone(),
+                        tool: "write".to_owned(),
+                        arguments: json!({ "path": "a" }),
+                        repairs: Vec::new(),
+                        digest: "d".to_owned(),
+                        idempotent: false,
+                        reason: "permission_mode".to_owned(),
+                        expires_at: Timestamp::from_micros(1_800_000_000_000_000),
+                    });
+                    asked.push((call.clone(), question));
+                }
+                _ => {
+                    let route = ToolRoute { worker: WORKER.to_owned(), version: "1".to_owned() };
+                    let (call, tool) = (call.clone(), "pick".to_owned());
+                    self.push(Event::ToolCallOffered { call: call.clone(), tool, route });
+                    self.started(&call, "pick");
+                }
+            }
+        }
+        for (call, _) in calls.iter().filter(|(_, kind)| *kind == 0) {
+            if self.below(2) == 0 {
+                self.push(Event::ToolOutputDelta { call: call.clone(), text: "line\n".to_owned() });
+            }
+            self.ended(call, "read");
+        }
+        for (call, question) in asked {
+            let decision = if self.below(3) == 0 { Decision::Deny } else { Decision::Allow };
+            let by = "local/user".to_owned();
+            let (note, arguments) = (None, None);
+            let answered = call.clone();
+            self.push(Event::QuestionAnswered {
+                question,
+                call: answered,
+                decision,
+                by,
+                note,
+                arguments,
+            });
+            if decision == Decision::Allow {
+                self.started(&call, "write");
+            }
+            self.ended(&call, "write");
+        }
+        for (call, _) in calls.iter().filter(|(_, kind)| *kind == 2) {
+            self.ended(call, "pick");
+        }
+        if self.below(4) == 0 {
+            self.push(Event::TodosChanged { todos: Vec::<Todo>::new() });
+        }
+    }
+
+    fn started(&mut self, call: &CallId, tool: &str) {
+        self.push(Event::ToolCallStarted {
+            call: call.clone(),
+            tool: tool.to_owned(),
+            arguments: json!({ "path": "a" }),
+            repairs: Vec::new(),
+            attempt: 1,
+            idempotent: false,
+            reconcile: false,
+        });
+    }
+
+    fn ended(&mut self, call: &CallId, tool: &str) {
+        let failed =
+            |kind| Fault::new(kind, Operation::ToolCall).with(Fact::ToolName, tool.to_owned());
+        let outcome = match self.below(4) {
+            0 => failed(Kind::ToolFailed).into(),
+            1 => failed(Kind::DeniedByPerson).into(),
+            _ => Outcome::Done(Output { data: json!({ "n": self.calls }), ..Output::default() }),
+        };
+        let (call, tool) = (call.clone(), tool.to_owned());
+        self.push(Event::ToolCallEnded { call, tool, outcome, duration_ms: 3 });
+    }
+}
+
+fn turn_ended(stop: StopReason, fault: Option<Fault>, steps: u32) -> Event {
+    Event::TurnEnded {
+        stop,
+        fault,
+        steps,
+        usage: Usage { input_tokens: 9, output_tokens: 4, cached_tokens: 0 },
+    }
+}
+
+fn offer() -> ToolOffer {
+    let tool = OfferedTool {
+        name: "pick".to_owned(),
+        description: "Picks.".to_owned(),
+        parameters: json!({ "type": "object" }),
+        read_only: false,
+        idempotent: false,
+        confirm: false,
+        reconcile: false,
+        deadline_ms: None,
+        wait_ms: None,
+    };
+    ToolOffer { worker: WORKER.to_owned(), by: "local/user".to_owned(), tools: vec![tool] }
+}
+
+/// The number of sessions whose streams the clients read; `BUDAO_SESSIONS` sets another one.
+pub(crate) fn sessions() -> u64 {
+    let wanted = std::env::var("BUDAO_SESSIONS").ok();
+    wanted.and_then(|number| number.parse().ok()).unwrap_or(600)
+}
+
+/// Runs a program of the released clients with this standard input, if they were fetched. Returns what it prints.
+pub(crate) fn run_client(program: &str, input: &str) -> Option<String> {
+    use std::{
+        io::Write as _,
+        path::PathBuf,
+        process::{Command, Stdio},
+    };
+    let folder = std::env::var_os("BUDAO_PEERS")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/budao/peers")));
+    let folder = folder.map(|folder| folder.join("front-ends")).filter(|path| path.exists());
+    let Some(folder) = folder else {
+        let advice = "NOT TESTED: the clients are missing; `cargo xtask peers front-ends`";
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{advice}");
+        eprintln!("\n*** {advice} ***\n");
+        return None;
+    };
+    let mut node = Command::new("node")
+        .args(["--input-type=module", "-e", program])
+        .current_dir(folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = node.stdin.take().unwrap();
+    let input = input.to_owned();
+    let writing = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
+    let output = node.wait_with_output().unwrap();
+    writing.join().unwrap().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    Some(String::from_utf8(output.stdout).unwrap())
+}
