@@ -7,6 +7,8 @@ use budao_core::{
 };
 use serde_json::{Value, json};
 
+use crate::codes::json_rpc_code;
+
 /// Converts a fault to a JSON-RPC error; `data` carries kind, code, operation and advice.
 pub(crate) fn error(fault: &Fault, lang: Lang) -> Error {
     let rendered = render::render_for_editor(fault, lang);
@@ -31,7 +33,7 @@ pub(crate) fn error(fault: &Fault, lang: Lang) -> Error {
     if fault.trace().is_some() {
         data["trace"] = fault.trace().to_string().into();
     }
-    Error::new(rendered.json_rpc, rendered.message).data(data)
+    Error::new(json_rpc_code(fault.kind()), rendered.message).data(data)
 }
 
 /// An `INVALID_PARAMS` error that names the field and its expected value.

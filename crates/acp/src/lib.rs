@@ -6,6 +6,7 @@
 //! crate uses the protocol crate.
 
 mod bridge;
+mod codes;
 mod connection;
 mod content;
 mod editor_files;
@@ -31,5 +32,6 @@ pub use bridge::{
     Bridge, EditorServices, ExecutionError, InitializeContext, NoEditorServices, ServerTransport,
     ToolServer,
 };
+pub use codes::json_rpc_code;
 pub use editor_files::EditorFiles;
 pub use editor_options::{EditorOptions, EngineMode, ModelChoice, SignIn, SlashCommand};

@@ -308,7 +308,9 @@ impl Projector {
         actions: &mut Vec<EditorAction>,
     ) {
         let content = match content {
-            MessageContent::Blocks(content) => content.to_vec(),
+            MessageContent::Blocks(content) | MessageContent::Timer { content, .. } => {
+                content.to_vec()
+            }
             MessageContent::Pipeline { question, .. } => vec![Block::Text(question.to_owned())],
             MessageContent::Retry { .. } => {
                 let title = localize(self.lang, "project-the-failed-turn-continues");

@@ -388,7 +388,7 @@ impl SessionTask {
             }
         };
         let (engine, session) = (Arc::clone(&self.bridge.engine), self.session);
-        let (world, what) = (self.bridge.world.clone(), body.name());
+        let (world, name) = (self.bridge.world.clone(), body.name());
         let asking = Box::pin(async move {
             let (began, span) = (world.clock.now(), SpanId::of_request(session, &id));
             let command = Command { id, by: "editor".to_owned(), trace, body };
@@ -402,7 +402,7 @@ impl SessionTask {
                     began,
                     ended: world.clock.now(),
                     failed: answer.as_ref().err().map(code_of),
-                    about: SpanOperation::Request { what },
+                    about: SpanOperation::Request { name },
                 });
             }
             answer

@@ -369,9 +369,9 @@ impl Agent {
         }
     }
 
-    fn garbled(&self, who: &str, error: &serde_json::Error) -> Fault {
+    fn garbled(&self, computer: &str, error: &serde_json::Error) -> Fault {
         Fault::new(Kind::PeerFailed, Operation::DiscoverTools)
-            .with(Fact::Computer, who.to_owned())
+            .with(Fact::Computer, computer.to_owned())
             .caused_by(error)
     }
 }
@@ -420,10 +420,10 @@ fn not_sent() -> AtomicBool {
 }
 
 /// The fault for a call that a computer may have begun and whose outcome is unknown.
-fn unknown(call: &Call, why: &Fault) -> Fault {
+fn unknown(call: &Call, cause: &Fault) -> Fault {
     let fault = Fault::new(Kind::OutcomeUnknown, Operation::ToolCall)
         .with(Fact::ToolName, call.tool.clone())
-        .with_cause(why.to_string());
+        .with_cause(cause.to_string());
     fault.via("computer", call.computer.clone())
 }
 
@@ -459,13 +459,13 @@ async fn publish_events(
 /// Parses a notification; `None` if it is unknown or malformed.
 fn parse_event(name: &str, payload: &Value) -> Option<RoomEvent> {
     let text = |field: &str| payload.get(field).and_then(Value::as_str).map(str::to_owned);
-    let who = || {
+    let member = || {
         let agent = || text("agent").map(|name| (Role::Agent, name));
         text("computer").map(|name| (Role::Computer, name)).or_else(agent)
     };
     match name {
-        "notify:enter_office" => who().map(|(role, name)| RoomEvent::MemberJoined(role, name)),
-        "notify:leave_office" => who().map(|(role, name)| RoomEvent::MemberLeft(role, name)),
+        "notify:enter_office" => member().map(|(role, name)| RoomEvent::MemberJoined(role, name)),
+        "notify:leave_office" => member().map(|(role, name)| RoomEvent::MemberLeft(role, name)),
         "notify:update_tool_list" | "notify:update_config" => {
             text("computer").map(RoomEvent::ToolsChanged)
         }

@@ -1,5 +1,6 @@
 //! Reads answers: a result, or a fault with the code, the facts and the hops that the other side named.
 
+use crate::codes::{is_smcp_home, smcp_code};
 use budao_core::{
     Lang,
     fault::{Fact, Fault, Kind, Mismatch, Operation, text},
@@ -110,14 +111,14 @@ fn kind(answer: &Value, details: &Value) -> Kind {
     let code = error::code_of(answer);
     let named = details.get("message_key").and_then(Value::as_str);
     let named = named.and_then(|name| name.parse::<Kind>().ok());
-    if let Some(kind) = named.filter(|kind| Some(kind.row().smcp) == code) {
+    if let Some(kind) = named.filter(|kind| Some(smcp_code(*kind)) == code) {
         return kind;
     }
     if mark("a2c_timeout") || mark("timeout") {
         return Kind::DeadlinePassed;
     }
     let home = |code: u16| {
-        Kind::VARIANTS.iter().copied().find(|kind| kind.row().smcp == code && kind.row().smcp_home)
+        Kind::VARIANTS.iter().copied().find(|kind| smcp_code(*kind) == code && is_smcp_home(*kind))
     };
     match code {
         // Code 500 from another program is not a bug of this one.

@@ -5,6 +5,7 @@
 
 pub mod agent;
 mod answer_reader;
+pub mod codes;
 pub mod computer;
 pub mod finder;
 mod membership;

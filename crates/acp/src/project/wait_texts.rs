@@ -13,18 +13,18 @@ pub(super) fn hold_text(
     wait: Option<Duration>,
     before: u64,
 ) -> String {
-    let what = fault.map(|fault| text::of_kind(fault.kind(), "title", lang));
-    let what = what.unwrap_or_else(|| localize(lang, "wait-service-busy").to_owned());
+    let subject = fault.map(|fault| text::of_kind(fault.kind(), "title", lang));
+    let subject = subject.unwrap_or_else(|| localize(lang, "wait-service-busy").to_owned());
     let seconds =
         wait.map_or_else(|| "none".to_owned(), |wait| format!("{:.0}", wait.as_secs_f64()));
-    let args = [("what", what.into()), ("seconds", seconds.into()), ("before", before.into())];
+    let args = [("what", subject.into()), ("seconds", seconds.into()), ("before", before.into())];
     fill(lang, "wait-held", &args)
 }
 
 /// Which try follows, and after which time.
 pub(super) fn retry_text(
     lang: Lang,
-    what: &str,
+    subject: &str,
     next: u32,
     max_attempts: u32,
     wait_ms: u64,
@@ -33,7 +33,7 @@ pub(super) fn retry_text(
     let seconds = wait_ms as f64 / 1000.0;
     let seconds = format!("{seconds:.1}");
     let args = [
-        ("what", what.into()),
+        ("what", subject.into()),
         ("seconds", seconds.into()),
         ("next", next.into()),
         ("max", max_attempts.into()),

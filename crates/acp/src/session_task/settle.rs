@@ -127,7 +127,7 @@ impl SessionTask {
         self.begin_next().await;
     }
 
-    /// Answers a prompt; all answers to prompts go through this function.
+    /// Answers a prompt whose turn has ended. Prompts that never became a turn are refused where they are taken.
     fn respond(&mut self, prompt: Prompt, ended: &EndedTurn<'_>) {
         let PromptAnswer { answer, preface, log_label } =
             outcome::prompt_answer(ended, self.bridge.execution_error, self.bridge.lang);

@@ -18,10 +18,11 @@ use budao_core::{Lang, engine::Engine as _, event::Settings, limits::Limits};
 use budao_journal::{Journal, Memory};
 use budao_testkit::{
     claude::{CliVersion, answer},
+    launcher::PlayedCliLauncher,
     world,
 };
 
-use crate::{check::AgentKind, editor::Editor, played::Played};
+use crate::{check::AgentKind, editor::Editor};
 
 pub(crate) const AGES: [CliVersion; 2] = [CliVersion::Current, CliVersion::Old];
 
@@ -31,7 +32,7 @@ pub(crate) struct Fixture {
     pub(crate) session: String,
     pub(crate) bridge: Bridge,
     pub(crate) engine: Claude,
-    pub(crate) played: Arc<Played>,
+    pub(crate) played: Arc<PlayedCliLauncher>,
     pub(crate) journal: Arc<dyn Journal>,
 }
 
@@ -53,7 +54,7 @@ impl Fixture {
     ) -> Self {
         let (world, limits) = (world::seeded(seed), Limits::default());
         let journal: Arc<dyn Journal> = Arc::new(Memory::new(world.clone(), limits.clone()));
-        let played = Played::new(age);
+        let played = PlayedCliLauncher::new(age);
         let config =
             ClaudeConfig::new(Arc::clone(&journal), world.clone(), Arc::clone(&played) as _);
         let engine = Claude::new(config);

@@ -13,21 +13,23 @@ use budao_core::{
     trace::Trace,
 };
 use budao_journal::{IfMissing, LeaseRequest, PageLimits};
-use budao_testkit::claude::CliVersion;
+use budao_testkit::{claude::CliVersion, launcher::PlayedCliLauncher};
 use serde_json::{Value, json};
 
 use crate::{
     check::AgentKind,
     editor::Editor,
     fixture::{Fixture, words},
-    played::Played,
 };
 
 /// A bridge over the Claude CLI, on the journal of a stage.
 fn claude_beside(stage: &Fixture) -> (Bridge, Claude) {
     let (world, journal) = (stage.bridge.world.clone(), Arc::clone(&stage.journal));
-    let config =
-        ClaudeConfig::new(Arc::clone(&journal), world, Played::new(CliVersion::Current) as _);
+    let config = ClaudeConfig::new(
+        Arc::clone(&journal),
+        world,
+        PlayedCliLauncher::new(CliVersion::Current) as _,
+    );
     let engine = Claude::new(config);
     let editor_options =
         EditorOptions { engine: "claude".to_owned(), ..stage.bridge.editor_options.clone() };

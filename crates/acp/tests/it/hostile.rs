@@ -68,7 +68,9 @@ async fn a_newer_editor_is_told_our_version() {
     let mut editor = Editor::connect(Fixture::new(3).bridge);
     let answer = editor.ask("initialize", json!({"protocolVersion": 7})).await;
     assert_eq!(answer["result"]["protocolVersion"], 1);
-    insta::assert_json_snapshot!(answer["result"], {".agentInfo.version" => "[version]"});
+    let mut result = answer["result"].clone();
+    result["agentInfo"]["version"] = "[version]".into();
+    insta::assert_json_snapshot!(result);
     editor.hang_up().await;
 }
 

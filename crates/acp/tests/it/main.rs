@@ -12,7 +12,5 @@ mod greeting;
 mod hostile;
 mod permissions;
 mod pipelined;
-#[path = "../../../claude/tests/it/played.rs"]
-mod played;
 mod returning;
 mod storm;

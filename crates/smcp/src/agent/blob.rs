@@ -134,10 +134,10 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-fn unclear(computer: &str, why: &'static str) -> Fault {
+fn unclear(computer: &str, cause: &'static str) -> Fault {
     Fault::new(Kind::PeerFailed, Operation::ReadBlob)
         .with(Fact::Computer, computer.to_owned())
-        .with_cause(why)
+        .with_cause(cause)
         .via("computer", computer)
 }
 

@@ -14,7 +14,10 @@ use budao_core::{
     tool::{Effect, Failure, ToolOrigin, ToolSpec},
     trace::SpanId,
 };
-use budao_tools::{CallContext, NAME_BYTES_MAX, Tool, ToolResult, Toolbox, contract::content_hash};
+use budao_tools::{
+    CallContext, NAME_BYTES_MAX, ReconcileRule, Reconciliation, Tool, ToolResult, Toolbox,
+    contract::content_hash,
+};
 use serde_json::{Value, json};
 use tokio::sync::{broadcast::error::RecvError, watch};
 
@@ -33,6 +36,8 @@ struct Shared {
     agent: Agent,
     tools: Mutex<BTreeMap<String, Vec<Arc<dyn Tool>>>>,
     generation: watch::Sender<u64>,
+    /// How to reconcile calls, by the computer's own name of the tool.
+    rules: BTreeMap<String, ReconcileRule>,
 }
 
 impl RemoteTools {
@@ -41,10 +46,22 @@ impl RemoteTools {
     /// # Errors
     /// If the hub does not list the members. A computer that does not answer has no tools until it reports a change.
     pub async fn open(agent: Agent) -> Result<Self, Fault> {
+        Self::open_with(agent, BTreeMap::new()).await
+    }
+
+    /// As [`RemoteTools::open`]. The rules say how to find out what became of an interrupted call, by the computer's own
+    /// name of the tool; the same computer is asked.
+    ///
+    /// # Errors
+    /// Those of [`RemoteTools::open`].
+    pub async fn open_with(
+        agent: Agent,
+        rules: BTreeMap<String, ReconcileRule>,
+    ) -> Result<Self, Fault> {
         let events = agent.events();
         let world = agent.0.world.clone();
-        let shared =
-            Arc::new(Shared { agent, tools: Mutex::default(), generation: watch::Sender::new(0) });
+        let (tools, generation) = (Mutex::default(), watch::Sender::new(0));
+        let shared = Arc::new(Shared { agent, tools, generation, rules });
         shared.refresh_all().await?;
         let weak = Arc::downgrade(&shared);
         world.spawn.spawn(Box::pin(follow(weak, events)));
@@ -157,6 +174,7 @@ impl Shared {
         Arc::new(RoomTool {
             spec,
             computer: computer.into(),
+            reconcile: self.rules.get(&tool.name).cloned(),
             called: tool.name,
             agent: self.agent.clone(),
         })
@@ -208,6 +226,8 @@ struct RoomTool {
     computer: String,
     called: String,
     agent: Agent,
+    /// How to find out what became of an interrupted call; `None` if the configuration does not say.
+    reconcile: Option<ReconcileRule>,
 }
 
 impl fmt::Debug for RoomTool {
@@ -216,18 +236,19 @@ impl fmt::Debug for RoomTool {
     }
 }
 
-#[async_trait]
-impl Tool for RoomTool {
-    fn spec(&self) -> Arc<ToolSpec> {
-        self.spec.clone()
-    }
-
-    async fn call(&self, arguments: Value, context: &CallContext) -> ToolResult {
+impl RoomTool {
+    /// Calls a tool of the computer: this one, or the one that reconciles its calls.
+    async fn send(
+        &self,
+        called: &str,
+        arguments: Value,
+        context: &CallContext,
+    ) -> Result<Value, Fault> {
         let limit = self.spec.deadline.unwrap_or(context.limits.tool_deadline);
         let id = SpanId::from_random(context.world.entropy.bits());
         let call = Call {
             computer: self.computer.clone(),
-            tool: self.called.clone(),
+            tool: called.to_owned(),
             params: if arguments.is_object() { arguments } else { json!({}) },
             timeout: whole_seconds(limit),
             // A new id for every attempt, because the hub refuses an id that is still in use. Only the id survives
@@ -246,17 +267,49 @@ impl Tool for RoomTool {
             failed: answer.as_ref().err().map(code_of),
             about: SpanOperation::RemoteCall {
                 computer: self.computer.clone(),
-                tool: self.called.clone(),
+                tool: called.to_owned(),
             },
         });
-        match answer {
-            Ok(result) => Ok(data(result)),
-            Err(fault) => {
-                let fault = fault.with_trace(context.trace).scrub(&context.scrubber);
-                Err(Failure { fault, data: None, note: None })
-            }
+        answer.map_err(|fault| fault.with_trace(context.trace).scrub(&context.scrubber))
+    }
+}
+
+#[async_trait]
+impl Tool for RoomTool {
+    fn spec(&self) -> Arc<ToolSpec> {
+        self.spec.clone()
+    }
+
+    async fn call(&self, arguments: Value, context: &CallContext) -> ToolResult {
+        let answer = self.send(&self.called, arguments, context).await;
+        answer.map(|result| unambiguous(data(result))).map_err(plain)
+    }
+
+    fn can_reconcile(&self) -> bool {
+        self.reconcile.is_some()
+    }
+
+    async fn reconcile(
+        &self,
+        arguments: Value,
+        context: &CallContext,
+    ) -> Result<Reconciliation, Failure> {
+        let Some(rule) = &self.reconcile else { return Ok(Reconciliation::CannotTell) };
+        let Some(question) = rule.question(&arguments, context) else {
+            tracing::warn!(tool = %self.spec.name, "call not reconciled: an argument of the question is missing");
+            return Ok(Reconciliation::CannotTell);
+        };
+        match self.send(&rule.ask, Value::Object(question), context).await {
+            Ok(answer) => Ok(rule.read(data(answer), &arguments, context)),
+            // The question changes nothing, whatever became of it.
+            Err(fault) if fault.is_outcome_unknown() => Err(plain(fault.unconfirmed_but_safe())),
+            Err(fault) => Err(plain(fault)),
         }
     }
+}
+
+fn plain(fault: Fault) -> Failure {
+    Failure { fault, data: None, note: None }
 }
 
 /// Rounds a limit down to the protocol's range, 1 to 3600 whole seconds.
@@ -267,13 +320,17 @@ fn whole_seconds(limit: Duration) -> Duration {
 /// The part of a result for the model: its structured content, else its texts, else all of it.
 fn data(mut result: Value) -> Value {
     let structured = result.get_mut("structuredContent").map(Value::take);
-    let data = structured.filter(|structured| !structured.is_null()).unwrap_or_else(|| {
+    structured.filter(|structured| !structured.is_null()).unwrap_or_else(|| {
         let content = result.get_mut("content").map(Value::take).unwrap_or_default();
         let texts: Option<Vec<String>> = content.as_array().map(Vec::as_slice).and_then(|items| {
             items.iter().map(|item| item.get("text")?.as_str().map(str::to_owned)).collect()
         });
         texts.map_or_else(|| json!({ "content": content }), |texts| texts.join("\n").into())
-    });
+    })
+}
+
+/// Wraps a value that looks like `{"ok": …}`, since a computer reports errors in another way.
+fn unambiguous(data: Value) -> Value {
     let speaks = |key| data.get(key).is_some();
     if speaks("ok") || speaks("_validationError") || speaks("_thrownError") {
         return json!({ "ok": true, "data": data });

@@ -217,6 +217,7 @@ pub(super) fn read_handle(handle: &str) -> Result<Handle, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codes::smcp_code;
 
     fn request(handle: &str, offset: u64, most: usize) -> ChunkRequest {
         ChunkRequest { handle: handle.to_owned(), offset, most }
@@ -244,7 +245,7 @@ mod tests {
             true
         );
         let beyond = blobs.piece(&request(&handle, 6, 3), "r", world.clock.now()).unwrap_err();
-        assert_eq!((beyond.row().smcp, reason(&beyond)), (4018, "range"));
+        assert_eq!((smcp_code(beyond.kind()), reason(&beyond)), (4018, "range"));
     }
 
     #[test]
@@ -258,7 +259,7 @@ mod tests {
         assert_eq!(keep(101), None);
         let (first, second) = (keep(60).unwrap(), keep(60).unwrap());
         let gone = blobs.piece(&request(&first, 0, 1), "r", world.clock.now()).unwrap_err();
-        assert_eq!((gone.row().smcp, reason(&gone)), (4018, "gone"));
+        assert_eq!((smcp_code(gone.kind()), reason(&gone)), (4018, "gone"));
         assert!(blobs.piece(&request(&second, 0, 1), "r", world.clock.now()).is_ok());
         blobs.clear();
         assert!(blobs.piece(&request(&second, 0, 1), "r", world.clock.now()).is_err());

@@ -1,5 +1,6 @@
 //! Runs a tool call on a computer: finds the tool, gets confirmation, runs it with a deadline, and reports.
 
+use crate::codes::smcp_code;
 use std::{sync::Arc, time::Duration};
 
 use budao_core::{
@@ -92,7 +93,7 @@ impl ComputerState {
             parameters,
             timeout: call.timeout,
             took: self.world.clock.now().since(at),
-            error: result.as_ref().err().map(|fault| fault.row().smcp),
+            error: result.as_ref().err().map(|fault| smcp_code(fault.kind())),
         });
         result
     }

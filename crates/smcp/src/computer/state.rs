@@ -2,6 +2,7 @@
 //!
 //! Every request gets an answer: a value, or a fault in the protocol's form.
 
+use crate::codes::smcp_code;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -148,7 +149,7 @@ impl ComputerState {
         let fault = without_query(fault);
         let fault = fault.via("computer", self.config.member.name.clone()).scrub(&self.scrubber());
         tracing::warn!(
-            req_id, event, error_code = fault.row().smcp, error_message = %fault,
+            req_id, event, error_code = smcp_code(fault.kind()), error_message = %fault,
             tool_name = fault.detail().text(Fact::ToolName).unwrap_or_default(),
             computer = self.config.member.name, trace_id = %fault.trace(), "request failed"
         );
@@ -275,6 +276,7 @@ fn without_query(fault: Fault) -> Fault {
 pub(super) fn too_large(bytes: usize, limit: usize, operation: Operation) -> Fault {
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     Fault::new(Kind::OutputTooLarge, operation)
+        .with(Fact::LimitName, "result_bytes_max")
         .with(Fact::Limit, count(limit))
         .with(Fact::Actual, count(bytes))
 }

@@ -14,7 +14,7 @@ use budao_core::{
     world::World,
 };
 use budao_mcp::{ProcessVariables, ServerHandle, ServerState};
-use budao_tools::Tool;
+use budao_tools::{Tool, suggestions};
 use serde_json::{Value, json};
 
 use super::{
@@ -260,8 +260,13 @@ impl ToolServers {
         }
         let mut names: Vec<String> =
             all.into_iter().filter(|(_, no)| !no).map(|(offered, _)| offered.exposed).collect();
+        let nearest = suggestions::ranked(exposed, names.iter().map(String::as_str));
+        let nearest: Vec<String> = nearest.into_iter().take(3).map(str::to_owned).collect();
         names.truncate(20);
-        let fault = new(Kind::UnknownTool);
+        let mut fault = new(Kind::UnknownTool);
+        if !nearest.is_empty() {
+            fault = fault.with(Fact::Nearest, nearest);
+        }
         Err(if names.is_empty() { fault } else { fault.with(Fact::Allowed, names) })
     }
 

@@ -289,6 +289,7 @@ fn harmless(hint: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codes::smcp_code;
 
     fn uploads(folder: Option<&std::path::Path>, bounds: UploadBounds) -> Uploads {
         let world = budao_testkit::world::seeded(3);
@@ -314,7 +315,7 @@ mod tests {
 
     fn reason(answer: Result<Value, Fault>) -> String {
         let fault = answer.unwrap_err();
-        assert_eq!(fault.row().smcp, 4019);
+        assert_eq!(smcp_code(fault.kind()), 4019);
         fault.detail().text(Fact::Reason).unwrap().to_owned()
     }
 

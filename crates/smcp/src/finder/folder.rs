@@ -199,6 +199,7 @@ impl DocumentFolder {
         if bytes.len() as u64 > limit {
             let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
             return Err(Fault::new(Kind::OutputTooLarge, Operation::ReadDocument)
+                .with(Fact::LimitName, "bytes_max")
                 .with(Fact::Limit, number(limit))
                 .with(Fact::Actual, number(item.stamp.bytes))
                 .with(Fact::ToolName, item.path.clone()));

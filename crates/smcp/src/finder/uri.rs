@@ -197,6 +197,7 @@ fn whole(text: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codes::smcp_code;
 
     fn part_of(text: &str) -> UriTarget {
         Uri::parse(text).unwrap().part
@@ -275,7 +276,7 @@ mod tests {
             long.as_str(),
         ] {
             let fault = Uri::parse(bad).unwrap_err();
-            assert_eq!(fault.row().smcp, 4204, "{bad}");
+            assert_eq!(smcp_code(fault.kind()), 4204, "{bad}");
             assert!(
                 fault.detail().text(Fact::Reason).is_some_and(|reason| !reason.is_empty()),
                 "{bad}"

@@ -128,6 +128,7 @@ impl fmt::Debug for Token {
 
 #[cfg(test)]
 mod tests {
+    use crate::codes::smcp_code;
     use serde_json::json;
 
     use super::*;
@@ -145,7 +146,7 @@ mod tests {
         };
         let access = Access::Tokens(vec![Token::shared("wide"), narrow]);
         let admit = |auth: Value| access.admit(Some(&auth));
-        assert_eq!(access.admit(None).unwrap_err().row().smcp, 401);
+        assert_eq!(smcp_code(access.admit(None).unwrap_err().kind()), 401);
         for bad in [
             json!({}),
             json!({ "token": "wid" }),
@@ -153,14 +154,14 @@ mod tests {
             json!("wide"),
             json!({"token": ""}),
         ] {
-            assert_eq!(admit(bad.clone()).unwrap_err().row().smcp, 401, "{bad}");
+            assert_eq!(smcp_code(admit(bad.clone()).unwrap_err().kind()), 401, "{bad}");
         }
         let wide = admit(json!({ "token": "wide" })).unwrap();
         assert!(wide.allows(&join(Role::Agent, "z")).is_ok());
         let narrow = admit(json!({ "token": "narrow" })).unwrap();
         assert!(narrow.allows(&join(Role::Computer, "a")).is_ok());
-        assert_eq!(narrow.allows(&join(Role::Agent, "a")).unwrap_err().row().smcp, 403);
-        assert_eq!(narrow.allows(&join(Role::Computer, "b")).unwrap_err().row().smcp, 403);
+        assert_eq!(smcp_code(narrow.allows(&join(Role::Agent, "a")).unwrap_err().kind()), 403);
+        assert_eq!(smcp_code(narrow.allows(&join(Role::Computer, "b")).unwrap_err().kind()), 403);
         assert!(
             access.admits_to_counters(Some("wide")) && !access.admits_to_counters(Some("narrow"))
         );

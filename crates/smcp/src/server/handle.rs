@@ -1,5 +1,6 @@
 //! Handles the messages of one client, in the order they arrive.
 
+use crate::codes::smcp_code;
 use std::{
     borrow::Cow,
     net::IpAddr,
@@ -85,7 +86,7 @@ pub(super) fn enter(
 
 fn refuse_connection(hub: &Inner, fault: Fault) -> ConnectRefusal {
     let fault = hub.finish(fault, "");
-    let code = fault.row().smcp;
+    let code = smcp_code(fault.kind());
     hub.stats.refused(code);
     tracing::warn!(
         error_code = code, error_message = %fault, trace_id = %fault.trace(), "a connection was refused"
@@ -105,11 +106,11 @@ pub(super) fn full(name: &'static str, limit: usize, operation: Operation) -> Fa
 }
 
 fn notify_room(hub: &Arc<Inner>, event: &'static str, member: &Member) {
-    let who = match member.role {
+    let role = match member.role {
         Role::Agent => "agent",
         Role::Computer => "computer",
     };
-    let payload = json!({ "office_id": member.room, who: member.name });
+    let payload = json!({ "office_id": member.room, role: member.name });
     notify(hub, &member.others, event, &payload);
 }
 
@@ -219,7 +220,7 @@ impl ConnectionHandler {
         fault: Fault,
     ) {
         let fault = self.hub.finish(fault, req_id);
-        let code = fault.row().smcp;
+        let code = smcp_code(fault.kind());
         self.hub.stats.refused(code);
         tracing::warn!(
             req_id, error_code = code, error_message = %fault, trace_id = %fault.trace(),
@@ -359,7 +360,7 @@ impl Inner {
             .with(Fact::Field, "namespace")
             .with(Fact::Expected, NAMESPACE);
         let fault = self.finish(fault, "");
-        self.stats.refused(fault.row().smcp);
+        self.stats.refused(smcp_code(fault.kind()));
         tracing::warn!(error_message = %fault, trace_id = %fault.trace(), "a namespace was refused");
         error::flat(&fault, self.rendering())
     }

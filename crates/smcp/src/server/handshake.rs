@@ -1,5 +1,6 @@
 //! The HTTP side of the hub: checks the version of a handshake before Socket.IO, and serves the counters.
 
+use crate::codes::smcp_code;
 use std::{
     net::{IpAddr, SocketAddr},
     sync::Arc,
@@ -113,7 +114,7 @@ async fn whole(hub: &Inner, request: Request) -> Result<Request, Response> {
 
 fn refused_body(hub: &Inner, status: StatusCode, fault: Fault) -> Response {
     let fault = hub.finish(fault, "");
-    hub.stats.refused(fault.row().smcp);
+    hub.stats.refused(smcp_code(fault.kind()));
     tracing::warn!(error_message = %fault, trace_id = %fault.trace(), "a request was refused");
     let mut response = traced((status, Json(error::flat(&fault, hub.rendering()))), fault.trace());
     // The rest of the body is still on its way, so the connection is of no more use.

@@ -461,6 +461,7 @@ impl RelayedRequest {
             // The tool has run; its result is lost.
             return Err(self
                 .unanswered(Kind::OutputTooLarge)
+                .with(Fact::LimitName, "answer_bytes_max")
                 .with(Fact::Limit, count(limit))
                 .with(Fact::Actual, count(bytes)));
         }

@@ -373,6 +373,7 @@ impl Room {
 
 #[cfg(test)]
 mod tests {
+    use crate::codes::smcp_code;
     use budao_core::{Lang, fault::text};
 
     use super::*;
@@ -401,7 +402,7 @@ mod tests {
     }
 
     fn code<T>(result: Result<T, Fault>) -> u16 {
-        result.err().expect("refused").row().smcp
+        smcp_code(result.err().expect("refused").kind())
     }
 
     #[test]

@@ -222,8 +222,9 @@ impl Handler {
 }
 
 fn refuse(engine: &Engine, namespace: &str, message: &str, error: &Value) {
-    let why = json!({ "message": message, "data": error });
-    let text = if namespace == "/" { format!("4{why}") } else { format!("4{namespace},{why}") };
+    let refusal = json!({ "message": message, "data": error });
+    let text =
+        if namespace == "/" { format!("4{refusal}") } else { format!("4{namespace},{refusal}") };
     // A client that cannot receive the reason is refused all the same.
     let _ = engine.emit(text);
 }
@@ -359,7 +360,7 @@ impl Connection {
                 biased;
                 answer = answer => match answer {
                     Ok(Ok(text)) => Ok(text),
-                    Ok(Err(why)) => Err(AnswerError::Malformed(why.into())),
+                    Ok(Err(cause)) => Err(AnswerError::Malformed(cause.into())),
                     Err(_) => Err(AnswerError::Disconnected),
                 },
                 () = late => Err(AnswerError::TimedOut),
@@ -384,10 +385,10 @@ impl ClientConnection for Connection {
         expect_namespace(&self.world, &engine);
     }
 
-    fn cut(self: Arc<Self>, why: &Value) {
+    fn cut(self: Arc<Self>, notice: &Value) {
         self.budget.close(self.key);
         let Some(engine) = self.engine() else { return };
-        let _ = engine.emit(format!("2{NAMESPACE},[\"{}\",{why}]", event::CLOSED));
+        let _ = engine.emit(format!("2{NAMESPACE},[\"{}\",{notice}]", event::CLOSED));
         let _ = engine.emit(format!("1{NAMESPACE},"));
         end_session(&engine);
         engine.close(DisconnectReason::ClosingServer);

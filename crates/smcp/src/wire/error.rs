@@ -3,6 +3,7 @@
 //! A failed tool call carries its error twice in one object: as a flat error, and as an MCP result with `isError` and
 //! the code in its `meta`. A receiver that knows only one of the shapes still gets the code.
 
+use crate::codes::smcp_code;
 use budao_core::{
     Lang,
     fault::{Fact, Fault, Kind, render, text},
@@ -38,7 +39,7 @@ pub fn flat(fault: &Fault, rendering: impl Into<Rendering>) -> Value {
     let Rendering { dialect, lang } = rendering.into();
     let rendered = render::render_for_peer(fault, lang);
     let mut error = Map::new();
-    error.insert("code".into(), rendered.smcp.into());
+    error.insert("code".into(), smcp_code(fault.kind()).into());
     error.insert("message".into(), sentence(fault, lang).into());
     // The protocol requires these two facts beside the code.
     if matches!(fault.kind(), Kind::McpServerNotFound | Kind::CapabilityUnsupported) {
@@ -112,7 +113,7 @@ pub fn result(fault: &Fault, rendering: impl Into<Rendering>) -> Value {
     let mut error = flat(fault, rendering);
     let is_timeout = matches!(fault.kind(), Kind::RequestTimedOut | Kind::DeadlinePassed);
     let mut meta = Map::new();
-    meta.insert("error_code".into(), fault.row().smcp.into());
+    meta.insert("error_code".into(), smcp_code(fault.kind()).into());
     if fault.trace().is_some() {
         meta.insert("a2c_trace_id".into(), fault.trace().to_string().into());
     }

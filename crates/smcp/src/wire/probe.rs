@@ -1,5 +1,6 @@
 //! Checks for the fuzz target: any text through every parser of peer data. The test suite runs a sample of them.
 
+use crate::codes::smcp_code;
 use budao_core::fault::{Fault, Operation, render};
 use serde_json::Value;
 
@@ -38,7 +39,7 @@ pub fn everything(text: &str) {
         ));
     }
     if let Err(fault) = Uri::parse(text) {
-        assert_eq!(fault.row().smcp, 4204);
+        assert_eq!(smcp_code(fault.kind()), 4204);
         refused(fault);
     }
 }
@@ -66,7 +67,7 @@ fn refused(fault: Fault) {
     for dialect in [Dialect::V04, Dialect::V02] {
         let rendered = error::result(&fault, dialect);
         assert!(rendered.to_string().len() < 32 * 1024, "a refusal is short");
-        assert_eq!(error::code_of(&rendered), Some(fault.row().smcp));
+        assert_eq!(error::code_of(&rendered), Some(smcp_code(fault.kind())));
         let read =
             answer_reader::fault_of(&rendered, Operation::ToolCall, &AnswerContext::default());
         assert_eq!(read.map(|read| read.kind()), Some(fault.kind()));

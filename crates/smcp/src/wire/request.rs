@@ -23,6 +23,7 @@ pub fn event(text: &str, is_binary: bool, limit: usize) -> Result<(String, Value
     if text.len() > limit {
         let bytes = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         return Err(Fault::new(Kind::FrameTooLarge, op)
+            .with(Fact::LimitName, "frame_bytes")
             .with(Fact::Limit, bytes(limit))
             .with(Fact::Actual, bytes(text.len())));
     }
@@ -284,6 +285,7 @@ fn shape(value: &Value) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use crate::codes::smcp_code;
     use serde_json::json;
 
     use super::*;
@@ -325,12 +327,12 @@ mod tests {
                     None => drop(request.as_object_mut().unwrap().remove(field)),
                 }
                 let fault = read(&request).unwrap_err();
-                assert_eq!(fault.row().smcp, 400);
+                assert_eq!(smcp_code(fault.kind()), 400);
                 assert_eq!(fault.detail().text(Fact::Field), Some(field), "{wrong:?}");
             }
         }
         let long = json!({ "agent": "a", "req_id": "x".repeat(10_000), "computer": "c" });
         assert_eq!(read(&long).unwrap_err().detail().text(Fact::Field), Some("req_id"));
-        assert_eq!(read(&json!([])).unwrap_err().row().smcp, 400);
+        assert_eq!(smcp_code(read(&json!([])).unwrap_err().kind()), 400);
     }
 }

@@ -1,5 +1,6 @@
 //! Protocol versions and their compatibility.
 
+use crate::codes::smcp_code;
 use std::{fmt, str::FromStr};
 
 use budao_core::{
@@ -104,7 +105,7 @@ pub fn refusal(fault: &Fault, lang: Lang) -> Value {
     let rendered = budao_core::fault::render::render_for_peer(fault, lang);
     let Version { major, minor, .. } = PROTOCOL;
     json!({
-        "code": rendered.smcp,
+        "code": smcp_code(fault.kind()),
         "message": rendered.message,
         "server_version": PROTOCOL.to_string(),
         "client_version": fault.detail().text(Fact::Version).unwrap_or_default(),

@@ -1,5 +1,6 @@
 //! Our agent: what it asks, what it is told, and that it comes back.
 
+use budao_smcp::codes::smcp_code;
 use std::time::{Duration, Instant};
 
 use budao_core::{
@@ -54,7 +55,7 @@ async fn answers_are_answers_and_errors_are_faults_with_their_codes() {
         ("leak", Kind::ToolSaidNo, 4003),
     ] {
         let fault = within(agent.call(call(tool, 5), &cancel)).await.unwrap_err();
-        assert_eq!((fault.kind(), fault.row().smcp), (kind, code), "{tool}: {fault}");
+        assert_eq!((fault.kind(), smcp_code(fault.kind())), (kind, code), "{tool}: {fault}");
         assert_eq!(fault.trace(), trace_of(&format!("id-of-{tool}")));
         assert_eq!(&*fault.hops().last().unwrap().role, "agent");
         assert!(!fault.to_string().contains("hunter2"), "{fault}");
@@ -73,7 +74,7 @@ async fn a_call_whose_time_is_over_is_cancelled_where_it_runs() {
     computer.join("computer", "pc", "a").await;
     let began = Instant::now();
     let fault = within(agent.call(call("slow", 1), &CancellationToken::new())).await.unwrap_err();
-    assert_eq!((fault.kind(), fault.row().smcp), (Kind::DeadlinePassed, 4004), "{fault}");
+    assert_eq!((fault.kind(), smcp_code(fault.kind())), (Kind::DeadlinePassed, 4004), "{fault}");
     assert!(began.elapsed() < Duration::from_millis(1900), "its own word was waited for, and came");
     let received = computer.receive("notify:tool_call_cancel").await;
     assert_eq!(received, json!({ "agent": "bot", "req_id": "id-of-slow" }));

@@ -1,5 +1,6 @@
 //! Our computer with a scripted MCP server behind it, asked by our agent through our hub.
 
+use budao_smcp::codes::smcp_code;
 use std::{
     path::PathBuf,
     sync::{
@@ -199,11 +200,14 @@ async fn every_failure_has_its_code() {
         ("my_tools__env", json!({ "name": "KEY" }), Kind::NeedsConfirmation, 4005),
     ] {
         let fault = call(&agent, tool, params, 10).await.unwrap_err();
-        assert_eq!((fault.kind(), fault.row().smcp), (kind, code), "{tool}: {fault}");
+        assert_eq!((fault.kind(), smcp_code(fault.kind())), (kind, code), "{tool}: {fault}");
         assert_eq!(fault.detail().text(Fact::ToolName), Some(tool), "{fault}");
         let roles: Vec<&str> = fault.hops().iter().map(|hop| &*hop.role).collect();
         assert!(roles.ends_with(&["computer", "agent"]), "{roles:?}");
     }
+    let near = call(&agent, "echo", json!({}), 10).await.unwrap_err();
+    let nearest = near.detail().get(Fact::Nearest).map(ToString::to_string).unwrap_or_default();
+    assert!(nearest.contains("my_tools__echo"), "{near}: {nearest}");
     let no = call(&agent, "my_tools__no", json!({}), 10).await.unwrap_err();
     assert_eq!(no.detail().text(Fact::Reason), Some("the city is not on the map"));
     assert_eq!(&*no.hops()[0].role, "mcp_server");
@@ -218,7 +222,7 @@ async fn a_call_is_ended_at_its_deadline_and_when_it_is_cancelled() {
     tools(&agent).await;
     let began = Instant::now();
     let late = call(&agent, "my_tools__slow", json!({}), 1).await.unwrap_err();
-    assert_eq!((late.kind(), late.row().smcp), (Kind::DeadlinePassed, 4004), "{late}");
+    assert_eq!((late.kind(), smcp_code(late.kind())), (Kind::DeadlinePassed, 4004), "{late}");
     assert!(began.elapsed() < Duration::from_secs(4));
     let cancel = CancellationToken::new();
     let stop = cancel.clone();
@@ -257,7 +261,7 @@ async fn a_refusal_is_a_refusal_and_a_yes_is_a_yes() {
     let agent = agent(&hub).await;
     tools(&agent).await;
     let no = call(&agent, "my_tools__env", json!({ "name": "KEY" }), 10).await.unwrap_err();
-    assert_eq!((no.kind(), no.row().smcp), (Kind::NeedsConfirmation, 4005));
+    assert_eq!((no.kind(), smcp_code(no.kind())), (Kind::NeedsConfirmation, 4005));
     person.0.store(2, Ordering::SeqCst);
     let yes = call(&agent, "my_tools__env", json!({ "name": "KEY" }), 10).await.unwrap();
     assert_eq!(yes["content"][0]["text"], "hunter2-long-enough", "the input was filled in");
@@ -296,7 +300,7 @@ async fn what_it_does_not_have_it_says_in_the_protocols_words() {
         (RequestEvent::PutBlob, json!({ "chunk_offset": 0, "eof": true, "blob": "" }), 4019),
     ] {
         let fault = ask(question, more).await.unwrap_err();
-        assert_eq!(fault.row().smcp, code, "{question:?} {fault}");
+        assert_eq!(smcp_code(fault.kind()), code, "{question:?} {fault}");
     }
     computer.shutdown().await;
 }
@@ -309,7 +313,7 @@ async fn a_server_that_dies_in_a_call_is_4003_and_comes_back() {
     tools(&agent).await;
     let mut events = agent.events();
     let died = call(&agent, "my_tools__die", json!({}), 10).await.unwrap_err();
-    assert_eq!(died.row().smcp, 4003, "{died}");
+    assert_eq!(smcp_code(died.kind()), 4003, "{died}");
     let changed = RoomEvent::ToolsChanged("pc".into());
     within(async { while events.recv().await.as_ref() != Ok(&changed) {} }).await;
     tools(&agent).await;
@@ -355,7 +359,7 @@ async fn an_input_nobody_knows_costs_its_server_and_nothing_else() {
     let agent = agent(&hub).await;
     tools(&agent).await;
     let fault = call(&agent, "broken__tool", json!({}), 10).await.unwrap_err();
-    assert_eq!((fault.kind(), fault.row().smcp), (Kind::McpServerFailed, 4003));
+    assert_eq!((fault.kind(), smcp_code(fault.kind())), (Kind::McpServerFailed, 4003));
     assert_eq!(computer.states().len(), 3);
     computer.shutdown().await;
 }

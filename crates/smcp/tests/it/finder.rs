@@ -1,5 +1,6 @@
 //! The documents of a real folder: listed, read down to an element, and nothing but them.
 
+use budao_smcp::codes::smcp_code;
 use std::{fs, os::unix::fs::symlink, path::Path};
 
 use budao_core::fault::{Fact, Fault};
@@ -95,7 +96,7 @@ async fn documents_are_listed_filtered_and_paged() {
         json!({ "file_type": [] }),
     ] {
         let fault = finder.list(&bad, &[]).await.unwrap_err();
-        assert_eq!(fault.row().smcp, 400, "{bad}");
+        assert_eq!(smcp_code(fault.kind()), 400, "{bad}");
         let field = fault.detail().text(Fact::Field).unwrap();
         assert!(bad.get(field).is_some(), "{bad}: {field}");
     }
@@ -145,23 +146,30 @@ async fn each_of_the_four_errors_is_exact() {
         ("http://local.docs/x".into(), 4204, Fact::Uri, "http://local.docs/x"),
     ] {
         let fault = get(&finder, &bad).await.unwrap_err();
-        assert_eq!(fault.row().smcp, code, "{bad}");
+        assert_eq!(smcp_code(fault.kind()), code, "{bad}");
         assert_eq!(fault.detail().text(fact), Some(value));
     }
     let near = get(&finder, &format!("dpe://local.docs/{near}")).await.unwrap_err();
     assert!(format!("{:?}", near.detail()).contains("annual-"), "the nearest is offered: {near:?}");
     let page = get(&finder, &format!("{uri}/pages/2")).await.unwrap_err();
     assert_eq!(
-        (page.row().smcp, page.detail().number(Fact::Page), page.detail().number(Fact::PageCount)),
+        (
+            smcp_code(page.kind()),
+            page.detail().number(Fact::Page),
+            page.detail().number(Fact::PageCount)
+        ),
         (4202, Some(2), Some(2))
     );
     let huge = get(&finder, &format!("{uri}/pages/18446744073709551615")).await.unwrap_err();
-    assert_eq!(huge.row().smcp, 4202);
+    assert_eq!(smcp_code(huge.kind()), 4202);
     let missing = finder.get(&json!({})).await.unwrap_err();
-    assert_eq!((missing.row().smcp, missing.detail().text(Fact::Field)), (400, Some("uri")));
+    assert_eq!((smcp_code(missing.kind()), missing.detail().text(Fact::Field)), (400, Some("uri")));
     let broken = address(&finder, "broken.pdf").await;
     let fault = get(&finder, &broken).await.unwrap_err();
-    assert_eq!((fault.row().smcp, fault.detail().text(Fact::Path)), (4003, Some("broken.pdf")));
+    assert_eq!(
+        (smcp_code(fault.kind()), fault.detail().text(Fact::Path)),
+        (4003, Some("broken.pdf"))
+    );
 }
 
 #[tokio::test]
@@ -194,16 +202,16 @@ async fn nothing_outside_the_folder_can_be_reached() {
         ".hidden.md",
     ] {
         let fault = get(&finder, &format!("dpe://local.docs/{path}")).await.unwrap_err();
-        assert_eq!(fault.row().smcp, 4201, "{path}");
+        assert_eq!(smcp_code(fault.kind()), 4201, "{path}");
     }
     let big = get(&finder, &address(&finder, "big.txt").await).await.unwrap_err();
-    assert_eq!((big.row().smcp, big.detail().number(Fact::Limit)), (4003, Some(16 << 20)));
+    assert_eq!((smcp_code(big.kind()), big.detail().number(Fact::Limit)), (4003, Some(16 << 20)));
 
     // A file that becomes a link between the list and the reading.
     let notes = address(&finder, "notes.txt").await;
     swap(&folder.path().join("notes.txt"), &outside.path().join("secret.md"));
     let fault = get(&finder, &notes).await.unwrap_err();
-    assert_eq!(fault.row().smcp, 4201, "{fault:?}");
+    assert_eq!(smcp_code(fault.kind()), 4201, "{fault:?}");
 }
 
 fn swap(file: &Path, target: &Path) {
@@ -303,7 +311,7 @@ async fn an_agent_reads_the_documents_of_a_folder_and_of_mcp_servers() {
         ("dpe://com.example.docs/sales/sheets/1", 4204),
     ] {
         let fault = get(bad).await.unwrap_err();
-        assert_eq!(fault.row().smcp, code, "{bad}: {fault}");
+        assert_eq!(smcp_code(fault.kind()), code, "{bad}: {fault}");
     }
 
     // The room hears of a change in the folder.

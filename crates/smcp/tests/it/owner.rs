@@ -1,5 +1,6 @@
 //! What whoever has the computer can do while it runs, and what is remembered for them; a server of others behind it.
 
+use budao_smcp::codes::smcp_code;
 use std::{sync::Arc, time::Duration};
 
 use budao_core::{
@@ -61,7 +62,7 @@ async fn servers_come_and_go_while_it_runs_and_the_room_is_told() {
     rendered().await;
     assert_eq!(state(&computer, "second"), Some(ServerState::Stopped));
     let stopped = call(&agent, "second__echo", json!({ "text": "x" }), 10).await.unwrap_err();
-    assert_eq!(stopped.row().smcp, 4003, "{stopped}");
+    assert_eq!(smcp_code(stopped.kind()), 4003, "{stopped}");
 
     computer.start_server("second", &FixedValues).await.unwrap();
     until(&computer, "second", |state| matches!(state, ServerState::Ready { .. })).await;
@@ -69,7 +70,7 @@ async fn servers_come_and_go_while_it_runs_and_the_room_is_told() {
 
     computer.remove("second").await.unwrap();
     let gone = call(&agent, "second__echo", json!({ "text": "x" }), 10).await.unwrap_err();
-    assert_eq!(gone.row().smcp, 4001, "{gone}");
+    assert_eq!(smcp_code(gone.kind()), 4001, "{gone}");
     for missing in [computer.remove("second").await, computer.stop_server("nobody").await] {
         assert_eq!(missing.unwrap_err().kind(), Kind::McpServerNotFound);
     }
@@ -108,7 +109,7 @@ async fn it_leaves_a_room_and_joins_another() {
     computer.join("a").await.unwrap();
     assert!(call(&agent, "my_tools__echo", json!({ "text": "x" }), 10).await.is_ok());
     let refused = computer.join("").await.unwrap_err();
-    assert_eq!(refused.row().smcp, 400, "{refused}");
+    assert_eq!(smcp_code(refused.kind()), 400, "{refused}");
     assert_eq!(computer.room().as_deref(), Some("a"), "a refusal changes nothing");
     computer.shutdown().await;
 }
@@ -143,7 +144,7 @@ async fn calls_are_remembered_without_secrets_and_not_for_ever() {
     let own = computer.call("my_tools__env", json!({ "name": "NONE" }), Duration::from_secs(10));
     assert_eq!(own.await.unwrap()["content"][0]["text"], "(not set)");
     let none = computer.call("none", json!({}), Duration::from_secs(10)).await.unwrap_err();
-    assert_eq!(none.row().smcp, 4001);
+    assert_eq!(smcp_code(none.kind()), 4001);
     computer.shutdown().await;
 }
 
@@ -158,7 +159,7 @@ async fn what_a_tool_says_too_much_does_not_leave_the_computer() {
     // Past no hub that could have helped.
     let failed =
         computer.call("my_tools__error", request, Duration::from_secs(10)).await.unwrap_err();
-    assert_eq!(failed.row().smcp, 4003);
+    assert_eq!(smcp_code(failed.kind()), 4003);
     let rendered = format!("{failed:?}");
     assert!(!rendered.contains("hunter2") && !rendered.contains("10.0.0.7"), "{rendered}");
     assert!(rendered.contains("refused"), "the reason is told: {rendered}");
@@ -191,7 +192,7 @@ async fn a_refusal_comes_with_its_reason_and_a_question_that_hangs_ends_with_the
             .unwrap();
         tools(&agent).await;
         let refused = call(&agent, "my_tools__env", json!({ "name": "KEY" }), 1).await.unwrap_err();
-        assert_eq!(refused.row().smcp, code, "{refused}");
+        assert_eq!(smcp_code(refused.kind()), code, "{refused}");
         if let Some(words) = words {
             let reason = refused.detail().text(Fact::Reason).unwrap();
             assert!(reason.ends_with(words), "{reason}");
@@ -258,7 +259,7 @@ async fn a_server_of_others_works_behind_our_computer() {
     let image = call(&agent, "everything__get-tiny-image", json!({}), 20).await.unwrap();
     assert!(image["content"].as_array().unwrap().iter().any(|it| it["type"] == "image"));
     let wrong = call(&agent, "everything__get-sum", json!({ "a": "x" }), 20).await.unwrap_err();
-    assert_eq!(wrong.row().smcp, 400, "{wrong}");
+    assert_eq!(smcp_code(wrong.kind()), 400, "{wrong}");
     let more = json!({ "mcp_server": "everything" }).as_object().unwrap().clone();
     let pending_answer =
         within(agent.ask(budao_smcp::wire::event::RequestEvent::GetResources, "pc", more));
@@ -267,6 +268,6 @@ async fn a_server_of_others_works_behind_our_computer() {
     let long = json!({ "duration": 60, "steps": 60 });
     let late =
         call(&agent, "everything__trigger-long-running-operation", long, 1).await.unwrap_err();
-    assert_eq!(late.row().smcp, 4004, "{late}");
+    assert_eq!(smcp_code(late.kind()), 4004, "{late}");
     computer.shutdown().await;
 }

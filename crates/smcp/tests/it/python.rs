@@ -1,5 +1,6 @@
 //! The reference package in Python as agent and as computer, with our hub between them.
 
+use budao_smcp::codes::smcp_code;
 use std::time::{Duration, Instant};
 
 use budao_smcp::server::{Access, Config, Token};
@@ -208,10 +209,10 @@ async fn our_agent_calls_the_reference_computer() {
     let echoed = crate::computer::call(&agent, "tools__echo", json!({ "text": "hi" }), 20).await;
     assert_eq!(echoed.unwrap()["content"][0]["text"], "hi");
     let failed = crate::computer::call(&agent, "tools__fail", json!({}), 20).await.unwrap_err();
-    assert_eq!(failed.row().smcp, 4003, "{failed}");
+    assert_eq!(smcp_code(failed.kind()), 4003, "{failed}");
     assert!(!failed.to_string().contains("hunter2"), "{failed}");
     let late = crate::computer::call(&agent, "tools__slow", json!({ "seconds": 30 }), 1).await;
-    assert_eq!(late.unwrap_err().row().smcp, 4004);
+    assert_eq!(smcp_code(late.unwrap_err().kind()), 4004);
 }
 
 #[tokio::test]
@@ -226,9 +227,9 @@ async fn our_agent_and_computer_meet_in_the_reference_hub() {
     assert_eq!(echoed.unwrap()["content"][0]["text"], "hi");
     // A tool's own failure passes their hub with its code.
     let unknown = crate::computer::call(&agent, "my_tools__none", json!({}), 20).await.unwrap_err();
-    assert_eq!(unknown.row().smcp, 4001, "{unknown}");
+    assert_eq!(smcp_code(unknown.kind()), 4001, "{unknown}");
     let late = crate::computer::call(&agent, "my_tools__slow", json!({}), 1).await.unwrap_err();
-    assert_eq!(late.row().smcp, 4004, "{late}");
+    assert_eq!(smcp_code(late.kind()), 4004, "{late}");
     crate::computer::assert_mismatches_arrive(&agent).await;
     computer.shutdown().await;
 }

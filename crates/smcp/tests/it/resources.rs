@@ -1,5 +1,6 @@
 //! What our computer has besides tools: resources, windows, skills, and data in pieces, both ways.
 
+use budao_smcp::codes::smcp_code;
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -163,9 +164,9 @@ async fn resources_of_a_server_are_listed_by_the_page() {
     let none = ask(&agent, RequestEvent::GetResources, json!({ "mcp_server": "plain" }))
         .await
         .unwrap_err();
-    assert_eq!(none.row().smcp, 4015);
+    assert_eq!(smcp_code(none.kind()), 4015);
     let unknown = ask(&agent, RequestEvent::GetResources, json!({ "mcp_server": "gamma" })).await;
-    assert_eq!(unknown.unwrap_err().row().smcp, 4014);
+    assert_eq!(smcp_code(unknown.unwrap_err().kind()), 4014);
     full_computer.computer.shutdown().await;
 }
 
@@ -263,13 +264,13 @@ async fn skills_are_listed_and_their_files_given_or_refused_with_a_reason() {
         ("pdf-tools", "none.txt", 4017, Some("not_found")),
     ] {
         let fault = get(name, path).await.unwrap_err();
-        assert_eq!(fault.row().smcp, code, "{name} {path}: {fault}");
+        assert_eq!(smcp_code(fault.kind()), code, "{name} {path}: {fault}");
         assert_eq!(fault.detail().text(Fact::Reason), reason, "{name} {path}");
     }
     // A handle is looked up anew for each piece.
     std::fs::remove_file(full_computer.folder.path().join("skills/pdf-tools/long.txt")).unwrap();
     let gone = drained(&agent, &long["blob_handle"], 1 << 20).await.unwrap_err();
-    assert_eq!((gone.row().smcp, gone.detail().text(Fact::Reason)), (4018, Some("gone")));
+    assert_eq!((smcp_code(gone.kind()), gone.detail().text(Fact::Reason)), (4018, Some("gone")));
     full_computer.computer.shutdown().await;
 }
 
@@ -313,7 +314,10 @@ async fn what_is_too_large_for_an_answer_is_fetched_in_pieces() {
     assert_eq!(drained(&agent, &handle, 1 << 20).await.unwrap(), vec![0; 1_500_000]);
     let beyond = json!({ "blob_handle": handle, "chunk_offset": 1_500_001 });
     let beyond = ask(&agent, RequestEvent::GetBlob, beyond).await.unwrap_err();
-    assert_eq!((beyond.row().smcp, beyond.detail().text(Fact::Reason)), (4018, Some("range")));
+    assert_eq!(
+        (smcp_code(beyond.kind()), beyond.detail().text(Fact::Reason)),
+        (4018, Some("range"))
+    );
 
     assert!(huge["content"][0]["text"].as_str().unwrap().contains("2500000 bytes in all"));
     let text = &huge["content"][1]["_meta"]["a2c_blob_handle"];
@@ -331,7 +335,7 @@ async fn what_is_too_large_for_an_answer_is_fetched_in_pieces() {
     full_computer.computer.leave().await.unwrap();
     full_computer.computer.join("a").await.unwrap();
     let gone = drained(&agent, text, 1 << 20).await.unwrap_err();
-    assert_eq!((gone.row().smcp, gone.detail().text(Fact::Reason)), (4018, Some("gone")));
+    assert_eq!((smcp_code(gone.kind()), gone.detail().text(Fact::Reason)), (4018, Some("gone")));
     full_computer.computer.shutdown().await;
 }
 
@@ -356,7 +360,7 @@ async fn a_fresh_computer_has_none_of_it_and_says_so() {
     let piece = json!({ "chunk_offset": 0, "eof": true, "blob": "", "total_size": 1, "sha256": "0".repeat(64) });
     let refused = ask(&agent, RequestEvent::PutBlob, piece).await.unwrap_err();
     assert_eq!(
-        (refused.row().smcp, refused.detail().text(Fact::Reason)),
+        (smcp_code(refused.kind()), refused.detail().text(Fact::Reason)),
         (4019, Some("forbidden"))
     );
     computer.shutdown().await;

@@ -2,6 +2,7 @@
 //!
 //! The server is a real one on the net that answers as it is told to: with a status, at the handshake or at a call.
 
+use budao_smcp::codes::smcp_code;
 use std::{
     sync::{Arc, Mutex},
     time::{Duration, Instant},
@@ -115,7 +116,7 @@ async fn settled(computer: &Computer) {
 
 /// The raw answer's marks, and that nothing secret is in it.
 fn check_marks(fault: &Fault, code: u16) {
-    assert_eq!(fault.row().smcp, code, "{fault}");
+    assert_eq!(smcp_code(fault.kind()), code, "{fault}");
     let rendered = format!("{fault:?} {fault}");
     for secret in ["secret-token", "secret-realm", "secret-query", "secret-state", "client_id"] {
         assert!(!rendered.contains(secret), "{secret}: {rendered}");
@@ -177,7 +178,7 @@ async fn a_server_that_cannot_even_be_reached_without_a_sign_in_says_so_and_not_
                 json!({ "mcp_server": "moody" }).as_object().unwrap().clone();
             let send = within(agent.ask(RequestEvent::GetResources, "pc", more)).await.unwrap_err();
             let expected = if code == 4003 { 4014 } else { code };
-            assert_eq!(send.row().smcp, expected, "{send}");
+            assert_eq!(smcp_code(send.kind()), expected, "{send}");
             computer.shutdown().await;
         }
     }
@@ -207,7 +208,7 @@ async fn a_server_that_is_not_there_is_4003_and_not_a_sign_in() {
     let computer = computer(&hub, "streamable", "http://127.0.0.1:1/mcp").await;
     let agent = agent(&hub).await;
     settled(&computer).await;
-    assert_eq!(called(&agent).await.unwrap_err().row().smcp, 4003);
+    assert_eq!(smcp_code(called(&agent).await.unwrap_err().kind()), 4003);
     computer.shutdown().await;
 }
 
@@ -229,6 +230,6 @@ async fn a_server_on_the_net_cannot_have_folders_of_this_machine_read() {
     assert_eq!(listed["resources"][0]["uri"], "skill://moody/theirs", "it does say so");
     assert_eq!(send(RequestEvent::GetSkills, json!({})).await.unwrap()["skills"], json!([]));
     let named = json!({ "name": "mcp:moody:theirs" });
-    assert_eq!(send(RequestEvent::GetSkill, named).await.unwrap_err().row().smcp, 4014);
+    assert_eq!(smcp_code(send(RequestEvent::GetSkill, named).await.unwrap_err().kind()), 4014);
     computer.shutdown().await;
 }
