@@ -16,14 +16,12 @@ use std::{
 };
 
 use budao_acp::{
-    Bridge, EditorOptions, EditorServices, ExecutionError, InitializeContext, ModelChoice, SignIn,
-    SlashCommand,
+    Bridge, EditorOptions, EditorServices, InitializeContext, ModelChoice, SignIn, SlashCommand,
 };
 use budao_core::{
     Fault, Lang,
     engine::Engine,
     event::Settings,
-    fault::{Fact, Kind, Operation},
     tool::{Mode, Permissions},
     world::World,
 };
@@ -31,6 +29,7 @@ use budao_journal::Reader;
 use budao_models::{Models, Spec};
 
 use crate::{
+    choices::{EngineName, FailureReport, one_of},
     config::{Config, ConfigArgs},
     exit::Exit,
     setup::{self, JournalArgs},
@@ -71,8 +70,8 @@ enum Action {
 struct ServeArgs {
     /// Engine: claude (the Claude CLI) or native (built in) [default: native if --model names one of its models,
     /// else claude if it is installed, else native]
-    #[arg(long, value_name = "ENGINE")]
-    engine: Option<String>,
+    #[arg(long, value_enum, value_name = "ENGINE", hide_possible_values = true)]
+    engine: Option<EngineName>,
 
     /// Path of the Claude CLI [default: CLAUDE_CODE_EXECUTABLE, else `claude` in PATH]
     #[arg(long, value_name = "PROGRAM")]
@@ -84,16 +83,22 @@ struct ServeArgs {
     models: Vec<String>,
 
     /// Permission mode of new sessions: approval (ask), readonly (plan) or auto
-    #[arg(long, default_value = "approval", value_name = "MODE")]
-    permission: String,
+    #[arg(long, default_value = "approval", value_name = "MODE", value_parser = one_of::<Mode>(), hide_possible_values = true)]
+    permission: Mode,
 
     /// System prompt
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
 
     /// How to report a failed turn: error, or refusal, which makes some editors delete the prompt
-    #[arg(long, default_value = "error", value_name = "HOW")]
-    execution_error: String,
+    #[arg(
+        long,
+        default_value = "error",
+        value_name = "HOW",
+        value_enum,
+        hide_possible_values = true
+    )]
+    execution_error: FailureReport,
 
     #[command(flatten)]
     config: ConfigArgs,
@@ -113,10 +118,11 @@ impl ServeArgs {
     fn engine(&self) -> Result<EngineChoice, Fault> {
         let names_a_model =
             || self.models.first().is_some_and(|model| Models::parse_spec(model).is_ok());
-        match self.engine.as_deref() {
-            Some("native") => Ok(EngineChoice::Native),
-            Some("claude") => crate::claude::program(self.claude.clone()).map(EngineChoice::Claude),
-            Some(other) => Err(wrong("--engine", "claude or native", other)),
+        match self.engine {
+            Some(EngineName::Native) => Ok(EngineChoice::Native),
+            Some(EngineName::Claude) => {
+                crate::claude::program(self.claude.clone()).map(EngineChoice::Claude)
+            }
             None if self.claude.is_none() && names_a_model() => Ok(EngineChoice::Native),
             None => match crate::claude::program(self.claude.clone()) {
                 Ok(program) => Ok(EngineChoice::Claude(program)),
@@ -134,30 +140,14 @@ impl ServeArgs {
         if self.models.is_empty() { vec!["demo".to_owned()] } else { self.models.clone() }
     }
 
-    fn permissions(&self) -> Result<Permissions, Fault> {
-        let mode: Mode = self
-            .permission
-            .parse()
-            .map_err(|_| wrong("--permission", "auto, approval or readonly", &self.permission))?;
-        Ok(Permissions { mode, ..Permissions::default() })
-    }
-
-    fn execution_error(&self) -> Result<ExecutionError, Fault> {
-        match self.execution_error.as_str() {
-            "error" => Ok(ExecutionError::Error),
-            "refusal" => Ok(ExecutionError::Refusal),
-            other => Err(wrong("--execution-error", "error or refusal", other)),
-        }
-    }
-
-    fn settings(&self, lang: Lang) -> Result<Settings, Fault> {
-        Ok(Settings {
+    fn settings(&self, lang: Lang) -> Settings {
+        Settings {
             language: lang,
             model: self.models().swap_remove(0),
             system: self.system.as_deref().map(Into::into),
-            permissions: self.permissions()?,
+            permissions: Permissions { mode: self.permission, ..Permissions::default() },
             ..Settings::default()
-        })
+        }
     }
 
     fn editor_options(&self, lang: Lang, context_tokens: u64) -> Result<EditorOptions, Fault> {
@@ -186,14 +176,6 @@ impl ServeArgs {
         })
     }
 }
-
-fn wrong(key: &str, expected: &str, received: &str) -> Fault {
-    Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
-        .with(Fact::ConfigKey, key.to_owned())
-        .with(Fact::Expected, expected.to_owned())
-        .with(Fact::Received, received.chars().take(40).collect::<String>())
-}
-
 /// Directs log lines to the ACP log file; must run before the first log line. `doctor` writes no log.
 pub(crate) fn start_log(args: &Args) -> Result<(), Fault> {
     match args.action {
@@ -221,7 +203,7 @@ async fn serve_claude(args: &ServeArgs, program: PathBuf, lang: Lang) -> Result<
     let Config { limits, mcp: configured, .. } = args.config.load()?;
     let editor_options = claude::editor_options(args.models.clone(), lang);
     let model = editor_options.models[0].id.clone();
-    let settings = Settings { model, ..args.settings(lang)? };
+    let settings = Settings { model, ..args.settings(lang) };
     tracing::info!(engine = editor_options.engine, program = %program.display(), "serving an editor");
     let world = crate::traces::world();
     let context = InitializeContext { editor_options, world: world.clone(), limits, lang };
@@ -248,7 +230,7 @@ async fn serve_native(args: &ServeArgs, lang: Lang) -> Result<Exit, Fault> {
     let config = args.config.load()?;
     let limits = config.limits.clone();
     let (settings, editor_options) =
-        (args.settings(lang)?, args.editor_options(lang, limits.context_tokens)?);
+        (args.settings(lang), args.editor_options(lang, limits.context_tokens)?);
     tracing::info!(engine = editor_options.engine, models = ?args.models(), "serving an editor");
     let context = InitializeContext { editor_options, world: crate::traces::world(), limits, lang };
     let journal = args.journal.clone();
@@ -285,7 +267,7 @@ async fn serve_bridge(
     settings: Settings,
     opening: impl Future<Output = Result<OpenedEngine, Fault>> + Send + 'static,
 ) -> Result<(), Fault> {
-    let execution_error = args.execution_error()?;
+    let execution_error = args.execution_error.into();
     let InitializeContext { editor_options, limits, lang, .. } = context.clone();
     let bridge = async move {
         let OpenedEngine { engine, journal, world, services } = opening.await?;

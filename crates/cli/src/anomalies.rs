@@ -59,7 +59,7 @@ struct Anomaly {
     at: Timestamp,
     turn: TurnNumber,
     seq: u64,
-    what: AnomalyKind,
+    kind: AnomalyKind,
     /// The measured duration or gap in milliseconds; 0 for [`AnomalyKind::ResultDropped`].
     elapsed_ms: u64,
 }
@@ -90,13 +90,13 @@ struct RunningTurn {
 impl AnomalyDetector {
     fn see(&mut self, record: &Record) -> Vec<Anomaly> {
         let mut found = Vec::new();
-        let mut note = |what, elapsed: Duration| {
+        let mut note = |kind, elapsed: Duration| {
             found.push(Anomaly {
                 session: record.session,
                 at: record.at,
                 turn: record.turn,
                 seq: record.seq,
-                what,
+                kind,
                 elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
             });
         };
@@ -222,8 +222,8 @@ fn report_anomaly(anomaly: &Anomaly, json: bool, lang: Lang, terminal: &Terminal
     let line = if json {
         serde_json::to_string(anomaly).unwrap_or_default()
     } else {
-        let Anomaly { session, at, turn, elapsed_ms, what, .. } = anomaly;
-        let (name, description) = (terminal.name(session), what.describe(lang));
+        let Anomaly { session, at, turn, elapsed_ms, kind, .. } = anomaly;
+        let (name, description) = (terminal.name(session), kind.describe(lang));
         let turn = count(lang, "turn-number", *turn);
         let took = terminal.faint(format!("{elapsed_ms} ms"));
         format!("{name}  {at}  {turn}  {description} {took}")
@@ -268,7 +268,7 @@ mod tests {
                 event: event.clone(),
             };
             let all = detector.see(&record).into_iter();
-            found.extend(all.map(|anomaly| (anomaly.what, anomaly.elapsed_ms)));
+            found.extend(all.map(|anomaly| (anomaly.kind, anomaly.elapsed_ms)));
         }
         found
     }

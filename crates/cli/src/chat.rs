@@ -37,9 +37,9 @@ use self::{
 };
 use crate::{
     config::{Config, ConfigArgs},
-    engines::RunningEngine,
+    engines::{EngineChoice, RunningEngine},
     exit::Exit,
-    run::{SessionArgs, one_of, title},
+    run::{SessionArgs, title},
     screen::{self, Screen, Theme},
     session_name::SessionName,
     setup::JournalArgs,
@@ -64,10 +64,11 @@ pub(crate) struct Args {
     message: Option<String>,
 
     /// Resume this session; without an id, choose from a list
-    #[arg(long, value_name = "SESSION", num_args = 0..=1, default_missing_value = "")]
-    resume: Option<String>,
+    #[arg(long, value_name = "SESSION")]
+    resume: Option<Option<SessionName>>,
 
-    /// Engine: native (built in) or claude (the Claude CLI); a resumed session keeps its engine
+    /// Engine: native (built in), claude (the Claude CLI), or agui:ADDRESS (any AG-UI agent at that address); a resumed
+    /// session keeps its engine
     #[arg(long, default_value = "native", value_name = "ENGINE")]
     engine: String,
 
@@ -85,38 +86,32 @@ pub(crate) struct Args {
     journal: JournalArgs,
 }
 
-/// The value of `--engine`: `native` or `claude`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString)]
-#[strum(serialize_all = "snake_case")]
-enum EngineName {
-    Native,
-    Claude,
-}
-
 /// Runs `budao chat` until the user quits, then prints how to resume the session.
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     if let Err(exit) = screen::is_there("budao run TASK", lang, terminal) {
         return Ok(exit);
     }
-    let mut engine: EngineName = one_of("--engine", &args.engine, "native or claude")?;
+    let mut engine = EngineChoice::parse(&args.engine, args.claude.as_deref())?;
     let config = quiet(args.config.load()?);
     let settings = args.session.settings(lang)?;
     let theme = Theme { colours: terminal.has_colours() };
     let session = match chosen(args, theme, lang, terminal).await? {
         SessionChoice::New => None,
         SessionChoice::Exit(exit) => return Ok(exit),
-        SessionChoice::Existing { session, is_foreign } => {
-            engine = if is_foreign { EngineName::Claude } else { EngineName::Native };
+        SessionChoice::Existing { session, engine: named } => {
+            // The address of an agent is not a part of the session.
+            if !(named == budao_relay::ENGINE_NAME && matches!(engine, EngineChoice::Agui(_))) {
+                engine = EngineChoice::parse(&named, args.claude.as_deref())?;
+            }
             Some(session)
         }
     };
-    let is_claude = engine == EngineName::Claude;
-    let settings = match is_claude {
-        true => settings.with_models(vec![claude_model(&args.session.model)?]),
-        false => settings,
+    let settings = match &engine {
+        EngineChoice::Claude(_) => settings.with_models(vec![claude_model(&args.session.model)?]),
+        EngineChoice::Agui(_) => settings.with_models(vec![budao_relay::MODEL.to_owned()]),
+        EngineChoice::Native => settings,
     };
-    let claude = is_claude.then_some(args.claude.as_deref());
-    let running = RunningEngine::start(claude, &args.journal, config).await?;
+    let running = RunningEngine::start(engine, &args.journal, config).await?;
     let (fault_sender, faults) = mpsc::channel(COMMANDS);
     let chat = Chat {
         engine: Arc::clone(&running.engine),
@@ -159,7 +154,7 @@ fn claude_model(named: &str) -> Result<String, Fault> {
 /// The session to talk to, from `--resume` or the list.
 enum SessionChoice {
     New,
-    Existing { session: SessionId, is_foreign: bool },
+    Existing { session: SessionId, engine: String },
     Exit(Exit),
 }
 
@@ -169,10 +164,12 @@ async fn chosen(
     lang: Lang,
     terminal: &Terminal,
 ) -> Result<SessionChoice, Fault> {
-    let Some(named) = args.resume.as_deref() else { return Ok(SessionChoice::New) };
+    let Some(named) = &args.resume else { return Ok(SessionChoice::New) };
     let world = world::system();
     let journal = args.journal.existing().open(&world).await?;
-    let session = if named.is_empty() {
+    let session = if let Some(named) = named {
+        Some(named.find_in(&*journal).await?)
+    } else {
         match pick::run(&*journal, world.clock.now(), theme, lang).await? {
             pick::PickResult::Session(session) => Some(session),
             pick::PickResult::None => None,
@@ -183,16 +180,13 @@ async fn chosen(
                 return Ok(SessionChoice::Exit(Exit::Failed));
             }
         }
-    } else {
-        let named: SessionName =
-            one_of("--resume", named, "a session's id, or the beginning of it")?;
-        Some(named.find_in(&*journal).await?)
     };
     let choice = match session {
         None => SessionChoice::Exit(Exit::Success),
         Some(session) => {
             let (state, _) = fold(&*journal, session).await?;
-            SessionChoice::Existing { session, is_foreign: state.settings.is_foreign() }
+            let engine = state.settings.engine().to_owned();
+            SessionChoice::Existing { session, engine }
         }
     };
     journal.close().await;

@@ -20,6 +20,8 @@ use budao_core::{
     spending::SpendingConfig,
 };
 use budao_mcp::McpServerConfig as McpConfig;
+use budao_relay::RelayConfig;
+use budao_remote::WorkerLimits;
 use budao_serve::{
     Limits as ServeLimits,
     alerts::{Rules, Threshold},
@@ -41,6 +43,11 @@ pub(crate) struct ConfigArgs {
     /// Offer the tools of this MCP server: NAME=COMMAND or NAME=URL; can be repeated
     #[arg(long = "mcp", value_name = "NAME=SERVER")]
     mcp: Vec<String>,
+
+    /// Offer the tools of the MCP servers in this JSON file, as Claude Desktop, Cursor, VS Code and others write it; can
+    /// be repeated
+    #[arg(long = "mcp-config", value_name = "FILE")]
+    mcp_config: Vec<PathBuf>,
 }
 
 /// The contents of the configuration file.
@@ -66,6 +73,8 @@ pub(crate) struct Config {
     pub(crate) mcp: Vec<McpConfig>,
     /// SMCP rooms whose computers' tools are offered.
     pub(crate) smcp: Vec<RoomConfig>,
+    /// Engines that are other programs.
+    pub(crate) engines: EnginesConfig,
     /// The `[serve]` table, for `budao serve`.
     pub(crate) serve: ServeConfig,
     /// Level, format and destination of log lines.
@@ -79,6 +88,14 @@ pub(crate) struct Config {
     /// loaded.
     #[serde(rename = "traces")]
     _traces: TracesConfig,
+}
+
+/// The `[engines]` table.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct EnginesConfig {
+    /// The AG-UI agent that `--engine agui` relays to.
+    pub(crate) agui: RelayConfig,
 }
 
 /// A text, or a list of texts.
@@ -126,6 +143,9 @@ pub(crate) struct AlertsConfig {
     round: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pause: Option<u64>,
+    /// Milliseconds after which a call whose outcome is unknown raises an alert; absent or 0 for never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    doubt: Option<u64>,
     /// Rates of faults that raise an alert.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     threshold: Vec<Threshold>,
@@ -149,6 +169,7 @@ impl AlertsConfig {
         let mut rules = Rules { threshold: self.threshold.clone(), ..Rules::default() };
         rules.round = self.round.map_or(rules.round, Duration::from_millis);
         rules.pause = self.pause.map_or(rules.pause, Duration::from_millis);
+        rules.doubt = self.doubt.map_or(rules.doubt, Duration::from_millis);
         let cursor = journal.map(|journal| {
             let mut name = journal.as_os_str().to_owned();
             name.push("-alerts");
@@ -159,7 +180,7 @@ impl AlertsConfig {
     }
 }
 
-/// The `[serve]` table. Every key except `limits` is also a flag.
+/// The `[serve]` table. Every key except `limits` and `workers` is also a flag.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ServeConfig {
@@ -185,6 +206,8 @@ pub(crate) struct ServeConfig {
     on_disconnect: Option<String>,
     /// Limits of the gateway.
     pub(crate) limits: ServeLimits,
+    /// Bounds for programs that offer tools.
+    pub(crate) workers: WorkerLimits,
 }
 
 /// File keys that set a flag's default: the key, and the id of the flag.
@@ -210,6 +233,9 @@ impl ConfigArgs {
     /// Reads the file, if there is one, applies the environment, and adds the servers of `--mcp`.
     pub(crate) fn load(&self) -> Result<Config, Fault> {
         let mut config = load(layers::file(self.config.as_deref()).as_deref())?;
+        for path in &self.mcp_config {
+            config.mcp.extend(servers_of(path)?);
+        }
         for text in &self.mcp {
             config.mcp.push(server(text)?);
         }
@@ -303,6 +329,7 @@ fn load(path: Option<&Path>) -> Result<Config, Fault> {
     config.models.gate.check()?;
     config.limits.gate = config.models.gate.clone();
     config.limits.fallback = config.models.fallback.clone();
+    config.engines.agui.check()?;
     config.models.spending.check()?;
     config.limits.spending = config.models.spending.clone();
     Ok(config)
@@ -338,16 +365,30 @@ fn parse(text: &str, path: &Path) -> Result<Table, Fault> {
     Ok(table)
 }
 
-/// Parses `NAME=COMMAND ARG…` or `NAME=http://…`.
+/// The servers in the file of a desktop program or editor. `${workspaceFolder}` is the current directory.
+fn servers_of(path: &Path) -> Result<Vec<McpConfig>, Fault> {
+    let shown = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        wrong("--mcp-config", "a file that can be read", &shown).caused_by(&error)
+    })?;
+    let folder = std::env::current_dir().unwrap_or_default();
+    let variables = std::env::vars_os().collect();
+    budao_mcp::read_client_file(&text, &variables, &folder).map_err(|fault| {
+        let place = fault.detail().text(Fact::ConfigKey).unwrap_or_default().to_owned();
+        fault.with(Fact::ConfigKey, format!("{shown}: {place}"))
+    })
+}
+
+/// Parses `NAME=COMMAND ARG…` or `NAME=http://…`. A server on the command line is waited for.
 fn server(text: &str) -> Result<McpConfig, Fault> {
     let expected = "NAME=COMMAND or NAME=URL";
     let (name, place) = text.split_once('=').ok_or_else(|| wrong("--mcp", expected, text))?;
     if place.starts_with("http://") || place.starts_with("https://") {
-        return Ok(McpConfig::http(name, place));
+        return Ok(McpConfig { required: true, ..McpConfig::http(name, place) });
     }
     let words = shell_words::split(place).map_err(|_| wrong("--mcp", expected, text))?;
     let (command, args) = words.split_first().ok_or_else(|| wrong("--mcp", expected, text))?;
-    Ok(McpConfig::stdio(name, command, args))
+    Ok(McpConfig { required: true, ..McpConfig::stdio(name, command, args) })
 }
 
 fn wrong(key: &str, expected: &str, received: &str) -> Fault {
@@ -436,6 +477,23 @@ mod tests {
         let fault = load(Some(&path)).unwrap_err();
         let key = fault.detail().text(Fact::ConfigKey);
         assert_eq!(key, Some("models.gate.in_flight_start"), "{fault}");
+    }
+
+    #[test]
+    fn the_agent_of_the_relay_is_read_and_a_wrong_bound_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config.toml");
+        let agent = "[engines.agui]\nurl = \"http://a/b\"\nresubmit = true\n";
+        std::fs::write(&path, agent).unwrap();
+        let agui = load(Some(&path)).unwrap().engines.agui;
+        assert_eq!((agui.url.as_deref(), agui.resubmit), (Some("http://a/b"), true));
+        std::fs::write(&path, "[engines.agui.limits]\nturn_bytes = 0\n").unwrap();
+        let fault = load(Some(&path)).unwrap_err();
+        let key = fault.detail().text(Fact::ConfigKey);
+        assert_eq!(key, Some("engines.agui.limits.turn_bytes"), "{fault}");
+        let (place, message) = refused("[engines.agui]\ntoken = \"hunter2hunter2\"\n");
+        assert_eq!(place, "budao.toml:2");
+        assert!(message.contains("${env:NAME}") && !message.contains("hunter2"), "{message}");
     }
 
     #[test]

@@ -32,16 +32,8 @@ const ARGUMENTS_WIDTH: usize = 60;
 /// Time for the session to be released after a settlement.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-const EXAMPLES: &str = "\
-Examples:
-  budao doubts                                           calls whose outcome is unknown
-  budao doubts settle 01a1e597 call_2_1_1 --happened '{\"receipt\": 41}'
-  budao doubts settle 01a1e597 call_2_1_1 --did-not-happen
-  budao doubts settle 01a1e597 call_2_1_1 --leave --note 'the log is in /var/log'";
-
 /// List calls whose outcome is unknown, oldest first; settle one of them.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
     journal: JournalArgs,

@@ -1,45 +1,112 @@
-//! Starts the engine a command asked for: the native loop, or the Claude CLI.
+//! Starts the engine a command asked for: the native loop, the Claude CLI, or the relay to an AG-UI agent.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
-use budao_core::{Fault, engine::Engine};
+use budao_core::{
+    Fault, Kind,
+    engine::Engine,
+    event::Settings,
+    fault::{Fact, Operation},
+};
 use budao_journal::Journal;
+use budao_relay::{Relay, RelayParts};
+use budao_scrub::Scrubber;
 
 use crate::{
     claude,
     config::Config,
+    lease_holder,
     setup::{self, Application, JournalArgs},
     traces,
 };
+
+/// The value of `--engine`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum EngineChoice {
+    /// The built-in loop.
+    Native,
+    /// The Claude CLI, at this path or where it is found.
+    Claude(Option<PathBuf>),
+    /// An AG-UI agent, at this address or the configured one.
+    Agui(Option<String>),
+}
+
+impl EngineChoice {
+    /// Reads `native`, `claude`, `agui` or `agui:ADDRESS`. `path` is that of the Claude CLI, if it was given.
+    pub(crate) fn parse(named: &str, path: Option<&Path>) -> Result<Self, Fault> {
+        match named {
+            Settings::NATIVE => Ok(Self::Native),
+            budao_claude::ENGINE_NAME => Ok(Self::Claude(path.map(Path::to_owned))),
+            budao_relay::ENGINE_NAME => Ok(Self::Agui(None)),
+            other => match other.strip_prefix("agui:").filter(|address| !address.is_empty()) {
+                Some(address) => Ok(Self::Agui(Some(address.to_owned()))),
+                None => Err(Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
+                    .with(Fact::ConfigKey, "--engine")
+                    .with(Fact::Expected, "native, claude, agui or agui:ADDRESS")
+                    .with(Fact::Received, other.chars().take(80).collect::<String>())),
+            },
+        }
+    }
+}
 
 /// A started engine with its journal.
 pub(crate) struct RunningEngine {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) journal: Arc<dyn Journal>,
-    /// The native engine's tool servers and shells; none for the Claude CLI, which has its own.
+    /// The native engine's tool servers and shells; none for the other engines, which have their own.
     pub(crate) native: Option<Box<Application>>,
 }
 
 impl RunningEngine {
-    /// Starts an engine. `claude` selects the Claude CLI, at the inner path if one is given.
+    /// Starts an engine.
     pub(crate) async fn start(
-        claude: Option<Option<&Path>>,
+        choice: EngineChoice,
         journal: &JournalArgs,
         file: Config,
     ) -> Result<Self, Fault> {
-        let Some(path) = claude else {
-            let application = Box::new(setup::assemble(journal, file).await?);
-            let journal = Arc::clone(application.runtime.journal());
-            let engine = Arc::new(application.runtime.clone());
-            return Ok(Self { engine, journal, native: Some(application) });
-        };
-        let (world, mut limits, places) = (traces::world(), file.limits, file.places);
-        let program = claude::program(path.map(Path::to_owned))?;
+        match choice {
+            EngineChoice::Native => {
+                let application = Box::new(setup::assemble(journal, file).await?);
+                let journal = Arc::clone(application.runtime.journal());
+                let engine = Arc::new(application.runtime.clone());
+                Ok(Self { engine, journal, native: Some(application) })
+            }
+            EngineChoice::Claude(path) => {
+                let (world, mut limits, places) = (traces::world(), file.limits, file.places);
+                let program = claude::program(path)?;
+                let journal = journal.open(&world).await?;
+                setup::set_lease_times(&*journal, &mut limits);
+                let shared = Arc::clone(&journal);
+                let engine = claude::engine(program, shared, &world, limits, places, false);
+                Ok(Self { engine: Arc::new(engine), journal, native: None })
+            }
+            EngineChoice::Agui(address) => Self::start_relay(address, journal, file).await,
+        }
+    }
+
+    async fn start_relay(
+        address: Option<String>,
+        journal: &JournalArgs,
+        file: Config,
+    ) -> Result<Self, Fault> {
+        let world = traces::world();
+        let mut config = file.engines.agui;
+        config.url = address.or(config.url);
+        let secrets = setup::keys().1.into_iter().chain(config.token.clone());
+        let scrubber = Scrubber::with_secrets(secrets);
         let journal = journal.open(&world).await?;
-        setup::set_lease_times(&*journal, &mut limits);
-        let engine =
-            claude::engine(program, Arc::clone(&journal) as _, &world, limits, places, false);
-        Ok(Self { engine: Arc::new(engine), journal, native: None })
+        let mut parts = RelayParts::new(Arc::clone(&journal), world, config);
+        parts.limits = file.limits;
+        setup::set_lease_times(&*journal, &mut parts.limits);
+        parts.scrubber = scrubber;
+        parts.holder = lease_holder::name();
+        parts.liveness = Arc::new(lease_holder::KnownHolders);
+        parts.places = file.places;
+        Ok(Self { engine: Arc::new(Relay::new(parts)?), journal, native: None })
     }
 
     /// MCP servers and rooms that have not started yet, with the reason.

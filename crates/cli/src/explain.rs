@@ -8,10 +8,9 @@ use budao_core::{
     Kind, Lang,
     fault::{Category, Remedy, Severity},
 };
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use strum::VariantArray;
 
 use crate::{
+    choices::one_of,
     exit::Exit,
     terminal::Terminal,
     texts::{count, fill, localize},
@@ -26,7 +25,7 @@ use find::{LookupResult, Suggestions};
 pub(crate) struct Args {
     /// Code, number or name: `ERR_TIMEOUT_001`, `4101`, `deadline passed`
     #[arg(required_unless_present = "list", allow_negative_numbers = true, value_name = "WHAT")]
-    what: Vec<String>,
+    query: Vec<String>,
 
     /// List all kinds, or those with WHAT in their code, name, title or numbers
     #[arg(long)]
@@ -49,16 +48,38 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// The numbers that protocols have for a kind, from the crates that speak them.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+struct ProtocolNumbers {
+    smcp: u16,
+    http: u16,
+    json_rpc: i32,
+}
+
+impl ProtocolNumbers {
+    fn of(kind: Kind) -> Self {
+        Self {
+            smcp: budao_smcp::codes::smcp_code(kind),
+            http: budao_serve::http_status(kind),
+            json_rpc: budao_acp::json_rpc_code(kind),
+        }
+    }
+
+    fn all(self) -> [i64; 3] {
+        [self.smcp.into(), self.http.into(), self.json_rpc.into()]
+    }
+}
+
 /// Runs `budao explain`. An unknown code is a usage error and prints suggestions.
 pub(crate) fn main(args: &Args, lang: Lang, terminal: &Terminal) -> Exit {
-    let what = args.what.join(" ");
+    let query = args.query.join(" ");
     if args.list {
-        let kinds = find::filtered(args, &what);
-        if !kinds.is_empty() || what.is_empty() {
+        let kinds = find::filtered(args, &query);
+        if !kinds.is_empty() || query.is_empty() {
             return show_list(&kinds, args.json, lang, terminal);
         }
     }
-    match find::find(&what) {
+    match find::find(&query) {
         LookupResult::One(kind) if args.json => terminal.data(&page::json(kind, lang)),
         LookupResult::One(kind) => terminal.data(&page::text(kind, lang, terminal)),
         LookupResult::PrimaryNumber { kind, .. } if args.json => {
@@ -72,7 +93,7 @@ pub(crate) fn main(args: &Args, lang: Lang, terminal: &Terminal) -> Exit {
         }
         LookupResult::Several(kinds) => return show_list(&kinds, args.json, lang, terminal),
         LookupResult::None(near) => {
-            terminal.say(&unknown(&what, &near, lang, terminal));
+            terminal.say(&unknown(&query, &near, lang, terminal));
             return Exit::Usage;
         }
     }
@@ -95,22 +116,12 @@ fn also(number: i64, others: usize, lang: Lang) -> String {
 }
 
 /// The message for an unknown code, with suggestions.
-fn unknown(what: &str, near: &Suggestions, lang: Lang, terminal: &Terminal) -> String {
-    let mut text = fill(lang, "explain-unknown", &[("what", what.into())]);
+fn unknown(query: &str, near: &Suggestions, lang: Lang, terminal: &Terminal) -> String {
+    let mut text = fill(lang, "explain-unknown", &[("what", query.into())]);
     text.push('\n');
     let lines = list::near(near, lang, terminal);
     if !lines.is_empty() {
         text.push_str(&format!("\n{}\n{lines}", localize(lang, "explain-did-you-mean")));
     }
     format!("{text}\n{}", localize(lang, "explain-to-list-all-kinds"))
-}
-
-/// A clap parser for the values of one catalog column.
-fn one_of<T>() -> impl TypedValueParser<Value = T>
-where
-    T: VariantArray + Copy + Into<&'static str> + std::str::FromStr + Send + Sync + 'static,
-    T::Err: std::error::Error + Send + Sync + 'static,
-{
-    PossibleValuesParser::new(T::VARIANTS.iter().map(|value| Into::<&'static str>::into(*value)))
-        .try_map(|word| word.parse::<T>())
 }

@@ -1,5 +1,7 @@
 //! `budao journal` and `budao backup`: maintenance of the journal file.
 
+mod verify;
+
 use std::{
     fs::OpenOptions,
     io::{self, BufRead, BufReader, BufWriter, Write},
@@ -20,7 +22,7 @@ use serde_json::json;
 
 use crate::{
     exit::Exit,
-    progress,
+    file_fault, progress,
     session_name::SessionName,
     setup::{self, JournalArgs},
     terminal::{Terminal, pad},
@@ -44,6 +46,8 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
+    /// Prove that no record was altered, removed, reordered or appended by another program
+    Verify(verify::Args),
     /// Export sessions as JSON lines
     Export {
         /// The journal: a path, `sqlite:PATH` or `postgres://USER@HOST/DATABASE`
@@ -106,10 +110,11 @@ pub(crate) struct BackupArgs {
     json: bool,
 }
 
-/// Runs `budao journal check`, `export`, `import`, `copy` or `stats`.
+/// Runs `budao journal check`, `verify`, `export`, `import`, `copy` or `stats`.
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     match &args.action {
         Action::Check { file, json } => check(file, *json, lang, terminal).await,
+        Action::Verify(args) => verify::run(args, lang, terminal).await,
         Action::Export { file, sessions, output, salvage, json } => {
             let report = export(file, sessions, output.as_deref(), *salvage).await?;
             if *json {
@@ -205,7 +210,7 @@ fn render_check(found: &CheckReport, lang: Lang, terminal: &Terminal) -> String 
         let session = damage.session.map_or(String::new(), |session| format!("{session}: "));
         let word = terminal.strong(localize(lang, "journal-damaged"));
         let survives = localize(lang, "journal-survives");
-        text.push_str(&format!("{word} {session}{}\n", damage.what));
+        text.push_str(&format!("{word} {session}{}\n", damage.description));
         text.push_str(&format!("        {survives}: {}\n", damage.survives));
     }
     if found.damages.is_empty() {
@@ -263,8 +268,11 @@ async fn import(
 ) -> Result<Exit, Fault> {
     let mut lines: Box<dyn BufRead + Send> = match input {
         Some(path) => {
-            let opened = OpenOptions::new().read(true).open(path);
-            Box::new(BufReader::new(opened.map_err(|error| unreadable(path, &error))?))
+            let opened = OpenOptions::new()
+                .read(true)
+                .open(path)
+                .map_err(|error| file_fault::unreadable(path, Operation::ReadFile, &error));
+            Box::new(BufReader::new(opened?))
         }
         None => Box::new(BufReader::new(io::stdin())),
     };
@@ -323,12 +331,6 @@ fn unwritable(path: &Path, error: &io::Error) -> Fault {
         _ => (Kind::FilePermission, path),
     };
     Fault::new(kind, Operation::WriteFile)
-        .with(Fact::Path, path.display().to_string())
-        .caused_by(error)
-}
-
-fn unreadable(path: &Path, error: &io::Error) -> Fault {
-    Fault::new(Kind::FileNotFound, Operation::ReadFile)
         .with(Fact::Path, path.display().to_string())
         .caused_by(error)
 }

@@ -6,23 +6,28 @@
 mod acp;
 mod anomalies;
 mod chat;
+mod choices;
 mod claude;
 mod completions;
 mod config;
 mod demo;
 mod doubts;
 mod engines;
+mod examples;
 mod exit;
 mod explain;
+mod file_fault;
 mod journal;
 mod lang;
 mod lease_holder;
 mod log;
 mod man;
+mod mcp;
 mod nodes;
 mod port_owner;
 mod program;
 mod progress;
+mod replay_check;
 mod run;
 mod screen;
 mod serve;
@@ -31,10 +36,13 @@ mod sessions;
 mod setup;
 mod signals;
 mod smcp;
+mod spending;
 mod symbols;
 mod terminal;
 mod texts;
 mod time_point;
+mod timers;
+mod tools;
 mod top;
 mod traces;
 mod transcript;
@@ -64,6 +72,15 @@ struct Cli {
     #[arg(long, global = true, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     traces: Option<String>,
 
+    /// The journal: a path, `sqlite:PATH`, `postgres://USER@HOST/DATABASE` or `memory:`. Default: a file in the user's
+    /// state directory. Commands that use no journal ignore it
+    #[arg(long, global = true, value_name = "URL", env = "BUDAO_JOURNAL")]
+    journal: Option<String>,
+
+    /// Put messages, arguments and results into traces; configured secrets are removed
+    #[arg(long, global = true, env = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT")]
+    traces_content: bool,
+
     #[command(subcommand)]
     command: Command,
 }
@@ -80,8 +97,12 @@ enum Command {
     Acp(acp::Args),
     Top(top::Args),
     Nodes(nodes::Args),
+    Tools(tools::Args),
+    Mcp(mcp::Args),
     Sessions(sessions::Args),
+    Spending(spending::Args),
     Doubts(doubts::Args),
+    Timers(timers::Args),
     Journal(journal::Args),
     Backup(journal::BackupArgs),
     Explain(explain::Args),
@@ -101,20 +122,25 @@ fn main() -> std::process::ExitCode {
     std::panic::catch_unwind(|| run(&parse())).unwrap_or(Exit::Bug).into()
 }
 
+/// The command line with the examples of its help.
+fn command() -> clap::Command {
+    examples::attach(Cli::command())
+}
+
 /// Parses the command line with the configuration file's values as defaults.
 fn parse() -> Cli {
     let arguments: Vec<String> = std::env::args_os()
         .skip(1)
         .map(|argument| argument.to_string_lossy().into_owned())
         .collect();
-    let matches = config::with_defaults(Cli::command(), &arguments).get_matches();
+    let matches = config::with_defaults(command(), &arguments).get_matches();
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
 fn run(cli: &Cli) -> Exit {
     let terminal = Terminal::from_env();
     let lang = lang::choose(cli.lang.as_deref(), &terminal);
-    traces::aim(cli.traces.clone().or_else(config::traces));
+    traces::aim(cli.traces.clone().or_else(config::traces), cli.traces_content);
     // These four start their log themselves, once they have read the configuration.
     match &cli.command {
         Command::Serve(_) | Command::Run(_) | Command::Resume(_) | Command::Chat(_) => {}
@@ -131,14 +157,16 @@ fn run(cli: &Cli) -> Exit {
     let exit = match &cli.command {
         Command::Config(args) => config::run(args, lang, &terminal)
             .unwrap_or_else(|fault| failed(&fault, lang, &terminal)),
-        Command::Completions(args) => completions::run(args, Cli::command(), &terminal),
-        Command::Man(args) => man::run(args, Cli::command(), lang, &terminal)
+        Command::Completions(args) => completions::run(args, command(), &terminal),
+        Command::Man(args) => man::run(args, command(), lang, &terminal)
             .unwrap_or_else(|fault| failed(&fault, lang, &terminal)),
         Command::Explain(args) => explain::main(args, lang, &terminal),
         Command::Demo(args) => wait(demo::run(args, lang, &terminal), lang, &terminal),
         Command::Chat(args) => wait(chat::run(args, lang, &terminal), lang, &terminal),
         Command::Top(args) => wait(top::run(args, lang, &terminal), lang, &terminal),
         Command::Nodes(args) => wait(nodes::run(args, lang, &terminal), lang, &terminal),
+        Command::Tools(args) => wait(tools::run(args, lang, &terminal), lang, &terminal),
+        Command::Mcp(args) => wait(mcp::run(args, lang, &terminal), lang, &terminal),
         Command::Run(args) => wait(run::run(args, lang, &terminal), lang, &terminal),
         Command::Resume(args) => wait(run::resume(args, lang, &terminal), lang, &terminal),
         Command::Cancel(args) => wait(run::cancel(args, lang, &terminal), lang, &terminal),
@@ -146,7 +174,9 @@ fn run(cli: &Cli) -> Exit {
         Command::Serve(args) => wait(serve::run(args, lang, &terminal), lang, &terminal),
         Command::Acp(args) => wait(acp::run(args, lang, &terminal), lang, &terminal),
         Command::Sessions(args) => wait(sessions::run(args, lang, &terminal), lang, &terminal),
+        Command::Spending(args) => wait(spending::run(args, lang, &terminal), lang, &terminal),
         Command::Doubts(args) => wait(doubts::run(args, lang, &terminal), lang, &terminal),
+        Command::Timers(args) => wait(timers::run(args, lang, &terminal), lang, &terminal),
         Command::Journal(args) => wait(journal::run(args, lang, &terminal), lang, &terminal),
         Command::Smcp(args) => wait(smcp::run(args, lang, &terminal), lang, &terminal),
         Command::Backup(args) => wait(journal::backup(args, lang, &terminal), lang, &terminal),

@@ -8,17 +8,17 @@ use indicatif::{ProgressBar, ProgressStyle};
 pub(crate) const ROUND: Duration = Duration::from_millis(100);
 
 /// A bar in percent; the caller sets its length later.
-pub(crate) fn parts(what: &'static str) -> ProgressBar {
-    styled(ProgressBar::new(0), what, "{msg} {wide_bar} {percent}% {elapsed}")
+pub(crate) fn parts(message: &'static str) -> ProgressBar {
+    styled(ProgressBar::new(0), message, "{msg} {wide_bar} {percent}% {elapsed}")
 }
 
 /// A bar in bytes; `all` may be an estimate.
-pub(crate) fn bytes(all: u64, what: &'static str) -> ProgressBar {
-    styled(ProgressBar::new(all), what, "{msg} {wide_bar} {bytes}/{total_bytes} {elapsed}")
+pub(crate) fn bytes(all: u64, message: &'static str) -> ProgressBar {
+    styled(ProgressBar::new(all), message, "{msg} {wide_bar} {bytes}/{total_bytes} {elapsed}")
 }
 
-fn styled(bar: ProgressBar, what: &'static str, template: &str) -> ProgressBar {
+fn styled(bar: ProgressBar, message: &'static str, template: &str) -> ProgressBar {
     let style =
         ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    bar.with_style(style.progress_chars("━╸ ")).with_message(what)
+    bar.with_style(style.progress_chars("━╸ ")).with_message(message)
 }

@@ -1,12 +1,15 @@
 //! `budao run`, `resume`, `cancel` and `replay`: one session on the terminal.
 
-use std::{path::PathBuf, str::FromStr};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use budao_core::{
     Fault, Lang,
     activity::{Activity, MessageContent},
     engine::{Engine, SessionOptions},
-    event::{Answer, CommandBody, CommandId, SessionId, Settings},
+    event::{Answer, CommandBody, CommandId, SessionId, Settings, Thinking},
     fallback::split_models,
     fault::{Fact, Kind, Operation},
     message::Block,
@@ -14,11 +17,15 @@ use budao_core::{
     tool::{Mode, Permissions},
     trace::Trace,
 };
+use budao_tools::schema::SCHEMA_BYTES_MAX;
 use futures::StreamExt;
+use serde_json::Value;
 
 use crate::{
+    choices::one_of,
     config::{Config, ConfigArgs},
     exit::Exit,
+    replay_check::ReplayCheck,
     session_name::SessionName,
     setup::{self, Application, JournalArgs},
     terminal::Terminal,
@@ -41,8 +48,8 @@ pub(crate) struct SessionArgs {
 
     /// Which tool calls run without asking: auto (all), approval (read-only calls), readonly (read-only calls; all
     /// others are denied)
-    #[arg(long, default_value = "approval", value_name = "MODE")]
-    permission: String,
+    #[arg(long, default_value = "approval", value_name = "MODE", value_parser = one_of::<Mode>(), hide_possible_values = true)]
+    permission: Mode,
 
     /// Offer only these tools, by name or `prefix*` [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
@@ -57,8 +64,8 @@ pub(crate) struct SessionArgs {
     max_steps: Option<u32>,
 
     /// Thinking before the answer: low, medium or high [default: none]
-    #[arg(long, value_name = "DEPTH")]
-    thinking: Option<String>,
+    #[arg(long, value_name = "DEPTH", value_parser = one_of::<Thinking>(), hide_possible_values = true)]
+    thinking: Option<Thinking>,
 }
 
 /// Give an agent a task and follow it until it ends.
@@ -72,6 +79,10 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     session: SessionArgs,
+
+    /// File with the JSON Schema of the answer. The answer on stdout is then JSON that fits it
+    #[arg(long, value_name = "FILE")]
+    schema: Option<PathBuf>,
 
     /// Print one JSON object per record on stdout
     #[arg(long)]
@@ -123,11 +134,24 @@ pub(crate) struct CancelArgs {
     journal: JournalArgs,
 }
 
-/// Print the recorded history of a session.
+/// Print the recorded history of a session, or try today's decisions against it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReplayArgs {
     /// The session: its id, or the beginning of it
-    session: SessionName,
+    #[arg(required_unless_present = "all")]
+    session: Option<SessionName>,
+
+    /// Feed the recorded inputs to the decisions of this version, with the limits of the configuration, and name the
+    /// first one that differs
+    #[arg(long, conflicts_with_all = ["channel", "turn", "trace", "follow"])]
+    verify: bool,
+
+    /// Verify every session of the journal
+    #[arg(long, requires = "verify", conflicts_with = "session")]
+    all: bool,
+
+    #[command(flatten)]
+    config: ConfigArgs,
 
     /// Print only records of this channel
     #[arg(long, value_enum)]
@@ -165,42 +189,36 @@ fn show(json: bool) -> TurnFormat {
     if json { TurnFormat::Json } else { TurnFormat::Text }
 }
 
-/// Parses a flag's value; a fault names the flag and the expected values.
-pub(crate) fn one_of<T: FromStr>(
-    flag: &'static str,
-    text: &str,
-    expected: &'static str,
-) -> Result<T, Fault> {
-    text.parse().map_err(|_| {
-        Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
-            .with(Fact::ConfigKey, flag)
-            .with(Fact::Expected, expected)
-            .with(Fact::Received, text.chars().take(40).collect::<String>())
-    })
-}
-
 impl SessionArgs {
-    /// The settings of a new session. Fails if `--permission` or `--thinking` has an unknown value.
+    /// The settings of a new session. Fails if `--model` names no model.
     pub(crate) fn settings(&self, lang: Lang) -> Result<Settings, Fault> {
-        let mode: Mode = one_of("--permission", &self.permission, "auto, approval or readonly")?;
-        let thinking = self
-            .thinking
-            .as_deref()
-            .map(|depth| one_of("--thinking", depth, "low, medium or high"))
-            .transpose()?;
         let workspace = std::path::absolute(&self.workspace).unwrap_or(self.workspace.clone());
         Ok(Settings {
             language: lang,
             system: self.system.as_deref().map(Into::into),
             workspace: Some(workspace.display().to_string()),
-            permissions: Permissions { mode, ..Permissions::default() },
+            permissions: Permissions { mode: self.permission, ..Permissions::default() },
             max_steps: self.max_steps,
-            thinking,
+            thinking: self.thinking,
             tools: self.tools.clone(),
             ..Settings::default()
         }
         .with_models(split_models("--model", &self.model)?))
     }
+}
+
+/// The schema in a file. A fault names the file and, if it is not JSON, the place.
+fn schema_in(path: &Path) -> Result<Arc<Value>, Fault> {
+    let wrong = |reason: String| {
+        Fault::new(Kind::AnswerSchemaRefused, Operation::LoadConfig)
+            .with(Fact::Reason, format!("{}: {reason}", path.display()))
+    };
+    let size = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?.len();
+    if size > SCHEMA_BYTES_MAX as u64 {
+        return Err(wrong(format!("{size} bytes are more than {SCHEMA_BYTES_MAX}")));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    serde_json::from_str(&text).map(Arc::new).map_err(|error| wrong(error.to_string()))
 }
 
 /// The title of a session: the first 60 characters of its first message.
@@ -210,7 +228,9 @@ pub(crate) fn title(text: &str) -> String {
 
 /// Runs `budao run`: opens a session, sends the task and follows the turn to its end.
 pub(crate) async fn run(args: &RunArgs, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
-    let mut settings = Settings { title: Some(title(&args.task)), ..args.session.settings(lang)? };
+    let answer_schema = args.schema.as_deref().map(schema_in).transpose()?;
+    let title = Some(title(&args.task));
+    let mut settings = Settings { title, answer_schema, ..args.session.settings(lang)? };
     let is_unattended = settings.permissions.mode == Mode::Approval && !can_ask(show(args.json));
     if is_unattended {
         // Nobody decides such a call, so no decision is recorded: a rule denies it.
@@ -346,7 +366,12 @@ pub(crate) async fn replay(
     lang: Lang,
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
-    let session = args.session.find(&args.journal).await?;
+    if args.verify {
+        let check = ReplayCheck { limits: args.config.load()?.limits, json: args.json, lang };
+        return check.run(args.session.as_ref(), &args.journal, terminal).await;
+    }
+    let Some(name) = &args.session else { return Ok(Exit::Usage) };
+    let session = name.find(&args.journal).await?;
     let application = setup::assemble(&args.journal.to_read(), Config::default()).await?;
     let head = application.runtime.state(session).await?.head;
     let wanted = |record: &budao_core::Record| {

@@ -245,7 +245,7 @@ mod tests {
             // Reading fails with an error when the other end closes.
             let _ = output.read_to_end(&mut written);
             let text = String::from_utf8_lossy(&written).into_owned();
-            let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}: {text}"));
+            let at = |wanted: &str| text.find(wanted).unwrap_or_else(|| panic!("{wanted}: {text}"));
             assert!(at("\u{1b}[?1049h") < at("\u{1b}[?1049l"), "{text}");
             assert!(at("\u{1b}[?1049l") < at(says), "{who}: {text}");
             assert!(at("\u{1b}[?1049l") < at("\u{1b}[?25h"), "the cursor is shown: {text}");

@@ -27,8 +27,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::node::RunningNode;
 use crate::{
+    choices::one_of,
     config::ConfigArgs,
-    engines::RunningEngine,
+    engines::{EngineChoice, RunningEngine},
     exit::Exit,
     port_owner,
     setup::JournalArgs,
@@ -59,7 +60,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TOKEN", env = "BUDAO_TOKEN", hide_env_values = true)]
     token: Option<String>,
 
-    /// Accept the tokens in this file, one per line: `token tenant user [operator]`
+    /// Accept the tokens in this file, one per line: `token tenant user [operator] [tools:offer=PATTERN,…]`
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
@@ -92,7 +93,7 @@ pub(crate) struct Args {
     #[arg(long = "state-key", value_name = "FILE")]
     state_keys: Vec<PathBuf>,
 
-    /// Engine: native (built in) or claude (the Claude CLI)
+    /// Engine: native (built in), claude (the Claude CLI), or agui:ADDRESS (any AG-UI agent at that address)
     #[arg(long, default_value = "native", value_name = "ENGINE")]
     engine: String,
 
@@ -121,12 +122,16 @@ pub(crate) struct Args {
 
     /// Which tool calls run without asking: auto (all), approval (read-only calls), readonly (read-only calls; all
     /// others are denied). Clients can only choose a stricter mode
-    #[arg(long, default_value = "approval", value_name = "MODE")]
-    permission: String,
+    #[arg(long, default_value = "approval", value_name = "MODE", value_parser = one_of::<Mode>(), hide_possible_values = true)]
+    permission: Mode,
 
     /// What to do with a run when its last client disconnects: continue or cancel
-    #[arg(long, default_value = "continue", value_name = "ACTION")]
-    on_disconnect: String,
+    #[arg(long, default_value = "continue", value_name = "ACTION", value_parser = one_of::<OnDisconnect>(), hide_possible_values = true)]
+    on_disconnect: OnDisconnect,
+
+    /// Stop when standard input ends: the server then ends with the program that started it, also if that is killed
+    #[arg(long)]
+    exit_with_stdin: bool,
 
     #[command(flatten)]
     hub: HubArgs,
@@ -138,7 +143,7 @@ pub(crate) struct Args {
     journal: JournalArgs,
 }
 
-/// Runs the server until TERM or INT.
+/// Runs the server until TERM, INT or, with `--exit-with-stdin`, the end of standard input.
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     let mut file = args.config.load()?;
     file.log.start("warn")?;
@@ -154,7 +159,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     config.hosts.clone_from(&args.hosts);
     config.models.clone_from(&args.models);
     config.settings = settings(args, lang)?;
-    config.on_disconnect = on_disconnect(&args.on_disconnect)?;
+    config.on_disconnect = args.on_disconnect;
     config.limits = file.serve.limits.clone();
     config.core = file.limits.clone();
     config.alerts = file.alerts.to_alerts(file_of_journal.as_deref());
@@ -171,11 +176,11 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
 
     let session_limit = file.limits.sessions;
     file.places.clone_from(&args.places);
-    let claude = args.is_claude()?.then_some(args.claude.as_deref());
-    let running = RunningEngine::start(claude, &args.journal, file).await?;
+    let running = RunningEngine::start(args.engine()?, &args.journal, file).await?;
     for (name, fault) in running.missing() {
         terminal.missing_server(name, fault, lang);
     }
+    config.workers = running.native.as_ref().map(|application| application.workers.clone());
     let address = listener.local_addr().ok();
     let node = RunningNode::start(&running, address, session_limit, args.places.clone()).await;
     config.node = Some(Arc::clone(&node.node));
@@ -185,7 +190,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
         terminal.say(&format!("{words}: {resumed}"));
     }
     let stop = CancellationToken::new();
-    let shutdown = shutdown_signal();
+    let shutdown = shutdown_request(args.exit_with_stdin);
     announce(&listener, made.as_deref(), lang, terminal);
     let own_rooms = match (&hub, listener.local_addr()) {
         (Some(mounted), Ok(here)) => {
@@ -216,23 +221,21 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
 }
 
 impl Args {
-    fn is_claude(&self) -> Result<bool, Fault> {
-        match self.engine.as_str() {
-            "native" => Ok(false),
-            "claude" => Ok(true),
-            other => Err(wrong("--engine", "native or claude", other)),
-        }
+    fn engine(&self) -> Result<EngineChoice, Fault> {
+        EngineChoice::parse(&self.engine, self.claude.as_deref())
     }
 
     /// The models of new sessions, checked before the server starts.
     fn models(&self) -> Result<Vec<String>, Fault> {
-        let is_claude = self.is_claude()?;
-        let otherwise = if is_claude { DEFAULT_MODEL } else { "demo" };
-        let named = self.model.as_deref().unwrap_or(otherwise);
-        match is_claude {
-            true => crate::claude::one_model(named).map(|model| vec![model]),
-            false => {
-                let models = split_models("--model", named)?;
+        let named = self.model.as_deref();
+        match self.engine()? {
+            // A foreign agent chooses its model itself.
+            EngineChoice::Agui(_) => Ok(vec![budao_relay::MODEL.to_owned()]),
+            EngineChoice::Claude(_) => {
+                crate::claude::one_model(named.unwrap_or(DEFAULT_MODEL)).map(|model| vec![model])
+            }
+            EngineChoice::Native => {
+                let models = split_models("--model", named.unwrap_or("demo"))?;
                 models.iter().try_for_each(|model| Models::parse_spec(model).map(drop))?;
                 Ok(models)
             }
@@ -287,9 +290,16 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, Fault> {
     })
 }
 
-/// Completes on TERM or INT. The handlers are installed by this call, not by the first poll.
-fn shutdown_signal() -> impl Future<Output = ()> + Send {
-    signals::received(&[SignalKind::terminate(), SignalKind::interrupt()])
+/// Completes on TERM or INT, or when standard input ends if that is asked for. The handlers are installed by this call,
+/// not by the first poll.
+fn shutdown_request(exit_with_stdin: bool) -> impl Future<Output = ()> + Send {
+    let signal = signals::received(&[SignalKind::terminate(), SignalKind::interrupt()]);
+    async move {
+        tokio::select! {
+            () = signal => {}
+            () = signals::input_ended(), if exit_with_stdin => {}
+        }
+    }
 }
 
 /// The configured authentication, and the generated token if none is configured.
@@ -393,24 +403,16 @@ fn complete_key(key: &str, path: &Path) -> Result<String, Fault> {
 }
 
 fn settings(args: &Args, lang: Lang) -> Result<Settings, Fault> {
-    let mode: Mode = args
-        .permission
-        .parse()
-        .map_err(|_| wrong("--permission", "auto, approval or readonly", &args.permission))?;
     let workspace = std::path::absolute(&args.workspace).unwrap_or(args.workspace.clone());
     let place = args.places.first().map(|place| (Settings::PLACE.to_owned(), place.clone()));
     Ok(Settings {
         language: lang,
         labels: place.into_iter().collect(),
         workspace: Some(workspace.display().to_string()),
-        permissions: Permissions { mode, ..Permissions::default() },
+        permissions: Permissions { mode: args.permission, ..Permissions::default() },
         ..Settings::default()
     }
     .with_models(args.models()?))
-}
-
-fn on_disconnect(text: &str) -> Result<OnDisconnect, Fault> {
-    text.parse().map_err(|_| wrong("--on-disconnect", "continue or cancel", text))
 }
 
 fn read(key: &str, path: &Path) -> Result<String, Fault> {

@@ -1,6 +1,6 @@
 //! A session as a person names it: its id, or the beginning of its id.
 
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 use budao_core::{
     Fault, Kind,
@@ -37,6 +37,12 @@ impl FromStr for SessionName {
             );
         }
         Ok(Self { digits: digits.to_ascii_lowercase() })
+    }
+}
+
+impl fmt::Display for SessionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.digits)
     }
 }
 
@@ -81,6 +87,12 @@ impl SessionName {
                     .with(Fact::ProvidedValue, FactValue::Json(self.digits.clone().into())))
             }
         }
+    }
+
+    /// Whether the id of this session begins like this name.
+    pub(crate) fn names(&self, session: SessionId) -> bool {
+        let (first, last) = self.range();
+        (first..=last).contains(&session)
     }
 
     fn complete(&self) -> Option<SessionId> {

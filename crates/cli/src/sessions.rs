@@ -27,16 +27,8 @@ const LIST_LIMIT: usize = 50;
 /// The width of the longest state.
 const STATE_WIDTH: usize = 20;
 
-const EXAMPLES: &str = "\
-Examples:
-  budao sessions                                  the last sessions
-  budao sessions list --state failed --since 1h   what failed in the last hour
-  budao sessions show 01a1e597                    one session, by the beginning of its id
-  budao sessions retry --failed --since 1h        continue what failed in the last hour";
-
 /// List, show, retry and delete sessions; without a subcommand, list them.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
     journal: JournalArgs,

@@ -13,13 +13,16 @@ use budao_core::{
     event::{SessionId, Settings},
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
+    message::CallId,
+    remote::{RemoteCall, ToolRoute},
     tool,
     world::World,
 };
 use budao_journal::{Access, Admin, Backends, Inspection, Journal, Retention};
 use budao_journal_postgres::{Credentials, PostgresBackend};
-use budao_mcp::ServerSet;
+use budao_mcp::{ServerEnvironment, ServerSet, ServerStore};
 use budao_models::{Keys, Model, Models, Vendor};
+use budao_remote::{Workers, WorkersConfig};
 use budao_runtime::{Builder, CleanUp, ModelSource, Runtime, ToolSource};
 use budao_scrub::Scrubber;
 use budao_tools::{
@@ -37,25 +40,57 @@ use crate::{
     traces,
 };
 
-/// Time a start waits for MCP servers; slower ones join later.
+/// Time a start waits for MCP servers that were asked for by name; slower ones join later.
 const SERVERS_READY: Duration = Duration::from_secs(15);
+
+/// Time a start waits for all other MCP servers.
+const OTHERS_READY: Duration = Duration::from_secs(5);
+
+/// The file in the state directory with what is remembered of MCP servers.
+const SERVERS_FILE: &str = "mcp-servers.json";
 
 /// Age after which finished sessions are removed when the disk is full.
 const SESSIONS_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
+/// Names of this program's own tools; no worker may offer them.
+const OWN_TOOLS: [&str; 5] = ["fs_*", "bash_*", "todo_*", "task_run", "mcp__*"];
+
 /// Maximum models kept open; beyond it the cache is cleared.
 const MODELS_OPEN: usize = 64;
 
-/// Option for the journal file.
-#[derive(Clone, Debug, clap::Args)]
+/// The journal that `--journal` names. A command that uses one flattens this into its arguments.
+///
+/// The option itself is global and stands in `Cli`; this reads its value and adds no option of its own.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct JournalArgs {
-    /// The journal: a path, `sqlite:PATH`, `postgres://USER@HOST/DATABASE` or `memory:`. Default: a file in the user's
-    /// state directory
-    #[arg(long, value_name = "URL", env = "BUDAO_JOURNAL")]
     pub(crate) journal: Option<String>,
-
-    #[arg(skip)]
     access: Access,
+}
+
+/// The id of the global option.
+const JOURNAL: &str = "journal";
+
+impl clap::FromArgMatches for JournalArgs {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        let mut read = Self::default();
+        read.update_from_arg_matches(matches)?;
+        Ok(read)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        self.journal = matches.get_one::<String>(JOURNAL).cloned();
+        Ok(())
+    }
+}
+
+impl clap::Args for JournalArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        command
+    }
 }
 
 impl JournalArgs {
@@ -180,6 +215,19 @@ pub(crate) fn state_directory() -> Option<PathBuf> {
     Some(base.join("budao"))
 }
 
+/// What all MCP servers of this process share. What is remembered of them is in the state directory, if there is one.
+pub(crate) fn server_environment(
+    world: &World,
+    limits: &Arc<Limits>,
+) -> Result<ServerEnvironment, Fault> {
+    let variables = std::env::vars_os().collect();
+    let mut environment = ServerEnvironment::new(&variables, world, limits);
+    if let Some(directory) = state_directory() {
+        environment.store = Arc::new(ServerStore::open(directory.join(SERVERS_FILE))?);
+    }
+    Ok(environment)
+}
+
 /// The native runtime with the tool servers, shells and rooms it uses.
 pub(crate) struct Application {
     pub(crate) runtime: Runtime,
@@ -190,6 +238,8 @@ pub(crate) struct Application {
     pub(crate) editor_servers: Arc<EditorServers>,
     /// SMCP rooms whose computers' tools are offered.
     pub(crate) rooms: Arc<JoinedRooms>,
+    /// Programs that connect and offer tools.
+    pub(crate) workers: Workers,
     /// MCP servers and rooms that have not started yet, with the reason.
     pub(crate) missing: Vec<(String, Fault)>,
 }
@@ -212,14 +262,16 @@ impl Application {
         let Some(unknown) = offered.iter().find(|pattern| !is_known(pattern)) else {
             return Ok(());
         };
+        let received: String = unknown.chars().take(40).collect();
+        let expected = format!("the name of a tool or a `prefix*`, and `{received}` is none");
         let expected = match budao_tools::suggestions::nearest(unknown, names()) {
-            Some(near) => format!("the name of a tool or a `prefix*`, perhaps `{near}`"),
-            None => "the name of a tool or a `prefix*`".to_owned(),
+            Some(near) => format!("{expected}, perhaps `{near}`"),
+            None => expected,
         };
         Err(Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
             .with(Fact::ConfigKey, "--tools")
             .with(Fact::Expected, expected)
-            .with(Fact::Received, unknown.chars().take(40).collect::<String>()))
+            .with(Fact::Received, received))
     }
 
     /// Parks running turns and ends shells and tool servers.
@@ -244,8 +296,16 @@ pub(crate) async fn assemble_within(
 ) -> Result<Application, Fault> {
     let world = traces::world();
     let Config {
-        mut limits, models: ModelsConfig { text_only, .. }, mcp, smcp, log, places, ..
+        mut limits,
+        models: ModelsConfig { text_only, .. },
+        mcp,
+        smcp,
+        log,
+        places,
+        serve,
+        ..
     } = config;
+    let worker_limits = serve.workers;
     let text_only = text_only.iter().map(|name| Models::parse_spec(name));
     let text_only = text_only.collect::<Result<_, Fault>>()?;
     log.start("off")?;
@@ -253,12 +313,15 @@ pub(crate) async fn assemble_within(
         mcp.iter().flat_map(|server| server.secrets().map(str::to_owned)).collect();
     let journal = journal.open(&world).await?;
     set_lease_times(&*journal, &mut limits);
-    let variables = std::env::vars_os().collect();
-    let servers = ServerSet::open(mcp, &variables, &world, &Arc::new(limits.clone()))?;
-    let servers = Arc::new(servers);
-    let mut missing = servers.ready(&world, ready).await;
-    let editor_servers =
-        Arc::new(EditorServers::new(world.clone(), Arc::new(limits.clone()), Arc::clone(&servers)));
+    let environment = server_environment(&world, &Arc::new(limits.clone()))?;
+    let required: Vec<String> =
+        mcp.iter().filter(|server| server.required).map(|server| server.name.clone()).collect();
+    let servers = Arc::new(ServerSet::open_in(mcp, &environment)?);
+    let (_, mut missing) = tokio::join!(
+        servers.ready(&world, ready.min(OTHERS_READY)),
+        servers.ready_for(&world, ready, |name| required.iter().any(|known| known == name)),
+    );
+    let editor_servers = Arc::new(EditorServers::new(environment, Arc::clone(&servers)));
     let (keys, mut secrets) = keys();
     secrets.extend(mcp_secrets);
     secrets.extend(JoinedRooms::secrets(&smcp));
@@ -273,6 +336,12 @@ pub(crate) async fn assemble_within(
         ..builtin::BuiltinOptions::default()
     };
     let shells = options.shells.clone();
+    let workers = Workers::new(WorkersConfig {
+        world: world.clone(),
+        limits: worker_limits,
+        store: Some(Arc::clone(&journal) as _),
+        reserved: OWN_TOOLS.map(str::to_owned).to_vec(),
+    });
     let tools = Arc::new(SessionTools {
         options,
         pool: Arc::new(Pool::threads()),
@@ -280,6 +349,7 @@ pub(crate) async fn assemble_within(
         servers: Arc::clone(&servers),
         editor_servers: Arc::clone(&editor_servers),
         rooms: Arc::clone(&rooms),
+        workers: workers.clone(),
     });
     let retains = SessionReclaimer { journal: Arc::clone(&journal) as _, age: SESSIONS_KEPT };
     let runtime = Builder::new(
@@ -295,7 +365,7 @@ pub(crate) async fn assemble_within(
     .liveness(Arc::new(lease_holder::KnownHolders))
     .places(places)
     .build()?;
-    Ok(Application { runtime, tools, shells, servers, editor_servers, rooms, missing })
+    Ok(Application { runtime, tools, shells, servers, editor_servers, rooms, workers, missing })
 }
 
 /// Frees disk space: removes sessions that ended long ago, with their kept outputs.
@@ -356,6 +426,7 @@ struct SessionTools {
     servers: Arc<ServerSet>,
     editor_servers: Arc<EditorServers>,
     rooms: Arc<JoinedRooms>,
+    workers: Workers,
 }
 
 #[async_trait]
@@ -366,12 +437,27 @@ impl ToolSource for SessionTools {
         if let Some(workspace) = &settings.workspace {
             let documents = self.editor_servers.documents(session);
             let workspace = Workspace::open(workspace)?.with_documents(documents);
-            for tool in builtin::tools(&workspace, &self.options) {
+            let tools = builtin::tools(&workspace, &self.options);
+            for tool in tools.into_iter().chain(builtin::timer_tools()) {
                 toolbox = toolbox.add_shared(tool)?;
             }
         }
-        let toolbox = self.editor_servers.offer(session, &self.servers.offer(&toolbox.build())?)?;
-        Ok(self.rooms.offer(toolbox))
+        let toolbox = self.editor_servers.offer(session, &self.servers.offer(&toolbox.build())?);
+        self.workers.add_tools(settings, self.rooms.offer(toolbox)).await
+    }
+
+    async fn routed(
+        &self,
+        _session: SessionId,
+        settings: &Settings,
+        tool: &str,
+        route: &ToolRoute,
+    ) -> Result<Option<Toolbox>, Fault> {
+        self.workers.routed(settings, tool, route).await
+    }
+
+    fn call_changed(&self, session: SessionId, call: &CallId, attempt: u32, remote: &RemoteCall) {
+        self.workers.call_changed(session, call, attempt, remote);
     }
 
     async fn session_ended(&self, session: SessionId) {
@@ -380,6 +466,6 @@ impl ToolSource for SessionTools {
 
     fn generation(&self) -> u64 {
         let moved = self.servers.generation() + self.editor_servers.generation();
-        moved.wrapping_add(self.rooms.generation())
+        moved.wrapping_add(self.rooms.generation()).wrapping_add(self.workers.generation())
     }
 }

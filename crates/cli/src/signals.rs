@@ -1,4 +1,4 @@
-//! Waiting for signals that ask the program to end.
+//! Waiting for signals, or for the end of standard input, that ask the program to end.
 //!
 //! Tokio installs its handler before it registers the listener, so a signal between the two would be lost: the default
 //! action is gone and no listener hears of it. A flag that is set by a handler of its own closes that gap.
@@ -32,6 +32,20 @@ pub(crate) fn received(kinds: &[SignalKind]) -> impl Future<Output = ()> + Send 
             return std::future::pending().await;
         }
         futures::future::select_all(waits).await;
+    }
+}
+
+/// Completes when standard input ends or cannot be read. What arrives on it is dropped. The thread ends with the process.
+pub(crate) async fn input_ended() {
+    let (end, ended) = tokio::sync::oneshot::channel();
+    let reader = move || {
+        // An error ends the input as well.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        let _ = end.send(());
+    };
+    match std::thread::Builder::new().name("stdin".into()).spawn(reader) {
+        Ok(_) => drop(ended.await),
+        Err(_) => std::future::pending().await,
     }
 }
 

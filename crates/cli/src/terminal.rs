@@ -150,6 +150,23 @@ impl Terminal {
     }
 }
 
+/// Lines with aligned columns, after a line with their names.
+pub(crate) fn table(names: &[&str], rows: Vec<Vec<String>>) -> String {
+    let mut all = vec![names.iter().map(ToString::to_string).collect()];
+    all.extend(rows);
+    let width = |column: usize| {
+        let cells = all.iter().filter_map(|row: &Vec<String>| row.get(column));
+        cells.map(|cell| cell.width()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..names.len()).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| pad(cell, *width));
+        let line: Vec<String> = cells.collect();
+        format!("{}\n", line.join("  ").trim_end())
+    };
+    all.iter().map(line).collect()
+}
+
 /// The text padded with spaces to `columns`; a Chinese character takes two.
 pub(crate) fn pad(text: &str, columns: usize) -> String {
     let blanks = columns.saturating_sub(text.width());

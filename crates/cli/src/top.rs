@@ -14,16 +14,15 @@ use budao_serve::Window;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use tokio::sync::{mpsc, watch};
 
-pub(crate) use self::draw::short;
 use self::{
     draw::ScrollPosition,
     poll::{JournalPoller, Snapshot},
-    remote::Remote,
 };
+pub(crate) use self::{draw::short, remote::Remote};
 use crate::{
     chat,
+    choices::one_of,
     exit::Exit,
-    run::one_of,
     screen::{self, Screen, Theme},
     setup::JournalArgs,
     terminal::Terminal,
@@ -39,8 +38,8 @@ const ROUND: Duration = Duration::from_secs(1);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Time window of the rates: 5m, 1h, 24h or 7d
-    #[arg(long, default_value = "5m", value_name = "TIME")]
-    window: String,
+    #[arg(long, default_value = "5m", value_name = "TIME", value_parser = one_of::<Window>(), hide_possible_values = true)]
+    window: Window,
 
     /// Print the state once, as text
     #[arg(long)]
@@ -79,7 +78,7 @@ impl TopSource {
 
 /// Runs `budao top`: full screen, or one snapshot with `--once` or `--json`.
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
-    let window: Window = one_of("--window", &args.window, "5m, 1h, 24h or 7d")?;
+    let window = args.window;
     let is_live = !args.once && !args.json;
     if is_live && let Err(exit) = screen::is_there("budao top --once", lang, terminal) {
         return Ok(exit);

@@ -44,7 +44,7 @@ const COMPLAINTS: Duration = Duration::from_secs(60);
 /// OpenTelemetry's variable for the traces endpoint; used as it is, without a path added.
 const ONLY_TRACES: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
 
-static AIM: OnceLock<Option<String>> = OnceLock::new();
+static AIM: OnceLock<TraceTarget> = OnceLock::new();
 static EXPORT: OnceLock<Arc<ExportHandle>> = OnceLock::new();
 
 /// The system's world, with the span exporter if one was started.
@@ -57,13 +57,21 @@ pub(crate) fn world() -> World {
     }
 }
 
+/// Where traces go, and whether they have content.
+#[derive(Debug)]
+struct TraceTarget {
+    url: Option<String>,
+    has_content: bool,
+}
+
 /// Sets the endpoint; the first call counts. [`ONLY_TRACES`] takes precedence over `endpoint`.
-pub(crate) fn aim(endpoint: Option<String>) {
+pub(crate) fn aim(endpoint: Option<String>, has_content: bool) {
     let only_traces = std::env::var(ONLY_TRACES).ok();
     let only_traces = only_traces.filter(|value| !value.is_empty());
     let endpoint = endpoint.filter(|value| !value.is_empty());
     // `main` calls this once, before anything runs.
-    let _ = AIM.set(only_traces.or_else(|| endpoint.as_deref().map(whole)));
+    let url = only_traces.or_else(|| endpoint.as_deref().map(whole));
+    let _ = AIM.set(TraceTarget { url, has_content });
 }
 
 /// Starts the export if an endpoint is set. Must be called inside a tokio runtime.
@@ -71,10 +79,10 @@ pub(crate) fn aim(endpoint: Option<String>) {
 /// # Errors
 /// `configuration_wrong` if the endpoint is not an http or https URL.
 pub(crate) fn start() -> Result<(), Fault> {
-    let Some(url) = AIM.get().cloned().flatten() else { return Ok(()) };
-    let exporter = exporter(&url)?;
+    let Some(TraceTarget { url: Some(url), has_content }) = AIM.get() else { return Ok(()) };
+    let exporter = exporter(url)?;
     let (sender, inbox) = mpsc::channel(WAITING);
-    if EXPORT.set(Arc::new(ExportHandle { sender })).is_ok() {
+    if EXPORT.set(Arc::new(ExportHandle { sender, has_content: *has_content })).is_ok() {
         tokio::spawn(send(exporter, inbox));
     }
     Ok(())
@@ -147,11 +155,16 @@ enum ExportItem {
 #[derive(Debug)]
 struct ExportHandle {
     sender: mpsc::Sender<ExportItem>,
+    has_content: bool,
 }
 
 impl BudaoSpanExporter for ExportHandle {
     fn is_enabled(&self) -> bool {
         true
+    }
+
+    fn wants_content(&self) -> bool {
+        self.has_content
     }
 
     fn export(&self, span: Span) {
@@ -252,7 +265,7 @@ mod tests {
     #[test]
     fn a_full_queue_drops_spans_and_nobody_waits() {
         let (sender, mut inbox) = mpsc::channel(1);
-        let export = ExportHandle { sender };
+        let export = ExportHandle { sender, has_content: false };
         for _ in 0..3 {
             export.export(otlp::tests::span());
         }

@@ -8,6 +8,7 @@ use budao_core::{
     },
     event::{Decision, Event, ReconcileVerdict, Scope, SessionEnd, Stage},
     fault::{Fault, text},
+    gate::HoldReason,
     tool::{Outcome, Repair, RepairKind},
 };
 
@@ -38,6 +39,8 @@ pub(crate) fn channel(event: &Event) -> Channel {
             | Activity::QuestionClosed { .. }
             | Activity::ControlRequested { .. }
             | Activity::DoubtSettled { .. }
+            | Activity::TimerSet { .. }
+            | Activity::TimerCancelled { .. }
             | Activity::MessageAccepted { content: MessageContent::Retry { .. }, .. },
         ) => Channel::Control,
         Some(
@@ -97,7 +100,7 @@ impl TranscriptPrinter<'_> {
                 self.call_ended(tool, outcome, duration_ms)
             }
             Activity::Fault { fault, scope, is_final: false } => self.fault(fault, scope),
-            Activity::RequestHeld { until, before, .. } => {
+            Activity::RequestHeld { reason, until, before, .. } => {
                 let wait = until.map(|until| {
                     seconds(u64::try_from(until.since(record.at).as_millis()).unwrap_or(u64::MAX))
                 });
@@ -105,8 +108,13 @@ impl TranscriptPrinter<'_> {
                     format!("{} {wait}, ", self.w("transcript-next-try-in"))
                 });
                 let waiting = self.w("transcript-requests-waiting-before-this-one");
-                let busy = self.w("transcript-the-service-is-busy");
-                format!("⏸ {busy} {next}{waiting} {before}")
+                let state = match reason {
+                    HoldReason::Outage => self.w("transcript-the-service-does-not-work"),
+                    HoldReason::RateLimit | HoldReason::Capacity => {
+                        self.w("transcript-the-service-is-busy")
+                    }
+                };
+                format!("⏸ {state} {next}{waiting} {before}")
             }
             Activity::ModelChanged { from, to, reason, .. } => {
                 format!("⇄ {}", text::model_changed(reason, from, to, self.lang))
@@ -181,6 +189,7 @@ impl TranscriptPrinter<'_> {
                 let words = match verdict {
                     ReconcileVerdict::DidNotHappen => self.w("transcript-did-not-happen"),
                     ReconcileVerdict::Happened => self.w("transcript-was-done"),
+                    ReconcileVerdict::StillRuns => self.w("transcript-still-runs"),
                     ReconcileVerdict::CannotTell => self.w("transcript-cannot-tell"),
                 };
                 format!("= {} {words}", terminal.name(tool))
@@ -188,6 +197,13 @@ impl TranscriptPrinter<'_> {
             Activity::DoubtSettled { tool, by, .. } => {
                 let words = self.w("transcript-unknown-outcome-settled-by");
                 format!("= {} {words} {by}", terminal.name(tool))
+            }
+            Activity::TimerSet { timer, schedule, next, by, .. } => {
+                let (set, next_at) = (self.w("transcript-timer-set"), self.w("transcript-next-at"));
+                format!("⏰ {set} {timer} ({by}): {schedule}; {next_at} {next}")
+            }
+            Activity::TimerCancelled { timer, by } => {
+                format!("⏰ {} {timer} ({by})", self.w("transcript-timer-cancelled"))
             }
             Activity::MessageAccepted { content: MessageContent::Retry { of_turn }, .. } => {
                 format!("↺ {} {of_turn}", self.w("transcript-retrying-the-failed-turn"))

@@ -5,39 +5,37 @@
 
 use std::{
     io::{BufRead, BufReader, Read as _, Write},
-    path::{Path, PathBuf},
-    process::{Child, ChildStdin, Command, Stdio},
+    path::Path,
+    process::{ChildStdin, Command, Stdio},
     sync::mpsc::{Receiver, channel},
     time::Duration,
 };
+
+use budao_testkit::program::{self, Process, fake_mcp};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_budao");
 
 /// Nothing here takes this long unless it hangs.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn budao(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_budao"));
-    command
-        .args(args)
-        .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-        .env("BUDAO_SMCP_TOKEN", "right-and-long")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    let mut command = program::command(PROGRAM, args);
+    command.env("BUDAO_SMCP_TOKEN", "right-and-long").stdin(Stdio::piped());
     command
 }
 
 /// A process, and what it says on both of its outputs as it comes.
 struct ChildProcess {
-    child: Child,
+    process: Process,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
     printed: String,
 }
 
 impl ChildProcess {
-    fn start(mut command: Command) -> Self {
-        let mut child = command.spawn().unwrap();
+    fn start(command: Command) -> Self {
+        let mut process = Process::start(command);
+        let child = &mut process.0;
         let (sender, lines) = channel();
         let outputs: [Box<dyn std::io::Read + Send>; 2] =
             [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
@@ -52,7 +50,7 @@ impl ChildProcess {
             });
         }
         let input = child.stdin.take();
-        Self { child, input, lines, printed: String::new() }
+        Self { process, input, lines, printed: String::new() }
     }
 
     /// Waits for a line with these words.
@@ -88,29 +86,10 @@ impl ChildProcess {
     }
 }
 
-impl Drop for ChildProcess {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 fn hub() -> (ChildProcess, String) {
     let mut hub = ChildProcess::start(budao(&["smcp", "server", "--listen", "127.0.0.1:0"]));
     let url = hub.says("listening on").split_whitespace().last().unwrap().to_owned();
     (hub, url)
-}
-
-/// The program of the scripted MCP server: an example of another crate.
-fn fake_mcp() -> Option<PathBuf> {
-    let here = Path::new(env!("CARGO_BIN_EXE_budao")).parent().unwrap();
-    let found = Some(here.join("examples/fake_mcp")).filter(|path| path.exists());
-    if found.is_none() {
-        let advice = "NOT TESTED: `cargo build -p budao-smcp --example fake_mcp` comes first";
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "{advice}");
-        eprintln!("\n*** {advice} ***\n");
-    }
-    found
 }
 
 fn server(program: &Path, name: &str) -> String {
@@ -131,7 +110,7 @@ fn call(url: &str, room: &str, tool: &str, arguments: &str) -> String {
 
 #[test]
 fn a_computer_does_what_it_is_told_through_a_pipe() {
-    let Some(program) = fake_mcp() else { return };
+    let Some(program) = fake_mcp(PROGRAM) else { return };
     let (_hub, url) = hub();
     let args = ["smcp", "computer", "--url", &url, "--name", "pc", "room"];
     let mut computer = ChildProcess::start(budao(&args));
@@ -180,12 +159,12 @@ fn a_computer_does_what_it_is_told_through_a_pipe() {
     computer.send_line("help");
     computer.says("history  ");
     computer.send_line("quit");
-    assert_eq!(computer.child.wait().unwrap().code(), Some(0));
+    assert_eq!(computer.process.0.wait().unwrap().code(), Some(0));
 }
 
 #[test]
 fn the_end_of_a_pipe_is_only_the_end_of_the_commands() {
-    let Some(program) = fake_mcp() else { return };
+    let Some(program) = fake_mcp(PROGRAM) else { return };
     let (_hub, url) = hub();
     let args = ["smcp", "computer", "--url", &url, "--name", "pc", "room"];
     let mut computer = ChildProcess::start(budao(&args));
@@ -199,7 +178,7 @@ fn the_end_of_a_pipe_is_only_the_end_of_the_commands() {
 
 #[test]
 fn a_question_gets_the_next_line_and_a_secret_input_is_asked_for() {
-    let Some(program) = fake_mcp() else { return };
+    let Some(program) = fake_mcp(PROGRAM) else { return };
     let (_hub, url) = hub();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("computer.json");
@@ -244,12 +223,12 @@ fn a_question_gets_the_next_line_and_a_secret_input_is_asked_for() {
     assert_eq!(asking("y", &mut computer), "large\n");
     assert!(asking("n", &mut computer).starts_with("4005 "));
     computer.send_line("quit");
-    assert_eq!(computer.child.wait().unwrap().code(), Some(0));
+    assert_eq!(computer.process.0.wait().unwrap().code(), Some(0));
 }
 
 #[test]
 fn a_program_or_a_service_decides_and_what_goes_wrong_is_a_no() {
-    let Some(program) = fake_mcp() else { return };
+    let Some(program) = fake_mcp(PROGRAM) else { return };
     let (_hub, url) = hub();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("computer.json");
@@ -272,7 +251,7 @@ fn a_program_or_a_service_decides_and_what_goes_wrong_is_a_no() {
         assert!(answer.contains(words), "{value}: {answer}");
         assert_eq!(answer.starts_with("4005 "), words != "(not set)", "{value}: {answer}");
         computer.send_line("quit");
-        assert_eq!(computer.child.wait().unwrap().code(), Some(0));
+        assert_eq!(computer.process.0.wait().unwrap().code(), Some(0));
     }
     let both =
         ["smcp", "computer", "--confirm-url", "http://x/", "--confirm-command", "true", "room"];
@@ -285,7 +264,7 @@ fn a_program_or_a_service_decides_and_what_goes_wrong_is_a_no() {
 #[test]
 fn at_a_terminal_commands_are_asked_for_and_a_secret_is_not_shown() {
     let has_script = Command::new("script").arg("--version").output().is_ok();
-    let Some(program) = fake_mcp().filter(|_| has_script) else {
+    let Some(program) = fake_mcp(PROGRAM).filter(|_| has_script) else {
         eprintln!("\n*** NOT TESTED: `script` is missing ***\n");
         return;
     };

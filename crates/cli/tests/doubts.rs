@@ -4,9 +4,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::{path::Path, process::Stdio, time::Duration};
+use std::path::Path;
 
 use budao_testkit::{
+    program::{self, command_in, until},
     provider::{Provider, Reply},
     sse::{ModelOutput, openai},
 };
@@ -16,29 +17,12 @@ use tokio::{
     process::{Child, Command},
 };
 
-/// Nothing here takes this long unless it hangs.
-const TEST_TIMEOUT: Duration = Duration::from_secs(60);
-
 fn budao(directory: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_budao"));
-    command
-        .args(args)
-        .current_dir(directory)
-        .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-        .env("OPENAI_API_KEY", "sk-of-a-test")
-        .env("BUDAO_JOURNAL", directory.join("journal.db"))
-        .kill_on_drop(true)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command
+    program::killed_with_handle(command_in(env!("CARGO_BIN_EXE_budao"), directory, args))
 }
 
 async fn run(directory: &Path, args: &[&str]) -> (Option<i32>, String, String) {
-    let output = budao(directory, args).output().await.unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+    program::run(command_in(env!("CARGO_BIN_EXE_budao"), directory, args)).await
 }
 
 fn three_commands() -> Reply {
@@ -56,15 +40,6 @@ fn says(text: &str) -> Reply {
 fn lines(directory: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(directory.join("done.txt")).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
-}
-
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let polling = async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    assert!(tokio::time::timeout(TEST_TIMEOUT, polling).await.is_ok(), "never: {what}");
 }
 
 /// Runs the batch, kills the process when this many commands have begun, and returns the session.

@@ -104,3 +104,22 @@ fn an_answer_that_cannot_be_written_is_a_failure_and_a_closed_pipe_is_not() {
         .expect("the program starts");
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
 }
+
+/// Each protocol's crate has its own numbers; all of them come from one catalog.
+#[test]
+fn the_numbers_of_every_kind_are_those_of_the_catalog() {
+    let catalog = std::fs::read_to_string("../../catalog/faults.toml").expect("the catalog");
+    let catalog: toml::Table = catalog.parse().expect("it is TOML");
+    let rows = catalog["kind"].as_array().expect("a list of kinds");
+    let json = budao(&["explain", "--json", "--list"], &[]);
+    let pages: serde_json::Value = serde_json::from_slice(&json.stdout).expect("it is JSON");
+    let pages = pages.as_array().expect("a list of kinds");
+    assert_eq!(pages.len(), rows.len());
+    for row in rows {
+        let page = pages.iter().find(|page| page["name"] == row["name"].as_str().expect("a name"));
+        let page = page.expect("every kind is listed");
+        for column in ["smcp", "http", "json_rpc"] {
+            assert_eq!(page[column].as_i64(), row[column].as_integer(), "{column} of {page}");
+        }
+    }
+}

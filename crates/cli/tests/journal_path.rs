@@ -72,16 +72,19 @@ fn commands(journal: &str) -> Vec<Vec<String>> {
         &["top", "--once"],
         &["backup", "copy.db"],
     ];
-    let named: [&[&str]; 4] = [
+    let named: [&[&str]; 5] = [
         &["journal", "check", journal],
+        &["journal", "verify", journal],
         &["journal", "stats", journal],
         &["journal", "export", journal, "-o", "out.jsonl"],
         &["journal", "export", "--salvage", journal, "-o", "out.jsonl"],
     ];
     let own = |args: &[&str]| args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>();
-    let flagged = flagged.iter().map(|args| {
+    // The option is global: it stands before the command, after it, or at the end.
+    let flagged = flagged.iter().enumerate().map(|(index, args)| {
         let mut args = own(args);
-        args.splice(1..1, ["--journal".to_owned(), journal.to_owned()]);
+        let place = [0, 1, args.len()][index % 3];
+        args.splice(place..place, ["--journal".to_owned(), journal.to_owned()]);
         args
     });
     flagged.chain(named.iter().map(|args| own(args))).collect()

@@ -2,39 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::{
-    path::Path,
-    process::{Output, Stdio},
-};
+use std::{path::Path, process::Stdio};
 
 use budao_client::{Client, Events, SessionRequest};
 use budao_testkit::{
+    program::{self, Process, command_in},
     provider::{Provider, Reply},
     sse::{ModelOutput, openai},
 };
 use serde_json::json;
-use tokio::process::Command;
-
-fn budao(directory: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_budao"));
-    command
-        .args(args)
-        .current_dir(directory)
-        .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-        .env("OPENAI_API_KEY", "sk-of-a-test")
-        .env("BUDAO_JOURNAL", directory.join("journal.db"))
-        .kill_on_drop(true)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command
-}
 
 async fn run(directory: &Path, args: &[&str]) -> (Option<i32>, String, String) {
-    let Output { status, stdout, stderr } = budao(directory, args).output().await.unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (status.code(), text(stdout), text(stderr))
+    program::run(command_in(env!("CARGO_BIN_EXE_budao"), directory, args)).await
 }
 
 /// The model appends a line to a file, the second request is refused with 401.
@@ -133,20 +112,11 @@ async fn a_server_that_holds_the_session_continues_its_turn() {
     let directory = tempfile::tempdir().unwrap();
     let service = Provider::start(fails_after_a_call()).await;
     let model = model_of(&service);
-    let args = [
-        "serve",
-        "--listen",
-        "127.0.0.1:0",
-        "--no-auth",
-        "--permission",
-        "auto",
-        "--model",
-        &model,
-    ];
-    let mut server = budao(directory.path(), &args).spawn().unwrap();
-    let mut lines = tokio::io::BufReader::new(server.stdout.take().unwrap());
-    let mut line = String::new();
-    tokio::io::AsyncBufReadExt::read_line(&mut lines, &mut line).await.unwrap();
+    let args = ["serve", "--listen", "127.0.0.1:0", "--no-auth", "--permission", "auto"];
+    let mut command = command_in(env!("CARGO_BIN_EXE_budao"), directory.path(), &args);
+    command.args(["--model", &model]).stderr(Stdio::null());
+    let mut server = Process::start(command);
+    let line = server.first_line();
     let address = line.trim().strip_prefix("http://").unwrap().trim_end_matches('/');
     let client = Client::new(format!("ws://{address}/ws"));
     let (session, mut events) = client.create(SessionRequest::default()).await.unwrap();
@@ -160,7 +130,6 @@ async fn a_server_that_holds_the_session_continues_its_turn() {
     assert_eq!(until(&mut events, "agent.final_answer").await, "It is written.");
     let done = std::fs::read_to_string(directory.path().join("done.txt")).unwrap();
     assert_eq!(done, "once\n");
-    server.kill().await.unwrap();
 }
 
 /// Waits for an event; returns its text.

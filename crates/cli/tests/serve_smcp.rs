@@ -1,56 +1,33 @@
 //! `budao serve --smcp` as a real process: sessions and rooms on one address, with one end.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails where it should")]
-#![allow(clippy::print_stderr, reason = "what was not tested is said")]
 
 use std::{
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{Read as _, Write as _},
     net::TcpStream,
-    path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    path::Path,
+    process::{Command, Output, Stdio},
     time::{Duration, Instant},
 };
+
+use budao_testkit::program::{Process, command_in, fake_mcp};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_budao");
 
 const TOKEN: &str = "a-secret-of-mine";
 
 fn budao(directory: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_budao"));
-    command
-        .args(args)
-        .current_dir(directory)
-        .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-        .env("BUDAO_JOURNAL", directory.join("journal.db"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command
+    command_in(PROGRAM, directory, args)
 }
 
-/// A process that runs until it is dropped.
-struct ChildProcess(Child);
-
-impl Drop for ChildProcess {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// The first line a process says to whoever reads it.
-fn first_line(child: &mut Child) -> String {
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let line = lines.next().expect("it ended early").unwrap();
-    std::thread::spawn(move || lines.for_each(drop));
-    line
-}
-
-fn start(directory: &Path, args: &[&str]) -> (ChildProcess, String) {
+fn start(directory: &Path, args: &[&str]) -> (Process, String) {
     let mut all = vec!["serve", "--listen", "127.0.0.1:0", "--smcp"];
     all.extend(args);
-    let mut child = budao(directory, &all).stderr(Stdio::null()).spawn().unwrap();
-    let url = first_line(&mut child).split('/').take(3).collect::<Vec<_>>().join("/");
-    (ChildProcess(child), url)
+    let mut command = budao(directory, &all);
+    command.stderr(Stdio::null());
+    let mut process = Process::start(command);
+    let url = process.first_line().split('/').take(3).collect::<Vec<_>>().join("/");
+    (process, url)
 }
 
 fn get(url: &str, path: &str, token: &str) -> String {
@@ -103,8 +80,8 @@ fn the_servers_own_numbers_have_what_the_hub_counted() {
     let here = directory.path();
     let (_server, url) = start(here, &["--token", TOKEN, "--smcp-token", "for-rooms"]);
     let mut watch = budao(here, &["smcp", "watch", "--url", &url, "--token", "for-rooms", "room"]);
-    let mut watch = ChildProcess(watch.stderr(Stdio::null()).spawn().unwrap());
-    assert_eq!(first_line(&mut watch.0), "present agent budao");
+    let mut watch = Process(watch.stderr(Stdio::null()).spawn().unwrap());
+    assert_eq!(watch.first_line(), "present agent budao");
     let refused = smcp(here, &url, "for-rooms", &["call", "room", "nobody", "echo"]);
     assert!(text(&refused.stderr).contains("ERR_SMCP_001"), "{}", text(&refused.stderr));
     let until = Instant::now() + Duration::from_secs(30);
@@ -138,9 +115,10 @@ fn a_hub_has_tokens_of_its_own_if_it_is_told_so() {
 fn a_server_without_the_flag_has_no_hub() {
     let directory = tempfile::tempdir().unwrap();
     let args = ["serve", "--listen", "127.0.0.1:0", "--token", TOKEN];
-    let mut child = budao(directory.path(), &args).stderr(Stdio::null()).spawn().unwrap();
-    let url = first_line(&mut child).trim_end_matches('/').to_owned();
-    let _server = ChildProcess(child);
+    let mut command = budao(directory.path(), &args);
+    command.stderr(Stdio::null());
+    let mut server = Process::start(command);
+    let url = server.first_line().trim_end_matches('/').to_owned();
     assert!(body(&get(&url, "/api/stats", TOKEN)).get("smcp").is_none());
     assert!(get(&url, "/smcp/stats", TOKEN).starts_with("HTTP/1.1 404"));
 }
@@ -161,31 +139,17 @@ fn sessions_and_rooms_end_together() {
     let here = directory.path();
     let (mut server, url) = start(here, &["--token", TOKEN]);
     let mut watch = budao(here, &["smcp", "watch", "--url", &url, "--token", TOKEN, "room"]);
-    let mut watch = ChildProcess(watch.stderr(Stdio::null()).spawn().unwrap());
-    assert_eq!(first_line(&mut watch.0), "present agent budao");
-    let signalled =
-        Command::new("kill").args(["-TERM", &server.0.id().to_string()]).status().unwrap();
-    assert!(signalled.success());
+    let mut watch = Process(watch.stderr(Stdio::null()).spawn().unwrap());
+    assert_eq!(watch.first_line(), "present agent budao");
+    server.signal("TERM");
     let began = Instant::now();
     assert!(server.0.wait().unwrap().success());
     assert!(began.elapsed() < Duration::from_secs(10), "a member of a room held it up");
 }
 
-/// The program of the scripted MCP server: an example of another crate.
-fn fake_mcp() -> Option<PathBuf> {
-    let here = Path::new(env!("CARGO_BIN_EXE_budao")).parent().unwrap();
-    let found = Some(here.join("examples/fake_mcp")).filter(|path| path.exists());
-    if found.is_none() {
-        let advice = "NOT TESTED: `cargo build -p budao-smcp --example fake_mcp` comes first";
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "{advice}");
-        eprintln!("\n*** {advice} ***\n");
-    }
-    found
-}
-
 #[test]
 fn a_session_uses_the_tools_of_a_room_in_its_own_server() {
-    let Some(program) = fake_mcp() else { return };
+    let Some(program) = fake_mcp(PROGRAM) else { return };
     let directory = tempfile::tempdir().unwrap();
     let here = directory.path();
     std::fs::write(here.join("budao.toml"), "[[smcp]]\nroom = \"office\"\n").unwrap();
@@ -202,7 +166,7 @@ fn a_session_uses_the_tools_of_a_room_in_its_own_server() {
     let args = ["smcp", "computer", "--url", &url, "--token", TOKEN, "--name", "pc", "--config"];
     let mut computer = budao(here, &args);
     let computer = computer.args(["computer.json", "office"]).stdout(Stdio::null());
-    let _computer = ChildProcess(computer.stderr(Stdio::null()).spawn().unwrap());
+    let _computer = Process(computer.stderr(Stdio::null()).spawn().unwrap());
     let until = Instant::now() + Duration::from_secs(60);
     while !get(&url, "/smcp/stats", TOKEN).contains("\"client:get_tools\"") {
         assert!(Instant::now() < until, "the room's agent never asked for the computer's tools");

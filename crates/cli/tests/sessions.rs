@@ -83,8 +83,25 @@ fn a_failed_session_is_listed_as_failed_and_says_whose_move_it_is() {
     let shown = text(&budao(home.path(), &["sessions", "show", id]));
     assert!(shown.contains("state              failed"), "{shown}");
     assert!(shown.contains("budao sessions retry"), "{shown}");
+    assert!(shown.contains("last_fault         ERR_AUTH_"), "{shown}");
     let resumed = text(&budao(home.path(), &["resume", id]));
     assert!(resumed.contains(&format!("budao sessions retry {id}")), "{resumed}");
+}
+
+/// A fault that ended no turn is shown like one that did.
+#[test]
+fn the_last_fault_of_a_session_is_shown_though_its_turn_went_on() {
+    let home = tempfile::tempdir().unwrap();
+    let limited = "[[step]]\nfault = \"model_rate_limited\"\n[[step]]\ntext = \"done\"\n";
+    let model = script(home.path(), limited);
+    let run = budao(home.path(), &["run", "--model", &model, "go"]);
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run));
+    let all = listed(home.path());
+    let shown =
+        text(&budao(home.path(), &["sessions", "show", all[0]["session"].as_str().unwrap()]));
+    assert!(shown.contains("state              idle"), "{shown}");
+    assert!(shown.contains("last_fault         ERR_RATE_001"), "{shown}");
+    assert!(shown.contains("last_fault_at      20"), "{shown}");
 }
 
 #[test]
@@ -104,6 +121,8 @@ fn what_cannot_be_meant_is_refused_before_anything_is_created() {
     }
     let refused = budao(home.path(), &["run", "--tools", "fs_raed", "task"]);
     assert!(text(&refused).contains("perhaps `fs_read`"), "{}", text(&refused));
+    let refused = budao(home.path(), &["run", "--tools", "nothing", "task"]);
+    assert!(text(&refused).contains("and `nothing` is none"), "{}", text(&refused));
 }
 
 #[test]

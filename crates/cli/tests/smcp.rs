@@ -1,67 +1,30 @@
 //! A hub, a computer and an agent as three processes, as the documentation shows them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-#![allow(clippy::print_stderr, reason = "what was not tested is said")]
 
 use std::{
-    io::{BufRead, BufReader, Write as _},
-    path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
-    sync::{Arc, Mutex},
+    io::{BufRead as _, BufReader, Write as _},
+    path::Path,
+    process::{Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
+use budao_testkit::program::{self, Process, fake_mcp};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_budao");
+
 fn budao(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_budao"));
+    let mut command = program::command(PROGRAM, args);
+    command.env("BUDAO_SMCP_TOKEN", "right");
     command
-        .args(args)
-        .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-        .env("BUDAO_SMCP_TOKEN", "right")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command
-}
-
-/// A process that runs until it is dropped.
-struct ChildProcess(Child);
-
-impl Drop for ChildProcess {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Starts a process and waits until its stderr says `word`; gives that line.
-fn start(args: &[&str], word: &str) -> (ChildProcess, String) {
-    let (running, line, _) = start_and_read(args, word);
-    (running, line)
+fn start(args: &[&str], word: &str) -> (Process, String) {
+    Process::start_until(budao(args), word)
 }
 
-/// The same, and everything it says afterwards.
-fn start_and_read(args: &[&str], word: &str) -> (ChildProcess, String, Arc<Mutex<String>>) {
-    let mut child = budao(args).spawn().unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let line = loop {
-        let line = lines.next().expect("it ended early").unwrap();
-        if line.contains(word) {
-            break line;
-        }
-    };
-    // Whatever else it says is read, so that it never waits for us.
-    let printed = Arc::new(Mutex::new(String::new()));
-    let saying = printed.clone();
-    std::thread::spawn(move || {
-        for line in lines.map_while(Result::ok) {
-            saying.lock().unwrap().push_str(&(line + "\n"));
-        }
-    });
-    (ChildProcess(child), line, printed)
-}
-
-fn hub() -> (ChildProcess, String) {
+fn hub() -> (Process, String) {
     let (hub, line) = start(&["smcp", "server", "--listen", "127.0.0.1:0"], "listening on");
     let url = line.split_whitespace().last().unwrap().to_owned();
     (hub, url)
@@ -99,21 +62,9 @@ fn a_hub_without_a_secret_wants_to_be_told_so() {
     assert!(text(&refused.stderr).contains("--token"), "{}", text(&refused.stderr));
 }
 
-/// The program of the scripted MCP server: an example of another crate.
-fn fake_mcp() -> Option<PathBuf> {
-    let here = Path::new(env!("CARGO_BIN_EXE_budao")).parent().unwrap();
-    let found = Some(here.join("examples/fake_mcp")).filter(|path| path.exists());
-    if found.is_none() {
-        let advice = "NOT TESTED: `cargo build -p budao-smcp --example fake_mcp` comes first";
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "{advice}");
-        eprintln!("\n*** {advice} ***\n");
-    }
-    found
-}
-
 #[test]
 fn a_tool_answers_then_takes_too_long_then_is_refused() {
-    let Some(program) = fake_mcp() else { return };
+    let Some(program) = fake_mcp(PROGRAM) else { return };
     let (_hub, url) = hub();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("computer.json");
@@ -153,7 +104,7 @@ fn a_tool_answers_then_takes_too_long_then_is_refused() {
 }
 
 /// A computer `pc` in `room` whose only server is started by this shell command.
-fn computer_of_shell(url: &str, directory: &Path, command: &str) -> ChildProcess {
+fn computer_of_shell(url: &str, directory: &Path, command: &str) -> Process {
     let file = directory.join("computer.json");
     let config = serde_json::json!({ "servers": [{
         "name": "tools", "type": "stdio", "default_tool_meta": { "auto_apply": true },
@@ -166,7 +117,7 @@ fn computer_of_shell(url: &str, directory: &Path, command: &str) -> ChildProcess
 
 #[test]
 fn the_list_of_tools_waits_for_servers_that_start_and_not_for_ever() {
-    let Some(program) = fake_mcp() else { return };
+    let Some(program) = fake_mcp(PROGRAM) else { return };
     let directory = tempfile::tempdir().unwrap();
     let (_hub, url) = hub();
     let slow = format!("sleep 1; exec {}", program.display());
@@ -186,7 +137,7 @@ fn the_list_of_tools_waits_for_servers_that_start_and_not_for_ever() {
 
 #[test]
 fn a_call_waits_for_a_server_that_starts_and_not_for_ever() {
-    let Some(program) = fake_mcp() else { return };
+    let Some(program) = fake_mcp(PROGRAM) else { return };
     let directory = tempfile::tempdir().unwrap();
     let (_hub, url) = hub();
     let slow = format!("sleep 1; exec {}", program.display());
@@ -222,11 +173,8 @@ fn the_time_of_a_call_covers_the_connection() {
 #[test]
 fn a_chinese_hub_says_no_in_chinese() {
     let args = ["--lang", "zh", "smcp", "server", "--listen", "127.0.0.1:0", "--json"];
-    let mut hub = budao(&args).spawn().unwrap();
-    let mut printed = String::new();
-    BufReader::new(hub.stdout.take().unwrap()).read_line(&mut printed).unwrap();
-    let _hub = ChildProcess(hub);
-    let printed: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    let mut hub = Process::start(budao(&args));
+    let printed: serde_json::Value = serde_json::from_str(&hub.first_line()).unwrap();
     let address = printed["listening"].as_str().unwrap().strip_prefix("http://").unwrap();
     let mut line = std::net::TcpStream::connect(address).unwrap();
     let head = "GET /socket.io/?EIO=4&transport=polling&a2c_version=0.3.0 HTTP/1.1\r\n\
@@ -239,9 +187,11 @@ fn a_chinese_hub_says_no_in_chinese() {
 
 #[test]
 fn the_trace_of_a_failure_finds_a_line_on_each_machine() {
-    let Some(program) = fake_mcp() else { return };
-    let (_hub, line, hub_said) =
-        start_and_read(&["smcp", "server", "--listen", "127.0.0.1:0"], "listening on");
+    let Some(program) = fake_mcp(PROGRAM) else { return };
+    let (_hub, line, hub_said) = Process::start_and_read(
+        budao(&["smcp", "server", "--listen", "127.0.0.1:0"]),
+        "listening on",
+    );
     let url = line.split_whitespace().last().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("computer.json");
@@ -252,7 +202,7 @@ fn the_trace_of_a_failure_finds_a_line_on_each_machine() {
     std::fs::write(&file, config.to_string()).unwrap();
     let file = file.to_str().unwrap();
     let args = ["smcp", "computer", "--url", url, "--name", "pc", "--config", file, "room"];
-    let (_computer, _, computer_said) = start_and_read(&args, "joined");
+    let (_computer, _, computer_said) = Process::start_and_read(budao(&args), "joined");
     let no = loop {
         let no = text(&run(url, &["call", "room", "pc", "tools__no"]).stderr);
         if no.contains("the city is not on the map") {
@@ -351,14 +301,13 @@ fn documents_of_a_folder_are_listed_and_read_by_hand() {
 }
 
 /// A member that stays, so that the room is not empty.
-fn watching(url: &str) -> (ChildProcess, impl Iterator<Item = String>) {
-    let mut child = budao(&["smcp", "watch", "--json", "--name", "first", "--url", url, "room"])
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+fn watching(url: &str) -> (Process, impl Iterator<Item = String>) {
+    let args = ["smcp", "watch", "--json", "--name", "first", "--url", url, "room"];
+    let mut watch = Process::start(budao(&args));
+    let mut lines = BufReader::new(watch.0.stdout.take().unwrap()).lines().map_while(Result::ok);
     let here = lines.next().expect("it says who is there");
     assert!(here.contains("\"here\""), "{here}");
-    (ChildProcess(child), lines)
+    (watch, lines)
 }
 
 #[test]
@@ -385,16 +334,13 @@ fn objects(bytes: &[u8]) -> Vec<serde_json::Value> {
 
 #[test]
 fn every_subcommand_says_json_to_those_who_ask_for_it() {
-    let Some(program) = fake_mcp() else { return };
-    let mut hub = budao(&["smcp", "server", "--listen", "127.0.0.1:0", "--json"]).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(hub.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let _hub = ChildProcess(hub);
-    let listening: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let Some(program) = fake_mcp(PROGRAM) else { return };
+    let mut hub = Process::start(budao(&["smcp", "server", "--listen", "127.0.0.1:0", "--json"]));
+    let listening: serde_json::Value = serde_json::from_str(&hub.first_line()).unwrap();
     let url = listening["listening"].as_str().unwrap();
 
     let mut computer = budao(&["smcp", "computer", "--json", "--name", "pc", "--url", url, "room"]);
-    let mut computer = ChildProcess(computer.stdin(Stdio::piped()).spawn().unwrap());
+    let mut computer = Process(computer.stdin(Stdio::piped()).spawn().unwrap());
     let mut input = computer.0.stdin.take().unwrap();
     let lines = BufReader::new(computer.0.stdout.take().unwrap()).lines().map_while(Result::ok);
     let mut printed = lines.map(|line| serde_json::from_str::<serde_json::Value>(&line).unwrap());
@@ -467,4 +413,24 @@ fn a_session_errs_is_told_and_corrects_itself(url: &str, directory: &Path) {
         records.contains("\"computer\"") && records.contains("\"mcp_server\""),
         "every hop: {records}"
     );
+}
+
+#[test]
+fn a_settings_file_that_cannot_be_used_is_named_with_what_is_wrong_with_it() {
+    let home = tempfile::tempdir().unwrap();
+    let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("odd.json"), "{\n\"servers\": [,]}").unwrap();
+    std::fs::write(path("bytes.json"), b"\xff\xfe").unwrap();
+    for (file, expected) in [
+        ("missing.json", "ERR_FILE_001"),
+        (".", "ERR_FILE_007"),
+        ("bytes.json", "ERR_FILE_008"),
+        ("odd.json", "odd.json:2 is wrong: it must be JSON"),
+    ] {
+        let args = ["smcp", "computer", "room", "--config", &path(file)];
+        let refused = budao(&args).output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(said.contains(expected), "{file}: {said}");
+        assert!(!refused.status.success(), "{file}: {said}");
+    }
 }

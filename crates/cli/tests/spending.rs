@@ -2,90 +2,37 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails where it should")]
 
-use std::{
-    io::{BufRead as _, BufReader},
-    path::Path,
-    process::{Child, Command, Stdio},
-};
+use std::path::Path;
 
-use budao_testkit::provider::{Provider, Reply};
+use budao_testkit::{
+    program::{ServerProcess, command_in, run},
+    provider::{Provider, Reply},
+};
 use serde_json::{Value, json};
 
-const TOKEN: &str = "a-token-for-the-test";
+const PROGRAM: &str = env!("CARGO_BIN_EXE_budao");
 /// What one request may cost at most, in millionths: 8 192 tokens of an answer at 10 for a million.
 const REQUEST: usize = 81_920;
 /// The cap of a session, in millionths.
 const CAP: usize = 250_000;
 
-/// A running server. Dropping it kills it, as `kill -9` does.
-struct Server {
-    child: Child,
-    url: String,
+fn start(directory: &Path, model: &str, cap: &str) -> ServerProcess {
+    let config = directory.join("budao.toml");
+    let prices = format!("[models.spending.prices.{model:?}]\ninput = 0\noutput = 10\n");
+    std::fs::write(&config, format!("[models.spending]\n{cap} = 0.25\n{prices}")).unwrap();
+    let environment = [("BUDAO_CONFIG", config.to_str().unwrap())];
+    ServerProcess::start_with(PROGRAM, directory, &["--model", model], &environment)
 }
 
-impl Server {
-    fn start(directory: &Path, model: &str) -> Self {
-        let config = directory.join("budao.toml");
-        let prices = format!("[models.spending.prices.{model:?}]\ninput = 0\noutput = 10\n");
-        std::fs::write(&config, format!("[models.spending]\nsession = 0.25\n{prices}")).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_budao"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--token", TOKEN, "--model", model])
-            .current_dir(directory)
-            .env_clear()
-            .env("BUDAO_JOURNAL", directory.join("journal.db"))
-            .env("BUDAO_CONFIG", &config)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let url = line.trim().split('#').next().unwrap().trim_end_matches('/').to_owned();
-        Self { child, url }
-    }
-
-    async fn post(&self, path: &str, body: Value) -> Value {
-        let sent = client().post(format!("{}{path}", self.url)).bearer_auth(TOKEN).json(&body);
-        let response = sent.send().await.unwrap();
-        assert!(response.status().is_success(), "{path}: {}", response.status());
-        response.json().await.unwrap()
-    }
-
-    /// Opens a session and sends it one message.
-    async fn ask(&self) -> String {
-        let opened = self.post("/v1/sessions", json!({})).await;
-        let session = opened["session_id"].as_str().unwrap().to_owned();
-        let path = format!("/v1/sessions/{session}/messages");
-        self.post(&path, json!({ "content": "go" })).await;
-        session
-    }
-
-    /// Reads a session's events until its run has failed; returns them as text.
-    async fn failure(&self, session: &str) -> String {
-        let url = format!("{}/v1/sessions/{session}/events?after=0", self.url);
-        let mut response = client().get(url).bearer_auth(TOKEN).send().await.unwrap();
-        let mut text = String::new();
-        while let Some(bytes) = response.chunk().await.unwrap() {
-            text.push_str(&String::from_utf8_lossy(&bytes));
-            if text.contains("agent.error") {
-                return text;
-            }
-        }
-        panic!("the stream ended before the run failed: {text}");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-fn client() -> reqwest::Client {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::builder().no_proxy().build().unwrap()
+/// Reads a session's events until its run has failed; returns them as text.
+async fn failure(server: &ServerProcess, session: &str) -> String {
+    let mut text = String::new();
+    let read = server.read_frames(session, |frame| {
+        text.push_str(&frame.to_string());
+        frame["event"] == "agent.error"
+    });
+    assert!(read.await, "the stream ended before the run failed: {text}");
+    text
 }
 
 /// Goal: a cap holds although no process lives long enough to learn what its request cost.
@@ -100,18 +47,76 @@ async fn a_cap_holds_although_every_request_ends_with_a_kill() {
     let events = loop {
         lives += 1;
         assert!(lives < 10, "the cap was never reached");
-        let server = Server::start(directory.path(), &model);
+        let server = start(directory.path(), &model, "session");
         let session = match &session {
             Some(session) => session,
-            None => session.insert(server.ask().await),
+            None => session.insert(server.ask("go").await),
         };
         tokio::select! {
             () = provider.reached(lives) => {}
-            events = server.failure(session) => break events,
+            events = failure(&server, session) => break events,
         }
     };
     assert!(events.contains("ERR_TURN_007"), "{events}");
     assert!(events.contains("models.spending.session"), "{events}");
     let asked = provider.asked().len();
     assert_eq!(asked, CAP / REQUEST, "requests that the cap has room for");
+}
+
+/// What `budao spending` says of a ledger.
+async fn ledger(directory: &Path, scope: &str) -> Value {
+    let (_, text, _) = run(command_in(PROGRAM, directory, &["spending", "--json"])).await;
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut found = lines.filter(|line| line["scope"] == scope);
+    found.next().unwrap_or_else(|| panic!("no {scope} in {text}"))["ledger"].take()
+}
+
+/// Goal: a cap of a day holds for all sessions together, although no process lives long enough to learn what its
+/// requests cost; an operator raises it, and the turn goes on.
+/// Method: each life of the server opens a session of its own, and is killed as soon as the service has its request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cap_of_a_day_holds_over_all_sessions_and_kills_until_an_operator_raises_it() {
+    let provider = Provider::start([(); 20].map(|()| Reply::silence())).await;
+    let directory = tempfile::tempdir().unwrap();
+    let model = format!("openai:m@{}/v1", provider.url());
+    let room = CAP / REQUEST;
+    for life in 1..=room {
+        let server = start(directory.path(), &model, "tenant_day");
+        let session = server.ask("go").await;
+        // Sessions of earlier lives ask again, too: a restart reserves anew, and a killed server may not have asked yet.
+        tokio::select! {
+            biased;
+            _ = provider.reached(life) => {}
+            _ = failure(&server, &session) => break,
+        }
+    }
+    let server = start(directory.path(), &model, "tenant_day");
+    let session = server.ask("go").await;
+    let events = failure(&server, &session).await;
+    assert!(
+        events.contains("ERR_TURN_007") && events.contains("models.spending.tenant_day"),
+        "{events}"
+    );
+    let asked = provider.asked().len();
+    assert!(asked <= room, "{asked} requests, and the cap has room for {room}");
+    let scope = events
+        .split("tenant/")
+        .nth(1)
+        .unwrap()
+        .split(['"', ' ', '`', '\\'])
+        .next()
+        .unwrap()
+        .to_owned();
+    let scope = format!("tenant/{scope}");
+    let found = ledger(directory.path(), &scope).await;
+    let used =
+        found["spent"]["cost"].as_u64().unwrap() + found["reserved"]["cost"].as_u64().unwrap();
+    assert!(used <= CAP as u64, "{found}");
+    let args = ["spending", "raise", &scope, "1 USD"];
+    let (code, _, errors) = run(command_in(PROGRAM, directory.path(), &args)).await;
+    assert_eq!(code, Some(0), "{errors}");
+    let before = provider.asked().len();
+    let retry = format!("/v1/sessions/{session}/commands");
+    server.post(&retry, &json!({ "event": "user.retry" })).await;
+    provider.reached(before + 1).await;
 }

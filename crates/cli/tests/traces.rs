@@ -1,55 +1,37 @@
 //! Traces over OTLP, from real processes to a real collector's endpoint.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails where it should")]
-#![allow(clippy::print_stderr, reason = "what was not tested is said")]
 
 use std::{
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{Read as _, Write as _},
     net::TcpStream,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    path::Path,
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-use budao_testkit::collector::{CollectedSpan, Collector};
+use budao_testkit::{
+    collector::{CollectedSpan, Collector},
+    program::{Process, command_in, fake_mcp},
+};
 use serde_json::{Value, json};
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_budao");
 const TOKEN: &str = "a-secret-of-mine";
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CLIENT_SPAN: &str = "00f067aa0ba902b7";
 
-/// A process that runs until it is dropped.
-struct ChildProcess(Child);
-
-impl Drop for ChildProcess {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn budao(directory: &Path, collector: &str, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_budao"));
-    command
-        .args(args)
-        .current_dir(directory)
-        .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-        .env("BUDAO_JOURNAL", directory.join("journal.db"))
-        .env("OTEL_EXPORTER_OTLP_ENDPOINT", collector)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
+    let mut command = command_in(PROGRAM, directory, args);
+    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", collector).stderr(Stdio::null());
     command
 }
 
-fn serve(directory: &Path, collector: &str, args: &[&str]) -> (ChildProcess, String) {
+fn serve(directory: &Path, collector: &str, args: &[&str]) -> (Process, String) {
     let base = ["serve", "--listen", "127.0.0.1:0", "--token", TOKEN, "--permission", "auto"];
-    let mut child = budao(directory, collector, &[&base, args].concat()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let line = lines.next().expect("it ended early").unwrap();
-    std::thread::spawn(move || lines.for_each(drop));
-    (ChildProcess(child), line.trim_end_matches('/').to_owned())
+    let mut process = Process::start(budao(directory, collector, &[&base, args].concat()));
+    let line = process.first_line();
+    (process, line.trim_end_matches('/').to_owned())
 }
 
 fn ask(url: &str, head: &str, body: &str) -> String {
@@ -83,7 +65,7 @@ fn named<'a>(spans: &'a [CollectedSpan], name: &str) -> Option<&'a CollectedSpan
 }
 
 fn has_turn(spans: &[CollectedSpan]) -> bool {
-    named(spans, "turn").is_some()
+    named(spans, "invoke_agent budao").is_some()
 }
 
 fn find<'a>(spans: &'a [CollectedSpan], name: &str) -> &'a CollectedSpan {
@@ -109,7 +91,7 @@ async fn a_trace_received_by_a_collector_holds_request_model_and_tools() {
 
     let request = find(&spans, "request message");
     assert_eq!(request.parent, CLIENT_SPAN, "below what the client does");
-    let turn = find(&spans, "turn");
+    let turn = find(&spans, "invoke_agent budao");
     assert_eq!(turn.parent, request.id);
     let below: Vec<&CollectedSpan> = spans.iter().filter(|span| span.parent == turn.id).collect();
     let count = |prefix: &str| below.iter().filter(|span| span.name.starts_with(prefix)).count();
@@ -167,27 +149,15 @@ async fn a_turn_that_outlives_its_process_is_one_span() {
     script(here, "");
     let (_server, _) = serve(here, &collector.url(), &["--model", "script:script.toml"]);
     let spans = collector.until(has_turn).await;
-    let turn = find(&spans, "turn");
+    let turn = find(&spans, "invoke_agent budao");
     let sealed = find(&spans, "execute_tool bash_run");
     assert!(sealed.failed && sealed.parent == turn.id, "{spans:#?}");
     assert!(turn.nanos >= sealed.nanos && turn.trace == TRACE, "{spans:#?}");
 }
 
-/// The program of the scripted MCP server: an example of another crate.
-fn fake_mcp() -> Option<PathBuf> {
-    let here = Path::new(env!("CARGO_BIN_EXE_budao")).parent().unwrap();
-    let found = Some(here.join("examples/fake_mcp")).filter(|path| path.exists());
-    if found.is_none() {
-        let advice = "NOT TESTED: `cargo build -p budao-smcp --example fake_mcp` comes first";
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "{advice}");
-        eprintln!("\n*** {advice} ***\n");
-    }
-    found
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn one_trace_crosses_a_hub_and_a_computer() {
-    let Some(program) = fake_mcp() else { return };
+    let Some(program) = fake_mcp(PROGRAM) else { return };
     let (collector, directory) = (Collector::start().await, tempfile::tempdir().unwrap());
     let here = directory.path();
     std::fs::write(here.join("budao.toml"), "[[smcp]]\nroom = \"office\"\n").unwrap();
@@ -206,12 +176,13 @@ async fn one_trace_crosses_a_hub_and_a_computer() {
     let args = ["smcp", "computer", "--url", &url, "--token", TOKEN, "--name", "pc", "--config"];
     let mut computer = budao(here, &collector.url(), &args);
     let computer = computer.args(["computer.json", "office"]).stdout(Stdio::null());
-    let _computer = ChildProcess(computer.spawn().unwrap());
+    let _computer = Process(computer.spawn().unwrap());
     let until = Instant::now() + Duration::from_secs(60);
     // Until the computer has said what it can do, the tool is unknown.
     loop {
-        let turns =
-            |spans: &[CollectedSpan]| spans.iter().filter(|span| span.name == "turn").count();
+        let turns = |spans: &[CollectedSpan]| {
+            spans.iter().filter(|span| span.name == "invoke_agent budao").count()
+        };
         let before = turns(&collector.spans());
         go(&url);
         let spans = collector.until(|spans| turns(spans) > before).await;
@@ -223,8 +194,12 @@ async fn one_trace_crosses_a_hub_and_a_computer() {
     let ours = |spans: &[CollectedSpan], name: &str| {
         spans.iter().any(|span| span.name == name && span.trace == TRACE)
     };
-    let names =
-        ["turn", "smcp call tools__echo", "smcp relay client:tool_call", "smcp serve tools__echo"];
+    let names = [
+        "invoke_agent budao",
+        "smcp call tools__echo",
+        "smcp relay client:tool_call",
+        "smcp serve tools__echo",
+    ];
     let spans = collector.until(|spans| names.iter().all(|name| ours(spans, name))).await;
     let call_span = find(&spans, "smcp call tools__echo");
     let call = spans.iter().find(|span| span.id == call_span.parent).unwrap();

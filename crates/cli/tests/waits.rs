@@ -6,9 +6,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails where it should")]
 
 use std::{
-    io::{BufRead as _, BufReader},
+    collections::BTreeMap,
     path::Path,
-    process::{Child, Command, Stdio},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -17,88 +16,29 @@ use std::{
 };
 
 use budao_testkit::{
+    program::ServerProcess,
     provider::{Provider, Reply},
     sse::{self, ModelOutput},
 };
 use serde_json::{Value, json};
 
-const TOKEN: &str = "a-token-for-the-test";
-
-/// A running server. Dropping it kills it, as `kill -9` does.
-struct Server {
-    child: Child,
-    url: String,
+fn start(directory: &Path, model: &str) -> ServerProcess {
+    let short_waits = [
+        ("BUDAO__LIMITS__RETRY__BASE", "50"),
+        ("BUDAO__MODELS__GATE__PROBE_MIN", "50"),
+        ("BUDAO__MODELS__GATE__PROBE_MAX", "400"),
+        ("BUDAO__MODELS__GATE__VISIBLE_AFTER", "20"),
+        ("BUDAO__MODELS__FALLBACK__AFTER", "1000"),
+    ];
+    let program = env!("CARGO_BIN_EXE_budao");
+    ServerProcess::start_with(program, directory, &["--model", model], &short_waits)
 }
 
-impl Server {
-    fn start(directory: &Path, model: &str) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_budao"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--token", TOKEN, "--model", model])
-            .current_dir(directory)
-            .env_clear()
-            .env("BUDAO_JOURNAL", directory.join("journal.db"))
-            .env("BUDAO__LIMITS__RETRY__BASE", "50")
-            .env("BUDAO__MODELS__GATE__PROBE_MIN", "50")
-            .env("BUDAO__MODELS__GATE__PROBE_MAX", "400")
-            .env("BUDAO__MODELS__GATE__VISIBLE_AFTER", "20")
-            .env("BUDAO__MODELS__FALLBACK__AFTER", "1000")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let url = line.trim().split('#').next().unwrap().trim_end_matches('/').to_owned();
-        Self { child, url }
-    }
-
-    async fn post(&self, path: &str, body: Value) -> Value {
-        let sent = client().post(format!("{}{path}", self.url)).bearer_auth(TOKEN).json(&body);
-        let response = sent.send().await.unwrap();
-        assert!(response.status().is_success(), "{path}: {}", response.status());
-        response.json().await.unwrap()
-    }
-
-    async fn get(&self, path: &str) -> String {
-        let sent = client().get(format!("{}{path}", self.url)).bearer_auth(TOKEN);
-        sent.send().await.unwrap().text().await.unwrap()
-    }
-
-    /// Opens a session and sends it one message.
-    async fn ask(&self) -> String {
-        let opened = self.post("/v1/sessions", json!({})).await;
-        let session = opened["session_id"].as_str().unwrap().to_owned();
-        let path = format!("/v1/sessions/{session}/messages");
-        self.post(&path, json!({ "content": "go" })).await;
-        session
-    }
-
-    /// Reads a session's events to the end of its run.
-    async fn answer(&self, session: &str) -> Run {
-        let url = format!("{}/v1/sessions/{session}/events?after=0", self.url);
-        let mut response = client().get(url).bearer_auth(TOKEN).send().await.unwrap();
-        let (mut text, mut run) = (String::new(), Run::default());
-        while let Some(bytes) = response.chunk().await.unwrap() {
-            text.push_str(&String::from_utf8_lossy(&bytes));
-            while let Some((event, rest)) = text.split_once("\n\n") {
-                let frame = event.lines().find_map(|line| line.strip_prefix("data: "));
-                let frame = frame.map(|frame| serde_json::from_str::<Value>(frame).unwrap());
-                if frame.is_some_and(|frame| run.take(&frame)) {
-                    return run;
-                }
-                text = rest.to_owned();
-            }
-        }
-        run
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
+/// Reads a session's events to the end of its run.
+async fn read(server: &ServerProcess, session: &str) -> Run {
+    let mut run = Run::default();
+    server.read_frames(session, |frame| run.take(frame)).await;
+    run
 }
 
 /// What the observer of a session saw.
@@ -118,11 +58,6 @@ impl Run {
         }
         ["agent.final_answer", "agent.error", "agent.interrupted"].contains(&name)
     }
-}
-
-fn client() -> reqwest::Client {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::builder().no_proxy().build().unwrap()
 }
 
 fn answer() -> Reply {
@@ -172,57 +107,100 @@ async fn storm(count: usize, reply: impl Fn(usize) -> Reply + Send + Sync + 'sta
     let provider =
         Provider::answering(move |_| reply(counted.fetch_add(1, Ordering::SeqCst))).await;
     let directory = tempfile::tempdir().unwrap();
-    let server = Server::start(directory.path(), &format!("openai:m@{}/v1", provider.url()));
+    let server = start(directory.path(), &format!("openai:m@{}/v1", provider.url()));
     let mut sessions = Vec::new();
     for _ in 0..count {
-        sessions.push(server.ask().await);
+        sessions.push(server.ask("go").await);
     }
     for session in sessions {
-        let run = server.answer(&session).await;
+        let run = read(&server, &session).await;
         assert_eq!(run.answer.as_deref(), Some("done"), "{:?}", run.names);
         assert!(!run.names.iter().any(|name| name == "error.recovery_failed"), "{:?}", run.names);
     }
     requests.load(Ordering::SeqCst)
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_outage_with_a_kill_in_the_middle_ends_with_fifty_answers() {
-    let is_down = Arc::new(AtomicBool::new(true));
-    let requests = Arc::new(AtomicUsize::new(0));
-    let (down, count) = (Arc::clone(&is_down), Arc::clone(&requests));
-    let provider = Provider::answering(move |_| {
-        count.fetch_add(1, Ordering::SeqCst);
-        match down.load(Ordering::SeqCst) {
-            true => Reply::refuse(503, &json!({ "error": { "message": "down for maintenance" } })),
-            false => answer(),
-        }
-    })
-    .await;
-    let directory = tempfile::tempdir().unwrap();
-    let model = format!("openai:m@{}/v1", provider.url());
-    let server = Server::start(directory.path(), &model);
-    let mut sessions = Vec::new();
-    for _ in 0..50 {
-        sessions.push(server.ask().await);
+/// A service that is down until the test ends that, and counts what it answers by the message it is asked.
+struct Outage {
+    provider: Provider,
+    is_down: Arc<AtomicBool>,
+    requests: Arc<AtomicUsize>,
+    answers: Arc<Mutex<BTreeMap<String, usize>>>,
+}
+
+impl Outage {
+    async fn start() -> Self {
+        let is_down = Arc::new(AtomicBool::new(true));
+        let requests = Arc::new(AtomicUsize::new(0));
+        let answers = Arc::new(Mutex::new(BTreeMap::new()));
+        let (down, count, answered) = (is_down.clone(), requests.clone(), answers.clone());
+        let provider = Provider::answering(move |request| {
+            count.fetch_add(1, Ordering::SeqCst);
+            if down.load(Ordering::SeqCst) {
+                let body = json!({ "error": { "message": "down for maintenance" } });
+                return Reply::refuse(503, &body);
+            }
+            let messages = request.body["messages"].as_array().unwrap();
+            let asked = messages.last().unwrap()["content"].to_string();
+            *answered.lock().unwrap().entry(asked).or_default() += 1;
+            answer()
+        })
+        .await;
+        Self { provider, is_down, requests, answers }
     }
-    provider.reached(8).await;
+
+    fn requests(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_with_a_kill_in_the_middle_ends_with_fifty_answers_each_asked_for_once() {
+    let service = Outage::start().await;
+    let directory = tempfile::tempdir().unwrap();
+    let model = format!("openai:m@{}/v1", service.provider.url());
+    let server = start(directory.path(), &model);
+    let mut sessions = Vec::new();
+    for number in 0..50 {
+        sessions.push(server.ask(&format!("go {number}")).await);
+    }
+    service.provider.reached(8).await;
     drop(server);
-    let before = requests.load(Ordering::SeqCst);
-    let server = Server::start(directory.path(), &model);
-    provider.reached(before + 8).await;
+    let before = service.requests();
+    let server = start(directory.path(), &model);
+    service.provider.reached(before + 8).await;
     let stats: Value = serde_json::from_str(&server.get("/api/stats").await).unwrap();
     let gate = &stats["gates"][0];
     assert_eq!(gate["state"], "held", "{stats}");
     assert_eq!(gate["last_error"], "ERR_MODEL_004", "{stats}");
     assert!(server.get("/metrics").await.contains("budao_gate_open{"));
-    is_down.store(false, Ordering::SeqCst);
-    let mut failures = 0;
+    service.is_down.store(false, Ordering::SeqCst);
+    let mut recovered = 0;
     for session in sessions {
-        let run = server.answer(&session).await;
+        let run = read(&server, &session).await;
         assert_eq!(run.answer.as_deref(), Some("done"), "{:?}", run.names);
-        failures += usize::from(run.names.iter().any(|name| name == "error.recovery_success"));
+        recovered += usize::from(run.names.iter().any(|name| name == "error.recovery_success"));
     }
-    assert!(failures >= 40, "{failures} sessions learnt that it works again");
+    assert!(recovered >= 40, "{recovered} sessions learnt that it works again");
+    let answers = service.answers.lock().unwrap();
+    assert_eq!(answers.len(), 50);
+    let twice: Vec<_> = answers.iter().filter(|(_, count)| **count > 1).collect();
+    assert!(twice.is_empty(), "asked again after an answer: {twice:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_takes_one_request_a_second_answers_all() {
+    let taken = Mutex::new(None::<Instant>);
+    let requests = storm(6, move |_| {
+        let mut taken = taken.lock().unwrap();
+        if taken.is_some_and(|at| at.elapsed() < Duration::from_secs(1)) {
+            return Reply::status(429).header("retry-after", "1");
+        }
+        *taken = Some(Instant::now());
+        answer()
+    })
+    .await;
+    assert!(requests < 30, "{requests} requests for 6 answers");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -271,11 +249,11 @@ async fn a_rate_limit_of_ten_minutes_is_answered_by_the_next_model_at_once() {
     let limited = Reply::status(429).header("retry-after", "600");
     let pair = Pair::start(limited, say("second")).await;
     let directory = tempfile::tempdir().unwrap();
-    let server = Server::start(directory.path(), &pair.models());
+    let server = start(directory.path(), &pair.models());
     let began = Instant::now();
     for number in 0..5 {
-        let session = server.ask().await;
-        let run = server.answer(&session).await;
+        let session = server.ask("go").await;
+        let run = read(&server, &session).await;
         assert_eq!(run.answer.as_deref(), Some("second"), "{:?}", run.names);
         let has = |wanted: &str| run.names.iter().any(|name| name == wanted);
         assert_eq!(has("error.rate_limited"), number == 0, "{:?}", run.names);
@@ -293,14 +271,14 @@ async fn a_rate_limit_of_ten_minutes_is_answered_by_the_next_model_at_once() {
 async fn the_first_model_is_asked_again_when_it_works() {
     let pair = Pair::start(Reply::status(503), say("second")).await;
     let directory = tempfile::tempdir().unwrap();
-    let server = Server::start(directory.path(), &pair.models());
-    let session = server.ask().await;
-    assert_eq!(server.answer(&session).await.answer.as_deref(), Some("second"));
+    let server = start(directory.path(), &pair.models());
+    let session = server.ask("go").await;
+    assert_eq!(read(&server, &session).await.answer.as_deref(), Some("second"));
     pair.set(0, say("first"));
     let mut answers = Vec::new();
     while answers.last().map(String::as_str) != Some("first") && answers.len() < 1_000 {
-        let session = server.ask().await;
-        answers.extend(server.answer(&session).await.answer);
+        let session = server.ask("go").await;
+        answers.extend(read(&server, &session).await.answer);
     }
     assert_eq!(answers.last().map(String::as_str), Some("first"), "{} turns", answers.len());
 }
@@ -310,16 +288,16 @@ async fn a_kill_in_the_middle_goes_on_with_the_model_that_was_asked() {
     let quota = json!({ "error": { "type": "insufficient_quota", "message": "spent" } });
     let pair = Pair::start(Reply::refuse(429, &quota), Reply::silence()).await;
     let directory = tempfile::tempdir().unwrap();
-    let server = Server::start(directory.path(), &pair.models());
-    let session = server.ask().await;
+    let server = start(directory.path(), &pair.models());
+    let session = server.ask("go").await;
     pair.providers[1].reached(1).await;
     drop(server);
     pair.set(0, say("first"));
     pair.set(1, say("second"));
-    let server = Server::start(directory.path(), &pair.models());
-    let run = server.answer(&session).await;
+    let server = start(directory.path(), &pair.models());
+    let run = read(&server, &session).await;
     assert_eq!(run.answer.as_deref(), Some("second"), "{:?}", run.names);
     assert_eq!(pair.requests[0].load(Ordering::SeqCst), 1, "the choice was recorded");
-    let session = server.ask().await;
-    assert_eq!(server.answer(&session).await.answer.as_deref(), Some("first"));
+    let session = server.ask("go").await;
+    assert_eq!(read(&server, &session).await.answer.as_deref(), Some("first"));
 }

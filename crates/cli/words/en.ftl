@@ -200,6 +200,12 @@ doctor-models = models
 doctor-permission = permission
 doctor-tool_server = tool server
 
+transcript-timer-set = timer set:
+transcript-next-at = next at
+transcript-timer-cancelled = timer cancelled:
+timers-none = No timer is set.
+timers-cancel-waits = The cancellation waits for a server. It takes effect before the timer can fire.
+timers-cancelled = Cancelled. The timer does not fire any more.
 doubts-none = No call is in doubt.
 doubts-settled = Settled. The model reads it at its next step.
 
@@ -215,6 +221,17 @@ explain-meaning = { $value }: { $meaning }
 explain-to-list-all-kinds = To list all kinds: `budao explain --list`
 explain-unknown = Unknown code, number or name: `{ $what }`
 
+journal-break-altered = a record between { $seq } and { $to } was altered
+journal-break-anchor = the history up to record { $seq } differs from the earlier report
+journal-break-appended = records { $seq } to { $to } do not continue the records before them: another program wrote them
+journal-break-removed = records { $seq } to { $to } were removed
+journal-break-reordered = records { $seq } to { $to } were moved to another position
+journal-break-start = records { $seq } to { $to } do not continue the digest of the removed records before them
+journal-break-truncated = the end is missing from record { $seq } on, at least to { $to }
+journal-break-unproven = record { $seq } and later ones have no digest
+journal-chain-broken = broken
+journal-chain-rest-unproven = What follows a break is not proven.{"\u000A"}
+journal-chain-whole = Every record is as it was written.{"\u000A"}
 journal-checking = checking
 journal-copied-to = Copied to
 journal-copying = copying
@@ -226,6 +243,27 @@ journal-sessions-have-another-history-in-the = sessions have another history in 
 journal-sessions-truncated-at-the-damage = sessions truncated at the damage
 journal-survives = survives
 journal-the-journal-is-intact = The journal is intact.{"\u000A"}
+journal-verified = Verified: { $sessions }, { $records }.
+
+mcp-approved = Approved: { $tools }
+mcp-disabled = off
+mcp-enabled = on
+mcp-none = No MCP server is configured. Add one with --mcp, --mcp-config or [[mcp]] in the configuration file.
+mcp-nothing-changed = No tool of the server has changed.
+mcp-server = server
+mcp-state = state
+mcp-target = command or URL
+mcp-tool-count = { $count ->
+    [one] 1 tool
+   *[other] { $count } tools
+}
+mcp-transport = transport
+replay-agrees = { $sessions } agree, { $records }; { $taken } taken as recorded, { $skipped } of other engines skipped
+replay-differs = differs at record { $seq }
+replay-ends = (the history ends here)
+replay-nothing = (no decision leads to it)
+replay-recorded = recorded
+replay-today = today
 
 main-did-you-mean = Did you mean
 main-mark = ?
@@ -326,6 +364,11 @@ smcp-tools-changed = tools changed
 smcp-unknown-command-see-help = unknown command; see `help`
 smcp-waiting-for = waiting for
 
+spending-amount = { $cost } ({ $tokens } tokens)
+spending-line = { $scope }  spent { $spent }, reserved { $reserved }, { $requests } requests
+spending-none = Nothing was spent today.
+spending-raised = raised by { $amount }, by { $by }
+
 state-closed = closed
 state-failed = failed
 state-idle = idle
@@ -339,6 +382,21 @@ stop-max_tokens = cut at the token limit
 stop-max_turn_requests = stopped at the step limit
 stop-refusal = refused by the model
 
+tools-about = description
+tools-away = away
+tools-calls = calls
+tools-connected = connected
+tools-draining = draining
+tools-flags = flags
+tools-none = No worker offers tools to this server.
+tools-owner = owner
+tools-process = process
+tools-ready = ready
+tools-session = session
+tools-state = state
+tools-tool = tool
+tools-version = version
+tools-worker = worker
 top-calls = calls
 top-counts = { $running } running · { $waiting } waiting for a decision
 top-cut-off = cut off
@@ -360,6 +418,7 @@ top-reading-the-journal = reading the journal …
 top-recovered = recovered
 top-recovery = recovery
 top-retries = retries
+top-doubts = in doubt
 top-sessions = Sessions
 top-steps = steps
 top-still-counting = still counting
@@ -391,6 +450,7 @@ transcript-resumed = resumed
 transcript-retrying-the-failed-turn = retrying the failed turn
 transcript-session-closed = session closed
 transcript-session-ended-with-an-error = session ended with an error
+transcript-the-service-does-not-work = the service does not work,
 transcript-the-service-is-busy = the service is busy,
 transcript-tokens = tokens
 transcript-tries = tries,
@@ -399,6 +459,7 @@ transcript-try-2 = try
 transcript-turn = turn
 transcript-unfinished-answer-above-discarded = unfinished answer above discarded
 transcript-unknown-outcome-settled-by = unknown outcome settled by
+transcript-still-runs = still runs; waiting for its end
 transcript-was-done = was done
 
 turn-number = turn { $count }

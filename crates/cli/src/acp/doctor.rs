@@ -174,10 +174,7 @@ async fn tool_servers(args: &ServeArgs, world: &World, lang: Lang) -> Vec<Findin
 }
 
 fn choices(args: &ServeArgs, lang: Lang) -> Finding {
-    let result = args
-        .permissions()
-        .and_then(|permissions| args.execution_error().map(|_| permissions.mode.to_string()));
-    Finding::of(Check::Permission, result, lang)
+    Finding::of(Check::Permission, Ok(args.permission.to_string()), lang)
 }
 
 /// Passes if the journal can be read, or if it can be created at its path.

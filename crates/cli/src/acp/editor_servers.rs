@@ -12,10 +12,8 @@ use budao_acp::{EditorFiles, EditorServices, ServerTransport, ToolServer};
 use budao_core::{
     event::SessionId,
     fault::{Fact, Fault, Kind, Operation},
-    limits::Limits,
-    world::World,
 };
-use budao_mcp::{McpServerConfig, ServerSet, Transport};
+use budao_mcp::{McpServerConfig, ServerEnvironment, ServerSet, Transport};
 use budao_models::Vendor;
 use budao_tools::{Toolbox, builtin::EditorDocuments};
 
@@ -27,11 +25,13 @@ const READY: Duration = Duration::from_secs(5);
 /// Time a session waits for the servers of the configuration.
 const CONFIGURED_READY: Duration = Duration::from_secs(1);
 
+/// Characters of a name that stay when it gets an ending.
+const NAME_HEAD: usize = 24;
+
 /// The MCP servers of every session that an editor has open.
 #[derive(Debug)]
 pub(crate) struct EditorServers {
-    world: World,
-    limits: Arc<Limits>,
+    environment: ServerEnvironment,
     configured: Arc<ServerSet>,
     held: Mutex<EditorServersState>,
 }
@@ -46,17 +46,26 @@ struct EditorServersState {
 
 impl EditorServers {
     /// `configured` are the servers of the configuration; a session is told if one of them has failed.
-    pub(crate) fn new(world: World, limits: Arc<Limits>, configured: Arc<ServerSet>) -> Self {
-        Self { world, limits, configured, held: Mutex::default() }
+    pub(crate) fn new(environment: ServerEnvironment, configured: Arc<ServerSet>) -> Self {
+        Self { environment, configured, held: Mutex::default() }
     }
 
-    /// `base` plus the tools of the session's servers, which replace tools of the same name.
-    pub(crate) fn offer(&self, session: SessionId, base: &Toolbox) -> Result<Toolbox, Fault> {
+    /// `base` plus the tools of the session's servers. They never replace a tool.
+    pub(crate) fn offer(&self, session: SessionId, base: &Toolbox) -> Toolbox {
         let servers = self.lock().sessions.get(&session).cloned();
         match servers {
-            Some(servers) => base.with_all(servers.tools()),
-            None => Ok(base.clone()),
+            Some(servers) => servers.add_to(base),
+            None => base.clone(),
         }
+    }
+
+    /// A name that no server of the configuration has: an editor's server must not take the place of one.
+    fn unused_name(&self, name: String) -> String {
+        if self.configured.get(&name).is_none() {
+            return name;
+        }
+        let head: String = name.chars().take(NAME_HEAD).collect();
+        format!("{}-editor", head.trim_end_matches('_'))
     }
 
     /// The documents of the editor that has the session open; `None` if it offers none.
@@ -105,15 +114,17 @@ impl EditorServices for EditorServers {
         servers: Vec<ToolServer>,
     ) -> Result<Vec<Fault>, Fault> {
         // Those of the configuration have been starting since the agent started.
-        let mut failed = self.configured.ready(&self.world, CONFIGURED_READY).await;
+        let world = &self.environment.world;
+        let mut failed = self.configured.ready(world, CONFIGURED_READY).await;
         let servers = if servers.is_empty() {
             None
         } else {
-            let configs: Vec<McpServerConfig> = servers.into_iter().map(config).collect();
-            let variables = std::env::vars_os().collect();
-            let opened = ServerSet::open(configs, &variables, &self.world, &self.limits)?;
-            let opened = Arc::new(opened);
-            failed.extend(opened.ready(&self.world, READY).await);
+            let configs = servers.into_iter().map(config).map(|mut config| {
+                config.name = self.unused_name(config.name);
+                config
+            });
+            let opened = Arc::new(ServerSet::open_in(configs, &self.environment)?);
+            failed.extend(opened.ready(world, READY).await);
             Some(opened)
         };
         if let Some(before) = self.replace(session, servers) {

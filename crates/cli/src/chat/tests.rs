@@ -470,6 +470,7 @@ fn summary(number: u8, state: SessionState, title: &str) -> SessionSummary {
         open_turn: None,
         last_code: (state == SessionState::Failed).then(|| "ERR_AUTH_001".into()),
         head: 3,
+        timers: Default::default(),
         faults: Default::default(),
     }
 }

@@ -137,7 +137,9 @@ impl View {
                 self.settings = settings.clone();
             }
             Activity::MessageAccepted { command, content } => match content {
-                MessageContent::Blocks(content) => self.message(command, message::text_of(content)),
+                MessageContent::Blocks(content) | MessageContent::Timer { content, .. } => {
+                    self.message(command, message::text_of(content));
+                }
                 MessageContent::Pipeline { question, .. } => {
                     self.message(command, question.to_owned());
                 }

@@ -13,7 +13,7 @@ use budao_core::{
 use serde::Serialize;
 use toml::{Table, Value};
 
-use super::{Config, ConfigArgs, ModelsConfig, ServeConfig, layers};
+use super::{Config, ConfigArgs, EnginesConfig, ModelsConfig, ServeConfig, layers};
 use crate::{exit::Exit, log::Log, terminal::Terminal, texts::localize};
 
 /// Show, check and create configuration files.
@@ -122,15 +122,16 @@ struct Defaults {
     permission: &'static str,
     limits: Limits,
     models: ModelsConfig,
+    engines: EnginesConfig,
     serve: ServeConfig,
     log: Log,
 }
 
 fn defaults() -> Result<Table, Fault> {
-    let Config { limits, models, serve, log, .. } = Config::default();
+    let Config { limits, models, engines, serve, log, .. } = Config::default();
     let serve = ServeConfig { listen: Some(crate::serve::LISTEN.to_owned()), ..serve };
     let (lang, model, permission) = ("en", "demo", "approval");
-    let all = Defaults { lang, model, permission, limits, models, serve, log };
+    let all = Defaults { lang, model, permission, limits, models, engines, serve, log };
     Table::try_from(all).map_err(|error| bug(&error))
 }
 
@@ -180,6 +181,11 @@ const TAIL: &str = r#"
 # url = "https://hub.example"
 # room = "office"
 # token = "${env:BUDAO_ROOM_TOKEN}"
+
+# The AG-UI agent of `--engine agui`.
+# [engines.agui]
+# url = "http://127.0.0.1:8000/agent"
+# token = "${env:AGENT_TOKEN}"
 
 # A collector for OpenTelemetry traces (OTLP over HTTP).
 # [traces]

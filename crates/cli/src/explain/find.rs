@@ -1,6 +1,8 @@
 //! Finds the kind for a typed code, number or name.
 
+use super::ProtocolNumbers;
 use budao_core::{Kind, Lang, fault::text};
+use budao_smcp::codes::{is_smcp_home, smcp_code};
 use strum::VariantArray as _;
 
 use super::Args;
@@ -34,11 +36,11 @@ pub(super) enum Suggestions {
 }
 
 /// Looks up a number, else a code, a name or title, and an error type, in that order; else suggests similar kinds.
-pub(super) fn find(what: &str) -> LookupResult {
-    if let Ok(number) = what.trim().parse() {
+pub(super) fn find(query: &str) -> LookupResult {
+    if let Ok(number) = query.trim().parse() {
         return by_number(number);
     }
-    let wanted = plain(what);
+    let wanted = plain(query);
     let coded = |kind: &Kind| {
         let code = plain(kind.row().code);
         code == wanted || code.strip_prefix("err") == Some(&wanted)
@@ -56,9 +58,9 @@ pub(super) fn find(what: &str) -> LookupResult {
 }
 
 /// The kinds that match the filters and the text of `--list`.
-pub(super) fn filtered(args: &Args, what: &str) -> Vec<Kind> {
-    let wanted = plain(what);
-    let number = what.trim().parse().ok();
+pub(super) fn filtered(args: &Args, query: &str) -> Vec<Kind> {
+    let wanted = plain(query);
+    let number = query.trim().parse().ok();
     kinds(|kind| {
         let row = kind.row();
         let fits_text = || {
@@ -74,7 +76,7 @@ pub(super) fn filtered(args: &Args, what: &str) -> Vec<Kind> {
 
 fn by_number(number: i64) -> LookupResult {
     let with_number = kinds(|kind| has_number(*kind, number));
-    let home = |kind: &&Kind| kind.row().smcp_home && i64::from(kind.row().smcp) == number;
+    let home = |kind: &&Kind| is_smcp_home(**kind) && i64::from(smcp_code(**kind)) == number;
     match (with_number.iter().find(home), &with_number[..]) {
         (Some(kind), _) => {
             LookupResult::PrimaryNumber { kind: *kind, number, others: with_number.len() - 1 }
@@ -86,15 +88,14 @@ fn by_number(number: i64) -> LookupResult {
 }
 
 fn has_number(kind: Kind, number: i64) -> bool {
-    let row = kind.row();
-    [i64::from(row.smcp), i64::from(row.http), i64::from(row.json_rpc)].contains(&number)
+    ProtocolNumbers::of(kind).all().contains(&number)
 }
 
 /// Kinds whose primary SMCP number is at most two edits away, nearest first.
 fn nearest_numbers(number: i64) -> Vec<Kind> {
-    let mut homes = kinds(|kind| kind.row().smcp_home);
+    let mut homes = kinds(|kind| is_smcp_home(*kind));
     let far = |kind: &Kind| {
-        let smcp = i64::from(kind.row().smcp);
+        let smcp = i64::from(smcp_code(*kind));
         (strsim::osa_distance(&smcp.to_string(), &number.to_string()), smcp.abs_diff(number))
     };
     homes.retain(|kind| far(kind).0 <= 2);
@@ -178,13 +179,12 @@ mod tests {
     #[test]
     fn every_number_leads_somewhere() {
         for kind in Kind::VARIANTS {
-            let row = kind.row();
-            let smcp = i64::from(row.smcp);
+            let [smcp, http, json_rpc] = ProtocolNumbers::of(*kind).all();
             let LookupResult::PrimaryNumber { kind: home, .. } = by_number(smcp) else {
                 panic!("{smcp} has no page")
             };
-            assert_eq!(home.row().smcp, row.smcp);
-            for number in [i64::from(row.http), i64::from(row.json_rpc)] {
+            assert_eq!(i64::from(smcp_code(home)), smcp);
+            for number in [http, json_rpc] {
                 assert!(!matches!(by_number(number), LookupResult::None(_)), "{number}");
             }
         }
@@ -192,11 +192,11 @@ mod tests {
 
     #[test]
     fn a_slip_of_the_finger_finds_its_way() {
-        let first = |what: &str| match find(what) {
+        let first = |query: &str| match find(query) {
             LookupResult::None(Suggestions::Names(near) | Suggestions::Numbers(near)) => {
                 near.first().copied()
             }
-            found => panic!("{what}: {found:?}"),
+            found => panic!("{query}: {found:?}"),
         };
         assert_eq!(first("ERR_TIMEOUT_01"), Some(Kind::RequestTimedOut));
         assert_eq!(first("EER_VAL_002"), Some(Kind::InvalidArguments));

@@ -1,6 +1,7 @@
 //! Lists of kinds: a table, suggestions, and JSON.
 
 use budao_core::{Kind, Lang, fault::text};
+use budao_smcp::codes::smcp_code;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::{
@@ -36,13 +37,13 @@ pub(super) fn text(kinds: &[Kind], lang: Lang, terminal: &Terminal) -> String {
 
 /// One line per suggestion: the code or number to type, and the title.
 pub(super) fn near(near: &Suggestions, lang: Lang, terminal: &Terminal) -> String {
-    let line = |kind: &Kind, what: &str| {
+    let line = |kind: &Kind, subject: &str| {
         let title = text::of_kind(*kind, "title", lang);
-        format!("  {}  {title} ({})\n", terminal.name(what), kind.row().name)
+        format!("  {}  {title} ({})\n", terminal.name(subject), kind.row().name)
     };
     match near {
         Suggestions::Numbers(kinds) => {
-            kinds.iter().map(|kind| line(kind, &kind.row().smcp.to_string())).collect()
+            kinds.iter().map(|kind| line(kind, &smcp_code(*kind).to_string())).collect()
         }
         Suggestions::Names(kinds) => {
             let widest = kinds.iter().map(|kind| kind.row().code.len()).max().unwrap_or(0);

@@ -9,6 +9,7 @@ use budao_core::{
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr as _;
 
+use super::ProtocolNumbers;
 use crate::{
     terminal::{Terminal, pad},
     texts::fill,
@@ -95,8 +96,8 @@ impl Page<'_> {
                 facts.push(name);
             }
         }
-        let numbers =
-            format!("A2C-SMCP {}, HTTP {}, JSON-RPC {}", row.smcp, row.http, row.json_rpc);
+        let ProtocolNumbers { smcp, http, json_rpc } = ProtocolNumbers::of(self.kind);
+        let numbers = format!("A2C-SMCP {smcp}, HTTP {http}, JSON-RPC {json_rpc}");
         let event: &'static str = row.event.into();
         let mut rows = vec![
             ("label-numbers", numbers),
@@ -177,9 +178,8 @@ pub(super) struct KindJson {
     severity: Severity,
     strategy: Strategy,
     event: &'static str,
-    smcp: u16,
-    http: u16,
-    json_rpc: i32,
+    #[serde(flatten)]
+    numbers: ProtocolNumbers,
     editor: &'static str,
     context: &'static [Fact],
     facts: &'static [Fact],
@@ -211,9 +211,7 @@ impl KindJson {
             severity: row.severity,
             strategy: row.strategy,
             event: row.event.into(),
-            smcp: row.smcp,
-            http: row.http,
-            json_rpc: row.json_rpc,
+            numbers: ProtocolNumbers::of(kind),
             editor: row.editor.into(),
             context: row.context,
             facts: row.facts,

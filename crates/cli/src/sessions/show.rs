@@ -1,9 +1,11 @@
 //! `budao sessions show`: the state of one session, its last fault, and whose move it is.
 
 use budao_core::{
-    Fault, Lang,
+    Fault, Lang, Timestamp,
+    event::{Seq, SessionId},
     fault::{Fact, Kind, Operation, text},
     session::{Session, SessionState},
+    spending::shown_amount,
 };
 use budao_journal::{HistoryInfo, Journal, PageLimits, fold};
 use serde_json::{Value, json};
@@ -17,6 +19,9 @@ use crate::{
 
 /// The width of the longest name.
 const NAME_WIDTH: usize = 18;
+
+/// How many of the newest records are searched for the last fault.
+const SEARCHED: Seq = 10_000;
 
 pub(super) async fn show(
     journal: &dyn Journal,
@@ -34,7 +39,7 @@ pub(super) async fn show(
     let (state, _) = fold(journal, session).await?;
     let one = PageLimits { records: 1, bytes: 0 };
     let first = journal.read(session, info.first_available - 1, one).await?;
-    let fault = state.last.as_ref().and_then(|last| last.fault.as_ref());
+    let fault = last_fault(journal, &info, session).await?;
     let counts = state.faults.counts();
     let details = json!({
         "session": session,
@@ -42,12 +47,18 @@ pub(super) async fn show(
         "title": state.settings.title,
         "tenant": Some(state.settings.tenant()).filter(|tenant| !tenant.is_empty()),
         "turns": state.turns,
-        "last_fault": fault.map(|fault| fault.row().code),
-        "last_fault_text": fault.map(|fault| text::user_text(fault, lang)),
+        "last_fault": fault.as_ref().map(|(_, fault)| fault.row().code),
+        "last_fault_at": fault.as_ref().map(|(at, _)| at.to_string()),
+        "last_fault_text": fault.as_ref().map(|(_, fault)| text::user_text(fault, lang)),
         "next_move": next_move(&state, &info, lang),
+        "input_tokens": state.usage.input_tokens,
+        "cached_tokens": state.usage.cached_tokens,
+        "output_tokens": state.usage.output_tokens,
+        "cost": cost(&state),
         "faults": counts.faults,
         "recovered": counts.recovered,
         "not_recovered": counts.not_recovered,
+        "timers": timers(&state),
         "queued_messages": state.queue.len(),
         "waiting_commands": journal.inbox(session).await?.len(),
         "writer": info.lease.as_ref().map(|lease| &lease.holder),
@@ -62,6 +73,25 @@ pub(super) async fn show(
     Ok(Exit::Success)
 }
 
+/// The newest fault of a session and its time, among the last [`SEARCHED`] records.
+async fn last_fault(
+    journal: &dyn Journal,
+    info: &HistoryInfo,
+    session: SessionId,
+) -> Result<Option<(Timestamp, Fault)>, Fault> {
+    let (mut after, mut found) = (info.head.saturating_sub(SEARCHED), None);
+    while after < info.head {
+        let page = journal.read(session, after, PageLimits::default()).await?;
+        for stored in &page.records {
+            let record = stored.record()?;
+            found = record.event.fault().map(|fault| (record.at, fault.clone())).or(found);
+        }
+        let Some(last) = page.records.last() else { break };
+        after = last.seq;
+    }
+    Ok(found)
+}
+
 fn print(details: &Value, is_json: bool, lang: Lang, terminal: &Terminal) {
     if is_json {
         return terminal.data(&format!("{details}\n"));
@@ -74,6 +104,19 @@ fn print(details: &Value, is_json: bool, lang: Lang, terminal: &Terminal) {
         };
         terminal.data(&format!("{} {value}\n", pad(name, NAME_WIDTH)));
     }
+}
+
+/// Each timer with its next time, for example `daily 2026-11-18T09:00:00.000Z`; `None` if none is set.
+fn timers(state: &Session) -> Option<String> {
+    let all: Vec<String> =
+        state.timers.all().map(|timer| format!("{} {}", timer.timer, timer.next)).collect();
+    (!all.is_empty()).then(|| all.join(", "))
+}
+
+/// What the session cost, for example `0.0125 USD`; `None` without prices.
+fn cost(state: &Session) -> Option<String> {
+    let spending = &state.spending;
+    (!spending.currency.is_empty()).then(|| shown_amount(spending.session, &spending.currency))
 }
 
 /// Who acts next, and how.

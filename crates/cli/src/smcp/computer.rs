@@ -4,12 +4,17 @@ mod command;
 mod confirm;
 mod console;
 
-use std::{path::PathBuf, pin::pin, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use budao_core::{
     Fault, Lang,
-    fault::{Fact, Kind, Operation},
+    fault::{Fact, Operation},
 };
 use budao_mcp::ServerState;
 use budao_smcp::{
@@ -19,7 +24,7 @@ use budao_smcp::{
 use serde_json::json;
 
 use super::show::{Printer, state_object};
-use crate::{exit::Exit, program, texts::localize, traces};
+use crate::{exit::Exit, file_fault, program, texts::localize, traces};
 use command::{CommandHandler, Flow};
 use confirm::{ProgramConfirmer, ServiceConfirmer, TerminalConfirmer};
 use console::Console;
@@ -71,15 +76,21 @@ enum ConfirmMode {
     Never,
 }
 
+/// Adds the name of the file to the key that is wrong in it.
+fn in_file(fault: Fault, path: &Path) -> Fault {
+    let line = fault.detail().number(Fact::Line);
+    let place = line.map_or_else(String::new, |line| format!(":{line}"));
+    let key = fault.detail().text(Fact::ConfigKey).filter(|key| *key != "the file");
+    let key = key.map_or_else(String::new, |key| format!(" `{key}`"));
+    fault.with(Fact::ConfigKey, format!("{}{place}{key}", path.display()))
+}
+
 impl ComputerArgs {
     fn settings(&self) -> Result<Settings, Fault> {
         let Some(path) = &self.config else { return Ok(Settings::default()) };
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            Fault::new(Kind::FileNotFound, Operation::LoadConfig)
-                .with(Fact::Path, path.display().to_string())
-                .caused_by(&error)
-        })?;
-        Settings::read(&text)
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| file_fault::unreadable(path, Operation::LoadConfig, &error))?;
+        Settings::read(&text).map_err(|fault| in_file(fault, path))
     }
 
     fn confirm(&self, console: &Console, lang: Lang) -> Result<Arc<dyn Confirmer>, Fault> {

@@ -1,6 +1,9 @@
 //! SMCP rooms from the configuration; every session is offered the tools of their computers.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use budao_core::{
     Fault,
@@ -12,7 +15,7 @@ use budao_smcp::{
     agent::{Agent, Config, RemoteTools},
     wire::Dialect,
 };
-use budao_tools::Toolbox;
+use budao_tools::{ReconcileRule, Toolbox};
 use serde::Deserialize;
 
 /// One `[[smcp]]` entry of the configuration.
@@ -33,6 +36,9 @@ pub(crate) struct RoomConfig {
     /// Protocol version of the hub, `0.4` or `0.2`; `0.4` by default.
     #[serde(default)]
     pub(super) dialect: Option<String>,
+    /// How to find out what became of an interrupted call, by the computer's own name of its tool.
+    #[serde(default)]
+    reconcile: BTreeMap<String, ReconcileRule>,
 }
 
 fn name() -> String {
@@ -132,6 +138,13 @@ impl RoomConfig {
                 .with(Fact::Expected, "the address of a hub, or `budao serve --smcp`")
                 .with(Fact::Received, "nothing")
         })?;
+        for (tool, rule) in &self.reconcile {
+            if let Some((setting, expected)) = rule.problem() {
+                return Err(Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
+                    .with(Fact::ConfigKey, format!("smcp.reconcile.{tool}.{setting}"))
+                    .with(Fact::Expected, expected));
+            }
+        }
         let mut member = MemberConfig::new(url, &self.room, &self.name);
         member.token = self.token.clone().map(Into::into);
         if let Some(dialect) = &self.dialect {
@@ -143,6 +156,6 @@ impl RoomConfig {
             })?;
         }
         let agent = Agent::connect(Config::new(member), world.clone()).await?;
-        RemoteTools::open(agent).await
+        RemoteTools::open_with(agent, self.reconcile.clone()).await
     }
 }

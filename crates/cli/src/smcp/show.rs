@@ -8,6 +8,7 @@ use budao_core::{
     tool::Failure,
 };
 use budao_mcp::ServerState;
+use budao_smcp::codes::smcp_code;
 use budao_smcp::{
     agent::RoomEvent,
     computer::CallRecord,
@@ -69,11 +70,11 @@ impl Printer<'_> {
             return exit;
         }
         let (lang, terminal) = (self.lang, self.terminal);
-        let row = fault.row();
+        let (row, code) = (fault.row(), smcp_code(fault.kind()));
         let failure = Failure { fault, data: None, note: None };
         let model = render::render_for_model(&failure, lang);
         let sentence = with_address(model.error.clone(), &failure.fault);
-        terminal.say(&format!("{} {sentence}", terminal.strong(row.smcp)));
+        terminal.say(&format!("{} {sentence}", terminal.strong(code)));
         let reason = failure.fault.detail().text(Fact::Reason);
         if let Some(reason) = reason.filter(|reason| !model.error.contains(*reason)) {
             terminal.say(&format!("  {reason}"));

@@ -174,6 +174,9 @@ fn numbers(seen: &Snapshot, lang: Lang) -> String {
     ];
     let named = |(id, value): &(&str, String)| format!("{} {value}", localize(lang, id));
     let mut parts: Vec<String> = shown.iter().map(named).collect();
+    if numbers.doubts_open > 0 {
+        parts.push(format!("{} {}", localize(lang, "top-doubts"), numbers.doubts_open));
+    }
     if !numbers.complete {
         parts.push(localize(lang, "top-still-counting").to_owned());
     }
@@ -280,7 +283,11 @@ fn gate(row: &GateRow, lang: Lang) -> String {
         true => localize(lang, "top-held"),
         false => localize(lang, "top-open"),
     };
-    let mut text = format!("{state} {} {}", one_line(&row.endpoint), one_line(&row.model));
+    let names = [one_line(&row.endpoint), one_line(&row.model)];
+    let mut text = state.to_owned();
+    for name in names.iter().filter(|name| !name.is_empty()) {
+        text.push_str(&format!(" {name}"));
+    }
     let mut part = |part: String| text.push_str(&format!(" · {part}"));
     if let Some(reason) = &row.reason {
         part(one_line(reason));

@@ -89,7 +89,10 @@ pub(crate) struct StatsSummary {
     /// Faults by user; absent in the answer of an older server.
     #[serde(default)]
     pub(crate) by_user: Vec<UserCount>,
-    /// The gates to model services; only a server has them.
+    /// Calls whose outcome is unknown; absent in the answer of an older server.
+    #[serde(default)]
+    pub(crate) doubts_open: u64,
+    /// The gates to model services: those of the server, or what the records of all processes tell of them.
     #[serde(default)]
     pub(crate) gates: Vec<GateRow>,
 }
@@ -104,6 +107,8 @@ pub(crate) struct UserCount {
 /// The state of one gate.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct GateRow {
+    /// Empty in what records tell: they have the model alone.
+    #[serde(default)]
     pub(crate) endpoint: String,
     pub(crate) model: String,
     pub(crate) state: String,
@@ -186,14 +191,12 @@ impl JournalPoller {
         sessions.extend(rest);
         sessions.truncate(LISTED);
         let mut writers = self.writers().await?;
+        let (stats, numbers) = self.numbers(window, now, &writers).await?;
         let sessions = sessions.into_iter().map(|summary| {
             let writer = writers.remove(&summary.session);
             SessionRow { summary, writer }
         });
         let nodes = self.journal.census("").await?.nodes;
-        let report = self.stats.report(&*self.journal, window, now).await?;
-        let stats = serde_json::to_value(&report).map_err(|error| odd(&error))?;
-        let numbers = StatsSummary::deserialize(&stats).map_err(|error| odd(&error))?;
         Ok(Snapshot {
             at: now,
             from: None,
@@ -205,6 +208,21 @@ impl JournalPoller {
             stats,
             numbers,
         })
+    }
+
+    /// The statistics, with the open requests of sessions that have a writer in place of a server's gates.
+    async fn numbers(
+        &mut self,
+        window: Window,
+        now: Timestamp,
+        writers: &HashMap<SessionId, String>,
+    ) -> Result<(Value, StatsSummary), Fault> {
+        let report = self.stats.report(&*self.journal, window, now).await?;
+        let loads = self.stats.model_loads(|session| writers.contains_key(&session));
+        let mut stats = serde_json::to_value(&report).map_err(|error| odd(&error))?;
+        stats["gates"] = serde_json::to_value(&loads).map_err(|error| odd(&error))?;
+        let numbers = StatsSummary::deserialize(&stats).map_err(|error| odd(&error))?;
+        Ok((stats, numbers))
     }
 
     /// Lease holders of unfinished sessions.

@@ -128,13 +128,18 @@ impl Remote {
             open_turn: None,
             last_code: item.last_code,
             head: item.head,
+            timers: budao_journal::TimerView::default(),
             faults: item.faults,
         };
         // A running server resumes interrupted sessions, so none of them counts as interrupted.
         Some(SessionRow { summary, writer: Some(self.host()) })
     }
 
-    async fn get<T: DeserializeOwned>(
+    /// Asks the server for a path and reads its JSON.
+    ///
+    /// # Errors
+    /// The server is away, refuses the token, or is no `budao serve`.
+    pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
         query: &[(&str, &str)],

@@ -8,6 +8,7 @@ use budao_core::{
     Event, Fault, Lang, Timestamp,
     event::{CommandId, Scope, SessionId, Settings, StopReason},
     fault::{Kind, Operation},
+    gate::HoldReason,
     limits::Limits,
     message::{Block, Usage},
     trace::Trace,
@@ -197,6 +198,40 @@ async fn no_size_makes_it_panic_and_the_smallest_still_shows_sessions() {
     }
     let shown = drawn(Some(&seen), 20, 5, LOOK, Lang::Zh);
     assert!(shown.contains("count the"), "{shown}");
+}
+
+/// The records of two writers and of one that is gone.
+#[tokio::test(start_paused = true)]
+async fn without_a_server_the_records_tell_which_service_is_held() {
+    let journal = journal().await;
+    let step = |model: &str| Event::StepStarted { step: 1, attempt: 1, model: model.into() };
+    let held = |until| Event::RequestHeld {
+        step: 1,
+        reason: HoldReason::Outage,
+        fault: Some(Fault::new(Kind::ConnectionRefused, Operation::ModelRequest)),
+        until: Some(at(until)),
+        before: 0,
+        patience_ms: 900_000,
+    };
+    let released = || Event::RequestReleased { step: 1, waited_ms: 5 };
+    for (number, more, is_held) in [
+        (5, vec![step("m-1"), held(90), held(95)], true),
+        (6, vec![step("m-1"), held(92)], true),
+        (7, vec![step("m-1"), held(70), released()], true),
+        (8, vec![step("m-1"), held(99)], false),
+        (9, vec![step("m-2")], true),
+    ] {
+        write(&journal, number, 61, [opening("go"), more].concat(), is_held).await;
+    }
+    let seen = poll(journal, Lang::En).await;
+    let text = draw::render_text(&seen, Lang::En, &Talk::plain());
+    for expected in [
+        "held m-1 · outage · 2 waiting · 1 under way · until 00:01:35 · ERR_NET_003",
+        "open m-2 · 0 waiting · 1 under way",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    assert_eq!(seen.stats["gates"].as_array().unwrap().len(), 2, "{}", seen.stats["gates"]);
 }
 
 #[tokio::test(start_paused = true)]

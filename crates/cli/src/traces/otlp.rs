@@ -1,5 +1,8 @@
-//! Converts spans to OpenTelemetry, by its naming conventions. Attributes never contain messages, arguments or
-//! results.
+//! Converts spans to OpenTelemetry, by the GenAI conventions (`open-telemetry/semantic-conventions-genai`, October 2026).
+//!
+//! Tokens are on the spans of model requests only, because viewers add them up. Cache reads have both names that are in
+//! use. Messages, arguments and results are there only if `--traces-content` says so. What failed is a span event too,
+//! with its code and who acts on it.
 
 use std::{
     borrow::Cow,
@@ -7,19 +10,29 @@ use std::{
 };
 
 use budao_core::{
-    Timestamp,
-    message::Usage,
-    span::{Span, SpanOperation},
+    Kind, Timestamp,
+    message::{ModelStop, Usage},
+    span::{Span, SpanContent, SpanOperation},
 };
+use budao_models::{Spec, Vendor};
 use opentelemetry::{
-    InstrumentationScope, KeyValue,
-    trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState},
+    Array, InstrumentationScope, KeyValue, Value,
+    trace::{
+        Event as TraceEvent, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState,
+    },
 };
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
+use strum::VariantArray as _;
+
+/// The name of the agent in its spans.
+const AGENT: &str = "budao";
+const INPUT_MESSAGES: &str = "gen_ai.input.messages";
+const OUTPUT_MESSAGES: &str = "gen_ai.output.messages";
 
 /// Converts one span for the exporter.
 pub(super) fn data(span: Span) -> SpanData {
-    let (name, span_kind, mut attributes) = described(&span.about);
+    let (name, span_kind, mut attributes) = described(&span.about, span.began);
+    let events = fault_event(&span);
     if let Some(session) = span.session {
         attributes.push(KeyValue::new("gen_ai.conversation.id", session.to_string()));
     }
@@ -49,7 +62,7 @@ pub(super) fn data(span: Span) -> SpanData {
         end_time: time(span.ended),
         attributes,
         dropped_attributes_count: 0,
-        events: SpanEvents::default(),
+        events,
         links: SpanLinks::default(),
         status,
         instrumentation_scope: InstrumentationScope::builder("budao")
@@ -67,43 +80,140 @@ fn time(at: Timestamp) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_micros(micros)
 }
 
-fn described(about: &SpanOperation) -> (Cow<'static, str>, SpanKind, Vec<KeyValue>) {
+/// The failure of a span as an event: its code, its kind and who acts on it.
+fn fault_event(span: &Span) -> SpanEvents {
+    let mut events = SpanEvents::default();
+    let Some(code) = &span.failed else { return events };
+    let mut attributes = vec![KeyValue::new("budao.fault.code", code.clone().into_owned())];
+    if let Some(kind) = Kind::VARIANTS.iter().find(|kind| kind.row().code == &**code) {
+        let row = kind.row();
+        attributes.push(KeyValue::new("budao.fault.kind", row.name));
+        attributes.push(KeyValue::new("budao.fault.remedy", <&str>::from(row.remedy)));
+        attributes.push(KeyValue::new("budao.fault.category", <&str>::from(row.category)));
+    }
+    events.events.push(TraceEvent::new("budao.fault", time(span.ended), attributes, 0));
+    events
+}
+
+/// The provider by the conventions' names, the model's own name, and the address of a server that the specification names.
+fn service_attributes(model: &str) -> Vec<KeyValue> {
+    let spec = model.parse::<Spec>().ok();
+    let (provider, name, url) = match spec {
+        Some(Spec::Hosted { vendor, name, url }) => (provider_name(vendor), name, url),
+        Some(_) => ("budao", model.to_owned(), None),
+        None => ("unknown", model.to_owned(), None),
+    };
+    let mut attributes = vec![
+        KeyValue::new("gen_ai.provider.name", provider),
+        KeyValue::new("gen_ai.request.model", name),
+    ];
+    let url = url.and_then(|url| reqwest::Url::parse(&url).ok());
+    if let Some(host) = url.as_ref().and_then(reqwest::Url::host_str) {
+        attributes.push(KeyValue::new("server.address", host.to_owned()));
+    }
+    if let Some(port) = url.as_ref().and_then(reqwest::Url::port_or_known_default) {
+        attributes.push(KeyValue::new("server.port", i64::from(port)));
+    }
+    attributes
+}
+
+fn provider_name(vendor: Vendor) -> &'static str {
+    match vendor {
+        Vendor::Anthropic => "anthropic",
+        Vendor::OpenAi | Vendor::OpenAiChat => "openai",
+        Vendor::Gemini => "gcp.gemini",
+        Vendor::Azure => "azure.ai.openai",
+        Vendor::Bedrock => "aws.bedrock",
+    }
+}
+
+/// The reason in the words of the conventions.
+fn finish_reason(stop: ModelStop) -> &'static str {
+    match stop {
+        ModelStop::EndTurn | ModelStop::Other => "stop",
+        ModelStop::ToolUse => "tool_call",
+        ModelStop::MaxTokens => "length",
+        ModelStop::Refusal => "content_filter",
+    }
+}
+
+fn content_attributes(
+    content: Option<&SpanContent>,
+    input: &'static str,
+    output: &'static str,
+) -> Vec<KeyValue> {
+    let Some(SpanContent { input: read, output: written }) = content else { return Vec::new() };
+    vec![KeyValue::new(input, read.clone()), KeyValue::new(output, written.clone())]
+}
+
+fn described(
+    about: &SpanOperation,
+    began: Timestamp,
+) -> (Cow<'static, str>, SpanKind, Vec<KeyValue>) {
     let text = |key: &'static str, value: &str| KeyValue::new(key, value.to_owned());
     let number = |key: &'static str, value: u64| {
         KeyValue::new(key, i64::try_from(value).unwrap_or(i64::MAX))
     };
     match about {
-        SpanOperation::Request { what } => {
-            (format!("request {what}").into(), SpanKind::Server, vec![text("budao.request", what)])
+        SpanOperation::Request { name } => {
+            (format!("request {name}").into(), SpanKind::Server, vec![text("budao.request", name)])
         }
-        SpanOperation::Turn { turn, steps, stop, usage } => {
+        SpanOperation::Turn { turn, steps, stop, content, .. } => {
             let mut attributes = vec![
                 text("gen_ai.operation.name", "invoke_agent"),
+                text("gen_ai.agent.name", AGENT),
                 number("budao.turn", *turn),
                 number("budao.steps", (*steps).into()),
                 text("budao.stop", stop.into()),
             ];
-            attributes.extend(used(usage));
-            ("turn".into(), SpanKind::Internal, attributes)
+            let content = content.as_deref();
+            attributes.extend(content_attributes(content, INPUT_MESSAGES, OUTPUT_MESSAGES));
+            (format!("invoke_agent {AGENT}").into(), SpanKind::Internal, attributes)
         }
-        SpanOperation::Model { model, step, attempt, usage } => {
-            let mut attributes = vec![
+        SpanOperation::Model {
+            model,
+            step,
+            attempt,
+            answer,
+            first_text_at,
+            recovered_from,
+            content,
+        } => {
+            let mut attributes = service_attributes(model);
+            attributes.extend([
                 text("gen_ai.operation.name", "chat"),
-                text("gen_ai.request.model", model),
+                KeyValue::new("gen_ai.request.stream", true),
                 number("budao.step", (*step).into()),
                 number("budao.attempt", (*attempt).into()),
-            ];
-            attributes.extend(usage.iter().flat_map(used));
-            (format!("chat {model}").into(), SpanKind::Client, attributes)
+            ]);
+            if let Some((stop, usage)) = answer {
+                let reasons = Array::String(vec![finish_reason(*stop).into()]);
+                attributes
+                    .push(KeyValue::new("gen_ai.response.finish_reasons", Value::Array(reasons)));
+                attributes.extend(used(usage));
+            }
+            if let Some(at) = first_text_at {
+                let seconds = at.since(began).as_secs_f64();
+                attributes.push(KeyValue::new("gen_ai.response.time_to_first_chunk", seconds));
+            }
+            attributes
+                .extend(recovered_from.as_deref().map(|code| text("budao.recovered_from", code)));
+            let content = content.as_deref();
+            attributes.extend(content_attributes(content, INPUT_MESSAGES, OUTPUT_MESSAGES));
+            let name = attributes[1].value.to_string();
+            (format!("chat {name}").into(), SpanKind::Client, attributes)
         }
         SpanOperation::Compaction => ("compact history".into(), SpanKind::Internal, Vec::new()),
-        SpanOperation::Call { tool, call, attempt } => {
-            let attributes = vec![
+        SpanOperation::Call { tool, call, attempt, content } => {
+            let mut attributes = vec![
                 text("gen_ai.operation.name", "execute_tool"),
                 text("gen_ai.tool.name", tool),
                 text("gen_ai.tool.call.id", &call.0),
+                text("gen_ai.tool.type", "function"),
                 number("budao.attempt", (*attempt).into()),
             ];
+            let (input, output) = ("gen_ai.tool.call.arguments", "gen_ai.tool.call.result");
+            attributes.extend(content_attributes(content.as_deref(), input, output));
             (format!("execute_tool {tool}").into(), SpanKind::Internal, attributes)
         }
         SpanOperation::RemoteCall { computer, tool } => {
@@ -127,11 +237,14 @@ fn described(about: &SpanOperation) -> (Cow<'static, str>, SpanKind, Vec<KeyValu
     }
 }
 
-fn used(usage: &Usage) -> [KeyValue; 2] {
+/// Tokens of a request. The cached ones have the name of the conventions and the one that older viewers know.
+fn used(usage: &Usage) -> [KeyValue; 4] {
     let tokens = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     [
         KeyValue::new("gen_ai.usage.input_tokens", tokens(usage.input_tokens)),
         KeyValue::new("gen_ai.usage.output_tokens", tokens(usage.output_tokens)),
+        KeyValue::new("gen_ai.usage.cache_read.input_tokens", tokens(usage.cached_tokens)),
+        KeyValue::new("gen_ai.usage.cache_read_input_tokens", tokens(usage.cached_tokens)),
     ]
 }
 
@@ -151,7 +264,12 @@ pub(super) mod tests {
             began: Timestamp::from_micros(1_000),
             ended: Timestamp::from_micros(3_000),
             failed: Some("ERR_TOOL_001".into()),
-            about: SpanOperation::Call { tool: "look".into(), call: "c".into(), attempt: 2 },
+            about: SpanOperation::Call {
+                tool: "look".into(),
+                call: "c".into(),
+                attempt: 2,
+                content: None,
+            },
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::{
     io::{BufRead as _, BufReader},
+    net::SocketAddr,
     path::Path,
     process::{Child, Command, Stdio},
     time::Duration,
@@ -90,6 +91,10 @@ impl Server {
         let url = line.trim().split('#').next().unwrap().trim_end_matches('/').to_owned();
         assert!(url.starts_with("http"), "the server did not start: {line}");
         Self { child, url, line }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.url.strip_prefix("http://").unwrap().parse().unwrap()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

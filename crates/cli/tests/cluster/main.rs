@@ -6,6 +6,7 @@
 
 mod fixture;
 mod storm;
+mod timers;
 
 use std::{
     sync::{
@@ -197,4 +198,31 @@ async fn a_session_bound_to_a_place_runs_only_on_servers_of_that_place() {
     let metrics = there.get("/metrics").await;
     assert!(!metrics.contains("\nbudao_sessions_taken_over_total"), "{metrics}");
     assert!(there.get("/api/nodes").await.contains("\"places\":[\"here\"]"));
+}
+
+async fn counted(journal: SharedJournal) {
+    let provider = slow_service(0).await;
+    let servers = [(); 2].map(|()| Server::start(&journal, &model(&provider)));
+    for (server, turns) in servers.iter().zip([3, 2]) {
+        for _ in 0..turns {
+            let session = server.ask().await;
+            server.answers(&session, 1).await;
+        }
+    }
+    for (server, turns) in servers.iter().zip([3, 2]) {
+        let metrics = server.get("/metrics").await;
+        let line = format!("\nbudao_turns_total{{stop=\"end_turn\"}} {turns}\n");
+        assert!(metrics.contains(&line), "{metrics}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_metrics_of_a_server_count_its_own_turns_so_that_their_sum_counts_each_once() {
+    counted(SharedJournal::file()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_metrics_of_a_server_on_postgres_count_its_own_turns() {
+    let Some(journal) = SharedJournal::postgres() else { return };
+    counted(journal).await;
 }

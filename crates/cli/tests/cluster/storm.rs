@@ -1,8 +1,10 @@
 //! Servers on one journal under faults, with clients that talk to any of them, and then the records against the laws.
 //!
-//! Every few seconds a server is killed, frozen, drained or cut off from the database, or the database is killed or fails
-//! over to its synchronous standby. A client repeats a message under its id at another server until it is accepted, and then waits for its end. Afterwards every accepted
-//! message must be there once, with one end. `BUDAO_CLUSTER_SECONDS` sets how long the faults go on.
+//! Every few seconds a server is killed, frozen, drained, or cut off from the database or from its clients, or the
+//! database is killed or fails over to its synchronous standby. On a database, the clock of one server is an hour ahead
+//! if libfaketime is installed. A client repeats a message under its id at another server until it is accepted, and then
+//! waits for its end. Afterwards every accepted message must be there once, with one end. `BUDAO_CLUSTER_SECONDS` sets
+//! how long the faults go on.
 
 use std::{
     collections::BTreeMap,
@@ -61,17 +63,23 @@ enum Disruption {
     ServerFrozen,
     ServerDrained,
     ServerCutOff,
+    ClientsCutOff,
     DatabaseKilled,
     DatabaseFailedOver,
 }
 
-const ON_FILE: [Disruption; 3] =
-    [Disruption::ServerKilled, Disruption::ServerFrozen, Disruption::ServerDrained];
-const ON_POSTGRES: [Disruption; 6] = [
+const ON_FILE: [Disruption; 4] = [
+    Disruption::ServerKilled,
+    Disruption::ClientsCutOff,
+    Disruption::ServerFrozen,
+    Disruption::ServerDrained,
+];
+const ON_POSTGRES: [Disruption; 7] = [
     Disruption::ServerKilled,
     Disruption::DatabaseKilled,
     Disruption::ServerCutOff,
     Disruption::ServerDrained,
+    Disruption::ClientsCutOff,
     Disruption::DatabaseFailedOver,
     Disruption::ServerFrozen,
 ];
@@ -131,43 +139,58 @@ impl Database {
             proxy.cut_all(Ending::Reset);
         }
     }
-
-    fn cut_off(&self, server: usize) {
-        let silent = Lane::default().cut(0, Ending::Silence);
-        self.proxies[server].plan(move |_| ConnectionPlan { up: silent, down: silent });
-        self.proxies[server].cut_all(Ending::Silence);
-        std::thread::sleep(FROZEN);
-        self.proxies[server].plan(|_| ConnectionPlan::clean());
-        self.proxies[server].cut_all(Ending::Reset);
-    }
 }
 
-/// Servers that come and go, and where they listen at present.
+/// Lets nothing through for a while, without a word to either side. Blocks.
+fn silence(proxy: &Proxy) {
+    let silent = Lane::default().cut(0, Ending::Silence);
+    proxy.plan(move |_| ConnectionPlan { up: silent, down: silent });
+    proxy.cut_all(Ending::Silence);
+    std::thread::sleep(FROZEN);
+    proxy.plan(|_| ConnectionPlan::clean());
+    proxy.cut_all(Ending::Reset);
+}
+
+/// The library that sets a clock for one process, if it is installed.
+fn faketime() -> Option<String> {
+    let folders = ["/usr/lib/x86_64-linux-gnu/faketime", "/usr/lib/aarch64-linux-gnu/faketime"];
+    let files = folders.map(|folder| format!("{folder}/libfaketime.so.1"));
+    files.into_iter().find(|file| std::path::Path::new(file).exists())
+}
+
+/// Servers that come and go, and a proxy between each and its clients.
 struct Servers {
     home: TempDir,
     database: Option<Database>,
     model: String,
     running: Mutex<Vec<Server>>,
-    urls: Mutex<Vec<String>>,
+    /// Where clients reach each server.
+    entrances: Vec<Proxy>,
     dice: Dice,
     client: reqwest::Client,
 }
 
 impl Servers {
-    fn start(database: Option<Database>, model: String, count: usize, seed: u64) -> Arc<Self> {
+    async fn start(
+        database: Option<Database>,
+        model: String,
+        count: usize,
+        seed: u64,
+    ) -> Arc<Self> {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let servers = Self {
+        let mut servers = Self {
             home: tempfile::tempdir().unwrap(),
             database,
             model,
             running: Mutex::default(),
-            urls: Mutex::default(),
+            entrances: Vec::new(),
             dice: Dice(AtomicU64::new(seed)),
             client: reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().unwrap(),
         };
         for index in 0..count {
             let server = servers.start_one(index);
-            servers.urls.lock().unwrap().push(server.url.clone());
+            let entrance = Proxy::start(server.address(), index as u64).await.unwrap();
+            servers.entrances.push(entrance);
             servers.running.lock().unwrap().push(server);
         }
         Arc::new(servers)
@@ -182,17 +205,28 @@ impl Servers {
     fn start_one(&self, index: usize) -> Server {
         let url = self.database.as_ref().map(|database| database.url_of(index));
         let url = url.unwrap_or_else(|| self.journal());
-        Server::start_at(self.home.path(), &url, &self.model, &["--token", TOKEN], &[])
+        let hour_ahead = |library: String| {
+            let names = ["LD_PRELOAD", "FAKETIME", "FAKETIME_DONT_FAKE_MONOTONIC"];
+            names.into_iter().zip([library, "+1h".to_owned(), "1".to_owned()]).collect()
+        };
+        let is_skewed = self.database.is_some() && index == 1;
+        let clock = is_skewed.then(faketime).flatten().map(hour_ahead).unwrap_or_default();
+        let clock: Vec<(&str, String)> = clock;
+        let clock: Vec<(&str, &str)> = clock.iter().map(|(name, it)| (*name, &**it)).collect();
+        Server::start_at(self.home.path(), &url, &self.model, &["--token", TOKEN], &clock)
+    }
+
+    fn any_index(&self) -> usize {
+        usize::try_from(self.dice.roll(self.entrances.len() as u64)).unwrap()
     }
 
     fn any_url(&self) -> String {
-        let urls = self.urls.lock().unwrap();
-        urls[usize::try_from(self.dice.roll(urls.len() as u64)).unwrap()].clone()
+        format!("http://{}", self.entrances[self.any_index()].address())
     }
 
     fn restart(&self, index: usize) {
         let server = self.start_one(index);
-        self.urls.lock().unwrap()[index] = server.url.clone();
+        self.entrances[index].redirect(server.address());
         self.running.lock().unwrap()[index] = server;
     }
 
@@ -202,8 +236,7 @@ impl Servers {
 
     /// Causes a fault and mends it. Blocks.
     fn cause(&self, fault: Disruption) {
-        let count = self.urls.lock().unwrap().len() as u64;
-        let index = usize::try_from(self.dice.roll(count)).unwrap();
+        let index = self.any_index();
         match (fault, &self.database) {
             (Disruption::ServerKilled, _) => {
                 self.running.lock().unwrap()[index].kill();
@@ -219,7 +252,8 @@ impl Servers {
                 self.running.lock().unwrap()[index].wait();
                 self.restart(index);
             }
-            (Disruption::ServerCutOff, Some(database)) => database.cut_off(index),
+            (Disruption::ClientsCutOff, _) => silence(&self.entrances[index]),
+            (Disruption::ServerCutOff, Some(database)) => silence(&database.proxies[index]),
             (Disruption::DatabaseKilled, Some(database)) => database.restart(),
             (Disruption::DatabaseFailedOver, Some(database)) => database.fail_over(),
             (_, None) => unreachable!("no such fault on a file"),
@@ -373,7 +407,7 @@ async fn storm(
     println!("BUDAO_CLUSTER_SEED={seed} BUDAO_CLUSTER_SECONDS={seconds}");
     let provider = Provider::answering(|_| answer().after(Duration::from_millis(150))).await;
     let model = format!("openai:m@{}/v1", provider.url());
-    let servers = Servers::start(database, model, count, seed);
+    let servers = Servers::start(database, model, count, seed).await;
     let end = Instant::now() + Duration::from_secs(seconds);
     let until = Arc::new(Deadline { faults: end, settled: end + FROZEN + SETTLED });
     let clients: Vec<_> = (0..CLIENTS)

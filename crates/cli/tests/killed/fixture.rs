@@ -3,10 +3,10 @@
 
 use std::{
     collections::BTreeMap,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{Read as _, Write as _},
     net::TcpStream,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    path::Path,
+    process::Stdio,
     sync::{
         Mutex,
         atomic::{AtomicU32, Ordering},
@@ -21,9 +21,9 @@ use budao_smcp::{
 };
 use budao_testkit::{
     mcp::{EffectLedger, Point},
+    program::{self, Process, fake_mcp, until},
     world,
 };
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -48,81 +48,23 @@ const NEVER_BEGAN: [Kind; 7] = [
 /// How a call ended.
 pub(crate) type CallResult = Result<Value, Fault>;
 
-/// Polls until it holds.
-pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let polling = async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+/// Starts the program and waits until its stderr says `word`; gives that line.
+fn start(args: &[&str], word: &str) -> (Process, String) {
+    let mut command = program::command(env!("CARGO_BIN_EXE_budao"), args);
+    command.env("BUDAO_SMCP_TOKEN", "right").stdout(Stdio::null());
+    Process::start_until(command, word)
+}
+
+/// The process hears nothing and does nothing from now on: a thread that runs stops a moment after the signal.
+pub(crate) async fn freeze(process: &Process) {
+    process.signal("STOP");
+    let tasks = format!("/proc/{}/task", process.0.id());
+    let is_stopped = |task: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
     };
-    assert!(tokio::time::timeout(TEST_TIMEOUT, polling).await.is_ok(), "never: {what}");
-}
-
-/// A process of ours.
-pub(crate) struct Program(Child);
-
-impl Program {
-    /// Starts it and waits until its stderr says `word`; gives that line.
-    fn start(args: &[&str], word: &str) -> (Self, String) {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_budao"))
-            .args(args)
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .env("BUDAO_SMCP_TOKEN", "right")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let mut received = String::new();
-        let line = loop {
-            let Some(Ok(line)) = lines.next() else { panic!("it ended early: {received}") };
-            if line.contains(word) {
-                break line;
-            }
-            received.push_str(&line);
-        };
-        // Whatever else it says is read, so that it never waits for us.
-        std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
-        (Self(child), line)
-    }
-
-    /// It hears nothing and does nothing from now on: a thread that runs stops a moment after the signal.
-    pub(crate) async fn freeze(&self) {
-        kill_process(Pid::from_child(&self.0), Signal::STOP).unwrap();
-        let tasks = format!("/proc/{}/task", self.0.id());
-        let is_stopped = |task: std::fs::DirEntry| {
-            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-            stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
-        };
-        let all = || std::fs::read_dir(&tasks).unwrap().flatten().all(is_stopped);
-        until("every thread stands still", all).await;
-    }
-
-    /// SIGKILL: no goodbye.
-    fn kill(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-/// The program of the scripted MCP server: an example of another crate.
-fn fake_mcp() -> Option<PathBuf> {
-    let here = Path::new(env!("CARGO_BIN_EXE_budao")).parent().unwrap();
-    let found = Some(here.join("examples/fake_mcp")).filter(|path| path.exists());
-    if found.is_none() {
-        let advice = "NOT TESTED: `cargo build -p budao-smcp --example fake_mcp` comes first";
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "{advice}");
-        eprintln!("\n*** {advice} ***\n");
-    }
-    found
+    let all = || std::fs::read_dir(&tasks).unwrap().flatten().all(is_stopped);
+    until("every thread stands still", all).await;
 }
 
 /// Who is there.
@@ -130,8 +72,8 @@ pub(crate) struct Fixture {
     folder: tempfile::TempDir,
     pub(crate) ledger: EffectLedger,
     address: String,
-    pub(crate) hub: Program,
-    pub(crate) computer: Program,
+    pub(crate) hub: Process,
+    pub(crate) computer: Process,
     agent: Agent,
     probes: AtomicU32,
     /// What callers were told, and how often.
@@ -141,7 +83,7 @@ pub(crate) struct Fixture {
 impl Fixture {
     /// Everybody is in the room and works. Nothing if a program is missing.
     pub(crate) async fn open() -> Option<Self> {
-        let program = fake_mcp()?;
+        let program = fake_mcp(env!("CARGO_BIN_EXE_budao"))?;
         let folder = tempfile::tempdir().unwrap();
         let server = json!({
             "name": "tools", "type": "stdio", "default_tool_meta": { "auto_apply": true },
@@ -274,17 +216,17 @@ impl Fixture {
     }
 }
 
-fn start_hub(listen: &str) -> (Program, String) {
-    let (hub, line) = Program::start(&["smcp", "server", "--listen", listen], "listening on");
+fn start_hub(listen: &str) -> (Process, String) {
+    let (hub, line) = start(&["smcp", "server", "--listen", listen], "listening on");
     let url = line.split_whitespace().last().unwrap();
     (hub, url.strip_prefix("http://").unwrap().trim_end_matches('/').to_owned())
 }
 
-fn start_computer(folder: &Path, address: &str) -> Program {
+fn start_computer(folder: &Path, address: &str) -> Process {
     let file = folder.join("computer.json");
     let (file, url) = (file.to_str().unwrap(), format!("http://{address}"));
     let args = ["smcp", "computer", "--url", &url, "--name", "pc", "--config", file, "room"];
-    Program::start(&args, "joined").0
+    start(&args, "joined").0
 }
 
 /// What the hub says of itself.

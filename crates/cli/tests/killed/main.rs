@@ -16,11 +16,12 @@ use std::sync::{
 };
 
 use budao_core::fault::Kind;
+use budao_testkit::program::until;
 use budao_testkit::{
     mcp::Point::{AfterEffect, BeforeEffect},
     world,
 };
-use fixture::{CallResult, Fixture, until};
+use fixture::{CallResult, Fixture, freeze};
 
 /// Rounds of every test, and kills of the storm.
 fn rounds() -> (u32, u32) {
@@ -34,7 +35,7 @@ async fn a_hub_killed_at_any_moment_of_a_call_leaves_one_true_answer_and_everybo
     for round in 0..rounds {
         // It never reads the call.
         let name = format!("unread {round}");
-        stage.hub.freeze().await;
+        freeze(&stage.hub).await;
         let call = stage.call(&name, false);
         stage.hub_is_sent_something().await;
         stage.kill_hub();
@@ -60,7 +61,7 @@ async fn a_hub_killed_at_any_moment_of_a_call_leaves_one_true_answer_and_everybo
         let call = stage.call(&name, true);
         stage.ledger.let_on(BeforeEffect, &name).unwrap();
         stage.stands(AfterEffect, &name).await;
-        stage.hub.freeze().await;
+        freeze(&stage.hub).await;
         stage.ledger.let_on(AfterEffect, &name).unwrap();
         stage.hub_is_sent_something().await;
         stage.kill_hub();
@@ -79,7 +80,7 @@ async fn a_computer_killed_at_any_moment_of_a_call_leaves_one_true_answer_and_ca
     for round in 0..rounds {
         // It never reads the call.
         let name = format!("unread {round}");
-        stage.computer.freeze().await;
+        freeze(&stage.computer).await;
         let call = stage.call(&name, false);
         stage.hub_has_a_call().await;
         stage.kill_computer();

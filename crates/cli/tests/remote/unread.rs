@@ -7,9 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use budao_testkit::program::Process;
 use serde_json::{Value, json};
 
-use crate::common::{Running, TOKEN};
+use crate::common::{TOKEN, hub, memory};
 
 /// What the hub may take: 64 MiB wait for one connection, and it needs some itself.
 const MEMORY_MAX: u64 = 220 << 20;
@@ -150,13 +151,13 @@ fn others_are_served(url: &str) {
 }
 
 /// Watches the hub's memory while `work` runs, and gives the most there was.
-fn most_memory(hub: &Running, work: impl FnOnce()) -> u64 {
+fn most_memory(hub: &Process, work: impl FnOnce()) -> u64 {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watching = scope.spawn(|| {
             let mut most = 0;
             while !is_over.load(Ordering::Relaxed) {
-                most = most.max(hub.memory());
+                most = most.max(memory(hub));
                 std::thread::sleep(Duration::from_millis(20));
             }
             most
@@ -169,7 +170,7 @@ fn most_memory(hub: &Running, work: impl FnOnce()) -> u64 {
 
 #[test]
 fn an_agent_that_answers_pings_and_reads_nothing_is_closed_before_the_hub_grows() {
-    let (hub, url) = Running::hub();
+    let (hub, url) = hub(&[]);
     let computer = Raw::join(&url, "computer", "pc", "room");
     std::thread::spawn(move || serve(computer, 3_000_000));
     let mut agent = Raw::join(&url, "agent", "bot", "room");
@@ -197,7 +198,7 @@ fn an_agent_that_answers_pings_and_reads_nothing_is_closed_before_the_hub_grows(
 
 #[test]
 fn a_computer_that_reads_none_of_its_requests_costs_their_callers_an_answer_and_the_hub_nothing() {
-    let (hub, url) = Running::hub();
+    let (hub, url) = hub(&[]);
     let mut computer = Raw::join(&url, "computer", "pc", "room");
     let mut agent = Raw::join(&url, "agent", "bot", "room");
     let mut refusal = None;
@@ -219,7 +220,7 @@ fn a_computer_that_reads_none_of_its_requests_costs_their_callers_an_answer_and_
 
 #[test]
 fn a_room_full_of_notices_that_nobody_reads_does_not_grow_the_hub() {
-    let (hub, url) = Running::hub();
+    let (hub, url) = hub(&[]);
     let mut agent = Raw::join(&url, "agent", "bot", "room");
     let mut computer = Raw::join(&url, "computer", "pc", "room");
     let most = most_memory(&hub, || {

@@ -1,17 +1,17 @@
 //! The console commands of a running computer, one per line.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use budao_core::{
     Fault, Lang,
-    fault::{Fact, Kind, Operation},
+    fault::{Kind, Operation},
 };
 use budao_mcp::ServerState;
 use budao_smcp::computer::{CallRecord, Computer, ValueSource};
 use serde_json::{Value, json};
 
 use super::super::show::{Printer, record_object, state_object};
-use crate::texts::localize;
+use crate::{file_fault, texts::localize};
 
 /// Time limit of a call from the console.
 const CALL_LIMIT: Duration = Duration::from_secs(60);
@@ -176,9 +176,7 @@ impl CommandHandler<'_> {
             rest.to_owned()
         } else {
             tokio::fs::read_to_string(rest).await.map_err(|error| {
-                Fault::new(Kind::FileNotFound, Operation::LoadConfig)
-                    .with(Fact::Path, rest.to_owned())
-                    .caused_by(&error)
+                file_fault::unreadable(Path::new(rest), Operation::LoadConfig, &error)
             })?
         };
         let id = self.computer.add(&json(&text)?, self.values).await?;

@@ -24,8 +24,8 @@ const ANSWER_MAX: usize = 16 * 1024;
 /// Maximum characters of a reason that are passed on.
 const REASON_MAX: usize = 300;
 
-fn unanswered(why: impl Into<String>) -> Confirmation {
-    Confirmation::Unanswered(why.into())
+fn unanswered(reason: impl Into<String>) -> Confirmation {
+    Confirmation::Unanswered(reason.into())
 }
 
 /// The trimmed reason, at most [`REASON_MAX`] characters; none if it is empty.
@@ -82,8 +82,8 @@ impl Confirmer for ProgramConfirmer {
         let ended = program::run(program, args, input.as_bytes(), self.limit).await;
         let ended = match ended {
             Ok(ended) => ended,
-            Err(ProgramError::NotStarted(why)) => {
-                return unanswered(format!("the confirmation program could not be run: {why}"));
+            Err(ProgramError::NotStarted(reason)) => {
+                return unanswered(format!("the confirmation program could not be run: {reason}"));
             }
             Err(ProgramError::TimedOut) => {
                 let seconds = self.limit.as_secs();
