@@ -38,11 +38,15 @@ pub(crate) fn server(
     engine: Arc<dyn Engine>,
     journal: Arc<dyn Reader>,
     world: World,
+    workers: Option<budao_remote::Workers>,
 ) -> InProcessServer {
     let keys = Keyring::new(["a secret that is long enough for a key"]).expect("it is long enough");
     let mut config = Config::new(Auth::open(), keys);
-    config.limits.observer_bytes = 6_000;
-    config.limits.total_observer_bytes = 40_000;
+    if workers.is_none() {
+        config.limits.observer_bytes = 6_000;
+        config.limits.total_observer_bytes = 40_000;
+    }
+    config.workers = workers;
     InProcessServer::new(config, engine, journal, world)
 }
 

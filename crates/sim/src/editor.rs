@@ -95,6 +95,12 @@ fn perform(
             return machine.disk.trouble(trouble, Duration::from_millis(for_ms));
         }
         ScriptAction::Jump { by_ms } => return machine.clock.jump(by_ms),
+        // An editor sets no timers and has no workers.
+        ScriptAction::Timer { .. }
+        | ScriptAction::CancelTimer { .. }
+        | ScriptAction::KillWorker { .. }
+        | ScriptAction::CutWorker { .. }
+        | ScriptAction::DrainWorker { .. } => return,
     };
     // The editor task runs until it receives `Finish`.
     drop(person.send(act));

@@ -20,9 +20,11 @@ use budao_core::{
     limits::Limits,
     message::{Block, CallId, ToolUse, text_of},
     session::Session,
+    timer::Timers,
     tool::Outcome,
 };
 use budao_journal::{Memory, fold};
+use budao_pipeline::replay::replay;
 
 use crate::check::Violations;
 use progress::ProgressTracker;
@@ -65,6 +67,21 @@ pub(crate) async fn of_snapshot(
     }
 }
 
+/// Checks that today's rules decide again what the records say.
+pub(crate) fn of_replay(
+    session: SessionId,
+    history: &[Record],
+    limits: &Limits,
+    violations: &Violations,
+) {
+    let difference = replay(Session::default(), history, limits).difference;
+    violations.expect(difference.is_none(), "a history follows from its own inputs", || {
+        let mut text = format!("{session}: {difference:?}");
+        text.truncate(text.floor_char_boundary(1_200));
+        text
+    });
+}
+
 /// The state of a reader at its position in the history.
 struct Reader<'a> {
     limits: &'a Limits,
@@ -82,6 +99,8 @@ struct Reader<'a> {
     closed: bool,
     /// Calls whose outcome is unknown and not settled.
     doubts: BTreeSet<CallId>,
+    /// The timers that are set.
+    timers: Timers,
 }
 
 #[derive(Default)]
@@ -147,6 +166,7 @@ impl<'a> Reader<'a> {
             failed: None,
             closed: false,
             doubts: BTreeSet::new(),
+            timers: Timers::default(),
         }
     }
 
@@ -164,6 +184,7 @@ impl<'a> Reader<'a> {
         );
         self.seq = record.seq;
         self.order(record);
+        self.timers(record);
         self.messages(record);
         self.doubts(&record.event);
         if let Some(mut turn) = self.turn.take() {
@@ -199,8 +220,33 @@ impl<'a> Reader<'a> {
         self.law(fits, "nothing of a turn comes before its start or after its end");
     }
 
+    /// Each time of a timer fires once, not before it has come.
+    fn timers(&mut self, record: &Record) {
+        match &record.event {
+            Event::TimerFired { timer, due, .. } => {
+                let set = self.timers.get(timer);
+                let is_its_time = set.is_some_and(|set| set.next == *due && set.queued.is_none());
+                self.law(is_its_time, "each firing of a timer happens once");
+                self.law(*due <= record.at, "no timer fires before its time");
+            }
+            Event::TimerCancelled { timer, .. } => {
+                let is_set = self.timers.get(timer).is_some();
+                self.law(is_set, "only a timer that is set is cancelled");
+            }
+            _ => {}
+        }
+        self.timers.apply(&record.event, record.at);
+    }
+
     fn messages(&mut self, record: &Record) {
         match &record.event {
+            Event::TimerFired { command, content, .. } => {
+                let fresh = self.accepted.insert(command.clone());
+                self.law(fresh, "a firing is accepted once");
+                self.closed = false;
+                let waiting = QueuedMessage { mark: mark(&text_of(content)), pipeline: false };
+                self.waiting.insert(command.clone(), waiting);
+            }
             Event::MessageAccepted { command, content } => {
                 let fresh = self.accepted.insert(command.clone());
                 self.law(fresh, "a message is accepted once");
@@ -339,7 +385,11 @@ impl<'a> Reader<'a> {
                 let call = scope.call.as_ref().and_then(|call| turn.calls.get_mut(call));
                 call.into_iter().for_each(|call| call.undone = true);
             }
-            Event::ReconcileEnded { call, verdict: ReconcileVerdict::DidNotHappen, .. } => {
+            Event::ReconcileEnded {
+                call,
+                verdict: ReconcileVerdict::DidNotHappen | ReconcileVerdict::StillRuns,
+                ..
+            } => {
                 turn.calls.get_mut(call).into_iter().for_each(|call| call.undone = true);
             }
             Event::ToolCallEnded { call, .. } => {
@@ -354,11 +404,8 @@ impl<'a> Reader<'a> {
     /// Only a call in doubt is settled, once.
     fn doubts(&mut self, event: &Event) {
         match event {
-            Event::ToolCallEnded { call, outcome, .. } => {
-                let fault = outcome.fault().filter(|fault| fault.is_outcome_unknown());
-                if fault.is_some_and(|fault| !fault.repeat().retryable) {
-                    self.doubts.insert(call.clone());
-                }
+            Event::ToolCallEnded { call, outcome, .. } if outcome.is_in_doubt() => {
+                self.doubts.insert(call.clone());
             }
             Event::DoubtSettled { call, .. } => {
                 let was_open = self.doubts.remove(call);

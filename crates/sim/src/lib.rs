@@ -18,10 +18,6 @@ mod laws;
 mod model;
 mod people;
 mod play;
-#[cfg(feature = "gateways")]
-#[allow(clippy::unwrap_used, dead_code, reason = "it is shared with tests, which use more of it")]
-#[path = "../../claude/tests/it/played.rs"]
-mod played;
 mod process;
 mod script;
 mod services_world;
@@ -29,6 +25,8 @@ mod shrink;
 #[cfg(feature = "gateways")]
 mod smcp_world;
 mod tools;
+#[cfg(feature = "gateways")]
+mod workers_world;
 mod world;
 
 pub use check::Violation;

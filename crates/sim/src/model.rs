@@ -275,15 +275,34 @@ fn calls(dice: &mut StdRng, mark: &str, time: u32) -> Vec<ToolUse> {
             let tool = *pick(
                 dice,
                 &[
-                    "effect", "effect", "effect", "look", "look", "wait", "stuck", "panic", "no",
-                    "ask", "fragile", "missing", "sure", "sure", "early",
+                    "effect",
+                    "effect",
+                    "effect",
+                    "look",
+                    "look",
+                    "wait",
+                    "stuck",
+                    "panic",
+                    "no",
+                    "ask",
+                    "fragile",
+                    "missing",
+                    "sure",
+                    "sure",
+                    "early",
+                    "claim",
+                    "claim_sure",
                 ],
             );
+            let is_claim = tool.starts_with("claim");
+            let key = dice.random_range(0..6);
             let id = format!("{mark}/{time}/{index}");
             let arguments = match dice.random_range(0..20) {
                 0 => "{\"id\": ".to_owned(),
                 1 => json!({"id": 7, "other": true}).to_string(),
                 2 => json!({}).to_string(),
+                // Sessions share these keys.
+                _ if is_claim => json!({ "key": format!("{tool} {key}") }).to_string(),
                 _ => json!({ "id": id }).to_string(),
             };
             // Providers have sent duplicate ids and empty ids.

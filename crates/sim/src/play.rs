@@ -10,22 +10,23 @@ use budao_core::{
     engine::{Engine as _, SessionOptions},
     event::{CommandBody, Record, SessionId, Settings},
     limits::Limits,
+    timer::TimerRequest,
     tool::{Mode, Permissions},
 };
 use budao_journal::{Filter, Inbox as _, Memory, PageLimits, Reader as _, SessionState, fold};
 use tokio::task::JoinSet;
 
+#[cfg(feature = "gateways")]
+use crate::client::Client;
 use crate::{
     check::{Violation, Violations},
     disk::Disk,
     laws,
-    people::{Answers, Watcher, command, decide, send, settle, words},
+    people::{Answers, Watcher, command, decide, said, send, settle, words},
     process::Machine,
     script::{Script, ScriptAction, Step, World},
     world::{SimClock, Tasks, world},
 };
-#[cfg(feature = "gateways")]
-use crate::{client::Client, people::said};
 
 /// Virtual time within which all work must end after the last step.
 const REST: Duration = Duration::from_secs(4 * 3600);
@@ -63,8 +64,12 @@ pub fn run(script: &Script) -> SimResult {
             World::Editor => crate::editor::play(script).await,
             #[cfg(feature = "gateways")]
             World::Smcp => crate::smcp_world::play(script).await,
+            #[cfg(feature = "gateways")]
+            World::Workers => crate::workers_world::play(script).await,
             #[cfg(not(feature = "gateways"))]
-            World::Editor | World::Smcp => Simulation::begin(script).play(script).await.0,
+            World::Editor | World::Smcp | World::Workers => {
+                Simulation::begin(script).play(script).await.0
+            }
         }
     })
 }
@@ -219,6 +224,18 @@ impl Simulation {
                     false,
                 );
             }
+            ScriptAction::Timer { session, via, after_ms } => {
+                let body = CommandBody::SetTimer {
+                    timer: Some(format!("timer-{mark}").into()),
+                    when: TimerRequest::After(after_ms),
+                    message: said(mark),
+                };
+                self.submit(session, via, format!("timer-{mark}"), body, false);
+            }
+            ScriptAction::CancelTimer { session, of } => {
+                let body = CommandBody::CancelTimer { timer: format!("timer-{of}").into() };
+                self.submit(session, 0, format!("cancel-timer-{mark}"), body, false);
+            }
             ScriptAction::Close { session } => {
                 self.submit(session, 0, format!("close-{mark}"), CommandBody::Close, false);
             }
@@ -241,6 +258,9 @@ impl Simulation {
             ScriptAction::Jump { by_ms } => self.machine.clock.jump(by_ms),
             ScriptAction::Cut { session, away_ms } => self.watchers[session].cut(away_ms),
             ScriptAction::Doze { session, for_ms } => self.watchers[session].doze(for_ms),
+            ScriptAction::KillWorker { .. }
+            | ScriptAction::CutWorker { .. }
+            | ScriptAction::DrainWorker { .. } => {}
         }
     }
 
@@ -295,7 +315,7 @@ impl Simulation {
         let mut wait = Duration::from_millis(200);
         while let Some(busy) = self.busy().await {
             if self.machine.clock.elapsed() > deadline {
-                self.machine.violations.add("every turn ends", || busy);
+                self.machine.violations.add("every turn ends and every timer fires", || busy);
                 break;
             }
             for session in self.sessions_in(Some(SessionState::WaitingForDecision)).await {
@@ -344,6 +364,9 @@ impl Simulation {
                 return Some(format!("{session} cannot be read"));
             };
             let inbox = self.machine.disk.kept().inbox(session).await.unwrap_or_default();
+            if let Some(timer) = state.timers.all().next() {
+                return Some(format!("{session}: {timer:?}"));
+            }
             if state.turn.is_some() || !state.queue.is_empty() || !inbox.is_empty() {
                 return Some(format!(
                     "{session}: turn {:?}, queue {:?}, inbox {inbox:?}",
@@ -385,6 +408,7 @@ impl Simulation {
         let (played, histories) = gather(&self.machine, script).await;
         for (session, history) in &histories {
             laws::of_session(history, &self.machine.limits, violations);
+            laws::of_replay(*session, history, &self.machine.limits, violations);
             laws::of_snapshot(self.machine.disk.kept(), *session, history, violations).await;
         }
         #[cfg(feature = "gateways")]

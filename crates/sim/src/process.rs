@@ -7,7 +7,7 @@ use std::{
 };
 
 use budao_core::{engine::Engine as _, limits::Limits, world::Spawn as _};
-use budao_runtime::{Builder, HolderLiveness, ModelSource, OneModel, Runtime};
+use budao_runtime::{Builder, HolderLiveness, ModelSource, OneModel, Runtime, ToolSource};
 use budao_tools::pool::Pool;
 use tokio::sync::oneshot;
 
@@ -15,7 +15,7 @@ use crate::{
     check::Violations,
     disk::Disk,
     model::FaultyModel,
-    script::Script,
+    script::{Script, World},
     services_world::Services,
     tools::{EffectLedger, toolbox},
     world::{SimClock, Tasks, world},
@@ -35,6 +35,11 @@ pub(crate) struct Machine {
     pub(crate) limits: Limits,
     #[cfg(feature = "gateways")]
     served: bool,
+    #[cfg(feature = "gateways")]
+    has_workers: bool,
+    /// The names of running processes.
+    #[cfg(feature = "gateways")]
+    running: Arc<ProcessLiveness>,
     liveness: Option<Arc<ProcessLiveness>>,
     slots: Mutex<Vec<Slot>>,
 }
@@ -73,10 +78,14 @@ impl Machine {
         disk: Disk,
         violations: Violations,
     ) -> Self {
-        let services = (script.world == crate::script::World::Services)
-            .then(|| Services::new(script.seed, &clock));
+        let services =
+            (script.world == World::Services).then(|| Services::new(script.seed, &clock));
         let models: Arc<dyn ModelSource> = match &services {
             Some(services) => Arc::clone(services) as _,
+            #[cfg(feature = "gateways")]
+            None if script.world == World::Workers => {
+                Arc::new(OneModel(crate::workers_world::WorkerModel::new(script.seed) as _))
+            }
             None => Arc::new(OneModel(FaultyModel::new(script, violations.clone()) as _)),
         };
         let slots = (0..script.processes).map(|_| Slot::default()).collect();
@@ -90,7 +99,11 @@ impl Machine {
             services,
             violations,
             #[cfg(feature = "gateways")]
-            served: script.world == crate::script::World::Served,
+            served: matches!(script.world, World::Served | World::Workers),
+            #[cfg(feature = "gateways")]
+            has_workers: script.world == World::Workers,
+            #[cfg(feature = "gateways")]
+            running: Arc::default(),
             liveness: script.liveness.then(Arc::default),
             slots: Mutex::new(slots),
         }
@@ -108,15 +121,20 @@ impl Machine {
         let holder = format!("process {} {}", slot % slots_len, place.started);
         let tasks = Arc::new(Tasks::default());
         let world = world(&self.clock, self.seed, &holder, Arc::clone(&tasks));
-        let mut builder = Builder::new(
-            self.disk.journal(),
-            Arc::clone(&self.models),
-            Arc::new(toolbox(self.seed, &self.ledger)),
-        )
-        .world(world)
-        .limits(self.limits.clone())
-        .pool(Arc::new(Pool::tasks()))
-        .holder(holder.clone());
+        #[cfg(feature = "gateways")]
+        let workers =
+            self.has_workers.then(|| crate::workers_world::workers(&world, self.disk.journal()));
+        let own: Arc<dyn ToolSource> = Arc::new(toolbox(self.seed, &self.ledger));
+        #[cfg(feature = "gateways")]
+        let own = match &workers {
+            Some(workers) => Arc::new(crate::workers_world::WorkerTools(workers.clone())),
+            None => own,
+        };
+        let mut builder = Builder::new(self.disk.journal(), Arc::clone(&self.models), own)
+            .world(world)
+            .limits(self.limits.clone())
+            .pool(Arc::new(Pool::tasks()))
+            .holder(holder.clone());
         if let Some(living) = &self.liveness {
             living.0.lock().expect("nobody panics with it").insert(holder.clone());
             builder = builder.liveness(Arc::clone(living) as _);
@@ -127,8 +145,12 @@ impl Machine {
             let name = format!("hall {holder}");
             let world = crate::world::world(&self.clock, self.seed, &name, Arc::clone(&tasks));
             let journal = self.disk.journal();
-            crate::client::server(Arc::new(runtime.clone()), journal, world)
+            crate::client::server(Arc::new(runtime.clone()), journal, world, workers.clone())
         });
+        #[cfg(feature = "gateways")]
+        if let Some(workers) = workers {
+            self.exchange(workers, &holder, (&runtime, &tasks));
+        }
         let recovering = runtime.clone();
         tasks.spawn(Box::pin(async move {
             while recovering.recover().await.is_err() {
@@ -144,6 +166,25 @@ impl Machine {
         });
     }
 
+    /// Lets a process exchange open calls of workers with the other running ones.
+    #[cfg(feature = "gateways")]
+    fn exchange(
+        &self,
+        workers: budao_remote::Workers,
+        holder: &str,
+        (runtime, tasks): (&Runtime, &Arc<Tasks>),
+    ) {
+        let (running, own) = (Arc::clone(&self.running), holder.to_owned());
+        running.0.lock().expect("nobody panics with it").insert(own.clone());
+        let others = move || {
+            let running = running.0.lock().expect("nobody panics with it");
+            running.iter().filter(|name| **name != own).cloned().collect()
+        };
+        let engine = Arc::new(runtime.clone());
+        let holder = holder.to_owned();
+        tasks.spawn(Box::pin(crate::workers_world::exchange(workers, holder, others, engine)));
+    }
+
     /// Kills the process of a slot, if one runs: none of its tasks is polled again.
     pub(crate) fn kill(&self, slot: usize) {
         let process = {
@@ -153,6 +194,8 @@ impl Machine {
         };
         let Some(process) = process else { return };
         process.tasks.kill();
+        #[cfg(feature = "gateways")]
+        self.running.0.lock().expect("nobody panics with it").remove(&process.holder);
         if let Some(living) = &self.liveness {
             living.0.lock().expect("nobody panics with it").remove(&process.holder);
         }

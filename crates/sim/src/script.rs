@@ -20,6 +20,8 @@ pub enum World {
     Smcp,
     /// Many sessions and model services that are limited, overloaded or down.
     Services,
+    /// Workers with tools of their own, which come, go, misbehave and die, on servers that are killed.
+    Workers,
 }
 
 /// A whole simulation. The same script always gives the same result.
@@ -93,6 +95,22 @@ pub enum ScriptAction {
         /// Index of the process that gets it first.
         via: usize,
     },
+    /// A person sets a timer that fires once.
+    Timer {
+        /// Index of the session.
+        session: usize,
+        /// Index of the process that gets it first.
+        via: usize,
+        /// Milliseconds until it fires.
+        after_ms: u64,
+    },
+    /// A person cancels a timer.
+    CancelTimer {
+        /// Index of the session.
+        session: usize,
+        /// The id of the step that set the timer.
+        of: usize,
+    },
     /// A person closes the session.
     Close {
         /// Index of the session.
@@ -138,6 +156,23 @@ pub enum ScriptAction {
         /// Virtual milliseconds until they reconnect.
         away_ms: u64,
     },
+    /// A process of a worker is killed, and another one starts.
+    KillWorker {
+        /// Index of the process.
+        worker: usize,
+    },
+    /// A process of a worker loses its connection and connects again.
+    CutWorker {
+        /// Index of the process.
+        worker: usize,
+        /// Virtual milliseconds until then.
+        away_ms: u64,
+    },
+    /// A process of a worker takes no new calls and ends; another one starts.
+    DrainWorker {
+        /// Index of the process.
+        worker: usize,
+    },
     /// The observers of a session stop reading for a while.
     Doze {
         /// Index of the session.
@@ -175,12 +210,40 @@ impl Script {
     /// The script of a seed in this world.
     #[must_use]
     pub fn in_world(seed: u64, world: World) -> Self {
+        if world == World::Workers {
+            return Self::with_workers(seed);
+        }
         let mut script = Self { world, ..Self::plain(seed) };
         let mut dice = chance(seed, "more");
         script.stubborn = dice.random_bool(0.3);
         script.steps.extend(more(&mut dice, &script.steps));
+        if let World::Engine | World::Served = world {
+            let timers = timers(&mut chance(seed, "timers"), &script.steps);
+            script.steps.extend(timers);
+        }
         script.steps.sort_by_key(|step| step.at_ms);
         script
+    }
+
+    /// A script of [`World::Workers`]: few messages, and many kills while their calls are open.
+    fn with_workers(seed: u64) -> Self {
+        let mut dice = chance(seed, "script of workers");
+        let plain = Self::plain(seed);
+        let mut steps = Vec::new();
+        let mut at_ms = 2_000;
+        for index in 0..dice.random_range(12..=44) {
+            at_ms += match dice.random_range(0..10) {
+                0..5 => dice.random_range(0..40),
+                5..9 => dice.random_range(0..900),
+                _ => dice.random_range(0..6_000),
+            };
+            let what = match index {
+                0 => say(&mut dice, plain.sessions),
+                _ => of_workers(&mut dice, plain.sessions),
+            };
+            steps.push(Step { id: index, at_ms, what });
+        }
+        Self { world: World::Workers, tight: false, steps, ..plain }
     }
 
     /// A script without withdrawals, bursts of messages, and kills during a restart. Seeds that found a bug before
@@ -249,6 +312,36 @@ fn more(dice: &mut StdRng, steps: &[Step]) -> Vec<Step> {
     all
 }
 
+/// Timers after some messages, with kills around the time at which they fire, and cancellations.
+fn timers(dice: &mut StdRng, steps: &[Step]) -> Vec<Step> {
+    let mut all = Vec::new();
+    let mut add = |at_ms, what| {
+        all.push(Step { id: steps.len() + all.len(), at_ms, what });
+        steps.len() + all.len() - 1
+    };
+    for step in steps {
+        let ScriptAction::Say { session, via, .. } = step.what else { continue };
+        if !dice.random_bool(0.2) {
+            continue;
+        }
+        let after_ms = *pick(dice, &[1, 40, 900, 15_000, 90_000, 400_000]);
+        let of = add(step.at_ms, ScriptAction::Timer { session, via, after_ms });
+        let due = step.at_ms + after_ms;
+        if dice.random_bool(0.4) {
+            let at_ms = (due + *pick(dice, &[0, 1, 2, 5, 40])).saturating_sub(2);
+            let away_ms = *pick(dice, &[0, 1, 90, 20_000]);
+            add(at_ms, ScriptAction::Kill { process: via, away_ms });
+        }
+        if dice.random_bool(0.1) {
+            add(
+                due.saturating_sub(*pick(dice, &[0, 1, 30])),
+                ScriptAction::CancelTimer { session, of },
+            );
+        }
+    }
+    all
+}
+
 fn say(dice: &mut StdRng, sessions: usize) -> ScriptAction {
     ScriptAction::Say {
         session: dice.random_range(0..sessions),
@@ -276,6 +369,20 @@ fn any(dice: &mut StdRng, sessions: usize) -> ScriptAction {
         },
         93..97 => ScriptAction::Cut { session, away_ms },
         _ => ScriptAction::Doze { session, for_ms },
+    }
+}
+
+fn of_workers(dice: &mut StdRng, sessions: usize) -> ScriptAction {
+    let (session, via) = (dice.random_range(0..sessions), dice.random_range(0..2));
+    let worker = dice.random_range(0..4);
+    let away_ms = *pick(dice, &[0, 1, 50, 400, 3_000, 20_000]);
+    match dice.random_range(0..100) {
+        0..16 => say(dice, sessions),
+        16..19 => ScriptAction::Cancel { session, via },
+        19..44 => ScriptAction::Kill { process: via, away_ms: away_ms.min(3_000) },
+        44..76 => ScriptAction::KillWorker { worker },
+        76..94 => ScriptAction::CutWorker { worker, away_ms },
+        _ => ScriptAction::DrainWorker { worker },
     }
 }
 

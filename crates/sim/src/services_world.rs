@@ -28,8 +28,8 @@ use crate::{
 pub(crate) use service::Services;
 use service::{Hint, KeyedService, LoggedRequest};
 
-/// Virtual time within which all turns must end.
-const REST: Duration = Duration::from_secs(2 * 3600);
+/// Virtual time within which all turns must end: more than the patience of the eight turns that a session has at most.
+const REST: Duration = Duration::from_secs(3 * 3600);
 /// Kills of the process, at most.
 const KILLS: usize = 2;
 /// Requests that a service may refuse beyond a fifth of its answers: those that find the limit out. Without a hint that

@@ -161,6 +161,8 @@ impl RoomMembers {
                 agent(session, MemberAction::Cancel { of: None });
             }
             ScriptAction::Close { session } => agent(session, MemberAction::Leave),
+            // A room has no timers.
+            ScriptAction::Timer { .. } | ScriptAction::CancelTimer { .. } => {}
             ScriptAction::Decide { session, allow: true } => {
                 computer(session * 2 + 1, MemberAction::Update);
             }
@@ -185,6 +187,9 @@ impl RoomMembers {
             }
             ScriptAction::Disk { for_ms, .. } => computer(mark, MemberAction::Doze { for_ms }),
             ScriptAction::Jump { by_ms } => office.clock.jump(by_ms),
+            ScriptAction::KillWorker { .. }
+            | ScriptAction::CutWorker { .. }
+            | ScriptAction::DrainWorker { .. } => {}
         }
     }
 

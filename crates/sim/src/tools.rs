@@ -30,7 +30,7 @@ struct Effects {
 
 impl EffectLedger {
     /// Registers an attempt; its number goes with the effect.
-    fn begin(&self, id: &str) -> u32 {
+    pub(crate) fn begin(&self, id: &str) -> u32 {
         let mut effects = self.0.lock().expect("nobody panics with it");
         let (begun, _) = effects.begun.entry(id.to_owned()).or_default();
         *begun += 1;
@@ -38,7 +38,7 @@ impl EffectLedger {
     }
 
     /// Makes the effect of an attempt happen, unless somebody found out before that it did not.
-    fn write(&self, id: &str, attempt: u32) {
+    pub(crate) fn write(&self, id: &str, attempt: u32) {
         let mut effects = self.0.lock().expect("nobody panics with it");
         if effects.begun.get(id).is_none_or(|(_, void)| attempt > *void) {
             *effects.done.entry(id.to_owned()).or_default() += 1;
@@ -46,7 +46,7 @@ impl EffectLedger {
     }
 
     /// Whether the effect happened. If not, attempts that began come too late.
-    fn find(&self, id: &str) -> bool {
+    pub(crate) fn find(&self, id: &str) -> bool {
         let mut effects = self.0.lock().expect("nobody panics with it");
         if effects.done.contains_key(id) {
             return true;
@@ -64,7 +64,16 @@ impl EffectLedger {
 
 /// Tools with effects that must never happen twice.
 pub(crate) const EFFECTS: &[&str] =
-    &["effect", "ask", "stuck", "panic", "fragile", "sure", "early"];
+    &["effect", "ask", "stuck", "panic", "fragile", "sure", "early", "claim", "claim_sure"];
+
+/// The name of a call's effect in the ledger: its id, or the key that sessions share.
+pub(crate) fn effect_of(arguments: &Value) -> Option<String> {
+    let key = arguments["key"].as_str().map(|key| format!("{KEY_MARK}{key}"));
+    key.or_else(|| arguments["id"].as_str().map(str::to_owned))
+}
+
+/// The beginning of an effect's name that belongs to a key.
+pub(crate) const KEY_MARK: &str = "key ";
 
 /// The tools of a process, which share one ledger.
 pub(crate) fn toolbox(seed: u64, ledger: &EffectLedger) -> Toolbox {
@@ -76,13 +85,14 @@ pub(crate) fn toolbox(seed: u64, ledger: &EffectLedger) -> Toolbox {
 }
 
 fn all(seed: u64, ledger: &EffectLedger) -> Vec<RawTool> {
-    let tool = |name: &'static str, end: ToolBehaviour| {
+    let with_schema = |name: &'static str, end: ToolBehaviour, schema: Value| {
         let ledger = ledger.clone();
-        RawTool::new(name, "Does something.", schema(), move |arguments, context| {
+        RawTool::new(name, "Does something.", schema, move |arguments, context| {
             let ledger = ledger.clone();
             async move {
-                let id = arguments["id"].as_str().unwrap_or_default().to_owned();
-                let mut dice = chance(seed, &format!("tool {id} {}", context.attempt));
+                let id = effect_of(&arguments).unwrap_or_default();
+                let dice = format!("tool {id} {} {}", context.call, context.attempt);
+                let mut dice = chance(seed, &dice);
                 let some = |wait: u64| tokio::time::sleep(Duration::from_millis(wait));
                 let number = ledger.begin(&id);
                 some(*pick(&mut dice, &[0, 0, 2, 60, 700])).await;
@@ -93,6 +103,8 @@ fn all(seed: u64, ledger: &EffectLedger) -> Vec<RawTool> {
                 some(*pick(&mut dice, &[0, 0, 2, 60, 700])).await;
                 match end {
                     ToolBehaviour::Succeed | ToolBehaviour::FailEarly => Ok(json!({ "did": id })),
+                    ToolBehaviour::FailLate if dice.random_bool(0.2) => Err(transient()),
+                    ToolBehaviour::FailLate => Ok(json!({ "did": id })),
                     ToolBehaviour::Panic => panic!("the tool {id} panics"),
                     ToolBehaviour::Fail => Err(transient()),
                     ToolBehaviour::Hang => {
@@ -103,7 +115,12 @@ fn all(seed: u64, ledger: &EffectLedger) -> Vec<RawTool> {
             }
         })
     };
+    let tool = |name, end| with_schema(name, end, schema());
+    let claim = |name, end| with_schema(name, end, key_schema());
+    let once = || ToolOptions::default().once("key");
     vec![
+        claim("claim", ToolBehaviour::FailLate).options(once()),
+        claim("claim_sure", ToolBehaviour::FailEarly).options(once()).reconcile(find(seed, ledger)),
         tool("effect", ToolBehaviour::Succeed),
         tool("stuck", ToolBehaviour::Hang),
         tool("panic", ToolBehaviour::Panic),
@@ -137,7 +154,7 @@ fn find(
     move |arguments, context| {
         let ledger = ledger.clone();
         Box::pin(async move {
-            let id = arguments["id"].as_str().unwrap_or_default().to_owned();
+            let id = effect_of(&arguments).unwrap_or_default();
             let mut dice = chance(seed, &format!("find {id} {}", context.attempt));
             tokio::time::sleep(Duration::from_millis(*pick(&mut dice, &[0, 5, 80, 900]))).await;
             match dice.random_range(0..10) {
@@ -156,6 +173,8 @@ enum ToolBehaviour {
     Succeed,
     /// Often fails before its effect, and says so.
     FailEarly,
+    /// Sometimes fails after its effect, and does not say so.
+    FailLate,
     Panic,
     Fail,
     Hang,
@@ -169,6 +188,15 @@ fn nothing_done() -> Failure {
 fn transient() -> Failure {
     let fault = Fault::new(Kind::NetworkUnavailable, Operation::ToolCall);
     Failure { fault, data: None, note: None }
+}
+
+fn key_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {"key": {"type": "string"}},
+        "required": ["key"],
+        "additionalProperties": false,
+    })
 }
 
 fn schema() -> Value {

@@ -11,7 +11,7 @@ const MANY: u64 = 400;
 fn play(world: World, name: &str) {
     let seeds = match world {
         World::Engine => SEEDS,
-        World::Served | World::Editor | World::Services => SOME,
+        World::Served | World::Editor | World::Services | World::Workers => SOME,
         World::Smcp => MANY,
     };
     for seed in 0..seeds {
@@ -45,13 +45,19 @@ fn no_seed_breaks_a_promise_about_services_in_trouble() {
     play(World::Services, "services");
 }
 
+#[test]
+fn no_seed_breaks_a_promise_about_calls_of_workers() {
+    play(World::Workers, "workers");
+}
+
 /// 190: which of several calls was stopped first was chance. 648: so was the order in which those were woken who waited
 /// at one journal, which shows in one of two runs.
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
     let engine = (0..SEEDS / 5).chain([190]).map(|seed| (seed, World::Engine));
     let others = (0..4).flat_map(|seed| {
-        [World::Served, World::Editor, World::Smcp, World::Services].map(|world| (seed, world))
+        let worlds = [World::Served, World::Editor, World::Smcp, World::Services, World::Workers];
+        worlds.map(|world| (seed, world))
     });
     let often = [(648, World::Served); 4];
     for (seed, world) in engine.chain(others).chain(often) {

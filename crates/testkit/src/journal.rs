@@ -19,11 +19,11 @@ use budao_core::{
     fault::Fault,
 };
 use budao_journal::{
-    Admin, Append, AppendError, Census, ChangeWatch, Cluster, Digest, FaultRate, Filter,
+    Admin, Append, AppendError, Census, ChainPage, ChangeWatch, Cluster, Digest, FaultRate, Filter,
     HistoryInfo, Inbox, Journal, JournalLoad, Lease, LeaseRequest, LeaseToken, NodeBeat, Note,
     OnceKeys, OnceOwner, OnceSettlement, OnceState, Page, PageLimits, RateQuery, Reader, Retention,
-    RetentionReport, SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession,
-    Writer,
+    RetentionReport, SessionSummary, Snapshot, StoredRecord, SubmitOutcome, TimedSession,
+    TimerQuery, UnfinishedSession, Writer,
 };
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -67,6 +67,8 @@ pub enum JournalCall {
     Sessions,
     /// A call of [`Reader::unfinished`].
     Unfinished,
+    /// A call of [`Reader::timed`].
+    Timed,
 }
 
 impl JournalCall {
@@ -219,6 +221,10 @@ impl<I: Interceptor> Reader for InterceptedJournal<I> {
         self.intercept(JournalCall::Unfinished, self.inner.unfinished(after, limit)).await
     }
 
+    async fn timed(&self, query: TimerQuery) -> Result<Vec<TimedSession>, Fault> {
+        self.intercept(JournalCall::Timed, self.inner.timed(query)).await
+    }
+
     async fn rates(&self, query: RateQuery) -> Result<Vec<FaultRate>, Fault> {
         self.inner.rates(query).await
     }
@@ -334,6 +340,15 @@ impl<I: Interceptor> Admin for InterceptedJournal<I> {
 
     async fn rebuild_views(&self) -> Result<(), Fault> {
         self.inner.rebuild_views().await
+    }
+
+    async fn chain(
+        &self,
+        session: SessionId,
+        after: Seq,
+        limit: usize,
+    ) -> Result<ChainPage, Fault> {
+        self.inner.chain(session, after, limit).await
     }
 }
 

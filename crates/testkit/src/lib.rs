@@ -1,5 +1,6 @@
-//! Test support: scripted model services and their storms, a played Claude CLI and MCP server, a PostgreSQL server, a
-//! fault-injecting proxy and journal, sample faults, a seeded world, and the bench harness. Only tests and benches use it.
+//! Test support: scripted model services and their storms, a played Claude CLI and MCP server, programs as processes, a
+//! PostgreSQL server, a fault-injecting proxy and journal, the model of a journal, sample records and faults, worlds, and
+//! the bench harness. Only tests, benches and the simulator use it.
 
 pub mod bench;
 pub mod claude;
@@ -7,10 +8,15 @@ pub mod claude_api;
 pub mod collector;
 pub mod faults;
 pub mod journal;
+pub mod journal_model;
+#[cfg(feature = "launcher")]
+pub mod launcher;
 pub mod mcp;
 pub mod postgres;
+pub mod program;
 pub mod provider;
 pub mod proxy;
+pub mod records;
 pub mod request_rules;
 pub mod sse;
 pub mod storm;

@@ -4,6 +4,8 @@
 //! clock: a slow tool never answers. Only the `effect` tool waits, until the test releases it.
 
 mod ledger;
+mod stateless;
+mod tasks;
 
 use std::{
     io::{self, BufRead, Write},
@@ -14,6 +16,7 @@ use std::{
 use serde_json::{Map, Value, json};
 
 pub use ledger::{EffectLedger, Point};
+pub use tasks::TaskFolder;
 
 /// Misbehaviour of the server itself; its tools have their own. The default is a well-behaved server.
 #[derive(Clone, Debug, Default)]
@@ -42,11 +45,28 @@ pub struct Behaviour {
     pub resources: Option<PathBuf>,
     /// Offers the tool `effect`, which writes into the [`EffectLedger`] of this folder.
     pub ledger: Option<PathBuf>,
+    /// Speaks protocol version 2026-07-28 only: it refuses the handshake, and every request without its metadata.
+    pub stateless: bool,
+    /// Never answers `server/discover`.
+    pub mute_probe: bool,
+    /// Exits at `server/discover`.
+    pub dies_at_probe: bool,
+    /// Finishes calls of the tool `job` later, as tasks whose state is in this folder; see [`TaskFolder`].
+    pub tasks: Option<PathBuf>,
+    /// Offers the tool `flood`, which sends many notifications.
+    pub floods: bool,
+    /// Never answers `tools/list`.
+    pub mute_list: bool,
+    /// A file whose text is part of every description; it is read for every list.
+    pub descriptions: Option<PathBuf>,
+    /// Remarks for the model.
+    pub instructions: Option<String>,
 }
 
 impl Behaviour {
     /// Reads `--mute`, `--unwilling`, `--needs FILE`, `--dies-listing`, `--lists-once`, `--page N`, `--more N`,
-    /// `--lingers`, `--parent`, `--bad-schema`, `--resources FILE`, `--ledger FOLDER`.
+    /// `--lingers`, `--parent`, `--bad-schema`, `--resources FILE`, `--ledger FOLDER`, `--stateless`, `--mute-probe`,
+    /// `--dies-at-probe`, `--tasks FOLDER`, `--floods`, `--mute-list`, `--descriptions FILE`, `--instructions TEXT`.
     #[must_use]
     pub fn from_args(args: impl IntoIterator<Item = String>) -> Self {
         let mut args = args.into_iter();
@@ -66,12 +86,24 @@ impl Behaviour {
                 "--bad-schema" => behaviour.bad_schema = true,
                 "--resources" => behaviour.resources = Some(value().into()),
                 "--ledger" => behaviour.ledger = Some(value().into()),
+                "--stateless" => behaviour.stateless = true,
+                "--mute-probe" => behaviour.mute_probe = true,
+                "--dies-at-probe" => behaviour.dies_at_probe = true,
+                "--tasks" => behaviour.tasks = Some(value().into()),
+                "--floods" => behaviour.floods = true,
+                "--mute-list" => behaviour.mute_list = true,
+                "--descriptions" => behaviour.descriptions = Some(value().into()),
+                "--instructions" => behaviour.instructions = Some(value()),
                 other => panic!("no such behaviour: {other}"),
             }
         }
         behaviour
     }
 }
+
+/// The variable that makes a server one of [`Behaviour::stateless`], so that a server can change its era under the same
+/// command.
+pub const STATELESS: &str = "FAKE_MCP_STATELESS";
 
 /// Runs a server on this process's standard input and output until the input ends.
 ///
@@ -86,6 +118,8 @@ pub fn serve(behaviour: Behaviour) -> io::Result<ExitCode> {
         let child = Command::new("sleep").arg("1000").spawn()?;
         complain(&format!("child {}", child.id()));
     }
+    let mut behaviour = behaviour;
+    behaviour.stateless |= std::env::var_os(STATELESS).is_some();
     let lingers = behaviour.lingers;
     let mut session = Session::new(behaviour, io::stdout());
     for line in io::stdin().lock().lines() {
@@ -125,12 +159,14 @@ pub struct Session<W> {
     extra: bool,
     /// The id of the call that is answered once the client answers the server's own request.
     asking: Option<Value>,
+    /// The id of the client's subscription to changes.
+    listening: Option<Value>,
 }
 
 impl<W: Write> Session<W> {
     /// A session that writes its messages to `out`.
     pub fn new(behaviour: Behaviour, out: W) -> Self {
-        Self { behaviour, out, seen: Vec::new(), extra: false, asking: None }
+        Self { behaviour, out, seen: Vec::new(), extra: false, asking: None, listening: None }
     }
 
     /// Handles one message from the client.
@@ -140,6 +176,9 @@ impl<W: Write> Session<W> {
     pub fn hear(&mut self, message: &Value) -> io::Result<Flow> {
         self.seen.push(message.clone());
         let id = &message["id"];
+        if let Some(flow) = self.hear_era(message)? {
+            return Ok(flow);
+        }
         match message["method"].as_str() {
             Some("initialize") if self.behaviour.mute => Ok(Flow::Continue),
             Some("initialize") if self.behaviour.unwilling => {
@@ -148,6 +187,9 @@ impl<W: Write> Session<W> {
             }
             Some("initialize") => {
                 let mut said = initialized(&message["params"]);
+                if let Some(text) = &self.behaviour.instructions {
+                    said["instructions"] = text.as_str().into();
+                }
                 if self.behaviour.resources.is_some() {
                     said["capabilities"]["resources"] =
                         json!({ "subscribe": true, "listChanged": true });
@@ -159,6 +201,7 @@ impl<W: Write> Session<W> {
                 complain("fatal: the list is lost");
                 Ok(Flow::Exit(9))
             }
+            Some("tools/list") if self.behaviour.mute_list => Ok(Flow::Continue),
             Some("tools/list") if self.behaviour.lists_once && self.count("tools/list") > 1 => {
                 Ok(Flow::Continue)
             }
@@ -183,6 +226,9 @@ impl<W: Write> Session<W> {
             }
             Some("resources/subscribe") => self.answer(id, json!({})),
             Some("tools/call") => self.call(id, &message["params"]),
+            Some(method) if method.starts_with("tasks/") && self.behaviour.tasks.is_some() => {
+                self.hear_task(id, method, &message["params"])
+            }
             Some(method) if method.starts_with("notifications/") => Ok(Flow::Continue),
             Some(_) => self.error(id, -32601, "Method not found"),
             None => self.answered(message),
@@ -223,10 +269,23 @@ impl<W: Write> Session<W> {
         if self.behaviour.ledger.is_some() {
             tools.push(tool("effect"));
         }
+        if self.behaviour.tasks.is_some() {
+            tools.extend([tool("job"), tool("form")]);
+        }
+        if self.behaviour.floods {
+            tools.push(tool("flood"));
+        }
         if self.behaviour.bad_schema {
             let schema =
                 json!({ "type": "object", "properties": { "a": { "type": "undefined" } } });
             tools.push(json!({ "name": "bad_schema", "inputSchema": schema }));
+        }
+        if let Some(text) =
+            self.behaviour.descriptions.iter().find_map(|it| std::fs::read_to_string(it).ok())
+        {
+            for tool in &mut tools {
+                tool["description"] = text.trim().into();
+            }
         }
         tools
     }
@@ -274,6 +333,9 @@ impl<W: Write> Session<W> {
                 EffectLedger::new(folder).effect(given)?;
                 self.answer(id, text("done"))
             }
+            "job" => self.create_task(id),
+            "form" => self.form(id, params),
+            "flood" => self.flood(id, given["count"].as_u64().unwrap_or(1_000)),
             "grow" => self.grow(id, true),
             "shrink" => self.grow(id, false),
             "ask" => {
@@ -310,7 +372,22 @@ impl<W: Write> Session<W> {
 
     fn grow(&mut self, id: &Value, extra: bool) -> io::Result<Flow> {
         self.extra = extra;
-        self.say(&json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" }))?;
+        self.say_changed()?;
+        self.answer(id, text("done"))
+    }
+
+    /// Many notifications of every kind, known and unknown, before the answer.
+    fn flood(&mut self, id: &Value, count: u64) -> io::Result<Flow> {
+        for index in 0..count {
+            let log = json!({ "level": "info", "data": format!("line {index}") });
+            let progress = json!({ "progressToken": "nobody", "progress": index });
+            for (method, params) in [("message", log), ("progress", progress), ("other", json!({}))]
+            {
+                let method = format!("notifications/{method}");
+                self.say(&json!({ "jsonrpc": "2.0", "method": method, "params": params }))?;
+            }
+            self.say_changed()?;
+        }
         self.answer(id, text("done"))
     }
 
@@ -335,8 +412,10 @@ impl<W: Write> Session<W> {
         }
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "every caller makes it for this call")]
-    fn answer(&mut self, id: &Value, result: Value) -> io::Result<Flow> {
+    fn answer(&mut self, id: &Value, mut result: Value) -> io::Result<Flow> {
+        if self.behaviour.stateless && result.get("resultType").is_none() {
+            result["resultType"] = "complete".into();
+        }
         self.say(&json!({ "jsonrpc": "2.0", "id": id, "result": result }))
     }
 

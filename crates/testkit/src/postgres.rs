@@ -25,6 +25,11 @@ const READY_LINES: [&str; 2] = [
     "database system is ready to accept connections",
     "database system is ready to accept read-only connections",
 ];
+/// What the server prints last when it could not start, and what it says about a port that is in use.
+const SHUT_DOWN: &str = "LOG:  database system is shut down";
+const TAKEN: &str = "Address already in use";
+/// Ports that are tried.
+const PORTS: u32 = 5;
 /// The shell around a server: ends it when the pipe from this process ends, and removes its files unless told to keep
 /// them. So a test that is killed leaves nothing behind.
 const GUARD: &str = "\"$@\" & server=$!; read -r word; kill -QUIT $server; wait $server; \
@@ -69,10 +74,10 @@ impl PostgresServer {
             chown(directory.path(), Some(user), Some(group)).expect("root may change the owner");
         }
         let settings = settings.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
-        let (port, process) = (free_port(), Mutex::new(None));
-        let server = Self { programs, owner, port, settings, process, directory };
+        let (port, process) = (0, Mutex::new(None));
+        let mut server = Self { programs, owner, port, settings, process, directory };
         server.initialize();
-        server.restart();
+        server.start_at_a_free_port();
         Some(server)
     }
 
@@ -99,9 +104,9 @@ impl PostgresServer {
             chown(directory.path(), Some(user), Some(group)).expect("root may change the owner");
         }
         let (programs, owner) = (self.programs.clone(), self.owner);
-        let (port, process) = (free_port(), Mutex::new(None));
+        let (port, process) = (0, Mutex::new(None));
         let settings = Vec::new();
-        let standby = Self { programs, owner, port, settings, process, directory };
+        let mut standby = Self { programs, owner, port, settings, process, directory };
         let source = format!(
             "host={} port={} user={ADMINISTRATOR} application_name={name}",
             self.socket().display(),
@@ -115,7 +120,7 @@ impl PostgresServer {
             .output()
             .expect("pg_basebackup runs");
         assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
-        standby.restart();
+        standby.start_at_a_free_port();
         standby
     }
 
@@ -159,11 +164,29 @@ impl PostgresServer {
         fs::write(self.data().join("pg_hba.conf"), access).expect("its own file");
     }
 
+    /// Starts the server for the first time. Another process can take a free port before the server does; then it
+    /// gets another one.
+    fn start_at_a_free_port(&mut self) {
+        for _ in 0..PORTS {
+            self.port = free_port();
+            match self.try_start() {
+                Ok(()) => return,
+                Err(said) => assert!(said.contains(TAKEN), "PostgreSQL did not start:\n{said}"),
+            }
+        }
+        panic!("PostgreSQL found no free port");
+    }
+
     /// Starts the server again at the same address, and waits until clients can connect.
     ///
     /// # Panics
     /// If it does not start.
     pub fn restart(&self) {
+        self.try_start().unwrap_or_else(|said| panic!("PostgreSQL did not start:\n{said}"));
+    }
+
+    /// Starts the server; if it does not become ready, returns what it said.
+    fn try_start(&self) -> Result<(), String> {
         let mut process = lock(&self.process);
         let mut command = Command::new("/bin/sh");
         command.args(["-c", GUARD]).arg(self.directory.path()).arg(self.programs.join("postgres"));
@@ -176,8 +199,15 @@ impl PostgresServer {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the server runs");
         let lines = BufReader::new(child.stderr.take().expect("piped"));
+        let ready = wait_until_ready(lines);
+        if ready.is_err() {
+            // The shell around the server ends with its input.
+            let _ = child.stdin.take().map(|mut stdin| stdin.write_all(b"keep\n"));
+            let _ = child.wait();
+            return ready;
+        }
         *process = Some(child);
-        wait_until_ready(lines);
+        ready
     }
 
     /// Writes a file beside the server's data that only the server can read, such as its private key.
@@ -385,7 +415,7 @@ fn stat_of(process: i32) -> Option<(String, i32)> {
 }
 
 /// Waits for the server's own word that it is ready; its later output is read so that it never blocks.
-fn wait_until_ready(lines: BufReader<impl io::Read + Send + 'static>) {
+fn wait_until_ready(lines: BufReader<impl io::Read + Send + 'static>) -> Result<(), String> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         for line in lines.lines().map_while(Result::ok) {
@@ -396,9 +426,15 @@ fn wait_until_ready(lines: BufReader<impl io::Read + Send + 'static>) {
     let mut said = Vec::new();
     loop {
         match receiver.recv_timeout(READY) {
-            Ok(line) if READY_LINES.iter().any(|ready| line.contains(ready)) => return,
-            Ok(line) => said.push(line),
-            Err(_) => panic!("PostgreSQL did not start:\n{}", said.join("\n")),
+            Ok(line) if READY_LINES.iter().any(|ready| line.contains(ready)) => return Ok(()),
+            Ok(line) => {
+                let is_last = line.contains(SHUT_DOWN);
+                said.push(line);
+                if is_last {
+                    return Err(said.join("\n"));
+                }
+            }
+            Err(_) => return Err(said.join("\n")),
         }
     }
 }

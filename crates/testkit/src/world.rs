@@ -1,4 +1,4 @@
-//! A world for tests: tokio's clock, which can be paused, and randomness from a seed.
+//! Worlds for tests: tokio's clock, which can be paused, with randomness from a seed; and the clock of this machine.
 
 use std::{
     sync::{
@@ -52,6 +52,41 @@ struct TokioSpawn;
 impl Spawn for TokioSpawn {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         drop(tokio::spawn(task));
+    }
+}
+
+#[derive(Debug)]
+struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        let elapsed = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+        Timestamp::from_micros(i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX))
+    }
+
+    fn sleep(&self, wait: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(wait))
+    }
+}
+
+#[derive(Debug)]
+struct SystemEntropy;
+
+impl Entropy for SystemEntropy {
+    fn bits(&self) -> u64 {
+        let (high, low) = uuid::Uuid::new_v4().as_u64_pair();
+        high ^ low.rotate_left(32)
+    }
+}
+
+/// A world with the clock and the randomness of this machine.
+#[must_use]
+pub fn system() -> World {
+    World {
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(SystemEntropy),
+        spawn: Arc::new(TokioSpawn),
+        spans: Arc::new(NoopSpanExporter),
     }
 }
 

@@ -8,7 +8,7 @@ use budao_core::{
     limits::Limits,
     session::Session,
     trace::Trace,
-    turn::{self, Env, Input},
+    turn::{Env, Input},
 };
 
 /// Events, one per line.
@@ -66,8 +66,8 @@ fn step(session: &mut Session, input: Input) {
         limits: &limits,
     };
     let is_command = matches!(input, Input::Command(_));
-    let decided = turn::step(session, input, &env);
+    let decided = budao_pipeline::step(session, input, &env);
     assert_eq!(decided.answer.is_some(), is_command, "every command has an answer");
-    let _ = turn::due(session, &limits);
+    let _ = budao_pipeline::due(session, &limits);
     let _ = session.state();
 }

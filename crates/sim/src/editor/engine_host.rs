@@ -19,12 +19,11 @@ use budao_core::{
 };
 use budao_journal::{Reader as _, fold};
 use budao_runtime::Question;
-use budao_testkit::claude::CliVersion;
+use budao_testkit::{claude::CliVersion, launcher::PlayedCliLauncher};
 use rand::RngExt as _;
 
 use crate::{
     people::command,
-    played::Played,
     process::Machine,
     script::Script,
     world::{Tasks, chance, world},
@@ -41,7 +40,7 @@ pub(super) struct EngineHost {
 /// The Claude CLI engine, with a played CLI over pipes.
 #[derive(Debug)]
 struct ScriptedCli {
-    launcher: Arc<Played>,
+    launcher: Arc<PlayedCliLauncher>,
     started: AtomicU32,
     running: Mutex<Option<(Claude, Arc<Tasks>)>>,
 }
@@ -50,7 +49,7 @@ impl EngineHost {
     pub(super) fn new(script: &Script, machine: &Arc<Machine>) -> Self {
         let mut dice = chance(script.seed, "seat");
         let cli = dice.random_bool(0.5).then(|| ScriptedCli {
-            launcher: Played::new(if dice.random_bool(0.25) {
+            launcher: PlayedCliLauncher::new(if dice.random_bool(0.25) {
                 CliVersion::Old
             } else {
                 CliVersion::Current

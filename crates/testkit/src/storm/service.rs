@@ -55,7 +55,8 @@ struct Refusals {
 }
 
 impl ServiceLog {
-    fn record(&mut self, now: Duration, key: (usize, usize), verdict: Verdict) {
+    /// Counts a request that arrived `now` for a step of a turn, with what the service did.
+    pub fn record(&mut self, now: Duration, key: (usize, usize), verdict: Verdict) {
         self.requests += 1;
         match verdict {
             Verdict::Answer => {

@@ -1,0 +1,70 @@
+//! What the processes of workers know, outside all of them: which functions began, which ends were accepted, and which
+//! processes have an excuse for a call without an end.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, MutexGuard},
+};
+
+use serde_json::Value;
+
+/// Session, call and attempt.
+type CallName = (String, String, u64);
+
+/// The book of all processes.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerBook(Mutex<Entries>);
+
+#[derive(Debug, Default)]
+struct Entries {
+    begun: BTreeMap<String, u32>,
+    /// Results that were accepted, by call.
+    reported: BTreeMap<(String, String), Value>,
+    /// Calls whose functions hang or end late.
+    hanging: BTreeSet<(String, String)>,
+    /// Processes that were killed, ended, or were away for longer than the grace.
+    gone: BTreeSet<String>,
+}
+
+impl WorkerBook {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.0.lock().expect("nobody panics with it")
+    }
+
+    /// A function begins.
+    pub(crate) fn begin(&self, key: &str) {
+        *self.entries().begun.entry(key.to_owned()).or_default() += 1;
+    }
+
+    /// The function of a call hangs, or ends after its deadline.
+    pub(crate) fn hang(&self, call: &CallName) {
+        self.entries().hanging.insert((call.0.clone(), call.1.clone()));
+    }
+
+    /// The server accepted a result.
+    pub(crate) fn reported(&self, call: &CallName, content: &Value) {
+        let name = (call.0.clone(), call.1.clone());
+        self.entries().reported.insert(name, content.clone());
+    }
+
+    /// A process was killed, ended, or is away for longer than the grace.
+    pub(crate) fn leave(&self, id: &str) {
+        self.entries().gone.insert(id.to_owned());
+    }
+
+    pub(crate) fn begun(&self) -> BTreeMap<String, u32> {
+        self.entries().begun.clone()
+    }
+
+    pub(crate) fn is_gone(&self, id: &str) -> bool {
+        self.entries().gone.contains(id)
+    }
+
+    pub(crate) fn hangs(&self, session: &str, call: &str) -> bool {
+        self.entries().hanging.contains(&(session.to_owned(), call.to_owned()))
+    }
+
+    pub(crate) fn reports(&self) -> BTreeMap<(String, String), Value> {
+        self.entries().reported.clone()
+    }
+}
