@@ -11,8 +11,8 @@ const built = fileURLToPath(new URL("../../target/debug/budao", import.meta.url)
 /** A token that tests sign in with. */
 export const TOKEN = "a-token-for-tests";
 
-/** Starts a server. `model` is a model's name, or the text of a script; `origins` may connect from a browser; `port` is any free one unless it is given; `token` signs in; `args` are more arguments. */
-export async function startServer({ model = "demo:fast", script, origins = [], home, port: wanted = 0, token = TOKEN, args: more = [] } = {}) {
+/** Starts a server. `model` is a model's name, or the text of a script; `origins` may connect from a browser; `port` is any free one unless it is given; `token` signs in; `args` are more arguments, `env` more variables. */
+export async function startServer({ model = "demo:fast", script, origins = [], home, port: wanted = 0, token = TOKEN, args: more = [], env = {} } = {}) {
   const folder = home ?? fs.mkdtempSync(path.join(os.tmpdir(), "budao-serve-"));
   if (script !== undefined) {
     fs.writeFileSync(path.join(folder, "script.toml"), script);
@@ -23,7 +23,7 @@ export async function startServer({ model = "demo:fast", script, origins = [], h
   args.push(...more);
   const child = spawn(process.env.BUDAO_BIN || built, args, {
     cwd: folder,
-    env: { PATH: process.env.PATH, HOME: folder },
+    env: { PATH: process.env.PATH, HOME: folder, ...env },
     stdio: ["ignore", "pipe", "inherit"],
   });
   const port = await portOf(child);

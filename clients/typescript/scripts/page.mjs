@@ -12,8 +12,8 @@ const assets = path.join(home, "../../crates/serve/assets/client");
 const peers = process.env.BUDAO_PEERS || path.join(os.homedir(), ".cache/budao/peers");
 const tsc = path.join(peers, "web/node_modules/typescript/bin/tsc");
 const head = "// Made from clients/typescript/src by scripts/page.mjs. Do not edit.\n";
-/** Types only: nothing of them is left. */
-const LEFT_OUT = new Set(["protocol.js"]);
+/** Types only, the parts for programs that offer tools, and the part for other people's front ends. */
+const LEFT_OUT = new Set(["front_end.js", "protocol.js", "main.js", "program.js", "server.js", "tool.js", "worker.js"]);
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), "budao-page-"));
 try {

@@ -18,6 +18,9 @@ const RESUMABLE = new Set([1001, 1005, 1006, 1011, 1012, 1013, 4408, 4429]);
 
 const OPEN = 1;
 
+/** How long the reason of a refusal is asked for, in milliseconds: it must not delay the next try. */
+const PROBE = 2000;
+
 export class Line {
   private socket: SocketLike | undefined;
   private timer: ReturnType<typeof setTimeout> | undefined;
@@ -33,6 +36,8 @@ export class Line {
   ) {}
 
   start(): void {
+    let refusal: number | undefined;
+    let hasOpened = false;
     const { url, token, WebSocket } = this.settings;
     const protocols = token === undefined ? undefined : ["budao.v1", `bearer.${token}`];
     const socket = protocols === undefined ? new WebSocket(url) : new WebSocket(url, protocols);
@@ -40,6 +45,7 @@ export class Line {
     this.isEstablished = false;
     this.openedAt = Date.now();
     socket.onopen = () => {
+      hasOpened = true;
       this.watch();
       this.ears.open();
     };
@@ -49,10 +55,21 @@ export class Line {
       const event = parse(message.data);
       if (event !== undefined) this.ears.event(event);
     };
-    // An error is always followed by a close, which says more.
-    socket.onerror = () => {};
+    // An error is always followed by a close, which says more; only the package `ws` names the status of a refused upgrade.
+    socket.onerror = (error: { message?: string }) => {
+      const message = error?.message ?? "";
+      // 0: the socket says why it failed, and it was no answer of the server.
+      if (message !== "") refusal = Number(/server response: (\d{3})/.exec(message)?.[1] ?? 0);
+    };
     socket.onclose = (end: { code?: number; reason?: string }) => {
-      if (this.socket === socket) this.ended(end.code ?? 1006, end.reason ?? "");
+      if (this.socket !== socket) return;
+      const close = () => this.ended(end.code ?? 1006, end.reason ?? "");
+      if (hasOpened || !RESUMABLE.has(end.code ?? 1006)) return close();
+      void this.reasonOfRefusal(refusal).then((fault) => {
+        if (this.socket !== socket) return;
+        if (fault === undefined) close();
+        else this.refused(fault);
+      });
     };
     this.watch();
   }
@@ -107,6 +124,36 @@ export class Line {
     const socket = this.socket;
     this.socket = undefined;
     socket?.close();
+  }
+
+  /**
+   * Why a socket never opened: the fault if another token is needed, undefined if another try may help. Browsers hide the
+   * status of a refused upgrade, so the server is asked once more over HTTP.
+   */
+  private async reasonOfRefusal(status: number | undefined): Promise<Fault | undefined> {
+    const found = status ?? (await this.statusOverHttp());
+    if (found === 401) return new Fault("not_authenticated", "The server does not accept this token.", { status: found });
+    if (found === 403) return new Fault("not_allowed", "The server does not allow this connection.", { status: found });
+    return undefined;
+  }
+
+  private async statusOverHttp(): Promise<number | undefined> {
+    const { url, token } = this.settings;
+    try {
+      const address = new URL("v1/sessions?limit=1", url.replace(/^ws/, "http"));
+      const headers = token === undefined ? {} : { authorization: `Bearer ${token}` };
+      const signal = AbortSignal.timeout(Math.min(this.settings.silence, PROBE));
+      return (await fetch(address, { headers, signal })).status;
+    } catch {
+      return undefined;
+    }
+  }
+
+  /** Another try would end in the same way. */
+  private refused(fault: Fault): void {
+    this.release();
+    this.state = "stopped";
+    this.ears.over(fault);
   }
 
   private ended(code: number, reason: string): void {

@@ -261,6 +261,10 @@ export type UserMessage = {
     mode?: string;
     confirm?: boolean;
     images?: number;
+    timer_id?: string;
+    due_at?: string;
+    missed?: number;
+    next_at?: string;
     stage?: "planning" | "solving" | "aggregation";
     task_id?: string;
   };
@@ -386,6 +390,10 @@ export type AgentFinalAnswer = {
     input_tokens: number;
     output_tokens: number;
     total_tokens: number;
+    cached_tokens?: number;
+    cost?: number;
+    session_cost?: number;
+    currency?: string;
     stage?: "planning" | "solving" | "aggregation";
     task_id?: string;
   };
@@ -413,6 +421,10 @@ export type AgentInterrupted = {
     input_tokens: number;
     output_tokens: number;
     total_tokens: number;
+    cached_tokens?: number;
+    cost?: number;
+    session_cost?: number;
+    currency?: string;
     stage?: "planning" | "solving" | "aggregation";
     task_id?: string;
   };
@@ -479,6 +491,10 @@ export type AgentError = {
     input_tokens: number;
     output_tokens: number;
     total_tokens: number;
+    cached_tokens?: number;
+    cost?: number;
+    session_cost?: number;
+    currency?: string;
     stage?: "planning" | "solving" | "aggregation";
     task_id?: string;
   };
@@ -572,6 +588,7 @@ export type AgentToolResult = {
     note?: string;
     total_bytes?: number;
     error?: string;
+    in_doubt?: boolean;
     retryable?: boolean;
     next?: string;
     data?: unknown;
@@ -615,6 +632,41 @@ export type AgentUserConfirm = {
     tasks?: (Record<string, unknown>)[];
     stage?: "planning" | "solving" | "aggregation";
     task_id?: string;
+  };
+};
+
+/** A call that the process may claim. `content` has the arguments, validated and repaired. */
+export type ToolCall = {
+  event: "tool.call";
+  session_id?: string;
+  timestamp: string;
+  step_id: string;
+  show_content?: string;
+  content: Record<string, unknown>;
+  metadata: {
+    tool: string;
+    version: string;
+    attempt: number;
+    purpose: string;
+    worker_id: string;
+    idempotency_key: string;
+    traceparent: string;
+    deadline_ms: number;
+  };
+};
+
+/** The process should stop a call that it claimed: `reason` is `cancelled`, `deadline` or `over`. */
+export type ToolCancel = {
+  event: "tool.cancel";
+  session_id?: string;
+  timestamp: string;
+  step_id: string;
+  show_content?: string;
+  content: null;
+  metadata: {
+    attempt: number;
+    worker_id: string;
+    reason: string;
   };
 };
 
@@ -1655,6 +1707,7 @@ export type UserCreateSessionCommand = {
       max_steps?: number;
       patience_ms?: number;
       confirm?: boolean;
+      answer_schema?: unknown;
       model?: (string | (string)[]);
       permission_mode?: "auto" | "approval" | "readonly";
       on_disconnect?: "continue" | "cancel";
@@ -1677,6 +1730,10 @@ export type UserMessageCommand = {
     mode?: string;
     confirm?: boolean;
     images?: (Record<string, unknown>)[];
+    config?: {
+      answer_schema?: unknown;
+      model?: (string | (string)[]);
+    };
   });
 };
 
@@ -1752,6 +1809,35 @@ export type UserSettleDoubtCommand = {
   };
 };
 
+/** Wakes the session once (`at` or `after_ms`) or on a schedule (`cron`, in the time zone `zone`). */
+export type UserSetTimerCommand = {
+  event: "user.set_timer";
+  command_id?: string;
+  timestamp?: string;
+  metadata?: Record<string, unknown>;
+  session_id: string;
+  content?: {
+    timer_id?: string;
+    message: string;
+    at?: string;
+    after_ms?: number;
+    cron?: string;
+    zone?: string;
+  };
+};
+
+/** Cancels a timer of the session. */
+export type UserCancelTimerCommand = {
+  event: "user.cancel_timer";
+  command_id?: string;
+  timestamp?: string;
+  metadata?: Record<string, unknown>;
+  session_id: string;
+  content?: ({
+    timer_id: string;
+  } | string);
+};
+
 /** Continues the last turn, which failed, from where it stood. Calls that ended are not made again. */
 export type UserRetryCommand = {
   event: "user.retry";
@@ -1820,6 +1906,80 @@ export type UserReplanCommand = {
   content?: ({
     question?: string;
   } | string | null);
+};
+
+/** Offers tools: to the session `session_id`, or without one to all sessions of the tenant. */
+export type UserOfferToolsCommand = {
+  event: "user.offer_tools";
+  command_id?: string;
+  timestamp?: string;
+  metadata?: Record<string, unknown>;
+  session_id?: string;
+  content?: {
+    worker: string;
+    worker_id: string;
+    capacity?: number;
+    tools: (Record<string, unknown>)[];
+    holding?: (Record<string, unknown>)[];
+  };
+};
+
+/** Claims a call. The process runs the call only after the claim was accepted. */
+export type UserToolClaimCommand = {
+  event: "user.tool_claim";
+  command_id?: string;
+  timestamp?: string;
+  metadata?: Record<string, unknown>;
+  session_id: string;
+  step_id: string;
+  content?: {
+    attempt: number;
+    worker_id: string;
+  };
+};
+
+/** Shows progress of a claimed call. Without a `command_id` it has no answer. */
+export type UserToolOutputCommand = {
+  event: "user.tool_output";
+  command_id?: string;
+  timestamp?: string;
+  metadata?: Record<string, unknown>;
+  session_id: string;
+  step_id: string;
+  content?: {
+    attempt: number;
+    worker_id: string;
+    delta: string;
+  };
+};
+
+/** Ends a claimed call with a `result`, an `error` or a `reconciliation`. */
+export type UserToolResultCommand = {
+  event: "user.tool_result";
+  command_id?: string;
+  timestamp?: string;
+  metadata?: Record<string, unknown>;
+  session_id: string;
+  step_id: string;
+  content?: {
+    attempt: number;
+    worker_id: string;
+    result?: unknown;
+    error?: Record<string, unknown>;
+    reconciliation?: string;
+  };
+};
+
+/** The process takes no new calls and finishes those that it holds. */
+export type UserDrainWorkerCommand = {
+  event: "user.drain_worker";
+  command_id?: string;
+  timestamp?: string;
+  metadata?: Record<string, unknown>;
+  session_id?: string;
+  content?: {
+    worker_id: string;
+  };
 };
 
 /** Ends the session. A later message opens it again. */
@@ -1906,9 +2066,9 @@ export type UserReconnectCommand = {
   } | null);
 };
 
-export type Outbound = (SystemConnected | SystemHeartbeat | SystemNotice | SystemError | SystemSnapshot | AgentSessionCreated | AgentSessionEnd | AgentStateExported | AgentStateRestored | UserMessage | UserSolveTasks | AgentThinking | AgentPartialAnswer | AgentLlmMessage | AgentFinalAnswer | AgentInterrupted | AgentError | AgentTimeout | AgentToolCall | AgentToolOutput | AgentToolResult | AgentUserConfirm | ErrorValidation | ErrorTimeout | ErrorRateLimited | ErrorConnectionLost | ErrorExecution | ErrorRetryAttempt | ErrorRecoveryStarted | ErrorRecoverySuccess | ErrorRecoveryFailed | PlanStart | PlanCompleted | PlanValidationError | PlanCoercionError | PlanFailed | PlanCancelled | SolverStart | SolverCompleted | SolverFailed | SolverCancelled | SolverRestarted | AggregateStart | AggregateCompleted | AggregateFailed | AggregateCancelled | PipelineCompleted);
+export type Outbound = (SystemConnected | SystemHeartbeat | SystemNotice | SystemError | SystemSnapshot | AgentSessionCreated | AgentSessionEnd | AgentStateExported | AgentStateRestored | UserMessage | UserSolveTasks | AgentThinking | AgentPartialAnswer | AgentLlmMessage | AgentFinalAnswer | AgentInterrupted | AgentError | AgentTimeout | AgentToolCall | AgentToolOutput | AgentToolResult | AgentUserConfirm | ToolCall | ToolCancel | ErrorValidation | ErrorTimeout | ErrorRateLimited | ErrorConnectionLost | ErrorExecution | ErrorRetryAttempt | ErrorRecoveryStarted | ErrorRecoverySuccess | ErrorRecoveryFailed | PlanStart | PlanCompleted | PlanValidationError | PlanCoercionError | PlanFailed | PlanCancelled | SolverStart | SolverCompleted | SolverFailed | SolverCancelled | SolverRestarted | AggregateStart | AggregateCompleted | AggregateFailed | AggregateCancelled | PipelineCompleted);
 
-export type Inbound = (UserCreateSessionCommand | UserMessageCommand | UserSolveTasksCommand | UserResponseCommand | UserCancelCommand | UserWithdrawCommand | UserSettleDoubtCommand | UserRetryCommand | UserCancelTaskCommand | UserRestartTaskCommand | UserRetryTaskCommand | UserCancelPlanCommand | UserReplanCommand | UserCloseSessionCommand | UserAckCommand | UserRequestStateCommand | UserReconnectWithStateCommand | UserReconnectCommand);
+export type Inbound = (UserCreateSessionCommand | UserMessageCommand | UserSolveTasksCommand | UserResponseCommand | UserCancelCommand | UserWithdrawCommand | UserSettleDoubtCommand | UserSetTimerCommand | UserCancelTimerCommand | UserRetryCommand | UserCancelTaskCommand | UserRestartTaskCommand | UserRetryTaskCommand | UserCancelPlanCommand | UserReplanCommand | UserOfferToolsCommand | UserToolClaimCommand | UserToolOutputCommand | UserToolResultCommand | UserDrainWorkerCommand | UserCloseSessionCommand | UserAckCommand | UserRequestStateCommand | UserReconnectWithStateCommand | UserReconnectCommand);
 
 /** One JSON text per frame. Outbound is what a client receives, Inbound what it may send. Unknown fields and unknown events must be tolerated. */
 export type Protocol = (Outbound | Inbound);

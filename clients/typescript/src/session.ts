@@ -2,8 +2,9 @@
 
 import type { Settings } from "./client.js";
 import { answers, type Frame, isRefusal, type SessionEvent } from "./event.js";
-import { Fault, Rejected } from "./fault.js";
+import { Fault, Rejected, TurnCancelled, TurnFailed } from "./fault.js";
 import { Line } from "./line.js";
+import { newId, Pending } from "./pending.js";
 import { Queue } from "./queue.js";
 import { type Cursor, Thread } from "./thread.js";
 
@@ -12,11 +13,23 @@ export type Decision =
   | { confirmed: true; tasks?: unknown[]; arguments?: Record<string, unknown> }
   | { confirmed: false; feedback?: string };
 
-interface Command {
-  frame: Frame;
-  resolve: (event: Frame) => void;
-  reject: (error: unknown) => void;
+/** A question of the server: `agent.user_confirm`. */
+export type Question = Extract<SessionEvent, { event: "agent.user_confirm" }>;
+
+/** The answer of a run. */
+export type FinalAnswer = Extract<SessionEvent, { event: "agent.final_answer" }>;
+
+/** Decides about a question. Without such a function a run answers no. */
+export type Approve = (question: Question) => boolean | Decision | Promise<boolean | Decision>;
+
+export interface RunOptions {
+  approve?: Approve;
+  /** Called with every event of the run. */
+  onEvent?: (event: SessionEvent) => void;
 }
+
+/** The events that end a run. */
+const ENDS: ReadonlySet<string> = new Set(["agent.final_answer", "agent.interrupted", "agent.error"]);
 
 export class Session {
   /** Kept when the server knows the session on this line for the first time. */
@@ -24,7 +37,8 @@ export class Session {
 
   private readonly line: Line;
   private readonly queue: Queue<{ event: Frame; cursor: Cursor }>;
-  private readonly pending = new Map<string, Command>();
+  private readonly pending: Pending;
+  private readonly decided = new Set<string>();
   private thread: Thread | undefined;
   private taken: Cursor;
   private resumeId: string | undefined;
@@ -38,6 +52,7 @@ export class Session {
     cursor: Cursor = { epoch: "", seq: 0 },
   ) {
     this.taken = cursor;
+    this.pending = new Pending(settings.reply);
     this.thread = sessionId === undefined ? undefined : new Thread(sessionId, cursor);
     this.ready = new Promise((resolve, reject) => {
       this.opened = { resolve, reject };
@@ -73,6 +88,45 @@ export class Session {
       if (item === undefined) return;
       this.taken = item.cursor;
       yield item.event as SessionEvent;
+    }
+  }
+
+  /** Sends a message and gives the events up to the end of its run, which is the last one. */
+  async *stream(text: string, options: RunOptions = {}): AsyncGenerator<SessionEvent, void, void> {
+    const id = newId();
+    await this.ask("user.message", { content: text }, id);
+    for await (const event of this.events()) {
+      if (event.fault !== undefined && event.fault.kind !== "connection_lost") throw event.fault;
+      options.onEvent?.(event);
+      yield event;
+      if (event.event === "agent.user_confirm") await this.decide(event, options.approve);
+      if (ENDS.has(event.event) && (event as Frame).metadata?.["command_id"] === id) return;
+    }
+    throw new Fault("connection_lost", "The session was closed on this side.");
+  }
+
+  /** Sends a message and gives its answer. Throws {@link TurnFailed} or {@link TurnCancelled}. */
+  async run(text: string, options: RunOptions = {}): Promise<FinalAnswer> {
+    let last: SessionEvent | undefined;
+    for await (const event of this.stream(text, options)) last = event;
+    if (last?.event === "agent.final_answer") return last;
+    if (last?.event === "agent.error") throw new TurnFailed(last as Frame);
+    throw new TurnCancelled(last?.show_content ?? "The run was cancelled.");
+  }
+
+  /** Asks the program once for each question. */
+  private async decide(question: Question, approve: Approve | undefined): Promise<void> {
+    const { step_id: step } = question;
+    if (step === undefined || step === null || this.decided.has(step)) return;
+    this.decided.add(step);
+    const decided = approve === undefined ? false : await approve(question);
+    const decision: Decision = typeof decided === "boolean" ? { confirmed: decided } : decided;
+    const digest = (question as Frame).metadata?.["digest"];
+    try {
+      await this.ask("user.response", { step_id: step, content: { ...decision, digest } });
+    } catch (error) {
+      // Another client was faster, or the run has ended.
+      if (!(error instanceof Rejected)) throw error;
     }
   }
 
@@ -115,19 +169,8 @@ export class Session {
   ask(event: string, fields: Partial<Frame>, id = newId()): Promise<Frame> {
     const frame: Frame = { ...fields, event, command_id: id };
     if (this.thread !== undefined) frame.session_id = this.thread.session;
-    return new Promise((resolve, reject) => {
-      const late = () => {
-        this.pending.delete(id);
-        const facts = { timeout_ms: this.settings.reply };
-        reject(new Fault("request_timed_out", `No answer to ${event} in time.`, facts));
-      };
-      const timer = setTimeout(late, this.settings.reply);
-      const done = <T>(settle: (value: T) => void) => (value: T) => {
-        clearTimeout(timer);
-        settle(value);
-      };
-      this.pending.set(id, { frame, resolve: done(resolve), reject: done(reject) });
-      if (this.resumeId === undefined) this.line.send(frame);
+    return this.pending.ask(frame, id, (ready) => {
+      if (this.resumeId === undefined) this.line.send(ready);
     });
   }
 
@@ -153,7 +196,7 @@ export class Session {
   }
 
   private sendAgain(): void {
-    for (const { frame } of this.pending.values()) this.line.send(frame);
+    for (const frame of this.pending.frames()) this.line.send(frame);
   }
 
   private take(event: Frame): void {
@@ -168,7 +211,7 @@ export class Session {
     }
     const heard = this.thread?.hear(event) ?? { is: "new" };
     // Settled even if told before: the answer to a repeated command is a repeat.
-    this.settle(event, answered);
+    this.pending.settle(event);
     if (event.metadata?.["action"] === "shutdown") {
       this.line.comeBack(Number(event.metadata["retry_after_ms"] ?? 0));
     }
@@ -209,14 +252,6 @@ export class Session {
     this.opened = undefined;
   }
 
-  private settle(event: Frame, id: string | undefined): void {
-    const command = id === undefined ? undefined : this.pending.get(id);
-    if (id === undefined || command === undefined) return;
-    this.pending.delete(id);
-    if (isRefusal(event)) command.reject(new Rejected(event));
-    else command.resolve(event);
-  }
-
   private lost(fault: Fault, wasEstablished: boolean): void {
     this.resumeId = undefined;
     if (!wasEstablished || this.thread === undefined) return;
@@ -232,14 +267,9 @@ export class Session {
   /** Nothing more will come. */
   private over(error: unknown): void {
     const reason = error ?? new Fault("connection_lost", "The session was closed on this side.");
-    for (const command of this.pending.values()) command.reject(reason);
-    this.pending.clear();
+    this.pending.fail(reason);
     this.opened?.reject(reason);
     this.opened = undefined;
     this.queue.end(error);
   }
-}
-
-function newId(): string {
-  return globalThis.crypto.randomUUID();
 }
