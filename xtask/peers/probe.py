@@ -69,7 +69,7 @@ def main(batch, endless, secret):
     """`batch(folder, ledger, is_resumed)`, `endless(stubborn)`, `secret(text)`; the last returns what the model saw."""
     kind, rest = sys.argv[1], sys.argv[2:]
     if kind == "a":
-        folder, after = rest
+        folder, after = rest[:2]
         is_resumed = after == "resume"
         batch(folder, Ledger(folder, None if is_resumed else int(after)), is_resumed)
         print(json.dumps({"ended": "answer"}))

@@ -1,11 +1,14 @@
 //! The fault catalog: reads `catalog/faults.toml` and the texts beside it, checks them against each other, and
-//! generates the enums of `core` and the pages in `docs/faults`.
+//! generates the enums of `core` and its copy of the texts, the numbers of protocols, the table of the Python package and
+//! the pages in `docs/faults`.
 //!
 //! All mistakes are reported at once, by row and cell, and then no file is written: a partial catalog would compile and
 //! be wrong.
 
 mod check;
+mod codes;
 mod pages;
+mod python;
 mod rows;
 mod rust;
 #[cfg(test)]
@@ -18,6 +21,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
+pub(crate) use rust::formatted;
+
 use rows::Catalog;
 use texts::Texts;
 
@@ -27,7 +32,11 @@ const ROWS: &str = "catalog/faults.toml";
 const ENGLISH: &str = "catalog/en.ftl";
 const CHINESE: &str = "catalog/zh.ftl";
 const RUST: &str = "crates/core/src/fault/kind.rs";
+const PYTHON: &str = "clients/python/src/budao/_catalog.py";
 const PAGES: &str = "docs/faults";
+/// Copies of the texts, which the packed crate `budao-core` must contain. Symbolic links do not survive every transport.
+const PACKED: [(&str, &str); 2] =
+    [(ENGLISH, "crates/core/catalog/en.ftl"), (CHINESE, "crates/core/catalog/zh.ftl")];
 
 /// Generates all files of the catalog. With `check` it only compares; the error then lists every file that differs.
 pub(crate) fn generate(check: bool) -> Result<()> {
@@ -37,6 +46,13 @@ pub(crate) fn generate(check: bool) -> Result<()> {
     let source = Source::read(&read(ROWS)?, &read(ENGLISH)?, &read(CHINESE)?)?;
     let mut files = pages::all(&source);
     files.insert(RUST.to_owned(), rust::formatted(&rust::source(&source), &root)?);
+    for (path, text) in codes::sources(&source.catalog) {
+        files.insert(path.to_owned(), rust::formatted(&text, &root)?);
+    }
+    files.insert(PYTHON.to_owned(), python::source(&source.catalog));
+    for (path, copy) in PACKED {
+        files.insert(copy.to_owned(), read(path)?);
+    }
     let leftover = leftover_pages(&root, &files)?;
     if check { compare(&root, &files, &leftover) } else { write(&root, &files, &leftover) }
 }
@@ -86,14 +102,8 @@ fn leftover_pages(root: &Path, files: &BTreeMap<String, String>) -> Result<Vec<S
 }
 
 fn write(root: &Path, files: &BTreeMap<String, String>, leftover: &[String]) -> Result<()> {
-    fs::create_dir_all(root.join(PAGES)).context("make the directory of the fault pages")?;
     for (path, text) in files {
-        let whole = root.join(path);
-        // An unchanged file keeps its modification time, so that cargo does not rebuild.
-        if fs::read_to_string(&whole).is_ok_and(|old| old == *text) {
-            continue;
-        }
-        fs::write(&whole, text).with_context(|| format!("write `{path}`"))?;
+        repo::write_changed(&root.join(path), text.as_bytes())?;
     }
     for path in leftover {
         fs::remove_file(root.join(path)).with_context(|| format!("remove `{path}`"))?;

@@ -1,23 +1,24 @@
 //! `cargo xtask crash`: kills processes with SIGKILL, again and again, and checks the remaining state each time.
 //!
-//! An example of `budao-journal` kills a journal writer at random times. The other cases are tests, of which every run
-//! plays a share: a journal during its checkpoints, a turn at every named point, the real server, hub, computer and
-//! bridge.
+//! The cases are tests, of which every run plays a share: a journal writer at random times, a journal during its
+//! checkpoints, a turn at every named point, the real server, hub, computer and bridge.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
 use crate::test_programs::{self, TestProgram};
 
 /// Environment variable that makes the tests below kill more often than in a usual run.
 const DEEP: &str = "BUDAO_CRASH_DEEP";
 
+/// Environment variable with the number of kills at random times of a batch of calls.
+const BATCH_KILLS: &str = "BUDAO_CRASH_BATCH_KILLS";
+
+/// The tests that kill a journal's writer.
+const JOURNAL: TestProgram = ("budao-journal", Some("crash"));
+
 /// The test program, its test filter, and the kind of process that is killed.
 const OTHERS: [(TestProgram, &str, &str); 6] = [
-    (
-        ("budao-journal", Some("crash")),
-        "in_the_middle_of_a_checkpoint",
-        "a journal in its checkpoints",
-    ),
+    (JOURNAL, "in_the_middle_of_a_checkpoint", "a journal in its checkpoints"),
     (
         ("budao-runtime", Some("crash")),
         "",
@@ -42,10 +43,13 @@ const OTHERS: [(TestProgram, &str, &str); 6] = [
 /// # Errors
 /// When an acknowledged record is lost, duplicated or incomplete.
 pub(crate) fn run(kills: u32) -> Result<()> {
-    let mut victim = test_programs::example("journal-victim")?;
-    let status = victim.arg(kills.to_string()).status().context("cannot run the victim")?;
-    ensure!(status.success(), "a killed journal broke its promise; the line above has the seed");
-    Ok(())
+    let tests = test_programs::tests([JOURNAL])?;
+    let seed = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().subsec_nanos();
+    let mut command = tests.command(JOURNAL)?;
+    command.args(["survives_being_killed_while_many_sessions_write", "--exact", "--nocapture"]);
+    command.env("BUDAO_CRASH_KILLS", kills.to_string()).env("BUDAO_CRASH_SEED", seed.to_string());
+    test_programs::run(&mut command)
+        .with_context(|| format!("a killed journal broke its promise; the seed is {seed}"))
 }
 
 /// As [`run`], followed by all other crash tests.
@@ -63,5 +67,8 @@ pub(crate) fn everywhere(kills: u32) -> Result<()> {
         test_programs::run(&mut command)
             .with_context(|| format!("what was killed did not get up as it should: {what}"))?;
     }
-    Ok(())
+    println!("\na turn at random times, with 1, 2 and 8 slots for its calls");
+    let mut command = tests.command(("budao-runtime", Some("crash")))?;
+    command.env(BATCH_KILLS, kills.to_string());
+    test_programs::run(&mut command).context("a batch that was killed broke its promise")
 }

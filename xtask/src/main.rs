@@ -1,18 +1,22 @@
 //! `cargo xtask`: the project's development commands. `test` runs every check, `bench` measures, `peers` fetches
 //! third-party programs for tests, `codegen` generates the files of the fault catalog, `crash` kills processes, `chaos`
 //! cuts connections, `cluster` kills servers, `sim` plays seeds, `fuzz` feeds parsers, `security` runs attacks, `probes` compares failures with
-//! other frameworks, `coverage` and `mutants` measure the tests themselves, `record` records the demo.
+//! other frameworks, `coverage` and `mutants` measure the tests themselves, `tidy` checks the rules of style and counts code, `record` records the
+//! demo, `dist` makes the packages.
 //!
 //! Neither building nor using the project needs this crate; a plain `cargo build` does not build it.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a chore talks to its terminal")]
 
+mod api;
 mod bench;
 mod catalog;
 mod chaos;
 mod cluster;
 mod coverage;
 mod crash;
+mod dist;
+mod figures;
 mod fuzz;
 mod metadata;
 mod mutants;
@@ -51,7 +55,7 @@ enum Chore {
     Test(test::Args),
     /// Run the benchmarks and compare the numbers with their limits
     Bench(bench::Args),
-    /// Generate the files that come from the fault catalog
+    /// Generate the files that come from the fault catalog, and the list of the public API
     Codegen {
         /// Change nothing; fail if a generated file is out of date
         #[arg(long)]
@@ -85,6 +89,8 @@ enum Chore {
         #[arg(long, default_value_t = 300)]
         kills: u32,
     },
+    /// Make every package with the program inside, offline, into `dist/`
+    Dist(dist::Args),
     /// Put mistakes into the recovery code, and see whether the tests notice
     Mutants(mutants::Args),
     /// Cause the same three failures in other frameworks and in Budao, and report what happened
@@ -95,6 +101,12 @@ enum Chore {
     Fuzz(fuzz::Args),
     /// Run the security suites, and report how many cases ran
     Security(security::Args),
+    /// Check names, headers, texts and links, as the step `tidy` does
+    Tidy {
+        /// Print lines of code, lengths of functions and packages instead: of the work tree and of these commits
+        #[arg(long, num_args = 0.., value_name = "COMMIT")]
+        figures: Option<Vec<String>>,
+    },
     /// Run seeds on the simulator: the real runtime on virtual time, with faults and kills
     Sim(sim::Args),
 }
@@ -107,17 +119,27 @@ fn main() -> ExitCode {
     let done = match Cli::parse().chore {
         Chore::Test(args) => test::main(&args),
         Chore::Bench(args) => bench::main(&args),
-        Chore::Codegen { check } => catalog::generate(check).map(|()| ExitCode::SUCCESS),
+        Chore::Codegen { check } => catalog::generate(check)
+            .and_then(|()| api::generate(&repo::root(), check))
+            .map(|()| ExitCode::SUCCESS),
         Chore::Peers(args) => peers::main(&args),
         Chore::Chaos { minutes, seed } => chaos::run(minutes, seed).map(|()| ExitCode::SUCCESS),
         Chore::Cluster { minutes, seed } => cluster::run(minutes, seed).map(|()| ExitCode::SUCCESS),
         Chore::Coverage(args) => coverage::main(&args),
         Chore::Crash { kills } => crash::everywhere(kills).map(|()| ExitCode::SUCCESS),
+        Chore::Dist(args) => dist::main(&args),
         Chore::Mutants(args) => mutants::main(&args),
         Chore::Probes(args) => probes::main(&args),
         Chore::Record(args) => record::run(&args).map(|()| ExitCode::SUCCESS),
         Chore::Fuzz(args) => fuzz::run(&args).map(|()| ExitCode::SUCCESS),
         Chore::Security(args) => security::run(&args).map(|_| ExitCode::SUCCESS),
+        Chore::Tidy { figures: Some(commits) } => {
+            figures::run(&commits).map(|()| ExitCode::SUCCESS)
+        }
+        Chore::Tidy { figures: None } => tidy::check(&repo::root()).map(|report| {
+            println!("{report}");
+            ExitCode::SUCCESS
+        }),
         Chore::Sim(args) => sim::run(&args).map(|()| ExitCode::SUCCESS),
     };
     match done {

@@ -21,6 +21,9 @@ pub(crate) struct Package {
     pub(crate) manifest_path: PathBuf,
     pub(crate) targets: Vec<Target>,
     pub(crate) dependencies: Vec<Dependency>,
+    /// The registries it may go to; `None` means all of them, an empty list none.
+    #[serde(default)]
+    publish: Option<Vec<String>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -58,6 +61,11 @@ impl Metadata {
 }
 
 impl Package {
+    /// False for crates with `publish = false`.
+    pub(crate) fn is_published(&self) -> bool {
+        self.publish.as_ref().is_none_or(|registries| !registries.is_empty())
+    }
+
     /// The folder of the package's manifest.
     pub(crate) fn dir(&self) -> &Path {
         self.manifest_path.parent().unwrap_or(Path::new("."))

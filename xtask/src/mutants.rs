@@ -40,16 +40,10 @@ pub(crate) struct Args {
     /// Only those that no test noticed the last time, or that were not tried yet
     #[arg(long)]
     again: bool,
-    /// Leave out tests whose name holds this text; may be given several times
-    #[arg(long, value_name = "TEXT")]
-    not: Vec<String>,
-    /// Say which mistakes there are, and make none
-    #[arg(long)]
-    list: bool,
-    /// For how long tests are tried on one mistake, in seconds, until it counts as not noticed
-    #[arg(long, default_value_t = 120)]
-    patience: u64,
 }
+
+/// For how long tests are tried on one mistake until it counts as not noticed.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The result of a mistake, saved between runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,11 +77,6 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         .unwrap_or_default();
     let wanted: Vec<&Mistake> = mistakes.iter().filter(|one| is_wanted(one)).collect();
     ensure!(!wanted.is_empty(), "no such file brings sessions back");
-    if args.list {
-        wanted.iter().for_each(|mistake| println!("{}", mistake.name));
-        println!("{} mistakes", wanted.len());
-        return Ok(ExitCode::SUCCESS);
-    }
     let is_tried = |name: &&&str| wanted.iter().any(|mistake| mistake.package == **name);
     let tried: Vec<&str> = packages.iter().filter(is_tried).copied().collect();
     let numbers = mistakes.iter().enumerate();
@@ -101,7 +90,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     };
     let copy = copy::make(&root, &target, &mistakes, &tried, known, keep)?;
     println!("{}: every test once, without a mistake", copy.root.display());
-    let tests = trial::tests(&copy.programs, &target.join("mistakes/entered"), &args.not)?;
+    let tests = trial::tests(&copy.programs, &target.join("mistakes/entered"))?;
     println!("{} tests, {} mistakes", tests.len(), copy.functions.len());
     let is_open = |number: &usize| {
         let mistake = &mistakes[*number];
@@ -126,8 +115,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         }
     }
     let ends = Mutex::new(ends);
-    let patience = Duration::from_secs(args.patience);
-    trial::all(&copy.programs, &tests, &planted, patience, |number, verdict| {
+    trial::all(&copy.programs, &tests, &planted, PATIENCE, |number, verdict| {
         let name = mistakes[number].name.clone();
         let end = match verdict {
             Verdict::Noticed => MutantOutcome::Noticed,

@@ -63,6 +63,9 @@ struct BatchProbe {
     never: usize,
     /// Calls that the model was told have an unknown outcome.
     in_doubt: usize,
+    /// Calls that a person had to look at.
+    #[serde(default)]
+    person: usize,
 }
 
 /// Results of probe B.
@@ -112,12 +115,19 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
 
 /// The peers, fetched if necessary, and Budao.
 fn subjects(wanted: &impl Fn(&str) -> bool) -> Result<Vec<Subject>> {
-    let on_disk: &[(&str, Option<&str>)] = &[
-        ("langgraph", Some("langgraph, SQLite saver, `sync`")),
-        ("openai-agents", Some("openai-agents, SQLite session")),
-        ("agno", Some("agno, SQLite database")),
-        ("pydantic-ai", None),
-        ("rig", None),
+    type Variants = &'static [(&'static str, &'static [&'static str])];
+    let on_disk: &[(&str, Variants)] = &[
+        ("langgraph", &[("langgraph, SQLite saver, `sync`", &[])]),
+        ("openai-agents", &[("openai-agents, SQLite session", &[])]),
+        ("agno", &[("agno, SQLite database", &[])]),
+        (
+            "pydantic-ai",
+            &[
+                ("pydantic-ai with DBOS, SQLite", &[]),
+                ("pydantic-ai with DBOS, the tool as a step", &["step"]),
+            ],
+        ),
+        ("rig", &[]),
     ];
     let mut subjects = Vec::new();
     for (name, batch) in on_disk.iter().filter(|(name, _)| wanted(name)) {
@@ -129,7 +139,7 @@ fn subjects(wanted: &impl Fn(&str) -> bool) -> Result<Vec<Subject>> {
         } else {
             (dir.join("target/release").join(name), vec!["probe".to_owned()])
         };
-        let batch = batch.iter().map(|name| (*name, [].as_slice())).collect();
+        let batch = batch.to_vec();
         let fails = vec![(*name, [].as_slice())];
         subjects.push(Subject { name: (*name).to_owned(), program, args, batch, fails });
     }
@@ -139,8 +149,20 @@ fn subjects(wanted: &impl Fn(&str) -> bool) -> Result<Vec<Subject>> {
             program: test_programs::only_example("failure-probe")?,
             args: Vec::new(),
             batch: vec![
-                ("**budao**", &[]),
-                ("**budao**, a tool that passes on the key of its call", &["keyed"]),
+                ("**budao**, one slot for calls", &["one"]),
+                ("**budao**, three slots", &[]),
+                (
+                    "**budao**, one slot, a tool that passes on the key of its call",
+                    &["one", "keyed"],
+                ),
+                ("**budao**, three slots, key", &["keyed"]),
+                (
+                    "**budao**, one slot, a tool that finds out (`reconcile`)",
+                    &["one", "reconciled"],
+                ),
+                ("**budao**, three slots, `reconcile`", &["reconciled"]),
+                ("**budao**, one slot, a person settles what is in doubt", &["one", "resolved"]),
+                ("**budao**, three slots, a person", &["resolved"]),
             ],
             fails: vec![
                 ("**budao**", &[]),
@@ -212,6 +234,7 @@ fn two_lives(
     batch.again += again;
     batch.never += never;
     batch.in_doubt += said["in_doubt"].as_u64().unwrap_or(0) as usize;
+    batch.person += said["person"].as_u64().unwrap_or(0) as usize;
     Ok(())
 }
 

@@ -43,6 +43,16 @@ pub(crate) fn tracked_files(root: &Path) -> Result<Vec<String>> {
     Ok(files)
 }
 
+/// Writes a file and the folders above it, unless the file has these bytes: cargo rebuilds what is newer than its build.
+pub(crate) fn write_changed(file: &Path, bytes: &[u8]) -> Result<()> {
+    if fs::read(file).is_ok_and(|there| there == bytes) {
+        return Ok(());
+    }
+    let folder = file.parent().context("a file without a folder")?;
+    fs::create_dir_all(folder).with_context(|| format!("make `{}`", folder.display()))?;
+    fs::write(file, bytes).with_context(|| format!("write `{}`", file.display()))
+}
+
 /// Reads one of the tables beside this crate, such as `xtask/smoke.toml`.
 pub(crate) fn read_table<T: DeserializeOwned>(root: &Path, name: &str) -> Result<T> {
     let path = root.join("xtask").join(name);

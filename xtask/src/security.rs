@@ -16,7 +16,7 @@ const MARK: &str = "security T";
 /// A suite: its number, and the location of its tests.
 struct Suite {
     number: u32,
-    which: TestProgram,
+    program: TestProgram,
     filter: &'static str,
 }
 
@@ -26,7 +26,7 @@ const fn suite(
     test: Option<&'static str>,
     filter: &'static str,
 ) -> Suite {
-    Suite { number, which: (package, test), filter }
+    Suite { number, program: (package, test), filter }
 }
 
 const BUILTIN: Option<&str> = Some("builtin");
@@ -83,16 +83,16 @@ pub(crate) fn run(args: &Args) -> Result<String> {
     let wanted = |suite: &&Suite| args.suites.is_empty() || args.suites.contains(&suite.number);
     let suites: Vec<&Suite> = SUITES.iter().filter(wanted).collect();
     ensure!(!suites.is_empty(), "there are no such suites");
-    let tests = test_programs::tests(suites.iter().map(|suite| suite.which))?;
+    let tests = test_programs::tests(suites.iter().map(|suite| suite.program))?;
     let mut said = Vec::new();
     for suite in suites {
-        let mut command = tests.command(suite.which)?;
+        let mut command = tests.command(suite.program)?;
         command.args([suite.filter, "--nocapture"]);
         if args.full {
             command.env("BUDAO_FULL", "1");
         }
         let before = said.len();
-        println!("\n{}: {}", suite.which.0, suite.filter);
+        println!("\n{}: {}", suite.program.0, suite.filter);
         let status = process::follow(&mut command, None, |_, line| {
             println!("{line}");
             said.extend(line.find(MARK).map(|at| line[at..].trim_end().to_owned()));

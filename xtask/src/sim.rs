@@ -14,7 +14,7 @@ pub(crate) struct Args {
     /// The first of them
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// The world they are played in: engine, served, editor, smcp or services
+    /// The world they are played in: engine, served, editor, smcp, services or workers
     #[arg(long, default_value = "engine")]
     world: String,
     /// Build it optimised first: minutes, and well spent from some hundred thousand seeds on

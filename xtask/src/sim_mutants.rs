@@ -143,7 +143,8 @@ impl TreeCopy {
         let own = Metadata::load(root)?.target_directory;
         let (tree, target) = (own.join("mutants/tree"), own.join("mutants/target"));
         for file in repo::tracked_files(root)? {
-            refresh(&root.join(&file), &tree.join(&file))?;
+            let bytes = fs::read(root.join(&file)).with_context(|| format!("read `{file}`"))?;
+            repo::write_changed(&tree.join(&file), &bytes)?;
         }
         if !target.exists() {
             for folder in ["deps", "build", ".fingerprint"] {
@@ -212,6 +213,7 @@ fn world(mutant: &Mutant) -> &str {
         "serve" => "served",
         "acp" | "claude" => "editor",
         "smcp" => "smcp",
+        "remote" => "workers",
         _ => "engine",
     }
 }
@@ -230,18 +232,6 @@ fn read(said: &str) -> Option<MutantResult> {
         caught.law.get_or_insert((cells.next()?.to_owned(), first));
     }
     Some(caught)
-}
-
-/// Copies a file unless it is equal, so that cargo does not rebuild unchanged files.
-fn refresh(from: &Path, to: &Path) -> Result<()> {
-    let bytes = fs::read(from).with_context(|| from.display().to_string())?;
-    if fs::read(to).is_ok_and(|there| there == bytes) {
-        return Ok(());
-    }
-    if let Some(folder) = to.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    fs::write(to, bytes).with_context(|| to.display().to_string())
 }
 
 /// Links everything below a folder, except artefacts of our own crates, which are rebuilt.

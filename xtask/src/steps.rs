@@ -9,6 +9,7 @@ mod clients;
 mod dependencies;
 mod deploy;
 mod examples;
+mod first_minute;
 mod postgres;
 mod release;
 mod sdk;
@@ -20,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::{catalog, crash, peers, process, security, sim, sim_mutants, tidy};
+use crate::{api, catalog, crash, peers, process, security, sim, sim_mutants, tidy};
 
 /// One check of `cargo xtask test`.
 #[derive(Debug)]
@@ -99,11 +100,15 @@ pub(crate) static STEPS: &[Step] = &[
     },
     Step {
         name: "generated",
-        about: "the files made from the fault catalog are up to date",
+        about: "the files made from the fault catalog and the list of the public API are up to date",
         budget: Duration::from_secs(10),
         when: StepScope::Always,
         needs: &[],
-        run: |_| catalog::generate(true).map(|()| StepResult::Passed(String::new())),
+        run: |run| {
+            catalog::generate(true)?;
+            api::generate(&run.root, true)?;
+            Ok(StepResult::Passed(String::new()))
+        },
     },
     Step {
         name: "peers",
@@ -183,8 +188,32 @@ pub(crate) static STEPS: &[Step] = &[
         about: "the TypeScript client compiles and keeps its promises in Node",
         budget: Duration::from_secs(80),
         when: StepScope::Always,
-        needs: &[Need::Tool("node"), Need::Peer("web")],
+        needs: &[Need::Tool("node"), Need::Peer("web"), Need::Peer("zod")],
         run: clients::node,
+    },
+    Step {
+        name: "front-ends",
+        about: "the released clients of AG-UI and the AI SDK hold conversations with the real server",
+        budget: Duration::from_secs(90),
+        when: StepScope::Always,
+        needs: &[Need::Tool("node"), Need::Peer("web"), Need::Peer("front-ends")],
+        run: clients::front_ends,
+    },
+    Step {
+        name: "python",
+        about: "the Python package is typed and keeps its promises, against the real server",
+        budget: Duration::from_secs(90),
+        when: StepScope::Always,
+        needs: &[Need::Peer("python-package")],
+        run: clients::python,
+    },
+    Step {
+        name: "kills",
+        about: "Python and Node workers, the server and clients, killed 200 times in the middle of calls",
+        budget: Duration::from_secs(150),
+        when: StepScope::Always,
+        needs: &[Need::Tool("node"), Need::Peer("web"), Need::Peer("python-package")],
+        run: clients::kills,
     },
     Step {
         name: "browser",
@@ -193,6 +222,20 @@ pub(crate) static STEPS: &[Step] = &[
         when: StepScope::Always,
         needs: &[Need::Tool("node"), Need::Peer("web"), Need::Peer("axe")],
         run: clients::browser,
+    },
+    Step {
+        name: "first-minute",
+        about: "the packages install offline into clean roots, and the readme's first minute runs there",
+        budget: minutes(5),
+        when: StepScope::Always,
+        needs: &[
+            Need::Tool("node"),
+            Need::Tool("npm"),
+            Need::Tool("python3"),
+            Need::Peer("web"),
+            Need::Peer("python-package"),
+        ],
+        run: first_minute::run,
     },
     Step {
         name: "doctests",

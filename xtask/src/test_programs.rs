@@ -27,11 +27,6 @@ pub(crate) fn optimised(name: &str) -> Result<Command> {
     Ok(command(Metadata::load(&root)?.target_directory.join("release").join(name)))
 }
 
-/// A command for an example of the workspace.
-pub(crate) fn example(name: &str) -> Result<Command> {
-    Ok(command(folder()?.join("examples").join(name)))
-}
-
 /// Builds one example alone, with the features of a whole-workspace build, and returns its path.
 pub(crate) fn only_example(name: &str) -> Result<PathBuf> {
     let root = repo::root();

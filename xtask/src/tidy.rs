@@ -66,6 +66,8 @@ enum Rule {
     DeadLink,
     /// A type is a noun, not a participle, question word or preposition.
     TypeName,
+    /// A field is a noun, not a question word.
+    FieldName,
     /// A doc comment has more than two words.
     ShortDoc,
     /// A header has at most twelve lines of prose.
@@ -82,7 +84,7 @@ struct Finding {
     file: String,
     line: usize,
     rule: Rule,
-    what: String,
+    message: String,
 }
 
 /// Checks every tracked file. Returns a summary, or an error that lists all findings.
@@ -153,8 +155,12 @@ fn excuse(findings: Vec<Finding>, rows: &[Exception]) -> (Vec<Finding>, Vec<&Exc
 
 /// Applies all rules to one file. `exists` checks paths relative to the root.
 fn inspect(file: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
-    let finding =
-        |line: usize, rule: Rule, what: String| Finding { file: file.to_owned(), line, rule, what };
+    let finding = |line: usize, rule: Rule, message: String| Finding {
+        file: file.to_owned(),
+        line,
+        rule,
+        message,
+    };
     let mut findings = Vec::new();
     let is_rust = has_extension(file, "rs");
     for (index, line) in text.lines().enumerate() {
@@ -162,28 +168,30 @@ fn inspect(file: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<Finding
             findings.push(finding(index + 1, Rule::MachinePath, format!("holds `{path}`")));
         }
         if is_rust && names_sqlite(file, line) {
-            let what = "names `Sqlite`; open a journal from its URL".to_owned();
-            findings.push(finding(index + 1, Rule::Backend, what));
+            let message = "names `Sqlite`; open a journal from its URL".to_owned();
+            findings.push(finding(index + 1, Rule::Backend, message));
         }
         if is_rust && let Some(mark) = unfinished(line) {
             findings.push(finding(index + 1, Rule::Unfinished, format!("holds `{mark}`")));
         }
     }
     if needs_header(file) && !has_header(text) {
-        let what = "does not begin with a header (`//!`) that says what it is".to_owned();
-        findings.push(finding(0, Rule::ModuleHeader, what));
+        let message = "does not begin with a header (`//!`) that says what it is".to_owned();
+        findings.push(finding(0, Rule::ModuleHeader, message));
     }
     if needs_header(file) {
-        let rule = |rule| move |(line, what)| finding(line, rule, what);
+        let rule = |rule| move |(line, message)| finding(line, rule, message);
         findings.extend(words::banned_names(text).into_iter().map(rule(Rule::TypeName)));
+        findings.extend(words::question_fields(text).into_iter().map(rule(Rule::FieldName)));
         findings.extend(words::short_docs(text).into_iter().map(rule(Rule::ShortDoc)));
         for line in texts::inline_texts(file, text) {
-            let what = "has a text in Chinese; make it a message in the crate's `words`".to_owned();
-            findings.push(finding(line, Rule::InlineText, what));
+            let message =
+                "has a text in Chinese; make it a message in the crate's `words`".to_owned();
+            findings.push(finding(line, Rule::InlineText, message));
         }
         if let Some(lines) = words::long_header(text) {
-            let what = format!("has a header of {lines} lines");
-            findings.push(finding(0, Rule::LongHeader, what));
+            let message = format!("has a header of {lines} lines");
+            findings.push(finding(0, Rule::LongHeader, message));
         }
     }
     if has_extension(file, "md") {
@@ -328,8 +336,8 @@ fn resolve(file: &str, link: &str) -> Option<String> {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
-            0 => write!(f, "{} {}", self.file, self.what),
-            line => write!(f, "{}:{line} {}", self.file, self.what),
+            0 => write!(f, "{} {}", self.file, self.message),
+            line => write!(f, "{}:{line} {}", self.file, self.message),
         }
     }
 }
@@ -338,7 +346,7 @@ impl fmt::Display for Finding {
 mod tests {
     use super::*;
 
-    fn whats(file: &str, text: &str) -> Vec<String> {
+    fn messages(file: &str, text: &str) -> Vec<String> {
         let exists = |path: &str| ["docs/there.md", "docs/../README.md", "LICENSE"].contains(&path);
         inspect(file, text, exists).iter().map(ToString::to_string).collect()
     }
@@ -346,10 +354,10 @@ mod tests {
     #[test]
     fn finds_paths_of_a_machine() {
         let home = format!("let p = \"/{}/jane/.ssh\";", "home");
-        assert_eq!(whats("a.txt", &home), [format!("a.txt:1 holds `/{}/jane`", "home")]);
+        assert_eq!(messages("a.txt", &home), [format!("a.txt:1 holds `/{}/jane`", "home")]);
         for top in ["work", "root", "farm"] {
             let line = format!("see\n/{top}/main/x");
-            assert_eq!(whats("a.txt", &line), [format!("a.txt:2 holds `/{top}/main`")]);
+            assert_eq!(messages("a.txt", &line), [format!("a.txt:2 holds `/{top}/main`")]);
         }
     }
 
@@ -363,39 +371,39 @@ mod tests {
             "/workspace/x, /homely/x, ~/x".to_owned(),
         ];
         for line in fine {
-            assert_eq!(whats("a.txt", &line), [""; 0], "{line}");
+            assert_eq!(messages("a.txt", &line), [""; 0], "{line}");
         }
     }
 
     #[test]
     fn only_the_journal_names_its_sqlite_implementation() {
         let line = "//! Header of the file.\nuse budao_journal::sqlite::Sqlite;\n";
-        let what = ["crates/serve/tests/x.rs:2 names `Sqlite`; open a journal from its URL"];
-        assert_eq!(whats("crates/serve/tests/x.rs", line), what);
-        assert!(whats("crates/journal/src/x.rs", line).is_empty());
-        assert!(whats("crates/serve/src/x.rs", "//! Where SQLite is used.\n").is_empty());
+        let message = ["crates/serve/tests/x.rs:2 names `Sqlite`; open a journal from its URL"];
+        assert_eq!(messages("crates/serve/tests/x.rs", line), message);
+        assert!(messages("crates/journal/src/x.rs", line).is_empty());
+        assert!(messages("crates/serve/src/x.rs", "//! Where SQLite is used.\n").is_empty());
     }
 
     #[test]
     fn finds_unfinished_work_in_rust_only() {
         let line = format!("{}!()", concat!("to", "do"));
-        assert_eq!(whats("tests/a.rs", &line).len(), 1);
-        assert_eq!(whats("notes.md", &line), [""; 0]);
-        assert_eq!(whats("tests/a.rs", concat!("#[ign", "ore = \"slow\"]")).len(), 1);
+        assert_eq!(messages("tests/a.rs", &line).len(), 1);
+        assert_eq!(messages("notes.md", &line), [""; 0]);
+        assert_eq!(messages("tests/a.rs", concat!("#[ign", "ore = \"slow\"]")).len(), 1);
     }
 
     #[test]
     fn a_source_file_begins_with_its_header() {
         let wants = "crates/x/src/a.rs does not begin with a header (`//!`) that says what it is";
-        assert_eq!(whats("crates/x/src/a.rs", "use std::fs;\n//! late\n"), [wants]);
-        assert_eq!(whats("crates/x/src/a.rs", ""), [wants]);
-        assert_eq!(whats("crates/x/src/a.rs", "//! What it is.\n"), [""; 0]);
+        assert_eq!(messages("crates/x/src/a.rs", "use std::fs;\n//! late\n"), [wants]);
+        assert_eq!(messages("crates/x/src/a.rs", ""), [wants]);
+        assert_eq!(messages("crates/x/src/a.rs", "//! What it is.\n"), [""; 0]);
         assert_eq!(
-            whats("crates/x/src/a.rs", "// @generated\n#![expect(x)]\n\n//! It.\n"),
+            messages("crates/x/src/a.rs", "// @generated\n#![expect(x)]\n\n//! It.\n"),
             [""; 0]
         );
-        assert_eq!(whats("crates/x/tests/a.rs", "use std::fs;\n"), [""; 0]);
-        assert_eq!(whats("crates/x/src/a/tests.rs", "use super::*;\n"), [""; 0]);
+        assert_eq!(messages("crates/x/tests/a.rs", "use std::fs;\n"), [""; 0]);
+        assert_eq!(messages("crates/x/src/a/tests.rs", "use super::*;\n"), [""; 0]);
     }
 
     #[test]
@@ -403,7 +411,7 @@ mod tests {
         let text = "[a](there.md) [b](../README.md#top \"t\") [c](https://x.y/z) [d](#here) [e](/LICENSE)\n\
                     ![f](gone.png) and `[g](code.md)`\n```\n[h](fenced.md)\n```\n[i]: <gone too.md>\n";
         assert_eq!(
-            whats("docs/a.md", text),
+            messages("docs/a.md", text),
             [
                 "docs/a.md:2 links to `gone.png`: not there",
                 "docs/a.md:6 links to `gone too.md`: not there"
@@ -422,7 +430,7 @@ mod tests {
             file: file.to_owned(),
             line: 1,
             rule: Rule::Unfinished,
-            what: String::new(),
+            message: String::new(),
         };
         let (left, idle) = excuse(vec![finding("a/x.rs"), finding("ab/x.rs")], &exceptions.rows);
         assert_eq!(left, [finding("ab/x.rs")]);

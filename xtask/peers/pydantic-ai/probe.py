@@ -1,5 +1,6 @@
-"""What Pydantic AI does in the failure probes. It keeps nothing on disk by itself, so there is no probe `a`."""
+"""What Pydantic AI does in the failure probes. It keeps nothing on disk by itself: in probe `a`, DBOS does, in SQLite."""
 
+import asyncio
 import pathlib
 import sys
 
@@ -10,6 +11,35 @@ sys.path.remove(str(pathlib.Path(__file__).resolve().parent))
 import probe
 from pydantic_ai import Agent, ModelResponse, RetryPromptPart, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
+
+
+def batch(folder, ledger, is_resumed):
+    from dbos import DBOS, SetWorkflowID
+    from pydantic_ai.durable_exec.dbos import DBOSAgent
+
+    def model(messages, info):
+        if isinstance(messages[-1].parts[-1], ToolReturnPart):
+            return ModelResponse(parts=[TextPart("all done")])
+        return ModelResponse(parts=[ToolCallPart("effect", {"number": number}, f"call-{number}") for number in range(probe.CALLS)])
+
+    DBOS(config={"name": "probe", "system_database_url": f"sqlite:///{folder}/dbos.sqlite", "application_version": "1", "log_level": "ERROR"})
+    agent = Agent(FunctionModel(model), name="probe")
+    wrap = DBOS.step() if "step" in sys.argv else lambda function: function
+
+    @agent.tool_plain
+    @wrap
+    async def effect(number: int) -> str:
+        """Does something that cannot be undone."""
+        return await asyncio.to_thread(ledger.effect, number)
+
+    durable = DBOSAgent(agent)
+    DBOS.launch()
+    if is_resumed:
+        # A launch takes up what another process of the same version left.
+        DBOS.retrieve_workflow("one").get_result()
+    else:
+        with SetWorkflowID("one"):
+            durable.run_sync(probe.QUESTION)
 
 
 def endless(stubborn):
@@ -45,4 +75,4 @@ def secret(text, seen):
     agent.run_sync(probe.QUESTION)
 
 
-probe.main(None, endless, secret)
+probe.main(batch, endless, secret)

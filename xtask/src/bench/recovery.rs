@@ -1,8 +1,7 @@
 //! `cargo xtask bench recovery`: builds the storms of `crates/testkit/benches/recovery`, runs them, and renders figures.
 //!
-//! With `--peers` other clients of the same service take part (`xtask/peers/*/storm.py`). The figures are saved in
-//! `target/bench-recovery.json`, those of a part or of `--quick` in `target/bench-recovery-part.json`; `--write` puts
-//! them into `docs/benchmarks.md`, with a chart.
+//! With `--peers` other clients of the same service take part (`xtask/peers/*/storm.py`). `--write` puts the figures into
+//! `docs/benchmarks.md`, with a chart.
 
 mod report;
 
@@ -49,19 +48,11 @@ pub(crate) struct Args {
     /// Write what was measured into `docs/benchmarks.md`, with a chart
     #[arg(long, conflicts_with_all = ["storm", "quick", "system"])]
     write: bool,
-    /// Measure nothing: write what the last run measured
-    #[arg(long, conflicts_with_all = ["storm", "peers", "budao", "system", "quick", "full", "write"])]
-    last: bool,
 }
 
 pub(super) fn main(args: &Args) -> Result<ExitCode> {
     let root = repo::root();
     let metadata = Metadata::load(&root)?;
-    let file = metadata.target_directory.join("bench-recovery.json");
-    if args.last {
-        report::write(&root, &Run::read(&file)?)?;
-        return Ok(ExitCode::SUCCESS);
-    }
     let load_before = load();
     let is_it = |package: &str, target: &str| (package, target) == TARGET;
     // The profile of the storms does not matter: they wait. That of the measured program does.
@@ -72,8 +63,6 @@ pub(super) fn main(args: &Args) -> Result<ExitCode> {
     let rows = measure(&program, None)?;
     let run =
         Run { circumstances: Circumstances::of(&root, command(args), load_before), benches: rows };
-    let is_part = args.quick || !args.storm.is_empty() || !args.system.is_empty();
-    run.save(&if is_part { file.with_file_name("bench-recovery-part.json") } else { file })?;
     print!("\n{}", report::table(&run.benches));
     if args.quick {
         println!("\n!! Measured with `--quick`: these figures are for trying a change only.");

@@ -114,6 +114,15 @@ const LINES: &[(&str, &[&str])] = &[
     ("reason-token-rooms", &[]),
     ("reason-token-missing", &[]),
     ("reason-token-wrong", &[]),
+    ("reason-tool-changed", &[]),
+    ("reason-tool-changed-by-server", &[]),
+    ("reason-call-claimed", &[]),
+    ("reason-call-cancelled", &[]),
+    ("reason-call-not-claimed", &[]),
+    ("reason-call-has-result", &[]),
+    ("reason-call-over", &[]),
+    ("reason-call-other-attempt", &[]),
+    ("reason-call-not-offered", &[]),
 ];
 
 /// The most lines in one list of advice.

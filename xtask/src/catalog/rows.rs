@@ -174,7 +174,7 @@ type Entry<'a> = (String, &'a Spanned<DeValue<'a>>);
 struct Cells<'a, 'p> {
     text: &'a str,
     line: usize,
-    what: String,
+    subject: String,
     table: &'a DeTable<'a>,
     taken: Vec<&'static str>,
     problems: &'p mut Vec<String>,
@@ -183,26 +183,26 @@ struct Cells<'a, 'p> {
 impl<'a, 'p> Cells<'a, 'p> {
     fn new(
         text: &'a str,
-        what: String,
+        subject: String,
         table: &'a DeTable<'a>,
         problems: &'p mut Vec<String>,
     ) -> Self {
-        Self { text, line: 1, what, table, taken: Vec::new(), problems }
+        Self { text, line: 1, subject, table, taken: Vec::new(), problems }
     }
 
     fn take(&mut self, cell: &'static str) -> Option<&'a Spanned<DeValue<'a>>> {
         self.taken.push(cell);
         let value = self.table.get(cell);
         if value.is_none() {
-            let (line, what) = (self.line, &self.what);
-            self.problems.push(format!("{ROWS}:{line}: {what}, cell `{cell}`: missing"));
+            let (line, subject) = (self.line, &self.subject);
+            self.problems.push(format!("{ROWS}:{line}: {subject}, cell `{cell}`: missing"));
         }
         value
     }
 
     fn wrong(&mut self, cell: &str, value: &Spanned<DeValue<'_>>, wanted: &str) {
-        let (line, what) = (line_of(self.text, value), &self.what);
-        self.problems.push(format!("{ROWS}:{line}: {what}, cell `{cell}`: must be {wanted}"));
+        let (line, subject) = (line_of(self.text, value), &self.subject);
+        self.problems.push(format!("{ROWS}:{line}: {subject}, cell `{cell}`: must be {wanted}"));
     }
 
     fn word(&mut self, cell: &'static str) -> String {
@@ -270,8 +270,9 @@ impl<'a, 'p> Cells<'a, 'p> {
     fn nothing_else(self) {
         for (key, value) in self.table {
             if !self.taken.contains(&key.get_ref().as_ref()) {
-                let (line, what) = (line_of(self.text, value), &self.what);
-                self.problems.push(format!("{ROWS}:{line}: {what}, cell `{key}`: no such column"));
+                let (line, subject) = (line_of(self.text, value), &self.subject);
+                self.problems
+                    .push(format!("{ROWS}:{line}: {subject}, cell `{key}`: no such column"));
             }
         }
     }

@@ -82,10 +82,6 @@ fn row(out: &mut String, kind: &Kind) {
         ("severity", format!("Severity::{}", camel(&kind.severity))),
         ("strategy", format!("Strategy::{}", camel(&kind.strategy))),
         ("event", format!("Announcement::{}", camel(event))),
-        ("smcp", kind.smcp.to_string()),
-        ("smcp_home", kind.smcp_home.to_string()),
-        ("http", kind.http.to_string()),
-        ("json_rpc", kind.json_rpc.to_string()),
         ("editor", format!("EditorOutcome::{}", camel(&kind.editor))),
         ("context", facts(&kind.context)),
         ("always", facts(&kind.always)),
@@ -169,7 +165,7 @@ fn lower_first(title: &str) -> String {
 }
 
 /// Formats the file with rustfmt and the settings of the repository.
-pub(super) fn formatted(source: &str, root: &Path) -> Result<String> {
+pub(crate) fn formatted(source: &str, root: &Path) -> Result<String> {
     let mut rustfmt = Command::new("rustfmt")
         .args(["--edition", "2024", "--config-path"])
         .arg(root.join("rustfmt.toml"))

@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::plant::{self, Mistake, PlantedMistake};
 use crate::process::{self, Stream};
+use crate::repo;
 
 /// Upper bound for builds. Each build finds the invalid mistakes of one compiler phase.
 const TRIES: usize = 30;
@@ -145,19 +146,10 @@ fn copy_files(root: &Path, copy: &Path, but: &BTreeSet<String>) -> Result<()> {
         let from = root.join(name);
         if from.is_file() && !but.contains(name) {
             let bytes = fs::read(&from).with_context(|| format!("read `{name}`"))?;
-            write_changed(&copy.join(name), &bytes)?;
+            repo::write_changed(&copy.join(name), &bytes)?;
         }
     }
     Ok(())
-}
-
-fn write_changed(file: &Path, bytes: &[u8]) -> Result<()> {
-    if fs::read(file).is_ok_and(|there| there == bytes) {
-        return Ok(());
-    }
-    let folder = file.parent().context("a file without a folder")?;
-    fs::create_dir_all(folder).with_context(|| format!("make `{}`", folder.display()))?;
-    fs::write(file, bytes).with_context(|| format!("write `{}`", file.display()))
 }
 
 /// Plants all mistakes that may compile. Returns those of each file.
@@ -175,12 +167,12 @@ fn plant_all(
     for (file, mistakes) in &files {
         let text = fs::read_to_string(root.join(file)).with_context(|| format!("read `{file}`"))?;
         let (text, planted) = plant::plant(&text, mistakes, |number| !unviable.contains(&number));
-        write_changed(&copy.join(file), text.as_bytes())?;
+        repo::write_changed(&copy.join(file), text.as_bytes())?;
         all.insert((*file).to_owned(), planted);
     }
     for lib in libs(mistakes) {
         let text = fs::read_to_string(root.join(&lib)).with_context(|| format!("read `{lib}`"))?;
-        write_changed(
+        repo::write_changed(
             &copy.join(&lib),
             format!("{text}{}", plant::switch(mistakes.len())).as_bytes(),
         )?;
@@ -192,10 +184,10 @@ fn build(
     copy: &Path,
     target: &Path,
     packages: &[&str],
-    what: &[&str],
+    targets: &[&str],
 ) -> Result<(Vec<Program>, Vec<Message>)> {
     let mut cargo = process::cargo(copy);
-    cargo.args(["build", "--locked", "--keep-going"]).args(what);
+    cargo.args(["build", "--locked", "--keep-going"]).args(targets);
     cargo.args(["--message-format", "json"]).env("CARGO_TARGET_DIR", target);
     // The crates of the copy have the names of ours. A wrapper without effect separates their builds, while builds of
     // dependencies are shared.

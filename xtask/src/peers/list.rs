@@ -32,6 +32,22 @@ pub(crate) static PEERS: &[Peer] = &[
         },
     },
     Peer {
+        name: "mcp-python",
+        about: "the MCP project's Python package, for servers with and without a handshake",
+        kind: Kind::Python(&["mcp==2.3.0", "uvicorn==0.54.0"]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "bin/python",
+            args: &[
+                "-c",
+                "import mcp.server.mcpserver, uvicorn; from importlib.metadata import version; \
+                 print('mcp', version('mcp'))",
+            ],
+            stdin: "",
+            prints: "mcp 2.3.0",
+        },
+    },
+    Peer {
         name: "a2c-smcp",
         about: "the reference A2C-SMCP package in Python, on python-socketio",
         kind: Kind::Python(&[
@@ -107,6 +123,27 @@ pub(crate) static PEERS: &[Peer] = &[
         },
     },
     Peer {
+        name: "pydantic-ag-ui",
+        about: "pydantic-ai with its AG-UI adapter, as an agent behind the relay",
+        kind: Kind::Python(&[
+            "pydantic-ai-slim[ag-ui]==2.66.0",
+            "ag-ui-protocol==1.0.0",
+            "starlette==1.10.0",
+            "uvicorn==0.54.0",
+        ]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "bin/python",
+            args: &[
+                "-c",
+                "import pydantic_ai.ui.ag_ui; from importlib.metadata import version; \
+                 print('pydantic-ai', version('pydantic-ai-slim'))",
+            ],
+            stdin: "",
+            prints: "pydantic-ai 2.66.0",
+        },
+    },
+    Peer {
         name: "schema-js",
         about: "ajv and zod: what JavaScript says to a JSON Schema",
         kind: Kind::Npm(&["ajv@8.17.1", "zod@4.3.6"]),
@@ -173,8 +210,13 @@ pub(crate) static PEERS: &[Peer] = &[
     },
     Peer {
         name: "pydantic-ai",
-        about: "Pydantic AI, of its providers OpenAI alone",
-        kind: Kind::Python(&["pydantic-ai-slim==2.66.0", "openai==3.49.0", "tiktoken==0.14.0"]),
+        about: "Pydantic AI, of its providers OpenAI alone, and DBOS to keep its runs",
+        kind: Kind::Python(&[
+            "pydantic-ai-slim==2.66.0",
+            "openai==3.49.0",
+            "tiktoken==0.14.0",
+            "dbos==3.3.0",
+        ]),
         use_in: UseIn::Benches,
         probe: Probe {
             program: "bin/python",
@@ -225,6 +267,35 @@ pub(crate) static PEERS: &[Peer] = &[
             args: &["-c", "import websockets; print('websockets', websockets.__version__)"],
             stdin: "",
             prints: "websockets 17.4",
+        },
+    },
+    Peer {
+        name: "python-package",
+        about: "what the tests of our Python package use",
+        kind: Kind::Python(&[
+            "websockets==17.4",
+            "pytest==9.2.0",
+            "pydantic==2.14.3",
+            "mypy==2.4.1",
+        ]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "bin/pytest",
+            args: &["--version"],
+            stdin: "",
+            prints: "pytest 9.2.0",
+        },
+    },
+    Peer {
+        name: "zod",
+        about: "the schema library of TypeScript programs",
+        kind: Kind::Npm(&["zod@4.6.7"]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "node",
+            args: &["-p", "'zod ' + require('zod/package.json').version"],
+            stdin: "",
+            prints: "zod 4.6.7",
         },
     },
     Peer {
@@ -300,6 +371,35 @@ pub(crate) static PEERS: &[Peer] = &[
             ],
             stdin: "",
             prints: "tsc 7.0.2 function function",
+        },
+    },
+    Peer {
+        name: "front-ends",
+        about: "the clients of AG-UI and of the AI SDK, as web front ends use them",
+        // Without the peer dependencies of the workflow package, which are build tools (240 MB).
+        kind: Kind::Npm(&[
+            "--legacy-peer-deps",
+            "@ag-ui/client@1.0.0",
+            "@ag-ui/core@1.0.0",
+            "ai@7.0.169",
+            "@ai-sdk/react@4.0.167",
+            "@ai-sdk/workflow@2.0.43",
+            "react@19.2.1",
+        ]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "node",
+            args: &[
+                "--input-type=module",
+                "-e",
+                "import { HttpAgent, PROTOCOL_VERSION } from '@ag-ui/client'; \
+                 import { DefaultChatTransport } from 'ai'; import { Chat } from '@ai-sdk/react'; \
+                 import { WorkflowChatTransport } from '@ai-sdk/workflow/client'; \
+                 console.log('ag-ui', PROTOCOL_VERSION, typeof HttpAgent, typeof Chat, \
+                 typeof DefaultChatTransport, typeof WorkflowChatTransport)",
+            ],
+            stdin: "",
+            prints: "ag-ui 1.0 function function function function",
         },
     },
     Peer {

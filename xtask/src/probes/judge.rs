@@ -35,12 +35,14 @@ pub(super) fn tables(seen: &ProbeResults) -> String {
     let mut text = String::new();
     let mut say = |line: &str| writeln!(text, "{line}").expect("a string takes all");
     say(
-        "| A: killed in a batch of three calls | kills | done before | of these done again | never done | reported as in doubt |",
+        "| A: killed in a batch of three calls | kills | done before | of these done again | never done | reported as in doubt | a person was needed for |",
     );
-    say("|---|---|---|---|---|---|");
+    say("|---|---|---|---|---|---|---|");
     for batch in &seen.batches {
-        let super::BatchProbe { name, kills, before, again, never, in_doubt } = batch;
-        say(&format!("| {name} | {kills} | {before} | {again} | {never} | {in_doubt} |"));
+        let super::BatchProbe { name, kills, before, again, never, in_doubt, person } = batch;
+        say(&format!(
+            "| {name} | {kills} | {before} | {again} | {never} | {in_doubt} | {person} |"
+        ));
     }
     say("\n| B: one invalid call without end | model calls | ended by |");
     say("|---|---|---|");

@@ -1,5 +1,6 @@
 //! Checks of the TypeScript client: its types match the schema, it compiles, and its tests pass in Node and in a real
 //! browser, against the real server. The web page, which contains a copy of the client, is tested in the browser too.
+//! Checks of the Python package: mypy finds nothing, and its tests pass against the real server.
 
 use anyhow::{Context as _, Result, bail};
 
@@ -9,11 +10,22 @@ use crate::{peers, process};
 
 const HOME: &str = "clients/typescript";
 const PAGE: &str = "clients/page";
+const PYTHON: &str = "clients/python";
+
+/// Number of SIGKILLs in every run; `clients/harness/kills.py --kills N` does more.
+const KILLS: u32 = 200;
 
 /// Compiles the client and runs its tests in Node.
 pub(super) fn node(run: &StepContext) -> Result<StepResult> {
     build(run)?;
     let passed = tests(run, HOME, "test/node")?;
+    Ok(StepResult::Passed(format!("{passed} tests")))
+}
+
+/// Runs the tests with the clients of other front-end protocols.
+pub(super) fn front_ends(run: &StepContext) -> Result<StepResult> {
+    build(run)?;
+    let passed = tests(run, HOME, "test/front_end")?;
     Ok(StepResult::Passed(format!("{passed} tests")))
 }
 
@@ -39,11 +51,57 @@ fn build(run: &StepContext) -> Result<()> {
     let mut copy = process::command("node", &home);
     copy.args(["scripts/page.mjs", "--check"]).env("BUDAO_PEERS", peers::dir()?);
     process::run(&mut copy, run.deadline)?;
-    let tsc = peers::find("web").context("the peer `web` is not here")?;
-    let tsc = tsc.join("node_modules/typescript/bin/tsc");
-    process::run(process::command("node", &home).arg(tsc).args(["-p", "."]), run.deadline)?;
+    let mut client = process::command("node", &home);
+    client.arg("scripts/build.mjs").env("BUDAO_PEERS", peers::dir()?);
+    process::run(&mut client, run.deadline)?;
+    server(run)
+}
+
+fn server(run: &StepContext) -> Result<()> {
     // With examples, dependencies get the same features as in the tests, so that none is compiled twice.
     run.cargo(&["build", "--locked", "--workspace", "--bins", "--examples"])
+}
+
+/// Checks the types of the Python package and runs its tests.
+pub(super) fn python(run: &StepContext) -> Result<StepResult> {
+    server(run)?;
+    let peer = peers::find("python-package").context("the peer `python-package` is not here")?;
+    let python = peer.join("bin/python").to_string_lossy().into_owned();
+    let home = run.root.join(PYTHON);
+    let mut types = process::command(&python, &home);
+    types.args(["-B", "-m", "mypy", "--cache-dir", "/dev/null"]);
+    process::run(&mut types, run.deadline)?;
+    let program = Metadata::load(&run.root)?.target_directory.join("debug/budao");
+    let mut pytest = process::command(&python, &home);
+    pytest.args(["-B", "-m", "pytest", "-q", "--durations", "5"]).env("BUDAO_BIN", program);
+    println!("$ {}", process::shown(&pytest));
+    let mut passed = None;
+    let status = process::follow(&mut pytest, run.deadline, |_, line| {
+        println!("{line}");
+        passed = super::sdk::count(line).or(passed);
+    })?;
+    process::ended_well(&pytest, status)?;
+    let passed = passed.context("pytest did not say how many tests passed")?;
+    Ok(StepResult::Passed(format!("{passed} tests")))
+}
+
+/// Kills workers, the server and clients, and compares the ledger of effects with what the clients were told.
+pub(super) fn kills(run: &StepContext) -> Result<StepResult> {
+    build(run)?;
+    let peer = peers::find("python-package").context("the peer `python-package` is not here")?;
+    let python = peer.join("bin/python").to_string_lossy().into_owned();
+    let program = Metadata::load(&run.root)?.target_directory.join("debug/budao");
+    let mut kills = process::command(&python, &run.root);
+    kills.args(["-B", "clients/harness/kills.py", "--kills", &KILLS.to_string()]);
+    kills.env("BUDAO_PEERS", peers::dir()?).env("BUDAO_BIN", program);
+    println!("$ {}", process::shown(&kills));
+    let mut summary = String::new();
+    let status = process::follow(&mut kills, run.deadline, |_, line| {
+        println!("{line}");
+        line.clone_into(&mut summary);
+    })?;
+    process::ended_well(&kills, status)?;
+    Ok(StepResult::Passed(summary))
 }
 
 /// Runs the tests of a folder; returns the number that passed.

@@ -56,7 +56,7 @@ fn passed(
 }
 
 /// The number of passed tests in pytest's last line: `86 passed, 1 rerun in 33.00s`.
-fn count(line: &str) -> Option<usize> {
+pub(super) fn count(line: &str) -> Option<usize> {
     let (before, _) = line.split_once(" passed")?;
     before.rsplit(' ').next()?.trim_start_matches('=').parse().ok()
 }

@@ -1,4 +1,5 @@
-//! Rules about names and comments: types are nouns a stranger knows, and a doc comment says more than the name.
+//! Rules about names and comments: types and fields are nouns a stranger knows, and a doc comment says more than the
+//! name.
 //!
 //! The check reads definitions at the left margin of files under `src` only; associated types belong to their trait.
 
@@ -36,6 +37,9 @@ const BANNED: &[&str] = &[
     "Since",
     "Instead",
 ];
+
+/// Question words that are no field names.
+const QUESTIONS: &[&str] = &["what", "why", "who", "whom", "whose", "which"];
 
 /// Past participles without the ending `ed`.
 const PARTICIPLES: &[&str] = &[
@@ -89,6 +93,24 @@ fn types(text: &str) -> impl Iterator<Item = (usize, &str)> {
 pub(super) fn banned_names(text: &str) -> Vec<(usize, String)> {
     let banned = types(text).filter(|(_, name)| is_banned(name));
     banned.map(|(line, name)| (line, format!("names a type `{name}`, which is no noun"))).collect()
+}
+
+/// Fields, and parameters on a line of their own, whose name is a question word.
+pub(super) fn question_fields(text: &str) -> Vec<(usize, String)> {
+    let named = |line: &str| -> Option<String> {
+        let line = line.trim_start();
+        let (visibility, rest) = line.split_once("pub").unwrap_or((line, line));
+        let rest = if visibility.is_empty() {
+            rest.strip_prefix('(').and_then(|rest| rest.split_once(')')).map_or(rest, |(_, it)| it)
+        } else {
+            line
+        };
+        let (name, kind) = rest.trim_start().split_once(": ")?;
+        let is_field = kind.ends_with(',') && QUESTIONS.contains(&name);
+        is_field.then(|| format!("names a field `{name}`, which is no noun"))
+    };
+    let lines = text.lines().enumerate().take_while(|(_, line)| *line != "mod tests {");
+    lines.filter_map(|(index, line)| Some((index + 1, named(line)?))).collect()
 }
 
 /// Doc comments of one line and one or two words.
@@ -168,6 +190,14 @@ mod tests {
                     type Around<'a> = &'a str;\nmod tests {\nstruct Kept;\n";
         let lines: Vec<usize> = banned_names(text).into_iter().map(|(line, _)| line).collect();
         assert_eq!(lines, [1, 2, 6]);
+    }
+
+    #[test]
+    fn a_field_is_named_by_a_noun() {
+        let text = "    pub what: String,\n    pub(super) why: EndReason,\n    who: Member,\n    public: bool,\n\
+                    let what: u8 = 1;\n    whatever: u8,\n    // why: it is so,\nmod tests {\n    what: u8,\n";
+        let lines: Vec<usize> = question_fields(text).into_iter().map(|(line, _)| line).collect();
+        assert_eq!(lines, [1, 2, 3]);
     }
 
     #[test]

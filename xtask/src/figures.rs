@@ -1,0 +1,176 @@
+//! `cargo xtask tidy --figures`: how much code there is, in the work tree and in commits.
+//!
+//! Counted are hand-written Rust lines of `crates/*/src` and `xtask` without comments, blank lines and test modules, the
+//! lengths of functions, and the packages of the lock file. Formatted code makes this possible without a parser: a
+//! block ends with the brace at its own indentation.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::repo;
+
+/// A file longer than this should be divided.
+const FILE_LINES_MAX: usize = 600;
+
+#[derive(Debug, Default)]
+struct Figures {
+    files: usize,
+    code_lines: usize,
+    xtask_lines: usize,
+    /// Lines of each function, from its head to its closing brace.
+    functions: Vec<usize>,
+    /// Files above the limit, with their lengths.
+    long_files: Vec<(String, usize)>,
+    packages: usize,
+}
+
+/// Prints the figures of the commits, and of the work tree.
+pub(crate) fn run(commits: &[String]) -> Result<()> {
+    let root = repo::root();
+    for commit in commits {
+        println!("{}\n", Figures::of(&root, Some(commit))?.report(commit));
+    }
+    println!("{}", Figures::of(&root, None)?.report("work tree"));
+    Ok(())
+}
+
+fn git(root: &Path, args: &[&str]) -> Result<String> {
+    let output = Command::new("git").args(args).current_dir(root).output().context("run `git`")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn listed(root: &Path, commit: Option<&str>) -> Result<Vec<String>> {
+    let text = match commit {
+        Some(commit) => git(root, &["ls-tree", "-r", "--name-only", commit])?,
+        None => git(root, &["ls-files"])?,
+    };
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+fn content(root: &Path, commit: Option<&str>, path: &str) -> Result<String> {
+    match commit {
+        Some(commit) => git(root, &["show", &format!("{commit}:{path}")]),
+        None => std::fs::read_to_string(root.join(path)).with_context(|| format!("read `{path}`")),
+    }
+}
+
+fn is_counted(path: &str) -> bool {
+    let mut parts = path.split('/');
+    let is_product = parts.next() == Some("crates") && parts.nth(1) == Some("src");
+    let is_test = path.ends_with("/tests.rs") || path.contains("/tests/");
+    path.ends_with(".rs") && (is_product || path.starts_with("xtask/")) && !is_test
+}
+
+impl Figures {
+    fn of(root: &Path, commit: Option<&str>) -> Result<Self> {
+        let mut figures = Self::default();
+        for path in listed(root, commit)? {
+            if path == "Cargo.lock" {
+                let text = content(root, commit, &path)?;
+                figures.packages = text.lines().filter(|line| *line == "[[package]]").count();
+            } else if is_counted(&path) {
+                figures.add(&path, &content(root, commit, &path)?);
+            }
+        }
+        figures.functions.sort_unstable();
+        Ok(figures)
+    }
+
+    fn add(&mut self, path: &str, text: &str) {
+        if text.starts_with("// Generated") {
+            return;
+        }
+        let lines: Vec<&str> = text.lines().take_while(|line| *line != "#[cfg(test)]").collect();
+        let is_code = |line: &&&str| !line.trim().is_empty() && !line.trim().starts_with("//");
+        let code = lines.iter().filter(is_code).count();
+        self.files += 1;
+        self.code_lines += code;
+        if path.starts_with("xtask/") {
+            self.xtask_lines += code;
+        }
+        let length = text.lines().count();
+        if length > FILE_LINES_MAX {
+            self.long_files.push((path.to_owned(), length));
+        }
+        self.functions.extend(functions(&lines));
+    }
+
+    fn report(&self, name: &str) -> String {
+        let at = |share: usize| {
+            let index = self.functions.len().saturating_sub(1) * share / 100;
+            self.functions.get(index).copied().unwrap_or_default()
+        };
+        let long = self.long_files.iter().map(|(path, lines)| format!("\n  {path}: {lines}"));
+        format!(
+            "{name}: {} files, {} lines of code, {} of them in xtask\n\
+             functions: {}, p50 {}, p90 {}, p99 {} lines\n\
+             packages in Cargo.lock: {}\n\
+             files above {FILE_LINES_MAX} lines: {}{}",
+            self.files,
+            self.code_lines,
+            self.xtask_lines,
+            self.functions.len(),
+            at(50),
+            at(90),
+            at(99),
+            self.packages,
+            self.long_files.len(),
+            long.collect::<String>()
+        )
+    }
+}
+
+/// The lengths of the functions with a body.
+fn functions(lines: &[&str]) -> Vec<usize> {
+    let mut lengths = Vec::new();
+    for (first, line) in lines.iter().enumerate() {
+        let indent = &line[..line.len() - line.trim_start().len()];
+        if !is_head(line.trim_start()) {
+            continue;
+        }
+        let mut rest = lines[first..].iter().enumerate();
+        let end = format!("{indent}}}");
+        let last = rest.find(|(at, line)| {
+            let is_one_line = *at == 0 && line.ends_with('}');
+            let is_declared = line.ends_with(';') && line.starts_with(&format!("{indent})"));
+            is_one_line || is_declared || **line == end
+        });
+        if let Some((at, line)) = last
+            && !line.ends_with(';')
+        {
+            lengths.push(at + 1);
+        }
+    }
+    lengths
+}
+
+fn is_head(line: &str) -> bool {
+    let words = line.split_whitespace();
+    let mut words = words.skip_while(|word| {
+        word.starts_with("pub") || ["in", "async", "const", "unsafe", "extern"].contains(word)
+    });
+    words.next() == Some("fn") && !line.ends_with(';')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_measured_and_declarations_are_not() {
+        let text = "fn a() {\n    b();\n}\n\nimpl X {\n    pub(crate) async fn c(\n        &self,\n    ) -> u8 {\n        1\n    }\n    \
+                    fn d();\n    fn e() {}\n}\n";
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(functions(&lines), [3, 5, 1]);
+        let mut figures = Figures::default();
+        figures.add(
+            "crates/x/src/lib.rs",
+            "//! Head.\n\nfn a() {\n    // why\n    b();\n}\n#[cfg(test)]\nmod t {}\n",
+        );
+        assert_eq!((figures.code_lines, figures.files), (3, 1));
+        assert!(is_counted("xtask/src/main.rs") && !is_counted("crates/x/tests/it.rs"));
+    }
+}
