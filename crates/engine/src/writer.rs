@@ -76,7 +76,7 @@ impl SpaceReclaimer for NoReclaimer {
     }
 }
 
-/// What a writer is started with.
+/// The parts of the host that a writer uses to start.
 #[derive(Clone, Copy, Debug)]
 pub struct WriterConfig<'a> {
     /// The journal that holds the session.

@@ -74,9 +74,8 @@ pub use budao_core::{
 ///
 /// **Removal is visible.** Retention removes only records that a snapshot covers, from the front, and leaves an exact
 /// [`Gap`]. It makes the snapshot itself where the writer made none, and removes the content of commands with their
-/// records; a digest still recognises a repetition. A position beyond the head means that the history was
-/// replaced; the answer is `epoch_mismatch`. A damaged
-/// record is reported with its position; the records before it stay readable.
+/// records; a digest still recognises a repetition. A position beyond the head means that the history was replaced; the
+/// answer is `epoch_mismatch`. A damaged record is reported with its position; the records before it stay readable.
 ///
 /// **Records are evidence.** The digest at a position depends on every record up to it ([`crate::implement::chain`]).
 /// Each batch carries the digest before and after it, and removed records leave the digest of the last one.

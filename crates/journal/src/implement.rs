@@ -1,9 +1,9 @@
 //! What implementations of [`crate::Journal`] share. For implementers alone: it may change in any release.
 //!
 //! [`Notifier`] wakes followers and writers of this process, [`follow()`] makes a follower stream of a [`PageSource`],
-//! [`encode`] encodes the entries of an append, [`chain`] computes their digests, [`frame`] packs them into batches, [`page`] makes pages of batches,
-//! [`views`] derives what operators search by, [`retention`] decides what is removed, [`transfer`] moves
-//! sessions between journals, [`faults`] raises the same fault for the same cause in every journal.
+//! [`encode`] encodes the entries of an append, [`chain`] computes their digests, [`frame`] packs them into batches,
+//! [`page`] makes pages of batches, [`views`] derives what operators search by, [`retention`] decides what is removed,
+//! [`transfer`] moves sessions between journals, [`faults`] raises the same fault for the same cause in every journal.
 
 pub mod chain;
 pub(crate) mod encoded;

@@ -24,7 +24,8 @@ use crate::{
     partial::PartialTurn,
 };
 
-/// What the work of a session reports, with the load of the session that started it.
+/// A report of a session's work. `load` is the generation of the session that started the work: a report of an earlier
+/// one is stale. The `generation` in an input is the number of a POST.
 #[derive(Debug)]
 pub(crate) struct Signal {
     pub(crate) load: u32,

@@ -45,7 +45,7 @@ pub(crate) struct Interrupt {
 pub(crate) enum InterruptAnswer {
     /// A person decided; the payload for the agent.
     Resolved(Value),
-    /// Nobody decided in time.
+    /// The question expired without a decision.
     Cancelled,
 }
 

@@ -52,7 +52,7 @@ pub struct CallOffer {
     pub route: ToolRoute,
     /// The attempt, from 1; a claim and a result repeat it.
     pub attempt: u32,
-    /// What to do.
+    /// Whether to run the function, or to find out what became of an earlier attempt.
     pub purpose: CallPurpose,
     /// The arguments, validated and repaired.
     pub arguments: Arc<Value>,

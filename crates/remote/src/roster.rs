@@ -1,4 +1,4 @@
-//! Who is connected and which calls are open: the book-keeping of [`Workers`](crate::Workers), without I/O.
+//! The roster of [`Workers`](crate::Workers): connected processes and open calls, without I/O.
 //!
 //! Every method returns the messages that follow from it; the caller sends them after it has released the lock.
 

@@ -42,7 +42,7 @@ pub trait WorkerLink: Send + Sync + fmt::Debug {
     fn deliver(&self, message: WorkerMessage);
 }
 
-/// What a server's workers need.
+/// The clock, the bounds and the store of a server's workers.
 #[derive(Debug)]
 pub struct WorkersConfig {
     /// The clock and the spawner.
@@ -66,7 +66,7 @@ pub struct Offerer {
     pub patterns: Option<Vec<String>>,
 }
 
-/// The place of one process on its connection.
+/// Names the process that a frame is about, and the connection that the frame came on.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerSeat<'a> {
     /// The tenant of the connection.

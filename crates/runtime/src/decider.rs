@@ -1,4 +1,4 @@
-//! The native loop as a decider: `budao_core::turn` decides, this module performs the work that is due.
+//! The native loop as a decider: `budao_pipeline::step` decides, this module starts the work that is due.
 
 mod act;
 
@@ -212,7 +212,7 @@ impl NativeDecider {
         settings.models().map(|name| of(name).unwrap_or_default()).collect()
     }
 
-    /// Lets the turn decide. Its events are applied to the state and added to the batch.
+    /// Lets `budao_pipeline::step` decide. Its events are applied to the state and added to the batch.
     fn step(&mut self, input: impl Into<Input>, batch: &mut Batch) -> Option<(CommandId, Answer)> {
         let input = input.into();
         let world = &self.shared.world;

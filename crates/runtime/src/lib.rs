@@ -1,7 +1,7 @@
 //! The native engine: model requests, tool calls, retries, permissions and resume.
 //!
 //! [`Runtime`] runs each loaded session as one task that owns its state (`decider`, on the host of `budao-engine`).
-//! Inputs arrive through one bounded channel, `budao_core::turn` decides, and the journal makes the decision durable
+//! Inputs arrive through one bounded channel, `budao_pipeline::step` decides, and the journal makes the decision durable
 //! before any work starts. Work runs on tasks of its own (`work`) and reports back as inputs.
 
 mod agent;

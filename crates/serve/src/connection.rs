@@ -46,7 +46,7 @@ pub(crate) struct Connection {
     pub(crate) identity: Identity,
     pub(crate) outbox: Outbox,
     pub(crate) since: Timestamp,
-    /// The language from the request's headers; `command_language` is the language named in a command and takes precedence.
+    /// The language from the request's headers. `command_language`, which a command named, takes precedence.
     lang: Lang,
     command_language: Mutex<Option<Lang>>,
     pub(crate) permit: AdmissionPermit,

@@ -1,8 +1,8 @@
 //! Distributes one session's records to its observers: followed once, projected once, encoded once.
 //!
-//! A hub without observers ends when no record and no observer came for 5 s, so that a reconnecting observer finds it. An observer
-//! joins at a position. The hub delivers its buffered frames after that position and all live frames under one lock, so
-//! no frame is lost or repeated. An observer that is further behind reads the journal first.
+//! A hub without observers ends when no record and no observer came for 5 s, so that a reconnecting observer finds it.
+//! An observer joins at a position. The hub delivers its buffered frames after that position and all live frames under
+//! one lock, so no frame is lost or repeated. An observer that is further behind reads the journal first.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -35,7 +35,7 @@ const LINGER: Duration = Duration::from_secs(5);
 const BUFFER_FRAMES: usize = 256;
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// The hubs of all observed sessions. A session read in two languages has two hubs.
+/// The hubs of all observed sessions, one for each session and format. Each language is a format of its own.
 #[derive(Debug, Default)]
 pub(crate) struct Hubs(Mutex<HashMap<(SessionId, ObserverFormat), Arc<Hub>>>);
 
@@ -44,14 +44,14 @@ impl Hubs {
         self.0.lock().expect("no code panics while holding this")
     }
 
-    /// The hubs of a session, one per form.
+    /// The hubs of a session, one per format.
     pub(crate) fn of(&self, session: SessionId) -> Vec<Arc<Hub>> {
         let all = self.all();
         let hub = |format| all.get(&(session, format)).cloned();
         ObserverFormat::ALL.into_iter().filter_map(hub).collect()
     }
 
-    /// The number of a session's observers in all forms.
+    /// The number of a session's observers in all formats.
     pub(crate) fn observers(&self, session: SessionId) -> usize {
         self.of(session).iter().map(|hub| hub.observers()).sum()
     }
@@ -87,7 +87,8 @@ impl Hubs {
         hub
     }
 
-    /// Counts for metrics: hubs with observers (one per session and language), observers, and the bytes queued for the slowest observer.
+    /// Counts for metrics: hubs with observers (one per session and format), observers, and the bytes queued for the
+    /// slowest observer.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let hubs: Vec<Arc<Hub>> = self.all().values().cloned().collect();
         let (mut observed, mut observers, mut lag) = (0, 0, 0);
@@ -126,7 +127,7 @@ pub(crate) struct HubStart {
     pub(crate) on_disconnect: OnDisconnect,
 }
 
-/// One session in one form, with its observers.
+/// One session in one format, with its observers.
 #[derive(Debug)]
 pub(crate) struct Hub {
     pub(crate) session: SessionId,
@@ -224,7 +225,7 @@ impl Hub {
         })
     }
 
-    /// Adds an observer with the cursor `after`. `others` is the number of the session's observers in other forms.
+    /// Adds an observer with the cursor `after`. `others` is the number of the session's observers in other formats.
     ///
     /// # Errors
     /// `limit_reached` if the session has too many observers.
@@ -297,7 +298,8 @@ impl Hub {
         self.state().observers.len()
     }
 
-    /// Follows the session until it has no observers and was idle for [`LINGER`]. A panic in the projection ends the hub with a fault.
+    /// Follows the session until it has no observers and was idle for [`LINGER`]. A panic in the projection ends the
+    /// hub with a fault.
     async fn run(self: Arc<Self>, server: Arc<Server>, encoder: RecordEncoder) {
         let following = AssertUnwindSafe(self.follow(&server, encoder)).catch_unwind();
         let fault = following.await.unwrap_or_else(|_| {

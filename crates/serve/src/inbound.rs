@@ -110,7 +110,7 @@ pub enum Request {
     SettleDoubt {
         /// The call in doubt.
         call: CallId,
-        /// What the person says of the call.
+        /// The call was done, was not done, or is left to the model.
         settlement: Settlement,
         /// A comment for the model.
         note: Option<String>,
@@ -166,7 +166,7 @@ pub enum Request {
     ToolResult {
         /// The claimed call.
         claim: ClaimRef,
-        /// What the worker says.
+        /// The end of the call, or what became of an interrupted one.
         result: Box<WorkerResult>,
     },
     /// `user.drain_worker`: the process takes no new calls.

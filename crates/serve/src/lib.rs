@@ -1,9 +1,9 @@
 //! A gateway that serves the sessions of any engine over WebSocket, SSE and HTTP.
 //!
-//! A session has one writer and many observers. The hub (`hub`) follows each session once for each language; a record
-//! becomes at most one frame ([`project`]), encoded once and shared by all observers of the hub. A returning observer gets the missed frames from the
-//! journal and then continues live (`observe`). The gateway decides nothing about a session: requests of clients become
-//! commands of the engine, and frames are projections of its records.
+//! A session has one writer and many observers. A hub (`hub`) follows a session once for each format and language; a
+//! record becomes at most one frame ([`project`]), encoded once and shared by all observers of the hub. A returning
+//! observer gets the missed frames from the journal and then continues live (`observe`). The gateway decides nothing
+//! about a session: requests of clients become commands of the engine, and frames are projections of its records.
 
 mod admission;
 mod ag_ui;

@@ -26,7 +26,7 @@ use crate::server::Server;
 
 /// The time between two reads of the other nodes.
 const ROUND: Duration = Duration::from_millis(500);
-/// The time between two searches for sessions that nobody writes, while no node ends.
+/// The time between two searches for sessions without a writer, while no node ends.
 const SEARCH: Duration = Duration::from_secs(2);
 /// Node numbers after this wait for one more search each, so that one node tries first.
 const RANK_MAX: usize = 4;
@@ -36,7 +36,7 @@ const OBSERVERS_PER_BEAT: usize = 2_000;
 /// Returns the connections of clients and the CPU time used so far.
 type LoadProbe = Box<dyn Fn() -> NodeLoad + Send + Sync>;
 
-/// What a node reports of its work.
+/// The connections and the CPU time that a node reports with its beats.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NodeLoad {
     /// Open connections of clients.
@@ -69,7 +69,7 @@ struct NodeState {
     /// Nodes that ended or drained at the last search.
     ending: BTreeSet<String>,
     known: BTreeSet<String>,
-    /// Unclaimed sessions of the last searches, and how often each was seen.
+    /// Sessions without a writer in the last searches, and how often each was seen.
     seen: std::collections::BTreeMap<SessionId, usize>,
 }
 
@@ -277,7 +277,7 @@ impl Node {
         must
     }
 
-    /// Touches the sessions that nobody writes, if it is this node's turn.
+    /// Touches the unfinished sessions without a writer, if it is this node's turn.
     async fn take_over(&self, engine: &dyn Engine) -> Result<(), Fault> {
         let dead = self.census.dead();
         let seen = Mutex::new(std::mem::take(&mut self.state().seen));

@@ -54,7 +54,7 @@ pub(crate) struct ObserveRequest {
     pub(crate) mode: ObserveMode,
     /// The action that a refusal names.
     pub(crate) action: &'static str,
-    /// The form in which the client receives the session.
+    /// The format in which the client receives the session.
     pub(crate) format: ObserverFormat,
 }
 

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 use crate::{frame::Frame, outbox::EncodedFrame, project::Projector};
 
-/// The form in which an observer receives a session. Observers with the same form share a hub.
+/// The format in which an observer receives a session. Observers with the same format share a hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ObserverFormat {
     /// Frames in this language; `None` is the session's own.
@@ -26,7 +26,7 @@ pub(crate) enum ObserverFormat {
 }
 
 impl ObserverFormat {
-    /// Every form, in a fixed order.
+    /// Every format, in a fixed order.
     pub(crate) const ALL: [Self; 4] = [
         Self::Frames(None),
         Self::Frames(Some(Lang::En)),
@@ -58,7 +58,7 @@ impl ObserverFormat {
     }
 }
 
-/// Encodes the records of one session for observers of one form.
+/// Encodes the records of one session for observers of one format.
 #[derive(Clone, Debug)]
 pub(crate) enum RecordEncoder {
     /// As frames of the native protocol.
@@ -126,7 +126,7 @@ impl RecordEncoder {
     }
 }
 
-/// A record in the form that [`Record`] is read from.
+/// A record as the JSON that [`Record`] is read from.
 #[derive(Serialize)]
 struct RecordJson<'a> {
     session: SessionId,

@@ -1,7 +1,7 @@
 //! Periodic maintenance: cancels unobserved turns and applies retention.
 //!
-//! With several servers on a journal, only the server that writes a session judges whether anybody observes it: clients
-//! of other servers count too. Retention runs on one server.
+//! With several servers on a journal, only the server that writes a session decides whether the session is observed:
+//! clients of other servers count too. Retention runs on one server.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 

@@ -37,7 +37,7 @@ pub trait Cluster: Send + Sync + fmt::Debug {
     /// When the journal fails.
     async fn leave(&self, holder: &str) -> Result<(), Fault>;
 
-    /// Lists unfinished sessions that nobody writes: those without a valid lease, and those of the `dead` holders. In
+    /// Lists unfinished sessions without a writer: those without a valid lease, and those of the `dead` holders. In
     /// the order of their ids, after `after`.
     ///
     /// # Errors

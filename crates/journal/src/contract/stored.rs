@@ -181,7 +181,7 @@ impl GapReason {
     }
 }
 
-/// A session's state in its writer's encoding, and the position it covers.
+/// A session's state, and the position it covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// The last record that the state includes.
@@ -212,7 +212,7 @@ pub struct LeaseInfo {
     pub expires: Timestamp,
 }
 
-/// A SHA-256: the address of a stored output, or of a once key.
+/// A SHA-256: names a stored output or a once-key, or is the digest of a session's chain at a position.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub [u8; 32]);
 

@@ -109,7 +109,7 @@ pub struct Append {
     /// Commands that the writer handled without the inbox, with their answers. They are recorded so that a repeated id
     /// gets the same answer. A known id fails the whole append with `command_repeated`.
     pub direct_commands: Vec<(Command, Answer)>,
-    /// The session's state after these entries, in the writer's own encoding.
+    /// The session's state after these entries: a `Session` as JSON.
     pub snapshot: Option<Vec<u8>>,
 }
 

@@ -31,6 +31,7 @@ use crate::{
     implement::views::{self, RecordChanges},
 };
 
+/// All sessions, blobs and once-keys of the journal.
 #[derive(Debug)]
 pub(super) struct MemoryState {
     limits: Limits,

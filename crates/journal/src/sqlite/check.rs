@@ -103,6 +103,7 @@ pub(super) fn connect(path: &Path, setup: ConnectionOptions) -> Result<Connectio
     schema::connect(path, Purpose::ReadOnly, setup)
 }
 
+/// Checks one journal file and collects the damage.
 struct Walk<'a> {
     connection: &'a Connection,
     path: &'a Path,

@@ -41,6 +41,7 @@ pub(super) async fn walk(
     Ok(walk.evidence)
 }
 
+/// Computes the chain of one session from its records and compares it with the digests of the batches.
 struct Walk {
     evidence: SessionEvidence,
     digest: Digest,

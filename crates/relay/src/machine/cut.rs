@@ -1,4 +1,5 @@
-//! Runs that end without their end: cut, refused, silent, or lost with the process.
+//! Decides what follows a run whose end the agent did not send, because it was cut, refused, silent or lost with the
+//! process; handles the timers.
 
 use std::time::Duration;
 

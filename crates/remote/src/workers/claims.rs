@@ -27,7 +27,7 @@ const OUTPUTS: usize = 16;
 /// Who decides about a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimCheck {
-    /// The call is open: its session decides, or nobody has to if the call only finds something out.
+    /// The call is open. The session decides about a run; a reconciliation is not recorded and needs no decision.
     Open(CallPurpose),
     /// The process declared the call when it connected, and it is not open on this server: the server restarts, or the
     /// session is on another one. The session decides, after [`Workers::check_route`].

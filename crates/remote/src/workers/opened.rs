@@ -1,4 +1,4 @@
-//! An open call, as the task sees it that waits for it.
+//! The handle of an open call, for the task that waits for it.
 
 use tokio::sync::{mpsc, watch};
 
@@ -8,7 +8,8 @@ use crate::{
     roster::Deliveries,
 };
 
-/// An open call, for the task that waits for it. Dropping it closes the call.
+/// The handle of an open call, for the task that waits for it. The roster has the call itself (`OpenCall`). Dropping
+/// the handle closes the call.
 pub(crate) struct OpenedCall {
     pub(super) workers: Workers,
     pub(super) key: CallKey,

@@ -45,7 +45,7 @@ pub(super) struct FaultEntry {
     pub(super) model: Option<Name>,
     pub(super) stage: Option<Stage>,
     pub(super) computer: Option<Name>,
-    /// Who is affected.
+    /// The tenant and the user of the session.
     pub(super) tenant: Option<Name>,
     pub(super) user: Option<Name>,
     /// `None` if the turn goes on, or went on, without the operation.
