@@ -26,6 +26,8 @@ from budao import Client, Cursor, Event, FinalAnswer, Session, ToolResult, TurnF
 from harness import IMPATIENT, PROGRAM, TOKEN, Proxy, TestServer  # noqa: E402
 
 CALLS, SESSIONS = 12, 4
+#: Seconds that the last turns may take; a call that waits for its whole deadline fits in.
+LAST_TURNS = 300
 #: Attempts of a call whose processes were killed; then the call ends in doubt, idempotent or not.
 TRIES = 3
 
@@ -97,7 +99,7 @@ class Playground:
                     await asyncio.sleep(self.choose.uniform(0.02, 0.3))
                     await self.kill_one(proxy.url)
                     self.kills_left -= 1
-                await asyncio.wait_for(asyncio.gather(*turns), 600)
+                await self.finish(turns)
                 await asyncio.to_thread(self.read_claims)
             finally:
                 for turn in turns:
@@ -105,6 +107,18 @@ class Playground:
                 for worker in self.workers:
                     worker.kill()
                     worker.wait()
+
+    async def finish(self, turns: "list[asyncio.Future[None]]") -> None:
+        """Waits for the turns that still run. A turn without an end is shown with the place where its client waits."""
+        _, unfinished = await asyncio.wait(turns, timeout=LAST_TURNS)
+        for turn in turns:
+            if turn in unfinished and isinstance(turn, asyncio.Task):
+                turn.print_stack(file=sys.stdout)
+        for task in asyncio.all_tasks() if unfinished else ():
+            task.print_stack(limit=8, file=sys.stdout)
+        if unfinished:
+            raise SystemExit(f"{len(unfinished)} turns have no end; logs and journal: {self.server.home}")
+        await asyncio.gather(*turns)
 
     async def run_sessions(self, index: int, url: str) -> None:
         """Runs one session after the other, until no kill is left."""

@@ -273,7 +273,7 @@ impl Workers {
         engine: &dyn Engine,
     ) -> Result<(), Fault> {
         if peers.is_empty() {
-            self.roster().elsewhere = PeerCounts::default();
+            self.forget_peers();
             return Ok(());
         }
         self.refresh().await;
@@ -304,6 +304,21 @@ impl Workers {
             self.report_lost(lost, engine).await;
         }
         Ok(())
+    }
+
+    /// Forgets the other servers. A process that was connected to one of them is awaited here, for the grace.
+    fn forget_peers(&self) {
+        let now = self.now();
+        let awaited = {
+            let mut roster = self.roster();
+            match std::mem::take(&mut roster.elsewhere).workers.is_empty() {
+                true => Vec::new(),
+                false => roster.await_processes(now),
+            }
+        };
+        for id in awaited {
+            self.expire_later(id, now);
+        }
     }
 
     /// Reports in place of a process that is gone. The session decides what follows.

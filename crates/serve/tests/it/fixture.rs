@@ -36,6 +36,8 @@ pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) struct Fixture {
     pub(crate) address: SocketAddr,
     pub(crate) runtime: Runtime,
+    /// The workers of this server, if it takes any.
+    pub(crate) workers: Option<Workers>,
     pub(crate) journal: Arc<dyn Journal>,
     stop: Option<oneshot::Sender<()>>,
     serving: Option<JoinHandle<()>>,
@@ -112,11 +114,12 @@ impl Setup {
         if recovers {
             runtime.recover().await.unwrap();
         }
+        let workers = self.config.workers.clone();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = serve_on(listener, self.config, &runtime, &journal, world, stopped);
-        Fixture { address, runtime, journal, stop: Some(stop), serving: Some(serving) }
+        Fixture { address, runtime, workers, journal, stop: Some(stop), serving: Some(serving) }
     }
 }
 
@@ -209,6 +212,24 @@ impl Fixture {
 
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
+    }
+
+    /// Exchanges notes about workers with other servers, under a name.
+    pub(crate) async fn exchange_workers(&self, holder: &str, others: &[&str]) {
+        let others: Vec<String> = others.iter().map(|&it| it.to_owned()).collect();
+        let workers = self.workers.as_ref().unwrap();
+        workers.exchange(holder, &others, &self.runtime).await.unwrap();
+    }
+
+    /// Waits until a call of a worker is open.
+    pub(crate) async fn has_open_call(&self) {
+        let workers = self.workers.as_ref().unwrap();
+        let polling = async {
+            while workers.counts().open == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(TEST_TIMEOUT, polling).await.unwrap();
     }
 
     /// Tells the server to stop and waits until it has.

@@ -322,6 +322,29 @@ async fn an_open_call_survives_the_end_of_the_server() {
 }
 
 #[tokio::test]
+async fn a_worker_that_died_after_its_server_is_awaited_for_the_grace_only() {
+    let journal = memory();
+    let awaiting = |grace| WorkerLimits { grace: Duration::from_secs(grace), ..limits() };
+    let fixture = setup(pays(), awaiting(20)).on(&journal).open().await;
+    let mut worker = TestWorker::offering(&fixture, "w-1", json!([pay()])).await;
+    let (person, session) = ask(&fixture).await;
+    let call = worker.call().await;
+    assert!(is_accepted(&worker.claim(&call).await));
+    // The note of the first server says that the process is connected to it, and outlives both.
+    fixture.exchange_workers("first", &["second"]).await;
+    fixture.stop().await;
+    drop((person, worker));
+    let fixture = setup(Script::new().say("Paid."), awaiting(1)).on(&journal).open().await;
+    fixture.has_open_call().await;
+    fixture.exchange_workers("second", &["first"]).await;
+    fixture.exchange_workers("second", &[]).await;
+    let mut person = fixture.client().await;
+    person.reconnect(&session, 0).await;
+    let failed = result(&mut person).await;
+    assert_eq!(failed["metadata"]["error_code"], "ERR_TOOL_022", "{failed}");
+}
+
+#[tokio::test]
 async fn an_unclaimed_call_is_offered_by_the_next_server() {
     let journal = memory();
     let fixture = setup(pays(), limits()).on(&journal).open().await;
