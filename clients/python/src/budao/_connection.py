@@ -107,6 +107,7 @@ class Connection:
         self._come_back = 0.0
         self._heard_at = 0.0
         self._task: asyncio.Task[None] | None = None
+        self._is_stopped = False
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="budao-connection")
@@ -131,6 +132,7 @@ class Connection:
 
     async def stop(self) -> None:
         """Closes the connection; the task has ended when this returns."""
+        self._is_stopped = True
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -138,7 +140,8 @@ class Connection:
     async def _run(self) -> None:
         attempt = 0
         try:
-            while True:
+            # Before Python 3.12, `wait_for` loses a cancellation that comes together with its result.
+            while not self._is_stopped:
                 hint = 0.0
                 self._is_established = False
                 try:
@@ -155,7 +158,9 @@ class Connection:
                 if attempt >= self._settings.tries:
                     return self._handler.over(fault)
                 hint, self._come_back = max(hint, self._come_back), 0.0
-                await asyncio.sleep(max(self._settings.wait(attempt), min(hint, 300.0)))
+                if not self._is_stopped:
+                    await asyncio.sleep(max(self._settings.wait(attempt), min(hint, 300.0)))
+            self._handler.over(None)
         except asyncio.CancelledError:
             self._handler.over(None)
             raise
@@ -222,8 +227,8 @@ class Connection:
             raise _Lost(Fault("connection_refused", f"No connection to {settings.url}.", facts=facts)) from None
 
     async def _write(self, socket: ClientConnection) -> None:
-        """Sends queued frames in their order."""
-        while True:
+        """Sends queued frames in their order, until the connection is given up."""
+        while self._socket is socket:  # a cancellation can be lost in `wait_for`, see `_run`
             await self._has_outgoing.wait()
             self._has_outgoing.clear()
             while self._outgoing:
