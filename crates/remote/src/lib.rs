@@ -19,5 +19,6 @@ pub use calls::{CallKey, CallOffer, CallPurpose, CancelReason, WorkerMessage};
 pub use limits::WorkerLimits;
 pub use offers::{DeclaredCall, OfferScope, WorkerOffer, check_tool};
 pub use workers::{
-    ClaimCheck, Offerer, WorkerCounts, WorkerLink, WorkerSeat, WorkerView, Workers, WorkersConfig,
+    ClaimCheck, ProcessRef, WorkerCounts, WorkerIdentity, WorkerLink, WorkerView, Workers,
+    WorkersConfig,
 };

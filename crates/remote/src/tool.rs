@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::{
     calls::{CallKey, CallOffer, CallPurpose, CallStatus, CancelReason},
-    workers::{OpenedCall, Workers},
+    workers::{CallHandle, Workers},
 };
 
 /// The share of the grace after a cancel that a worker has for its result, in percent. The rest is for the report.
@@ -106,7 +106,7 @@ impl RemoteTool {
 
     async fn wait_for(
         &self,
-        call: &mut OpenedCall,
+        call: &mut CallHandle,
         context: &CallContext,
         deadline: Duration,
     ) -> WaitEnd {
@@ -134,7 +134,7 @@ impl RemoteTool {
     /// Waits for the report of a claimed call, and shows its progress.
     async fn wait_for_report(
         &self,
-        call: &mut OpenedCall,
+        call: &mut CallHandle,
         context: &CallContext,
         deadline: Duration,
     ) -> WaitEnd {

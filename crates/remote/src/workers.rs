@@ -1,8 +1,8 @@
 //! The workers of a server: offers, connections and open calls, and the tools that follow from them.
 
+mod call_handle;
 mod catalog;
 mod claims;
-mod opened;
 
 use std::{
     collections::BTreeMap,
@@ -31,10 +31,10 @@ use crate::{
     roster::{Deliveries, Roster, Worker, WorkerKey},
     tool::RemoteTool,
 };
+pub(crate) use call_handle::CallHandle;
 pub use claims::ClaimCheck;
-use claims::check_seat;
+use claims::check_process;
 pub(crate) use claims::not_open;
-pub(crate) use opened::OpenedCall;
 
 /// Sends messages to one connected worker.
 pub trait WorkerLink: Send + Sync + fmt::Debug {
@@ -57,7 +57,7 @@ pub struct WorkersConfig {
 
 /// The user who offers, and the names that the user may offer to all sessions of the tenant.
 #[derive(Clone, Debug)]
-pub struct Offerer {
+pub struct WorkerIdentity {
     /// The tenant of the sessions.
     pub tenant: String,
     /// The user, as `tenant/user`.
@@ -68,7 +68,7 @@ pub struct Offerer {
 
 /// Names the process that a frame is about, and the connection that the frame came on.
 #[derive(Clone, Copy, Debug)]
-pub struct WorkerSeat<'a> {
+pub struct ProcessRef<'a> {
     /// The tenant of the connection.
     pub tenant: &'a str,
     /// The id of the connection.
@@ -177,12 +177,12 @@ impl Workers {
     /// Connects a process whose offer was checked. What it held and does not declare is lost; waiting calls are offered.
     pub fn connect(
         &self,
-        offerer: &Offerer,
+        identity: &WorkerIdentity,
         scope: OfferScope,
         offer: &WorkerOffer,
         (connection, link): (&str, Arc<dyn WorkerLink>),
     ) {
-        let id: WorkerKey = (offerer.tenant.as_str().into(), offer.worker_id.as_str().into());
+        let id: WorkerKey = (identity.tenant.as_str().into(), offer.worker_id.as_str().into());
         let declared =
             offer.holding.iter().take(self.limits().capacity).map(|held| {
                 (CallKey { session: held.session, call: held.call.clone() }, held.attempt)
@@ -192,7 +192,7 @@ impl Workers {
         let worker =
             roster.workers.entry(id.clone()).or_insert_with(|| Worker::absent(&offer.worker, now));
         worker.name.clone_from(&offer.worker);
-        worker.owner.clone_from(&offerer.user);
+        worker.owner.clone_from(&identity.user);
         worker.scope = scope;
         worker.tools = offer.tools.iter().map(|it| (it.name.clone(), it.version())).collect();
         worker.capacity = offer.capacity;
@@ -213,7 +213,7 @@ impl Workers {
         roster.dispatch_to(&id, &mut out);
         drop(roster);
         tracing::info!(
-            tenant = offerer.tenant,
+            tenant = identity.tenant,
             worker = offer.worker,
             worker_id = offer.worker_id,
             tools = offer.tools.len(),
@@ -247,9 +247,9 @@ impl Workers {
     ///
     /// # Errors
     /// The connection has offered nothing with this id.
-    pub fn drain(&self, seat: WorkerSeat<'_>) -> Result<usize, Fault> {
+    pub fn drain(&self, process: ProcessRef<'_>) -> Result<usize, Fault> {
         let mut roster = self.roster();
-        let id = check_seat(&roster, seat)?;
+        let id = check_process(&roster, process)?;
         let Some(worker) = roster.workers.get_mut(&id) else { return Ok(0) };
         worker.is_draining = true;
         Ok(worker.held.len())

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::atomic::Ordering};
 
 use budao_core::fault::{Fault, Kind, Operation};
 
-use super::{Offerer, Workers};
+use super::{WorkerIdentity, Workers};
 use crate::{
     limits::limit_reached,
     offers::{OfferScope, TenantTools, WorkerOffer, check_offer, violated},
@@ -21,39 +21,39 @@ impl Workers {
     /// The broken rule, with its field, or the bound that is reached. The offer has no effect then.
     pub async fn check(
         &self,
-        offerer: &Offerer,
+        identity: &WorkerIdentity,
         scope: &OfferScope,
         offer: &WorkerOffer,
     ) -> Result<Vec<(String, String)>, Fault> {
         let limits = self.limits();
         let patterns = match scope {
-            OfferScope::Tenant => offerer.patterns.as_deref(),
+            OfferScope::Tenant => identity.patterns.as_deref(),
             OfferScope::Session(_) => None,
         };
         check_offer(offer, patterns, &self.0.config.reserved, limits)?;
-        self.check_seat(offerer, offer)?;
+        self.check_admission(identity, offer)?;
         match scope {
-            OfferScope::Tenant => self.store(offerer, offer).await?,
-            OfferScope::Session(_) => self.check_session_names(offerer, offer).await?,
+            OfferScope::Tenant => self.store(identity, offer).await?,
+            OfferScope::Session(_) => self.check_session_names(identity, offer).await?,
         }
         let versions = offer.tools.iter().map(|tool| (tool.name.clone(), tool.version()));
         Ok(versions.collect())
     }
 
     /// An id belongs to the user who first used it, and a tenant has a bounded number of processes.
-    fn check_seat(&self, offerer: &Offerer, offer: &WorkerOffer) -> Result<(), Fault> {
+    fn check_admission(&self, identity: &WorkerIdentity, offer: &WorkerOffer) -> Result<(), Fault> {
         let limits = self.limits();
         let roster = self.roster();
-        let id: WorkerKey = (offerer.tenant.as_str().into(), offer.worker_id.as_str().into());
+        let id: WorkerKey = (identity.tenant.as_str().into(), offer.worker_id.as_str().into());
         match roster.workers.get(&id) {
-            Some(known) if !known.owner.is_empty() && known.owner != offerer.user => {
+            Some(known) if !known.owner.is_empty() && known.owner != identity.user => {
                 let rule = "no other user offers with this id";
                 return Err(violated("content.worker_id", rule, &offer.worker_id));
             }
             Some(_) => {}
             None => {
-                let of_tenant = roster.workers.keys().filter(|(it, _)| **it == *offerer.tenant);
-                let elsewhere = roster.elsewhere.workers_of(&offerer.tenant);
+                let of_tenant = roster.workers.keys().filter(|(it, _)| **it == *identity.tenant);
+                let elsewhere = roster.elsewhere.workers_of(&identity.tenant);
                 if of_tenant.count().saturating_add(elsewhere) >= limits.workers {
                     return Err(limit_reached("tenant_workers", limits.workers));
                 }
@@ -69,13 +69,13 @@ impl Workers {
     /// An offer to one session does not shadow a tool that workers offer to the whole tenant.
     async fn check_session_names(
         &self,
-        offerer: &Offerer,
+        identity: &WorkerIdentity,
         offer: &WorkerOffer,
     ) -> Result<(), Fault> {
-        let known = self.catalog(&offerer.tenant).await?;
+        let known = self.catalog(&identity.tenant).await?;
         for (index, tool) in offer.tools.iter().enumerate() {
             if let Some(other) = known.tools.get(&tool.name)
-                && (other.worker != offer.worker || other.owner != offerer.user)
+                && (other.worker != offer.worker || other.owner != identity.user)
             {
                 let field = format!("content.tools[{index}].name");
                 let rule = format!("the worker `{}` offers this name", other.worker);
@@ -86,14 +86,14 @@ impl Workers {
     }
 
     /// Stores an offer for the tenant. Another server that stores at the same time makes it try again.
-    async fn store(&self, offerer: &Offerer, offer: &WorkerOffer) -> Result<(), Fault> {
-        let tenant = &offerer.tenant;
+    async fn store(&self, identity: &WorkerIdentity, offer: &WorkerOffer) -> Result<(), Fault> {
+        let tenant = &identity.tenant;
         let mut catalogs = self.0.catalogs.lock().await;
         for _ in 0..NOTE_TRIES {
             self.load(&mut catalogs, tenant).await?;
             let Some((version, known)) = catalogs.get(tenant) else { break };
             let (expected, mut next) = (*version, known.clone());
-            let by = (offer.worker.as_str(), offerer.user.as_str());
+            let by = (offer.worker.as_str(), identity.user.as_str());
             if !next.add(by, &offer.tools, self.now(), self.limits())? {
                 catalogs.insert(tenant.clone(), (expected, next));
                 return Ok(());

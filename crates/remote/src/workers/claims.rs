@@ -11,7 +11,7 @@ use budao_core::{
 use budao_tools::Reconciliation;
 use tokio::sync::{mpsc, watch};
 
-use super::{OpenedCall, WorkerSeat, Workers};
+use super::{CallHandle, ProcessRef, Workers};
 use crate::{
     calls::{CallKey, CallOffer, CallPurpose, CallStatus, CancelReason, OpenCall},
     limits::limit_reached,
@@ -41,12 +41,12 @@ impl Workers {
     /// The process has no such connection, or the call is not open for it.
     pub fn check_claim(
         &self,
-        seat: WorkerSeat<'_>,
+        process: ProcessRef<'_>,
         key: &CallKey,
         attempt: u32,
     ) -> Result<ClaimCheck, Fault> {
         let mut roster = self.roster();
-        let id = check_seat(&roster, seat)?;
+        let id = check_process(&roster, process)?;
         let check = roster.check_claim(&id, key, attempt)?;
         // The claim may become durable while the work of the call starts anew.
         if let Some(worker) = roster.workers.get_mut(&id) {
@@ -61,12 +61,12 @@ impl Workers {
     /// The process has no such connection, or could not have been offered the call.
     pub fn check_route(
         &self,
-        seat: WorkerSeat<'_>,
+        process: ProcessRef<'_>,
         key: &CallKey,
         (tool, route): (&str, &ToolRoute),
     ) -> Result<(), Fault> {
         let roster = self.roster();
-        let id = check_seat(&roster, seat)?;
+        let id = check_process(&roster, process)?;
         match roster.workers.get(&id) {
             Some(worker) if worker.runs(key.session, tool, route) => Ok(()),
             _ => Err(not_open(key, "it was not offered to this worker")),
@@ -96,13 +96,13 @@ impl Workers {
     /// The connection has offered nothing with this id.
     pub fn check_report(
         &self,
-        seat: WorkerSeat<'_>,
+        process: ProcessRef<'_>,
         key: &CallKey,
     ) -> Result<Option<CallPurpose>, Fault> {
         let roster = self.roster();
-        check_seat(&roster, seat)?;
+        check_process(&roster, process)?;
         match roster.calls.get(key) {
-            Some(call) if *call.tenant != *seat.tenant => Err(not_open(key, "it is over")),
+            Some(call) if *call.tenant != *process.tenant => Err(not_open(key, "it is over")),
             Some(call) => Ok(Some(call.offer.purpose)),
             None => Ok(roster.foreign.get(key).map(|call| call.offer.purpose)),
         }
@@ -111,13 +111,13 @@ impl Workers {
     /// Takes the answer to a claim. A process whose claim was refused does not hold the call.
     pub fn claim_answered(
         &self,
-        seat: WorkerSeat<'_>,
+        process: ProcessRef<'_>,
         key: &CallKey,
         attempt: u32,
         is_accepted: bool,
     ) {
         let mut roster = self.roster();
-        let Ok(id) = check_seat(&roster, seat) else { return };
+        let Ok(id) = check_process(&roster, process) else { return };
         if let (false, Some(worker)) = (is_accepted, roster.workers.get_mut(&id)) {
             worker.declared.remove(&(key.clone(), attempt));
         }
@@ -138,10 +138,10 @@ impl Workers {
     }
 
     /// Forgets a call whose session is on another server: its result has an answer.
-    pub fn result_answered(&self, seat: WorkerSeat<'_>, key: &CallKey) {
+    pub fn result_answered(&self, process: ProcessRef<'_>, key: &CallKey) {
         let mut roster = self.roster();
-        let is_ours = |call: &ForeignCall| *call.worker_id == *seat.worker_id;
-        if check_seat(&roster, seat).is_ok() && roster.foreign.get(key).is_some_and(is_ours) {
+        let is_ours = |call: &ForeignCall| *call.worker_id == *process.worker_id;
+        if check_process(&roster, process).is_ok() && roster.foreign.get(key).is_some_and(is_ours) {
             roster.forget_foreign(key);
         }
     }
@@ -210,21 +210,21 @@ impl Workers {
     /// The call is not open for this process.
     pub fn show_output(
         &self,
-        seat: WorkerSeat<'_>,
+        process: ProcessRef<'_>,
         key: &CallKey,
         text: String,
     ) -> Result<(), Fault> {
         let (limit, now) = (self.limits().output_bytes, self.now());
         let mut roster = self.roster();
-        check_seat(&roster, seat)?;
+        check_process(&roster, process)?;
         if roster.foreign.contains_key(key) {
-            return match roster.show_elsewhere(key, seat.worker_id, (text, limit), now) {
+            return match roster.show_elsewhere(key, process.worker_id, (text, limit), now) {
                 true => Ok(()),
                 false => Err(not_open(key, "this worker has not claimed it")),
             };
         }
-        let call = roster.calls.get_mut(key).filter(|call| *call.tenant == *seat.tenant);
-        let Some(call) = call.filter(|it| it.claim().is_some_and(|id| *id == *seat.worker_id))
+        let call = roster.calls.get_mut(key).filter(|call| *call.tenant == *process.tenant);
+        let Some(call) = call.filter(|it| it.claim().is_some_and(|id| *id == *process.worker_id))
         else {
             return Err(not_open(key, "this worker has not claimed it"));
         };
@@ -241,7 +241,7 @@ impl Workers {
         &self,
         tenant: Arc<str>,
         offer: CallOffer,
-    ) -> Result<OpenedCall, Fault> {
+    ) -> Result<CallHandle, Fault> {
         let limit = self.limits().open_calls;
         let (status, changes) = watch::channel(CallStatus::default());
         let (output, pieces) = mpsc::channel(OUTPUTS);
@@ -263,7 +263,7 @@ impl Workers {
             self.expire_later(id, now);
         }
         let reason = CancelReason::Over;
-        Ok(OpenedCall { workers: self.clone(), key, serial, changes, pieces, reason })
+        Ok(CallHandle { workers: self.clone(), key, serial, changes, pieces, reason })
     }
 
     /// Takes the durable state of a call, as the session recorded it.
@@ -283,15 +283,15 @@ impl Workers {
     }
 }
 
-/// The seat of a frame: its connection must be the one that offered with this id.
-pub(super) fn check_seat(roster: &Roster, seat: WorkerSeat<'_>) -> Result<WorkerKey, Fault> {
-    let id: WorkerKey = (seat.tenant.into(), seat.worker_id.into());
+/// The process of a frame: its connection must be the one that offered with this id.
+pub(super) fn check_process(roster: &Roster, process: ProcessRef<'_>) -> Result<WorkerKey, Fault> {
+    let id: WorkerKey = (process.tenant.into(), process.worker_id.into());
     let link = roster.workers.get(&id).and_then(|worker| worker.link.as_ref());
-    if link.is_some_and(|(connection, _)| connection == seat.connection) {
+    if link.is_some_and(|(connection, _)| connection == process.connection) {
         return Ok(id);
     }
     let rule = "this connection has offered tools with this id";
-    Err(violated("content.worker_id", rule, seat.worker_id))
+    Err(violated("content.worker_id", rule, process.worker_id))
 }
 
 /// A call that asks this process what became of another.

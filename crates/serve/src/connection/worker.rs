@@ -14,8 +14,8 @@ use budao_core::{
     world::Clock,
 };
 use budao_remote::{
-    CallKey, CallPurpose, ClaimCheck, OfferScope, Offerer, WorkerLink, WorkerMessage, WorkerOffer,
-    WorkerSeat, Workers,
+    CallKey, CallPurpose, ClaimCheck, OfferScope, ProcessRef, WorkerIdentity, WorkerLink,
+    WorkerMessage, WorkerOffer, Workers,
 };
 use serde_json::{Map, Value, json};
 
@@ -121,7 +121,7 @@ impl Connection {
                 return Ok(None);
             }
             Request::DrainWorker { worker_id } => {
-                let held = self.workers()?.drain(self.seat(&worker_id))?;
+                let held = self.workers()?.drain(self.process(&worker_id))?;
                 json!({ "held": held })
             }
             Request::ToolClaim(claim) => {
@@ -133,7 +133,7 @@ impl Connection {
             Request::ToolOutput { claim, delta } => {
                 let session = session.ok_or_else(super::no_session)?;
                 let key = CallKey { session, call: claim.call };
-                self.workers()?.show_output(self.seat(&claim.worker_id), &key, delta)?;
+                self.workers()?.show_output(self.process(&claim.worker_id), &key, delta)?;
                 json!({})
             }
             _ => json!({}),
@@ -149,8 +149,8 @@ impl Connection {
         Ok(Some(frames::accepted(self.server.now(), command_ref, more, self.lang())))
     }
 
-    fn seat<'a>(&'a self, worker_id: &'a str) -> WorkerSeat<'a> {
-        WorkerSeat { tenant: &self.identity.tenant, connection: &self.id, worker_id }
+    fn process<'a>(&'a self, worker_id: &'a str) -> ProcessRef<'a> {
+        ProcessRef { tenant: &self.identity.tenant, connection: &self.id, worker_id }
     }
 
     /// Offers tools to one session of the caller, or to all sessions of its tenant. The answer precedes the first call.
@@ -162,15 +162,15 @@ impl Connection {
     ) -> Result<(), Fault> {
         let (workers, session) = (self.workers()?, command_ref.session);
         let scope = self.offer_scope(session).await?;
-        let offerer = Offerer {
+        let identity = WorkerIdentity {
             tenant: self.identity.tenant.clone(),
             user: self.identity.name(),
             patterns: Some(self.identity.offers.clone()),
         };
-        let versions = workers.check(&offerer, &scope, &offer).await?;
+        let versions = workers.check(&identity, &scope, &offer).await?;
         if let Some(session) = session {
             let (worker, by, tools) =
-                (offer.worker.clone(), offerer.user.clone(), offer.tools.clone());
+                (offer.worker.clone(), identity.user.clone(), offer.tools.clone());
             let offer = Box::new(ToolOffer { worker, by: by.clone(), tools });
             let body = CommandBody::OfferTools { offer };
             let request = CommandRequest { by, command: None, trace, parent: SpanId::NONE, body };
@@ -192,7 +192,7 @@ impl Connection {
         self.is_worker.store(true, Ordering::Relaxed);
         // A closed outbox has a reader that ends, which disconnects the worker.
         if self.reply(&answer).await.is_ok() {
-            workers.connect(&offerer, scope, &offer, (&self.id, Arc::new(link)));
+            workers.connect(&identity, scope, &offer, (&self.id, Arc::new(link)));
         }
         Ok(())
     }
@@ -219,11 +219,11 @@ impl Connection {
     async fn claim(&self, of: WorkerCommand, claim: ClaimRef) -> Result<Value, Fault> {
         let workers = self.workers()?;
         let ClaimRef { call, attempt, worker_id } = claim;
-        let (key, seat) = (CallKey { session: of.session, call }, self.seat(&worker_id));
-        let checked = match workers.check_claim(seat, &key, attempt) {
+        let (key, process) = (CallKey { session: of.session, call }, self.process(&worker_id));
+        let checked = match workers.check_claim(process, &key, attempt) {
             Ok(ClaimCheck::Open(purpose)) => Ok(purpose),
             Ok(ClaimCheck::Declared) => {
-                self.check_declared(&key, seat).await.map(|()| CallPurpose::Run)
+                self.check_declared(&key, process).await.map(|()| CallPurpose::Run)
             }
             Err(fault) => Err(fault),
         };
@@ -238,14 +238,14 @@ impl Connection {
             }
             Err(fault) => Err(fault),
         };
-        workers.claim_answered(seat, &key, attempt, answer.is_ok());
+        workers.claim_answered(process, &key, attempt, answer.is_ok());
         answer?;
         Ok(json!({ "step_id": key.call.to_string(), "attempt": attempt }))
     }
 
     /// Checks a claim that a process repeats while its call is not open here. The records of the session say which
     /// worker and which version of the tool the call is for.
-    async fn check_declared(&self, key: &CallKey, seat: WorkerSeat<'_>) -> Result<(), Fault> {
+    async fn check_declared(&self, key: &CallKey, process: ProcessRef<'_>) -> Result<(), Fault> {
         self.check_tenant(key.session).await?;
         let (state, _) = budao_journal::fold(&*self.server.journal, key.session).await?;
         let call = state.turn.as_ref().and_then(|turn| turn.call(&key.call));
@@ -256,7 +256,7 @@ impl Connection {
                 .with(Fact::Session, key.session.to_string())
                 .with(Fact::Reason, "it is over"));
         };
-        self.workers()?.check_route(seat, key, (&call.tool, &remote.route))
+        self.workers()?.check_route(process, key, (&call.tool, &remote.route))
     }
 
     /// Checks that a session belongs to the tenant of this connection. To others it does not exist.
@@ -279,7 +279,7 @@ impl Connection {
         let workers = self.workers()?;
         let ClaimRef { call, attempt, worker_id } = claim;
         let key = CallKey { session: of.session, call: call.clone() };
-        let purpose = workers.check_report(self.seat(&worker_id), &key)?;
+        let purpose = workers.check_report(self.process(&worker_id), &key)?;
         match (result, purpose) {
             (WorkerResult::Reconciliation(found), _) => {
                 workers.reconcile(&worker_id, &key, found)?;
@@ -291,7 +291,7 @@ impl Connection {
                 let answer = self.report(of, call, attempt, worker_id.clone(), report).await;
                 // A server that could not make it durable may be asked again.
                 if answer.as_ref().err().is_none_or(|fault| fault.kind() == Kind::CallNotOpen) {
-                    workers.result_answered(self.seat(&worker_id), &key);
+                    workers.result_answered(self.process(&worker_id), &key);
                 }
                 answer?;
             }

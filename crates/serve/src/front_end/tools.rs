@@ -10,7 +10,7 @@ use budao_core::{
     remote::{OfferedTool, ToolOffer},
     trace::SpanId,
 };
-use budao_remote::{OfferScope, Offerer, WorkerLimits, WorkerOffer};
+use budao_remote::{OfferScope, WorkerIdentity, WorkerLimits, WorkerOffer};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -78,7 +78,7 @@ pub(crate) async fn offer_tools(
         return Ok(());
     }
     let (tenant, user) = (caller.identity.tenant.clone(), caller.identity.name());
-    let offerer = Offerer { tenant, user: user.clone(), patterns: None };
+    let identity = WorkerIdentity { tenant, user: user.clone(), patterns: None };
     let offer = WorkerOffer {
         worker: WORKER.to_owned(),
         worker_id: format!("{WORKER}-{}", thread.session),
@@ -86,7 +86,7 @@ pub(crate) async fn offer_tools(
         tools,
         holding: Vec::new(),
     };
-    workers.check(&offerer, &OfferScope::Session(thread.session), &offer).await?;
+    workers.check(&identity, &OfferScope::Session(thread.session), &offer).await?;
     let offer = ToolOffer { worker: offer.worker, by: user.clone(), tools: offer.tools };
     let body = CommandBody::OfferTools { offer: Box::new(offer) };
     let (trace, parent) = (caller.trace, SpanId::NONE);

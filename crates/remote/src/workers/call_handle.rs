@@ -10,7 +10,7 @@ use crate::{
 
 /// The handle of an open call, for the task that waits for it. The roster has the call itself (`OpenCall`). Dropping
 /// the handle closes the call.
-pub(crate) struct OpenedCall {
+pub(crate) struct CallHandle {
     pub(super) workers: Workers,
     pub(super) key: CallKey,
     pub(super) serial: u64,
@@ -20,7 +20,7 @@ pub(crate) struct OpenedCall {
     pub(super) reason: CancelReason,
 }
 
-impl OpenedCall {
+impl CallHandle {
     pub(crate) fn status(&mut self) -> CallStatus {
         self.changes.borrow_and_update().clone()
     }
@@ -59,7 +59,7 @@ impl OpenedCall {
     }
 }
 
-impl Drop for OpenedCall {
+impl Drop for CallHandle {
     fn drop(&mut self) {
         let now = self.workers.now();
         let out = self.workers.roster().close(&self.key, self.serial, (self.reason, now));
