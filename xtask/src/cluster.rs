@@ -5,16 +5,16 @@ use anyhow::{Context as _, Result};
 
 use crate::test_programs::{self, TestProgram};
 
-const PROGRAM: TestProgram = ("budao-cli", Some("cluster"));
+const PROGRAM: TestProgram = ("budao-cli", Some("it"));
 
 /// The tests and their servers.
 const STORMS: [(&str, &str); 2] = [
     (
-        "storm::three_servers_on_postgres_lose_nothing_and_do_nothing_twice_under_faults",
+        "cluster::storm::three_servers_on_postgres_lose_nothing_and_do_nothing_twice_under_faults",
         "three servers on one PostgreSQL",
     ),
     (
-        "storm::two_servers_on_one_file_lose_nothing_and_do_nothing_twice_under_faults",
+        "cluster::storm::two_servers_on_one_file_lose_nothing_and_do_nothing_twice_under_faults",
         "two servers on one file",
     ),
 ];

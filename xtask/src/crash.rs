@@ -14,7 +14,7 @@ const DEEP: &str = "BUDAO_CRASH_DEEP";
 const BATCH_KILLS: &str = "BUDAO_CRASH_BATCH_KILLS";
 
 /// The tests that kill a journal's writer.
-const JOURNAL: TestProgram = ("budao-journal", Some("crash"));
+const JOURNAL: TestProgram = ("budao-journal", Some("it"));
 
 /// The test program, its test filter, and the kind of process that is killed.
 const OTHERS: [(TestProgram, &str, &str); 6] = [
@@ -26,13 +26,13 @@ const OTHERS: [(TestProgram, &str, &str); 6] = [
     ),
     (("budao-serve", Some("proof")), "killing::", "the server, with clients that come back"),
     (
-        ("budao-cli", Some("killed")),
-        "",
+        ("budao-cli", Some("it")),
+        "killed::",
         "the hub and the computer of a room, in the middle of calls",
     ),
-    (("budao-cli", Some("acp")), "survives_the_death", "the bridge of an editor"),
+    (("budao-cli", Some("it")), "survives_the_death", "the bridge of an editor"),
     (
-        ("budao-cli", Some("acp")),
+        ("budao-cli", Some("it")),
         "outlives_the_bridge",
         "the bridge in every way, while its CLI and shells write files",
     ),
@@ -46,7 +46,11 @@ pub(crate) fn run(kills: u32) -> Result<()> {
     let tests = test_programs::tests([JOURNAL])?;
     let seed = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().subsec_nanos();
     let mut command = tests.command(JOURNAL)?;
-    command.args(["survives_being_killed_while_many_sessions_write", "--exact", "--nocapture"]);
+    command.args([
+        "crash::survives_being_killed_while_many_sessions_write",
+        "--exact",
+        "--nocapture",
+    ]);
     command.env("BUDAO_CRASH_KILLS", kills.to_string()).env("BUDAO_CRASH_SEED", seed.to_string());
     test_programs::run(&mut command)
         .with_context(|| format!("a killed journal broke its promise; the seed is {seed}"))

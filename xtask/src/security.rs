@@ -29,34 +29,33 @@ const fn suite(
     Suite { number, program: (package, test), filter }
 }
 
-const BUILTIN: Option<&str> = Some("builtin");
 const IT: Option<&str> = Some("it");
 const PROOF: Option<&str> = Some("proof");
 
 static SUITES: &[Suite] = &[
-    suite(1, "budao-tools", BUILTIN, "no_spelling_of_a_path_leads_out"),
-    suite(2, "budao-tools", BUILTIN, "no_swap_of_a_component_leads_out"),
+    suite(1, "budao-tools", IT, "no_spelling_of_a_path_leads_out"),
+    suite(2, "budao-tools", IT, "no_swap_of_a_component_leads_out"),
     suite(3, "budao-claude", None, "no_setting_becomes_a_flag"),
-    suite(4, "budao-tools", BUILTIN, "only_a_shell_acts_on_what_looks_like_a_command"),
-    suite(5, "budao-hostile", Some("reach"), "nothing_anybody_writes_makes_us_connect"),
+    suite(4, "budao-tools", IT, "only_a_shell_acts_on_what_looks_like_a_command"),
+    suite(5, "budao-hostile", IT, "nothing_anybody_writes_makes_us_connect"),
     suite(6, "budao-scrub", Some("scrub"), "no_secret_"),
     suite(6, "budao-scrub", Some("scrub"), "touches_fewer_than_one_made_line"),
     suite(6, "budao-scrub", Some("scrub"), "a_cut_at_every_character_changes_nothing"),
     suite(7, "budao-serve", IT, "bad_handshakes_are_refused_before_the_upgrade"),
     suite(8, "budao-serve", IT, "no_event_and_no_address_reaches_a_session"),
     suite(8, "budao-smcp", IT, "nobody_outside_a_room_is_heard_in_it"),
-    suite(9, "budao-journal", Some("damage"), "harmless"),
+    suite(9, "budao-journal", IT, "harmless"),
     suite(9, "budao-journal", None, "a_flip_of_any_bit_is_noticed"),
     suite(9, "budao-serve", None, "no_altered_state_is_taken_in"),
-    suite(10, "budao-tools", Some("schemas"), "a_hostile_schema_is_compiled_or_refused"),
-    suite(11, "budao-tools", Some("schemas"), "hostile_arguments_are_refused"),
-    suite(12, "budao-models", Some("bombs"), "a_packed_bomb_is_unpacked_to_its_bound"),
+    suite(10, "budao-tools", IT, "a_hostile_schema_is_compiled_or_refused"),
+    suite(11, "budao-tools", IT, "hostile_arguments_are_refused"),
+    suite(12, "budao-models", IT, "a_packed_bomb_is_unpacked_to_its_bound"),
     suite(13, "budao-serve", PROOF, "readers_that_stand_still_are_let_go"),
     suite(13, "budao-serve", PROOF, "requests_that_never_end_and_answers_nobody_takes"),
     suite(14, "budao-serve", PROOF, "clients_that_replay_for_ever_take_turns"),
-    suite(16, "budao-hostile", Some("injection"), "a_model_that_obeys_every_page"),
-    suite(17, "budao-core", Some("turn"), "an_approval_is_good_for_its_own_call"),
-    suite(18, "budao-tools", BUILTIN, "a_bomb_ends_with_everything_it_started"),
+    suite(16, "budao-hostile", IT, "a_model_that_obeys_every_page"),
+    suite(17, "budao-core", IT, "an_approval_is_good_for_its_own_call"),
+    suite(18, "budao-tools", IT, "a_bomb_ends_with_everything_it_started"),
 ];
 
 #[derive(Debug, clap::Args)]

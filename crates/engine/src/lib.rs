@@ -5,7 +5,7 @@
 //! process died, shutdown and follow. It implements [`budao_core::engine::Engine`].
 //!
 //! An engine implements [`Decider`] (input in, events out, then start the work that is due) and [`DeciderFactory`]. A
-//! complete engine is about 120 lines: `tests/echo_engine.rs` is one. The native loop (`budao-runtime`), the Claude CLI
+//! complete engine is about 120 lines: `tests/it/echo_engine.rs` is one. The native loop (`budao-runtime`), the Claude CLI
 //! (`budao-claude`) and the relay to AG-UI agents (`budao-relay`) are the three that ship.
 
 mod alarm;

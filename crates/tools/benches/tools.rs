@@ -11,7 +11,7 @@ use budao_tools::{RawTool, Toolbox, isolation, tool};
 use serde_json::{Value, json};
 
 const CORPUS: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/teaching/corpus/fs_multi_edit.json");
+    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/teaching/corpus/fs_multi_edit.json");
 
 /// Adds two numbers.
 #[tool(read_only, quick)]

@@ -5,7 +5,10 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use super::{StepContext, StepResult};
-use crate::{peers, process};
+use crate::{
+    peers, process,
+    test_programs::{self, TestProgram},
+};
 
 pub(super) fn format(run: &StepContext) -> Result<StepResult> {
     // rustfmt ignores cargo's colour setting.
@@ -107,10 +110,10 @@ fn at_length(run: &StepContext, tests: &[(&str, &str)]) -> Result<StepResult> {
 
 /// Runs the ACP tests with real CLIs and a third-party editor. With `CI=true` no test may be skipped.
 pub(super) fn editors(run: &StepContext) -> Result<StepResult> {
-    let mut cargo = process::cargo(&run.root);
-    cargo.args(["test", "--locked", "--workspace", "--test", "acp"]);
-    cargo.env("CI", "true").env("BUDAO_PEERS", peers::dir()?);
-    let tally = count_tests(run, &mut cargo, Runner::Cargo)?;
+    const PROGRAM: TestProgram = ("budao-cli", Some("it"));
+    let mut tests = test_programs::tests([PROGRAM])?.command(PROGRAM)?;
+    tests.arg("acp::").env("CI", "true").env("BUDAO_PEERS", peers::dir()?);
+    let tally = count_tests(run, &mut tests, Runner::Cargo)?;
     Ok(StepResult::Passed(format!("{} tests", tally.passed)))
 }
 
@@ -131,7 +134,8 @@ pub(super) fn interleavings(run: &StepContext) -> Result<StepResult> {
 pub(super) fn llama(run: &StepContext) -> Result<StepResult> {
     peers::ensure("llama-cpp")?;
     let mut cargo = process::cargo(&run.root);
-    cargo.args(["test", "--locked", "-p", "budao-runtime", "--test", "llama", "--", "--nocapture"]);
+    cargo.args(["test", "--locked", "-p", "budao-runtime", "--test", "it", "llama::"]);
+    cargo.args(["--", "--nocapture"]);
     cargo.env("BUDAO_FULL", "1").env("BUDAO_PEERS", peers::dir()?);
     process::run(&mut cargo, run.deadline)?;
     Ok(StepResult::Passed(String::new()))

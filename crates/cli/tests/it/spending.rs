@@ -1,0 +1,120 @@
+//! A cap on money, with `budao serve` as a real process that is killed in the middle of every request.
+
+use std::path::Path;
+
+use budao_testkit::{
+    program::{ServerProcess, command_in, run},
+    provider::{Provider, Reply},
+};
+use serde_json::{Value, json};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_budao");
+/// What one request may cost at most, in millionths: 8 192 tokens of an answer at 10 for a million.
+const REQUEST: usize = 81_920;
+/// The cap of a session, in millionths.
+const CAP: usize = 250_000;
+
+fn start(directory: &Path, model: &str, cap: &str) -> ServerProcess {
+    let config = directory.join("budao.toml");
+    let prices = format!("[models.spending.prices.{model:?}]\ninput = 0\noutput = 10\n");
+    std::fs::write(&config, format!("[models.spending]\n{cap} = 0.25\n{prices}")).unwrap();
+    let environment = [("BUDAO_CONFIG", config.to_str().unwrap())];
+    ServerProcess::start_with(PROGRAM, directory, &["--model", model], &environment)
+}
+
+/// Reads a session's events until its run has failed; returns them as text.
+async fn failure(server: &ServerProcess, session: &str) -> String {
+    let mut text = String::new();
+    let read = server.read_frames(session, |frame| {
+        text.push_str(&frame.to_string());
+        frame["event"] == "agent.error"
+    });
+    assert!(read.await, "the stream ended before the run failed: {text}");
+    text
+}
+
+/// Goal: a cap holds although no process lives long enough to learn what its request cost.
+/// Method: the service takes every request and answers none; the server is killed as soon as it has asked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cap_holds_although_every_request_ends_with_a_kill() {
+    let provider = Provider::start([(); 10].map(|()| Reply::silence())).await;
+    let directory = tempfile::tempdir().unwrap();
+    let model = format!("openai:m@{}/v1", provider.url());
+    let mut session = None;
+    let mut lives = 0;
+    let events = loop {
+        lives += 1;
+        assert!(lives < 10, "the cap was never reached");
+        let server = start(directory.path(), &model, "session");
+        let session = match &session {
+            Some(session) => session,
+            None => session.insert(server.ask("go").await),
+        };
+        tokio::select! {
+            () = provider.reached(lives) => {}
+            events = failure(&server, session) => break events,
+        }
+    };
+    assert!(events.contains("ERR_TURN_007"), "{events}");
+    assert!(events.contains("models.spending.session"), "{events}");
+    let asked = provider.asked().len();
+    assert_eq!(asked, CAP / REQUEST, "requests that the cap has room for");
+}
+
+/// What `budao spending` says of a ledger.
+async fn ledger(directory: &Path, scope: &str) -> Value {
+    let (_, text, _) = run(command_in(PROGRAM, directory, &["spending", "--json"])).await;
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut found = lines.filter(|line| line["scope"] == scope);
+    found.next().unwrap_or_else(|| panic!("no {scope} in {text}"))["ledger"].take()
+}
+
+/// Goal: a cap of a day holds for all sessions together, although no process lives long enough to learn what its
+/// requests cost; an operator raises it, and the turn goes on.
+/// Method: each life of the server opens a session of its own, and is killed as soon as the service has its request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cap_of_a_day_holds_over_all_sessions_and_kills_until_an_operator_raises_it() {
+    let provider = Provider::start([(); 20].map(|()| Reply::silence())).await;
+    let directory = tempfile::tempdir().unwrap();
+    let model = format!("openai:m@{}/v1", provider.url());
+    let room = CAP / REQUEST;
+    for life in 1..=room {
+        let server = start(directory.path(), &model, "tenant_day");
+        let session = server.ask("go").await;
+        // Sessions of earlier lives ask again, too: a restart reserves anew, and a killed server may not have asked yet.
+        tokio::select! {
+            biased;
+            _ = provider.reached(life) => {}
+            _ = failure(&server, &session) => break,
+        }
+    }
+    let server = start(directory.path(), &model, "tenant_day");
+    let session = server.ask("go").await;
+    let events = failure(&server, &session).await;
+    assert!(
+        events.contains("ERR_TURN_007") && events.contains("models.spending.tenant_day"),
+        "{events}"
+    );
+    let asked = provider.asked().len();
+    assert!(asked <= room, "{asked} requests, and the cap has room for {room}");
+    let scope = events
+        .split("tenant/")
+        .nth(1)
+        .unwrap()
+        .split(['"', ' ', '`', '\\'])
+        .next()
+        .unwrap()
+        .to_owned();
+    let scope = format!("tenant/{scope}");
+    let found = ledger(directory.path(), &scope).await;
+    let used =
+        found["spent"]["cost"].as_u64().unwrap() + found["reserved"]["cost"].as_u64().unwrap();
+    assert!(used <= CAP as u64, "{found}");
+    let args = ["spending", "raise", &scope, "1 USD"];
+    let (code, _, errors) = run(command_in(PROGRAM, directory.path(), &args)).await;
+    assert_eq!(code, Some(0), "{errors}");
+    let before = provider.asked().len();
+    let retry = format!("/v1/sessions/{session}/commands");
+    server.post(&retry, &json!({ "event": "user.retry" })).await;
+    provider.reached(before + 1).await;
+}

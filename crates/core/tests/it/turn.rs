@@ -1,0 +1,18 @@
+//! The turn, played without a clock, a model or a tool: inputs in, events out.
+
+mod deputy;
+mod doubts;
+mod edges;
+mod ends;
+mod fallback;
+mod fold;
+mod play;
+mod promises;
+mod remote;
+mod replay;
+mod retries;
+mod slots;
+mod spending;
+mod timers;
+mod waits;
+mod walk;

@@ -1,0 +1,242 @@
+//! Caps on money: reserved before each request, never exceeded, whatever is killed.
+
+use budao_core::{
+    Kind,
+    event::{Event, SessionId, StopReason},
+    fault::{Fact, Fault, Operation},
+    message::{Block, ModelStop, Usage},
+    spending::{Amount, Price, SpendingConfig, TOPIC},
+    turn::{Input, Work},
+};
+use proptest::prelude::*;
+use serde_json::Value;
+
+use crate::turn::play::{Play, done};
+
+/// One millionth of the currency for each token that is read, ten for each that is written.
+const PRICE: Price = Price { input: 1.0, cached_input: None, output: 10.0 };
+
+fn play(turn: Option<f64>, session: Option<f64>) -> Play {
+    let mut play = Play::new();
+    let amount = |amount: Option<f64>| amount.map(Amount::Number);
+    play.limits.spending = SpendingConfig {
+        turn: amount(turn),
+        session: amount(session),
+        prices: [("m".to_owned(), PRICE)].into(),
+        ..SpendingConfig::default()
+    };
+    play
+}
+
+fn tokens(input_tokens: u64, output_tokens: u64) -> Usage {
+    Usage { input_tokens, output_tokens, cached_tokens: 0 }
+}
+
+impl Play {
+    fn answer_with(&mut self, usage: Usage) -> Vec<&'static str> {
+        let (turn, step, attempt) = self.asking();
+        let (content, stop) = (vec![Block::Text("so".into())], ModelStop::EndTurn);
+        self.input(Input::ModelAnswered { turn, step, attempt, content, stop, usage })
+    }
+
+    /// The annotations about money, oldest first.
+    fn money(&self) -> Vec<Value> {
+        let data = self.entries.iter().filter_map(|entry| match &*entry.event {
+            Event::Annotated { topic, data } if topic == TOPIC => Some(data.clone()),
+            _ => None,
+        });
+        data.collect()
+    }
+
+    fn ending_fault(&self) -> Fault {
+        self.session.last.as_ref().unwrap().fault.clone().unwrap()
+    }
+
+    /// Ends the process and starts another: the records are all that is left.
+    fn kill(&mut self) {
+        self.session = self.replayed();
+        self.input(Input::Resumed);
+    }
+}
+
+#[test]
+fn without_prices_nothing_is_recorded() {
+    let mut play = Play::new();
+    play.say("hi");
+    play.answer_text("so");
+    assert_eq!(play.money(), [] as [Value; 0]);
+}
+
+#[test]
+fn a_request_is_reserved_before_it_is_made_and_costs_what_was_used() {
+    let mut play = play(None, Some(1.0));
+    let names = play.say("hi");
+    let at = |wanted| names.iter().position(|name| *name == wanted).unwrap();
+    assert!(at("annotated") < at("step_started"), "{names:?}");
+    assert!(play.session.spending.reserved > 8_192 * 10);
+    play.answer_with(tokens(100, 7));
+    assert_eq!(play.session.spending.session, 170);
+    assert_eq!(play.session.spending.reserved, 0);
+    let last = play.money().pop().unwrap();
+    assert_eq!(
+        (&last["cost"], &last["currency"], &last["model"]),
+        (&170.into(), &"USD".into(), &"m".into())
+    );
+    play.say("more");
+    play.answer_with(tokens(10, 0));
+    assert_eq!((play.session.spending.turn, play.session.spending.session), (10, 180));
+    play.replayed();
+}
+
+#[test]
+fn a_turn_ends_before_the_request_that_could_exceed_its_cap() {
+    let mut play = play(Some(0.1), None);
+    play.say("hi");
+    let (turn, step, attempt) = play.asking();
+    let call = budao_core::message::ToolUse {
+        id: budao_core::message::CallId::from("a"),
+        name: "t".into(),
+        arguments: "{}".into(),
+    };
+    let content = vec![Block::ToolUse(call)];
+    let usage = tokens(0, 5_000);
+    play.input(Input::ModelAnswered {
+        turn,
+        step,
+        attempt,
+        content,
+        stop: ModelStop::ToolUse,
+        usage,
+    });
+    let [Work::Check { calls, .. }] = &play.due()[..] else { panic!("a check is due") };
+    let calls = calls.clone();
+    play.run_all(&calls, true);
+    play.end_call(&calls[0], 1, done());
+    let last = play.session.last.clone().unwrap();
+    assert_eq!(last.stop, StopReason::Failed);
+    let fault = play.ending_fault();
+    assert_eq!(fault.kind(), Kind::SpendingCapReached);
+    assert_eq!(fault.detail().text(Fact::ConfigKey), Some("models.spending.turn"));
+    assert_eq!(fault.detail().text(Fact::Spent), Some("0.05 USD"));
+    play.say("the next turn has its own cap");
+    play.asking();
+}
+
+#[test]
+fn a_service_that_counts_nothing_costs_its_estimate() {
+    let mut play = play(None, Some(1.0));
+    play.say("hi");
+    let reserved = play.session.spending.reserved;
+    play.answer_with(Usage::default());
+    assert_eq!(play.session.spending.session, reserved);
+    assert_eq!(play.money().pop().unwrap()["is_estimate"], true);
+}
+
+#[test]
+fn a_refused_request_costs_nothing_and_one_that_broke_off_stays_spent() {
+    let mut play = play(None, Some(1.0));
+    play.say("hi");
+    let reserved = play.session.spending.reserved;
+    play.model_fails(Kind::ModelAuthentication);
+    assert_eq!((play.session.spending.session, play.session.spending.reserved), (0, 0));
+    play.say("again");
+    play.delta("hal");
+    play.model_fails(Kind::ModelAuthentication);
+    assert!(play.session.spending.session >= reserved);
+    play.say("and again");
+    let before = play.session.spending.session;
+    play.cancel();
+    assert!(play.session.spending.session > before, "a cancelled request may have been answered");
+}
+
+#[test]
+fn what_child_sessions_use_counts() {
+    let mut play = play(None, Some(1.0));
+    play.say("hi");
+    let ended = Event::ChildEnded {
+        child: SessionId(uuid::Uuid::from_u128(7)),
+        call: None,
+        stage: None,
+        task: None,
+        usage: tokens(0, 1_000),
+    };
+    play.input(Input::RecordOnly { turn: play.turn(), event: ended });
+    play.answer_with(tokens(5, 0));
+    assert_eq!(play.session.spending.session, 10_005);
+}
+
+#[test]
+fn a_model_without_a_price_is_not_asked_under_a_cap() {
+    let mut play = play(Some(1.0), None);
+    play.limits.spending.prices.clear();
+    play.say("hi");
+    assert_eq!(play.ending_fault().kind(), Kind::PriceUnknown);
+}
+
+/// What happens to a request that was made.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    /// Answered, with this share of the most that it can use, in percent.
+    Answered(u64),
+    /// Answered by a service that does not count.
+    Uncounted(u64),
+    Refused,
+    /// The process is killed after the service has answered, and the answer is lost.
+    Killed(u64),
+}
+
+fn fates() -> impl Strategy<Value = Vec<Fate>> {
+    let share = || 0_u64..=100;
+    let fate = prop_oneof![
+        3 => share().prop_map(Fate::Answered),
+        1 => share().prop_map(Fate::Uncounted),
+        1 => Just(Fate::Refused),
+        3 => share().prop_map(Fate::Killed),
+    ];
+    prop::collection::vec(fate, 1..60)
+}
+
+proptest! {
+    /// Goal: what the service charges never exceeds the cap, whatever is killed.
+    /// Method: the service charges every request it answers, up to its estimate; the process dies at any of them and
+    /// knows only its records.
+    #[test]
+    fn what_is_charged_never_exceeds_the_cap(fates in fates()) {
+        let mut play = play(None, Some(0.5));
+        let (mut charged, cap) = (0, 500_000);
+        for fate in fates {
+            if play.session.turn.is_none() {
+                play.say("hi");
+            }
+            if !matches!(play.due().first(), Some(Work::Model { .. })) {
+                break; // The cap was reached.
+            }
+            let most = play.session.spending.reserved;
+            prop_assert!(most > 0, "a request without a reservation");
+            let output = |share: u64| tokens(0, most / 10 * share / 100);
+            match fate {
+                Fate::Answered(share) => {
+                    charged += PRICE.cost(output(share));
+                    play.answer_with(output(share));
+                }
+                Fate::Uncounted(share) => {
+                    charged += PRICE.cost(output(share));
+                    play.answer_with(Usage::default());
+                }
+                Fate::Refused => {
+                    let fault = Fault::new(Kind::ModelAuthentication, Operation::ModelRequest);
+                    let (turn, step, attempt) = play.asking();
+                    play.input(Input::ModelFailed { turn, step, attempt, fault });
+                }
+                Fate::Killed(share) => {
+                    charged += PRICE.cost(output(share));
+                    play.kill();
+                }
+            }
+            let spending = play.session.spending.clone();
+            prop_assert!(charged <= spending.session, "{charged} of {spending:?} is not known");
+            prop_assert!(spending.session + spending.reserved <= cap, "{spending:?}");
+        }
+        prop_assert!(charged <= cap);
+    }
+}

@@ -1,0 +1,16 @@
+//! Whole turns against a scripted model, on a journal in memory, under a paused clock.
+
+mod bounds;
+mod failing;
+mod fallback;
+mod fixture;
+mod heals;
+mod hooks;
+mod hostile;
+mod once;
+mod promises;
+mod shapes;
+mod stops;
+mod storms;
+mod timers;
+mod waits;
