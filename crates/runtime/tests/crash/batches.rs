@@ -80,10 +80,9 @@ fn scene(slots: usize, reconcile: bool, moment: &str) -> u32 {
     let scene = format!("{slots} slots, reconcile {reconcile}, {moment}");
     assert!(last.status.success(), "{scene}: the last life failed: {said}");
     let runtime = tokio::runtime::Runtime::new().expect("a tokio runtime");
-    let outcomes = runtime.block_on(crate::inspect(directory, &scene, crate::CALLS));
-    let unknown = outcomes.values().filter(|outcome| !outcome.is_done()).count();
-    let ledger = std::fs::read_to_string(directory.join("ledger")).unwrap_or_default();
-    let never_done = crate::CALLS - ledger.lines().count();
+    let batch = runtime.block_on(crate::inspect(directory, &scene, crate::CALLS));
+    let unknown = batch.outcomes.values().filter(|outcome| !outcome.is_done()).count();
+    let never_done = crate::CALLS - batch.done();
     match reconcile {
         true => assert_eq!((unknown, never_done), (0, 0), "{scene}: the tool found out"),
         false => {

@@ -190,8 +190,7 @@ fn inspector() -> ExitCode {
 }
 
 fn random_kills() -> ExitCode {
-    let (kills, in_doubt, sessions) = storm::inspect_all();
-    println!("  at random: {kills} kills of {sessions} sessions, {in_doubt} calls in doubt");
+    println!("  at random: {}", storm::inspect_all());
     ExitCode::SUCCESS
 }
 
@@ -258,14 +257,40 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-async fn inspect(directory: &Path, moment: &str, calls: usize) -> HashMap<CallId, Outcome> {
+/// What the journal and the ledger tell of the calls of a batch.
+struct BatchOutcomes {
+    outcomes: HashMap<CallId, Outcome>,
+    /// Calls whose start is recorded.
+    begun: HashSet<CallId>,
+    /// The call of each effect.
+    ledger: Vec<String>,
+}
+
+impl BatchOutcomes {
+    /// Calls with an effect.
+    fn done(&self) -> usize {
+        self.ledger.iter().collect::<HashSet<_>>().len()
+    }
+
+    /// Effects beyond the first of a call.
+    fn repeated(&self) -> usize {
+        self.ledger.len() - self.done()
+    }
+
+    fn in_doubt_not_begun(&self) -> usize {
+        let in_doubt = self.outcomes.iter().filter(|(_, outcome)| outcome.is_in_doubt());
+        in_doubt.filter(|(call, _)| !self.begun.contains(call)).count()
+    }
+}
+
+async fn inspect(directory: &Path, moment: &str, calls: usize) -> BatchOutcomes {
     let id: SessionId =
         std::fs::read_to_string(directory.join("session")).expect("kept").parse().expect("an id");
     let file = directory.join("journal.db");
     let journal = open(&file.display().to_string(), world::system()).await.expect("opens");
     let page = journal.read(id, 0, PageLimits::default()).await.expect("reads");
     let mut session = Session::default();
-    let mut outcomes: HashMap<CallId, Outcome> = HashMap::new();
+    let (mut outcomes, mut begun) = (HashMap::new(), HashSet::new());
     let (mut accepted, mut ended) = (0, 0);
     let decoded = page.records.iter().map(|stored| stored.record().expect("decodes"));
     let records: Vec<Record> = decoded.collect();
@@ -275,8 +300,9 @@ async fn inspect(directory: &Path, moment: &str, calls: usize) -> HashMap<CallId
         match record.event {
             Event::MessageAccepted { .. } => accepted += 1,
             Event::TurnEnded { .. } => ended += 1,
+            Event::ToolCallStarted { call, .. } => drop(begun.insert(call)),
             Event::ToolCallEnded { call, outcome, .. } => {
-                let before = outcomes.insert(call.clone(), outcome);
+                let before: Option<Outcome> = outcomes.insert(call.clone(), outcome);
                 assert!(before.is_none(), "{moment}: {call} has two outcomes");
             }
             _ => {}
@@ -288,17 +314,18 @@ async fn inspect(directory: &Path, moment: &str, calls: usize) -> HashMap<CallId
     if accepted > 0 {
         assert_eq!(outcomes.len(), calls, "{moment}: every call has an outcome");
     }
-    check_ledger(directory, moment, &outcomes);
-    outcomes
+    let text = std::fs::read_to_string(directory.join("ledger")).unwrap_or_default();
+    let ledger = text.lines().map(str::to_owned).collect();
+    let batch = BatchOutcomes { outcomes, begun, ledger };
+    check_ledger(moment, &batch);
+    batch
 }
 
-fn check_ledger(directory: &Path, moment: &str, outcomes: &HashMap<CallId, Outcome>) {
-    let text = std::fs::read_to_string(directory.join("ledger")).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
-    let unique: HashSet<&str> = lines.iter().copied().collect();
-    assert_eq!(lines.len(), unique.len(), "{moment}: an effect was repeated: {lines:?}");
-    for (call, outcome) in outcomes {
-        let written = unique.contains(call.to_string().as_str());
+fn check_ledger(moment: &str, batch: &BatchOutcomes) {
+    let ledger = &batch.ledger;
+    assert_eq!(batch.repeated(), 0, "{moment}: an effect was repeated: {ledger:?}");
+    for (call, outcome) in &batch.outcomes {
+        let written = ledger.contains(&call.to_string());
         match outcome {
             Outcome::Done(_) => assert!(written, "{moment}: {call} is said to be done and is not"),
             // A call that was interrupted on every attempt, and each time did nothing, is not tried again.

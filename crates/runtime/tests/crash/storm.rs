@@ -3,19 +3,20 @@
 //! Goal: wherever a process dies, no effect is repeated, only calls that had begun are in doubt, and a tool that can find
 //! out leaves none. Method: each victim kills itself with SIGKILL after a random time; the next life goes on from what is
 //! left and is killed too; the last one ends the turn. `BUDAO_CRASH_BATCH_KILLS` sets the number of kills and leaves the
-//! other cases out.
+//! other cases out; `BUDAO_CRASH_SEED` repeats a run.
 
-use std::{path::Path, time::Duration};
+use std::{fmt, path::Path, time::Duration};
 
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 
-use crate::{batches, killing};
+use crate::{BatchOutcomes, batches, killing};
 
+const SEED: &str = "BUDAO_CRASH_SEED";
 const KILLS: &str = "BUDAO_CRASH_BATCH_KILLS";
 const AFTER: &str = "BUDAO_CRASH_AFTER_US";
 
 /// Kills of every check; `cargo xtask crash` asks for more.
-const KILLS_USUAL: u32 = 150;
+const KILLS_USUAL: u32 = 200;
 /// Lives of one session that are killed.
 const LIVES: usize = 3;
 /// Calls of a batch: more than slots.
@@ -37,26 +38,86 @@ pub(crate) fn is_alone() -> bool {
     std::env::var_os(KILLS).is_some()
 }
 
-/// Kills victims until there are enough kills. Returns kills, calls in doubt and sessions.
-pub(crate) fn inspect_all() -> (u32, usize, u32) {
-    let wanted =
-        std::env::var(KILLS).ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS_USUAL);
-    let seed: u64 = rand::random();
-    let (mut kills, mut in_doubt, mut sessions) = (0, 0, 0);
+/// What became of the calls of all sessions.
+#[derive(Debug, Default)]
+pub(crate) struct StormCounts {
+    seed: u64,
+    kills: u32,
+    sessions: u32,
+    calls: usize,
+    /// Calls whose effect is in the ledger.
+    done: usize,
+    /// Effects beyond the first of a call.
+    repeated: usize,
+    /// Calls without an effect.
+    never_done: usize,
+    /// Of these, the calls that the model was told did not happen.
+    said_undone: usize,
+    in_doubt: usize,
+    /// Calls in doubt whose start is not recorded.
+    in_doubt_not_begun: usize,
+}
+
+impl fmt::Display for StormCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, kills, sessions, calls, done, repeated, .. } = self;
+        let Self { never_done, said_undone, in_doubt, in_doubt_not_begun, .. } = self;
+        write!(
+            f,
+            "{kills} kills of {sessions} sessions, seed {seed}: of {calls} calls {done} done, {repeated} repeated, \
+             {never_done} never done ({said_undone} of them said so, the others in doubt), {in_doubt} in doubt, \
+             {in_doubt_not_begun} of them not begun"
+        )
+    }
+}
+
+impl StormCounts {
+    fn add(&mut self, scene: (usize, bool), name: &str, kills: u32, batch: &BatchOutcomes) {
+        let (slots, reconcile) = scene;
+        let outcomes = batch.outcomes.values();
+        let in_doubt = outcomes.clone().filter(|outcome| outcome.is_in_doubt()).count();
+        let said_undone = outcomes.filter(|it| !it.is_done() && !it.is_in_doubt()).count();
+        let never_done = batch.outcomes.len() - batch.done();
+        let most = if reconcile { 0 } else { slots * kills as usize };
+        assert!(in_doubt <= most, "{name}: {in_doubt} in doubt after {kills} kills");
+        let unsaid = never_done > said_undone + in_doubt;
+        assert!(!unsaid, "{name}: {never_done} never done, {said_undone} + {in_doubt} said so");
+        let not_begun = batch.in_doubt_not_begun();
+        assert_eq!(not_begun, 0, "{name}: calls are in doubt that had not begun");
+        self.calls += batch.outcomes.len();
+        self.done += batch.done();
+        self.repeated += batch.repeated();
+        self.never_done += never_done;
+        self.said_undone += said_undone;
+        self.in_doubt += in_doubt;
+        self.in_doubt_not_begun += not_begun;
+    }
+}
+
+/// Kills victims until there are enough kills.
+pub(crate) fn inspect_all() -> StormCounts {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let wanted = number(KILLS).unwrap_or(KILLS_USUAL.into());
+    let seed = number(SEED).unwrap_or_else(rand::random);
+    println!("  at random: {wanted} kills, seed {seed}");
+    let mut counts = StormCounts { seed, ..StormCounts::default() };
     let mut span = Duration::ZERO;
-    while kills < wanted {
-        if sessions % MEASURED_EVERY == 0 {
+    while u64::from(counts.kills) < wanted {
+        let session = counts.sessions;
+        if session % MEASURED_EVERY == 0 {
             span = length_of_a_life();
         }
-        let slots = [1, 2, 8][sessions as usize % 3];
-        let reconcile = sessions / 3 % 2 == 1;
-        let scene =
-            format!("seed {seed}, session {sessions}, {slots} slots, reconcile {reconcile}");
-        let mut dice = StdRng::seed_from_u64(seed.wrapping_add(sessions.into()));
-        let (more, unknown) = scene_of((slots, reconcile), &scene, span, &mut dice);
-        (kills, in_doubt, sessions) = (kills + more, in_doubt + unknown, sessions + 1);
+        let slots = [1, 2, 8][session as usize % 3];
+        let reconcile = session / 3 % 2 == 1;
+        let name = format!("seed {seed}, session {session}, {slots} slots, reconcile {reconcile}");
+        let mut dice = StdRng::seed_from_u64(seed.wrapping_add(session.into()));
+        let (kills, batch) = scene_of((slots, reconcile), &name, span, &mut dice);
+        if let Some(batch) = batch {
+            counts.add((slots, reconcile), &name, kills, &batch);
+        }
+        (counts.kills, counts.sessions) = (counts.kills + kills, session + 1);
     }
-    (kills, in_doubt, sessions)
+    counts
 }
 
 /// The time that a life takes which nobody ends. Kills fall into it.
@@ -72,7 +133,7 @@ fn scene_of(
     scene: &str,
     span: Duration,
     dice: &mut StdRng,
-) -> (u32, usize) {
+) -> (u32, Option<BatchOutcomes>) {
     let directory = tempfile::tempdir().expect("a directory");
     let directory = directory.path();
     let mut kills = 0;
@@ -87,21 +148,13 @@ fn scene_of(
         kills += 1;
     }
     if !directory.join("session").exists() {
-        return (kills, 0);
+        return (kills, None);
     }
     let last = life(directory, slots, reconcile, None);
     let said = String::from_utf8_lossy(&last.stderr);
     assert!(last.status.success(), "{scene}: the last life failed: {said}");
     let runtime = tokio::runtime::Runtime::new().expect("a tokio runtime");
-    let outcomes = runtime.block_on(crate::inspect(directory, scene, CALLS));
-    let unknown = outcomes.values().filter(|outcome| outcome.is_in_doubt()).count();
-    let not_done = outcomes.values().filter(|outcome| !outcome.is_done()).count();
-    let ledger = std::fs::read_to_string(directory.join("ledger")).unwrap_or_default();
-    let never_done = outcomes.len().saturating_sub(ledger.lines().count());
-    let most = if reconcile { 0 } else { slots * kills as usize };
-    assert!(unknown <= most, "{scene}: {unknown} in doubt after {kills} kills");
-    assert!(never_done <= not_done, "{scene}: {never_done} never done, {not_done} said so");
-    (kills, unknown)
+    (kills, Some(runtime.block_on(crate::inspect(directory, scene, CALLS))))
 }
 
 fn life(
