@@ -28,7 +28,7 @@ use crate::{
     remote::{REMOTE_ANSWER, RemoteSubmission, confirm_failure, submit_remote},
     restart::is_transient,
     session_task::{Message, SessionTask},
-    tenant_timers::check_tenant_timers,
+    tenant_timers::TimerReservations,
     waker::TimerWaker,
     writer::{HolderLiveness, WriterConfig, task_gone},
     written::WrittenPositions,
@@ -78,6 +78,7 @@ pub(crate) struct HostState<F: DeciderFactory> {
     polled: DashMap<SessionId, ()>,
     written: WrittenPositions,
     waker: TimerWaker,
+    timer_reservations: TimerReservations,
 }
 
 impl<F: DeciderFactory> fmt::Debug for HostState<F> {
@@ -100,7 +101,16 @@ impl<F: DeciderFactory> Host<F> {
         let (registry, polled) = (SessionRegistry::default(), DashMap::new());
         let written = WrittenPositions::default();
         let waker = TimerWaker::default();
-        Self(Arc::new(HostState { config, factory, registry, polled, written, waker }))
+        let timer_reservations = TimerReservations::default();
+        Self(Arc::new(HostState {
+            config,
+            factory,
+            registry,
+            polled,
+            written,
+            waker,
+            timer_reservations,
+        }))
     }
 
     pub(crate) fn writer_config(&self) -> WriterConfig<'_> {
@@ -282,6 +292,9 @@ impl<F: DeciderFactory> Engine for Host<F> {
 
     async fn submit(&self, session: SessionId, mut command: Command) -> Result<Answer, Fault> {
         command.bound_nesting();
+        if let Err(fault) = command.body.check_topic() {
+            return Ok(Answer::Rejected { fault });
+        }
         if let CommandBody::Settings { settings } = &mut command.body
             && let Err(fault) = self.factory().prepare(settings)
         {
@@ -289,13 +302,13 @@ impl<F: DeciderFactory> Engine for Host<F> {
         }
         let config = self.config();
         let limit = config.limits.tenant_timers;
-        let counted = check_tenant_timers(&*config.journal, session, &command, limit).await;
-        match counted {
+        let reservations = &self.0.timer_reservations;
+        let _reserved = match reservations.check(&*config.journal, session, &command, limit).await {
             Err(fault) if fault.kind() == Kind::LimitReached => {
                 return Ok(Answer::Rejected { fault });
             }
-            counted => counted?,
-        }
+            reserved => reserved?,
+        };
         let (reply, answered) = oneshot::channel();
         let copy = Box::new(command.clone());
         let message = Message::Command { command: copy, from_inbox: false, reply };

@@ -1,5 +1,10 @@
 //! The bound on the timers of a tenant. It counts over sessions, so no single session can keep it.
 
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard},
+};
+
 use budao_core::{
     event::{Command, CommandBody, SessionId},
     fault::{Fact, Fault, Kind, Operation},
@@ -7,36 +12,104 @@ use budao_core::{
 };
 use budao_journal::{Journal, TimerQuery, fold};
 
-/// Refuses a command that sets one more timer than a tenant may have. Commands that are handled at the same moment are
-/// not counted in each other.
-///
-/// # Errors
-/// `limit_reached`, or a fault of the journal.
-pub(crate) async fn check_tenant_timers(
-    journal: &dyn Journal,
+/// The timers that commands under way in this process may set. They count before their records can be read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TimerReservations(Arc<Mutex<Reservations>>);
+
+#[derive(Debug, Default)]
+struct Reservations {
+    next: u64,
+    /// In order of arrival: a command counts those before it.
+    open: BTreeMap<u64, ReservedTimer>,
+}
+
+#[derive(Debug)]
+struct ReservedTimer {
+    tenant: String,
     session: SessionId,
-    command: &Command,
-    limit: usize,
-) -> Result<(), Fault> {
-    let CommandBody::SetTimer { timer, .. } = &command.body else { return Ok(()) };
-    // A repetition gets the answer of the first.
-    if journal.answer(session, &command.id).await?.is_some() {
-        return Ok(());
+    timer: TimerId,
+}
+
+/// A place for one timer; dropping it gives the place back. The caller keeps it until the command has its answer.
+#[derive(Debug)]
+pub(crate) struct TimerReservation {
+    all: TimerReservations,
+    number: u64,
+}
+
+impl Drop for TimerReservation {
+    fn drop(&mut self) {
+        self.all.lock().open.remove(&self.number);
     }
-    let (state, _) = fold(journal, session).await?;
-    let timer = timer.clone().unwrap_or_else(|| TimerId(command.id.0.clone()));
-    if state.timers.get(&timer).is_some() {
-        return Ok(());
+}
+
+impl TimerReservations {
+    fn lock(&self) -> MutexGuard<'_, Reservations> {
+        self.0.lock().expect("no code panics while holding this")
     }
-    let tenant = Some(state.settings.tenant().to_owned());
-    let query = TimerQuery { tenant, after: None, limit: limit.max(1) };
-    let timed = journal.timed(query).await?;
-    let count: usize = timed.iter().map(|timed| timed.timers.len()).sum();
-    if count < limit {
-        return Ok(());
+
+    fn reserve(&self, tenant: &str, session: SessionId, timer: TimerId) -> TimerReservation {
+        let mut all = self.lock();
+        let number = all.next;
+        all.next += 1;
+        all.open.insert(number, ReservedTimer { tenant: tenant.to_owned(), session, timer });
+        TimerReservation { all: self.clone(), number }
     }
-    Err(Fault::new(Kind::LimitReached, Operation::SetTimer)
-        .with(Fact::Limit, limit)
-        .with(Fact::Actual, count)
-        .with(Fact::LimitName, "tenant_timers"))
+
+    /// Refuses a command that sets one more timer than a tenant may have. Commands of the same moment count in the order
+    /// of their arrival; those that other processes take at the same moment do not count.
+    ///
+    /// # Errors
+    /// `limit_reached`, or a fault of the journal.
+    pub(crate) async fn check(
+        &self,
+        journal: &dyn Journal,
+        session: SessionId,
+        command: &Command,
+        limit: usize,
+    ) -> Result<Option<TimerReservation>, Fault> {
+        let CommandBody::SetTimer { timer, .. } = &command.body else { return Ok(None) };
+        // A repetition gets the answer of the first.
+        if journal.answer(session, &command.id).await?.is_some() {
+            return Ok(None);
+        }
+        let (state, _) = fold(journal, session).await?;
+        let timer = timer.clone().unwrap_or_else(|| TimerId(command.id.0.clone()));
+        if state.timers.get(&timer).is_some() {
+            return Ok(None);
+        }
+        let tenant = state.settings.tenant();
+        let reserved = self.reserve(tenant, session, timer);
+        let count = reserved.timers_before(journal, tenant, limit).await?;
+        if count < limit {
+            return Ok(Some(reserved));
+        }
+        Err(Fault::new(Kind::LimitReached, Operation::SetTimer)
+            .with(Fact::Limit, limit)
+            .with(Fact::Actual, count)
+            .with(Fact::LimitName, "tenant_timers"))
+    }
+}
+
+impl TimerReservation {
+    /// The timers of the tenant: those that are recorded, and those of commands that arrived before this one.
+    async fn timers_before(
+        &self,
+        journal: &dyn Journal,
+        tenant: &str,
+        limit: usize,
+    ) -> Result<usize, Fault> {
+        let earlier: Vec<(SessionId, TimerId)> = {
+            let all = self.all.lock();
+            let of_tenant = all.open.range(..self.number).filter(|(_, it)| it.tenant == tenant);
+            of_tenant.map(|(_, it)| (it.session, it.timer.clone())).collect()
+        };
+        let query =
+            TimerQuery { tenant: Some(tenant.to_owned()), after: None, limit: limit.max(1) };
+        let mut timers: BTreeSet<(SessionId, TimerId)> = earlier.into_iter().collect();
+        for timed in journal.timed(query).await? {
+            timers.extend(timed.timers.all().map(|it| (timed.session, it.timer.clone())));
+        }
+        Ok(timers.len())
+    }
 }

@@ -7,13 +7,20 @@ use serde_json::Value;
 
 use super::{CommandId, QuestionId, Seq, Settings, Settlement, TaskId, TurnNumber};
 use crate::{
-    fault::Fault,
+    fault::{Fact, FactValue, Fault, Kind, Operation},
     message::{Block, CallId},
     nesting,
     remote::{ToolOffer, WorkerReport},
     timer::{TimerId, TimerRequest},
     trace::Trace,
 };
+
+/// First words of the topics that engines and journals write themselves; some of them are read back as state.
+const RESERVED_TOPICS: [&str; 7] =
+    ["agui", "claude", "core", "engine", "journal", "pipeline", "relay"];
+
+/// The longest topic of a fact, in bytes.
+const TOPIC_MAX: usize = 128;
 
 /// A request to a session. It waits durably in the session's inbox until the writer that holds the lease handles it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -180,7 +187,7 @@ pub enum CommandBody {
     },
     /// Store a fact of a gateway with the session.
     Annotate {
-        /// The owning gateway and the subject: `serve.nonce`.
+        /// The owning gateway and the subject: `serve.nonce`. The topics of engines and journals are refused.
         topic: String,
         /// Any JSON, defined by the topic.
         data: Value,
@@ -248,6 +255,27 @@ impl CommandBody {
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.into()
+    }
+
+    /// Refuses a fact under a topic that engines or journals write and read back themselves.
+    ///
+    /// # Errors
+    /// `constraint_violated`.
+    pub fn check_topic(&self) -> Result<(), Fault> {
+        let Self::Annotate { topic, .. } = self else { return Ok(()) };
+        let owner = topic.split('.').next().unwrap_or_default();
+        if topic.len() <= TOPIC_MAX && !owner.is_empty() && !RESERVED_TOPICS.contains(&owner) {
+            return Ok(());
+        }
+        let shown: String = topic.chars().take(TOPIC_MAX).collect();
+        let rule = format!(
+            "1 to {TOPIC_MAX} bytes that begin with the name of a gateway; {} are reserved",
+            RESERVED_TOPICS.map(|owner| format!("`{owner}`")).join(", ")
+        );
+        Err(Fault::new(Kind::ConstraintViolated, Operation::SubmitCommand)
+            .with(Fact::Field, "topic")
+            .with(Fact::Constraint, rule)
+            .with(Fact::ProvidedValue, FactValue::Json(shown.into())))
     }
 }
 

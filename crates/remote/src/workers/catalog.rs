@@ -2,13 +2,16 @@
 
 use std::{collections::BTreeMap, sync::atomic::Ordering};
 
-use budao_core::fault::{Fault, Kind, Operation};
+use budao_core::{
+    fault::{Fault, Kind, Operation},
+    time::Timestamp,
+};
 
 use super::{WorkerIdentity, Workers};
 use crate::{
     limits::limit_reached,
     offers::{OfferScope, TenantTools, WorkerOffer, check_offer, violated},
-    roster::WorkerKey,
+    roster::{Worker, WorkerKey},
 };
 
 /// Writes of a note that other servers may outrun before an offer fails.
@@ -31,39 +34,55 @@ impl Workers {
             OfferScope::Session(_) => None,
         };
         check_offer(offer, patterns, &self.0.config.reserved, limits)?;
-        self.check_admission(identity, offer)?;
-        match scope {
-            OfferScope::Tenant => self.store(identity, offer).await?,
-            OfferScope::Session(_) => self.check_session_names(identity, offer).await?,
+        let reserved = self.admit(identity, offer)?;
+        let accepted = match scope {
+            OfferScope::Tenant => self.store(identity, offer).await,
+            OfferScope::Session(_) => self.check_session_names(identity, offer).await,
+        };
+        if let (Err(_), Some((id, at))) = (&accepted, &reserved) {
+            self.roster().expire(id, *at);
         }
+        accepted?;
         let versions = offer.tools.iter().map(|tool| (tool.name.clone(), tool.version()));
         Ok(versions.collect())
     }
 
-    /// An id belongs to the user who first used it, and a tenant has a bounded number of processes.
-    fn check_admission(&self, identity: &WorkerIdentity, offer: &WorkerOffer) -> Result<(), Fault> {
+    /// An id belongs to the user who first used it, and a tenant has a bounded number of processes. A new process takes
+    /// its place at once, so that offers of the same moment count; it loses it after the grace unless it connects.
+    /// Returns the new place.
+    fn admit(
+        &self,
+        identity: &WorkerIdentity,
+        offer: &WorkerOffer,
+    ) -> Result<Option<(WorkerKey, Timestamp)>, Fault> {
         let limits = self.limits();
-        let roster = self.roster();
+        if offer.capacity == 0 || offer.capacity > limits.capacity {
+            let rule = format!("1 ≤ capacity ≤ {}", limits.capacity);
+            return Err(violated("content.capacity", rule, &offer.capacity.to_string()));
+        }
+        let now = self.now();
+        let mut roster = self.roster();
         let id: WorkerKey = (identity.tenant.as_str().into(), offer.worker_id.as_str().into());
         match roster.workers.get(&id) {
             Some(known) if !known.owner.is_empty() && known.owner != identity.user => {
                 let rule = "no other user offers with this id";
-                return Err(violated("content.worker_id", rule, &offer.worker_id));
+                Err(violated("content.worker_id", rule, &offer.worker_id))
             }
-            Some(_) => {}
+            Some(_) => Ok(None),
             None => {
                 let of_tenant = roster.workers.keys().filter(|(it, _)| **it == *identity.tenant);
                 let elsewhere = roster.elsewhere.workers_of(&identity.tenant);
                 if of_tenant.count().saturating_add(elsewhere) >= limits.workers {
                     return Err(limit_reached("tenant_workers", limits.workers));
                 }
+                let owner = identity.user.clone();
+                let reserved = Worker { owner, ..Worker::absent(&offer.worker, now) };
+                roster.workers.insert(id.clone(), reserved);
+                drop(roster);
+                self.expire_later(id.clone(), now);
+                Ok(Some((id, now)))
             }
         }
-        if offer.capacity == 0 || offer.capacity > limits.capacity {
-            let rule = format!("1 ≤ capacity ≤ {}", limits.capacity);
-            return Err(violated("content.capacity", rule, &offer.capacity.to_string()));
-        }
-        Ok(())
     }
 
     /// An offer to one session does not shadow a tool that workers offer to the whole tenant.

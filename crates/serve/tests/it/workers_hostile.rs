@@ -191,6 +191,27 @@ async fn workers_open_calls_and_bytes_of_a_tenant_have_bounds_that_are_named() {
     person.until("agent.final_answer").await;
 }
 
+/// Goal: offers of the same moment count for each other, and a refused offer gives its place back.
+#[tokio::test]
+async fn offers_of_the_same_moment_stay_within_the_bound_of_the_tenant() {
+    let small = WorkerLimits { workers: 2, ..limits() };
+    let fixture = setup(pays(), small).open().await;
+    let mut workers = Vec::new();
+    for id in ["w-1", "w-2", "w-3", "w-4", "w-5"] {
+        workers.push(TestWorker::connect(&fixture, id).await);
+    }
+    let unnamed = json!([{ "name": "", "description": "x", "parameters": { "type": "object" } }]);
+    let refused = workers[0].ask(workers[0].offer(unnamed, json!([]))).await;
+    assert!(!is_accepted(&refused), "{refused}");
+    let offering = workers.iter_mut().map(|worker| {
+        let offer = worker.offer(json!([pay()]), json!([]));
+        worker.ask(offer)
+    });
+    let answers = futures::future::join_all(offering).await;
+    let accepted = answers.iter().filter(|answer| is_accepted(answer)).count();
+    assert_eq!(accepted, 2, "{answers:?}");
+}
+
 /// Goal: a claim whose answer was lost with the server is answered by the next one, before the call is open there. Method:
 /// the next server does not resume its sessions, so only the repeated claim finds the call.
 #[tokio::test]

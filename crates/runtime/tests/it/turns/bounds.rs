@@ -387,3 +387,19 @@ async fn a_command_nested_too_deeply_is_refused() {
     let budao_core::event::Answer::Rejected { fault } = answer else { panic!("{answer:?}") };
     assert_eq!(fault.kind(), Kind::LimitReached);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_fact_under_a_topic_of_the_engine_is_refused_and_changes_nothing() {
+    let stage = Setup::new(Script::new().say("hello")).open().await;
+    let long = "x".repeat(129);
+    for topic in ["core.spending", "engine.state", "journal.removed", "agui", "claude.x", "", &long]
+    {
+        let body = CommandBody::Annotate { topic: topic.to_owned(), data: json!({"cost": -1}) };
+        let answer = stage.submit(body).await;
+        let budao_core::event::Answer::Rejected { fault } = answer else { panic!("{answer:?}") };
+        assert_eq!(fault.kind(), Kind::ConstraintViolated, "{topic}");
+    }
+    assert_eq!(stage.count("annotated").await, 0);
+    let own = CommandBody::Annotate { topic: "serve.nonce".into(), data: json!(1) };
+    assert!(matches!(stage.submit(own).await, budao_core::event::Answer::Accepted { .. }));
+}

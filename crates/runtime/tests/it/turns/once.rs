@@ -123,7 +123,7 @@ async fn a_key_is_done_once_over_all_sessions_of_a_tenant_and_the_second_is_told
 
 #[tokio::test]
 async fn an_empty_key_is_refused_and_a_very_long_one_is_a_key() {
-    let long = "x".repeat(100_000);
+    let long = "x".repeat(10_000_000);
     let (stage, paid) = stage(&["", &long, &long]);
     let session = open(&stage, "a").await;
     let refused = turn(&stage, session).await;
@@ -131,6 +131,19 @@ async fn an_empty_key_is_refused_and_a_very_long_one_is_a_key() {
     assert_eq!(refused.fault().unwrap().progress(), Progress::NotBegun);
     assert!(turn(&stage, session).await.is_done() && turn(&stage, session).await.is_done());
     assert_eq!(paid.load(Ordering::SeqCst), 1);
+}
+
+/// Keys are stored as digests of what the model sent, so two secrets are two keys though people read the same text.
+#[tokio::test]
+async fn keys_with_secrets_in_them_stay_apart() {
+    let secrets = ["a", "b"].map(|end| format!("sk-ant-api03-{}{end}AA", "k1X9".repeat(23)));
+    let (stage, paid) = stage(&[&secrets[0], &secrets[1], &secrets[0]]);
+    let session = open(&stage, "a").await;
+    for receipt in [1, 2, 1] {
+        let Outcome::Done(output) = turn(&stage, session).await else { panic!("paid") };
+        assert_eq!(output.data, json!({ "receipt": receipt }));
+    }
+    assert_eq!(paid.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test]

@@ -138,6 +138,25 @@ async fn the_timers_of_a_tenant_have_a_bound() {
     assert_eq!(again, answer, "a repeated command has the answer of the first");
 }
 
+/// Five sessions of a tenant set a timer in the same moment; no record of any is there when the others are checked.
+#[tokio::test(start_paused = true)]
+async fn timers_that_are_set_at_the_same_moment_count_for_each_other() {
+    let mut setup = Setup::new(Script::new());
+    setup.limits.tenant_timers = 2;
+    let stage = setup.open().await;
+    let mut sessions = Vec::new();
+    for _ in 0..5 {
+        sessions.push(stage.runtime.open(SessionOptions::default()).await.unwrap());
+    }
+    let setting = sessions.iter().map(|session| {
+        let command = Command::new("at once", "ada", set("t", in_an_hour()));
+        stage.runtime.submit(*session, command)
+    });
+    let answers = futures::future::join_all(setting).await;
+    let accepted = answers.iter().filter(|it| matches!(it, Ok(Answer::Accepted { .. }))).count();
+    assert_eq!(accepted, 2, "{answers:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_model_wakes_its_own_session() {
     let wake = json!({ "message": "read the log", "after_seconds": 600, "id": "log" });
