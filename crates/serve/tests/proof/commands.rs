@@ -186,6 +186,36 @@ async fn a_retry_that_cannot_be_names_the_rule_and_the_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_windows_that_settle_a_doubt_at_once_one_wins_and_the_other_is_told() {
+    for round in 0..10 {
+        let script = Script::new().call("unsure", json!({})).say("I am not sure.");
+        let stage = Setup::new(script).start().await;
+        let (session, mut events) = stage.session().await;
+        session.send("go").await.unwrap();
+        let received = until(&mut events, "agent.final_answer").await;
+        let call = received.iter().find(|event| event.event == "agent.tool_call").unwrap();
+        let settle = |outcome: &str| {
+            json!({
+                "event": "user.settle_doubt",
+                "session_id": session.id(),
+                "content": {"call_id": call.meta("call_id"), "outcome": outcome, "result": round},
+            })
+        };
+        let (mut one, mut two) = (stage.peer().await, stage.peer().await);
+        let (first, second) = tokio::join!(
+            one.ask(settle("happened"), "window 1"),
+            two.ask(settle("did_not_happen"), "window 2")
+        );
+        let late = two.ask(settle("left_to_model"), "window 2 again").await;
+        let answers = [&first, &second, &late];
+        let accepted = answers.iter().filter(|it| it["metadata"]["status"] == "accepted").count();
+        let told = answers.iter().filter(|it| it.to_string().contains("settled it before")).count();
+        assert_eq!((accepted, told), (1, 2), "{answers:?}");
+        stage.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failing_call_has_its_terminal_event() {
     let stage = Setup::new(Script::new().call("fail", json!({})).say("It failed.")).start().await;
     let (session, mut events) = stage.session().await;

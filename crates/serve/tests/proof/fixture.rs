@@ -24,7 +24,7 @@ use budao_models::{
 };
 use budao_runtime::{Builder, OneModel, Runtime, world};
 use budao_serve::{Auth, Config, Keyring, Limits};
-use budao_tools::{RawTool, ToolOptions, Toolbox, pool::Pool};
+use budao_tools::{RawTool, ToolError, ToolOptions, Toolbox, pool::Pool};
 use futures::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio::{
@@ -138,7 +138,7 @@ fn listen(send_buffer: Option<u32>) -> TcpListener {
     socket.listen(1024).unwrap()
 }
 
-/// `echo {text}`, `wait {}` (until stopped; counted), `mark {}`, `fail {}`.
+/// `echo {text}`, `wait {}` (until stopped; counted), `mark {}`, `fail {}`, `unsure {}`.
 fn tools(running: &Arc<AtomicUsize>) -> Vec<RawTool> {
     let text = json!({
         "type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"],
@@ -168,6 +168,10 @@ fn tools(running: &Arc<AtomicUsize>) -> Vec<RawTool> {
         ),
         RawTool::new("fail", "Says no.", nothing(), |_, _| async move {
             Ok(json!({"ok": false, "error": "no"}))
+        }),
+        RawTool::new("unsure", "May be done.", nothing(), |_, _| async move {
+            let error = ToolError::new("the line broke").may_have_happened();
+            Err(error.into_failure("unsure"))
         }),
     ]
 }
