@@ -68,6 +68,11 @@ function values({ bars, names }) {
   );
 }
 
+/** The sessions that the faults of one bar hit in the window. */
+function hitBy(column, name) {
+  return `/sessions?${new URLSearchParams({ hit: `${column}:${name}`, since: stats.since })}`;
+}
+
 async function load() {
   const window = document.querySelector("input[name=window]:checked").value;
   if (stats !== undefined && stats.window !== window) chosen = undefined;
@@ -109,10 +114,12 @@ function draw() {
   distribution(at("recovery"), stats.recovery_ms);
   drawFlow(at("paths"), stats.paths, title, explain);
   kinds();
-  shares(at("by-tool"), stats.by_tool, (row) => row.tool, (row) => `/sessions?q=${encodeURIComponent(row.tool)}`);
-  shares(at("by-model"), stats.by_model, (row) => row.model || "–", () => `/sessions?since=${encodeURIComponent(stats.since)}`);
-  shares(at("by-stage"), stats.by_stage, (row) => row.stage);
-  shares(at("by-computer"), stats.by_computer, (row) => row.computer);
+  shares(at("by-tool"), stats.by_tool, (row) => row.tool, (row) => hitBy("tool", row.tool));
+  shares(at("by-model"), stats.by_model, (row) => row.model, (row) => hitBy("model", row.model));
+  shares(at("by-stage"), stats.by_stage, (row) => row.stage, (row) => hitBy("stage", row.stage));
+  shares(at("by-computer"), stats.by_computer, (row) => row.computer, (row) => hitBy("computer", row.computer));
+  shares(at("by-tenant"), stats.by_tenant, (row) => row.tenant, (row) => hitBy("tenant", row.tenant));
+  shares(at("by-user"), stats.by_user, (row) => row.user, (row) => hitBy("user", row.user));
   shares(at("unrecoverable"), stats.unrecoverable_by_session, (row) => `${row.session_id} · ${row.last_code} · ${ago(row.last_at)}`, (row) => `/sessions/${encodeURIComponent(row.session_id)}`);
 }
 
@@ -135,7 +142,7 @@ function kinds() {
           h("td", {}, h("a", { href: explain(kind.code) }, title(kind.kind)), " ", h("a", { class: "code", href: explain(kind.code) }, kind.code)),
           h("td", { class: "faint" }, kind.category),
           [kind.count, kind.recovered, kind.not_recovered].map((n) => h("td", { class: "number" }, number(n))),
-          h("td", {}, h("a", { href: `/sessions?q=${encodeURIComponent(kind.code)}&since=${encodeURIComponent(stats.since)}` }, t("sessions-n", { n: number(kind.sessions) }))),
+          h("td", {}, h("a", { href: hitBy("code", kind.code) }, t("sessions-n", { n: number(kind.sessions) }))),
         ),
       ),
     ),

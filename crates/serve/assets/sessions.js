@@ -15,17 +15,22 @@ let shown = 0;
 let asked = 0;
 /** A time range from the address; sessions that were active in it are meant. */
 const range = { since: undefined, until: undefined };
+/** Faults that hit the sessions meant, from the address: `model:gpt-5`. */
+let hit;
 
 /** What is searched for, as the server takes it. */
 function query() {
   const wanted = { ...meaning(at("q").value.trim()) };
   if (at("state").value !== "") wanted.state = at("state").value;
   if (range.since !== undefined) wanted.since = range.since;
-  return wanted;
+  if (hit === undefined) return wanted;
+  // The range is then one of the faults' times.
+  if (range.until !== undefined) wanted.until = range.until;
+  return { ...wanted, hit };
 }
 
 /** The server knows when a session was active last; one that began after the range was not active in it. */
-const fits = ({ opened_at: opened }) => range.until === undefined || Date.parse(opened) < Date.parse(range.until);
+const fits = ({ opened_at: opened }) => hit !== undefined || range.until === undefined || Date.parse(opened) < Date.parse(range.until);
 
 async function readPage(after) {
   const found = await pagesOf(query())(after);
@@ -45,8 +50,10 @@ async function search() {
   const address = new URLSearchParams();
   if (text !== "") address.set("q", text);
   if (state !== "") address.set("state", state);
+  if (hit !== undefined) address.set("hit", hit);
   for (const name of ["since", "until"]) if (range[name] !== undefined) address.set(name, range[name]);
   drawRange();
+  drawHit();
   history.replaceState(null, "", `/sessions${address.size > 0 ? `?${address}` : ""}`);
   if (UUID.test(text)) {
     location.href = `/sessions/${encodeURIComponent(text)}`;
@@ -62,7 +69,7 @@ async function page() {
   const turn = ++asked;
   const found = await part().catch((problem) => ({ sessions: [], next: null, problem }));
   if (turn !== asked) return;
-  const isSearch = at("q").value.trim() !== "" || at("state").value !== "" || range.since !== undefined;
+  const isSearch = at("q").value.trim() !== "" || at("state").value !== "" || range.since !== undefined || hit !== undefined;
   at("rows").append(...found.sessions.map(row));
   shown += found.sessions.length;
   next = found.next ?? undefined;
@@ -96,6 +103,18 @@ function clearRange() {
   search();
 }
 
+function drawHit() {
+  at("hit").hidden = hit === undefined;
+  if (hit === undefined) return;
+  const clear = h("button", { type: "button", class: "plain small", on: { click: clearHit } }, t("hit-clear"));
+  refill(at("hit"), h("span", { dir: "auto" }, t("hit", { name: hit.replace(":", " ") })), clear);
+}
+
+function clearHit() {
+  hit = undefined;
+  search();
+}
+
 function row(item) {
   const address = `/sessions/${encodeURIComponent(item.session_id)}`;
   const code = item.last_code === null ? "" : h("a", { class: "code", href: `/faults/${encodeURIComponent(item.last_code)}` }, item.last_code);
@@ -115,6 +134,7 @@ function row(item) {
 const address = new URLSearchParams(location.search);
 at("q").value = address.get("q") ?? "";
 at("state").value = address.get("state") ?? "";
+hit = address.get("hit") ?? undefined;
 for (const name of ["since", "until"]) {
   const time = Date.parse(address.get(name) ?? "");
   if (!Number.isNaN(time)) range[name] = new Date(time).toISOString();

@@ -3,6 +3,7 @@
 //! Nothing is counted while sessions run. A query finds the sessions that changed since the previous one and counts
 //! their new records.
 
+mod fault_selector;
 mod fold;
 mod gates;
 mod ledger;
@@ -19,6 +20,7 @@ use std::{
 use budao_core::{Fault, Kind, Timestamp, event::SessionId};
 use budao_journal::{Filter, PageLimits, Reader, SessionSummary};
 
+pub(crate) use self::fault_selector::FaultSelector;
 pub(crate) use self::fold::OpenDoubt;
 pub(crate) use self::gates::{GateReport, gate_reports, render_gates};
 pub(crate) use self::node_metrics::NodeMetrics;
@@ -76,6 +78,22 @@ impl Stats {
         let open = self.session_counters.values().flat_map(SessionCounters::open_faults);
         let report = Report::new(&self.ledger, open, window, now, is_complete);
         Ok(report.with_doubts(&self.open_doubts(journal).await?))
+    }
+
+    /// Counts new records and returns the sessions that the selected faults hit within a time, with the time of the last
+    /// such fault; the latest first.
+    pub(crate) async fn sessions_hit(
+        &mut self,
+        journal: &dyn Reader,
+        selector: &FaultSelector,
+        (from, until): (Option<Timestamp>, Option<Timestamp>),
+        now: Timestamp,
+    ) -> Result<Vec<(Timestamp, SessionId)>, Fault> {
+        self.catch_up(journal, now).await?;
+        let open = self.session_counters.values().flat_map(SessionCounters::open_faults);
+        let minutes = self.ledger.since(before(now, KEPT));
+        let closed = minutes.flat_map(|minute| &minute.faults);
+        Ok(selector.sessions(closed.chain(open), from, until))
     }
 
     /// The open model requests of the sessions that a process writes, by model. Counts nothing new.

@@ -23,6 +23,7 @@ use serde_json::{Map, Value, json};
 use super::{
     guard::{Caller, fault_response},
     openapi::{NewAnswer, NewCancel, NewCommand, NewMessage, NewSession},
+    stats::for_operators,
     views::{CommandAccepted, SessionItem, SessionList, SessionOpened, SessionView},
 };
 use crate::{
@@ -32,12 +33,15 @@ use crate::{
     problem::Problem,
     server::{CommandRequest, Server},
     session_meta,
+    stats::FaultSelector,
 };
 
 /// The header with a command's id.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Upper bound of sessions per page of a list.
 const LIST_MAX: usize = 100;
+/// Upper bound of sessions looked up for a page of those that a fault hit; further ones are on the next page.
+const HITS_LOOKED_UP: usize = 1_000;
 /// Records read per chunk of an export.
 const PAGE: PageLimits = PageLimits { records: 1024, bytes: 512 * 1024 };
 
@@ -333,6 +337,10 @@ pub(super) struct SessionListQuery {
     trace: Option<String>,
     /// Only sessions that called this tool, by its full name.
     tool: Option<String>,
+    /// Only sessions that a fault hit, by a row of `/api/stats`: `code`, `tool`, `model`, `stage`, `computer`, `tenant` or
+    /// `user`, a colon, and its name. `since` and `until` then mean the times of the faults, of the last seven days; the
+    /// session that was hit last comes first. For operators only.
+    hit: Option<String>,
     /// Only sessions whose last event is at or after this time, RFC 3339.
     since: Option<String>,
     /// Only sessions whose last event is before this time, RFC 3339.
@@ -374,13 +382,49 @@ pub(super) async fn list(
             limit,
             ..Filter::default()
         };
+        if let Some(hit) = &listing.hit {
+            return hit_sessions(&server, &caller, &hit.parse()?, filter).await;
+        }
         let found = server.journal.sessions(filter).await?;
         let last = found.last().filter(|_| found.len() == limit);
-        let next = last.map(|last| format!("{}.{}", last.updated_at.as_micros(), last.session));
+        let next = last.map(|last| cursor(last.updated_at, last.session));
         let sessions = found.into_iter().map(SessionItem::from).collect();
         Ok(SessionList { sessions, next })
     };
     answered(&server, &caller, listed.await, |list| Json(list).into_response())
+}
+
+/// One page of the sessions that the selected faults hit.
+async fn hit_sessions(
+    server: &Server,
+    caller: &Caller,
+    selector: &FaultSelector,
+    filter: Filter,
+) -> Result<SessionList, Fault> {
+    for_operators(caller, "/v1/sessions?hit=")?;
+    let (journal, times) = (&*server.journal, (filter.since, filter.until));
+    let hits = {
+        let mut stats = server.stats.lock().await;
+        stats.sessions_hit(journal, selector, times, server.now()).await?
+    };
+    let following = hits.into_iter().filter(|hit| filter.after.is_none_or(|after| *hit < after));
+    let (mut sessions, mut last) = (Vec::new(), None);
+    for (looked, (at, session)) in following.enumerate() {
+        if sessions.len() == filter.limit || looked == HITS_LOOKED_UP {
+            let next = last.map(|(at, session)| cursor(at, session));
+            return Ok(SessionList { sessions, next });
+        }
+        let ids = Some((session, session));
+        let one = Filter { ids, since: None, until: None, after: None, limit: 1, ..filter.clone() };
+        // A session that was deleted meanwhile is left out.
+        sessions.extend(journal.sessions(one).await?.into_iter().map(SessionItem::from));
+        last = Some((at, session));
+    }
+    Ok(SessionList { sessions, next: None })
+}
+
+fn cursor(at: Timestamp, session: SessionId) -> String {
+    format!("{}.{session}", at.as_micros())
 }
 
 fn parse_cursor(after: &str) -> Result<(Timestamp, SessionId), Fault> {

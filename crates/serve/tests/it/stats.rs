@@ -284,6 +284,56 @@ async fn statistics_and_metrics_say_who_is_affected() {
     assert_eq!(owners.filter(|user| user.as_str().is_some()).count(), 2, "{listed}");
 }
 
+/// The last digit of each listed session.
+fn numbers(list: &Value) -> Vec<char> {
+    let sessions = list["sessions"].as_array().unwrap().iter();
+    sessions.map(|row| row["session_id"].as_str().unwrap().chars().last().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn every_bar_leads_to_the_sessions_that_its_faults_hit() {
+    let journal = memory();
+    known(&journal).await;
+    let stage = stage_on(&journal).await;
+    let hour = before(minutes(60));
+    for (hit, expected) in [
+        ("model:demo", vec!['5', '3', '4', '2', '1']),
+        ("tool:book_table", vec!['3']),
+        ("tool:bash_run", vec!['5']),
+        ("stage:planning", vec!['4']),
+        ("computer:workbench", vec!['5']),
+        ("code:ERR_RATE_001", vec!['2', '1']),
+        ("model:another", vec![]),
+    ] {
+        let (_, list) = get(&stage, &format!("/v1/sessions?hit={hit}&since={hour}")).await;
+        assert_eq!(numbers(&list), expected, "{hit}: {list}");
+        assert!(list["next"].is_null());
+    }
+    let old = format!("/v1/sessions?hit=model:demo&until={hour}");
+    assert_eq!(numbers(&get(&stage, &old).await.1), ['6']);
+    let failed = format!("/v1/sessions?hit=model:demo&since={hour}&state=failed");
+    assert_eq!(numbers(&get(&stage, &failed).await.1), ['4']);
+}
+
+#[tokio::test]
+async fn the_sessions_of_a_bar_come_in_pages_and_wrong_bars_are_refused() {
+    let journal = memory();
+    known(&journal).await;
+    let stage = stage_on(&journal).await;
+    let (mut all, mut after) = (Vec::new(), String::new());
+    loop {
+        let (_, list) = get(&stage, &format!("/v1/sessions?hit=model:demo&limit=2{after}")).await;
+        all.extend(numbers(&list));
+        let Some(next) = list["next"].as_str() else { break };
+        after = format!("&after={next}");
+    }
+    assert_eq!(all, ['5', '3', '4', '2', '1', '6']);
+    for hit in ["model", "colour:red", ""] {
+        let (status, body) = get(&stage, &format!("/v1/sessions?hit={hit}")).await;
+        assert_eq!((status, &body["field"]), (400, &json!("hit")), "{hit}: {body}");
+    }
+}
+
 #[tokio::test]
 async fn a_window_counts_what_is_in_it() {
     let journal = memory();
