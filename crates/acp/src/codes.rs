@@ -171,6 +171,8 @@ pub const fn json_rpc_code(kind: Kind) -> i32 {
         | Kind::NotAuthenticated
         | Kind::UpstreamSignInNeeded
         | Kind::UpstreamSignInRefused
+        | Kind::McpLoginNeeded
+        | Kind::McpLoginFailed
         | Kind::CredentialMissing => -32000,
     }
 }

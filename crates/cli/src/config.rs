@@ -19,7 +19,7 @@ use budao_core::{
     limits::Limits,
     spending::SpendingConfig,
 };
-use budao_mcp::McpServerConfig as McpConfig;
+use budao_mcp::{ConfineConfig, McpServerConfig as McpConfig, Transport};
 use budao_relay::RelayConfig;
 use budao_remote::WorkerLimits;
 use budao_serve::{
@@ -48,6 +48,16 @@ pub(crate) struct ConfigArgs {
     /// be repeated
     #[arg(long = "mcp-config", value_name = "FILE")]
     mcp_config: Vec<PathBuf>,
+
+    /// Let the programs of MCP servers change files only in this directory; can be repeated. A server's own `confine`
+    /// takes precedence
+    #[arg(long = "mcp-confine", value_name = "DIRECTORY")]
+    mcp_confine: Vec<PathBuf>,
+
+    /// Path of the file with the logins to MCP servers, which several servers can share [default: mcp-logins.json in the
+    /// state directory]
+    #[arg(long = "mcp-logins", value_name = "FILE")]
+    mcp_logins: Option<PathBuf>,
 }
 
 /// The contents of the configuration file.
@@ -71,6 +81,8 @@ pub(crate) struct Config {
     pub(crate) models: ModelsConfig,
     /// MCP servers whose tools are offered.
     pub(crate) mcp: Vec<McpConfig>,
+    /// The file with the logins to MCP servers, in place of the one in the state directory.
+    pub(crate) mcp_logins: Option<PathBuf>,
     /// SMCP rooms whose computers' tools are offered.
     pub(crate) smcp: Vec<RoomConfig>,
     /// Engines that are other programs.
@@ -239,6 +251,12 @@ impl ConfigArgs {
         for text in &self.mcp {
             config.mcp.push(server(text)?);
         }
+        if let Some(file) = &self.mcp_logins {
+            config.mcp_logins = Some(file.clone());
+        }
+        if !self.mcp_confine.is_empty() {
+            confine(&mut config.mcp, &self.mcp_confine)?;
+        }
         Ok(config)
     }
 }
@@ -377,6 +395,23 @@ fn servers_of(path: &Path) -> Result<Vec<McpConfig>, Fault> {
         let place = fault.detail().text(Fact::ConfigKey).unwrap_or_default().to_owned();
         fault.with(Fact::ConfigKey, format!("{shown}: {place}"))
     })
+}
+
+/// Confines the programs of all servers that have no setting of their own.
+fn confine(servers: &mut [McpConfig], directories: &[PathBuf]) -> Result<(), Fault> {
+    let mut write = Vec::new();
+    for directory in directories {
+        let found = directory.canonicalize().ok().filter(|found| found.is_dir());
+        let shown = directory.display().to_string();
+        write.push(found.ok_or_else(|| wrong("--mcp-confine", "a directory that exists", &shown))?);
+    }
+    for server in servers {
+        if matches!(server.transport, Transport::Stdio(_)) && server.confine.is_none() {
+            let write = write.clone();
+            server.confine = Some(ConfineConfig { write, ..ConfineConfig::default() });
+        }
+    }
+    Ok(())
 }
 
 /// Parses `NAME=COMMAND ARG…` or `NAME=http://…`. A server on the command line is waited for.

@@ -46,6 +46,7 @@ const EXAMPLES: &[CommandExamples] = &[
     ("mcp", &[
         ("budao mcp list --mcp-config claude_desktop_config.json", ""),
         ("budao mcp doctor", "start every server, say which ones work"),
+        ("budao mcp login issues", "log in to the remote server `issues`"),
     ]),
     ("timers", &[
         ("budao timers", "which sessions wake when"),

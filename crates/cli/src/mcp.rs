@@ -1,4 +1,6 @@
-//! `budao mcp`: look at the configured MCP servers by hand: list them, start them, call their tools.
+//! `budao mcp`: look at the configured MCP servers by hand: list them, start them, call their tools, log in to them.
+
+mod login;
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,7 +10,9 @@ use budao_core::{
     tool::{Effect, Outcome, ToolOrigin, ToolSpec},
     world::World,
 };
-use budao_mcp::{McpServerConfig, ServerHandle, ServerSet, ServerState, Transport};
+use budao_mcp::{
+    McpServerConfig, ServerEnvironment, ServerHandle, ServerSet, ServerState, Transport,
+};
 use budao_runtime::world;
 use budao_tools::{isolation, suggestions};
 use serde_json::{Value, json};
@@ -47,6 +51,12 @@ enum Action {
     Doctor(ToolsArgs),
     /// Approve the tools of a server that it changed since they were approved
     Approve(ApproveArgs),
+    /// Log in to a remote server, in a browser or on another device
+    Login(login::LoginArgs),
+    /// Remove the login to a remote server and revoke its tokens
+    Logout(login::LogoutArgs),
+    /// List the logins to remote servers; contacts no server
+    Status(ListArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -109,6 +119,9 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
         Action::Call(args) => call(args, lang, terminal).await,
         Action::Doctor(args) => doctor(args, lang, terminal).await,
         Action::Approve(args) => approve(args, lang, terminal).await,
+        Action::Login(args) => login::log_in(args, lang, terminal).await,
+        Action::Logout(args) => login::log_out(args, lang, terminal).await,
+        Action::Status(args) => login::status(args, lang, terminal),
     }
 }
 
@@ -158,17 +171,26 @@ fn describe(server: &McpServerConfig) -> (&'static str, String) {
 
 /// Starts one server of the configuration, or all that are enabled.
 fn open(config: Config, name: Option<&str>, world: &World) -> Result<ServerSet, Fault> {
-    let mut servers = config.mcp;
-    if let Some(name) = name {
-        let known: Vec<String> = servers.iter().map(|server| server.name.clone()).collect();
-        servers.retain(|server| server.name == name);
-        servers.iter_mut().for_each(|server| server.enabled = true);
-        if servers.is_empty() {
-            return Err(unknown_server(name, &known));
-        }
-    }
-    let environment = setup::server_environment(world, &Arc::new(config.limits))?;
+    let environment = environment(&config, world)?;
+    let servers = match name {
+        Some(name) => vec![named(config, name)?],
+        None => config.mcp,
+    };
     ServerSet::open_in(servers, &environment)
+}
+
+fn environment(config: &Config, world: &World) -> Result<ServerEnvironment, Fault> {
+    let limits = Arc::new(config.limits.clone());
+    setup::server_environment(world, &limits, config.mcp_logins.as_deref())
+}
+
+/// The server with this name, also if it is switched off.
+fn named(config: Config, name: &str) -> Result<McpServerConfig, Fault> {
+    let known: Vec<String> = config.mcp.iter().map(|server| server.name.clone()).collect();
+    let found = config.mcp.into_iter().find(|server| server.name == name);
+    let mut server = found.ok_or_else(|| unknown_server(name, &known))?;
+    server.enabled = true;
+    Ok(server)
 }
 
 fn unknown_server(name: &str, known: &[String]) -> Fault {

@@ -48,6 +48,8 @@ const OTHERS_READY: Duration = Duration::from_secs(5);
 
 /// The file in the state directory with what is remembered of MCP servers.
 const SERVERS_FILE: &str = "mcp-servers.json";
+/// The file of the logins to MCP servers, in the state directory.
+const LOGINS_FILE: &str = "mcp-logins.json";
 
 /// Age after which finished sessions are removed when the disk is full.
 const SESSIONS_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -219,11 +221,16 @@ pub(crate) fn state_directory() -> Option<PathBuf> {
 pub(crate) fn server_environment(
     world: &World,
     limits: &Arc<Limits>,
+    logins: Option<&Path>,
 ) -> Result<ServerEnvironment, Fault> {
     let variables = std::env::vars_os().collect();
     let mut environment = ServerEnvironment::new(&variables, world, limits);
     if let Some(directory) = state_directory() {
         environment.store = Arc::new(ServerStore::open(directory.join(SERVERS_FILE))?);
+    }
+    let own = || state_directory().map(|directory| directory.join(LOGINS_FILE));
+    if let Some(file) = logins.map(Path::to_owned).or_else(own) {
+        environment.logins = Arc::new(LoginStore::open(file)?);
     }
     Ok(environment)
 }
@@ -299,6 +306,7 @@ pub(crate) async fn assemble_within(
         mut limits,
         models: ModelsConfig { text_only, .. },
         mcp,
+        mcp_logins,
         smcp,
         log,
         places,
@@ -313,7 +321,7 @@ pub(crate) async fn assemble_within(
         mcp.iter().flat_map(|server| server.secrets().map(str::to_owned)).collect();
     let journal = journal.open(&world).await?;
     set_lease_times(&*journal, &mut limits);
-    let environment = server_environment(&world, &Arc::new(limits.clone()))?;
+    let environment = server_environment(&world, &Arc::new(limits.clone()), mcp_logins.as_deref())?;
     let required: Vec<String> =
         mcp.iter().filter(|server| server.required).map(|server| server.name.clone()).collect();
     let servers = Arc::new(ServerSet::open_in(mcp, &environment)?);

@@ -248,7 +248,25 @@ journal-verified = Verified: { $sessions }, { $records }.
 mcp-approved = Approved: { $tools }
 mcp-disabled = off
 mcp-enabled = on
+mcp-logged-in = Logged in to { $server } at { $issuer }.
+mcp-logged-out = Logged out of { $server }.
+mcp-login-device = Open { $url } on any device and enter the code { $code }
+mcp-login-expired = expired
+mcp-login-issuer = authorization server
+mcp-login-more-rights = more rights needed
+mcp-login-none = not logged in
+mcp-login-open =
+    Open this address in a browser and log in:
+    { $url }
+    If the browser is on another machine, paste the address to which it returns, or the code.
+mcp-login-page = You are logged in and can close this page.
+mcp-login-renews = renews itself
+mcp-login-scopes = rights
+mcp-login-until = until
+mcp-login-valid = logged in
+mcp-no-remote = No server that takes a login is configured.
 mcp-none = No MCP server is configured. Add one with --mcp, --mcp-config or [[mcp]] in the configuration file.
+mcp-not-logged-in = There is no login to { $server }.
 mcp-nothing-changed = No tool of the server has changed.
 mcp-server = server
 mcp-state = state

@@ -191,7 +191,25 @@ journal-verified = 已验证：{ $sessions }、{ $records }。
 mcp-approved = 已批准：{ $tools }
 mcp-disabled = 停用
 mcp-enabled = 启用
+mcp-logged-in = 已登录 { $server }（{ $issuer }）。
+mcp-logged-out = 已退出 { $server } 的登录。
+mcp-login-device = 在任意设备上打开 { $url }，输入代码 { $code }
+mcp-login-expired = 已过期
+mcp-login-issuer = 授权服务器
+mcp-login-more-rights = 需要更多权限
+mcp-login-none = 未登录
+mcp-login-open =
+    在浏览器中打开以下网址并登录：
+    { $url }
+    如果浏览器在另一台机器上，请把它跳转到的网址或代码粘贴到这里。
+mcp-login-page = 登录成功，可以关闭此页面。
+mcp-login-renews = 自动续期
+mcp-login-scopes = 权限
+mcp-login-until = 有效期至
+mcp-login-valid = 已登录
+mcp-no-remote = 没有配置需要登录的服务器。
 mcp-none = 没有配置 MCP 服务器。可用 --mcp、--mcp-config 或配置文件中的 [[mcp]] 添加。
+mcp-not-logged-in = 没有 { $server } 的登录。
 mcp-nothing-changed = 该服务器的工具没有变化。
 mcp-server = 服务器
 mcp-state = 状态

@@ -397,6 +397,36 @@ upstream-sign-in-refused =
     .next-1 = Ask the user to sign in to { $mcp_server } again with the needed rights
     .next-2 = Go on without this tool until that is done
 
+mcp-login-needed =
+    .title = Tool server needs a login
+    .model = { $auth_action ->
+        [more_rights] The login to the tool server { $mcp_server } does not cover this call. Only a person can extend it.
+        [login_expired] The login to the tool server { $mcp_server } has expired. Only a person can renew it.
+       *[other] The tool server { $mcp_server } needs a login that only a person can do.
+    }
+    .user = { $auth_action ->
+        [more_rights] Your login to the tool server { $mcp_server } does not cover what was asked. Extend it with: { $command }
+        [login_expired] Your login to the tool server { $mcp_server } has expired. Renew it with: { $command }
+       *[other] You are not logged in to the tool server { $mcp_server }. Log in with: { $command }
+    }
+    .about = A remote MCP server wants an OAuth login and there is none, it has expired and cannot be renewed, or the server wants more rights than were granted. A person logs in once in a browser; afterwards the tokens renew themselves.
+    .check = Run budao mcp status to see the logins, and budao mcp login with the name of the server on the machine where Budao runs. With several servers, check that all of them use the same file of logins.
+    .rec-1 = Run { $command }
+    .rec-2 = Then ask the assistant to go on
+    .next-1 = Ask the user to run { $command }
+    .next-2 = Go on without this tool until that is done
+
+mcp-login-failed =
+    .title = Login to a tool server failed
+    .model = The login to the tool server { $mcp_server } failed: { $reason }.
+    .user = The login to the tool server { $mcp_server } failed: { $reason }.
+    .about = A login to a remote MCP server was begun and did not end well: its authorization server could not be found, says something that cannot be trusted, rejected the login, or the answer does not belong to it. Nothing was stored.
+    .check = Compare the URL of the server in the configuration with the one its operator documents. If the authorization server registers no clients by itself, set oauth.client_id.
+    .rec-1 = Check the URL of { $mcp_server } and try again
+    .rec-2 = Ask the operator of { $mcp_server } if the reason stays the same
+    .next-1 = Tell the user that the login to { $mcp_server } failed
+    .next-2 = Go on without this tool until that is done
+
 ## PERM: permissions and questions
 
 denied-by-policy =
@@ -2531,6 +2561,7 @@ absent-matches = several
 absent-exit-code = an error
 absent-signal = a signal
 absent-command = the command
+absent-auth-action = a login
 absent-shell-id = the shell
 absent-host = the host
 absent-wait-ms = some

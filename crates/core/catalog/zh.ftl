@@ -381,6 +381,36 @@ upstream-sign-in-refused =
     .next-1 = 请用户重新登录 { $mcp_server }，并授予所需权限
     .next-2 = 登录之前先不用这个工具
 
+mcp-login-needed =
+    .title = 需要登录工具服务器
+    .model = { $auth_action ->
+        [more_rights] 工具服务器 { $mcp_server } 的登录权限不包括这次调用，只有人能补充授权。
+        [login_expired] 工具服务器 { $mcp_server } 的登录已过期，只有人能重新登录。
+       *[other] 工具服务器 { $mcp_server } 需要登录，只有人能完成。
+    }
+    .user = { $auth_action ->
+        [more_rights] 你在工具服务器 { $mcp_server } 的登录权限不够。补充授权请运行：{ $command }
+        [login_expired] 你在工具服务器 { $mcp_server } 的登录已过期。重新登录请运行：{ $command }
+       *[other] 你还没有登录工具服务器 { $mcp_server }。登录请运行：{ $command }
+    }
+    .about = 远程 MCP 服务器要求 OAuth 登录，但没有登录、登录过期且无法续期，或者服务器要求更多权限。由人在浏览器里登录一次，之后令牌会自动续期。
+    .check = 用 budao mcp status 查看登录状态；在运行 Budao 的机器上运行 budao mcp login 加服务器名。有多台服务器时，检查它们是否使用同一个登录文件。
+    .rec-1 = 运行 { $command }
+    .rec-2 = 然后让助手继续
+    .next-1 = 请用户运行 { $command }
+    .next-2 = 登录之前先不用这个工具
+
+mcp-login-failed =
+    .title = 登录工具服务器失败
+    .model = 登录工具服务器 { $mcp_server } 失败：{ $reason }。
+    .user = 登录工具服务器 { $mcp_server } 失败：{ $reason }。
+    .about = 登录远程 MCP 服务器没有成功：找不到它的授权服务器、它给出的信息不可信、登录被拒绝，或者收到的回答不属于这次登录。没有保存任何内容。
+    .check = 对照服务器运营方的文档检查配置中的网址。如果授权服务器不能自动注册客户端，请设置 oauth.client_id。
+    .rec-1 = 检查 { $mcp_server } 的网址后重试
+    .rec-2 = 原因一直不变时，请联系 { $mcp_server } 的运营方
+    .next-1 = 告诉用户登录 { $mcp_server } 失败了
+    .next-2 = 登录之前先不用这个工具
+
 ## PERM：权限与询问
 
 denied-by-policy =
@@ -2489,6 +2519,7 @@ absent-matches = 多
 absent-exit-code = 错误
 absent-signal = 信号
 absent-command = 该命令
+absent-auth-action = 登录
 absent-shell-id = 该 shell
 absent-host = 该主机
 absent-wait-ms = 一些

@@ -65,9 +65,50 @@ pub struct McpServerConfig {
     /// Whether a start waits longer for this server, because it was asked for by name.
     #[serde(default)]
     pub required: bool,
+    /// How to log in to an HTTP server.
+    #[serde(default)]
+    pub oauth: OauthConfig,
+    /// The paths that the program of a stdio server may read and write; all that the user may if absent.
+    #[serde(default)]
+    pub confine: Option<ConfineConfig>,
     /// Values of variables that were filled into other settings than `env` and `headers`.
     #[serde(skip)]
     pub found_secrets: Vec<SecretString>,
+}
+
+/// How to log in to an HTTP server. Everything is optional: the server's metadata says what is needed.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OauthConfig {
+    /// The id under which the authorization server knows this client; registered at the login if absent.
+    pub client_id: Option<String>,
+    /// The secret that belongs to `client_id`.
+    #[serde(deserialize_with = "secret")]
+    pub client_secret: Option<SecretString>,
+    /// The URL of a client-id metadata document, which is the client's id where the authorization server reads such
+    /// documents.
+    pub client_metadata_url: Option<String>,
+    /// Scopes to ask for, in place of those that the server names.
+    pub scopes: Vec<String>,
+    /// The port of the address on this machine to which the browser returns; any free port if 0.
+    pub redirect_port: u16,
+}
+
+/// The paths that the program of a stdio server may use. The kernel refuses all others.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ConfineConfig {
+    /// Directories and files that may be read and executed; missing ones are ignored.
+    pub read: Vec<PathBuf>,
+    /// Directories and files that may also be changed; each must exist.
+    pub write: Vec<PathBuf>,
+}
+
+impl Default for ConfineConfig {
+    /// Allows reading everywhere and writing nowhere.
+    fn default() -> Self {
+        Self { read: vec!["/".into()], write: Vec::new() }
+    }
 }
 
 /// The transport of a server.
@@ -196,6 +237,8 @@ impl McpServerConfig {
             reconcile: BTreeMap::new(),
             whole_results: false,
             required: false,
+            oauth: OauthConfig::default(),
+            confine: None,
             found_secrets: Vec::new(),
         }
     }
@@ -218,6 +261,11 @@ impl McpServerConfig {
                     .with(Fact::ConfigKey, key)
                     .with(Fact::McpServer, self.name.clone()));
             }
+        }
+        let is_program = matches!(self.transport, Transport::Stdio(_));
+        if self.confine.is_some() && !is_program {
+            return Err(wrong("confine", "a stdio server: no other runs on this machine")
+                .with(Fact::McpServer, self.name.clone()));
         }
         let checked = match &self.transport {
             Transport::Stdio(stdio) if stdio.command.trim().is_empty() => {
@@ -257,6 +305,16 @@ impl McpServerConfig {
         self.ask.iter().any(|pattern| matches(pattern, tool))
     }
 
+    /// The URL of an HTTP server that takes a login: one without an `authorization` header of its own.
+    #[must_use]
+    pub fn login_url(&self) -> Option<&str> {
+        let (Transport::Http(address) | Transport::Sse(address)) = &self.transport else {
+            return None;
+        };
+        let is_set = |name: &String| name.eq_ignore_ascii_case("authorization");
+        (!address.headers.keys().any(is_set)).then_some(address.url.as_str())
+    }
+
     /// The variables or headers with their secret values, to configure another client of the server.
     #[must_use]
     pub fn exposed_values(&self) -> Vec<(String, String)> {
@@ -276,8 +334,8 @@ impl McpServerConfig {
             Transport::Stdio(stdio) => (Some(&stdio.env), None),
             Transport::Http(address) | Transport::Sse(address) => (None, Some(&address.headers)),
         };
-        let all =
-            env.into_iter().chain(headers).flat_map(BTreeMap::values).chain(&self.found_secrets);
+        let all = env.into_iter().chain(headers).flat_map(BTreeMap::values);
+        let all = all.chain(&self.found_secrets).chain(&self.oauth.client_secret);
         // Shorter values are usually switches; scrubbing them would damage ordinary text.
         all.map(ExposeSecret::expose_secret).filter(|secret| secret.len() >= SECRET_BYTES_MIN)
     }
@@ -376,6 +434,10 @@ where
 {
     let plain = BTreeMap::<String, String>::deserialize(deserializer)?;
     Ok(plain.into_iter().map(|(key, value)| (key, value.into())).collect())
+}
+
+fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SecretString>, D::Error> {
+    Ok(Option::<String>::deserialize(deserializer)?.map(SecretString::from))
 }
 
 /// Reads milliseconds; 0 becomes `None`.

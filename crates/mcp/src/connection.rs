@@ -156,13 +156,15 @@ impl ServerConnection {
         let fault_context = starting(config, &connection_context.limits);
         let command = config.target();
         let (process, pipes) =
-            ServerProcess::start(stdio, connection_context).await.map_err(|error| {
-                let fault = ServerError::Wire(Box::new(error)).fault(&fault_context);
-                let fault = fault
-                    .with(Fact::Reason, format!("its command `{command}` could not be started"))
-                    .with(Fact::Command, command.clone());
-                OpeningFailure { fault, next: None }
-            })?;
+            ServerProcess::start(stdio, config.confine.as_ref(), connection_context)
+                .await
+                .map_err(|error| {
+                    let fault = ServerError::Wire(Box::new(error)).fault(&fault_context);
+                    let fault = fault
+                        .with(Fact::Reason, format!("its command `{command}` could not be started"))
+                        .with(Fact::Command, command.clone());
+                    OpeningFailure { fault, next: None }
+                })?;
         let process = Arc::new(process);
         let bytes_max = connection_context.limits.frame_bytes_hard;
         let clock = connection_context.world.clock.clone();
@@ -217,7 +219,7 @@ impl ServerConnection {
         opening: Opening,
     ) -> Result<Self, (ServerError, bool)> {
         let (web, url, headers) = reach(config, address, connection_context).map_err(answered)?;
-        let stream = sse::SseTransport::open(web.client, url, headers, web.bytes_max);
+        let stream = sse::SseTransport::open(web, url, headers);
         let wire = in_time(config, connection_context, stream).await.map_err(answered)?;
         let wire = wire.map_err(|error| answered(ServerError::Wire(Box::new(error))))?;
         Self::begin(config, connection_context, wire, opening, None).await
@@ -505,11 +507,9 @@ fn reach(
     let headers = address.header_map().map_err(wrong)?;
     let client = web::client(&url, config.timeouts.start);
     let client = client.map_err(|error| ServerError::Wire(Box::new(error)))?;
-    Ok((
-        BoundedHttpClient { client, bytes_max: connection_context.limits.frame_bytes_hard },
-        url,
-        headers,
-    ))
+    let login = config.login_url().map(|_| connection_context.token_source.clone());
+    let bytes_max = connection_context.limits.frame_bytes_hard;
+    Ok((BoundedHttpClient { client, bytes_max, login }, url, headers))
 }
 
 /// The context for faults that occur while a server starts.

@@ -15,7 +15,7 @@ use rmcp::{
 };
 use serde_json::Value;
 
-use crate::line;
+use crate::{auth::LoginError, line};
 
 /// The longest quotation of a server's message in a fault, in characters.
 const WORDS_MAX: usize = 500;
@@ -147,8 +147,9 @@ impl ServerError {
     /// | an error result (converted in `answer`) | `tool_said_no` |
     /// | code −32602 | `invalid_arguments`, or `unknown_tool` if the message says so |
     /// | code −32601 | `unknown_tool` |
-    /// | code −32042, status 401 | `upstream_sign_in_needed` |
-    /// | status 403 | `upstream_sign_in_refused` |
+    /// | code −32042, status 401 in spite of a configured `authorization` header | `upstream_sign_in_needed` |
+    /// | status 401 from a server that takes logins, 403 with `insufficient_scope` | `mcp_login_needed` |
+    /// | any other status 403 | `upstream_sign_in_refused` |
     /// | status 429 | `service_rate_limited` |
     /// | an answer above the size limit | `output_too_large` |
     /// | any other error, an unreadable answer, no connection | `mcp_server_failed` |
@@ -275,6 +276,20 @@ fn sign_in(fault_context: &FaultContext<'_>, data: Option<&Value>) -> Fault {
     }
 }
 
+/// The fault of a request that has no usable token: a person logs in, or the token is renewed later.
+fn login(fault_context: &FaultContext<'_>, error: &LoginError) -> Fault {
+    match error {
+        LoginError::Needed(need) => fault_context
+            .fault(Kind::McpLoginNeeded)
+            .with(Fact::AuthAction, need.action())
+            .with(Fact::Command, format!("budao mcp login {}", fault_context.server)),
+        LoginError::Unavailable(error) => {
+            let fault = fault_context.failed("its login could not be renewed");
+            fault.with_cause(bounded(&error.to_string()))
+        }
+    }
+}
+
 /// Converts a transport error to a fault, from the first known error in its chain of sources.
 fn wire(error: &(dyn Error + 'static), fault_context: &FaultContext<'_>) -> Fault {
     let mut next = Some(error);
@@ -326,6 +341,9 @@ fn known_wire(error: &(dyn Error + 'static), fault_context: &FaultContext<'_>) -
         return Some(fault.with(Fact::AuthAction, "token_refresh_required"));
     }
     if let Some(error) = error.downcast_ref::<io::Error>() {
+        if let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref::<LoginError>()) {
+            return Some(login(fault_context, error));
+        }
         return Some(match error.kind() {
             io::ErrorKind::FileTooLarge => too_large(fault_context),
             // Writing to a process failed. An incomplete line is not a call.

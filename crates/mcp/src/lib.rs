@@ -8,6 +8,7 @@
 //! older HTTP transport.
 
 mod answer;
+mod auth;
 mod client_file;
 mod config;
 mod connection;
@@ -33,8 +34,11 @@ mod task;
 mod tool;
 mod web;
 
+pub use auth::{DeviceLogin, LoginFlow, LoginState, LoginStatus, LoginStore, LoopbackListener};
 pub use client_file::read_client_file;
-pub use config::{Address, McpServerConfig, Stdio, Timeouts, Transport};
+pub use config::{
+    Address, ConfineConfig, McpServerConfig, OauthConfig, Stdio, Timeouts, Transport,
+};
 pub use era::Era;
 pub use name::of as tool_name;
 pub use process::ProcessVariables;

@@ -9,7 +9,7 @@ use budao_core::{limits::Limits, world::World};
 use budao_scrub::Scrubber;
 use budao_tools::{
     child::{Tail, drain},
-    launch::{self, Child, CommandExit, GracePeriods, Input, Start},
+    launch::{self, Child, CommandExit, Confinement, GracePeriods, Input, Start},
 };
 use secrecy::ExposeSecret;
 use tokio::{
@@ -19,7 +19,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    config::{Stdio, matches},
+    auth::TokenSource,
+    config::{ConfineConfig, Stdio, matches},
     resources::ResourceChange,
 };
 
@@ -89,6 +90,8 @@ pub(crate) struct ConnectionContext {
     pub(crate) limits: Arc<Limits>,
     pub(crate) scrubber: Scrubber,
     pub(crate) variables: ProcessVariables,
+    /// The login to the server, if it is reached over HTTP.
+    pub(crate) token_source: TokenSource,
     /// Sends changes of the server's resources.
     pub(crate) changes: broadcast::Sender<ResourceChange>,
     /// Cancelled when the last handle is dropped or the server is shut down.
@@ -99,10 +102,12 @@ impl ServerProcess {
     /// Starts the process, and the tasks that read its stderr and wait for its end.
     pub(crate) async fn start(
         config: &Stdio,
+        confine: Option<&ConfineConfig>,
         connection_context: &ConnectionContext,
     ) -> io::Result<(Self, Pipes)> {
-        let mut child =
-            to_start(config, connection_context).spawn(launch::installed().as_ref()).await?;
+        let mut start = to_start(config, connection_context);
+        start.confine = confine.map(|paths| confinement(paths, config));
+        let mut child = start.spawn(launch::installed().as_ref()).await?;
         let missing = || io::Error::other("a pipe of the child is missing");
         let id = child.pid();
         let input = child.stdin.take().ok_or_else(missing)?;
@@ -175,6 +180,14 @@ fn to_start(config: &Stdio, connection_context: &ConnectionContext) -> Start {
     start.grace_periods =
         GracePeriods { stop: grace, orphan: ORPHAN_GRACE.min(grace), left: Duration::ZERO };
     start
+}
+
+/// The configured paths, and what every program needs to run at all. A confined program may use its own directory.
+fn confinement(paths: &ConfineConfig, config: &Stdio) -> Confinement {
+    let mut write = paths.write.clone();
+    write.extend(config.cwd.clone());
+    write.push("/dev/null".into());
+    Confinement { read: paths.read.clone(), write }
 }
 
 impl ProcessVariables {

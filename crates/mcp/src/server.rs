@@ -21,6 +21,7 @@ use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    auth::TokenSource,
     config::McpServerConfig,
     connection::{ServerConnection, starting},
     era::Era,
@@ -137,7 +138,7 @@ impl ServerHandle {
         environment: &ServerEnvironment,
         generation: Arc<watch::Sender<u64>>,
     ) -> Result<Self, Fault> {
-        let ServerEnvironment { variables, world, limits, store } = environment;
+        let ServerEnvironment { variables, world, limits, store, logins } = environment;
         config.check()?;
         let shared = Arc::new(ServerShared {
             name: config.name.as_str().into(),
@@ -159,6 +160,7 @@ impl ServerHandle {
             limits: limits.clone(),
             scrubber: shared.scrubber.clone(),
             variables: variables.clone(),
+            token_source: TokenSource::new(&config, logins, world),
             changes: shared.changes.clone(),
             stop: stop.clone(),
         };

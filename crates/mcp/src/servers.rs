@@ -13,6 +13,7 @@ use futures::future::join_all;
 use tokio::sync::watch;
 
 use crate::{
+    auth::LoginStore,
     config::McpServerConfig,
     process::ProcessVariables,
     server::{ServerHandle, ServerState},
@@ -49,6 +50,8 @@ pub struct ServerEnvironment {
     pub limits: Arc<Limits>,
     /// What is remembered of servers between runs.
     pub store: Arc<ServerStore>,
+    /// The logins to HTTP servers.
+    pub logins: Arc<LoginStore>,
 }
 
 impl ServerEnvironment {
@@ -60,6 +63,7 @@ impl ServerEnvironment {
             world: world.clone(),
             limits: Arc::clone(limits),
             store: Arc::default(),
+            logins: Arc::default(),
         }
     }
 }

@@ -6,24 +6,22 @@
 use budao_tools::child::BoundedLine;
 use futures::{StreamExt, stream::BoxStream};
 use http::{HeaderMap, header};
-use reqwest::{Client, Url};
+use reqwest::Url;
 use rmcp::{
     RoleClient,
     model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
-    transport::{Transport, streamable_http_client::StreamableHttpError},
+    transport::Transport,
 };
 use sse_stream::{Error as SseError, Sse};
 
 use crate::{
     line::{self, ParsedMessage},
-    web,
+    web::{self, BoundedHttpClient, HttpError},
 };
-
-type HttpError = StreamableHttpError<reqwest::Error>;
 
 /// An open event stream and the URL for messages.
 pub(crate) struct SseTransport {
-    client: Client,
+    client: BoundedHttpClient,
     headers: HeaderMap,
     events: BoxStream<'static, Result<Sse, SseError>>,
     post: Url,
@@ -32,14 +30,15 @@ pub(crate) struct SseTransport {
 impl SseTransport {
     /// Opens the stream and waits for the event with the URL for messages.
     pub(crate) async fn open(
-        client: Client,
+        client: BoundedHttpClient,
         url: Url,
         headers: HeaderMap,
-        bytes_max: usize,
     ) -> Result<Self, HttpError> {
-        let request = client.get(url.clone()).headers(headers.clone());
-        let response = request.header(header::ACCEPT, "text/event-stream").send().await;
-        let response = response.map_err(|error| HttpError::Client(error.without_url()))?;
+        let build = || {
+            let request = client.client.get(url.clone()).headers(headers.clone());
+            request.header(header::ACCEPT, "text/event-stream")
+        };
+        let response = client.send(build).await?;
         if let Some(refusal) = web::refusal(&response) {
             return Err(refusal);
         }
@@ -47,7 +46,7 @@ impl SseTransport {
         if !media.is_some_and(|media| media.to_ascii_lowercase().starts_with("text/event-stream")) {
             return Err(HttpError::UnexpectedContentType(media.map(str::to_owned)));
         }
-        let mut events = web::events(response, bytes_max);
+        let mut events = client.events(response);
         while let Some(event) = events.next().await.transpose()? {
             if event.event.as_deref() == Some("endpoint") {
                 let post = endpoint(&url, &event.data.unwrap_or_default())?;
@@ -74,11 +73,11 @@ impl Transport<RoleClient> for SseTransport {
         &mut self,
         message: ClientJsonRpcMessage,
     ) -> impl Future<Output = Result<(), HttpError>> + Send + 'static {
-        let request = self.client.post(self.post.clone()).headers(self.headers.clone());
-        let request = request.json(&message);
+        let (client, post, headers) =
+            (self.client.clone(), self.post.clone(), self.headers.clone());
         async move {
-            let response = request.send().await;
-            let response = response.map_err(|error| HttpError::Client(error.without_url()))?;
+            let build = || client.client.post(post.clone()).headers(headers.clone()).json(&message);
+            let response = client.send(build).await?;
             web::refusal(&response).map_or(Ok(()), Err)
         }
     }

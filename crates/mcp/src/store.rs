@@ -14,7 +14,7 @@ use std::{
 
 use budao_core::fault::{Fact, Fault, Kind, Operation};
 use budao_tools::contract::content_hash;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     config::{McpServerConfig, Transport},
@@ -72,7 +72,7 @@ impl ServerStore {
             return;
         }
         let Some(file) = &self.file else { return };
-        if let Err(error) = replace(file, |stored| {
+        if let Err(error) = replace(file, |stored: &mut Records| {
             apply(stored, key, &change);
         }) {
             tracing::warn!(file = %file.display(), %error, "remembering servers failed");
@@ -113,13 +113,14 @@ pub(crate) fn tool_digest(tool: &rmcp::model::Tool) -> String {
     digest(&canonical.or_else(|_| serde_json::to_vec(tool)).unwrap_or_default())
 }
 
-fn digest(bytes: &[u8]) -> String {
+pub(crate) fn digest(bytes: &[u8]) -> String {
     content_hash(bytes)[..DIGEST_DIGITS].to_owned()
 }
 
-fn read(file: &Path) -> io::Result<Records> {
+/// Reads a file of records; none if it does not exist.
+pub(crate) fn read<T: DeserializeOwned + Default>(file: &Path) -> io::Result<T> {
     match fs::metadata(file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Records::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(T::default()),
         Err(error) => return Err(error),
         Ok(about) if about.len() > FILE_BYTES_MAX => return Err(io::ErrorKind::FileTooLarge.into()),
         Ok(_) => {}
@@ -128,12 +129,15 @@ fn read(file: &Path) -> io::Result<Records> {
 }
 
 /// Reads the file again, changes it and replaces it, under a lock that other processes respect.
-fn replace(file: &Path, change: impl Fn(&mut Records)) -> io::Result<()> {
+pub(crate) fn replace<T>(file: &Path, change: impl Fn(&mut T)) -> io::Result<()>
+where
+    T: DeserializeOwned + Serialize + Default,
+{
     let folder = file.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
     let lock = private(&file.with_extension("lock"))?;
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
-    let mut records = read(file)?;
+    let mut records: T = read(file)?;
     change(&mut records);
     let next = file.with_extension("next");
     let mut written = private(&next)?;

@@ -7,7 +7,7 @@ use std::{collections::HashMap, io, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream::BoxStream};
 use http::{HeaderName, HeaderValue, StatusCode, header};
-use reqwest::{Client, Response, Url, redirect};
+use reqwest::{Client, RequestBuilder, Response, Url, redirect};
 use rmcp::{
     model::{
         ClientJsonRpcMessage, ClientRequest, ErrorData, JsonRpcMessage, RequestId,
@@ -20,7 +20,10 @@ use rmcp::{
 };
 use sse_stream::{Error as SseError, Sse, SseStream};
 
-use crate::line;
+use crate::{
+    auth::{LoginError, LoginNeed, TokenSource},
+    line,
+};
 
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
@@ -32,7 +35,7 @@ const ERROR_BYTES: usize = 4 * 1024;
 /// The longest chain of redirects.
 const REDIRECTS: usize = 5;
 
-type HttpError = StreamableHttpError<reqwest::Error>;
+pub(crate) type HttpError = StreamableHttpError<reqwest::Error>;
 type Headers = HashMap<HeaderName, HeaderValue>;
 
 /// Builds the client for one server. `connect` is the connection timeout.
@@ -122,7 +125,7 @@ pub(crate) async fn body(response: Response, bytes_max: usize) -> Result<Vec<u8>
 /// The error for a status other than success; `None` for success.
 pub(crate) fn refusal(response: &Response) -> Option<HttpError> {
     let header_text = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
-    let challenge = || header_text(header::WWW_AUTHENTICATE).unwrap_or_default().to_owned();
+    let challenge = || challenge_of(response);
     match response.status() {
         status if status.is_success() => None,
         StatusCode::UNAUTHORIZED => {
@@ -138,15 +141,74 @@ pub(crate) fn refusal(response: &Response) -> Option<HttpError> {
     }
 }
 
+fn challenge_of(response: &Response) -> String {
+    let header = response.headers().get(header::WWW_AUTHENTICATE);
+    header.and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+}
+
 /// The HTTP client for rmcp's streamable HTTP transport. rmcp reads the event streams. This client reads the answers to
 /// POST requests, because rmcp reads them without a limit.
+///
+/// A request that the server refuses for want of a token (status 401) did not run. It is sent once more with a renewed
+/// token.
 #[derive(Clone, Debug)]
 pub(crate) struct BoundedHttpClient {
     pub(crate) client: Client,
     pub(crate) bytes_max: usize,
+    /// The login to the server; `None` if a header of the configuration stands for it.
+    pub(crate) login: Option<TokenSource>,
 }
 
 impl BoundedHttpClient {
+    /// Sends a request with the token of the login. Once more with another token if the server refuses the first.
+    pub(crate) async fn send(
+        &self,
+        build: impl Fn() -> RequestBuilder,
+    ) -> Result<Response, HttpError> {
+        let failed = |error: reqwest::Error| HttpError::Client(error.without_url());
+        let Some(login) = &self.login else { return build().send().await.map_err(failed) };
+        let token = login.token().await;
+        let response = with_token(build(), token.as_deref()).send().await.map_err(failed)?;
+        let challenge = challenge_of(&response);
+        match response.status() {
+            StatusCode::UNAUTHORIZED => {}
+            StatusCode::FORBIDDEN => {
+                return login
+                    .need_rights(&challenge)
+                    .map_or(Ok(response), |error| Err(login_error(error)));
+            }
+            _ => return Ok(response),
+        }
+        let token = login.renew(token.as_deref()).await.map_err(login_error)?;
+        let response = with_token(build(), Some(&token)).send().await.map_err(failed)?;
+        if response.status() == StatusCode::UNAUTHORIZED {
+            return Err(login_error(LoginError::Needed(LoginNeed::Expired)));
+        }
+        Ok(response)
+    }
+
+    /// Removes the tokens of the login from what the server sent.
+    fn redact(&self, bytes: &mut Vec<u8>) {
+        if let Some(login) = &self.login {
+            login.redact(bytes);
+        }
+    }
+
+    /// The events of a response, without the tokens of the login.
+    pub(crate) fn events(&self, response: Response) -> BoxStream<'static, Result<Sse, SseError>> {
+        let login = self.login.clone();
+        let redacted = move |event: Result<Sse, SseError>| {
+            let mut event = event?;
+            if let (Some(login), Some(data)) = (&login, event.data.take()) {
+                let mut bytes = data.into_bytes();
+                login.redact(&mut bytes);
+                event.data = Some(String::from_utf8_lossy(&bytes).into_owned());
+            }
+            Ok(event)
+        };
+        events(response, self.bytes_max).map(redacted).boxed()
+    }
+
     async fn answer(
         &self,
         message: &ClientJsonRpcMessage,
@@ -173,7 +235,8 @@ impl BoundedHttpClient {
                 return Err(refusal);
             }
             // Some servers put a more precise error into the body.
-            let body = body(response, ERROR_BYTES).await.unwrap_or_default();
+            let mut body = body(response, ERROR_BYTES).await.unwrap_or_default();
+            self.redact(&mut body);
             let error = match line::message(&body) {
                 Ok(JsonRpcMessage::Error(error)) => Some(error),
                 _ => None,
@@ -194,7 +257,7 @@ impl BoundedHttpClient {
             };
         }
         if media.starts_with(EVENTS) {
-            let events = events(response, self.bytes_max);
+            let events = self.events(response);
             return Ok(StreamableHttpPostResponse::Sse(events, session));
         }
         let is_request = matches!(message, ClientJsonRpcMessage::Request(_));
@@ -204,7 +267,8 @@ impl BoundedHttpClient {
         if !media.starts_with(JSON) {
             return Err(HttpError::UnexpectedContentType(Some(media)));
         }
-        let body = body(response, self.bytes_max).await?;
+        let mut body = body(response, self.bytes_max).await?;
+        self.redact(&mut body);
         let message = line::message(&body)?;
         Ok(StreamableHttpPostResponse::Json(message, session))
     }
@@ -232,15 +296,17 @@ impl StreamableHttpClient for BoundedHttpClient {
         headers: Headers,
     ) -> Result<StreamableHttpPostResponse, HttpError> {
         let accept = format!("{EVENTS}, {JSON}");
-        let mut request = self.client.post(&*uri).header(header::ACCEPT, accept);
-        for (name, value) in headers {
-            request = request.header(name, value);
-        }
-        if let Some(session) = &session {
-            request = request.header(SESSION, &**session);
-        }
-        let response = request.json(&message).send().await;
-        let response = response.map_err(|error| HttpError::Client(error.without_url()))?;
+        let build = || {
+            let mut request = self.client.post(&*uri).header(header::ACCEPT, &accept);
+            for (name, value) in &headers {
+                request = request.header(name, value);
+            }
+            if let Some(session) = &session {
+                request = request.header(SESSION, &**session);
+            }
+            request.json(&message)
+        };
+        let response = self.send(build).await?;
         self.answer(&message, session.is_some(), response).await
     }
 
@@ -248,9 +314,13 @@ impl StreamableHttpClient for BoundedHttpClient {
         &self,
         uri: Arc<str>,
         session: Arc<str>,
-        auth: Option<String>,
+        _auth: Option<String>,
         headers: Headers,
     ) -> Result<(), HttpError> {
+        let auth = match &self.login {
+            Some(login) => login.token().await,
+            None => None,
+        };
         self.client.delete_session(uri, session, auth, headers).await
     }
 
@@ -259,15 +329,50 @@ impl StreamableHttpClient for BoundedHttpClient {
         uri: Arc<str>,
         session: Option<Arc<str>>,
         last: Option<String>,
-        auth: Option<String>,
+        _auth: Option<String>,
         headers: Headers,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, HttpError> {
-        let event_bytes_max = self.bytes_max;
-        let client = &self.client;
-        client
-            .get_stream_with_max_sse_event_size(uri, session, last, auth, headers, event_bytes_max)
-            .await
+        let build = || {
+            let mut request = self.client.get(&*uri).header(header::ACCEPT, EVENTS);
+            for (name, value) in &headers {
+                request = request.header(name, value);
+            }
+            if let Some(session) = &session {
+                request = request.header(SESSION, &**session);
+            }
+            match &last {
+                Some(last) => request.header("last-event-id", last),
+                None => request,
+            }
+        };
+        let response = self.send(build).await?;
+        if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+            return Err(HttpError::ServerDoesNotSupportSse);
+        }
+        if response.status() == StatusCode::NOT_FOUND && session.is_some() {
+            return Err(HttpError::SessionExpired);
+        }
+        if let Some(refusal) = refusal(&response) {
+            return Err(refusal);
+        }
+        let media = response.headers().get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok());
+        if !media.is_some_and(|media| media.to_ascii_lowercase().starts_with(EVENTS)) {
+            return Err(HttpError::UnexpectedContentType(media.map(str::to_owned)));
+        }
+        Ok(self.events(response))
     }
+}
+
+fn with_token(request: RequestBuilder, token: Option<&str>) -> RequestBuilder {
+    match token {
+        Some(token) => request.bearer_auth(token),
+        None => request,
+    }
+}
+
+/// An error of the login, in the shape that rmcp passes on.
+fn login_error(error: LoginError) -> HttpError {
+    HttpError::Io(io::Error::other(error))
 }
 
 #[cfg(test)]

@@ -130,6 +130,8 @@ pub const fn http_status(kind: Kind) -> u16 {
         Kind::ModelAuthentication
         | Kind::UpstreamSignInNeeded
         | Kind::UpstreamSignInRefused
+        | Kind::McpLoginNeeded
+        | Kind::McpLoginFailed
         | Kind::McpServerFailed
         | Kind::ComputerGone
         | Kind::WorkerMissing
@@ -325,8 +327,8 @@ pub(crate) const fn smcp_code(kind: Kind) -> u16 {
         | Kind::SandboxUnavailable => 4003,
         Kind::DeadlinePassed | Kind::ToolAbandoned | Kind::LateResultDropped => 4004,
         Kind::NeedsConfirmation | Kind::QuestionExpired => 4005,
-        Kind::UpstreamSignInNeeded => 4006,
-        Kind::UpstreamSignInRefused => 4007,
+        Kind::UpstreamSignInNeeded | Kind::McpLoginNeeded => 4006,
+        Kind::UpstreamSignInRefused | Kind::McpLoginFailed => 4007,
         Kind::VersionMismatch => 4008,
         Kind::McpServerNotFound | Kind::SkillNotFound => 4014,
         Kind::CapabilityUnsupported => 4015,
@@ -512,6 +514,8 @@ pub(crate) const fn json_rpc_code(kind: Kind) -> i32 {
         | Kind::NotAuthenticated
         | Kind::UpstreamSignInNeeded
         | Kind::UpstreamSignInRefused
+        | Kind::McpLoginNeeded
+        | Kind::McpLoginFailed
         | Kind::CredentialMissing => -32000,
     }
 }

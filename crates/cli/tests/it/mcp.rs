@@ -1,10 +1,13 @@
 //! `budao mcp`: servers by hand, from the files that other programs keep.
 
 use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    os::unix::fs::PermissionsExt as _,
     path::Path,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
+use budao_testkit::oauth::{OauthBehaviour, OauthServer};
 use serde_json::Value;
 
 /// A server with the handshake. It says what it got from its environment on standard error.
@@ -114,4 +117,113 @@ fn a_tool_that_changed_is_marked_until_it_is_approved() {
     let approved = shown(&mcp(folder.path(), &["approve", "greeter"]));
     assert!(approved.contains("greet"), "{approved}");
     assert!(!flags().contains("changed"), "{}", flags());
+}
+
+/// The program in a folder that is its home too.
+fn budao(directory: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_budao"));
+    command.args(args).current_dir(directory);
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command.env("HOME", directory);
+    command
+}
+
+fn run(directory: &Path, args: &[&str]) -> (bool, String) {
+    let output = budao(directory, args).output().unwrap();
+    let text = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).join("");
+    assert!(!text.contains("token-number"), "{text}");
+    (output.status.success(), text)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_logs_in_looks_and_logs_out() {
+    let server = OauthServer::start(OauthBehaviour::default()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let remote = format!("remote={}", server.mcp());
+    let with = |args: &[&'static str]| [args, &["--mcp", &remote]].concat();
+    let call = |args: &[&'static str]| run(folder.path(), &with(args));
+    let (is_ok, text) = call(&["mcp", "doctor"]);
+    assert!(!is_ok && text.contains("budao mcp login remote"), "{text}");
+    let (_, none) = call(&["mcp", "status", "--json"]);
+    assert!(none.contains("\"none\""), "{none}");
+
+    let mut login = budao(folder.path(), &with(&["mcp", "login", "remote", "--no-browser"]));
+    let piped = login.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let url = lines.find(|line| line.contains("/authorize?")).unwrap();
+    let back = server.browse(url.trim()).await;
+    // The browser is on another machine: its address is pasted.
+    writeln!(child.stdin.take().unwrap(), "{back}").unwrap();
+    let rest: Vec<String> = lines.collect();
+    assert!(child.wait().unwrap().success(), "{rest:?}");
+    assert!(rest.iter().any(|line| line.contains("4 tools")), "{rest:?}");
+
+    let file = folder.path().join(".local/state/budao/mcp-logins.json");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let (_, status) = call(&["mcp", "status", "--json"]);
+    let status: Value = serde_json::from_str(&status).unwrap();
+    assert_eq!((status["state"].as_str(), status["renews"].as_bool()), (Some("valid"), Some(true)));
+    let (_, shown) = call(&["mcp", "status"]);
+    assert!(shown.contains("logged in") && shown.contains("renews itself"), "{shown}");
+    assert_eq!(call(&["mcp", "call", "remote", "echo"]), (true, "fine\n".to_owned()));
+    // Another server of the same journal brings the file.
+    let shared = folder.path().join("shared.json");
+    std::fs::copy(&file, &shared).unwrap();
+    assert_eq!(call(&["mcp", "logout", "remote"]).0, true);
+    assert!(!call(&["mcp", "call", "remote", "echo"]).0);
+    let shared = shared.to_str().unwrap().to_owned();
+    let (is_ok, text) = run(
+        folder.path(),
+        &["mcp", "call", "remote", "echo", "--mcp", &remote, "--mcp-logins", &shared],
+    );
+    assert!(is_ok, "{text}");
+    std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let (is_ok, text) =
+        run(folder.path(), &["mcp", "status", "--mcp", &remote, "--mcp-logins", &shared]);
+    assert!(!is_ok && text.contains("chmod 600"), "{text}");
+    let (is_ok, text) = run(folder.path(), &["mcp", "login", "local", "--mcp", "local=true"]);
+    assert!(!is_ok && text.contains("http or sse"), "{text}");
+}
+
+/// A server that writes the file of its first argument when its tool is called.
+const WRITER: &str = r#"
+while IFS= read -r line; do
+    id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9][0-9]*\).*/\1/p')
+    case "$line" in
+    *'"method":"server/discover"'*)
+        printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"Method not found"}}\n' "$id" ;;
+    *'"method":"initialize"'*)
+        printf '{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"w","version":"1"}}}\n' "$id" ;;
+    *'"method":"tools/list"'*)
+        printf '{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"write","inputSchema":{"type":"object"}}]}}\n' "$id" ;;
+    *'"method":"tools/call"'*)
+        said=refused
+        (echo x > "$1") 2>/dev/null && said=written
+        printf '{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"%s"}]}}\n' "$id" "$said" ;;
+    esac
+done
+"#;
+
+#[test]
+fn a_confined_server_changes_files_only_where_it_may() {
+    let (home, inside, outside) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(home.path().join("writer.sh"), WRITER).unwrap();
+    let inside = inside.path().to_str().unwrap();
+    for (folder, expected) in
+        [(inside, "written\n"), (outside.path().to_str().unwrap(), "refused\n")]
+    {
+        let server = format!("writer=sh writer.sh {folder}/file");
+        let args = ["mcp", "call", "writer", "write", "--mcp", &server, "--mcp-confine", inside];
+        let (is_ok, text) = run(home.path(), &args);
+        if !is_ok && text.contains("could not be started") && text.contains("andlock") {
+            // A kernel without Landlock: the server is not started, which is the promise.
+            return;
+        }
+        assert_eq!((is_ok, text.as_str()), (true, expected));
+    }
+    assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
+    let (is_ok, text) = run(home.path(), &["mcp", "list", "--mcp-confine", "/no/such/place"]);
+    assert!(!is_ok && text.contains("--mcp-confine"), "{text}");
 }

@@ -55,6 +55,7 @@ async fn an_answer_comes_back_as_text_structure_or_blocks() {
     assert_eq!(done(call(&server, "add", json!({ "a": 2, "b": 3 })).await), json!({ "sum": 5 }));
     let picture = done(call(&server, "picture", json!({})).await);
     assert_eq!(picture["content"][0]["mimeType"], "image/png");
+    assert_eq!(picture["content"][1]["uri"], "file:///a.png", "a link to a resource is kept");
     server.shutdown().await;
 }
 

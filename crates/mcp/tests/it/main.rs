@@ -9,6 +9,7 @@ mod defence;
 mod eras;
 mod everything;
 mod life;
+mod login;
 mod net;
 mod python;
 mod resources;

@@ -11,7 +11,7 @@ use super::{
     frames, nodes, sessions, stats, tools,
     views::{CommandAccepted, QuestionView, SessionItem, SessionList, SessionOpened, SessionView},
 };
-use crate::{ag_ui, problem::Problem, sse, stats::Report, ui_stream};
+use crate::{ag_ui, mcp, problem::Problem, sse, stats::Report, ui_stream};
 
 /// The OpenAPI document as served and as checked in.
 #[must_use]
@@ -47,6 +47,7 @@ pub fn openapi() -> String {
         ag_ui::run,
         ag_ui::join,
         ag_ui::cancel,
+        mcp::message,
         ui_stream::send,
         ui_stream::resume,
         ui_stream::cancel,

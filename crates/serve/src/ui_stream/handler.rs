@@ -224,7 +224,7 @@ async fn resume_chat(
 }
 
 /// The message of the run that begins after this position.
-async fn own_message(
+pub(crate) async fn own_message(
     journal: &dyn Reader,
     session: SessionId,
     at: Seq,

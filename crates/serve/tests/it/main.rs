@@ -19,6 +19,8 @@ mod http;
 mod inbound;
 mod input;
 mod lifecycle;
+mod mcp;
+mod mcp_peers;
 mod page;
 mod reconnect;
 mod stats;
