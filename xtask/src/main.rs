@@ -1,7 +1,7 @@
 //! `cargo xtask`: the project's development commands. `test` runs every check, `bench` measures, `peers` fetches
 //! third-party programs for tests, `codegen` generates the files of the fault catalog, `crash` kills processes, `chaos`
 //! cuts connections, `cluster` kills servers, `sim` plays seeds, `fuzz` feeds parsers, `security` runs attacks, `probes` compares failures with
-//! other frameworks, `coverage` and `mutants` measure the tests themselves, `tidy` checks the rules of style and counts code, `record` records the
+//! other frameworks, `tidy` checks the rules of style and counts code, `record` records the
 //! demo, `dist` makes the packages.
 //!
 //! Neither building nor using the project needs this crate; a plain `cargo build` does not build it.
@@ -13,19 +13,16 @@ mod bench;
 mod catalog;
 mod chaos;
 mod cluster;
-mod coverage;
 mod crash;
 mod dist;
 mod figures;
 mod fuzz;
 mod metadata;
-mod mutants;
 mod page;
 mod peers;
 mod probes;
 mod process;
 mod record;
-mod recovery;
 mod repo;
 mod security;
 mod sim;
@@ -81,8 +78,6 @@ enum Chore {
         #[arg(long)]
         seed: Option<u64>,
     },
-    /// Show which lines of the recovery code no test reaches
-    Coverage(coverage::Args),
     /// Kill our programs with SIGKILL, at random and at every named point, and check what is left
     Crash {
         /// How often
@@ -91,8 +86,6 @@ enum Chore {
     },
     /// Make every package with the program inside, offline, into `dist/`
     Dist(dist::Args),
-    /// Put mistakes into the recovery code, and see whether the tests notice
-    Mutants(mutants::Args),
     /// Cause the same three failures in other frameworks and in Budao, and report what happened
     Probes(probes::Args),
     /// Record the demo in a terminal as an animated picture
@@ -112,10 +105,6 @@ enum Chore {
 }
 
 fn main() -> ExitCode {
-    if let Some(error) = coverage::wrapped() {
-        eprintln!("error: cannot start the compiler: {error}");
-        return ExitCode::FAILURE;
-    }
     let done = match Cli::parse().chore {
         Chore::Test(args) => test::main(&args),
         Chore::Bench(args) => bench::main(&args),
@@ -125,10 +114,8 @@ fn main() -> ExitCode {
         Chore::Peers(args) => peers::main(&args),
         Chore::Chaos { minutes, seed } => chaos::run(minutes, seed).map(|()| ExitCode::SUCCESS),
         Chore::Cluster { minutes, seed } => cluster::run(minutes, seed).map(|()| ExitCode::SUCCESS),
-        Chore::Coverage(args) => coverage::main(&args),
         Chore::Crash { kills } => crash::everywhere(kills).map(|()| ExitCode::SUCCESS),
         Chore::Dist(args) => dist::main(&args),
-        Chore::Mutants(args) => mutants::main(&args),
         Chore::Probes(args) => probes::main(&args),
         Chore::Record(args) => record::run(&args).map(|()| ExitCode::SUCCESS),
         Chore::Fuzz(args) => fuzz::run(&args).map(|()| ExitCode::SUCCESS),

@@ -207,34 +207,6 @@ pub(crate) fn capture(command: &mut Command, limit: Duration) -> Result<ProcessO
     Ok(ProcessOutput { status, stdout, stderr })
 }
 
-/// The result of a command without output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ExitKind {
-    Success,
-    Failure,
-    /// The command exceeded its limit and was killed.
-    TimedOut,
-}
-
-/// Runs a command and discards its output.
-pub(crate) fn silently(command: &mut Command, limit: Duration) -> ExitKind {
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let Ok(mut child) = spawn(command) else { return ExitKind::Failure };
-    let deadline = Some(Instant::now() + limit);
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) if status.success() => return ExitKind::Success,
-            Ok(Some(_)) | Err(_) => return ExitKind::Failure,
-            Ok(None) => {}
-        }
-        if is_past(deadline) {
-            kill_tree(&mut child);
-            return ExitKind::TimedOut;
-        }
-        thread::sleep(POLL / 10);
-    }
-}
-
 /// As [`capture`], but returns an error with the command's output if it does not succeed.
 pub(crate) fn output_of(command: &mut Command, limit: Duration) -> Result<String> {
     let said = capture(command, limit)?;

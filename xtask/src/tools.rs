@@ -12,7 +12,7 @@ const INSTALL_LIMIT: Duration = Duration::from_secs(40 * 60);
 /// A third-party cargo subcommand.
 #[derive(Debug)]
 pub(crate) struct Tool {
-    /// The name of the subcommand: `mutants` is the program `cargo-mutants`.
+    /// The name of the subcommand: `fuzz` is the program `cargo-fuzz`.
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
 }
