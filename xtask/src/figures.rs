@@ -11,11 +11,14 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::repo;
 
-/// A file longer than this should be divided.
-const FILE_LINES_MAX: usize = 600;
+/// The longest file that people write.
+pub(crate) const FILE_LINES_MAX: usize = 600;
+/// The longest function of nine in ten, and of ninety-nine in a hundred.
+const FUNCTION_LINES_MAX: [(usize, usize); 2] = [(90, 25), (99, 50)];
 
+/// Counts of the hand-written sources.
 #[derive(Debug, Default)]
-struct Figures {
+pub(crate) struct Figures {
     files: usize,
     code_lines: usize,
     xtask_lines: usize,
@@ -57,6 +60,11 @@ fn content(root: &Path, commit: Option<&str>, path: &str) -> Result<String> {
     }
 }
 
+/// Whether a program wrote the file.
+pub(crate) fn is_generated(text: &str) -> bool {
+    text.starts_with("// Generated")
+}
+
 fn is_counted(path: &str) -> bool {
     let mut parts = path.split('/');
     let is_product = parts.next() == Some("crates") && parts.nth(1) == Some("src");
@@ -79,8 +87,36 @@ impl Figures {
         Ok(figures)
     }
 
+    /// The figures of files that are in memory, each with its path.
+    pub(crate) fn of_texts(texts: &[(&str, String)]) -> Self {
+        let mut figures = Self::default();
+        for (path, text) in texts.iter().filter(|(path, _)| is_counted(path)) {
+            figures.add(path, text);
+        }
+        figures.functions.sort_unstable();
+        figures
+    }
+
+    /// The length that this share of the functions does not exceed.
+    fn function_lines(&self, percent: usize) -> usize {
+        let index = self.functions.len().saturating_sub(1) * percent / 100;
+        self.functions.get(index).copied().unwrap_or_default()
+    }
+
+    /// The limits on lengths of functions that do not hold.
+    pub(crate) fn long_functions(&self) -> Vec<String> {
+        let limits = FUNCTION_LINES_MAX.into_iter();
+        limits
+            .filter(|(percent, most)| self.function_lines(*percent) > *most)
+            .map(|(percent, most)| {
+                let lines = self.function_lines(percent);
+                format!("functions: p{percent} is {lines} lines; at most {most} may be")
+            })
+            .collect()
+    }
+
     fn add(&mut self, path: &str, text: &str) {
-        if text.starts_with("// Generated") {
+        if is_generated(text) {
             return;
         }
         let lines: Vec<&str> = text.lines().take_while(|line| *line != "#[cfg(test)]").collect();
@@ -99,10 +135,6 @@ impl Figures {
     }
 
     fn report(&self, name: &str) -> String {
-        let at = |share: usize| {
-            let index = self.functions.len().saturating_sub(1) * share / 100;
-            self.functions.get(index).copied().unwrap_or_default()
-        };
         let long = self.long_files.iter().map(|(path, lines)| format!("\n  {path}: {lines}"));
         format!(
             "{name}: {} files, {} lines of code, {} of them in xtask\n\
@@ -113,9 +145,9 @@ impl Figures {
             self.code_lines,
             self.xtask_lines,
             self.functions.len(),
-            at(50),
-            at(90),
-            at(99),
+            self.function_lines(50),
+            self.function_lines(90),
+            self.function_lines(99),
             self.packages,
             self.long_files.len(),
             long.collect::<String>()
@@ -171,6 +203,13 @@ mod tests {
             "//! Head.\n\nfn a() {\n    // why\n    b();\n}\n#[cfg(test)]\nmod t {}\n",
         );
         assert_eq!((figures.code_lines, figures.files), (3, 1));
+        let long = "fn a() {\n".to_owned() + &"    b();\n".repeat(60) + "}\n";
+        let figures = Figures::of_texts(&[("crates/x/src/lib.rs", long)]);
+        let expected = [
+            "functions: p90 is 62 lines; at most 25 may be",
+            "functions: p99 is 62 lines; at most 50 may be",
+        ];
+        assert_eq!(figures.long_functions(), expected);
         assert!(is_counted("xtask/src/main.rs") && !is_counted("crates/x/tests/it.rs"));
     }
 }

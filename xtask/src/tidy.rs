@@ -15,6 +15,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 
+use crate::figures::{self, Figures};
 use crate::repo;
 
 /// Invented user names whose home folders may appear in samples.
@@ -76,6 +77,8 @@ enum Rule {
     Backend,
     /// Texts for people are Fluent messages, not literals in two languages.
     InlineText,
+    /// A source file that people write has at most 600 lines.
+    LongFile,
 }
 
 /// A place that breaks a rule. Line 0 means the file as a whole.
@@ -105,6 +108,7 @@ pub(crate) fn check(root: &Path) -> Result<String> {
     let mut wrong: Vec<String> = findings.iter().map(ToString::to_string).collect();
     wrong.extend(shared_names(&texts, &exceptions.shared_names));
     wrong.extend(dependencies::unused(&texts));
+    wrong.extend(Figures::of_texts(&texts).long_functions());
     wrong.extend(texts::unused_messages(&texts));
     wrong.extend(idle.iter().map(|row| {
         format!(
@@ -175,24 +179,17 @@ fn inspect(file: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<Finding
             findings.push(finding(index + 1, Rule::Unfinished, format!("holds `{mark}`")));
         }
     }
+    let lines = text.lines().count();
+    if is_rust && lines > figures::FILE_LINES_MAX && !figures::is_generated(text) {
+        let message = format!("has {lines} lines; at most {} may be", figures::FILE_LINES_MAX);
+        findings.push(finding(0, Rule::LongFile, message));
+    }
     if needs_header(file) && !has_header(text) {
         let message = "does not begin with a header (`//!`) that says what it is".to_owned();
         findings.push(finding(0, Rule::ModuleHeader, message));
     }
     if needs_header(file) {
-        let rule = |rule| move |(line, message)| finding(line, rule, message);
-        findings.extend(words::banned_names(text).into_iter().map(rule(Rule::TypeName)));
-        findings.extend(words::question_fields(text).into_iter().map(rule(Rule::FieldName)));
-        findings.extend(words::short_docs(text).into_iter().map(rule(Rule::ShortDoc)));
-        for line in texts::inline_texts(file, text) {
-            let message =
-                "has a text in Chinese; make it a message in the crate's `words`".to_owned();
-            findings.push(finding(line, Rule::InlineText, message));
-        }
-        if let Some(lines) = words::long_header(text) {
-            let message = format!("has a header of {lines} lines");
-            findings.push(finding(0, Rule::LongHeader, message));
-        }
+        findings.extend(inspect_words(file, text));
     }
     if has_extension(file, "md") {
         for (line, link) in links(text) {
@@ -205,6 +202,30 @@ fn inspect(file: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<Finding
                 ));
             }
         }
+    }
+    findings
+}
+
+/// Applies the rules about names, comments and texts to one source file.
+fn inspect_words(file: &str, text: &str) -> Vec<Finding> {
+    let finding = |line: usize, rule: Rule, message: String| Finding {
+        file: file.to_owned(),
+        line,
+        rule,
+        message,
+    };
+    let mut findings = Vec::new();
+    let rule = |rule| move |(line, message)| finding(line, rule, message);
+    findings.extend(words::banned_names(text).into_iter().map(rule(Rule::TypeName)));
+    findings.extend(words::question_fields(text).into_iter().map(rule(Rule::FieldName)));
+    findings.extend(words::short_docs(text).into_iter().map(rule(Rule::ShortDoc)));
+    for line in texts::inline_texts(file, text) {
+        let message = "has a text in Chinese; make it a message in the crate's `words`".to_owned();
+        findings.push(finding(line, Rule::InlineText, message));
+    }
+    if let Some(lines) = words::long_header(text) {
+        let message = format!("has a header of {lines} lines");
+        findings.push(finding(0, Rule::LongHeader, message));
     }
     findings
 }
@@ -404,6 +425,14 @@ mod tests {
         );
         assert_eq!(messages("crates/x/tests/a.rs", "use std::fs;\n"), [""; 0]);
         assert_eq!(messages("crates/x/src/a/tests.rs", "use super::*;\n"), [""; 0]);
+    }
+
+    #[test]
+    fn a_source_file_is_divided_before_it_is_too_long() {
+        let long = "//! It.\n".to_owned() + &"use a;\n".repeat(600);
+        let expected = ["crates/x/tests/a.rs has 601 lines; at most 600 may be"];
+        assert_eq!(messages("crates/x/tests/a.rs", &long), expected);
+        assert!(messages("crates/x/src/a.rs", &format!("// Generated\n{long}")).is_empty());
     }
 
     #[test]
