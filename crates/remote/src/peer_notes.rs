@@ -1,6 +1,6 @@
 //! The notes that servers write for each other, and where they are stored.
 //!
-//! A note has a numbered place in the journal. A server takes the first place that no living server has, so the notes of
+//! A note has a numbered slot in the journal. A server takes the first slot that no living server has, so the notes of
 //! dead servers are replaced, and there are never more of them than servers that lived at the same time.
 
 use std::{
@@ -28,8 +28,8 @@ use crate::{
 
 /// Larger arguments are not shown to other servers; such a call waits for a process here.
 const ARGUMENT_BYTES: usize = 16 * 1024;
-/// The most places for notes: servers that share a journal.
-const PLACES: u64 = 1_024;
+/// The most slots for notes: servers that share a journal.
+const NOTE_SLOTS_MAX: u64 = 1_024;
 
 /// What one server tells the others.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -236,14 +236,14 @@ impl PeerAnswer {
 /// The own note as it was last written.
 #[derive(Debug, Default)]
 pub(crate) struct OwnNote {
-    /// The number of its place; `None` before it was written.
-    place: Option<u64>,
+    /// The number of its slot; `None` before it was written.
+    slot: Option<u64>,
     version: u64,
     body: Vec<u8>,
 }
 
 impl Workers {
-    /// Writes the own note if it has changed, at the first place that no living server has.
+    /// Writes the own note if it has changed, at the first slot that no living server has.
     ///
     /// # Errors
     /// When the journal fails. The next exchange tries again.
@@ -251,27 +251,27 @@ impl Workers {
         let Some(store) = self.store_of_notes() else { return Ok(()) };
         let body = serde_json::to_vec(note).unwrap_or_default();
         let mut own = self.own_note().lock().await;
-        if own.place.is_some() && own.body == body {
+        if own.slot.is_some() && own.body == body {
             return Ok(());
         }
-        if let Some(place) = own.place {
-            if let Some(version) = store.set_note(&name(place), own.version, body.clone()).await? {
-                *own = OwnNote { place: Some(place), version, body };
+        if let Some(slot) = own.slot {
+            if let Some(version) = store.set_note(&name(slot), own.version, body.clone()).await? {
+                *own = OwnNote { slot: Some(slot), version, body };
                 return Ok(());
             }
-            // Another server took the place: this one seemed to be dead.
-            own.place = None;
+            // Another server took the slot: this one seemed to be dead.
+            own.slot = None;
         }
-        for place in 0..PLACES {
-            let found = read(&**store, place).await?;
+        for slot in 0..NOTE_SLOTS_MAX {
+            let found = read(&**store, slot).await?;
             let is_free = |holder: &str| holder == note.holder || !is_living(holder, peers);
             let known = match &found {
                 Some((_, there)) if !is_free(&there.holder) => continue,
                 Some((version, _)) => *version,
                 None => 0,
             };
-            if let Some(version) = store.set_note(&name(place), known, body.clone()).await? {
-                *own = OwnNote { place: Some(place), version, body };
+            if let Some(version) = store.set_note(&name(slot), known, body.clone()).await? {
+                *own = OwnNote { slot: Some(slot), version, body };
                 return Ok(());
             }
         }
@@ -289,22 +289,22 @@ impl Workers {
     ) -> Result<Vec<PeerNote>, Fault> {
         let Some(store) = self.store_of_notes() else { return Ok(Vec::new()) };
         let mut notes = Vec::new();
-        for place in 0..PLACES {
-            let Some((version, note)) = read(&**store, place).await? else { break };
+        for slot in 0..NOTE_SLOTS_MAX {
+            let Some((version, note)) = read(&**store, slot).await? else { break };
             if note.holder == holder {
                 continue;
             }
             let mut own = self.own_note().lock().await;
-            if own.place == Some(place) {
-                own.place = None;
+            if own.slot == Some(slot) {
+                own.slot = None;
             }
             drop(own);
             if is_living(&note.holder, peers) {
                 notes.push(note);
             } else if !note.holder.is_empty() {
                 let empty = serde_json::to_vec(&PeerNote::default()).unwrap_or_default();
-                // A server that is faster has done the same, or has taken the place.
-                store.set_note(&name(place), version, empty).await?;
+                // A server that is faster has done the same, or has taken the slot.
+                store.set_note(&name(slot), version, empty).await?;
             }
         }
         Ok(notes)
@@ -315,12 +315,12 @@ fn is_living(holder: &str, peers: &[String]) -> bool {
     peers.iter().any(|peer| peer == holder)
 }
 
-async fn read(store: &dyn Cluster, place: u64) -> Result<Option<(u64, PeerNote)>, Fault> {
-    let note = store.note(&name(place)).await?;
+async fn read(store: &dyn Cluster, slot: u64) -> Result<Option<(u64, PeerNote)>, Fault> {
+    let note = store.note(&name(slot)).await?;
     // A note that another version of the program wrote has no holder here, and is replaced.
     Ok(note.map(|note| (note.version, serde_json::from_slice(&note.body).unwrap_or_default())))
 }
 
-fn name(place: u64) -> String {
-    format!("worker_calls/{place}")
+fn name(slot: u64) -> String {
+    format!("worker_calls/{slot}")
 }

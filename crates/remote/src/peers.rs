@@ -20,7 +20,7 @@ use budao_core::{
 use crate::{
     calls::{CallKey, CallOffer, CallPurpose, CancelReason, WorkerMessage},
     peer_notes::{PeerAnswer, PeerCall, PeerNote, PeerOutput, PeerVerdict},
-    roster::{Deliveries, Roster, Worker, WorkerKey},
+    roster::{Deliveries, ProcessKey, Roster, WorkerProcess},
     workers::Workers,
 };
 
@@ -77,7 +77,7 @@ impl Roster {
             waits.filter_map(|call| PeerCall::of(&call.tenant, &call.offer)).collect();
         waiting.sort_by_key(PeerCall::key);
         waiting.truncate(WAITING);
-        let connected = self.workers.iter().filter(|(_, worker)| worker.link.is_some());
+        let connected = self.processes.iter().filter(|(_, worker)| worker.link.is_some());
         PeerNote {
             holder: holder.to_owned(),
             waiting,
@@ -102,7 +102,7 @@ impl Roster {
             let (tenant, offer): (Arc<str>, _) =
                 (call.tenant.as_str().into(), Arc::new(call.offer()));
             let Some((id, link)) = self.free_worker(&tenant, &offer, &[]) else { continue };
-            if let Some(worker) = self.workers.get_mut(&(Arc::clone(&tenant), Arc::clone(&id))) {
+            if let Some(worker) = self.processes.get_mut(&(Arc::clone(&tenant), Arc::clone(&id))) {
                 worker.offered.insert(key.clone());
             }
             let worker_id = Arc::clone(&id);
@@ -119,14 +119,14 @@ impl Roster {
     fn take_peer_cancels(&mut self, note: &PeerNote, out: &mut Deliveries) {
         for cancel in &note.cancels {
             let (key, reason) = (cancel.key(), cancel.reason());
-            let id: WorkerKey = (cancel.tenant.as_str().into(), cancel.worker_id.as_str().into());
+            let id: ProcessKey = (cancel.tenant.as_str().into(), cancel.worker_id.as_str().into());
             let is_held = self.foreign.get(&key).is_some_and(|it| {
                 it.is_claimed && it.worker_id == id.1 && it.offer.attempt == cancel.attempt
             });
             if !is_held {
                 continue;
             }
-            let link = self.workers.get(&id).and_then(|worker| worker.link.as_ref());
+            let link = self.processes.get(&id).and_then(|worker| worker.link.as_ref());
             if let Some((_, link)) = link {
                 let (worker_id, attempt) = (Arc::clone(&id.1), cancel.attempt);
                 let message =
@@ -220,7 +220,7 @@ impl Roster {
     /// Forgets a call of another server's session: it ended, or its claim was refused.
     pub(crate) fn forget_foreign(&mut self, key: &CallKey) {
         let Some(call) = self.foreign.remove(key) else { return };
-        if let Some(worker) = self.workers.get_mut(&(call.tenant, call.worker_id)) {
+        if let Some(worker) = self.processes.get_mut(&(call.tenant, call.worker_id)) {
             worker.offered.remove(key);
             worker.held.remove(key);
             worker.declared.remove(&(key.clone(), call.offer.attempt));
@@ -229,8 +229,8 @@ impl Roster {
 
     /// Claimed calls whose process is connected nowhere: each is awaited here, for the grace. Those whose process is on
     /// another server are not.
-    fn await_processes(&mut self, now: Timestamp) -> Vec<WorkerKey> {
-        let claims: Vec<(WorkerKey, CallKey, String)> = self
+    fn await_processes(&mut self, now: Timestamp) -> Vec<ProcessKey> {
+        let claims: Vec<(ProcessKey, CallKey, String)> = self
             .calls
             .iter()
             .filter(|(_, call)| !call.status.borrow().is_lost)
@@ -243,16 +243,16 @@ impl Roster {
         for (id, key, name) in claims {
             let name_of = (id.0.to_string(), id.1.to_string());
             let is_elsewhere = self.elsewhere.workers.contains(&name_of);
-            let is_here = self.workers.get(&id).map(|worker| worker.link.is_some());
+            let is_here = self.processes.get(&id).map(|worker| worker.link.is_some());
             if is_elsewhere && is_here != Some(true) {
-                self.workers.remove(&id);
+                self.processes.remove(&id);
                 continue;
             }
             if is_here.is_none() {
-                self.workers.insert(id.clone(), Worker::absent(&name, now));
+                self.processes.insert(id.clone(), WorkerProcess::absent(&name, now));
                 awaited.push(id.clone());
             }
-            if let Some(worker) = self.workers.get_mut(&id) {
+            if let Some(worker) = self.processes.get_mut(&id) {
                 worker.held.insert(key);
             }
         }

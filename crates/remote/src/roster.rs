@@ -31,14 +31,14 @@ const RESTORED_MAX: usize = 65_536;
 pub(crate) type Deliveries = Vec<(Arc<dyn WorkerLink>, WorkerMessage)>;
 
 /// The tenant and the id of a process.
-pub(crate) type WorkerKey = (Arc<str>, Arc<str>);
+pub(crate) type ProcessKey = (Arc<str>, Arc<str>);
 
 /// The tenant, the tool and the version that calls wait for.
 type QueueKey = (Arc<str>, String, String);
 
 /// One process of a worker.
 #[derive(Debug)]
-pub(crate) struct Worker {
+pub(crate) struct WorkerProcess {
     pub(crate) name: String,
     pub(crate) owner: String,
     pub(crate) scope: OfferScope,
@@ -58,7 +58,7 @@ pub(crate) struct Worker {
     pub(crate) gone: Option<Timestamp>,
 }
 
-impl Worker {
+impl WorkerProcess {
     /// A process that claimed a call before this server started, and is not back yet.
     pub(crate) fn absent(name: &str, now: Timestamp) -> Self {
         Self {
@@ -101,7 +101,7 @@ impl Worker {
 /// All workers and open calls of this server.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
-    pub(crate) workers: BTreeMap<WorkerKey, Worker>,
+    pub(crate) processes: BTreeMap<ProcessKey, WorkerProcess>,
     pub(crate) calls: BTreeMap<CallKey, OpenCall>,
     /// Calls that no process could take, in the order in which they came.
     waiting: BTreeMap<QueueKey, VecDeque<CallKey>>,
@@ -136,7 +136,7 @@ impl Roster {
     /// The call is not open for this process.
     pub(crate) fn check_claim(
         &self,
-        id: &WorkerKey,
+        id: &ProcessKey,
         key: &CallKey,
         attempt: u32,
     ) -> Result<ClaimCheck, Fault> {
@@ -147,7 +147,7 @@ impl Roster {
                 .then_some(ClaimCheck::Open(foreign.offer.purpose))
                 .ok_or_else(not_offered);
         }
-        let worker = self.workers.get(id);
+        let worker = self.processes.get(id);
         let declares = worker.is_some_and(|it| it.declared.contains(&(key.clone(), attempt)));
         let Some(call) = self.calls.get(key).filter(|call| call.tenant == id.0) else {
             return declares
@@ -173,8 +173,9 @@ impl Roster {
 
     /// Whether a process on this connection declared the call, or claims it now.
     pub(crate) fn declares(&self, connection: &str, key: &CallKey) -> bool {
-        let uses = |worker: &&Worker| worker.link.as_ref().is_some_and(|(id, _)| id == connection);
-        self.workers
+        let uses =
+            |worker: &&WorkerProcess| worker.link.as_ref().is_some_and(|(id, _)| id == connection);
+        self.processes
             .values()
             .filter(uses)
             .any(|it| it.declared.iter().any(|(known, _)| known == key))
@@ -188,7 +189,7 @@ impl Roster {
         attempt: u32,
         remote: &RemoteCall,
         now: Timestamp,
-    ) -> Option<WorkerKey> {
+    ) -> Option<ProcessKey> {
         let Some(call) = self.calls.get(key).filter(|call| call.offer.attempt == attempt) else {
             let is_news = remote.claim.is_some() || remote.report.is_some();
             if is_news && self.restored.len() < RESTORED_MAX {
@@ -204,7 +205,7 @@ impl Roster {
             status.report.clone_from(&remote.report);
         });
         for other in others.into_iter().chain(claim.clone()) {
-            if let Some(worker) = self.workers.get_mut(&(Arc::clone(&tenant), other)) {
+            if let Some(worker) = self.processes.get_mut(&(Arc::clone(&tenant), other)) {
                 worker.offered.remove(key);
             }
         }
@@ -217,11 +218,12 @@ impl Roster {
         &mut self,
         key: &CallKey,
         attempt: u32,
-        id: WorkerKey,
+        id: ProcessKey,
         name: &str,
         now: Timestamp,
-    ) -> Option<WorkerKey> {
-        let worker = self.workers.entry(id.clone()).or_insert_with(|| Worker::absent(name, now));
+    ) -> Option<ProcessKey> {
+        let worker =
+            self.processes.entry(id.clone()).or_insert_with(|| WorkerProcess::absent(name, now));
         worker.held.insert(key.clone());
         if worker.link.is_none() {
             // A claim is a sign of life, perhaps by another server: the grace begins anew.
@@ -240,7 +242,7 @@ impl Roster {
         &mut self,
         call: OpenCall,
         now: Timestamp,
-    ) -> (Deliveries, Option<WorkerKey>) {
+    ) -> (Deliveries, Option<ProcessKey>) {
         let (key, attempt) = (call.offer.key.clone(), call.offer.attempt);
         let tenant = Arc::clone(&call.tenant);
         let is_run = call.offer.purpose == CallPurpose::Run;
@@ -268,7 +270,7 @@ impl Roster {
         match self.free_worker(&tenant, &offer, &asked) {
             Some((worker_id, link)) => {
                 let id = (tenant, Arc::clone(&worker_id));
-                if let Some(worker) = self.workers.get_mut(&id) {
+                if let Some(worker) = self.processes.get_mut(&id) {
                     worker.offered.insert(key.clone());
                 }
                 if let Some(call) = self.calls.get_mut(key) {
@@ -295,7 +297,7 @@ impl Roster {
             return;
         }
         let Some(worker_id) = call.offered_to.last().cloned() else { return };
-        let worker = self.workers.get(&(Arc::clone(&call.tenant), Arc::clone(&worker_id)));
+        let worker = self.processes.get(&(Arc::clone(&call.tenant), Arc::clone(&worker_id)));
         if let Some((_, link)) = worker.and_then(|worker| worker.link.as_ref()) {
             let offer = Arc::clone(&call.offer);
             out.push((Arc::clone(link), WorkerMessage::Call { worker_id, offer }));
@@ -310,7 +312,7 @@ impl Roster {
         asked: &[Arc<str>],
     ) -> Option<(Arc<str>, Arc<dyn WorkerLink>)> {
         let first = (Arc::clone(tenant), Arc::from(""));
-        let of_tenant = self.workers.range(first..).take_while(|((it, _), _)| it == tenant);
+        let of_tenant = self.processes.range(first..).take_while(|((it, _), _)| it == tenant);
         let ((_, id), worker) = of_tenant
             .filter(|((_, id), worker)| !asked.contains(id) && worker.takes(offer))
             .min_by_key(|(_, worker)| worker.load())?;
@@ -319,11 +321,11 @@ impl Roster {
     }
 
     /// Offers waiting calls to a process that has room.
-    pub(crate) fn dispatch_to(&mut self, id: &WorkerKey, out: &mut Deliveries) {
+    pub(crate) fn dispatch_to(&mut self, id: &ProcessKey, out: &mut Deliveries) {
         if self.waiting.is_empty() {
             return;
         }
-        let Some(worker) = self.workers.get(id) else { return };
+        let Some(worker) = self.processes.get(id) else { return };
         let queues: Vec<QueueKey> = worker
             .tools
             .iter()
@@ -372,7 +374,8 @@ impl Roster {
             self.cancel_elsewhere(&tenant, id, (key, attempt), reason, now);
         }
         for id in call.offered_to.iter().chain(&claim) {
-            let Some(worker) = self.workers.get_mut(&(Arc::clone(&tenant), Arc::clone(id))) else {
+            let Some(worker) = self.processes.get_mut(&(Arc::clone(&tenant), Arc::clone(id)))
+            else {
                 continue;
             };
             worker.offered.remove(key);
@@ -412,7 +415,7 @@ impl Roster {
         let Some(id) = call.claim() else { return Deliveries::new() };
         let (tenant, attempt) = (Arc::clone(&call.tenant), call.offer.attempt);
         self.cancel_elsewhere(&tenant, &id, (key, attempt), reason, now);
-        let worker = self.workers.get(&(tenant, Arc::clone(&id)));
+        let worker = self.processes.get(&(tenant, Arc::clone(&id)));
         let Some((_, link)) = worker.and_then(|worker| worker.link.as_ref()) else {
             return Deliveries::new();
         };
@@ -429,7 +432,7 @@ impl Roster {
         reason: CancelReason,
         now: Timestamp,
     ) {
-        let worker = self.workers.get(&(Arc::clone(tenant), Arc::clone(id)));
+        let worker = self.processes.get(&(Arc::clone(tenant), Arc::clone(id)));
         let is_here = worker.is_some_and(|worker| worker.link.is_some());
         if !is_here && self.cancels.len() < CANCELS_MAX {
             self.cancels.push((now, PeerCancel::new(tenant, id, key, attempt, reason)));
@@ -437,8 +440,8 @@ impl Roster {
     }
 
     /// Records that the process which claimed a call is gone for good.
-    pub(crate) fn lose(&mut self, key: &CallKey, id: &WorkerKey) {
-        if let Some(worker) = self.workers.get_mut(id) {
+    pub(crate) fn lose(&mut self, key: &CallKey, id: &ProcessKey) {
+        if let Some(worker) = self.processes.get_mut(id) {
             worker.held.remove(key);
         }
         if let Some(foreign) = self.foreign.get(key).filter(|foreign| foreign.worker_id == id.1) {
@@ -457,17 +460,18 @@ impl Roster {
         &mut self,
         connection: &str,
         now: Timestamp,
-    ) -> (Deliveries, Vec<WorkerKey>) {
-        let uses = |worker: &Worker| worker.link.as_ref().is_some_and(|(id, _)| id == connection);
-        let gone: Vec<WorkerKey> = self
-            .workers
+    ) -> (Deliveries, Vec<ProcessKey>) {
+        let uses =
+            |worker: &WorkerProcess| worker.link.as_ref().is_some_and(|(id, _)| id == connection);
+        let gone: Vec<ProcessKey> = self
+            .processes
             .iter()
             .filter(|(_, worker)| uses(worker))
             .map(|(id, _)| id.clone())
             .collect();
         let mut out = Deliveries::new();
         for id in &gone {
-            let Some(worker) = self.workers.get_mut(id) else { continue };
+            let Some(worker) = self.processes.get_mut(id) else { continue };
             (worker.link, worker.gone) = (None, Some(now));
             for key in std::mem::take(&mut worker.offered) {
                 if let Some(call) = self.calls.get_mut(&key) {
@@ -481,11 +485,11 @@ impl Roster {
     }
 
     /// Forgets a process that has been away since `gone`; the calls that it held are lost.
-    pub(crate) fn expire(&mut self, id: &WorkerKey, gone: Timestamp) {
-        if self.workers.get(id).is_none_or(|worker| worker.gone != Some(gone)) {
+    pub(crate) fn expire(&mut self, id: &ProcessKey, gone: Timestamp) {
+        if self.processes.get(id).is_none_or(|worker| worker.gone != Some(gone)) {
             return;
         }
-        let Some(worker) = self.workers.remove(id) else { return };
+        let Some(worker) = self.processes.remove(id) else { return };
         for key in &worker.held {
             self.lose(key, id);
         }

@@ -28,7 +28,7 @@ use crate::{
     limits::WorkerLimits,
     offers::{OfferScope, TenantTools, WorkerOffer},
     peer_notes::OwnNote,
-    roster::{Deliveries, Roster, Worker, WorkerKey},
+    roster::{Deliveries, ProcessKey, Roster, WorkerProcess},
     tool::RemoteTool,
 };
 pub(crate) use call_handle::CallHandle;
@@ -182,15 +182,17 @@ impl Workers {
         offer: &WorkerOffer,
         (connection, link): (&str, Arc<dyn WorkerLink>),
     ) {
-        let id: WorkerKey = (identity.tenant.as_str().into(), offer.worker_id.as_str().into());
+        let id: ProcessKey = (identity.tenant.as_str().into(), offer.worker_id.as_str().into());
         let declared =
             offer.holding.iter().take(self.limits().capacity).map(|held| {
                 (CallKey { session: held.session, call: held.call.clone() }, held.attempt)
             });
         let mut roster = self.roster();
         let now = self.now();
-        let worker =
-            roster.workers.entry(id.clone()).or_insert_with(|| Worker::absent(&offer.worker, now));
+        let worker = roster
+            .processes
+            .entry(id.clone())
+            .or_insert_with(|| WorkerProcess::absent(&offer.worker, now));
         worker.name.clone_from(&offer.worker);
         worker.owner.clone_from(&identity.user);
         worker.scope = scope;
@@ -234,7 +236,7 @@ impl Workers {
         }
     }
 
-    pub(crate) fn expire_later(&self, id: WorkerKey, gone: Timestamp) {
+    pub(crate) fn expire_later(&self, id: ProcessKey, gone: Timestamp) {
         let (workers, world) = (self.clone(), &self.0.config.world);
         let sleep = world.clock.sleep(self.limits().grace);
         world.spawn.spawn(Box::pin(async move {
@@ -250,7 +252,7 @@ impl Workers {
     pub fn drain(&self, process: ProcessRef<'_>) -> Result<usize, Fault> {
         let mut roster = self.roster();
         let id = check_process(&roster, process)?;
-        let Some(worker) = roster.workers.get_mut(&id) else { return Ok(0) };
+        let Some(worker) = roster.processes.get_mut(&id) else { return Ok(0) };
         worker.is_draining = true;
         Ok(worker.held.len())
     }
@@ -316,7 +318,7 @@ impl Workers {
     #[must_use]
     pub fn list(&self, tenant: Option<&str>) -> Vec<WorkerView> {
         let roster = self.roster();
-        let shown = roster.workers.iter().filter(|((it, _), worker)| {
+        let shown = roster.processes.iter().filter(|((it, _), worker)| {
             tenant.is_none_or(|tenant| **it == *tenant) && !worker.owner.is_empty()
         });
         shown
@@ -357,7 +359,7 @@ impl Workers {
     #[must_use]
     pub fn counts(&self) -> WorkerCounts {
         let roster = self.roster();
-        let connected = roster.workers.values().filter(|worker| worker.link.is_some()).count();
+        let connected = roster.processes.values().filter(|worker| worker.link.is_some()).count();
         let opened = self.0.calls.load(Ordering::Relaxed);
         WorkerCounts { connected, open: roster.calls.len(), opened }
     }

@@ -11,7 +11,7 @@ use super::{WorkerIdentity, Workers};
 use crate::{
     limits::limit_reached,
     offers::{OfferScope, TenantTools, WorkerOffer, check_offer, violated},
-    roster::{Worker, WorkerKey},
+    roster::{ProcessKey, WorkerProcess},
 };
 
 /// Writes of a note that other servers may outrun before an offer fails.
@@ -54,7 +54,7 @@ impl Workers {
         &self,
         identity: &WorkerIdentity,
         offer: &WorkerOffer,
-    ) -> Result<Option<(WorkerKey, Timestamp)>, Fault> {
+    ) -> Result<Option<(ProcessKey, Timestamp)>, Fault> {
         let limits = self.limits();
         if offer.capacity == 0 || offer.capacity > limits.capacity {
             let rule = format!("1 ≤ capacity ≤ {}", limits.capacity);
@@ -62,22 +62,22 @@ impl Workers {
         }
         let now = self.now();
         let mut roster = self.roster();
-        let id: WorkerKey = (identity.tenant.as_str().into(), offer.worker_id.as_str().into());
-        match roster.workers.get(&id) {
+        let id: ProcessKey = (identity.tenant.as_str().into(), offer.worker_id.as_str().into());
+        match roster.processes.get(&id) {
             Some(known) if !known.owner.is_empty() && known.owner != identity.user => {
                 let rule = "no other user offers with this id";
                 Err(violated("content.worker_id", rule, &offer.worker_id))
             }
             Some(_) => Ok(None),
             None => {
-                let of_tenant = roster.workers.keys().filter(|(it, _)| **it == *identity.tenant);
+                let of_tenant = roster.processes.keys().filter(|(it, _)| **it == *identity.tenant);
                 let elsewhere = roster.elsewhere.workers_of(&identity.tenant);
                 if of_tenant.count().saturating_add(elsewhere) >= limits.workers {
                     return Err(limit_reached("tenant_workers", limits.workers));
                 }
                 let owner = identity.user.clone();
-                let reserved = Worker { owner, ..Worker::absent(&offer.worker, now) };
-                roster.workers.insert(id.clone(), reserved);
+                let reserved = WorkerProcess { owner, ..WorkerProcess::absent(&offer.worker, now) };
+                roster.processes.insert(id.clone(), reserved);
                 drop(roster);
                 self.expire_later(id.clone(), now);
                 Ok(Some((id, now)))

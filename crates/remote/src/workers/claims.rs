@@ -18,7 +18,7 @@ use crate::{
     offers::violated,
     peer_notes::PeerVerdict,
     peers::ForeignCall,
-    roster::{Roster, WorkerKey},
+    roster::{ProcessKey, Roster},
 };
 
 /// Pieces of progress output of one call that may wait for its task.
@@ -49,7 +49,7 @@ impl Workers {
         let id = check_process(&roster, process)?;
         let check = roster.check_claim(&id, key, attempt)?;
         // The claim may become durable while the work of the call starts anew.
-        if let Some(worker) = roster.workers.get_mut(&id) {
+        if let Some(worker) = roster.processes.get_mut(&id) {
             worker.declared.insert((key.clone(), attempt));
         }
         Ok(check)
@@ -67,7 +67,7 @@ impl Workers {
     ) -> Result<(), Fault> {
         let roster = self.roster();
         let id = check_process(&roster, process)?;
-        match roster.workers.get(&id) {
+        match roster.processes.get(&id) {
             Some(worker) if worker.runs(key.session, tool, route) => Ok(()),
             _ => Err(not_open(key, "it was not offered to this worker")),
         }
@@ -78,7 +78,7 @@ impl Workers {
     pub fn is_expected(&self, connection: &str, key: &CallKey) -> bool {
         let roster = self.roster();
         let uses = |tenant: &Arc<str>, id: &Arc<str>| {
-            let worker = roster.workers.get(&(Arc::clone(tenant), Arc::clone(id)));
+            let worker = roster.processes.get(&(Arc::clone(tenant), Arc::clone(id)));
             worker.and_then(|it| it.link.as_ref()).is_some_and(|(known, _)| known == connection)
         };
         if let Some(foreign) = roster.foreign.get(key) {
@@ -118,7 +118,7 @@ impl Workers {
     ) {
         let mut roster = self.roster();
         let Ok(id) = check_process(&roster, process) else { return };
-        if let (false, Some(worker)) = (is_accepted, roster.workers.get_mut(&id)) {
+        if let (false, Some(worker)) = (is_accepted, roster.processes.get_mut(&id)) {
             worker.declared.remove(&(key.clone(), attempt));
         }
         let is_ours = |call: &ForeignCall| call.worker_id == id.1 && call.offer.attempt == attempt;
@@ -131,7 +131,7 @@ impl Workers {
         if let Some(foreign) = roster.foreign.get_mut(key) {
             foreign.is_claimed = true;
         }
-        if let Some(worker) = roster.workers.get_mut(&id) {
+        if let Some(worker) = roster.processes.get_mut(&id) {
             worker.offered.remove(key);
             worker.held.insert(key.clone());
         }
@@ -154,7 +154,7 @@ impl Workers {
         let id: Arc<str> = worker_id.into();
         call.status.send_modify(|status| status.claim = Some(Arc::clone(&id)));
         let tenant = Arc::clone(&call.tenant);
-        if let Some(worker) = roster.workers.get_mut(&(tenant, id)) {
+        if let Some(worker) = roster.processes.get_mut(&(tenant, id)) {
             worker.offered.remove(key);
             worker.held.insert(key.clone());
         }
@@ -284,9 +284,9 @@ impl Workers {
 }
 
 /// The process of a frame: its connection must be the one that offered with this id.
-pub(super) fn check_process(roster: &Roster, process: ProcessRef<'_>) -> Result<WorkerKey, Fault> {
-    let id: WorkerKey = (process.tenant.into(), process.worker_id.into());
-    let link = roster.workers.get(&id).and_then(|worker| worker.link.as_ref());
+pub(super) fn check_process(roster: &Roster, process: ProcessRef<'_>) -> Result<ProcessKey, Fault> {
+    let id: ProcessKey = (process.tenant.into(), process.worker_id.into());
+    let link = roster.processes.get(&id).and_then(|worker| worker.link.as_ref());
     if link.is_some_and(|(connection, _)| connection == process.connection) {
         return Ok(id);
     }
