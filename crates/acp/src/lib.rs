@@ -7,12 +7,12 @@
 
 mod bridge;
 mod codes;
+mod command_queue;
 mod connection;
 mod content;
 mod editor_files;
 mod editor_options;
 mod faults;
-mod jobs;
 mod lines;
 mod list;
 mod outbox;

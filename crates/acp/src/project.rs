@@ -4,6 +4,7 @@
 //! differ: notices, and prompts of this editor, which are not echoed.
 
 mod call;
+mod message_ids;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ use serde_json::Value;
 
 use self::{
     call::CallView,
+    message_ids::MessageIds,
     tasks::Tasks,
     text_deduplicator::{TextChange, TextDeduplicator},
     wait_texts::{hold_text, retry_text},
@@ -120,41 +122,6 @@ struct OpenCall {
     question: Option<QuestionId>,
     output: String,
     has_differences: bool,
-}
-
-/// Message ids: one per step and part, and the same in every projection.
-#[derive(Debug, Default)]
-struct MessageIds {
-    turn: TurnNumber,
-    step: u32,
-    part: u32,
-    text: Option<MessageId>,
-    thought: Option<MessageId>,
-}
-
-impl MessageIds {
-    fn step(&mut self, turn: TurnNumber, step: u32) {
-        if (self.turn, self.step) != (turn, step) {
-            *self = Self { turn, step, ..Self::default() };
-        }
-    }
-
-    fn next_part(&mut self) {
-        self.part += 1;
-        (self.text, self.thought) = (None, None);
-    }
-
-    fn text(&mut self) -> MessageId {
-        let Self { turn, step, part, .. } = *self;
-        let make = || MessageId::new(format!("{turn}.{step}.{part}"));
-        self.text.get_or_insert_with(make).clone()
-    }
-
-    fn thought(&mut self) -> MessageId {
-        let Self { turn, step, part, .. } = *self;
-        let make = || MessageId::new(format!("{turn}.{step}.{part}.thought"));
-        self.thought.get_or_insert_with(make).clone()
-    }
 }
 
 impl Projector {

@@ -1,10 +1,10 @@
 //! Handles the editor's requests once the bridge is open: every method except `initialize`.
 //!
 //! The protocol crate runs handlers one at a time and reads no further line meanwhile, so no handler waits.
-//! Each one passes its request to the session's task, whose inbox keeps the order of arrival.
+//! Each one passes its request to the session's task, whose mailbox keeps the order of arrival.
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -32,17 +32,17 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     bridge::Bridge,
+    command_queue::LeaveResponder,
     content,
     editor_options::WorkingDirectories,
     faults,
-    jobs::LeaveResponder,
     lines::OutputBacklog,
     list,
     outbox::Outbox,
     project::EditorCapabilities,
     prompts::Prompt,
     session_registry::SessionRegistry,
-    session_task::{EditorCommand, Inbox, OpenResponder, SessionStart, SessionTask},
+    session_task::{EditorCommand, Mailbox, OpenResponder, SessionStart, SessionTask},
 };
 
 /// Upper bound of additional directories of a session.
@@ -93,7 +93,7 @@ impl RequestHandler {
         }
     }
 
-    /// Tells every session task that the editor has disconnected, by closing its inbox.
+    /// Tells every session task that the editor has disconnected, by closing its mailbox.
     pub(crate) fn close(&self) {
         self.sessions.clear();
     }
@@ -125,17 +125,9 @@ impl RequestHandler {
         responder: Responder<agent_client_protocol::v1::schema::NewSessionResponse>,
         connection: &Connection,
     ) {
-        let directories =
-            self.directories(&request.cwd, &request.additional_directories, request.mcp_servers);
-        match directories {
-            Ok((directories, servers)) => {
-                let session = SessionId(self.bridge.world.uuid());
-                let begin =
-                    SessionStart { directories, servers, reply: OpenResponder::New(responder) };
-                self.send_or_start(session, EditorCommand::Begin(Box::new(begin)), connection);
-            }
-            Err(error) => respond!(responder, Err(error)),
-        }
+        let session = Ok(SessionId(self.bridge.world.uuid()));
+        let places = (&*request.cwd, &*request.additional_directories, request.mcp_servers);
+        self.begin(session, places, OpenResponder::New(responder), connection);
     }
 
     pub(crate) fn load_session(
@@ -144,17 +136,9 @@ impl RequestHandler {
         responder: Responder<agent_client_protocol::v1::schema::LoadSessionResponse>,
         connection: &Connection,
     ) {
-        let directories =
-            self.directories(&request.cwd, &request.additional_directories, request.mcp_servers);
-        match directories.and_then(|directories| Ok((directories, self.id(&request.session_id.0)?)))
-        {
-            Ok(((directories, servers), session)) => {
-                let begin =
-                    SessionStart { directories, servers, reply: OpenResponder::Load(responder) };
-                self.send_or_start(session, EditorCommand::Begin(Box::new(begin)), connection);
-            }
-            Err(error) => respond!(responder, Err(error)),
-        }
+        let session = self.id(&request.session_id.0);
+        let places = (&*request.cwd, &*request.additional_directories, request.mcp_servers);
+        self.begin(session, places, OpenResponder::Load(responder), connection);
     }
 
     pub(crate) fn resume_session(
@@ -163,16 +147,26 @@ impl RequestHandler {
         responder: Responder<agent_client_protocol::v1::schema::ResumeSessionResponse>,
         connection: &Connection,
     ) {
-        let directories =
-            self.directories(&request.cwd, &request.additional_directories, request.mcp_servers);
-        match directories.and_then(|directories| Ok((directories, self.id(&request.session_id.0)?)))
-        {
+        let session = self.id(&request.session_id.0);
+        let places = (&*request.cwd, &*request.additional_directories, request.mcp_servers);
+        self.begin(session, places, OpenResponder::Resume(responder), connection);
+    }
+
+    /// Starts a session, or refuses it because of its directories, its servers or its id.
+    fn begin(
+        &self,
+        session: Result<SessionId, Error>,
+        (cwd, others, servers): (&Path, &[PathBuf], Vec<McpServer>),
+        reply: OpenResponder,
+        connection: &Connection,
+    ) {
+        let started = self.directories(cwd, others, servers);
+        match started.and_then(|started| Ok((started, session?))) {
             Ok(((directories, servers), session)) => {
-                let begin =
-                    SessionStart { directories, servers, reply: OpenResponder::Resume(responder) };
+                let begin = SessionStart { directories, servers, reply };
                 self.send_or_start(session, EditorCommand::Begin(Box::new(begin)), connection);
             }
-            Err(error) => respond!(responder, Err(error)),
+            Err(error) => reply.refuse(error),
         }
     }
 
@@ -279,7 +273,7 @@ impl RequestHandler {
     fn directories(
         &self,
         cwd: &Path,
-        others: &[std::path::PathBuf],
+        others: &[PathBuf],
         servers: Vec<McpServer>,
     ) -> Result<(WorkingDirectories, Vec<crate::bridge::ToolServer>), Error> {
         if !others.is_empty() && self.bridge.editor_options.directories.is_none() {
@@ -313,13 +307,15 @@ impl RequestHandler {
 
     /// Passes a command to the session's task, and creates the task if there is none.
     fn send_or_start(&self, session: SessionId, command: EditorCommand, connection: &Connection) {
-        self.sessions.send_or_start(session, command, |inbox| {
+        self.sessions.send_or_start(session, command, |mailbox| {
             let outbox = Outbox::new(connection.clone(), session, Arc::clone(&self.backlog));
             let editor_capabilities =
                 *self.editor_capabilities.lock().expect("no code panics while holding this");
             let bridge = Arc::clone(&self.bridge);
-            let inbox = Inbox::new(Arc::clone(&self.sessions), session, inbox);
-            self.spawn(SessionTask::new(bridge, session, outbox, inbox, editor_capabilities).run());
+            let mailbox = Mailbox::new(Arc::clone(&self.sessions), session, mailbox);
+            self.spawn(
+                SessionTask::new(bridge, session, outbox, mailbox, editor_capabilities).run(),
+            );
         });
     }
 }

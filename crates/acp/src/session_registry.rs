@@ -1,6 +1,6 @@
-//! The inboxes of the session tasks. Requests of one session reach its task in the order of arrival.
+//! The mailboxes of the session tasks. Requests of one session reach its task in the order of arrival.
 //!
-//! A task ends only while this registry is locked and its inbox is empty, so no request is lost between two
+//! A task ends only while this registry is locked and its mailbox is empty, so no request is lost between two
 //! tasks of the same session.
 
 use std::{
@@ -13,13 +13,13 @@ use tokio::sync::mpsc;
 
 use crate::session_task::EditorCommand;
 
-/// Capacity of a session task's inbox.
-pub(crate) const INBOX: usize = 512;
+/// Capacity of a session task's mailbox.
+pub(crate) const MAILBOX_CAPACITY: usize = 512;
 
 /// The sender of each running session task.
 #[derive(Debug, Default)]
 pub(crate) struct SessionRegistry {
-    inboxes: Mutex<BTreeMap<SessionId, mpsc::Sender<EditorCommand>>>,
+    mailboxes: Mutex<BTreeMap<SessionId, mpsc::Sender<EditorCommand>>>,
 }
 
 impl SessionRegistry {
@@ -30,7 +30,7 @@ impl SessionRegistry {
         command: EditorCommand,
     ) -> Result<(), Box<EditorCommand>> {
         match self.lock().get(&session) {
-            Some(inbox) => try_send(inbox, command),
+            Some(mailbox) => try_send(mailbox, command),
             None => Err(Box::new(command)),
         }
     }
@@ -42,57 +42,57 @@ impl SessionRegistry {
         command: EditorCommand,
         start: impl FnOnce(mpsc::Receiver<EditorCommand>),
     ) {
-        let mut inboxes = self.lock();
-        let sent = match inboxes.get(&session) {
-            Some(inbox) => try_send(inbox, command),
+        let mut mailboxes = self.lock();
+        let sent = match mailboxes.get(&session) {
+            Some(mailbox) => try_send(mailbox, command),
             None => Err(Box::new(command)),
         };
         let Err(command) = sent else { return };
-        let (sender, inbox) = mpsc::channel(INBOX);
-        // A new inbox has room.
+        let (sender, mailbox) = mpsc::channel(MAILBOX_CAPACITY);
+        // A new mailbox has room.
         let _ = sender.try_send(*command);
-        inboxes.insert(session, sender);
-        start(inbox);
+        mailboxes.insert(session, sender);
+        start(mailbox);
     }
 
-    /// Removes the session's task unless its inbox has a command. Returns true if the task is to end.
+    /// Removes the session's task unless its mailbox has a command. Returns true if the task is to end.
     pub(crate) fn remove_if_idle(
         &self,
         session: SessionId,
-        inbox: &mpsc::Receiver<EditorCommand>,
+        mailbox: &mpsc::Receiver<EditorCommand>,
     ) -> bool {
-        let mut inboxes = self.lock();
-        if !inbox.is_empty() {
+        let mut mailboxes = self.lock();
+        if !mailbox.is_empty() {
             return false;
         }
-        inboxes.remove(&session);
+        mailboxes.remove(&session);
         true
     }
 
-    /// Closes every inbox, which tells the tasks that the editor has disconnected.
+    /// Closes every mailbox, which tells the tasks that the editor has disconnected.
     pub(crate) fn clear(&self) {
         self.lock().clear();
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, mpsc::Sender<EditorCommand>>> {
-        self.inboxes.lock().expect("no code panics while holding this")
+        self.mailboxes.lock().expect("no code panics while holding this")
     }
 }
 
-/// Passes a command to a task without waiting; returns it if the task has ended. If the inbox is full, the
+/// Passes a command to a task without waiting; returns it if the task has ended. If the mailbox is full, the
 /// command is dropped, and dropping its responder answers the request with an error.
 fn try_send(
-    inbox: &mpsc::Sender<EditorCommand>,
+    mailbox: &mpsc::Sender<EditorCommand>,
     command: EditorCommand,
 ) -> Result<(), Box<EditorCommand>> {
-    match inbox.try_send(command) {
+    match mailbox.try_send(command) {
         Ok(()) => Ok(()),
         Err(mpsc::error::TrySendError::Closed(command)) => Err(Box::new(command)),
         Err(mpsc::error::TrySendError::Full(_)) => {
             tracing::warn!(
-                limit = INBOX,
-                limit_name = "acp_inbox",
-                "command dropped: session inbox full"
+                limit = MAILBOX_CAPACITY,
+                limit_name = "acp_mailbox",
+                "command dropped: session mailbox full"
             );
             Ok(())
         }

@@ -5,7 +5,7 @@
 //! to a prompt only by the command id that the turn answers, never by time or order.
 
 mod begin;
-mod inbox;
+mod mailbox;
 mod questions;
 mod reports;
 mod settle;
@@ -38,14 +38,14 @@ use self::{
 };
 pub(crate) use self::{
     begin::{OpenResponder, SessionStart},
-    inbox::{EditorCommand, Inbox},
+    mailbox::{EditorCommand, Mailbox},
 };
 use crate::{
     bridge::Bridge,
+    command_queue::{CommandQueue, LeaveResponder, QueuedCommand, SettingsResponder},
     content,
     editor_options::{self, EditorOptions},
     faults,
-    jobs::{Job, JobQueue, LeaveResponder, SettingsResponder},
     outbox::Outbox,
     project::{EditorAction, EditorCapabilities, Projector},
     prompts::{Prompt, Prompts},
@@ -74,7 +74,7 @@ pub(crate) struct SessionTask {
     bridge: Arc<Bridge>,
     session: SessionId,
     outbox: Outbox,
-    inbox: Inbox,
+    mailbox: Mailbox,
     answers: mpsc::Receiver<EditorReply>,
     answer_sender: mpsc::Sender<EditorReply>,
     editor_capabilities: EditorCapabilities,
@@ -95,7 +95,7 @@ pub(crate) struct SessionTask {
     replay: Option<Replay>,
     is_open: bool,
     prompts: Prompts,
-    jobs: JobQueue,
+    commands: CommandQueue,
     questions: BTreeMap<QuestionId, Question>,
     cancel_timer: Option<BoxFuture<'static, ()>>,
     hidden_turns: Vec<HiddenTurn>,
@@ -106,7 +106,7 @@ pub(crate) struct SessionTask {
 enum LoopEvent {
     Command(Option<EditorCommand>),
     Answered(EditorReply),
-    JobDone(Job, Result<Answer, Fault>),
+    CommandDone(QueuedCommand, Result<Answer, Fault>),
     PromptWithdrawn(u64),
     TimedOut,
     OutboxReady,
@@ -118,7 +118,7 @@ impl SessionTask {
         bridge: Arc<Bridge>,
         session: SessionId,
         outbox: Outbox,
-        inbox: Inbox,
+        mailbox: Mailbox,
         editor_capabilities: EditorCapabilities,
     ) -> Self {
         let (answer_sender, answers) = mpsc::channel(QUESTIONS);
@@ -129,7 +129,7 @@ impl SessionTask {
             bridge,
             session,
             outbox,
-            inbox,
+            mailbox,
             answers,
             answer_sender,
             editor_capabilities,
@@ -144,7 +144,7 @@ impl SessionTask {
             replay: None,
             is_open: false,
             prompts: Prompts::default(),
-            jobs: JobQueue::default(),
+            commands: CommandQueue::default(),
             questions: BTreeMap::new(),
             cancel_timer: None,
             hidden_turns: Vec::new(),
@@ -156,15 +156,17 @@ impl SessionTask {
     pub(crate) async fn run(mut self) {
         loop {
             self.handle_deferred().await;
-            if self.is_closed() && self.inbox.end_if_idle() {
+            if self.is_closed() && self.mailbox.end_if_idle() {
                 break;
             }
-            self.start_job();
+            self.start_command();
             match self.wake().await {
                 LoopEvent::Command(Some(input)) => self.accept(input).await,
                 LoopEvent::Command(None) => break,
                 LoopEvent::Answered((question, answer)) => self.handle_answer(&question, &answer),
-                LoopEvent::JobDone(job, answer) => self.handle_job_result(job, answer).await,
+                LoopEvent::CommandDone(queued, answer) => {
+                    self.handle_command_result(queued, answer).await;
+                }
                 LoopEvent::PromptWithdrawn(number) => self.handle_withdrawal(number),
                 LoopEvent::TimedOut => self.cancel_timed_out().await,
                 LoopEvent::OutboxReady => self.outbox.flush(),
@@ -182,9 +184,9 @@ impl SessionTask {
         let needs_room = self.outbox.needs_room();
         tokio::select! {
             biased;
-            input = self.inbox.recv() => LoopEvent::Command(input),
+            input = self.mailbox.recv() => LoopEvent::Command(input),
             Some(answer) = self.answers.recv() => LoopEvent::Answered(answer),
-            (job, answer) = self.jobs.done() => LoopEvent::JobDone(job, answer),
+            (queued, answer) = self.commands.done() => LoopEvent::CommandDone(queued, answer),
             number = self.prompts.withdrawn() => LoopEvent::PromptWithdrawn(number),
             () = wait(&mut self.cancel_timer) => LoopEvent::TimedOut,
             () = self.outbox.room(), if needs_room => LoopEvent::OutboxReady,
@@ -205,7 +207,7 @@ impl SessionTask {
     /// Handles the commands that waited, in order, until one of them loads or leaves the session.
     async fn handle_deferred(&mut self) {
         while !self.is_moving()
-            && let Some(input) = self.inbox.next_deferred()
+            && let Some(input) = self.mailbox.next_deferred()
         {
             self.handle_command(input).await;
         }
@@ -215,18 +217,18 @@ impl SessionTask {
     async fn accept(&mut self, input: EditorCommand) {
         match input {
             EditorCommand::Cancel => {
-                for prompt in self.inbox.take_prompts() {
+                for prompt in self.mailbox.take_prompts() {
                     self.answer_cancelled(prompt);
                 }
                 self.cancel();
             }
             // A prompt that waits for a replay can still be withdrawn.
             EditorCommand::Prompt(prompt)
-                if self.leave_responder.is_none() && !self.inbox.has_deferred() =>
+                if self.leave_responder.is_none() && !self.mailbox.has_deferred() =>
             {
                 self.prompt(*prompt).await;
             }
-            input if self.is_moving() => self.inbox.defer(input),
+            input if self.is_moving() => self.mailbox.defer(input),
             input => self.handle_command(input).await,
         }
     }
@@ -264,7 +266,7 @@ impl SessionTask {
     }
 
     fn change(&mut self, change: editor_options::SettingsChange, reply: SettingsResponder) {
-        self.jobs.push(Job::Settings { change, reply, new_settings: None });
+        self.commands.push(QueuedCommand::Settings { change, reply, new_settings: None });
     }
 
     async fn prompt(&mut self, prompt: Prompt) {
@@ -314,7 +316,7 @@ impl SessionTask {
         }
         self.projector.add_own_message(prompt.command.clone());
         let (command, body) = (prompt.command.clone(), self.message_command(content));
-        self.jobs.push(Job::Message { command, body });
+        self.commands.push(QueuedCommand::Message { command, body });
         self.prompts.active = Some(prompt);
     }
 
@@ -355,34 +357,34 @@ impl SessionTask {
             prompt.cancelled = true;
             self.cancel_timer = Some(self.bridge.world.clock.sleep(CANCEL_TIMEOUT));
         }
-        self.jobs.push(Job::Cancel);
+        self.commands.push(QueuedCommand::Cancel);
     }
 
-    /// Starts the next job, if there is one and none is running.
-    fn start_job(&mut self) {
-        let Some(mut job) = self.jobs.ready() else { return };
+    /// Starts the next queued, if there is one and none is running.
+    fn start_command(&mut self) {
+        let Some(mut queued) = self.commands.ready() else { return };
         let active = self.prompts.active.as_ref();
         let own = || (CommandId::own(self.bridge.world.uuid()), Trace::NONE);
-        let (body, (id, trace)) = match &mut job {
-            Job::Message { command, body } => {
+        let (body, (id, trace)) = match &mut queued {
+            QueuedCommand::Message { command, body } => {
                 // A prompt that has been answered meanwhile is not submitted.
                 let Some(prompt) = active.filter(|prompt| prompt.command == *command) else {
                     return;
                 };
                 (body.clone(), (prompt.command.clone(), prompt.trace))
             }
-            Job::Withdraw { message } => {
+            QueuedCommand::Withdraw { message } => {
                 (EngineCommand::Withdraw { message: message.clone() }, own())
             }
-            Job::Cancel => (EngineCommand::Cancel { reason: None }, own()),
-            Job::Decide { body } => (body.clone(), own()),
-            Job::Settings { change, new_settings, .. } => {
+            QueuedCommand::Cancel => (EngineCommand::Cancel { reason: None }, own()),
+            QueuedCommand::Decide { body } => (body.clone(), own()),
+            QueuedCommand::Settings { change, new_settings, .. } => {
                 let settings = Box::new(change.apply_to(self.settings()));
                 *new_settings = Some(settings.clone());
                 (EngineCommand::Settings { settings }, own())
             }
-            Job::Close => (EngineCommand::Close, own()),
-            Job::Resume => {
+            QueuedCommand::Close => (EngineCommand::Close, own()),
+            QueuedCommand::Resume => {
                 let (topic, data) = ("acp.opened".to_owned(), serde_json::Value::Null);
                 (EngineCommand::Annotate { topic, data }, own())
             }
@@ -407,21 +409,30 @@ impl SessionTask {
             }
             answer
         });
-        self.jobs.start(job, asking);
+        self.commands.start(queued, asking);
     }
 
-    async fn handle_job_result(&mut self, job: Job, answer: Result<Answer, Fault>) {
+    async fn handle_command_result(
+        &mut self,
+        queued: QueuedCommand,
+        answer: Result<Answer, Fault>,
+    ) {
         let refused = match answer {
             Ok(Answer::Accepted { .. }) => None,
             Ok(Answer::Rejected { fault }) | Err(fault) => Some(fault),
         };
-        match job {
-            Job::Message { command, .. } => self.message_submitted(command, refused.as_ref()).await,
-            Job::Settings { reply, new_settings, .. } => {
+        match queued {
+            QueuedCommand::Message { command, .. } => {
+                self.message_submitted(command, refused.as_ref()).await;
+            }
+            QueuedCommand::Settings { reply, new_settings, .. } => {
                 self.set(reply, new_settings, refused.as_ref());
             }
-            Job::Close => self.handle_close_result(refused.as_ref()),
-            Job::Cancel | Job::Decide { .. } | Job::Withdraw { .. } | Job::Resume => {
+            QueuedCommand::Close => self.handle_close_result(refused.as_ref()),
+            QueuedCommand::Cancel
+            | QueuedCommand::Decide { .. }
+            | QueuedCommand::Withdraw { .. }
+            | QueuedCommand::Resume => {
                 if let Some(fault) = refused {
                     tracing::info!(session = %self.session, %fault, "command refused");
                 }
@@ -471,7 +482,7 @@ impl SessionTask {
         }
         match &record.event {
             // The prompt has already been answered, so its turn must not run.
-            Event::TurnStarted { .. } if is_hidden => self.jobs.push(Job::Cancel),
+            Event::TurnStarted { .. } if is_hidden => self.commands.push(QueuedCommand::Cancel),
             Event::TurnStarted { message } => self.turn_started(message, record.turn),
             Event::TurnEnded { .. } => self.turn_ended(record).await,
             Event::SettingsChanged { settings } => {

@@ -19,13 +19,14 @@ use budao_core::{
 };
 use budao_journal::{HistoryInfo, PageLimits, StoredRecord};
 
-use super::{Job, SessionTask, SettingsResponder};
+use super::{QueuedCommand, SessionTask, SettingsResponder};
 use crate::{
     bridge::{Bridge, ToolServer},
     editor_files::EditorFiles,
     editor_options::{self, WorkingDirectories},
     faults,
     project::Projector,
+    request_handler::respond,
 };
 
 /// A request to open a session, with the directories and tool servers of the editor.
@@ -44,6 +45,17 @@ pub(crate) enum OpenResponder {
     Load(Responder<LoadSessionResponse>),
     /// The history is read without showing it.
     Resume(Responder<ResumeSessionResponse>),
+}
+
+impl OpenResponder {
+    /// Answers the request with an error.
+    pub(crate) fn refuse(self, error: Error) {
+        match self {
+            Self::New(reply) => respond!(reply, Err(error)),
+            Self::Load(reply) => respond!(reply, Err(error)),
+            Self::Resume(reply) => respond!(reply, Err(error)),
+        }
+    }
 }
 
 /// The history that is read before the session is live.
@@ -175,7 +187,7 @@ impl SessionTask {
             self.change(moves, SettingsResponder::None);
         }
         if self.projector.turn.is_some() {
-            self.jobs.push(Job::Resume);
+            self.commands.push(QueuedCommand::Resume);
         }
         let open: Vec<_> = self.questions.keys().cloned().collect();
         for question in open {

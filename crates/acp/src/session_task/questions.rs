@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{SessionTask, SettingsResponder};
 use crate::{
-    jobs::Job,
+    command_queue::QueuedCommand,
     permission,
     project::PermissionRequest,
     user_question::{UserAnswer, UserQuestions},
@@ -164,6 +164,6 @@ impl SessionTask {
             arguments,
             digest: Some(open.request.digest.clone()),
         };
-        self.jobs.push(Job::Decide { body });
+        self.commands.push(QueuedCommand::Decide { body });
     }
 }

@@ -8,7 +8,7 @@ use budao_core::{
     fault::Fault,
 };
 
-use super::{Job, LeaveResponder, Prompt, SessionTask};
+use super::{LeaveResponder, Prompt, QueuedCommand, SessionTask};
 use crate::{
     faults,
     outcome::{self, EndedTurn, PromptAnswer},
@@ -21,7 +21,7 @@ impl SessionTask {
         if prompt.command == *message {
             prompt.turn = Some(turn);
             if prompt.cancelled {
-                self.jobs.push(Job::Cancel);
+                self.commands.push(QueuedCommand::Cancel);
             }
         }
     }
@@ -49,7 +49,7 @@ impl SessionTask {
         match refused {
             Some(fault) if is_active => self.handle_refusal(fault).await,
             None if !is_active => {
-                self.jobs.push(Job::Withdraw { message });
+                self.commands.push(QueuedCommand::Withdraw { message });
             }
             _ => {}
         }
@@ -58,9 +58,9 @@ impl SessionTask {
     /// Hides the rest of the prompt's turn and stops it, because the prompt is answered before the turn's end.
     pub(super) fn retract(&mut self, prompt: &Prompt) {
         self.hide(prompt);
-        self.jobs.push(match prompt.turn {
-            Some(_) => Job::Cancel,
-            None => Job::Withdraw { message: prompt.command.clone() },
+        self.commands.push(match prompt.turn {
+            Some(_) => QueuedCommand::Cancel,
+            None => QueuedCommand::Withdraw { message: prompt.command.clone() },
         });
     }
 
@@ -170,7 +170,7 @@ impl SessionTask {
             self.cancel_timer = Some(self.bridge.world.clock.sleep(super::CANCEL_TIMEOUT));
         }
         self.leave_responder = Some(leave);
-        self.jobs.push(Job::Close);
+        self.commands.push(QueuedCommand::Close);
     }
 
     pub(super) fn handle_close_result(&mut self, refused: Option<&Fault>) {
@@ -183,9 +183,9 @@ impl SessionTask {
         }
     }
 
-    /// Leaves the session once no prompt and no job is left. The task then handles the commands that waited.
+    /// Leaves the session once no prompt and no queued is left. The task then handles the commands that waited.
     pub(super) async fn leave_if_done(&mut self) {
-        if self.prompts.active.is_some() || !self.jobs.is_idle() {
+        if self.prompts.active.is_some() || !self.commands.is_idle() {
             return;
         }
         let Some(leave) = self.leave_responder.take() else { return };
@@ -215,15 +215,15 @@ impl SessionTask {
 
     /// Cleans up when the editor has left: open questions are denied, because no answer can come.
     pub(super) async fn shut_down(mut self) {
-        self.jobs.forget_waiting();
+        self.commands.forget_waiting();
         let questions: Vec<_> = self.questions.keys().cloned().collect();
         for question in questions {
             self.decide(&question, Decision::Deny, Some("the editor is gone"), None);
         }
-        self.start_job();
-        while !self.jobs.is_idle() {
-            let _ = self.jobs.done().await;
-            self.start_job();
+        self.start_command();
+        while !self.commands.is_idle() {
+            let _ = self.commands.done().await;
+            self.start_command();
         }
     }
 }

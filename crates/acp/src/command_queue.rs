@@ -21,7 +21,7 @@ use crate::editor_options::SettingsChange;
 
 /// One command to the engine.
 #[derive(Debug)]
-pub(crate) enum Job {
+pub(crate) enum QueuedCommand {
     /// Submit the active prompt.
     Message {
         command: CommandId,
@@ -64,27 +64,27 @@ pub(crate) enum LeaveResponder {
 type PendingAnswer = BoxFuture<'static, Result<Answer, Fault>>;
 
 #[derive(Default)]
-pub(crate) struct JobQueue {
-    waiting: VecDeque<Job>,
-    running: Option<(Job, PendingAnswer)>,
+pub(crate) struct CommandQueue {
+    waiting: VecDeque<QueuedCommand>,
+    running: Option<(QueuedCommand, PendingAnswer)>,
 }
 
-impl JobQueue {
-    pub(crate) fn push(&mut self, job: Job) {
-        self.waiting.push_back(job);
+impl CommandQueue {
+    pub(crate) fn push(&mut self, queued: QueuedCommand) {
+        self.waiting.push_back(queued);
     }
 
-    /// Takes the next job unless one is running.
-    pub(crate) fn ready(&mut self) -> Option<Job> {
+    /// Takes the next command unless one is running.
+    pub(crate) fn ready(&mut self) -> Option<QueuedCommand> {
         if self.running.is_some() { None } else { self.waiting.pop_front() }
     }
 
-    /// Sets the running job and the future of its answer.
-    pub(crate) fn start(&mut self, job: Job, asking: PendingAnswer) {
-        self.running = Some((job, asking));
+    /// Sets the running command and the future of its answer.
+    pub(crate) fn start(&mut self, queued: QueuedCommand, asking: PendingAnswer) {
+        self.running = Some((queued, asking));
     }
 
-    /// Drops all waiting jobs.
+    /// Drops all waiting commands.
     pub(crate) fn forget_waiting(&mut self) {
         self.waiting.clear();
     }
@@ -93,14 +93,14 @@ impl JobQueue {
         self.running.is_none() && self.waiting.is_empty()
     }
 
-    /// Waits for the running job; pending for ever if there is none.
-    pub(crate) async fn done(&mut self) -> (Job, Result<Answer, Fault>) {
+    /// Waits for the running queued; pending for ever if there is none.
+    pub(crate) async fn done(&mut self) -> (QueuedCommand, Result<Answer, Fault>) {
         let answer = poll_fn(|context| match &mut self.running {
             Some((_, asking)) => asking.as_mut().poll(context),
             None => Poll::Pending,
         })
         .await;
-        let (job, _) = self.running.take().expect("only what is being done gets done");
-        (job, answer)
+        let (queued, _) = self.running.take().expect("only what is being done gets done");
+        (queued, answer)
     }
 }

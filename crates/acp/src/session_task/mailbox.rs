@@ -14,12 +14,12 @@ use agent_client_protocol::{
 use budao_core::event::SessionId;
 use tokio::sync::mpsc;
 
-use super::{OpenResponder, SessionStart};
+use super::SessionStart;
 use crate::{
-    jobs::LeaveResponder,
+    command_queue::LeaveResponder,
     prompts::Prompt,
     request_handler::respond,
-    session_registry::{INBOX, SessionRegistry},
+    session_registry::{MAILBOX_CAPACITY, SessionRegistry},
 };
 
 /// A command of the editor to a session.
@@ -42,11 +42,7 @@ impl EditorCommand {
     /// Answers the command's request with an error. A cancel has no request.
     pub(crate) fn refuse(self, error: Error) {
         match self {
-            Self::Begin(begin) => match begin.reply {
-                OpenResponder::New(reply) => respond!(reply, Err(error)),
-                OpenResponder::Load(reply) => respond!(reply, Err(error)),
-                OpenResponder::Resume(reply) => respond!(reply, Err(error)),
-            },
+            Self::Begin(begin) => begin.reply.refuse(error),
             Self::Prompt(prompt) => respond!(prompt.responder, Err(error)),
             Self::Cancel => {}
             Self::SetMode { reply, .. } => respond!(reply, Err(error)),
@@ -59,15 +55,15 @@ impl EditorCommand {
 
 /// The receiving end of a session task's commands.
 #[derive(Debug)]
-pub(crate) struct Inbox {
+pub(crate) struct Mailbox {
     registry: Arc<SessionRegistry>,
     session: SessionId,
     receiver: mpsc::Receiver<EditorCommand>,
-    /// Commands that wait until the session has been loaded or left; at most [`INBOX`].
+    /// Commands that wait until the session has been loaded or left; at most [`MAILBOX_CAPACITY`].
     deferred: VecDeque<EditorCommand>,
 }
 
-impl Inbox {
+impl Mailbox {
     pub(crate) fn new(
         registry: Arc<SessionRegistry>,
         session: SessionId,
@@ -83,12 +79,12 @@ impl Inbox {
 
     /// Keeps a command for later. Beyond the bound it is dropped, which answers its request with an error.
     pub(super) fn defer(&mut self, command: EditorCommand) {
-        if self.deferred.len() < INBOX {
+        if self.deferred.len() < MAILBOX_CAPACITY {
             self.deferred.push_back(command);
         } else {
             tracing::warn!(
-                limit = INBOX,
-                limit_name = "acp_inbox",
+                limit = MAILBOX_CAPACITY,
+                limit_name = "acp_mailbox",
                 "command dropped: too many wait"
             );
         }
