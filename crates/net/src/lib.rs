@@ -1,7 +1,9 @@
-//! A stream that times out if its peer does not read, for every listener.
+//! What every listener uses: the loop that accepts connections, and a stream that times out if its peer does not read.
 //!
 //! Without it, a client that sends requests and never reads the responses keeps a socket, a permit and queued memory
 //! forever: TCP keeps the connection open as long as the peer's kernel responds.
+
+mod accept;
 
 use std::{
     fmt, io,
@@ -11,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+pub use accept::accept;
 use budao_core::world::Clock;
 use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};

@@ -53,7 +53,7 @@ use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::OwnedSemaphorePermit,
 };
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
@@ -72,8 +72,6 @@ use crate::server::Server;
 
 /// TCP connections allowed beyond `Limits::connections`, for plain HTTP requests.
 const SPARE_SOCKETS: usize = 256;
-/// Pause after a failed `accept`, for example when the process has no file descriptors left.
-const NO_SOCKETS: Duration = Duration::from_millis(50);
 
 /// Serves an engine's sessions on a listener until `shutdown` completes, then tells clients when to reconnect. Turns
 /// continue, or resume when an engine is next started on the same journal.
@@ -119,29 +117,13 @@ async fn accept(
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let router = http_api::router(server);
-    let sockets = Arc::new(Semaphore::new(server.config.limits.connections + SPARE_SOCKETS));
-    tokio::pin!(shutdown);
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            () = &mut shutdown => return,
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
-            Ok((stream, address)) => {
-                // At the limit, the connection is dropped without a response.
-                let Ok(permit) = Arc::clone(&sockets).try_acquire_owned() else { continue };
-                let _ = stream.set_nodelay(true);
-                let serving =
-                    serve_connection(Arc::clone(server), (stream, address), router.clone(), permit);
-                server.running.spawn(serving);
-            }
-            Err(error) => {
-                tracing::warn!(%error, "accept failed");
-                server.world.clock.sleep(NO_SOCKETS).await;
-            }
-        }
-    }
+    let most = server.config.limits.connections + SPARE_SOCKETS;
+    let start = |stream, address, permit| {
+        let connection =
+            serve_connection(Arc::clone(server), (stream, address), router.clone(), permit);
+        server.running.spawn(connection);
+    };
+    budao_net::accept(listener, most, &*server.world.clock, shutdown, start).await;
 }
 
 /// Serves the requests of one TCP connection. An upgraded connection continues in another task, which keeps the permit.

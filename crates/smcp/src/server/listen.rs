@@ -18,15 +18,12 @@ use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::OwnedSemaphorePermit,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt as _;
 
 use super::{Inner, SWEEP_PAUSE};
-
-/// Pause after the operating system gave no socket.
-const NO_SOCKETS: Duration = Duration::from_millis(100);
 
 /// Time that open requests have to end after the hub has closed.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
@@ -52,31 +49,13 @@ pub(super) async fn serve(
     ended: impl Future<Output = ()> + Send,
 ) {
     let limits = hub.config.limits;
-    let sockets = Arc::new(Semaphore::new(
-        limits.connections_max.saturating_mul(SOCKETS_PER_CLIENT).min(Semaphore::MAX_PERMITS),
-    ));
+    let most = limits.connections_max.saturating_mul(SOCKETS_PER_CLIENT);
     let (running, stopping) = (TaskTracker::new(), CancellationToken::new());
-    let mut ended = std::pin::pin!(ended);
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            () = &mut ended => break,
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
-            Ok((stream, address)) => {
-                // At the limit, the connection is dropped without a response.
-                let Ok(permit) = Arc::clone(&sockets).try_acquire_owned() else { continue };
-                let _ = stream.set_nodelay(true);
-                let (hub, router, stopping) = (Arc::clone(hub), router.clone(), stopping.clone());
-                running.spawn(serve_connection(hub, stream, address, router, stopping, permit));
-            }
-            Err(error) => {
-                tracing::warn!(%error, "no connection could be accepted");
-                hub.world.clock.sleep(NO_SOCKETS).await;
-            }
-        }
-    }
+    let start = |stream, address, permit| {
+        let (hub, router, stopping) = (Arc::clone(hub), router.clone(), stopping.clone());
+        running.spawn(serve_connection(hub, stream, address, router, stopping, permit));
+    };
+    budao_net::accept(&listener, most, &*hub.world.clock, ended, start).await;
     drop(listener);
     stopping.cancel();
     running.close();
