@@ -367,7 +367,7 @@ impl<F: DeciderFactory> Engine for Host<F> {
         let (mut after, mut taken) = (None, 0);
         loop {
             let journal = &self.config().journal;
-            let page = journal.unclaimed(dead, after, RECOVERY_PAGE).await?;
+            let page = journal.orphaned_sessions(dead, after, RECOVERY_PAGE).await?;
             let Some(last) = page.last() else { return Ok(taken) };
             after = Some(last.session);
             for UnfinishedSession { session, .. } in page {

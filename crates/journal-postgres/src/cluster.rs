@@ -100,7 +100,7 @@ impl Cluster for Postgres {
         Ok(())
     }
 
-    async fn unclaimed(
+    async fn orphaned_sessions(
         &self,
         dead: &[String],
         after: Option<SessionId>,

@@ -123,12 +123,12 @@ impl PostgresShared {
         summaries.collect()
     }
 
-    /// Unfinished sessions. `unclaimed` selects those without a valid lease and those of the holders it names.
+    /// Unfinished sessions. `orphaned` selects those without a valid lease and those of the holders it names.
     pub(crate) async fn unfinished(
         &self,
         after: Option<SessionId>,
         limit: usize,
-        unclaimed: Option<&[String]>,
+        orphaned: Option<&[String]>,
     ) -> Result<Vec<UnfinishedSession>, Fault> {
         self.catch_up().await?;
         let (after, limit, now) = (after.map(|id| id.0), sql_limit(limit), self.lease_time());
@@ -136,7 +136,7 @@ impl PostgresShared {
             (&after, Type::UUID),
             (&limit, Type::INT8),
             (&now, Type::INT8),
-            (&unclaimed, Type::TEXT_ARRAY),
+            (&orphaned, Type::TEXT_ARRAY),
         ];
         let rows = self.pool.search(Operation::ReadRecords, UNFINISHED, &values).await?;
         let unfinished = rows.iter().map(|row| UnfinishedSession {

@@ -3,6 +3,7 @@
 //! It keeps every other promise of the contract.
 
 mod cluster;
+mod session;
 mod state;
 mod timers;
 

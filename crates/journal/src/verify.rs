@@ -5,7 +5,7 @@
 //! digests is found only by an [`Anchor`] that was kept elsewhere: the `digest` of an earlier report.
 
 mod export;
-mod walk;
+mod session_chain;
 
 use std::collections::HashMap;
 
@@ -179,7 +179,7 @@ async fn verify_session(
 ) -> Result<SessionEvidence, Fault> {
     let mut attempt = 1;
     loop {
-        let evidence = walk::walk(journal, session, anchor).await?;
+        let evidence = session_chain::verify_session(journal, session, anchor).await?;
         let now = journal.chain(session, 0, 0).await?;
         let is_same =
             (now.epoch.to_string(), now.start.seq) == (evidence.epoch.clone(), evidence.removed_to);

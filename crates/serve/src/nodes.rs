@@ -247,7 +247,7 @@ impl Node {
         Ok(())
     }
 
-    /// Whether unclaimed sessions are likely: a node ended, drains or has left, or the last search is long ago.
+    /// Whether orphaned sessions are likely: a node ended, drains or has left, or the last search is long ago.
     fn must_search(&self, now: Timestamp) -> bool {
         let dead = self.census.dead();
         let nodes = self.census.nodes();

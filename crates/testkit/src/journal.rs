@@ -366,13 +366,13 @@ impl<I: Interceptor> Cluster for InterceptedJournal<I> {
         self.inner.leave(holder).await
     }
 
-    async fn unclaimed(
+    async fn orphaned_sessions(
         &self,
         dead: &[String],
         after: Option<SessionId>,
         limit: usize,
     ) -> Result<Vec<UnfinishedSession>, Fault> {
-        self.inner.unclaimed(dead, after, limit).await
+        self.inner.orphaned_sessions(dead, after, limit).await
     }
 
     async fn note(&self, name: &str) -> Result<Option<Note>, Fault> {

@@ -1,4 +1,4 @@
-//! Tests of what servers share: nodes, unclaimed and observed sessions, notes.
+//! Tests of what servers share: nodes, orphaned and observed sessions, notes.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub async fn nodes_are_listed_with_the_time_since_their_last_beat(fixture: &Fixt
 }
 
 /// Sessions of a living holder are not listed, nor finished ones.
-pub async fn unfinished_sessions_without_a_living_writer_are_unclaimed(fixture: &Fixture) {
+pub async fn unfinished_sessions_without_a_living_writer_are_orphaned(fixture: &Fixture) {
     let (of_dead, of_living, free, idle) = (
         fixture.lease(fixture.id(), "dead").await,
         fixture.lease(fixture.id(), "living").await,
@@ -55,20 +55,20 @@ pub async fn unfinished_sessions_without_a_living_writer_are_unclaimed(fixture: 
     fixture.append(&idle, 0, 1).await;
     fixture.journal.submit(free.session, message("a", "x")).await.unwrap();
     fixture.journal.release(&free).await.unwrap();
-    let unclaimed = async |dead: &[String]| {
-        let found = fixture.journal.unclaimed(dead, None, 10).await.unwrap();
+    let orphaned = async |dead: &[String]| {
+        let found = fixture.journal.orphaned_sessions(dead, None, 10).await.unwrap();
         found.into_iter().map(|found| found.session).collect::<Vec<_>>()
     };
-    assert_eq!(unclaimed(&[]).await, [free.session]);
+    assert_eq!(orphaned(&[]).await, [free.session]);
     let mut expected = vec![free.session, of_dead.session];
     expected.sort();
     let dead = ["dead".to_owned(), "nobody".to_owned()];
-    assert_eq!(unclaimed(&dead).await, expected);
-    let first = fixture.journal.unclaimed(&dead, None, 1).await.unwrap();
-    let rest = fixture.journal.unclaimed(&dead, Some(first[0].session), 9).await.unwrap();
+    assert_eq!(orphaned(&dead).await, expected);
+    let first = fixture.journal.orphaned_sessions(&dead, None, 1).await.unwrap();
+    let rest = fixture.journal.orphaned_sessions(&dead, Some(first[0].session), 9).await.unwrap();
     assert_eq!([first[0].session, rest[0].session], expected[..]);
     fixture.clock.advance(TTL);
-    assert_eq!(unclaimed(&[]).await.len(), 3, "leases that ran out are free");
+    assert_eq!(orphaned(&[]).await.len(), 3, "leases that ran out are free");
 }
 
 /// Only observers of other living nodes count, and only for the writer of the session.

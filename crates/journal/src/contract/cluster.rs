@@ -42,7 +42,7 @@ pub trait Cluster: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// When the journal fails.
-    async fn unclaimed(
+    async fn orphaned_sessions(
         &self,
         dead: &[String],
         after: Option<SessionId>,

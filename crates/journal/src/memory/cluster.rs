@@ -81,13 +81,13 @@ impl Cluster for Memory {
         Ok(())
     }
 
-    async fn unclaimed(
+    async fn orphaned_sessions(
         &self,
         dead: &[String],
         after: Option<SessionId>,
         limit: usize,
     ) -> Result<Vec<UnfinishedSession>, Fault> {
-        self.with(|state, world| state.unclaimed(dead, after, limit, world.clock.now()))
+        self.with(|state, world| state.orphaned_sessions(dead, after, limit, world.clock.now()))
     }
 
     async fn note(&self, name: &str) -> Result<Option<Note>, Fault> {

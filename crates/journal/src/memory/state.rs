@@ -3,12 +3,12 @@
 //! Every query folds the views anew from the records: slow and simple. Tests compare the SQLite journal with this one.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
 
 use budao_core::{
-    event::{Answer, Command, CommandId, Epoch, Seq, SessionId},
+    event::{Answer, Command, CommandId, Seq, SessionId},
     fault::{Fault, Operation},
     limits::Limits,
     time::Timestamp,
@@ -16,19 +16,21 @@ use budao_core::{
 };
 use bytes::Bytes;
 
-use super::timers::TimedState;
+use super::{
+    session::{MemorySession, TimedChanges, digest_after},
+    timers::TimedState,
+};
 use crate::{
     contract::{
         Anchor, Append, AppendError, BatchLink, ChainPage, Digest, FaultRate, Filter, Gap,
-        GapReason, HistoryInfo, IfMissing, Lease, LeaseInfo, LeaseRequest, LeaseToken, OnceOwner,
+        HistoryInfo, IfMissing, Lease, LeaseInfo, LeaseRequest, LeaseToken, OnceOwner,
         OnceSettlement, OnceState, Page, PageLimits, RateQuery, Retention, RetentionReport,
         SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession, new_epoch,
     },
-    implement::chain,
     implement::encoded::EncodedRecord,
     implement::faults,
-    implement::retention::{self, RetainedSize},
-    implement::views::{self, RecordChanges},
+    implement::retention,
+    implement::views,
 };
 
 /// All sessions, blobs and once-keys of the journal.
@@ -48,70 +50,6 @@ struct OnceRow {
     attempt: u32,
     at: Timestamp,
     outcome: Option<Bytes>,
-}
-
-#[derive(Debug)]
-struct MemorySession {
-    epoch: Epoch,
-    records: VecDeque<StoredRecord>,
-    /// The last record removed from the front, and the bound that removed it.
-    removed: Option<(Seq, GapReason)>,
-    head: Seq,
-    /// The digest at the last removed record. The digests after it are computed when they are asked for.
-    removed_digest: Digest,
-    token: Option<LeaseToken>,
-    holder: String,
-    expires: Timestamp,
-    commands: Vec<(Command, Option<Answer>)>,
-    snapshot: Option<Snapshot>,
-    /// What wakes the session, folded as records are appended: it is read again and again.
-    timed: TimedState,
-    /// Marks of removed records stay counted: a view covers the whole history, not only the records kept.
-    removed_views: RemovedHistory,
-}
-
-/// The views of records that retention removed.
-#[derive(Debug, Default)]
-struct RemovedHistory {
-    summary: Option<SessionSummary>,
-    changes: Vec<(Timestamp, budao_core::trace::Trace, RecordChanges)>,
-}
-
-impl MemorySession {
-    fn first_available(&self) -> Seq {
-        self.removed.map_or(1, |(to, _)| to + 1)
-    }
-
-    /// Makes a snapshot at the head if the one there is does not reach `to`. Returns the position of the snapshot.
-    fn cover(&mut self, to: Seq) -> Seq {
-        let covered = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.seq);
-        if covered >= to {
-            return covered;
-        }
-        let snapshot = self.snapshot.as_ref().map(|snapshot| (snapshot.seq, &*snapshot.body));
-        let Some(state) = retention::state_at_head(snapshot, &self.records) else { return covered };
-        let Ok(body) = serde_json::to_vec(&state) else { return covered };
-        self.snapshot = Some(Snapshot { seq: state.head, body: body.into() });
-        state.head
-    }
-
-    /// Removes the content of the commands whose records are removed.
-    fn remove_contents(&mut self, to: Seq) {
-        for (command, answer) in &mut self.commands {
-            if answer.as_ref().is_some_and(|answer| retention::removes_content(answer, to)) {
-                *command = retention::without_content(command);
-            }
-        }
-    }
-
-    fn pending(&self) -> impl Iterator<Item = &Command> {
-        self.commands.iter().filter(|(_, answer)| answer.is_none()).map(|(command, _)| command)
-    }
-
-    fn lease(&self, now: Timestamp) -> Option<LeaseInfo> {
-        (self.token.is_some() && self.expires > now)
-            .then(|| LeaseInfo { holder: self.holder.clone(), expires: self.expires })
-    }
 }
 
 impl MemoryState {
@@ -144,20 +82,8 @@ impl MemoryState {
     ) -> Result<Lease, Fault> {
         let now = world.clock.now();
         if request.if_missing == IfMissing::Create {
-            self.sessions.entry(request.session).or_insert_with(|| MemorySession {
-                epoch: new_epoch(world),
-                records: VecDeque::new(),
-                removed: None,
-                head: 0,
-                removed_digest: chain::seed(request.session),
-                token: None,
-                holder: String::new(),
-                expires: now,
-                commands: Vec::new(),
-                snapshot: None,
-                timed: TimedState::default(),
-                removed_views: RemovedHistory::default(),
-            });
+            let new = || MemorySession::new(request.session, new_epoch(world), now);
+            self.sessions.entry(request.session).or_insert_with(new);
         }
         let token = LeaseToken(self.last_token + 1);
         let session = self.get_mut(request.session, Operation::TakeLease)?;
@@ -436,7 +362,7 @@ impl MemoryState {
     pub(super) fn sessions(&self, filter: &Filter) -> Result<Vec<SessionSummary>, Fault> {
         let mut found = Vec::new();
         for (id, session) in &self.sessions {
-            let (summary, changes) = fold(*id, session)?;
+            let (summary, changes) = session.fold(*id)?;
             if session.head > 0 && fits(filter, &summary, &changes) {
                 found.push(summary);
             }
@@ -454,7 +380,7 @@ impl MemoryState {
     ) -> Result<Vec<UnfinishedSession>, Fault> {
         let mut found = Vec::new();
         for (id, session) in self.sessions.iter().filter(|(id, _)| Some(**id) > after) {
-            let (summary, _) = fold(*id, session)?;
+            let (summary, _) = session.fold(*id)?;
             let pending = session.pending().count();
             if found.len() < limit && (summary.open_turn.is_some() || pending > 0) {
                 let (turn, lease) = (summary.open_turn, session.lease(now));
@@ -464,7 +390,7 @@ impl MemoryState {
         Ok(found)
     }
 
-    pub(super) fn unclaimed(
+    pub(super) fn orphaned_sessions(
         &self,
         dead: &[String],
         after: Option<SessionId>,
@@ -496,7 +422,7 @@ impl MemoryState {
         let since = views::bucket(query.since, minutes);
         let mut counts: BTreeMap<(&str, Timestamp), (u64, u64)> = BTreeMap::new();
         for (id, session) in &self.sessions {
-            for (at, _, changes) in fold(*id, session)?.1 {
+            for (at, _, changes) in session.fold(*id)?.1 {
                 let Some(mark) = changes.code else { continue };
                 let is_wanted = query.code.as_deref().is_none_or(|code| code == mark.code);
                 // Counts have a resolution of one minute, as in the SQLite journal.
@@ -529,31 +455,14 @@ impl MemoryState {
         let mut changed = Vec::new();
         let mut gone = Vec::new();
         for (id, session) in &mut self.sessions {
-            let (summary, _) = fold(*id, session)?;
-            if is_expired(session, &summary, retention, now) {
+            let (summary, _) = session.fold(*id)?;
+            if session.is_expired(&summary, retention, now) {
                 gone.push(*id);
                 continue;
             }
-            let sizes: Vec<RetainedSize> = session.records.iter().map(size_of).collect();
-            let wanted = retention::cut(&sizes, Seq::MAX, retention, now);
-            let covered = wanted.map_or(0, |(to, _)| session.cover(to));
-            if let Some((to, reason)) = retention::cut(&sizes, covered, retention, now) {
-                let count = session.records.partition_point(|record| record.seq <= to);
-                let removed: Vec<StoredRecord> = session.records.drain(..count).collect();
-                let mut summary = session
-                    .removed_views
-                    .summary
-                    .take()
-                    .unwrap_or_else(|| views::empty_summary(*id));
-                for record in &removed {
-                    let changes = views::apply(&mut summary, record)?;
-                    session.removed_views.changes.push((record.at, record.trace, changes));
-                }
-                session.removed_views.summary = Some(summary);
-                session.removed_digest = digest_after(session.removed_digest, &removed);
-                session.removed = Some((to, reason));
-                session.remove_contents(to);
-                retained.records += removed.len() as u64;
+            let records = session.retain(*id, retention, now)?;
+            if records > 0 {
+                retained.records += records;
                 changed.push(*id);
             }
         }
@@ -574,52 +483,6 @@ impl MemoryState {
         });
         self.sessions.remove(&session).is_some()
     }
-}
-
-fn digest_after<'a>(before: Digest, records: impl IntoIterator<Item = &'a StoredRecord>) -> Digest {
-    records.into_iter().fold(before, |before, record| record.digest_after(before))
-}
-
-fn size_of(record: &StoredRecord) -> RetainedSize {
-    RetainedSize { seq: record.seq, at: record.at, bytes: record.body.len() as u64 }
-}
-
-type TimedChanges = (Timestamp, budao_core::trace::Trace, RecordChanges);
-
-fn fold(
-    id: SessionId,
-    session: &MemorySession,
-) -> Result<(SessionSummary, Vec<TimedChanges>), Fault> {
-    let mut summary =
-        session.removed_views.summary.clone().unwrap_or_else(|| views::empty_summary(id));
-    let mut all = Vec::new();
-    for (at, trace, changes) in &session.removed_views.changes {
-        let code = changes.code.as_ref().map(|mark| views::CodeMark { ..*mark });
-        all.push((
-            *at,
-            *trace,
-            RecordChanges { tool: changes.tool.clone(), code, ..RecordChanges::default() },
-        ));
-    }
-    for record in &session.records {
-        let changes = views::apply(&mut summary, record)?;
-        all.push((record.at, record.trace, changes));
-    }
-    Ok((summary, all))
-}
-
-fn is_expired(
-    session: &MemorySession,
-    summary: &SessionSummary,
-    retention: &Retention,
-    now: Timestamp,
-) -> bool {
-    let last = if session.head == 0 { session.expires } else { summary.updated_at };
-    retention.session_age.is_some_and(|age| now.since(last) > age)
-        && summary.open_turn.is_none()
-        && summary.timers.is_empty()
-        && session.pending().next().is_none()
-        && session.lease(now).is_none()
 }
 
 fn fits(filter: &Filter, summary: &SessionSummary, changes: &[TimedChanges]) -> bool {

@@ -77,9 +77,9 @@ pub(super) fn check(
         let meta = Meta::must_load(&connection, path);
         let recorded = meta.as_ref().ok().and_then(|meta| read_watermark(path, meta));
         connection.execute_batch("BEGIN")?;
-        let mut walk = Walk { connection: &connection, path, found: &mut found, progress };
-        walk.structure()?;
-        walk.all(&meta?, recorded)
+        let mut check = FileCheck { connection: &connection, path, found: &mut found, progress };
+        check.structure()?;
+        check.all(&meta?, recorded)
     });
     match done {
         Ok(()) => Ok(found),
@@ -104,7 +104,7 @@ pub(super) fn connect(path: &Path, setup: ConnectionOptions) -> Result<Connectio
 }
 
 /// Checks one journal file and collects the damage.
-struct Walk<'a> {
+struct FileCheck<'a> {
     connection: &'a Connection,
     path: &'a Path,
     found: &'a mut CheckReport,
@@ -119,7 +119,7 @@ struct SessionProgress {
     damaged: Option<Seq>,
 }
 
-impl Walk<'_> {
+impl FileCheck<'_> {
     fn report(&mut self, damage: Damage) {
         if self.found.damages.len() < MAX_FINDINGS {
             self.found.damages.push(damage);

@@ -173,7 +173,7 @@ impl Cluster for Sqlite {
         Ok(())
     }
 
-    async fn unclaimed(
+    async fn orphaned_sessions(
         &self,
         dead: &[String],
         after: Option<SessionId>,

@@ -95,14 +95,14 @@ fn narrow(query: &mut Query, filter: &Filter) {
     }
 }
 
-/// Unfinished sessions. `unclaimed` selects those without a valid lease and those of the holders it names.
+/// Unfinished sessions. `orphaned` selects those without a valid lease and those of the holders it names.
 pub(super) fn unfinished(
     connection: &Connection,
     path: &Path,
     after: Option<SessionId>,
     limit: usize,
     now: Timestamp,
-    unclaimed: Option<&[String]>,
+    orphaned: Option<&[String]>,
 ) -> Result<Vec<UnfinishedSession>, SqliteError> {
     let mut statement = connection.prepare_cached(
         "SELECT s.uuid, v.open_turn, \
@@ -114,7 +114,7 @@ pub(super) fn unfinished(
          OR s.holder IN (SELECT value FROM json_each(?3))) ORDER BY s.uuid LIMIT ?2",
     )?;
     let after = after.map_or(Vec::new(), |session| session.0.as_bytes().to_vec());
-    let dead = unclaimed.map(|dead| serde_json::Value::from(dead.to_vec()).to_string());
+    let dead = orphaned.map(|dead| serde_json::Value::from(dead.to_vec()).to_string());
     let mut rows = statement.query((after, sql_limit(limit), dead, now.as_micros()))?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {

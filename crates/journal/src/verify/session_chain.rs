@@ -1,4 +1,4 @@
-//! The walk through one session of a journal: records beside the digests of their batches.
+//! Verifies one session of a journal: compares its records with the digests of their batches.
 
 use std::collections::VecDeque;
 
@@ -16,33 +16,35 @@ use crate::{
 /// Batches in one page of digests.
 const LINKS: usize = 4096;
 
-pub(super) async fn walk(
+pub(super) async fn verify_session(
     journal: &dyn Transfer,
     session: SessionId,
     anchor: Option<Anchor>,
 ) -> Result<SessionEvidence, Fault> {
     let page = journal.chain(session, 0, LINKS).await?;
     let head = journal.info(session).await?.map_or(0, |info| info.head);
-    let mut walk = Walk::new(session, &page, anchor);
-    while walk.evidence.head < head && walk.evidence.broken.is_none() {
-        let after = walk.evidence.head;
-        walk.refill(journal, after).await?;
+    let mut verifier = ChainVerifier::new(session, &page, anchor);
+    while verifier.evidence.head < head && verifier.evidence.broken.is_none() {
+        let after = verifier.evidence.head;
+        verifier.refill(journal, after).await?;
         match journal.read(session, after, PageLimits::default()).await {
             Ok(found) if found.records.is_empty() => break,
-            Ok(found) => walk.take_all(&found.records, journal).await?,
-            Err(fault) if fault.kind() == Kind::JournalDamaged => walk.explain_damage(after + 1),
+            Ok(found) => verifier.take_all(&found.records, journal).await?,
+            Err(fault) if fault.kind() == Kind::JournalDamaged => {
+                verifier.explain_damage(after + 1);
+            }
             Err(fault) => return Err(fault),
         }
     }
-    walk.check_end(head, &page);
-    if walk.evidence.broken.is_none() {
-        walk.check_behind(&journal.chain(session, walk.evidence.head, 1).await?);
+    verifier.check_end(head, &page);
+    if verifier.evidence.broken.is_none() {
+        verifier.check_behind(&journal.chain(session, verifier.evidence.head, 1).await?);
     }
-    Ok(walk.evidence)
+    Ok(verifier.evidence)
 }
 
 /// Computes the chain of one session from its records and compares it with the digests of the batches.
-struct Walk {
+struct ChainVerifier {
     evidence: SessionEvidence,
     digest: Digest,
     start: Anchor,
@@ -50,7 +52,7 @@ struct Walk {
     links: VecDeque<BatchLink>,
 }
 
-impl Walk {
+impl ChainVerifier {
     fn new(session: SessionId, page: &ChainPage, anchor: Option<Anchor>) -> Self {
         let mut evidence = SessionEvidence::begin(session, page.epoch, page.start);
         let (start, links) = (page.start, page.links.iter().copied().collect());
